@@ -1,4 +1,4 @@
-"""Recognise activations that exporters spell out in primitive ops."""
+"""Recognizes activations that exporters decompose into primitive ops."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DEEPEST: Final = 6  # products of products that a formula has
 
 
 def factors(ins: Instruction, depth: int = 0) -> tuple[float, list[Instruction]]:
-    """Returns a product flattened: its constant, and what is multiplied (through a few products that nothing else reads)."""
+    """Returns the constant and the other factors of a flattened product (through a few products with a single use)."""
     value = scalar_of(ins)
     if value is not None:
         return value, []
@@ -61,7 +61,7 @@ def one_plus(ins: Instruction, cls: type[Operation]) -> Instruction | None:
 
 
 def close(i: Instruction, a: float, b: float) -> bool:
-    """Returns True if a constant of a model is the one of the formula, up to rounding in the result's type."""
+    """Returns True if a constant of a model equals that of the formula, up to rounding in the result's type."""
     return math.isclose(a, b, rel_tol=min(1e-3, 64 * i.shape.dtype.epsilon))
 
 
@@ -198,7 +198,7 @@ def hard_swish_from_hard_sigmoid(i: Instruction, b: Builder) -> Instruction | No
 
 @ACTIVATIONS.on(Prelu)
 def leaky_relu_from_prelu(i: Instruction, b: Builder) -> Instruction | No | None:
-    """prelu(x, a) -> leaky_relu(x), a one constant: no kernel reads it from memory."""
+    """prelu(x, a) -> leaky_relu(x), a a uniform constant: no kernel reads it from memory."""
     if not i.shape.dtype.is_float:
         return None
     slope = uniform(i.inputs[1])

@@ -1,4 +1,4 @@
-"""Algebra on matrix products and convolutions: constants go into the weights, work that is not read is not done."""
+"""Algebra on matrix products and convolutions: folds constant factors and terms into weights and biases."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LARGEST: Final = 1 << 27  # elements of a weight that is rewritten while compili
 
 
 def weight(ins: Instruction) -> Array | None:
-    """Returns the array of a literal, or of one repeated over batches."""
+    """Returns the array of a literal, or of one broadcast over batches."""
     source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
     if source.literal is None or not isinstance(source.literal.value, np.ndarray):
         return None
@@ -44,12 +44,12 @@ def weight(ins: Instruction) -> Array | None:
 
 
 def reweighted(b: Builder, old: Instruction, w: Array, factors: Array, behind: bool = False) -> Instruction | None:
-    """Returns the weight w times factors that broadcast to it in the place of `old`, repeated as that is.
+    """Returns the weight w times factors that broadcast to it, as a replacement for `old`, broadcast as that is.
 
-    None where products overflow, or where what a factor gives lies below the type's normal numbers, which have all of its digits,
-    and yet counts beside the largest weight: channels that training has left next to nothing do not.  behind: the factors can as
-    well be taken behind the sums, where they cost nothing; None, too, where products round to bfloat16, which has 8 bits: the
-    errors of darknet53, whose weights are exact in torch, were 2 to 3 times torch's.
+    None if a product overflows, or if a subnormal product (which has lost digits) is not negligible beside the largest weight,
+    as channels are that training has all but removed.  behind: the factors could as well be applied to the sums at no cost;
+    None, too, if the products would be rounded to bfloat16, which has 8 bits: the errors of darknet53, whose weights are exact
+    in torch, were 2 to 3 times torch's.
     """
     with np.errstate(all="ignore"):
         exact = widen(w) * widen(factors)
@@ -123,7 +123,7 @@ def wide_norm_into_product(i: Instruction, b: Builder) -> Instruction | No | Non
 
 
 def _without_term(x: Instruction) -> tuple[Instruction, Instruction | None]:
-    """Returns what a constant is added to, and the constant; the value itself and None for everything else."""
+    """Returns x and the constant of `x + constant`; the value itself and None for anything else."""
     found = split(x) if isinstance(x.op, Add) else None
     return (x, None) if found is None else found
 
@@ -273,7 +273,7 @@ def dot_of_transposes(i: Instruction, b: Builder) -> Instruction | No | None:
 
 @SIMPLIFY.on(Dot)
 def dot_of_repeated(i: Instruction, b: Builder) -> Instruction | No | None:
-    """dot(multibroadcast(x), multibroadcast(y)) -> multibroadcast(dot(x, y)) where both repeat over the same batches."""
+    """dot(multibroadcast(x), multibroadcast(y)) -> multibroadcast(dot(x, y)) if both broadcast over the same batches."""
     x, y = i.inputs
     if not all(isinstance(v.op, Multibroadcast) and len(v.inputs) == 1 for v in (x, y)):
         return None

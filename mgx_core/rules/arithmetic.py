@@ -1,4 +1,4 @@
-"""Sums and products of numbers: units, zeros, signs, and chains of constants."""
+"""Arithmetic identities of sums and products: neutral elements, zeros, signs, and chains of constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds, and choices between values."""
+"""Minimum, maximum, clip and where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constants as rules see them: literals, and broadcasts of literals."""
+"""Access to constants in rules: literals and broadcasts of literals."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def scalar_of(ins: Instruction) -> float | None:
 
 
 def uniform(ins: Instruction) -> float | None:
-    """Returns the number that all elements of a literal are, broadcast or not."""
+    """Returns the common value of all elements of a uniform literal, broadcast or not."""
     found = _repeated(ins)
     return None if found is None else float(found)
 
 
 def whole(ins: Instruction) -> int | None:
-    """Returns the integer that all elements of a literal of integers are, however large; broadcast or not."""
+    """Returns the common value of a uniform integer literal, exact for any magnitude; broadcast or not."""
     found = _repeated(ins) if ins.shape.dtype.is_integer else None
     return None if found is None else int(found)
 
 
 def bound(ins: Instruction) -> float | int | None:
-    """Returns the number that all elements of a literal are, an int for integers, which a float need not hold."""
+    """Returns the common value of a uniform literal; an int for integers, which may not be representable as a float."""
     return whole(ins) if ins.shape.dtype.is_integer else uniform(ins)
 
 
@@ -121,7 +121,7 @@ def along(value: Array | None, rank: int, axis: int) -> Array | None:
 
 
 def spread(b: Builder, value: Array, dims: Sequence[Dim], like: Instruction | None = None) -> Instruction:
-    """Returns a literal repeated to the given extents; in the element type of `like` if that is given."""
+    """Returns a literal broadcast to the given extents, in the element type of `like` if that is given."""
     if like is not None and value.dtype != like.shape.dtype.numpy:
         value = convert(value, like.shape.dtype)
     made = b.literal(value)
@@ -145,7 +145,7 @@ def split(i: Instruction) -> tuple[Instruction, Instruction] | None:
 
 
 def computed(b: Builder, op: Any, i: Instruction, *values: Array | None) -> Instruction | None:
-    """`op` of constants as a literal, repeated to the extents of `i`; None if a value is not known or the result not finite."""
+    """`op` of constants as a literal, broadcast to the extents of `i`; None if a value is unknown or the result is not finite."""
     arrays = [v for v in values if v is not None]
     if len(arrays) < len(values):
         return None

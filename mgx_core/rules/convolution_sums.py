@@ -1,4 +1,4 @@
-"""Sums of convolutions of one tensor: branches that networks have while they are trained, and that are one convolution."""
+"""Merges sums of convolutions of the same tensor (structural re-parameterization, as in RepVGG and MobileOne)."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def _operands(i: Instruction, sign: int) -> list[Term]:
 
 
 def _kernels(term: Instruction) -> Array | None:
-    """Returns the constant kernels of a convolution in widened numbers."""
+    """Returns the constant kernels of a convolution, widened."""
     literal = term.inputs[1].literal
     return None if literal is None or not isinstance(literal.value, np.ndarray) else widen(literal.value)
 
 
 def _source(term: Instruction) -> Instruction | None:
-    """Returns what a convolution or a product with a constant reads.
+    """Returns the operand of a convolution or of a product with a constant.
 
     A term without a factor does not count: the sum with it costs nothing where a convolution writes over it.
     """
@@ -116,7 +116,7 @@ def _factors(term: Instruction) -> Array | None:
 
 
 def _placed(base: Convolution, lengths: Sequence[int], part: Convolution, kernels: Array) -> Array | None:
-    """Returns kernels amid zeros, so that the windows of `base` read with them what those of `part` do."""
+    """Returns kernels padded with zeros to the windows of `base`, equivalent to those of `part`."""
     rank = len(lengths)
     if base.group != part.group or base.padding_mode != "default" or part.padding_mode != "default":
         return None

@@ -1,4 +1,4 @@
-"""Convolutions that become one: sums of two, several side by side, and factors of a part of one."""
+"""Merges convolutions: sums of two, concatenations of several, and factors on a slice of one."""
 
 from __future__ import annotations
 
@@ -172,5 +172,5 @@ def factor_of_slice_into_convolution(i: Instruction, b: Builder) -> Instruction 
 
 
 def _apart(one: tuple[object, object, int], other: tuple[object, object, int]) -> bool:
-    """Returns True if two ranges have nothing in common."""
+    """Returns True if two ranges are disjoint."""
     return compare(one[1], "<=", other[0]) is True or compare(other[1], "<=", one[0]) is True  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Decomposition of an op in terms of other ops: in its place, or as a module of its own."""
+"""Decomposition of an op into simpler ops: in place, or as a separate module."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["decompose", "decomposed", "module_of"]
 
 
 def decompose(module: Module, ins: Instruction) -> list[Instruction] | No | None:
-    """Puts what an op's `decompose` gives in its place; returns all that was added, in order.
+    """Replaces an op by its decomposition; returns all added instructions, in order.
 
-    None: the op has no decomposition; No: it has none for these operands, or the error that it met.
-    An op with several results gives a tuple of instructions, and is kept where its results are read as one.
-    Errors: PluginError if `decompose` fails in another way, or gives anything else.
+    None: the op has no decomposition; No: it has none for these operands, or `decompose` raised an MgxError.
+    An op with several results decomposes into a tuple of instructions, and is kept if its results are used as one tuple.
+    Errors: PluginError if `decompose` raises another exception, or returns anything else.
     """
     if ins.op.decompose is None:
         return None
@@ -54,7 +54,7 @@ def decompose(module: Module, ins: Instruction) -> list[Instruction] | No | None
 
 
 def _read_one_by_one(module: Module, ins: Instruction, results: Sequence[Instruction]) -> bool:
-    """Lets what reads an item of several results read that result; False if something reads all of them at once."""
+    """Replaces the uses of each tuple item by the corresponding result; False if the tuple is used as a whole."""
     for user in [u for u in ins.users if not isinstance(u.op, GetTupleElem)]:
         if not isinstance(decompose(module, user), list):
             return False
@@ -66,7 +66,7 @@ def _read_one_by_one(module: Module, ins: Instruction, results: Sequence[Instruc
 
 
 def module_of(op: Operation, shapes: Sequence[AnyShape | None], modules: Sequence[Module] = ()) -> Module:
-    """Returns a module that applies one op to its parameters and gives each of its results; None: an absent operand."""
+    """Returns a module that applies one op to its parameters and returns each of its results; None: an absent operand."""
     body = Module(op.name)
     operands = [body.add_absent() if s is None else body.add_parameter(f"x{n}", s) for n, s in enumerate(shapes)]
     made = body.add(op, *operands, modules=modules)

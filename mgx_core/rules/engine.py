@@ -1,8 +1,8 @@
 """The rewrite engine: rules as Python functions over instructions, indexed by the op at their root.
 
-A rule looks at one instruction and returns a replacement, `No(why)` (the shape is right but it must not fire) or None (another
-shape).  The engine does the rest: it replaces uses, checks that dtype and dims stay, stamps source names, sweeps what died,
-counts, and looks again only where something changed.
+A rule matches one instruction and returns a replacement, `No(why)` (the pattern matches but the rule must not fire) or None (no
+match).  The engine replaces uses, checks that dtype and dims are unchanged, propagates source names, removes dead code, counts,
+and revisits only instructions near a change (a worklist).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOOKED_BACK: Final = 100  # rewrites that a message on rules without end counts
 
 
 class Builder:
-    """Adds instructions right before the one that is being rewritten, with its source names."""
+    """Adds instructions before the one that is being rewritten, with its source names."""
 
     __slots__ = ("at", "made", "module")
 
@@ -58,14 +58,14 @@ class Builder:
         return made
 
     def absent(self) -> Instruction:
-        """Returns an optional operand that is not given."""
+        """Returns a placeholder for an absent optional operand."""
         made = self.module.add_absent(self.at)
         self.made.append(made)
         return made
 
 
 class Rule(NamedTuple):
-    """A rewriting rule: the function, its name (the function's, with dashes), what its docstring says, and what it may change."""
+    """A rewrite rule: the function, its name (the function's, with dashes), its docstring, and how it may change results."""
 
     name: str
     roots: tuple[type[Operation], ...]
@@ -83,11 +83,11 @@ class Rules:
 
     @property
     def roots(self) -> tuple[type[Operation], ...]:
-        """The ops at which some rule is asked, each once."""
+        """The root ops of all rules, each once."""
         return tuple(dict.fromkeys(root for rule in self.rules for root in rule.roots))
 
     def on(self, *roots: type[Operation], changes: int = EXACT) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Decorator: offer a function for instructions whose op is one of `roots`, or of a class derived from one."""
+        """Decorator: registers a rule for instructions whose op is one of `roots`, or of a class derived from one."""
 
         def keep(function: Callable[..., Any]) -> Callable[..., Any]:
             says = (function.__doc__ or "").strip().split("\n")[0]
@@ -97,16 +97,16 @@ class Rules:
         return keep
 
     def without(self, names: Iterable[str]) -> Rules:
-        """Returns the same rules less those named."""
+        """Returns the rules without those named."""
         left_out = set(names)
         return Rules(self.name, (r for r in self.rules if r.name not in left_out))
 
     def within(self, changes: int) -> Rules:
-        """Returns the same rules less those that may change more than that (EXACT, ROUNDING or RANGE)."""
+        """Returns the rules that change results at most by `changes` (EXACT, ROUNDING or RANGE)."""
         return Rules(self.name, (r for r in self.rules if r.changes <= changes))
 
     def apart_from(self, taken: Collection[str]) -> Rules:
-        """The same rules; those whose names are taken have the table's in front (``table.rule``), and a number if need be."""
+        """Returns the rules; names that are taken are prefixed with the table's (``table.rule``), and numbered if necessary."""
         names, found = set(taken), []
         for rule in self.rules:
             name = rule.name
@@ -128,7 +128,7 @@ class Rules:
 class Rewriter:
     """Applies rules to a fixed point with a worklist.
 
-    tally: takes what fired and what was refused, with the last refusal of each rule for each instruction (default: a new one).
+    tally: records firings and refusals, with the last refusal of each rule for each instruction (default: a new one).
     Errors: PassError if a rule changes a result's type, or if the rewrite does not terminate.
     """
 
@@ -224,7 +224,7 @@ class Rewriter:
         return None
 
     def _endless(self, recent: Iterable[Rule], rewrites: int, ins: Instruction) -> str:
-        """Returns the message on rules that keep each other firing."""
+        """Returns the error message for rules that trigger each other endlessly."""
         firing = [f"{_blamed(rule)} ({count} times)" for rule, count in Counter(recent).most_common()]
         worst = max(Counter(recent).items(), key=lambda found: found[1])[0]
         whose = (
@@ -240,7 +240,7 @@ class Rewriter:
     def _replace(
         self, rule: Rule, module: Module, ins: Instruction, new: Instruction, made: Sequence[Instruction]
     ) -> None:
-        """Puts what a rule gave in an instruction's place."""
+        """Replaces an instruction by the result of a rule."""
         if not same_type(ins.result, new.result):
             raise PassError(
                 f"{_blamed(rule)} turns {ins!r} into {new!r}: the result's type would change{_switch(rule)}"
@@ -255,7 +255,7 @@ class Rewriter:
             module.substitute(found_extents(ins.result, new.result))
 
     def _sweep(self, module: Module, ins: Instruction) -> list[Instruction]:
-        """Removes an instruction that died, and what died with it; returns those that read alone now what it read too."""
+        """Removes a dead instruction and its dead inputs; returns the remaining single users of the other inputs."""
         stack, read = [ins], list[Instruction]()
         while stack:
             dead = stack.pop()
@@ -275,7 +275,7 @@ class Rewriter:
 
 
 def _word(name: str) -> str:
-    """Returns a name as people can type it: without spaces, and without the ``=`` of ``NAME=on``."""
+    """Returns a name usable on the command line: without spaces, and without the ``=`` of ``NAME=on``."""
     return re.sub(r"[^\w.-]+", "-", name).replace("_", "-").strip("-") or "rules"
 
 
@@ -285,11 +285,11 @@ def _blamed(rule: Rule) -> str:
 
 
 def _switch(rule: Rule) -> str:
-    """Returns the end of a message on a rule: what leaves it out."""
+    """Returns the end of an error message on a rule: how to disable it."""
     return f"; the option fusion_rules={{{rule.name!r}: False}} (--rule {rule.name}=off) leaves it out"
 
 
 def readers(ins: Instruction) -> list[Instruction]:
-    """Returns those that read a value, and those that read these: patterns are rarely deeper."""
+    """Returns the users of a value and their users; patterns are rarely deeper."""
     near = list(ins.users)
     return near + [u for n in near[:8] for u in n.users]

@@ -1,4 +1,4 @@
-"""Positions that merely count, as exporters write masks and position embeddings: looked up in order, and compared."""
+"""Simplifies gathers by and comparisons of consecutive positions, as exporters write masks and position embeddings."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Count(NamedTuple):
 
 
 def count(ins: Instruction, depth: int = DEEPEST) -> Count | None:
-    """Returns start and step of an integer tensor that counts, else None: ranges and constants, seen through views."""
+    """Returns the first number and axis of an integer tensor that counts, else None: ranges and constants, through views."""
     if depth == 0 or not isinstance(ins.result, Shape) or not ins.shape.ranked or not ins.shape.dtype.is_integer:
         return None
     if ins.literal is not None:
@@ -97,7 +97,7 @@ def _broadcast(ins: Instruction, inner: Count) -> Count | None:
 
 
 def _regrouped(ins: Instruction, inner: Count) -> Count | None:
-    """Through a change of dims that only puts in and takes out axes of extent 1."""
+    """Through a reshape that only inserts and removes axes of extent 1."""
     source, dims = ins.inputs[0].shape.dims, ins.shape.dims
     before = [a for a, d in enumerate(source) if d != 1]
     after = [a for a, d in enumerate(dims) if d != 1]

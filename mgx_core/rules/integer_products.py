@@ -1,4 +1,4 @@
-"""Products and convolutions of quantized tensors, computed on the narrow numbers: wide sums, one factor, no wide copy."""
+"""Computes products and convolutions of dequantized tensors on the quantized values, with wide accumulators and one scale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Extents that are known while a program is compiled: what small vectors of integers hold."""
+"""Compile-time values of small integer vectors that hold extents (shape arithmetic)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FOLLOWED: Final = (Gather, Slice, Concat, Squeeze, Unsqueeze, Reshape, Multibroa
 
 
 def extents(ins: Instruction, depth: int = DEEPEST) -> tuple[Dim, ...] | None:
-    """Returns the elements of a small vector or scalar of integers as extents, symbolic ones included, where they are known."""
+    """Returns the elements of a small integer vector or scalar as static or symbolic extents, or None if unknown."""
     shape = ins.result
     if not isinstance(shape, Shape) or not shape.ranked or shape.rank > 1 or shape.dtype not in (dt.int64, dt.int32):
         return None
@@ -81,7 +81,7 @@ def _followed(ins: Instruction, parts: list[tuple[Dim, ...]]) -> tuple[Dim, ...]
 
 
 def given(i: Instruction, *which: int) -> list[tuple[Dim, ...] | None] | None:
-    """Returns operands as extents, None for absent ones; None if one is not known."""
+    """Returns operands as extents, None for absent ones; None if one is unknown."""
     out: list[tuple[Dim, ...] | None] = []
     for n in which:
         if n >= len(i.inputs) or i.inputs[n].is_absent:

@@ -1,4 +1,4 @@
-"""Building blocks of rules' patterns, beside Python's ``match`` on instructions."""
+"""Building blocks for the patterns of rules, in addition to Python's ``match`` on instructions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Op = TypeVar("Op", bound=Operation)
 
 
 def op_as(ins: Instruction, cls: type[Op]) -> Op:
-    """Returns an instruction's op as one of a class that it is known to be of: the root class of the rule."""
+    """Returns an instruction's op, cast to a class that it is known to have: the root class of the rule."""
     assert isinstance(ins.op, cls)
     return ins.op
 
@@ -34,7 +34,7 @@ def other(ins: Instruction, operand: Instruction) -> Instruction | None:
 
 
 def one_user(ins: Instruction) -> bool:
-    """Returns True if exactly one instruction reads a value, so that a rewrite may take it away."""
+    """Returns True if a value has exactly one user, so that a rewrite may remove it."""
     return len(ins.users) == 1
 
 
@@ -47,9 +47,9 @@ def last_two_swapped(ins: Instruction) -> bool:
 
 
 def certain(ins: Instruction) -> bool:
-    """Returns True if a value is repeated, where it is, to extents that it fits for any values of the symbols.
+    """Returns False if a value is broadcast to extents that may not fit for some values of the symbols.
 
-    A rule that drops an operand asks: where this is False, the repetition is what refuses extents that do not fit.
+    A rule that drops an operand must check this: the dropped broadcast may be the only check that rejects such extents.
     """
     while isinstance(ins.op, Multibroadcast):
         dims = ins.inputs[0].shape.dims

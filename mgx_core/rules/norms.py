@@ -1,4 +1,4 @@
-"""Recognise softmax and the normalisations in the primitive ops that exporters write for them."""
+"""Recognizes normalizations that exporters decompose into primitive ops."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def reduced_axes(ins: Instruction) -> tuple[int, ...]:
 
 
 def repeated(ins: Instruction, op: type, x: Instruction) -> Instruction | None:
-    """Returns the reduction `op` of x that an instruction repeats along the reduced axes."""
+    """Returns the reduction `op` of x that an instruction broadcasts along the reduced axes."""
     inner = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
     good = isinstance(inner.op, op) and len(inner.inputs) == 1 and inner.inputs[0] is x
     return inner if good else None

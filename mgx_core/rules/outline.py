@@ -1,4 +1,4 @@
-"""Moves instructions into a module of their own, run by a group op in their place."""
+"""Outlining: moves instructions into a sub-module that a group op runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def through_views(ins: Instruction) -> Instruction:
 
 
 def is_copied(ins: Instruction) -> bool:
-    """Returns True for a literal of one element, which goes into modules that read it."""
+    """Returns True for a literal of one element, which is copied into the modules that use it."""
     return ins.is_literal and isinstance(ins.result, Shape) and ins.result.elements() == 1
 
 
@@ -58,9 +58,9 @@ def outline(
 ) -> Instruction:
     """Replaces `members` (in order) by one instruction with a module that holds copies of them.
 
-    Views in front of members are copied along, scalar literals too; everything else that members read becomes a parameter.
-    What is read outside becomes a result: one value, or a tuple read with `get_tuple_elem`.
-    op: of the new instruction; before: where it goes.  Returns it.
+    Views read by members and scalar literals are copied into the module; all other operands become parameters.
+    Values with outside uses become results: one value, or a tuple read with `get_tuple_elem`.
+    op: of the new instruction; before: its position.  Returns the new instruction.
     """
     body = Module(name)
     inside = set(members)
@@ -128,9 +128,9 @@ def _only_inside(user: Instruction, inside: set[Instruction], module: Module) ->
 
 
 def _move_views(module: Module, view: Instruction, before: Instruction | None) -> None:
-    """Brings a view, and views of it, behind the instruction that it now reads.
+    """Moves a view, and views of it, after the instruction that it now reads.
 
-    One that names extents stays where it is if that is behind already: what makes an extent known may come before it.
+    A view with symbolic extents that is already after it stays: the definition of an extent may be between the two.
     """
     if view.op.symbols() and _follows(view, before):
         return
@@ -141,14 +141,14 @@ def _move_views(module: Module, view: Instruction, before: Instruction | None) -
 
 
 def _follows(ins: Instruction, place: Instruction | None) -> bool:
-    """Returns True if an instruction stands at a place in its module or after it."""
+    """Returns True if an instruction is at or after a position in its module."""
     while place is not None and place is not ins:
         place = place.next
     return place is not None
 
 
 def _drop_views(module: Module, ins: Instruction) -> None:
-    """Removes views of a member that died with their users."""
+    """Removes dead views of a member."""
     for user in ins.users:
         _drop_views(module, user)
         if not user.users:

@@ -1,4 +1,4 @@
-"""Padding that the windows after it can do themselves, or that does nothing."""
+"""Folds pads into convolutions and pooling, joins them, and removes empty ones."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def pad_into_pooling(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _least(x: Instruction) -> float:
-    """Returns what all elements of x are at least, as its op says."""
+    """Returns a lower bound of all elements of x, derived from its op."""
     match x.op:
         case Relu() | Sigmoid():
             return 0.0

@@ -1,4 +1,4 @@
-"""Pooling as simpler things: reductions, or nothing at all."""
+"""Simplifies pooling to reductions, or removes it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POOLING: Final = Rules("rewrite-pooling")
 
 
 def whole(i: Instruction) -> bool:
-    """Returns True if there is one window that covers everything."""
+    """Returns True if a single window covers the whole image."""
     op: Pooling = i.op  # type: ignore[assignment]
     if op.dyn_global:
         return True

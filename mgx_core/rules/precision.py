@@ -1,4 +1,4 @@
-"""Work in another float type: in the wider one instead of back and forth, and without overflow in a narrow one."""
+"""Removes conversions to a narrow float type and back, and prevents overflow in float16."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules that take slices of products and of repeated tensors before these are computed."""
+"""Moves slices above products and broadcasts, so that only the used part is computed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def slice_of_product(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def cut_from(x: Instruction) -> Instruction:
-    """Returns what a slice with known bounds is cut from; anything else as it is."""
+    """Returns the operand of a slice with static bounds; else the instruction itself."""
     return x.inputs[0] if isinstance(x.op, Slice) and len(x.inputs) == 1 else x
 
 

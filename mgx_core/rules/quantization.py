@@ -1,4 +1,4 @@
-"""Quantization that moves, meets its inverse, or does what the op beside it does too."""
+"""Moves quantization across data movement and pooling, cancels it with its inverse, and removes redundant clips."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUANTIZATION: Final = Rules("rewrite-quantization")
 
 
 class Quantized(NamedTuple):
-    """A tensor as `dequantizelinear` or `quantizelinear` states it: values, scale, zero point."""
+    """The operands of `dequantizelinear` or `quantizelinear`: values, scale, zero point."""
 
     op: Dequantizelinear | Quantizelinear
     values: Instruction
@@ -123,7 +123,7 @@ def drop_zero_point_of_zero(i: Instruction, b: Builder) -> Instruction | No | No
 
 @QUANTIZATION.on(Quantizelinear)
 def drop_bounds_before_quantization(i: Instruction, b: Builder) -> Instruction | No | None:
-    """quantizelinear(clip(x, low, high), s, z) -> quantizelinear(x, s, z) where bytes end earlier; relu too."""
+    """quantizelinear(clip(x, low, high), s, z) -> quantizelinear(x, s, z) if quantization saturates earlier; relu too."""
     work = i.inputs[0]
     if not isinstance(work.op, (Relu, Clip)):
         return None

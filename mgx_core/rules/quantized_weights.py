@@ -1,4 +1,4 @@
-"""Constant weights in few bits, of products whose other operand is a float: they stay as small as they are."""
+"""Keeps constant quantized weights of products with a float operand in their packed form (weight-only quantization)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def weights_as_codes(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _repeated(ins: Instruction, block: int) -> Array | None:
-    """Returns the value of a constant scale or zero point: of blocks one for each, also where all are one number."""
+    """Returns the value of a constant scale or zero point, with one element per block even if it is uniform."""
     value = aligned(ins)
     return np.broadcast_to(value, [int(d) for d in ins.shape.dims]) if value is not None and block else value
 
@@ -85,7 +85,7 @@ def _by_column(numbers: Array, columns: int, block: int) -> Array:
 
 
 def _before_repeats(ins: Instruction) -> Instruction:
-    """Returns what an instruction only repeats over batches, else the instruction."""
+    """Returns the operand of a broadcast over batches, else the instruction."""
     while isinstance(ins.op, Multibroadcast) and ins.inputs[0].shape.dims[-2:] == ins.shape.dims[-2:]:
         ins = ins.inputs[0]
     return ins
@@ -94,7 +94,7 @@ def _before_repeats(ins: Instruction) -> Instruction:
 def packed_codes(values: Array, points: Array | None, bits: int, block: int) -> tuple[Array, Array | None]:
     """Returns numbers [n, k] of 4 or 8 bits as the bytes of unsigned codes, and their zero points as unsigned ones.
 
-    Signed numbers are moved up by half the range.  Zero points that all lie there are left out: it is what absent ones stand for.
+    Signed numbers are shifted by half the range.  If all zero points equal half the range, the default, they are omitted.
     Rows of 4 bits are padded to whole blocks.
     """
     wide = widen(values).astype(np.int16)

@@ -1,4 +1,4 @@
-"""Chains of reshapes, transposes and broadcasts made short, and moved below the work on elements where that joins work."""
+"""Shortens chains of reshapes, transposes and broadcasts."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def _alone(i: Instruction, b: Builder) -> Instruction | None:
 def shortest(
     dims: tuple[Dim, ...], chain: tuple[tuple[Operation, tuple[Dim, ...]], ...]
 ) -> tuple[Operation, ...] | None:
-    """Fewer or cheaper ops with the effect of a chain of views (each with its result's extents); None if there are none.
+    """Fewer or cheaper ops equivalent to a chain of views (each with its result's extents); None if there are none.
 
-    Kept, because the layers of a model repeat their chains.
+    Cached, because the layers of a model repeat their chains.
     """
     if any(d == 0 for lens in (dims, *(lens for _, lens in chain)) for d in lens):
         return None

@@ -1,4 +1,4 @@
-"""Recognise rotary embeddings where exporters spell them out."""
+"""Recognizes rotary embeddings that exporters decompose into primitive ops."""
 
 from __future__ import annotations
 

@@ -44,11 +44,11 @@ OPTIONAL: Final = frozenset(
 
 
 class RuleSelection:
-    """The rules and fusions that the compile options leave on: by what they may change, by level, and by name.
+    """The rules and fusions that the compile options enable: by how they change results, by level, and by name.
 
     Names are those of rules and passes, with dashes or underscores, and the keys of `FUSIONS`.
-    known: names of all rules that there are, for `fusion_rules` to be held against.
-    Errors: ParameterError for a name that nothing has.
+    known: names of all rules, to validate `fusion_rules`.
+    Errors: ParameterError for an unknown name.
     """
 
     def __init__(self, options: CompileOptions, known: Iterable[str]) -> None:
@@ -67,11 +67,11 @@ class RuleSelection:
             self.stated.update(dict.fromkeys(meant, on))
 
     def on(self, name: str) -> bool:
-        """Returns True if a pass or a part of one is on."""
+        """Returns True if a pass or a part of one is enabled."""
         return self.stated.get(name, name not in OPTIONAL)
 
     def rules(self, rules: Rules) -> Rules:
-        """Returns those that are on: by what they may change, unless they are named."""
+        """Returns the enabled rules: by how they change results, unless enabled or disabled by name."""
         if self.level == 0 and not any(self.stated.values()):
             return Rules(rules.name)
         return Rules(rules.name, (r for r in rules.rules if self.stated.get(r.name, self._usual(r))))

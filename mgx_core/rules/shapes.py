@@ -1,4 +1,4 @@
-"""Arithmetic on extents done while compiling, and run-time operands that are known then turned into attributes."""
+"""Evaluates shape arithmetic at compile time, and turns constant run-time operands into attributes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def literal_from_extents(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def static_form(i: Instruction, b: Builder, op: Operation, *operands: Instruction) -> Instruction | No | None:
-    """Returns the static form, unless its shape rule refuses it: then the error belongs to the run."""
+    """Returns the static form, or a refusal if its shape inference fails, so that the error is raised at run time."""
     try:
         return b.add(op, *operands)
     except MgxError as error:

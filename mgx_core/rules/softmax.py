@@ -1,4 +1,4 @@
-"""Rules that find softmax and logsoftmax in their parts."""
+"""Recognizes softmax and logsoftmax in primitive ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One op on all parts of a tensor becomes one op on the tensor: before it is cut up, or after it is put together."""
+"""Merges equal ops on all slices of a tensor into one op before slicing, and on all parts of a concat into one after it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SPLITS: Final = Rules("simplify-splits")
 
 
 class _Cut(NamedTuple):
-    """A tensor that is cut up along one axis: the slices in order, and the one op that reads each."""
+    """A tensor that is sliced completely along one axis: the slices in order, and the only user of each."""
 
     x: Instruction
     axis: int
@@ -73,7 +73,7 @@ def cut_up(mine: Instruction) -> _Cut | No | None:
 
 
 def replace_readers(i: Instruction, cut: _Cut, made: Sequence[Instruction], slices: Sequence[Slice]) -> Instruction:
-    """Puts `made`, which works on the whole tensor, behind that, and slices of the last in the place of the readers."""
+    """Inserts `made`, which works on the whole tensor, after it, and replaces the users of the slices by slices of its result."""
     module, place = i.parent, cut.x.next
     assert module is not None
     assert place is not None

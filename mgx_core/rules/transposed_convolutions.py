@@ -1,4 +1,4 @@
-"""Transposed convolutions as convolutions: one channel for each place between the steps of the stride."""
+"""Rewrites transposed convolutions as convolutions with stride^d times the channels, and a pixel shuffle (sub-pixel form)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chains of reshapes, transposes and broadcasts as one thing: which factor of which source axis lies where in the result.
+"""Symbolic composition of reshapes, transposes and broadcasts: maps factors of source axes to axes of the result.
 
 Every axis is a list of parts; a part is a factor of a source axis, or a repetition.  Reshaping splits and joins parts,
 transposing orders them, broadcasting adds repetitions; at the end the shortest list of ops with the same effect is read off.

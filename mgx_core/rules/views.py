@@ -1,4 +1,4 @@
-"""Slices above transposes and reshapes, reshapes below concatenations and products."""
+"""Moves slices above transposes and reshapes, and reshapes below concatenations and products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules that move reshapes, transposes and broadcasts behind the ops that read them."""
+"""Moves reshapes, transposes and broadcasts below their users."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def order_of(ins: Instruction) -> tuple[int, ...]:
 
 
 def sole(ins: Instruction, reader: Instruction) -> bool:
-    """Returns True if nothing but `reader` reads an instruction."""
+    """Returns True if `reader` is the only user of an instruction."""
     return ins.users == (reader,)
 
 

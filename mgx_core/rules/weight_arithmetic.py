@@ -1,4 +1,4 @@
-"""Weights of products that a program widens by arithmetic, (convert(codes) - zero point) * scale: they are `dequantizelinear`."""
+"""Recognizes dequantization of weights written as arithmetic, (convert(weights) - zero point) * scale, as `dequantizelinear`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def weights_that_arithmetic_widens(i: Instruction, b: Builder) -> Instruction | 
 
 
 def _weights(ins: Instruction) -> _Weights | None:
-    """Returns what arithmetic on narrow integer constants is made of; None for anything else."""
+    """Returns the parts of arithmetic on narrow integer constants; None for anything else."""
     scale: Array | None = np.ones((), np.float32)
     point: Array | None = np.zeros((), np.float32)
     if isinstance(ins.op, Mul):
