@@ -1,4 +1,4 @@
-"""Operations: how one is defined, and the standard set by family."""
+"""Operations: the base class, and the standard operation set by family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The products and the softmax that attention ops are made of: their extents, their meaning, their decomposition."""
+"""Shared parts of attention ops: shape checks, reference implementation and decomposition of the products and the softmax."""
 
 from __future__ import annotations
 

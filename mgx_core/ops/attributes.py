@@ -1,4 +1,4 @@
-"""Attributes of operations: the types they may have, how values are checked, and how they are written."""
+"""Attributes of operations: supported types, validation, and text form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repeating elements along new or unit axes, without copying where a stride of 0 can."""
+"""Broadcasts along new or unit axes, as views with stride 0 where possible, and tiling."""
 
 from __future__ import annotations
 

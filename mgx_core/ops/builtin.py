@@ -27,7 +27,7 @@ class Param(Operation):
 
 @op("@literal")
 class Literal(Operation):
-    """A constant; the value lies on the instruction, this op only states its shape."""
+    """A constant; the instruction holds the value, this op only its shape."""
 
     shape: AnyShape
 

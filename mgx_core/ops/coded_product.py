@@ -1,4 +1,4 @@
-"""Products with weights in codes of few bits: the weights stay as small as they were stored."""
+"""Products with quantized, packed weights (weight-only quantization)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["DequantDot"]
 
 @op("dequant_dot")
 class DequantDot(Operation):
-    """Product with the transpose of a matrix of unsigned codes, each of which stands for (code - zero_point) * scale.
+    """Product with the transpose of a matrix of unsigned codes, each of which represents (code - zero_point) * scale.
 
     a float [.., m, k]; codes uint8 [n, bytes], rows of at least k codes, of 4 bits two in a byte with the earlier one in the low
     half; scale float and zero_point uint8 [n, ceil(k / block_size)]; without zero_point it is half the range of the codes.

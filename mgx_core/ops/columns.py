@@ -1,4 +1,4 @@
-"""Windows of an image as columns, and back."""
+"""im2col and its adjoint, col2im."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ __all__ = [
 
 
 class Predicate(Pointwise):
-    """Base of the pointwise ops that answer yes or no."""
+    """Base of the pointwise ops with a bool result."""
 
     __slots__ = ()
 

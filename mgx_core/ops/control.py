@@ -1,4 +1,4 @@
-"""Ops that run sub-modules: control flow, and the groups that fusion makes."""
+"""Ops that run sub-modules: control flow, and the groups created by fusion."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class If(Operation):
 
 @op("loop", exact=True, control=True)
 class Loop(Operation):
-    """A module run again and again while its condition holds.
+    """Runs a module repeatedly while its condition is true.
 
     trips: int64 scalar, or absent for no bound; cond: bool scalar, or absent for true; states: values carried from one trip to
     the next; module: (iteration: int64, cond: bool, *states) -> (cond, *states, *scans) -> tuple of the final states and of the
@@ -279,9 +279,9 @@ class FusedReduce(_Grouped):
 
 @op("group")
 class Group(_Grouped):
-    """A group that a target runs in a way of its own, named by `tag` (``attention``, ``conv_bias_relu``, ...).
+    """A group with a target-specific kernel, identified by `tag` (``attention``, ``conv_bias_relu``, ...).
 
-    xs: the group's inputs; module: what the group means -> what the module returns.
+    xs: the group's inputs; module: the definition of the group -> its results.
     """
 
     tag: str = ""

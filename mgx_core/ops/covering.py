@@ -1,4 +1,4 @@
-"""Types that cover two: what the results of branches and of loops have in common."""
+"""Joins types: the most specific common type of the results of branches and loops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["join"]
 
 
 def join(a: AnyShape, b: AnyShape) -> AnyShape:
-    """Returns the type that covers two: extents that differ become fresh symbols, ranks that differ become unranked.
+    """Returns the join of two types: extents that differ become fresh symbols, different ranks an unranked type.
 
     Errors: ShapeError if the element types differ.
     """

@@ -1,4 +1,4 @@
-"""Declaration of ops: attributes from the annotations of a class, inputs from the signature of its shape rule."""
+"""The decorator that declares an op: attributes from the annotations of a class, inputs from the signature of `infer`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of products by Einstein's convention: reading the equation, the op, its composition from matrix products."""
+"""Einsum: the parser of equations, the op, and its decomposition into matrix products."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def extents(equation: Equation, shapes: Sequence[Sequence[Dim]]) -> dict[Label, 
 
 @op("einsum", linear=tuple(range(8)))
 class Einsum(Operation):
-    """Sum of products over the axes that the equation names in its terms and not in its result.
+    """Sum of products over the axes that appear in the equation's terms but not in its result.
 
     xs: tensors of one number type, as many as the equation has terms; letters name axes, `...` stands for broadcast
     axes, a letter repeated in a term takes the diagonal.  Errors: ParameterError for a malformed equation, ShapeError if

@@ -1,4 +1,4 @@
-"""Trees of scalar expressions: the primitives that pointwise ops are made of.
+"""Scalar expression trees, which define pointwise ops.
 
 An expression is a tree of `Call`, `Input`, `Const`, `Attr` and `Cast` nodes, built with Python's operators and the functions
 of this module.  Each interpretation (numpy in `scalar`; LLVM IR, HIP C++ in the targets; text for the docs) is one table from the
@@ -177,7 +177,7 @@ x2: Final[Expr] = Input(2)
 def fold(
     expr: Expr, leaf: Callable[[Expr], Any], node: Callable[[Call, list[Any]], Any], cast: Callable[[Cast, Any], Any]
 ) -> Any:
-    """Interprets a tree bottom-up: what every interpretation table is driven by."""
+    """Folds a tree bottom-up with a table of primitives; every interpretation uses it."""
     match expr:
         case Call():
             return node(expr, [fold(a, leaf, node, cast) for a in expr.args])
@@ -187,7 +187,7 @@ def fold(
 
 
 def leaf_of(e: Expr, inputs: Sequence[Any], attributes: Any) -> Any:
-    """Returns what a leaf stands for: one of the inputs, a number, or an attribute's value."""
+    """Returns the value of a leaf: one of the inputs, a number, or an attribute."""
     match e:
         case Input(index=index):
             return inputs[index]
@@ -212,7 +212,7 @@ def operands(expr: Expr) -> int:
 
 @cache
 def primitives(e: Expr) -> frozenset[str]:
-    """Returns the names of the primitives that an expression is made of."""
+    """Returns the names of the primitives in an expression."""
     if isinstance(e, Cast):
         return primitives(e.value)
     if isinstance(e, Call):

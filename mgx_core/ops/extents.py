@@ -1,4 +1,4 @@
-"""Extents that two operands share, and operands that carry extents as values."""
+"""Unification of the extents of operands, and checks of operands that hold extents or indices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["index_operand", "merge", "merge_all", "scalar_operand", "unknown", "
 
 
 def merge(a: Dim, b: Dim, what: str = "extents") -> Dim:
-    """Returns the one extent that both stand for, as precisely as known.  Errors: ShapeError if they cannot be equal."""
+    """Returns the more specific of two equal extents.  Errors: ShapeError if they cannot be equal."""
     if a == b:
         return a
     if not may_equal(a, b):

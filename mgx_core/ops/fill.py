@@ -1,4 +1,4 @@
-"""Tensors that no data flows into: extents as values, constants, ranges, memory."""
+"""Tensors that do not depend on data: extents, constants, ranges, uninitialized memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DimensionsOf(Operation):
 
 @op("fill", exact=True)
 class Fill(Operation):
-    """One value in every place of a tensor of another's extents.
+    """A tensor with the extents of another, filled with one value.
 
     value: any, one element; like: any [..] -> [..] of the type of value.
     Errors: ShapeError if value has more elements.  Source: MIGraphX fill.

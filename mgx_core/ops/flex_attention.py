@@ -1,4 +1,4 @@
-"""Attention with modules in between."""
+"""Attention with user-defined modules that modify scores and probabilities."""
 
 from __future__ import annotations
 

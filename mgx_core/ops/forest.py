@@ -1,4 +1,4 @@
-"""Ensembles of decision trees as arrays, and the walk of many rows down all of them."""
+"""Decision tree ensembles as arrays, and their vectorized traversal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements picked by integer positions."""
+"""Gather ops, one-hot encoding and triangular masks."""
 
 from __future__ import annotations
 

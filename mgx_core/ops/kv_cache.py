@@ -1,4 +1,4 @@
-"""Caches of keys and values that grow with every step of a decoder."""
+"""Key-value caches of decoders."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["ConcatPastPresent"]
 
 @op("concat_past_present", exact=True)
 class ConcatPastPresent(Operation):
-    """New keys or values written behind those that a cache holds already.
+    """Appends new keys or values to a cache.
 
     present [b, g, s, d], seqlens_k integer [b] (tokens of each sample after this step, less one), past [b, g, c, d]
     -> [b, g, n, d], n the attribute `length` (default: c; -1: the larger of c and the most tokens of a sample).

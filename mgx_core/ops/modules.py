@@ -1,4 +1,4 @@
-"""Ops that choose among modules and place them."""
+"""Ops that select a module by shape, or the target that runs a module."""
 
 from __future__ import annotations
 

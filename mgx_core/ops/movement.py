@@ -1,4 +1,4 @@
-"""Axes in another order or direction."""
+"""Transposition, memory layout and reversal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normalisations: over trailing axes, channels, groups of channels, and neighbouring channels."""
+"""Layer, RMS, group and instance normalization."""
 
 from __future__ import annotations
 

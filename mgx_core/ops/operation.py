@@ -1,7 +1,7 @@
-"""Operations: the interface of an op.
+"""The interface of operations.
 
-An op's class holds its attributes, its shape rule and its reference compute; everything else (kernels, frontends' mappings,
-costs) is a table keyed by the class, owned by its user.  Any object with the members of `Operation` is an operation.
+An op's class defines its attributes, its shape inference and its reference implementation; everything else (kernels, frontends'
+mappings, costs) is in tables keyed by the class, owned by the code that uses them.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Operation(Traits):
         self.check()
 
     def check(self) -> None:
-        """Refuses attribute values that no input could make right (override; raise ParameterError)."""
+        """Validates attribute values independently of inputs (override; raise ParameterError)."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{self.name} is immutable; make another with replace({name}=...)")

@@ -1,4 +1,4 @@
-"""Borders around a tensor."""
+"""Padding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading the results of recurrent layers: last states, and sequences of different lengths."""
+"""Ops on the results of recurrent layers: last states, and shifts for sequences of different lengths."""
 
 from __future__ import annotations
 

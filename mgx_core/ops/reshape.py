@@ -1,4 +1,4 @@
-"""The same elements, in the same order, under other extents."""
+"""Reshapes: the same elements in row-major order with other extents."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["Flatten", "Reshape", "ReshapeLazy", "Squeeze", "Unsqueeze", "regroup
 
 
 def resolve(old: Sequence[Dim], wanted: Sequence[Dim], allowzero: bool = False) -> tuple[Dim, ...]:
-    """Returns the extents that a reshape request means: 0 copies the old extent, one -1 takes the rest.
+    """Resolves the extents of a reshape: 0 copies the old extent, one -1 is inferred.
 
-    A request without -1 for a tensor that has no elements means its zeros literally, as does any under `allowzero`.
+    Zeros are literal if `allowzero` is set, or if there is no -1 and the tensor has no elements.
     Errors: ShapeError if the numbers of elements cannot agree.
     """
     total = product(old)

@@ -1,4 +1,4 @@
-"""Sampling an image at computed places: grid_sample, affine_grid, deform_conv."""
+"""Sampling of images at computed coordinates: grid_sample, affine_grid, deform_conv."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running sums and products along one axis."""
+"""Prefix sums and products along one axis."""
 
 from __future__ import annotations
 

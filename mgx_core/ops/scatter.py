@@ -1,4 +1,4 @@
-"""Elements written to integer positions."""
+"""Scatter ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results whose extents depend on the data."""
+"""Ops with data-dependent result extents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences and optionals: values that hold tensors and are not tensors themselves.
+"""Sequences of tensors.
 
 At run time, a sequence is a Python list, an absent optional is None and a present one is the value itself.  Items of one
 sequence share the element type; extents in which they differ are fresh symbols, since each item has its own.

@@ -1,4 +1,4 @@
-"""Windows of signals as sums of cosines, and filters of the mel scale."""
+"""Window functions for signals, and mel filter banks."""
 
 from __future__ import annotations
 

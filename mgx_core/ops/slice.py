@@ -1,4 +1,4 @@
-"""Windows on a tensor: ranges, steps, single positions."""
+"""Slicing: ranges, steps, splits, single positions."""
 
 from __future__ import annotations
 

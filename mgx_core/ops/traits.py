@@ -1,4 +1,4 @@
-"""Facts about an op that passes, kernels and tests ask for, each stated once, on the op's class.
+"""Traits: properties of ops that passes, kernels and tests query, declared on the op's class.
 
 A trait follows from the op's shape rule and compute, so that an op of any package takes part by stating it;
 `conformance/tests/test_traits.py` checks what the standard set states against the definitions.
@@ -12,7 +12,7 @@ __all__ = ["TRAITS", "Traits"]
 
 
 class Traits:
-    """The traits of an op; the defaults claim nothing.
+    """The traits of an op; the defaults are conservative.
 
     `exact`, `moves` and `linear` may depend on attributes: ask an op, not its class.
     """

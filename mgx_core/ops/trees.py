@@ -1,4 +1,4 @@
-"""Ensembles of decision trees, evaluated for all rows and trees at once, one level at a time."""
+"""Decision tree ensembles: regressor and classifier ops."""
 
 from __future__ import annotations
 

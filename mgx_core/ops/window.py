@@ -1,4 +1,4 @@
-"""Sliding windows over spatial axes: padding and stride attributes, output extents, views of all windows."""
+"""Sliding windows over spatial axes: padding and stride attributes, output extents, and strided views of all windows."""
 
 from __future__ import annotations
 
