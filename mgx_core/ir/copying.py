@@ -43,7 +43,7 @@ class Copies:
         self._kept = bodies
         self._copies: dict[Module, Module] = {}
         self._checked: set[tuple[int, ...]] = set()  # ids of ops and of their operands' types
-        self._branches = 0  # bodies of control flow around what is copied
+        self._branches = 0  # the number of control flow bodies around the current module
 
     def of(
         self,
@@ -82,7 +82,7 @@ class Copies:
             modules = self._bodies(ins, went) if ins.modules else ()
             op = by.op(ins.op) if by.symbols else ins.op
         except MgxError as error:
-            if not error.places:  # extents in attributes that do not go with each other
+            if not error.places:  # inconsistent extents in attributes
                 error.at_nodes(ins.sources)
             raise
         made = Instruction(op, ins.result, inputs, modules, None, ins.sources)
@@ -103,7 +103,7 @@ class Copies:
         try:
             return self._by.shape(shape)
         except ShapeError:
-            return None  # impossible extents: the rule says why
+            return None  # invalid extents: shape inference reports why
 
     def _check(self, ins: Instruction, op: Operation, inputs: tuple[Instruction, ...]) -> None:
         """Raises ShapeError if symbolic extents that the op requires to be equal have different values.
@@ -139,7 +139,7 @@ class Copies:
         if copy is None:
             copy = self.of(module, went)
             if module not in self._shared or any(ins.result.dynamic() for ins in copy):
-                return copy  # symbols that are learnt later may be others for each
+                return copy  # symbols bound later may differ between copies
             _drop_sources(copy)
         self._copies[one] = copy
         return copy

@@ -14,7 +14,7 @@ from .module import Module, nested
 
 __all__ = ["Classes", "equal_bodies", "signature"]
 
-SMALL = 16  # bytes of a constant that is compared by value
+SMALL = 16  # the most bytes of a constant compared by value
 
 
 def equal_bodies(module: Module) -> dict[Module, Module]:

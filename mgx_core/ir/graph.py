@@ -31,7 +31,7 @@ class Graph:
 
     def __init__(self, main: Module | None = None) -> None:
         self.main = Module("main") if main is None else main
-        self._loose: dict[str, Module] = {}  # made by hand and not yet given to an instruction
+        self._loose: dict[str, Module] = {}  # created, but not yet run by an instruction
 
     def modules(self) -> dict[str, Module]:
         """Returns all modules by name, ``main`` first.  Errors: ParameterError if two share a name."""

@@ -24,7 +24,7 @@ class InstructionList:
     def __init__(self, name: str) -> None:
         self.name = name
         self.version = 0
-        self.runners = 0  # how often instructions name it as their sub-module
+        self.runners = 0  # the number of uses as a sub-module
         self._first: Instruction | None = None
         self._last: Instruction | None = None
         self._count = 0

@@ -143,7 +143,7 @@ class Module(InstructionList):
         param = Instruction(Param(label=name, shape=shape), shape)
         made = self.insert(param, self._first if last is None else last._next)
         there[name] = made
-        self.derived["parameters"] = (self.version, there)  # kept, since models may have thousands
+        self.derived["parameters"] = (self.version, there)  # cached, since models may have thousands
         return made
 
     def add_literal(
@@ -246,7 +246,7 @@ class Module(InstructionList):
             return
         for inner in nested(self):
             for ins in (i for i in inner if not i.is_literal):
-                ins.op = ins.op.substitute(symbols)  # an attribute may name symbols that the result does not
+                ins.op = ins.op.substitute(symbols)  # attributes may use symbols that are not in the result
                 if ins.result.dynamic():
                     ins.result = ins.result.substitute(symbols)
             inner.version += 1

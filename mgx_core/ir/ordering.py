@@ -50,11 +50,11 @@ def near(ins: Instruction, most: int) -> list[Instruction]:
 
 def shuffled(steps: Iterable[Instruction], seed: int) -> list[Instruction]:
     """Returns instructions in a random topological order."""
-    from random import Random  # hashlib comes with it, which loading a saved program does not need
+    from random import Random  # imports hashlib, which loading a saved program does not need
 
     random = Random(seed)
     readers: dict[Instruction, list[Instruction]] = {i: [] for i in steps}
-    waiting = dict.fromkeys(readers, 0)  # needs that have no place yet
+    waiting = dict.fromkeys(readers, 0)  # the number of unplaced dependencies
     for ins in readers:
         for need in set(reads(ins)) & readers.keys():
             readers[need].append(ins)

@@ -28,7 +28,7 @@ from .interface import Pass
 
 __all__ = ["FoldConstants"]
 
-PICKED: Final = 16  # times the limit: else every run would look up the biases of relative positions again
+PICKED: Final = 16  # factor on the limit: relative position biases should not be gathered again in every run
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class FoldConstants(Pass):
             return None  # wrong values are reported at run time, where they are used
         argument = Argument.from_value(value)
         if isinstance(argument.shape, Shape) and argument.shape.as_standard() == ins.result:
-            argument = Argument.from_value(value, ins.result)  # the same extents, which may be ints that know more
+            argument = Argument.from_value(value, ins.result)  # equal extents, possibly ints instead of symbols
         folded = module.add_literal(argument, before=ins)
         folded.sources = ins.sources
         module.substitute(found_extents(ins.result, folded.result))

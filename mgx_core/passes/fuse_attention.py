@@ -40,7 +40,7 @@ class FuseAttention(Pass):
     def apply(self, module: Module) -> bool:
         names = Names([m.name for m in nested(module)])
         changed = False
-        order: dict[Instruction, int] = {}  # places, which hold for the members of the next groups, too
+        order: dict[Instruction, int] = {}  # positions, still valid for the members of the next groups
         for inner, ins in everywhere(module):
             if isinstance(ins.op, Softmax):
                 members = self._match(ins)

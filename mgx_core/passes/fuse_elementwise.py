@@ -42,13 +42,13 @@ class _Cluster:
 
 @dataclass(frozen=True)
 class FuseElementwise(Pass):
-    """Makes `pointwise` and `fused_reduce` groups.
+    """Creates `pointwise` and `fused_reduce` groups.
 
-    A pointwise op joins the groups of its producers where the extents agree; a reduction joins the group of what it reduces, and
-    pointwise ops on its result, or on that broadcast back, join too: softmax, layer and group normalisation in any form they
-    were written become one group.  Nothing moves past an instruction that reads a member.
-    reduce: whether reductions are grouped at all; costly: primitives that a product of integers leaves to a loop behind it;
-    most: the most members of one group; inputs: the most inputs of one, without numbers that it holds itself.
+    A pointwise op joins the groups of its producers if the extents agree.  A reduction joins the group of its operand, and
+    pointwise ops on its result, or on the result broadcast back, join too: softmax, layer and group normalization become one
+    group in any form.  A member never moves past an instruction that reads another member.
+    reduce: whether reductions are grouped; costly: primitives that are not fused into the epilogues of integer products;
+    most: the most members of a group; inputs: the most inputs of a group, without scalar literals.
     """
 
     reduce: bool = True

@@ -15,7 +15,7 @@ from .interface import Pass
 
 __all__ = ["PRODUCTS", "FuseEpilogue"]
 
-PRODUCTS = {"matrix": "epilogue-dot", "window": "epilogue-convolution"}  # kind -> the name by which it is switched
+PRODUCTS = {"matrix": "epilogue-dot", "window": "epilogue-convolution"}  # kind -> its name in `fusion_rules`
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class FuseEpilogue(Pass):
             at, user = at.inputs[0], at
         if at.op.product not in self.products:
             return []
-        if at.parent is not reader.parent:  # what a branch may not need
+        if at.parent is not reader.parent:  # a branch may not need the result
             return No(f"the {at.op.name} is computed around the module that reads it")
         if at.users != (user,) or user.inputs.count(at) != 1:
             return No(f"the {at.op.name} is read elsewhere too")

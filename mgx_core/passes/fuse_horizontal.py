@@ -73,13 +73,13 @@ class _Product(NamedTuple):
 
 @dataclass(frozen=True)
 class FuseHorizontal(Pass):
-    """Joins dots of one value with constant matrices side by side, their biases too; the results become slices, which are views.
+    """Merges dots of one value with constant matrices by concatenating them and their biases; the results become slices (views).
 
-    Matrices in codes of few bits are joined as codes.  Products of narrow numbers take everything along that follows in the same
-    form: factors, conversions, biases.
+    Quantized matrices are merged in packed form.  Quantized products also merge the steps after them if all have the same
+    form: scales, conversions, biases.
 
-    most: the most columns of a joined product (wider ones gain nothing); rules: applied where products were joined, so that
-    work on all slices of one becomes work on it, and a concatenation of them the product.
+    most: the most columns of a merged product (wider ones gain nothing); rules: applied after merging, to merge the ops on all
+    slices of a product and to replace a concatenation of its slices by the product.
     """
 
     most: int = 1 << 15
@@ -92,7 +92,7 @@ class FuseHorizontal(Pass):
         for inner, ins in everywhere(module):
             changed |= self._join(inner, ins)
         if changed and self.rules is not None:
-            module.sweep()  # products that were joined are readers no more: rules ask whether a value has one
+            module.sweep()  # removes the merged products: rules check the number of users
             Rewriter(self.rules, self.tally).apply(module)
         return changed
 
@@ -183,7 +183,7 @@ def _same_steps(found: Sequence[_Product]) -> list[_Product]:
         if not all(same):
             column = model.column
             if column is None or not isinstance(model.op, Add) or 2 * sum(same) < len(found):
-                break  # keys of attention often have no bias where queries and values have
+                break  # attention often has biases for queries and values but not for keys
         for n, step in enumerate(heads):
             if same[n] and step is not None:
                 made[n].append(step)
@@ -209,7 +209,7 @@ def _product(dot: Instruction) -> _Product | None:
     if len(weights) < len(found):
         return None
     product = _Product(dot, weights, (), (_zeros(dot) if whole else None) or ())
-    floats = not isinstance(dot.op, QuantDot)  # which take a bias along and no more
+    floats = not isinstance(dot.op, QuantDot)  # float products merge a bias only
     steps: list[_Step] = []
     at = dot
     while len(at.users) == 1 and at.users[0].parent is dot.parent:

@@ -28,7 +28,7 @@ def joined(module: Module, ins: Instruction) -> bool:
             items = [module.add(Unsqueeze(axes=(axis,)), i, before=ins, sources=ins.sources) for i in items]
         whole = module.add(Concat(axis=axis), *items, before=ins, sources=ins.sources)
     except MgxError:
-        return False  # the error is that of a run
+        return False  # the error is raised at run time
     for user in list(ins.users):
         (user.parent or module).rewire(user, [whole if i is ins else i for i in user.inputs])
     module.remove(ins)

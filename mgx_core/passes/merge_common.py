@@ -35,7 +35,7 @@ def _merge(module: Module, outer: dict[Any, Instruction], merged: dict[Instructi
     seen = dict(outer)
     for ins in module:
         for inner in ins.modules:
-            _merge(inner, {} if ins.op.fused else seen, merged)  # a group reads its inputs alone
+            _merge(inner, {} if ins.op.fused else seen, merged)  # a group reads only its inputs
         if ins.is_param or ins.is_return or ins.is_absent or ins.modules or ins.op.random or ins.op.effect:
             continue
         key = _key(ins, merged)

@@ -38,7 +38,7 @@ class Normalize(Pass):
         if op is ins.op or op == ins.op:
             return False
         result = infer_shape(op, ins.inputs, ins.modules)
-        # extents that depend on data keep the symbols that other ops call them by
+        # data-dependent extents keep their symbols, which other ops refer to
         module.replace_op(ins, op, result.substitute(found_extents(result, ins.result)))
         return True
 

@@ -22,7 +22,7 @@ COSTLY = frozenset({"erf"})
 NARROW = No("the product before it ends in narrow numbers, which the work of a later product reads")
 SUMS = No("the product before it ends in its own work, which stores narrower numbers than its sums")
 EARLIER = No("the product before it ends in its own work, which that of a later product reads")
-STEPS = 24  # instructions that are followed from one product to another
+STEPS = 24  # the longest chain of instructions followed between two products
 
 
 class ProductEnds:

@@ -18,7 +18,7 @@ from .interface import Pass
 
 __all__ = ["TabulateBytes"]
 
-MOST = 64  # instructions of one function
+MOST = 64  # the most instructions of one function
 
 
 @dataclass(frozen=True)

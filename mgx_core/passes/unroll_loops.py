@@ -30,8 +30,8 @@ from .rewrite import Rewrite
 
 __all__ = ["UnrollLoops", "numbers_decide_extents"]
 
-MOST: Final = 1024  # instructions that the trips of a loop may become
-_READERS: Final = SHAPES.roots  # they read extents from their operands but the first
+MOST: Final = 1024  # the most instructions of an unrolled loop
+_READERS: Final = SHAPES.roots  # ops that read extents from all operands but the first
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ EXACT: Final = 0  # equal results (but for the sign of zero)
 ROUNDING: Final = 1  # results within a few units in the last place: sums and products in another order
 RANGE: Final = 2  # results may differ where a value overflows, is NaN or lies outside a function's domain
 
-MOST_REWRITES: Final = 50  # of each instruction of a module
-LOOKED_BACK: Final = 100  # rewrites that a message on rules without end counts
+MOST_REWRITES: Final = 50  # per instruction of a module
+LOOKED_BACK: Final = 100  # the last rewrites that the error message on endless rewriting counts
 
 
 class Builder:
@@ -155,7 +155,7 @@ class Rewriter:
         recent: deque[Rule] = deque(maxlen=LOOKED_BACK)
         refused: dict[Instruction, int] = {}  # with the rewrites that had been done when a rule refused there
         while True:
-            if not pending:  # what was refused may be allowed now, however far away the reason was
+            if not pending:  # retry refusals, since any rewrite may have removed the reason
                 pending.extend(i for i, n in refused.items() if n < rewrites and i.parent is module)
                 queued.update(pending)
                 refused.clear()

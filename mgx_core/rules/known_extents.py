@@ -24,7 +24,7 @@ from ..types.shape import Shape
 __all__ = ["extents", "given", "ints"]
 
 LONGEST: Final = 16  # elements of a vector of extents
-DEEPEST: Final = 12  # ops that extents are followed through
+DEEPEST: Final = 12  # the longest chain of ops to follow
 _ELEMENTWISE: Final = {Add: operator.add, Sub: operator.sub, Mul: operator.mul, Min: minimum, Max: maximum}
 _COMBINED: Final = {ReduceMin: minimum, ReduceMax: maximum}
 FOLLOWED: Final = (Gather, Slice, Concat, Squeeze, Unsqueeze, Reshape, Multibroadcast, *_ELEMENTWISE, *_COMBINED)

@@ -11,7 +11,7 @@ from .engine import EXACT, RANGE, ROUNDING, Rule, Rules
 
 __all__ = ["FUSIONS", "OPTIONAL", "PASSES", "RuleSelection"]
 
-# Names for `fusion_rules` beside those of single rules: what each one switches.
+# Names for `fusion_rules` in addition to those of single rules, with the fusions that each one controls.
 FUSIONS: Final[dict[str, tuple[str, ...]]] = {
     "attention": ("fuse-attention",),
     "pointwise": ("fuse-elementwise",),
@@ -37,7 +37,7 @@ PASSES: Final = frozenset(
     {"fuse-attention", "fuse-elementwise", "fuse-reductions", "fuse-epilogue", "epilogue-convolution", "epilogue-dot"}
     | {"fuse-horizontal", "join-convolutions", "join-gathers"}
 )
-# On only where asked for: they pay on few machines.
+# Disabled by default: they are faster on few machines only.
 OPTIONAL: Final = frozenset(
     {"join-convolutions", "join-gathers", "pooling-from-lrn", "reshape-before-slices", "transpose-before-slices"}
 )
