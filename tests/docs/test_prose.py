@@ -40,7 +40,8 @@ ORDER = re.compile(
     r"|Replace|Return|Set|Take|Write) "
 )
 BANNED = re.compile(
-    r"\b(?:whoever|somebody|nobody|anybody|anew|spoken|unsettled|settled|alike|to be had|takes? away|taken away"
+    r"\b(?:whoever|somebody|nobody|anybody|anew|spoken|unsettled|settled|alike|to be had"
+    r"|in whose (?:place|stead)|as it comes|takes? away|taken away"
     r"|(?:known|only|or) while running|the rules circle|cannot meet|required kinds|ready-made|kernel texts?"
     r"|(?<!there )(?:is|are) no (?!longer|more|less|\w+er\b))\b",
     re.IGNORECASE,
@@ -116,7 +117,15 @@ def test_an_order_is_found(verb):
 
 @pytest.mark.parametrize(
     "text",
-    ["known while running", "whoever asks", "emitted anew", "{x} is no tensor", "Nobody reads it", "both are alike"],
+    [
+        "known while running",
+        "whoever asks",
+        "emitted anew",
+        "{x} is no tensor",
+        "Nobody reads it",
+        "both are alike",
+        "as it comes",
+    ],
 )
 def test_a_banned_word_is_found(text):
     for source in [f'raise E("{text}")', f'raise E(f"{{y}}: {text}")', f"x = 1  # {text}", f'"""Code.\n\n{text}\n"""']:
