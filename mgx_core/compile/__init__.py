@@ -1,1 +1,1 @@
-"""From a program to what runs: stages, the pipeline that runs them, lowering and planning."""
+"""The compiler: stages of passes, the pipeline that runs them, lowering to kernels, and memory planning."""

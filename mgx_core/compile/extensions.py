@@ -1,4 +1,4 @@
-"""Passes, kernels and restorers of a target together with those that plugins add for it."""
+"""Merges a target's own passes, kernels and restorers with those that plugins add for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts a kernel in every op's place."""
+"""Lowers a module: replaces each op by a launch of the kernel that the target selects for it."""
 
 from __future__ import annotations
 

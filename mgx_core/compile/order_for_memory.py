@@ -1,4 +1,4 @@
-"""Bring instructions into an order in which less is alive at one time."""
+"""Reorders instructions to reduce the peak of live memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages and the passes in them: what runs between parse and lower, what must hold after each stage, and how long it took."""
+"""The pass pipeline: runs the passes of each stage, checks the stage's invariants, and records how long each pass took."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From an optimised module to one that a target can run for one set of input shapes: lowered and planned."""
+"""Specializes an optimised module for one set of input shapes: lowers it and plans its memory."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Compiled programs: binding of arguments, instances by shape, execution."""
+"""Compiled programs: argument binding, shape-specialized instances, execution."""

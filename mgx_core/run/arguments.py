@@ -1,4 +1,4 @@
-"""Arguments of a run: callers' values of the parameters by name, and callers' memory for results."""
+"""Arguments of a run: input values by parameter name, and memory that the caller provides for results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callers' values as a program's parameters, and results as arrays that own their memory."""
+"""Binds callers' values to a program's parameters, and returns results as arrays that own their memory."""
 
 from __future__ import annotations
 

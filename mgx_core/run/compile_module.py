@@ -1,4 +1,4 @@
-"""From a module to an executable on a target."""
+"""Compiles a module to an executable for a target."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Values between pieces on a target with memory of its own: those that keep their shapes keep their places.
+"""Values passed between pieces in device memory: a value whose shape is unchanged keeps its address.
 
-A target may record what a piece enqueues, to repeat it at little cost.  Such a recording is for certain addresses, so that what
-goes into a piece and comes out of it should lie at the same ones in each run.
+A target may capture the work that a piece enqueues and replay it at little cost.  A capture is bound to addresses, so a piece's
+inputs and outputs should stay at the same addresses in every run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An executable made concrete for one set of input shapes."""
+"""An instance: an executable specialized for one set of input shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The instances of one executable, by the shapes of its parameters."""
+"""Cache of an executable's instances, keyed by the shapes of its parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making of instances: a runner restored from a file, or assembled from a schedule, for one set of input shapes."""
+"""Creates instances: restores a runner from a program file, or assembles one from a schedule, for one set of input shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments that have passed all checks before: their instances, by element types and extents."""
+"""Fast path for repeated calls: finds the instance for arguments whose element types and extents were validated before."""
 
 from __future__ import annotations
 

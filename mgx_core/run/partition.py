@@ -1,4 +1,4 @@
-"""Parts of a module that run each on its own: on several targets, or compiled for different shapes."""
+"""Partitions of a module that run separately: on several targets, or specialized for different shapes."""
 
 from __future__ import annotations
 

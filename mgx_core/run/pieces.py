@@ -1,8 +1,8 @@
-"""Programs whose shapes keep changing, cut in pieces: of what a changing extent does not touch nothing is made again.
+"""Splits programs whose shapes keep changing into pieces, so that only pieces that depend on a changed extent are recompiled.
 
-A decoder that generates text reads a longer cache at each step.  Compiling all of it for each length would take longer than its
-run.  So the module is cut where values begin and cease to depend on the extents that were seen to change: pieces that do not
-depend on them are compiled once, and pieces that are equal (the attention of each layer) once for all layers.
+A decoder that generates text reads a longer cache at each step, and compiling the whole program for each length would take
+longer than running it.  The module is split where values start and stop depending on the extents that were observed to change:
+pieces that do not depend on them are compiled once, and equal pieces (the attention of each layer) once for all layers.
 """
 
 from __future__ import annotations

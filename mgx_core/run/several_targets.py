@@ -1,4 +1,4 @@
-"""One program on several targets: parts of it run each on its own, and the values between them lie in host memory."""
+"""Runs one program on several targets: each partition runs separately, and values pass between them through host memory."""
 
 from __future__ import annotations
 

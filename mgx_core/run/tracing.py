@@ -1,4 +1,4 @@
-"""Runs that show the value of every instruction."""
+"""Traced runs, which report the value of every instruction."""
 
 from __future__ import annotations
 

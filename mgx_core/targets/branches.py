@@ -1,4 +1,4 @@
-"""Branches in a schedule: both modules of an `if` as steps, of which a run takes those that its condition selects."""
+"""Branches in a schedule: both modules of an `if` are emitted as steps, and a run executes those that the condition selects."""
 
 from __future__ import annotations
 

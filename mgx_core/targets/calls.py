@@ -1,4 +1,4 @@
-"""Calls into code of targets: what they give is checked, and failures name the target."""
+"""Guarded calls into target code: results are validated, and errors name the target."""
 
 from __future__ import annotations
 

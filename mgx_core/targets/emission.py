@@ -1,4 +1,4 @@
-"""Emission: kernels put their steps on concrete shapes into a schedule, and a target assembles a runner from it."""
+"""Emission: kernels emit steps for concrete shapes into a schedule, from which the target assembles a runner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels by the function that emits their steps, and the decorator that offers such functions as plans."""
+"""Kernels defined by a function that emits their steps, and the decorator that registers such functions as plans."""
 
 from __future__ import annotations
 

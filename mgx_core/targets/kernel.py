@@ -1,4 +1,4 @@
-"""Kernels: what a target offers for an op, how one is picked, and the op that stands for a picked one."""
+"""Kernels: a target's implementations of ops, their selection, and `Launch`, the op that represents a selected kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Emission of single instructions: which kernel emits its steps, and what is done where all decline."""
+"""Emits the steps of one instruction: tries its kernels in order, and falls back where all of them decline."""
 
 from __future__ import annotations
 

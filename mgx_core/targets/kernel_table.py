@@ -1,4 +1,4 @@
-"""Kernel tables: a target's plans by op class, and how one of them is picked."""
+"""Kernel tables: a target's plans by op class, and the selection of one for an op."""
 
 from __future__ import annotations
 

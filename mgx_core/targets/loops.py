@@ -1,4 +1,4 @@
-"""Loops in a schedule: the body of a `loop` or `scan` as steps that a run takes again and again."""
+"""Loops in a schedule: the body of a `loop` or `scan` is emitted once, as steps that a run repeats for each iteration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowered modules: what is made of an optimised module for one set of input shapes."""
+"""Lowered modules: the result of lowering an optimised module for one set of input shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marks extents that only a run decides, so that the texts of kernels do not hold them as numbers."""
+"""Marks extents that are known only at run time, so that kernel source does not contain them as constants."""
 
 from __future__ import annotations
 

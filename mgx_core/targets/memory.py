@@ -1,4 +1,4 @@
-"""Memory planning: when each value is alive, which values share memory, and where each lies in one arena."""
+"""Memory planning: computes live ranges, decides which values share memory, and assigns each an offset in one arena."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single ops on arrays, for what is decided at run time: steps of one kernel, kept for the shapes that they were emitted for."""
+"""Runs single ops on arrays where shapes are known only at run time; the emitted steps are cached by shape."""
 
 from __future__ import annotations
 

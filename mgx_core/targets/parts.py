@@ -1,4 +1,4 @@
-"""Parts of a module between the ops that count: each is lowered in its turn, when the extents that it reads are known.
+"""Parts of a module between ops with data-dependent extents: each is lowered once the extents that it reads are known.
 
 What follows a border may count again, as a detector does that suppresses boxes, computes features of those that are left, and
 suppresses once more.  The module behind the first border is cut before each such op once; a run that finds another number of

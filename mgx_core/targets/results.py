@@ -1,4 +1,4 @@
-"""Values held against the types that a program gives them."""
+"""Checks of values against the types that the program declares for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches and recordings of emission that the instances of an executable have in common."""
+"""Launches and emission recordings shared by the instances of an executable."""
 
 from __future__ import annotations
 

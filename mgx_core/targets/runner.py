@@ -1,4 +1,4 @@
-"""Runners: what runs a lowered module."""
+"""Runners, which execute a lowered module."""
 
 from __future__ import annotations
 

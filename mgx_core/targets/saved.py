@@ -1,4 +1,4 @@
-"""Compiled instances between processes: what a target gives of its work to a program file, and how it gets it back.
+"""Saves a target's compiled instances in a program file, and restores them in later processes.
 
 A target takes part with `Target.machine` and `Target.restored`, its runner with `Runner.saved`.  Code is restored only where the
 machine's text is the same, and only if it was written by the same user or is trusted by name.

@@ -1,7 +1,7 @@
-"""Schedules: the steps that an emitter made for a lowered module, with every buffer placed.
+"""Schedules: the steps emitted for a lowered module, with an arena offset for every buffer.
 
-What a schedule says is what runs: its steps are the launches in order, `peak` is the size of the arena that a runner allocates,
-and the placements are read from the steps.
+A schedule is exactly what runs: its steps are the launches in execution order, `peak` is the size of the arena that a runner
+allocates, and placements are derived from the steps.
 """
 
 from __future__ import annotations

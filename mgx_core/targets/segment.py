@@ -1,4 +1,4 @@
-"""Segments: parts of a module whose extents follow from what is known once they begin, one runner for each set of shapes."""
+"""Segments: parts of a module whose extents are all known when they start, with one runner for each set of shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs what a module was cut into: segments by runners of their own, ops between them one by one."""
+"""Interprets a module that was split into segments: runs each segment by its own runner, and the ops between them one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values and steps while a schedule is being emitted: memory, constants, copies, trials, and what is kept for repetition."""
+"""Values and steps during emission: buffers, constants, copies, tentative emission with rollback, and recording for replay."""
 
 from __future__ import annotations
 

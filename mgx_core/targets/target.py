@@ -1,4 +1,4 @@
-"""Targets and their contexts: where programs run.  A target offers kernels; everything else it may leave to the core."""
+"""The interfaces of targets and their contexts.  A target must provide kernels; the core has defaults for everything else."""
 
 from __future__ import annotations
 

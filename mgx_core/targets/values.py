@@ -1,4 +1,4 @@
-"""Values while a schedule is being emitted: a strided shape on a buffer."""
+"""Values during emission: a strided shape over a buffer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views: values that are their operand's memory under another shape."""
+"""Views: values that alias their operand's memory with another shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of callers whose contents a program holds as constants."""
+"""Caller-owned memory whose contents a program holds as constants."""
 
 from __future__ import annotations
 
