@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import data, source
-from .asked import asked_program
 from .compiling import compile_options, compiled, host_placements
 from .data import data_options, inputs
 from .forms import chosen_form, form_options, write
 from .group import DriverCommand
 from .pictures import trace_option, write_trace
+from .prepare import requested_program
 from .report import Report, report_options
 from .source import Source, source_options
 
@@ -62,7 +62,7 @@ def command(as_json: bool, page: Path | None, trace: Path | None, summary: bool,
     """
     report = Report(as_json)
     began = time.perf_counter()
-    program = asked_program(given)
+    program = requested_program(given)
     start = time.perf_counter()
     parsing = start - began
     executable = compiled(program, given)

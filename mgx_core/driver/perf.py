@@ -11,11 +11,11 @@ import click
 
 from ..targets.kernel import op_of
 from . import data, source
-from .asked import asked_program, ready
 from .compiling import compile_options
 from .data import data_options
 from .group import DriverCommand, chosen_sizes
 from .pictures import measured, trace_option, write_trace
+from .prepare import ready, requested_program
 from .report import Report, report_options
 from .source import Source, rows_a_run, source_options
 
@@ -53,7 +53,7 @@ def command(
       mgx-driver perf model.onnx --dim-param @seq 128 --detailed --json
     """
     report = Report(as_json)
-    program = asked_program(given)
+    program = requested_program(given)
     start = time.perf_counter()
     _, executable, values = ready(program, given)
     warm = max(1, iterations // 10) if warmup is None else warmup

@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from . import data, source
-from .asked import asked_program, ready
 from .compiling import compile_options
 from .data import data_options
 from .group import DriverCommand
+from .prepare import ready, requested_program
 from .report import Report, report_options
 from .source import source_options
 
@@ -34,7 +34,7 @@ def command(as_json: bool, iterations: int, **given: Any) -> None:
       nsys profile -t cuda,nvtx mgx-driver ranges model.onnx --gpu
     """
     report = Report(as_json)
-    _, executable, values = ready(asked_program(given), given)
+    _, executable, values = ready(requested_program(given), given)
     executable.run(values)
     for _ in range(iterations):
         count = executable.mark(values)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from . import data, source
-from .asked import asked_program, ready
 from .compiling import compile_options
 from .data import data_options
 from .group import DriverCommand
 from .pictures import measured, trace_option, write_trace
+from .prepare import ready, requested_program
 from .report import Report, report_options, shape_document
 from .source import source_options
 
@@ -44,7 +44,7 @@ def command(as_json: bool, output: Path | None, trace: Path | None, **given: Any
       mgx-driver run model.onnx --trace out.json
     """
     report = Report(as_json)
-    program, executable, values = ready(asked_program(given), given)
+    program, executable, values = ready(requested_program(given), given)
     results = dict(zip(program.get_output_names(), program.run(values), strict=True))
     if trace is not None:
         timings = measured(executable, values, 1, 0, report)

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from . import data, source
-from .asked import asked_program, ready
 from .compiling import compile_options
 from .data import data_options
 from .group import DriverCommand, chosen_sizes
+from .prepare import ready, requested_program
 from .report import Report, report_options
 from .source import source_options
 
@@ -33,7 +33,7 @@ def command(as_json: bool, iterations: int, **given: Any) -> None:
       mgx-driver time model.onnx --gpu -n 1000
     """
     report = Report(as_json)
-    _, executable, values = ready(asked_program(given), given)
+    _, executable, values = ready(requested_program(given), given)
     executable.run(values)
     start = time.perf_counter()
     for _ in range(iterations):

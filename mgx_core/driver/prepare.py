@@ -1,4 +1,4 @@
-"""From a command's words to the program that they ask for, and to what runs it."""
+"""Prepares what a command runs: the requested program, compiled for the chosen target, and its inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..program import Program
     from ..run.executable import Executable
 
-__all__ = ["Ready", "asked_program", "ready"]
+__all__ = ["Ready", "ready", "requested_program"]
 
 
 class Ready(NamedTuple):
@@ -24,14 +24,14 @@ class Ready(NamedTuple):
     values: dict[str, Any]
 
 
-def asked_program(given: Mapping[str, Any]) -> Program:
-    """Returns the program that the options name, in the precision that they ask for."""
+def requested_program(given: Mapping[str, Any]) -> Program:
+    """Returns the program that the options name, in the requested precision."""
     program = Source.of(given).program()
     return quantized(program, given, lambda: inputs(program.get_parameter_shapes(), given))
 
 
 def ready(program: Program, given: Mapping[str, Any]) -> Ready:
-    """A program compiled for the chosen target, with the inputs that the options ask for and the states that runs begin with."""
+    """Returns the program compiled for the chosen target, with its inputs and the initial states."""
     executable = compiled(program, given)
-    asked = {name: shape for name, shape in executable.parameters.items() if name not in program.states}
-    return Ready(program, executable, {**inputs(asked, given), **program.states})
+    shapes = {name: shape for name, shape in executable.parameters.items() if name not in program.states}
+    return Ready(program, executable, {**inputs(shapes, given), **program.states})
