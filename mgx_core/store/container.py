@@ -1,4 +1,4 @@
-"""The file around the data: what the bytes mean, what may be trusted, and how they get onto the disk.
+"""The container format of program files: header, metadata and literal section, with their checks.
 
 A file is a header of 64 bytes, the metadata in msgpack, and from the next multiple of 64 bytes on the literal section, in which
 each literal starts at a multiple of 64 bytes, so that a file can be memory-mapped.  The JSON form holds the same metadata and

@@ -1,4 +1,4 @@
-"""Contents of a program file, as data from which `mgx_core.Program` is made and which it writes."""
+"""Contents of a program file, as the record from which `mgx_core.Program` is loaded and to which it is saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Digests of model files, remembered for as long as a file rests."""
+"""Digests of model files, cached while a file is unmodified."""
 
 from __future__ import annotations
 

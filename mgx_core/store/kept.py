@@ -1,13 +1,12 @@
-"""Programs kept between processes: what a model was read as and compiled to, found by the contents of its files.
+"""Cache of parsed and compiled programs on disk, shared between processes and keyed by the contents of the model's files.
 
-A program is known by the contents of the file that it was read from, and of those in its folder that this one names, as with
-weights that lie beside a model; by the options it was read with, and the stamp of all code that takes part.  Which files are
-named is noted under the first one's contents, since only a parser knows.  Together with target, machine, settings and compile
-options they name what it was compiled to, which lies in the user's cache folder as a program file.  The next process that reads
-the same contents gets a program that is parsed only if someone looks at its modules, and compiles it by loading that file.
-Whatever cannot be found, or is damaged, is made again.
+The key of a parsed program covers the contents of the model file and of the files beside it that it references (external
+weights), the parse options, and a fingerprint of all code that takes part.  Only the parser knows which files are referenced, so
+their list is stored under the digest of the model file.  The key of a compiled program adds target, machine, settings and compile
+options; it names a program file in the user's cache folder.  A later process that reads the same contents parses the model
+only if its modules are accessed, and compiles it by loading that file.  Missing and damaged entries are recreated.
 
-Programs are kept from the second process on that compiles a file (see `mgx_core.seen`), from the first where
+Programs are cached from the second process on that compiles a file (see `mgx_core.seen`), from the first where
 ``MGX_KEEP_PROGRAMS`` is 1, and never where it is 0.
 """
 

@@ -1,4 +1,4 @@
-"""The literal section: tensors as they lie in memory, little-endian, each at a multiple of 64 bytes."""
+"""The literal section: tensors in their memory layout, little-endian, each aligned to 64 bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata of older file formats as that of the present one, one step at a time."""
+"""Migrates metadata of older file formats to the current one, one version at a time."""
 
 from __future__ import annotations
 

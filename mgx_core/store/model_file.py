@@ -1,4 +1,4 @@
-"""Files that a model is read from, each with its contents mapped and digested."""
+"""Files that a model is read from, each memory-mapped and hashed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules as plain data and back."""
+"""Serializes modules to plain data, and deserializes them."""
 
 from __future__ import annotations
 

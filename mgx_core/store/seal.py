@@ -1,8 +1,8 @@
-"""Seals: which compiled code may be taken from a program file.
+"""Seals, which authenticate the compiled code in a program file.
 
-Compiled kernels are code, and a file may come from anywhere, so they are taken from it only if it was written by the same user:
-what was compiled is sealed with a key that lies in the user's cache folder and never in a file.  Everything else in a program
-file is data, which is checked.
+Compiled kernels are code and a file may come from anywhere, so they are loaded only if the same user wrote the file: compiled
+code is sealed with an HMAC whose key is stored in the user's cache folder, never in a file.  Everything else in a program file
+is data, which is validated.
 """
 
 from __future__ import annotations
