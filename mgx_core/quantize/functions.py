@@ -72,7 +72,7 @@ def functions(products: Iterable[Instruction], tensors: Iterable[Instruction]) -
         at = product
         while len(at.users) == 1 and at.users[0].parent is product.parent:
             reader, op = at.users[0], at.users[0].op
-            if not isinstance(op, Pointwise):
+            if not isinstance(op, Pointwise) or not reader.shape.dtype.is_float:
                 break
             sums = isinstance(op, Add)
             image = isinstance(product.op, Convolution)  # no mask is added to one

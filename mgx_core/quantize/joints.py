@@ -65,12 +65,12 @@ def _readers(source: Instruction, limits: Ranges) -> _Readers | None:
         for user in pending.pop().users:
             if isinstance(user.op, Concat):
                 readers.joined.append(user)
+            elif not user.op.moves or user.parent is not source.parent:
+                return None
             elif user in limits:
                 readers.rounded.append(user)
-            elif user.op.moves and user.parent is source.parent:
-                pending.append(user)
             else:
-                return None
+                pending.append(user)
     return readers
 
 

@@ -33,7 +33,9 @@ def pairs(products: Iterable[Instruction], rounded: Collection[Instruction]) -> 
     for product in products:
         if isinstance(product.op, Convolution):
             at, reader = _last(product)
-            if reader is not None and isinstance(reader.op, (Add, Mul)) and at not in ends and _rounded(reader, ends):
+            if reader is None or not isinstance(reader.op, (Add, Mul)) or not at.shape.dtype.is_float:
+                continue
+            if at not in ends and _rounded(reader, ends):
                 made[at] = reader
     found = (reader.inputs for reader in dict.fromkeys(made.values()))
     return [Pair(one, other) for one, other in found if one is not other and one in made and other in made]

@@ -188,3 +188,14 @@ def test_sums_with_masks_have_no_range(constant: bool) -> None:
         data = [{**one, "mask": hidden} for one in data]
     mgx.quantize_int8(program, mgx.get_target("ref"), data, smooth=False, correct_bias=False)
     assert "add" not in rounded(program)
+
+
+def test_whole_numbers_that_are_read_in_several_places_are_left() -> None:
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", list(IMAGE.shape)))
+    whole = m.add(op("convert", target_type="int32"), m.add(op("convolution"), x, m.add_literal(WEIGHTS[0])))
+    size = m.add(op("convert", target_type="float"), m.add(op("abs"), whole))
+    made = m.add(op("add"), m.add(op("convert", target_type="float"), whole), size)
+    m.add_return([m.add(op("convolution"), made, m.add_literal(WEIGHTS[1]))])
+    assert rounded(quantized(program)) == ["@param", "add"]

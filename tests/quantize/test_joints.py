@@ -77,3 +77,16 @@ def test_nothing_is_joined_without_a_moved_part() -> None:
     m = network().get_main_module()
     concats = [i for i in m if i.op.name == "concat"]
     assert joined_ranges({concats[1]: (-1.0, 1.0)}) == ({}, set())
+
+
+def test_functions_of_joined_tensors_are_rounded_themselves() -> None:
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", list(IMAGE.shape)))
+    parts = [m.add(op("convolution"), x, m.add_literal(WEIGHTS[0] * sign)) for sign in (np.float32(1), np.float32(-1))]
+    joined = shuffled(m, m.add(op("concat", axis=1), *parts))
+    first = m.add(op("convolution"), half(m, joined, 0), m.add_literal(WEIGHTS[1]))
+    second = m.add(op("convolution"), m.add(op("leaky_relu", alpha=0.9), joined), m.add_literal(LAST))
+    m.add_return([first, second])
+    quantized(program)
+    assert {i.inputs[0].op.name for i in m if i.op.name == "convolution"} == {"dequantizelinear"}

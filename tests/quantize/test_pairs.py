@@ -63,3 +63,15 @@ def test_8_bit_floats_are_stored_for_products_alone() -> None:
     program = network("add", 0.1)
     mgx.quantize_fp8(program, mgx.get_target("ref"), [{"x": IMAGE}])
     assert sum(isinstance(i.op, Quantizelinear) for i in program.get_main_module()) == 3
+
+
+def test_sums_of_whole_numbers_are_left() -> None:
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", list(IMAGE.shape)))
+    whole = [
+        m.add(op("convert", target_type="int32"), m.add(op("convolution"), x, m.add_literal(w))) for w in WEIGHTS[:2]
+    ]
+    total = m.add(op("convert", target_type="float"), m.add(op("add"), *whole))
+    m.add_return([m.add(op("convolution"), total, m.add_literal(WEIGHTS[2]))])
+    assert rounded(program) == ["convert"]
