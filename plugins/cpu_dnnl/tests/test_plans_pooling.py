@@ -59,6 +59,15 @@ def test_maxima_along_one_axis_after_the_other_are_those_of_windows(
     assert sum(name.startswith("pooling") for name in steps) == rank
 
 
+@pytest.mark.parametrize(
+    "attributes",
+    [{"stride": (2, 1, 1)}, {"padding": (1, 0, 0, 0, 0, 0)}, {"padding": (0, 0, 0, 2, 0, 0), "stride": (2, 1, 1)}],
+)
+def test_windows_of_one_element_along_an_axis(agrees: Callable[..., None], attributes: dict[str, Any]) -> None:
+    x = np.random.default_rng(1).standard_normal((1, 9, 5, 20, 20)).astype(np.float32)
+    agrees(mgx.op("pooling", mode="max", lengths=(1, 11, 11), **attributes), x)
+
+
 @pytest.mark.parametrize(("mode", "name"), [("max", "float32"), ("average", "float32"), ("max", "uint8")])
 def test_windows_of_no_images(agrees: Callable[..., None], mode: str, name: str) -> None:
     for lens in ((0, 3, 6, 6), (2, 0, 6, 6)):

@@ -77,7 +77,8 @@ class Axis(NamedTuple):
 
 def _passes(axes: Sequence[Axis], extents: Sequence[int]) -> list[list[Axis]]:
     """Returns the windows of one pass over all axes, or of one pass for each, where these look at far fewer elements."""
-    wide = [n for n, axis in enumerate(axes) if axis.length > 1]
+    # an axis on which windows of one element lie apart, or outside the image, needs a pass, too
+    wide = [n for n, axis in enumerate(axes) if axis._replace(dilation=1) != Axis(extents[n])]
     passes, now, looks = [], list(extents), 0
     for n in sorted(wide, key=lambda n: extents[n] / axes[n].windows, reverse=True):
         now[n] = axes[n].windows
