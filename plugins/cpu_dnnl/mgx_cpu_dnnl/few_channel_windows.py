@@ -19,6 +19,7 @@ from mgx_core.ops.pooling import Pooling
 from mgx_core.ops.slice import Slice
 from mgx_core.ops.window import sides
 from mgx_core.rules.engine import ROUNDING, Builder, Rules
+from mgx_core.types.dim import bounds
 
 __all__ = ["FEW_CHANNEL_WINDOWS"]
 
@@ -92,6 +93,8 @@ def _shifts(i: Instruction) -> _Shifts | No | None:
     if len(extents) < len(spatial):
         if op.padding_mode != "default" or op.ceil_mode or any(s > 1 for s in strides):
             return No("where windows end depends on open extents")
+        if any(bounds(count)[0] < 1 for count in i.shape.dims[2:]):
+            return No("a window may not fit, which a slice of nothing would not say")
         parts = [[_part(2 + n, j * d, (j + 1 - k) * d or END) for j in range(k)] for n, (k, _, d) in enumerate(numbers)]
         return _Shifts(*sides(op.padding, len(spatial)), parts, False)
     counts = [n for n in i.shape.dims[2:] if isinstance(n, int)]

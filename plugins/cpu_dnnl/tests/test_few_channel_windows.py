@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
+from mgx_core.errors import ShapeError
 from mgx_core.ops.pooling import Pooling
 from mgx_cpu_dnnl.target import CpuTarget
 
@@ -68,6 +69,13 @@ def test_open_extents(mode: str) -> None:
     got = pooled(x, steps, [(1, 4), (1, 1), (8, 64), (8, 64)], **attributes)
     np.testing.assert_allclose(got, wanted(x, **attributes), rtol=1e-5, atol=1e-6)
     assert set(steps) <= {"pad", "loop"}, steps
+
+
+@pytest.mark.parametrize("mode", ["max", "average"])
+def test_open_extents_may_be_too_small_for_a_window(mode: str) -> None:
+    x = np.zeros((1, 1, 2, 12), np.float32)
+    with pytest.raises(ShapeError, match="a window over 4 elements does not fit on an axis of 2"):
+        pooled(x, None, [(1, 1), (1, 1), (1, 32), (1, 32)], mode=mode, lengths=(4, 3))
 
 
 @pytest.mark.parametrize(
