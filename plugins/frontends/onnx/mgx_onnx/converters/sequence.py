@@ -6,6 +6,7 @@ from typing import Any
 
 from mgx_core import Instruction
 from mgx_core.converting.lists import item_of, joined, length_of, parts_of
+from mgx_core.ops.optional import Optional
 
 from ..converter import converts
 from ..node import Node
@@ -82,4 +83,4 @@ def optional_get_element(n: Node, x: Instruction) -> Instruction:
 
 def _held(x: Instruction) -> Instruction | None:
     """Returns the value that an optional was made of; None if it was made of none, or comes from elsewhere."""
-    return x.inputs[0] if x.op.name == "optional" and x.inputs and not x.inputs[0].is_absent else None
+    return x.inputs[0] if isinstance(x.op, Optional) and x.inputs and not x.inputs[0].is_absent else None
