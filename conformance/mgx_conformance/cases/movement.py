@@ -182,6 +182,7 @@ def pad(name: str) -> Iterable[Case]:
     yield from each(make(name, pads=(0, 2, 0, 1), value=1.5), "value", 3, 4, kinds=FLOATS[:2])
     yield from each(make(name, pads=(-1, 0, 1, -2)), "negative", 4, 5, kinds=KINDS[:2])
     yield from each(make(name, pads=(1, 1, 0, 0)), "empty", 0, 2, kinds=KINDS[:1])
+    yield from each(make(name, pads=(-1, -2)), "cropped to nothing", 3, kinds=KINDS[:1])
     yield Case(make(name), (data(dtype.float32, 3, 4), given([0, 1, 1, 0]), given(2.5, dtype.float32)), "while-running")
     yield Case(make(name), (data(dtype.float32, 3, 4), given([1, 2]), None, given([1])), "axes-while-running")
 

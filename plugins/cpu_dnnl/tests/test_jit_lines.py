@@ -64,3 +64,8 @@ def test_what_is_moved_otherwise():
 def test_a_filler_of_all_bits():
     x = np.zeros((2, 70), np.uint8)
     assert moved(Pad(pads=(0, 1, 0, 1), value=255.0), x)
+
+
+@pytest.mark.parametrize(("dims", "pads"), [((3,), (-1, -2)), ((1, 300), (-1, 0, 0, 0)), ((2, 3), (0, -3, 1, 0))])
+def test_nothing_is_left(dims, pads):
+    assert not moved(Pad(pads=pads), image(dims))

@@ -31,6 +31,8 @@ def compile_lines(x: Shape, out: Shape, taps: Mapping[int, Taps], filler: int, n
 
     filler: the bits where there is no tap.
     """
+    if not out.elements():
+        return None
     axes = sorted((a for a, n in enumerate(out.lens()) if n != 1 or a in taps), key=lambda a: -out.strides()[a])
     steps, x_steps, lens = out.strides(), x.strides(), out.lens()
     width, places = 1, [0]  # elements that lie together, and which of them make a line; -1: the filler
@@ -43,7 +45,7 @@ def compile_lines(x: Shape, out: Shape, taps: Mapping[int, Taps], filler: int, n
     length = width * len(places)
     stretches = _stretches(places) if width == 1 else _runs(places, width)
     size = x.dtype.size
-    if length * size < SHORTEST * max(1, len(stretches) - 2) or not out.elements():
+    if length * size < SHORTEST * max(1, len(stretches) - 2):
         return None
     bits = 8 * size
     args = [filler - (1 << bits) if filler >> (bits - 1) else filler, length, len(stretches)]
