@@ -194,15 +194,17 @@ class CpuEmitter(Emitter):
     def place_in_concat(self, dtype: DType, lens: Sequence[int], order: Sequence[int]) -> Value | None:
         """Memory for the current result inside that of the one concatenation that reads it, with axes in the order of strides.
 
-        None if there is no such reader, if its other operands lie otherwise already, or for extents that are not those of the
-        current result.  What asks must write there.
+        None if there is no such reader, if its other operands lie otherwise already, or for a type or extents that are not those
+        of the current result.  What asks must write there.
         """
         if self.places:
             self.uncacheable()
         ins = self.current
         place = None if ins is None else self.places.get(ins)
-        if ins is None or place is None or ins is place.concat or list(ins.shape.lens()) != list(lens):
-            return None  # other extents: those of a member of the group, which is emitted by itself
+        if ins is None or place is None or ins is place.concat:
+            return None
+        if ins.shape.dtype is not dtype or list(ins.shape.lens()) != list(lens):
+            return None  # that of a member of the group, which is emitted by itself: sums, before they are rounded to bytes
         return place.inside(ins, self.allocate, dtype, lens, order)
 
     def packed(self, value: Value, plain: Any, wanted: Any, bfloat16: bool = False) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -343,3 +344,18 @@ def test_operands_of_a_concatenation_are_written_in_place(only: Any) -> None:
     steps = [s.name for s in program.executable.instances()[0].runner.schedule.steps]
     each = ["copy", "conv winograd 4x4"]  # x with channels last, for each of both
     assert steps == [*each, *each, "copy", "copy"]  # then the operand that is x, and the result
+
+
+def test_a_wide_sum_on_the_way_to_bytes_takes_no_place_among_joined_bytes(both: Callable[..., Any]) -> None:
+    """Both are of the same extents: the sums of a convolution, and what they are rounded to."""
+    rng = np.random.default_rng(3)
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [2, 40, 6, 6]))
+    scale, zero = main.add_literal(np.float32(0.2)), main.add_literal(np.uint8(116))
+    weights = main.add_literal((rng.standard_normal((40, 40, 3, 3)) / 20).astype(np.float32))
+    total = main.add(mgx.op("add"), x, main.add(mgx.op("convolution", padding=(1, 1)), x, weights))
+    parts = [main.add(mgx.op("quantizelinear"), part, scale, zero) for part in (total, main.add(mgx.op("tanh"), x))]
+    main.add_return([main.add(mgx.op("dequantizelinear"), main.add(mgx.op("concat", axis=1), *parts), scale, zero)])
+    found, wanted, _ = both(program, {"x": rng.standard_normal((2, 40, 6, 6)).astype(np.float32)})
+    np.testing.assert_allclose(found, wanted, atol=0.21)
