@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from mgx_core import dtype as dt
 from mgx_core.types.dtype import DType
@@ -45,11 +46,29 @@ def combine(c: Code, r: Node, a: V, b: V) -> V:
 
 def across(c: Code, r: Node, total: V) -> V:
     """Returns all lanes combined into a scalar."""
+    if r.extra in ("max", "min") and total.elem in ("float", "double"):
+        return _extreme_across(c, r.extra, total)
+    return _halved(c, total, lambda low, high: combine(c, r, low, high))
+
+
+def _extreme_across(c: Code, name: str, total: V) -> V:
+    """Returns the extreme of all lanes, NaN if one is: a single test of all lanes in place of one at every halving."""
+    how = "ogt" if name == "max" else "olt"
+    best = _halved(c, total, lambda low, high: c.select(c.compare(how, low, high), low, high))
+    if total.n < 2:
+        return best
+    missing = c.compare("uno", total, total)
+    lanes = c.make(f"bitcast {missing.type} {missing.ref} to i{total.n}", f"i{total.n}", 0)
+    return c.select(c.compare("ne", lanes, c.const(0, lanes)), c.const(math.nan, best), best)
+
+
+def _halved(c: Code, total: V, join: Callable[[V, V], V]) -> V:
+    """Returns the scalar that is left when the upper half of the lanes is joined to the lower one until there is one lane."""
     n = total.n
     while n > 1:
         half = n // 2
         low = c.shuffle(total, total, range(half))
         high = c.shuffle(total, total, range(half, n))
-        total = combine(c, r, low, high)
+        total = join(low, high)
         n = half
     return c.make(f"extractelement {total.type} {total.ref}, i32 0", total.elem, 0)
