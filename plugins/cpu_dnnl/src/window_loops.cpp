@@ -311,9 +311,102 @@ void maxima_channels_last(void *const *buffers, const int64_t *args, int64_t beg
     }
 }
 
+// The maxima of eight elements at a time of what `at(t)` returns for each t, NaN if one of them is (see `maxima_of_channels`).
+template <typename At>
+inline __m256 maxima_at(int64_t count, const At &at) {
+    __m256 best = _mm256_set1_ps(-std::numeric_limits<float>::infinity()), missing = _mm256_setzero_ps();
+    int64_t t = 0;
+    for (; t + 2 <= count; t += 2) {
+        const __m256 v = at(t), w = at(t + 1);
+        best = _mm256_max_ps(best, _mm256_max_ps(v, w));
+        missing = _mm256_or_ps(missing, _mm256_cmp_ps(v, w, _CMP_UNORD_Q));
+    }
+    if (t < count) {
+        const __m256 v = at(t);
+        best = _mm256_max_ps(best, v);
+        missing = _mm256_or_ps(missing, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    }
+    return _mm256_or_ps(best, missing);
+}
+
+// Eight elements `step` apart; up to 16 elements from the first are read.
+inline __m256 eight_apart(const float *from, int64_t step, __m256i steps) {
+    if (step == 1) return _mm256_loadu_ps(from);
+    if (step != 2) return _mm256_i32gather_ps(from, steps, 4);
+    const __m256 both = _mm256_shuffle_ps(_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8), _MM_SHUFFLE(2, 0, 2, 0));
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(both), _MM_SHUFFLE(3, 1, 2, 0)));
+}
+
+// The maxima over the lines at `steps` from `x`, element by element, for `extent` elements of `to`.
+inline void maxima_of_lines(const float *x, const int64_t *steps, int64_t count, int64_t extent, float *to) {
+    const Lanes rest(extent % 8);
+    auto eight_of = [&](int64_t i, auto whole) {
+        keep<whole>(to + i, maxima_at(count, [&](int64_t t) { return eight<whole>(x + steps[t] + i, rest); }), rest);
+    };
+    int64_t i = 0;
+    for (; i + 8 <= extent; i += 8)
+        eight_of(i, std::true_type {});
+    if (i < extent) eight_of(i, std::false_type {});
+}
+
+// Buffers: x, whose last axis has stride 1; maxima, row-major.  Numbers: channels, stride of images and of channels in x; spatial
+// axes; six numbers of each (as `maxima_channels_last` has them); windows along each.  Padding takes no part; a window of nothing
+// else is minus infinity.  Scratch memory: a line of x between its padding and 32 elements, behind a number of each tap.
+// Work: rows of windows along the last axis.
+void maxima_of_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+    auto *x = static_cast<const float *>(buffers[0]);
+    auto *out = static_cast<float *>(buffers[1]);
+    Numbers numbers(args);
+    const int64_t channels = numbers.next(), image = numbers.next(), plane = numbers.next(), rank = numbers.next();
+    const int64_t *axes = numbers.next(6 * rank), *counts = numbers.next(rank), *last = axes + 6 * (rank - 1);
+    const int64_t extent = last[0], taps = last[1], stride = last[2], dilation = last[3], before = last[4];
+    const int64_t width = counts[rank - 1];
+    int64_t lines = 1;
+    for (int64_t a = 0; a + 1 < rank; ++a)
+        lines *= axes[6 * a + 1];
+    auto *steps = static_cast<int64_t *>(scratch);
+    auto *line = reinterpret_cast<float *>(steps + lines);
+    const int64_t reach = std::max(before + extent, (width - 1) * stride + (taps - 1) * dilation + 1);
+    std::fill_n(line, reach, -std::numeric_limits<float>::infinity());
+    const __m256i apart = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(static_cast<int>(stride)));
+    const Lanes rest(width % 8);
+    for (int64_t row = begin; row < end; ++row) {
+        int64_t place = row, count = 1;
+        steps[0] = 0;
+        for (int64_t a = rank - 1; a-- > 0; place /= counts[a]) {
+            const int64_t *axis = axes + 6 * a;
+            const Reach along(axis, place % counts[a]);
+            for (int64_t j = along.high - along.low; j-- > 0;) // the last first: the others are made of the first
+                for (int64_t t = 0; t < count; ++t)
+                    steps[j * count + t] = steps[t] + (along.first + (along.low + j) * axis[3]) * axis[5];
+            count *= along.high - along.low;
+        }
+        const float *from = x + place / channels * image + place % channels * plane;
+        float *to = out + row * width;
+        if (taps == 1 && stride == 1 && before == 0 && width <= extent) {
+            maxima_of_lines(from, steps, count, width, to);
+            continue;
+        }
+        maxima_of_lines(from, steps, count, extent, line + before);
+        for (int64_t i = 0; i < width; i += 8) {
+            const float *at = line + i * stride;
+            const int64_t some = std::min<int64_t>(8, width - i);
+            const __m256 best = maxima_at(taps, [&](int64_t t) {
+                if (stride <= 2 || some == 8) return eight_apart(at + t * dilation, stride, apart);
+                alignas(32) float few[8] = {}; // nothing is read that lies far behind the line
+                for (int64_t k = 0; k < some; ++k)
+                    few[k] = at[t * dilation + k * stride];
+                return _mm256_load_ps(few);
+            });
+            i + 8 <= width ? keep<true>(to + i, best, rest) : keep<false>(to + i, best, rest);
+        }
+    }
+}
+
 } // namespace
 
 void add_window_loops(NamedLoops &loops) {
+    loops["max_pool_rows"] = &maxima_of_rows;
     loops["max_pool_float32"] = &maxima_channels_last<float>;
     loops["max_pool_bfloat16"] = &maxima_channels_last<BFloat>;
     loops["max_pool_int8"] = &maxima_channels_last<int8_t>;

@@ -120,14 +120,14 @@ def both() -> Callable[..., tuple[Any, Any, list[str]]]:
 
 
 def copied_to_the_end_of_a_page(array: Any) -> Any:
-    """A copy of bytes behind which nothing may be read."""
-    whole = -(-array.size // mmap.PAGESIZE) * mmap.PAGESIZE
+    """Returns a copy behind which nothing may be read."""
+    whole = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
     pages = mmap.mmap(-1, whole + mmap.PAGESIZE)
     end = ctypes.addressof(ctypes.c_char.from_buffer(pages)) + whole
     protect = ctypes.CDLL(None).mprotect
     protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     assert protect(end, mmap.PAGESIZE, 0) == 0
-    made = np.frombuffer(pages, array.dtype, array.size, whole - array.size).reshape(array.shape)
+    made = np.frombuffer(pages, array.dtype, array.size, whole - array.nbytes).reshape(array.shape)
     made[...] = array
     return made
 

@@ -68,6 +68,38 @@ def test_windows_of_one_element_along_an_axis(agrees: Callable[..., None], attri
     agrees(mgx.op("pooling", mode="max", lengths=(1, 11, 11), **attributes), x)
 
 
+@pytest.mark.parametrize("channels", [5, 8])
+@pytest.mark.parametrize(
+    ("extents", "attributes"),
+    [
+        ([37], {"lengths": [4], "padding": [2], "stride": [3], "dilations": [2]}),
+        ([11, 17], {"lengths": [3, 3], "padding": [1, 1], "stride": [2, 2]}),
+        ([9, 40], {"lengths": [5, 4], "padding": [0, 2, 3, 1], "stride": [2, 3], "ceil_mode": True}),
+        ([6, 9, 21], {"lengths": [3, 3, 3], "padding": [1, 1, 1], "stride": [2, 2, 2]}),
+        ([5, 8, 16], {"lengths": [1, 3, 1], "padding": [0, 4, 0], "stride": [1, 2, 1], "dilations": [1, 4, 1]}),
+    ],
+)
+def test_maxima_of_few_channels_are_taken_of_images_as_they_lie(
+    both: Callable[..., Any],
+    at_the_end_of_a_page: Callable[[Any], Any],
+    extents: list[int],
+    attributes: dict[str, Any],
+    channels: int,
+) -> None:
+    """Windows of padding alone, NaN, and no copy beside the pooling."""
+    given = {"dilations": [1] * len(extents), "mode": "max", **attributes}
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [2, channels, *extents]))
+    main.add_return([main.add(mgx.op("pooling", **given), x)])
+    values = np.random.default_rng(0).standard_normal((2, channels, *extents)).astype(np.float32)
+    values[0, 1, ..., 3] = np.nan
+    values[1, 2] = -np.inf
+    found, wanted, steps = both(program, {"x": at_the_end_of_a_page(values)})
+    np.testing.assert_array_equal(found, wanted)
+    assert [name.split(" ")[0].split("[")[0] for name in steps] == ["pooling"]
+
+
 @pytest.mark.parametrize(("mode", "name"), [("max", "float32"), ("average", "float32"), ("max", "uint8")])
 def test_windows_of_no_images(agrees: Callable[..., None], mode: str, name: str) -> None:
     for lens in ((0, 3, 6, 6), (2, 0, 6, 6)):

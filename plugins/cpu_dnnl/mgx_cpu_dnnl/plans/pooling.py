@@ -1,4 +1,4 @@
-"""Pooling, channels last: maxima of floats by a loop that keeps NaN, everything else through oneDNN."""
+"""Pooling: maxima of floats by loops that keep NaN, of images as they lie; everything else through oneDNN, channels last."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
-from ..layout import as_channels_last, descriptor
+from ..layout import as_channels_last, descriptor, is_channels_last
 from ..native_library import native
 from .native_loops import grain_of, native_loop
 from .offer import FLOATS, offer, only
@@ -24,6 +24,7 @@ __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 BYTES: Final = frozenset({dt.int8, dt.uint8})
+VECTOR: Final = 8  # channels that fill at most one vector: images of no more are not moved to have these innermost
 FEWER: Final = 2  # times fewer elements that passes along one axis each look at, for which their values in between pay
 
 
@@ -57,11 +58,14 @@ def emit_maxima(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     lens, windows = _sizes(op, x)
     if 0 in lens:
         return e.allocate(x.shape.dtype, lens)
-    x = as_channels_last(e, x)
+    rows = x.strides[-1] == 1 and not is_channels_last(x)
+    in_rows = x.shape.dtype is dt.float32 and x.lens[1] <= VECTOR and rows
+    x = x if in_rows else as_channels_last(e, x)
+    maxima_of = _maxima_of_rows if in_rows else _maxima
     lengths, strides, dilations, begin, _ = windows
     axes = [Axis(*n) for n in zip(lens[2:], lengths, strides, dilations, begin, strict=True)]
-    for some in _passes(axes, x.lens[2:]):
-        x = _maxima(e, op.name, x, some)
+    for some in _passes(axes, x.lens[2:], in_rows):
+        x = maxima_of(e, op.name, x, some)
     return x
 
 
@@ -75,8 +79,11 @@ class Axis(NamedTuple):
     begin: int = 0
 
 
-def _passes(axes: Sequence[Axis], extents: Sequence[int]) -> list[list[Axis]]:
-    """Returns the windows of one pass over all axes, or of one pass for each, where these look at far fewer elements."""
+def _passes(axes: Sequence[Axis], extents: Sequence[int], in_rows: bool) -> list[list[Axis]]:
+    """Returns the windows of one pass over all axes, or of one pass for each, where these look at far fewer elements.
+
+    in_rows: the loop joins whole rows before it looks along them, so that the last axis' window adds to the others' elements.
+    """
     # an axis on which windows of one element lie apart, or outside the image, needs a pass, too
     wide = [n for n, axis in enumerate(axes) if axis._replace(dilation=1) != Axis(extents[n])]
     passes, now, looks = [], list(extents), 0
@@ -84,18 +91,39 @@ def _passes(axes: Sequence[Axis], extents: Sequence[int]) -> list[list[Axis]]:
         now[n] = axes[n].windows
         passes.append([axes[k] if k == n else Axis(windows) for k, windows in enumerate(now)])
         looks += prod(now) * axes[n].length
-    at_once = prod(a.windows * a.length for a in axes)
+    *others, last = axes
+    lines = prod(a.length for a in others)
+    at_once = prod(a.windows for a in axes) * (lines + last.length if in_rows else lines * last.length)
     return passes if FEWER * looks <= at_once and len(wide) > 1 else [list(axes)]
+
+
+def _numbers(x: Value, axes: Sequence[Axis]) -> list[int]:
+    """Returns the numbers of a loop that tell of the windows along each axis."""
+    numbers = [len(axes)]
+    for extent, a, step in zip(x.lens[2:], axes, x.strides[2:], strict=True):
+        numbers += [extent, a.length, a.stride, a.dilation, a.begin, step]
+    return numbers + [a.windows for a in axes]
+
+
+def _maxima_of_rows(e: CpuEmitter, name: str, x: Value, axes: Sequence[Axis]) -> Value:
+    """Returns the maximum of each window of a value whose last axis lies in rows: over whole rows first, then along them."""
+    *others, last = axes
+    lens = [*x.lens[:2], *(a.windows for a in axes)]
+    out = e.allocate(x.shape.dtype, lens)
+    numbers = [lens[1], *x.strides[:2], *_numbers(x, axes)]
+    lines = prod(a.length for a in others)
+    reach = max(last.begin + x.lens[-1], (last.windows - 1) * last.stride + (last.length - 1) * last.dilation + 1)
+    work = prod(lens[:-1])
+    grain = max(1, grain_of(work, [x]) // (lines + last.length))
+    native_loop(e, name, "max_pool_rows", [x, out], [out], numbers, work, grain, 8 * lines + 4 * (reach + 32))
+    return out
 
 
 def _maxima(e: CpuEmitter, name: str, x: Value, axes: Sequence[Axis]) -> Value:
     """Returns the maximum of each window of a value that lies channels last."""
     lens = [*x.lens[:2], *(a.windows for a in axes)]
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
-    numbers = [lens[1], len(axes)]
-    for extent, a, step in zip(x.lens[2:], axes, x.strides[2:], strict=True):
-        numbers += [extent, a.length, a.stride, a.dilation, a.begin, step]
-    numbers += [*lens[2:], x.strides[0]]
+    numbers = [lens[1], *_numbers(x, axes), x.strides[0]]
     looks = prod(a.length for a in axes)
     work = lens[0] * prod(lens[2:-1])
     grain = max(1, grain_of(work, [x]) // looks)
