@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from mgx_core.types.shape import Shape, TupleShape
 from .score_parts import labelled, linear, rounded, spread, transformed_parts, two_score_parts, wide_rows, winners
 
 __all__: list[str] = []
+
+MOST_FACTORS: Final = 16  # of a power that is computed as products; `pow` of float64 takes as long as some dozens
 
 
 @op("svm_regressor")
@@ -294,7 +296,18 @@ def kernel_parts(b: Builder, x: Operand, y: Array, kind: str, params: tuple[floa
         near = b.add(Max(), distance, spread(b, 0.0, dot))
         return b.add(Exp(), b.add(Mul(), near, spread(b, -gamma, dot)))
     inner = b.add(Add(), b.add(Mul(), dot, spread(b, gamma, dot)), spread(b, coef0, dot))
-    return b.add(Pow(), inner, spread(b, degree, dot)) if kind == "POLY" else b.add(Tanh(), inner)
+    return _power(b, inner, degree) if kind == "POLY" else b.add(Tanh(), inner)
+
+
+def _power(b: Builder, x: Operand, degree: float) -> Operand:
+    """Returns x to a power: as products where that is a small whole number, as the degree of a kernel mostly is."""
+    if degree not in range(1, MOST_FACTORS + 1):
+        return b.add(Pow(), x, spread(b, degree, x))
+    out = x
+    for bit in f"{int(degree):b}"[1:]:  # the square for each further bit, and x where it is set
+        out = b.add(Mul(), out, out)
+        out = b.add(Mul(), out, x) if bit == "1" else out
+    return out
 
 
 def _check_kernel(params: tuple[float, ...]) -> None:

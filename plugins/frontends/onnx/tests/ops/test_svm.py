@@ -11,6 +11,7 @@ from mgx_core import Module, No
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
 from mgx_core.ir.interpreter import Interpreter
+from mgx_core.ops.pointwise import Mul, Pow
 from mgx_core.rules.decomposition import decomposed
 from mgx_core.types.argument import shape_of
 from mgx_core.types.shape import Shape, TupleShape
@@ -60,6 +61,20 @@ def test_models_taken_apart(post: Any, x: Any) -> None:
         linear = {"coefficients": vectors[: 3 * models], "intercepts": weights[:models], "post_transform": post}
         same_apart(LinearClassifier(models=models, labels_ints=ints, **linear), x)
         same_apart(LinearRegressor(targets=models, **linear), x)
+
+
+@pytest.mark.parametrize(("degree", "products"), [(1.0, 0), (2.0, 1), (3.0, 2), (7.0, 4), (2.5, None), (40.0, None)])
+def test_small_powers_are_products(degree: float, products: int | None) -> None:
+    model = {"coefficients": RNG.normal(size=5).tolist(), "rho": [0.1], "support_vectors": RNG.normal(size=15).tolist()}
+    op = SVMRegressor(n_supports=5, kernel_type="POLY", kernel_params=(0.5, 4.0, degree), **model)
+    same_apart(op, np.clip(X, -0.5, 0.5))
+    parts = decomposed(op, [shape_of(X)])
+    assert isinstance(parts, Module)
+    powers = sum(isinstance(i.op, Pow) for i in parts)
+    scaled = 1  # gamma times the products of rows
+    assert (powers, sum(isinstance(i.op, Mul) for i in parts) - scaled) == (
+        (0, products) if products is not None else (1, 0)
+    )
 
 
 def test_models_that_stay_whole() -> None:
