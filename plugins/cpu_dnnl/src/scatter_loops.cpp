@@ -32,14 +32,16 @@ struct Lesser {
     static constexpr bool signless = false;
     template <typename T>
     static T of(T a, T b) {
-        return (a < b) | is_nan(a) ? a : b; // without a branch, which is taken by chance
+        const T least = a < b ? a : b; // one instruction, and no branch, which would be taken by chance
+        return is_nan(a) ? a : least;
     }
 };
 struct Greater {
     static constexpr bool signless = false;
     template <typename T>
     static T of(T a, T b) {
-        return (a > b) | is_nan(a) ? a : b;
+        const T most = a > b ? a : b;
+        return is_nan(a) ? a : most;
     }
 };
 
