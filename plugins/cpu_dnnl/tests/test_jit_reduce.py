@@ -137,6 +137,15 @@ def test_bool_and_nan(engine, name):
     check(engine, reducing(OPS[name](axes=(1,)), Shape("float32", (6, 40))), (1,), [y])
 
 
+@pytest.mark.parametrize("name", ["max", "min"])
+@pytest.mark.parametrize("dtype", [dt.float32, dt.float64, dt.float16], ids=str)
+@pytest.mark.parametrize("length", [7, 16, 49, 128])
+def test_a_nan_in_any_lane_is_the_extreme_of_its_row(engine, name, dtype, length):
+    x = numbers((length + 1, length), dtype.numpy)
+    x[range(length), range(length)] = np.nan
+    check(engine, reducing(OPS[name](axes=(1,)), Shape(dtype, x.shape)), (1,), [x])
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (0, 2, 1)])
 @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 2)])
 def test_layouts(engine, order, axes):
