@@ -35,6 +35,7 @@ assert STANDARD.find("", "Add", 14) and not STANDARD.find("", "Add", 0)
 families = [n for n in sys.modules if n.startswith("mgx_onnx.converters.")]
 assert "mgx_onnx.converters.elementwise" in families and len(families) < 5, families
 assert "mgx_onnx.ops.text" not in sys.modules
+assert STANDARD.find("", "Einsum", 12) and "mgx_core.ops.einsum" not in sys.modules  # before one is converted
 assert STANDARD.find("ai.onnx.ml", "TreeEnsemble", 5) and STANDARD.find("", "None", 1) is None
 """
 
