@@ -8,7 +8,6 @@ from typing import Any, Final, TypeAlias
 
 import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import ShapeError
 
@@ -18,7 +17,7 @@ __all__ = [
     "int32", "int4", "int64", "int8", "of", "string", "uint16", "uint2", "uint32", "uint4", "uint64", "uint8",
 ]  # fmt: skip
 
-Array: TypeAlias = npt.NDArray[Any]
+Array: TypeAlias = np.ndarray[tuple[Any, ...], np.dtype[Any]]  # `numpy.typing.NDArray[Any]`, less the import
 
 
 class DType:

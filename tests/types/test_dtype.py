@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -97,3 +99,8 @@ def test_what_the_reference_computes_in():
     assert dt.int4.accumulate == np.int8
     assert dt.uint2.accumulate == np.uint8
     assert dt.int64.accumulate == np.int64
+
+
+def test_no_module_of_numpy_is_imported_for_annotations_alone():
+    asked = "import sys, mgx_core.types.dtype; assert 'numpy.typing' not in sys.modules"
+    subprocess.run([sys.executable, "-c", asked], check=True)
