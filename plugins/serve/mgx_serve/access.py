@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens."""
+"""Authentication and per-model authorization by bearer tokens."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ EVERYTHING = "*"
 
 
 class Access:
-    """Tokens and the models that each may use.  Without any token, everything is open.
+    """The configured tokens and the models each may use.  Without tokens, every request is allowed.
 
-    tokens: token -> names of models, or "*" for all of them and for loading and unloading.
+    tokens: token -> model names; "*" grants all models, and loading and unloading.
     """
 
     def __init__(self, tokens: Mapping[str, tuple[str, ...]]) -> None:
@@ -27,7 +27,7 @@ class Access:
         return bool(self._tokens)
 
     def check(self, header: str | None, model: str = EVERYTHING) -> None:
-        """header: of the request, ``Bearer TOKEN``; model: "*" for what concerns the whole server.
+        """header: the request's ``Authorization`` header, ``Bearer TOKEN``; model: "*" for operations on the whole server.
 
         Errors: Unauthenticated, Forbidden.
         """
@@ -36,7 +36,8 @@ class Access:
         scheme, _, given = (header or "").partition(" ")
         offered = given.strip().encode()
         allowed: frozenset[str] | None = None
-        for token, models in self._tokens:  # every token is compared, each in constant time
+        # compares with every token, each in constant time, so that timing reveals neither a token nor its position
+        for token, models in self._tokens:
             if hmac.compare_digest(token, offered) and scheme.lower() == "bearer":
                 allowed = models
         if allowed is None:

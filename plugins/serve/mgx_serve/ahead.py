@@ -1,4 +1,4 @@
-"""Inputs of the next batch, put together while the one before it runs."""
+"""Assembles the inputs of the next batch while the current one runs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from .tensors import Array, Lying
 
 __all__ = ["Ahead", "Inputs"]
 
-AT_ONCE: Final = 1 << 17  # bytes of inputs: to put fewer together takes no longer than to wake a thread that does
-LARGE: Final = 1 << 15  # bytes of a request whose rows are put in their place when it has come
-PART: Final = 1 << 22  # bytes that are worth waking a thread for
-MOST_THREADS: Final = 4  # two of them copy as fast as many machines' memory allows
+AT_ONCE: Final = 1 << 17  # bytes of inputs: assembling fewer takes no longer than waking a thread
+LARGE: Final = 1 << 15  # bytes of a request whose rows are staged on arrival
+PART: Final = 1 << 22  # bytes per thread
+MOST_THREADS: Final = 4  # two threads saturate the memory bandwidth of many machines
 T = TypeVar("T")
 Inputs = Callable[[], Together]
-Rows = Sequence[tuple[Request, int]]  # requests, and the number of the first row of each in its batch
+Rows = Sequence[tuple[Request, int]]  # requests, each with its first row in the batch
 
 
 @dataclass(eq=False)
 class Laid:
-    """A batch whose rows are put in their place as its requests come.
+    """A batch under assembly: each request's rows are copied to their final position when the request arrives.
 
-    key: of its requests; like: the inputs of one of them; rows: of all of them; copies: of those that threads copy.
+    key: the batching key of its requests; like: inputs of one of them; rows: total rows; copies: copies under way in threads.
     """
 
     key: Any
@@ -40,21 +40,21 @@ class Laid:
     copies: list[Future[None]] = field(default_factory=list)
 
     def add(self, request: Request) -> tuple[Request, int]:
-        """Returns where the rows of a request begin."""
+        """Adds a request; returns the index of its first row."""
         start, self.rows = self.rows, self.rows + request.rows
         self.requests.append(request)
         request.laid = self
         return request, start
 
     def keep(self, count: int) -> None:
-        """Leaves requests out, those behind the first `count`; what is copied of them lies behind the rows."""
+        """Drops all requests after the first `count`; rows already copied for them follow the batch's rows and are ignored."""
         for request in self.requests[count:]:
             request.laid = None
             self.rows -= request.rows
         del self.requests[count:]
 
     def all_of_them(self) -> list[Request]:
-        """Returns the requests, which nothing here refers to from then on: their memory is free as soon as they are answered."""
+        """Returns the requests and drops all references to them, so that their memory is freed once they are answered."""
         requests, self.requests = self.requests, []
         for request in requests:
             request.laid = None
@@ -62,46 +62,46 @@ class Laid:
 
 
 class Ahead:
-    """Puts the inputs of one model's batches together, the large ones in threads.
+    """Assembles the input batches of one model; large inputs are copied by worker threads.
 
-    Requests with large inputs are copied to the memory of the next batch when they come, so that little is left to do when the
-    run before it ends.  What is in that batch is decided later: a request whose client has left by then, or that more urgent ones
-    take the place of, has all of them copied again.
+    Large inputs are copied to the next batch's memory as soon as their request arrives, so that the batch can start when the
+    current run ends.  The batch's composition is decided later: if a request in it was cancelled or displaced by a request of
+    higher priority, the whole batch is copied again.
 
-    None of the methods but `close` may run at the same time as another.
+    Methods other than `close` must not be called concurrently.
     """
 
     def __init__(self, model: Model, stacks: Stacks, runs: int) -> None:
-        """runs: at a time."""
+        """runs: maximum number of concurrent runs."""
         self._model, self._stacks, self._most = model, stacks, model.settings.max_batch
         threads = max(runs, min(MOST_THREADS, (os.cpu_count() or 1) // 2))
         self._threads = ThreadPoolExecutor(threads, f"mgx-serve-{model.signature.name}-inputs")
         self._laid: Laid | None = None
 
     def lay(self, waiting: Sequence[Request]) -> None:
-        """Has those requests copied that will be in the next batch, as it looks now.  waiting: in the order of the queue."""
+        """Starts copying the requests that are expected in the next batch.  waiting: in queue order."""
         if not waiting or not _is_large(waiting[0]):
             return
         first = waiting[0]
         laid = self._laid
         if laid is not None and laid.key != first.key:
             if any(r.laid is laid for r in waiting):
-                return  # its turn comes
+                return  # it runs in a later batch
             self.forget()
             laid = None
         new = [r for r in waiting if r.laid is None and r.key == first.key]
         if sum([r.size for r in new]) < PART:
             return
         if laid is None:
-            if len(new) == 1 and not self._model.own_memory:  # which is run where it lies if it stays alone
+            if len(new) == 1 and not self._model.own_memory:  # runs in place, without a copy, if it stays alone
                 return
             laid = self._laid = self._new(first)
         self._copy(laid, [laid.add(r) for r in new if laid.rows + r.rows <= self._most])
 
     def inputs(self, batch: list[Request], sooner: bool) -> Inputs:
-        """Returns what gives the inputs of a batch, filled up to one of the model's sizes.
+        """Returns a callable that returns the inputs of a batch, padded to one of the model's batch sizes.
 
-        batch: is brought in the order in which its rows lie; sooner: another run is under way; they are put together meanwhile.
+        batch: reordered to match the rows already copied; sooner: another run is under way, so assembly starts now.
         """
         laid = self._taken(batch)
         if not _is_large(batch[0]) or self._lies_well(batch, sooner):
@@ -119,7 +119,7 @@ class Ahead:
         return partial(self._made, laid, last, size_of(self._model, batch))
 
     def forget(self) -> None:
-        """Notes that no request waits any more."""
+        """Called when the queue is empty."""
         if self._laid is not None:
             self._drop(self._laid)
             self._laid = None
@@ -128,16 +128,16 @@ class Ahead:
         return Laid(first.key, first.feeds, self._stacks.take())
 
     def _lies_well(self, batch: Sequence[Request], sooner: bool) -> bool:
-        """Returns True for a single request whose inputs are run where they lie, and for one that is larger than any batch."""
+        """Returns True for a request that runs alone in its own memory, and for one larger than any batch."""
         rows = batch[0].rows
         if len(batch) > 1:
             return False
         return rows > self._most or (rows == size_of(self._model, batch) and not (sooner and self._model.own_memory))
 
     def _taken(self, batch: Sequence[Request]) -> Laid | None:
-        """Returns what was laid for a batch; None if nothing was, or it is of no use.
+        """Returns the staged rows that a batch can use; None if there are none.
 
-        Of use is what is in the batch but for its end, behind which nothing else can be laid while it is being copied.
+        They are usable if they are a prefix of the batch; copies still in flight past that prefix rule out appending others.
         """
         laid = self._laid
         if laid is None or laid.key != batch[0].key:
@@ -155,11 +155,11 @@ class Ahead:
         self._submit(self._give_back, laid)
 
     def _give_back(self, laid: Laid) -> None:
-        if not [copy for copy in laid.copies if copy.exception() is not None]:  # which may still be made
+        if not [copy for copy in laid.copies if copy.exception() is not None]:  # copies may still be in flight
             self._stacks.give_back(laid.stack)
 
     def _submit(self, function: Callable[..., T], *given: Any) -> Future[T]:
-        """Returns what a thread will have made, or the error where none can be started."""
+        """Runs a task in a worker thread; returns its future, which holds the error if no thread can be started."""
         try:
             return self._threads.submit(function, *given)
         except RuntimeError as error:
@@ -185,14 +185,14 @@ class Ahead:
             laid.copies.append(self._submit(_copied, laid, part, self._most))
 
     def _made(self, laid: Laid, last: Rows, size: int) -> Together:
-        """Returns the inputs once all rows are in their place.  last: rows that this thread copies."""
+        """Waits for all copies and returns the inputs.  last: rows that the calling thread copies."""
         if last:
             _copied(laid, last, self._most)
         for copy in laid.copies:
             copy.result()
         made: Mapping[str, Array] = {n: laid.stack.place(n, v, self._most)[:size] for n, v in laid.like.items()}
         for place in made.values():
-            place[laid.rows :] = place[laid.rows - 1]  # a row that the model takes
+            place[laid.rows :] = place[laid.rows - 1]  # padding repeats a row that is valid input
         return made, laid.stack
 
     def close(self) -> None:
@@ -204,7 +204,7 @@ def _is_large(request: Request) -> bool:
 
 
 def _parts(rows: Rows) -> list[Rows]:
-    """Returns the rows in parts that are worth a thread each."""
+    """Splits the rows into parts large enough for a thread each."""
     parts: list[list[tuple[Request, int]]] = []
     size = PART
     for request, start in rows:
@@ -217,7 +217,7 @@ def _parts(rows: Rows) -> list[Rows]:
 
 
 def _copied(laid: Laid, rows: Rows, most: int) -> None:
-    """Copies rows that follow each other.  Errors: BadRequest for elements that are gone."""
+    """Copies consecutive rows.  Errors: BadRequest if an input's shared memory is gone."""
     _, start = rows[0]
     for name, like in laid.like.items():
         put([request.feeds[name] for request, _ in rows], laid.stack.place(name, like, most)[start:])

@@ -1,4 +1,4 @@
-"""What becomes of the requests of one model: results, refusals and failures, each counted."""
+"""Completes the requests of one model with results, rejections or failures, and records each in the metrics."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ log = logging.getLogger("mgx_serve")
 
 
 class Answers:
-    """Ends requests; all of it runs in the event loop that they came in."""
+    """Completes requests.  Runs only in the event loop that received them."""
 
     def __init__(self, signature: Signature, metrics: Recorder) -> None:
         self._signature, self._metrics = signature, metrics
         self.deadlines = Deadlines(signature.name)
 
     def ran(self, batch: Sequence[Request], rows: int, made: Made, spent: Spent) -> None:
-        """Answers the requests of a run."""
+        """Completes the requests of a run with its results."""
         self._metrics.ran(self._signature, [spent.began - r.arrived for r in batch], spent.seconds, rows)
         for request, result in zip(batch, apart(made, batch), strict=True):
             request.started = spent.began
             self.end(request, result)
 
     def give_up(self, gone: Sequence[Request]) -> None:
-        """Refuses requests that were taken out of the queue and are not run."""
+        """Rejects requests that were removed from the queue without running."""
         now = time.monotonic()
         for request in gone:
             waited = now - request.arrived
@@ -42,7 +42,7 @@ class Answers:
             self.end(request, DeadlinePassed(text))
 
     def fail(self, request: Request, error: BaseException) -> None:
-        """Refuses a request whose run failed; clients are told the reason only where it is theirs."""
+        """Fails a request whose run raised; the client sees the reason only if its request caused it."""
         self._metrics.failed(self._signature)
         if not isinstance(error, ServeError):
             log.exception("model %s failed", self._signature.name, exc_info=error)
@@ -50,7 +50,7 @@ class Answers:
         self.end(request, error)
 
     def end(self, request: Request, result: list[Array] | BaseException) -> None:
-        """Answers or refuses a request unless its client has left."""
+        """Completes or rejects a request unless its client has disconnected."""
         self.deadlines.discard(request)
         if request.done.done():
             return

@@ -1,4 +1,4 @@
-"""Batches: requests that wait, and runs that several of them share."""
+"""Batches: queued requests, and the runs that several of them share."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ BETWEEN: Final = 100e-6  # seconds between two runs
 
 
 class Done(Protocol):
-    """What a request is answered with; a future is one."""
+    """The completion interface of a request; implemented by futures."""
 
     def done(self) -> bool:
-        """Returns True once it is answered, or its client has left."""
+        """Returns True once it is completed or its client has disconnected."""
 
     def set_result(self, result: list[Array], /) -> None:
-        """Answers it."""
+        """Completes it with a result."""
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """Refuses it."""
+        """Completes it with an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What requests of the same shapes have in common.
+    """What requests with the same input shapes share.
 
-    key: equal in requests that can be joined, None for what is run by itself; size: bytes of the inputs, 0 where one holds text;
-    priority: lower ones go first; limit: seconds after which one is given up; wanted: positions of the outputs that it gets;
-    padding: of the inputs, after which they have the extents of the key.
+    key: equal for requests that can be batched together, None for a request that runs alone; size: bytes of the inputs, 0 if one
+    holds strings; priority: lower runs first; limit: timeout in seconds; wanted: positions of the requested outputs;
+    padding: pads the inputs to the extents of the key.
     """
 
     rows: int
@@ -73,10 +73,9 @@ class Form:
 
 
 class Request:
-    """One request in the queue, its inputs padded.
+    """One queued request with padded inputs.
 
-    deadline: by `time.monotonic`, after which it is given up; laid: in what its rows were put as they came; for the rest, see
-    `Form`.
+    deadline: of `time.monotonic`; laid: the batch that its rows were staged in on arrival; other fields: see `Form`.
     """
 
     __slots__ = (
@@ -105,7 +104,7 @@ class Request:
 
 Made = Mapping[int, Array]  # outputs of a run by their positions
 Ran = tuple[Made, Spent]
-# the inputs of a run, and the memory that they lie in unless it is a request's
+# the inputs of a run, and the buffer that holds them, None if it belongs to a request
 Together = tuple[Mapping[str, Array], Stack | None]
 
 
@@ -115,7 +114,7 @@ def first_come(request: Request) -> int:
 
 
 def kind_of(batch: Sequence[Request]) -> tuple[int, Any]:
-    """Returns the key under which times of runs are kept: the total of the rows, and the extents of the inputs."""
+    """Returns the key for run-time statistics: the total number of rows and the extents of the inputs."""
     first = batch[0]
     rows = first.rows if len(batch) == 1 else sum(r.rows for r in batch)
     return rows, first.key or tuple([v.shape for v in first.feeds.values()])
@@ -130,17 +129,17 @@ def shapes_of(model: Model, batch: Sequence[Request]) -> tuple[tuple[int, ...], 
 
 
 def worth(model: Model, batch: Sequence[Request]) -> int:
-    """Returns how many requests of a batch are to be run together, from the first on."""
+    """Returns how many requests of a batch, from the first on, to run together."""
     if len(batch) < 2 or batch[0].key is None:
         return len(batch)
     return kept(model, [*accumulate([r.rows for r in batch])], {n: v.shape for n, v in batch[0].feeds.items()})
 
 
 def kept(model: Model, ends: Sequence[int], like: Mapping[str, Sequence[int]]) -> int:
-    """Returns how many requests that can be joined are to be run together, from the first on.
+    """Returns how many batchable requests, from the first on, to run together.
 
-    Where a run would be filled up to the next size, and two runs without it were measured to end sooner, the others are left for
-    the next one.
+    If padding to the next batch size was measured to take longer than two smaller runs, the remaining requests are left for the
+    next run.
     ends: of their rows; like: the shapes of one's inputs.
     """
     rows = ends[-1]
@@ -155,19 +154,19 @@ def kept(model: Model, ends: Sequence[int], like: Mapping[str, Sequence[int]]) -
 
 
 def seconds_for(model: Model, like: Mapping[str, Sequence[int]], rows: int) -> float:
-    """Returns how long a run of so many rows takes; NaN if that was not measured."""
+    """Returns the measured seconds of a run of this many rows; NaN if not measured."""
     return model.seconds.get(shapes_for(model, like, size_for(model, rows)), math.nan)
 
 
 def shapes_for(model: Model, like: Mapping[str, Sequence[int]], rows: int) -> tuple[tuple[int, ...], ...]:
-    """Returns the shapes of the inputs of a run of so many rows.  like: those of a request."""
+    """Returns the input shapes of a run of this many rows.  like: input shapes of a request."""
     return tuple([(rows, *like[t.name][1:]) for t in model.signature.inputs])
 
 
 def together(model: Model, batch: Sequence[Request], stacks: Stacks, ahead: bool = False) -> Together:
-    """Returns the inputs of a run, filled up to one of the model's sizes.
+    """Returns the inputs of a run, padded to one of the model's batch sizes.
 
-    ahead: another run is under way; the inputs of one request, too, are then copied to where the target takes them from sooner.
+    ahead: another run is under way; even a single request's inputs are then copied to memory that the target transfers faster.
     """
     first = batch[0]
     rows = sum(r.rows for r in batch)
@@ -180,29 +179,29 @@ def together(model: Model, batch: Sequence[Request], stacks: Stacks, ahead: bool
 
 
 def run(model: Model, batch: Sequence[Request], stacks: Stacks, inputs: Callable[[], Together]) -> Ran:
-    """Runs requests together.  inputs: gives what `together` does.  Errors: those of `Model.run`."""
+    """Runs requests as one batch.  inputs: returns the inputs as `together` does.  Errors: those of `Model.run`."""
     start, busy = time.monotonic(), time.thread_time()
     feeds, stack = inputs()
     made = _needed(model, feeds, batch)
-    if stack is not None:  # one of a run that failed may still be read
+    if stack is not None:  # a failed run may still be reading it
         stacks.give_back(stack)
     return made, Spent(time.monotonic() - start, time.thread_time() - busy, start)
 
 
 def alone(model: Model, request: Request) -> list[Array]:
-    """Returns what a request wants of a run that it has for itself.  Errors: those of `Model.run`."""
+    """Runs a request alone; returns the outputs it requests.  Errors: those of `Model.run`."""
     made = _needed(model, arrays_of(request.feeds), (request,))
     return [made[n] for n in request.wanted]
 
 
 def _needed(model: Model, feeds: Mapping[str, Array], batch: Sequence[Request]) -> Made:
-    """Returns the outputs of a run that any of the requests wants."""
+    """Returns the positions of all outputs that any of the requests needs."""
     needed = sorted({n for r in batch for n in r.wanted})
     return dict(zip(needed, model.run(feeds, needed), strict=True))
 
 
 def apart(made: Made, batch: Sequence[Request]) -> list[list[Array]]:
-    """Returns for each request its rows of the outputs that it wants."""
+    """Splits the outputs of a run into each request's rows of the outputs it requests."""
     if batch[0].key is None:
         return [[made[n] for n in batch[0].wanted]]
     results, start = [], 0
@@ -214,12 +213,12 @@ def apart(made: Made, batch: Sequence[Request]) -> list[list[Array]]:
 
 
 def size_of(model: Model, batch: Sequence[Request]) -> int:
-    """Returns the rows of a run of requests: the next size, where there are sizes."""
+    """Returns the number of rows of a run: the next batch size if the model has batch sizes."""
     rows = sum([r.rows for r in batch])
     return rows if batch[0].key is None else size_for(model, rows)
 
 
 def size_for(model: Model, rows: int) -> int:
-    """Returns the rows of a run of so many rows of joined requests."""
+    """Returns the number of rows of a run for this many batched rows."""
     at = bisect.bisect_left(model.sizes, rows)
     return rows if at == len(model.sizes) else model.sizes[at]

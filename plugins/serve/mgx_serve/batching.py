@@ -1,4 +1,4 @@
-"""Requests that wait for a model, joined along the batch and run together."""
+"""Dynamic batching: queues the requests of a model, batches them along the first axis and runs them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from .tray_runs import Copies
 from .tray_sets import TrayRun, TraySets
 from .waiting import Waiting
 
-if TYPE_CHECKING:  # which needs a system with locks of files
+if TYPE_CHECKING:  # needs a system with file locks
     from .trays import Trays
 
 __all__ = ["Batcher"]
 
-SHORTEST_WAIT = 50e-6  # seconds that no clock of the event loop can tell from none
-LOOK_AGAIN = 20e-3  # seconds after which trays are looked at again that could not be locked
+SHORTEST_WAIT = 50e-6  # seconds below the event loop's clock resolution
+LOOK_AGAIN = 20e-3  # seconds before retrying to lock trays
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """What a thread is to do: a batch, or what waits when it begins.
+    """Work for a thread: a batch, or whatever is queued when the thread gets to it.
 
-    inputs: gives those of the batch; gone: requests that are not run; filled: a tray, in the place of a batch.
+    inputs: returns the batch's inputs; gone: requests that are not run; filled: a tray to run instead of a batch.
     """
 
     batch: list[Request] = field(default_factory=list)
@@ -51,20 +51,20 @@ class Job:
 
 
 class Batcher(Deployment):
-    """The queue of one model and what takes from it; lives in one event loop.
+    """The request queue of one model and its scheduler; bound to one event loop.
 
-    A run starts as soon as an instance is free and either the largest or a preferred batch is there, or the oldest request
-    has waited for the queue delay.  While others run, the threads are handed the next batch, one for each instance, which
-    begins when one of those ends, not a turn of the event loop later: where no request can join it any more, its inputs are
-    put together meanwhile; otherwise it is made of what waits when it begins, of which large inputs are in their place by
-    then.  Results are taken apart in the event loop, when the thread has gone on to the next batch.  A batch that fails is
-    run again request by request, so that a bad one fails alone.  Batches are filled up to one of the model's sizes, but where
-    two runs were measured to end sooner.  Runs have threads of their own, but for those whose shapes were seen to be done
-    sooner than another thread would be awake.  The first run of a kind always has one: what was measured on zeros says little
-    of values that take longer.
+    A run starts as soon as an instance is free and either the queue holds the largest or a preferred batch, or the oldest
+    request has waited for the queue delay.  While all instances are busy, each has one batch pending, which its thread starts
+    directly after the current run, without a round trip through the event loop.  A full batch is assembled meanwhile; one that
+    requests can still join is composed when it starts, with large inputs staged beforehand (`Ahead`).  Outputs are split in the
+    event loop while the thread runs the next batch.  The requests of a failed batch are run again one by one, so that only the
+    faulty one fails.  Batches are padded to one of the model's batch sizes unless two smaller runs were measured to be faster.
+    Runs use worker threads, except for kinds of runs that were measured to take less time than waking a thread (`Paces`); the
+    first run of a kind always uses a thread, because timings measured on zeros may be too short.
 
-    What front ends put in trays is no request here until its run fails: the thread of a run takes the next tray by itself, and
-    its outputs stay there for the front ends.  Requests of the queue and trays take turns by when the first of each came.
+    Rows that front ends write to trays (`trays`) do not pass through this queue unless their run fails: a run's thread takes
+    the next tray itself and leaves the outputs there.  Between the queue and the trays, whichever holds the oldest request is
+    served first.
     """
 
     reads_lying = True
@@ -74,9 +74,9 @@ class Batcher(Deployment):
         self._settings = model.settings
         self._loop = asyncio.get_running_loop()
         self._waiting = Waiting(self._settings.max_batch, functools.partial(worth, model))
-        self._lock = threading.Lock()  # of the queue, which threads take from
-        self._free = self._settings.instances  # below 0: jobs wait for a thread
-        self._next: Job | None = None  # one that waits for a thread and takes what is there when it begins
+        self._lock = threading.Lock()  # guards the queue, which threads take from
+        self._free = self._settings.instances  # below 0: jobs are waiting for a thread
+        self._next: Job | None = None  # waits for a thread and is composed when it starts
         self._goes_on = True  # runs are long enough for threads
         self._unanswered = 0  # runs that have ended
         self._closing = self._hurrying = self._scheduled = self._refuses_trays = False
@@ -86,7 +86,7 @@ class Batcher(Deployment):
         self._threads = ThreadPoolExecutor(self._settings.instances, f"mgx-serve-{self.signature.name}")
         self._stacks = Stacks(model.host_memory, self._settings.max_batch)
         self._ahead = Ahead(model, self._stacks, self._settings.instances)
-        self.trays = TraySets(model, self._stacks, self._start)  # what front ends put requests in
+        self.trays = TraySets(model, self._stacks, self._start)  # batches that front ends write to
         self._paces = Paces()
         self._answers = Answers(self.signature, metrics)
 
@@ -97,14 +97,14 @@ class Batcher(Deployment):
         done: asyncio.Future[list[Array]] = self._loop.create_future()
         request = self.put(feeds, form, done)
         try:
-            result = done.result() if done.done() else await done  # a short run was made at once
+            result = done.result() if done.done() else await done  # a short run was executed inline
         finally:
             self._answers.deadlines.discard(request)
         self.metrics.answered(request.arrived, request.started, time.monotonic(), form.rows)
         return self.signature, result
 
     def form(self, feeds: Mapping[str, Array | Lying], priority: int, timeout: float, wanted: Sequence[str]) -> Form:
-        """Returns what requests of these shapes have in common.  Errors: BadRequest if they do not fit the model."""
+        """Returns the `Form` of requests with these input shapes.  Errors: BadRequest if they do not fit the model."""
         self.signature.check(feeds)
         rows, key, padding = self._joinable(feeds)
         priority, limit = priority or self._settings.priority, timeout or self._settings.timeout
@@ -115,17 +115,17 @@ class Batcher(Deployment):
 
     @property
     def fills_trays(self) -> bool:
-        """True where requests are joined, and trays may be of use."""
+        """True if requests are batched, so that trays can serve them."""
         texts = any(t.dtype.hasobject for t in (*self.signature.inputs, *self.signature.outputs))
         return self.model.batches and not texts and not self._refuses_trays and not self._closing
 
     @property
     def of_one_shape(self) -> bool:
-        """True where all requests have the same extents but for their rows."""
+        """True if all requests have the same extents except for the number of rows."""
         return not any(OPEN in t.shape[1:] for t in self.signature.inputs)
 
     def use(self, trays: Trays) -> None:
-        """Has front ends put requests in trays, unless the target has memory of its own and cannot copy from there at once."""
+        """Enables trays, unless the target has device memory and cannot copy from pinned trays."""
         self._refuses_trays = self.model.own_memory and not trays.pin(self.model.pin)
         if self._refuses_trays:
             trays.end()
@@ -134,9 +134,9 @@ class Batcher(Deployment):
             self.metrics.waiting_too(self.signature, self.trays.waiting)
 
     def put(self, feeds: Mapping[str, Array | Lying], form: Form, done: Done) -> Request:
-        """Lets a request wait for its run.
+        """Queues a request.
 
-        done: answered in this event loop, perhaps before this returns.
+        done: completed in this event loop, possibly before this method returns.
         Errors: Busy if the queue is full, Unavailable when the model is unloaded.
         """
         if self._closing:
@@ -170,12 +170,12 @@ class Batcher(Deployment):
         self.trays.queue(count)
 
     def _joinable(self, feeds: Mapping[str, Array | Lying]) -> tuple[int, Any, Padding | None]:
-        """Returns the rows of a request, what others that can join it have in common, None for nothing, and its padding."""
+        """Returns a request's number of rows, its batching key (None if it runs alone) and its padding."""
         if not self.model.batches:
             return 1, None, None
         rows = next(iter(feeds.values())).shape[0]
         if any(v.shape[0] != rows for v in feeds.values()):
-            return 1, None, None  # the program says what is wrong
+            return 1, None, None  # running it reports the error
         dims = {n: v.shape[1:] for n, v in feeds.items()}
         padding = self.model.padding(dims)
         if padding is not None:
@@ -202,7 +202,7 @@ class Batcher(Deployment):
         return bool(self._waiting) or self.trays.waits() is not None
 
     def _schedule(self) -> None:
-        """Starts what can be started; where requests may be joined, after all that has arrived by now."""
+        """Starts all runs that can start; batchable requests only after all events that are already pending."""
         if self._settings.max_batch <= 1:
             self._start()
         elif not self._scheduled:
@@ -237,11 +237,11 @@ class Batcher(Deployment):
         self._idle.set()
 
     def _due(self) -> None:
-        self._timer = None  # the request that it was set for may have left: others then need one of their own
+        self._timer = None  # the request it was set for may have been cancelled; others then need a timer of their own
         self._start()
 
     def _left(self) -> float:
-        """Returns the seconds for which the queue is worth waiting for more requests."""
+        """Returns for how many more seconds to wait for requests to batch."""
         delay = self._settings.queue_delay
         if not delay or self._hurrying:
             return 0.0
@@ -259,7 +259,7 @@ class Batcher(Deployment):
         return left if left > SHORTEST_WAIT else 0.0
 
     def _take(self) -> tuple[list[Request], Inputs | None]:
-        """Returns the requests of the next batch, and what gives their inputs."""
+        """Removes the next batch from the queue; returns its requests and a callable for their inputs."""
         with self._lock:
             batch, gone, inputs = self._taken(sooner=False)
         self._answers.give_up(gone)
@@ -267,7 +267,7 @@ class Batcher(Deployment):
         return batch, inputs
 
     def _filled(self) -> TrayRun | None:
-        """Takes the next tray; returns None where none waits, or a request of the queue goes first."""
+        """Takes the next tray; returns None if none is waiting or the queue holds an older request."""
         if not self.trays:
             return None
         with self._lock:
@@ -275,12 +275,12 @@ class Batcher(Deployment):
         return self.trays.take() if first is None or self._trays_before(first) else None
 
     def _trays_before(self, first: Request) -> bool:
-        """Returns True where a tray waits that is to be run before a request of the queue."""
+        """Returns True if a tray is waiting that holds an older request than the queue."""
         oldest = self.trays.oldest()
         return oldest < math.inf and (self._settings.priority, oldest) <= (first.priority, first.arrived)
 
     def _taken(self, sooner: bool) -> tuple[list[Request], Sequence[Request], Inputs | None]:
-        """Takes the next batch out of the queue, whose lock is held.  sooner: its inputs are put together during another run."""
+        """Removes the next batch from the queue; the caller holds the lock.  sooner: assembles its inputs during another run."""
         batch, gone = self._waiting.take()
         if not batch:
             self._ahead.forget()
@@ -288,14 +288,14 @@ class Batcher(Deployment):
         return batch, gone, self._ahead.inputs(batch, sooner)
 
     def _lay(self) -> None:
-        """Has inputs copied that the next batch takes."""
+        """Stages inputs that the next batch will contain."""
         if self.model.batches:
             with self._lock:
                 if self._waiting:  # a thread may have taken them
                     self._ahead.lay(self._waiting.all_of_them())
 
     def _go_on(self) -> None:
-        """Lets the threads go on with what waits, when all of them have a run."""
+        """Gives busy threads a pending batch each."""
         while self._waiting and self._free <= 0:
             first = self._waiting.first()  # a thread may have taken it
             whole = first is not None and self._waiting.whole() and not self._trays_before(first)
@@ -313,7 +313,7 @@ class Batcher(Deployment):
             self._next = None if whole else job
 
     def _fill(self, job: Job) -> None:
-        """Decides what a run is made of, unless it has begun, and has the inputs put together."""
+        """Fixes the composition of a pending run unless it has started, and starts assembling its inputs."""
         with self._lock:
             if job.begun:
                 return
@@ -364,9 +364,9 @@ class Batcher(Deployment):
         running.add_done_callback(functools.partial(self._ended, job))
 
     def _work(self, job: Job) -> Ran | None:
-        """Runs a batch in a thread: what waits by now, unless it was decided before.  Returns None if nothing does.
+        """Runs a batch in a worker thread; composes it from the queue if that was left open.  Returns None if the queue is empty.
 
-        A tray is followed by the next one, unless other jobs wait for the thread.
+        After a tray the thread continues with the next tray unless other jobs are waiting.
         """
         with self._lock:
             job.begun = True
@@ -389,23 +389,23 @@ class Batcher(Deployment):
     def _ended(self, job: Job, running: asyncio.Future[Ran | None]) -> None:
         self._answers.give_up(job.gone)
         if self._next is job:
-            self._next = None  # which would keep the memory of its requests until others come
+            self._next = None  # it would keep the requests' memory alive until the next ones arrive
         error = running.exception()
         if error is not None:
             self._job_failed(job, error)
             self._start()
             return
         self._free += 1
-        self._start()  # before the answers: the instance may have nothing to do
+        self._start()  # before completing requests: the instance may be idle
         result = running.result()
-        if result is not None:  # a turn later: the thread has the interpreter's lock sooner
+        if result is not None:  # one iteration later, so that the thread gets the GIL sooner
             self._unanswered += 1
             self._loop.call_soon(self._note, job.batch, *result)
 
     def _note(self, batch: Sequence[Request], made: Made, spent: Spent) -> None:
-        """Answers the requests of a run that had a thread."""
+        """Completes the requests of a run that used a thread."""
         kind = kind_of(batch)
-        # a thread's time holds waits for the interpreter's lock, that of `Model.warm` does not
+        # times measured in threads include waits for the GIL; those of `Model.warm` do not
         self._paces.in_thread(kind, spent, lambda: self.model.seconds.get(shapes_of(self.model, batch), math.inf))
         self._goes_on = not self._paces.short(kind)
         self._answers.ran(batch, kind[0], made, spent)
@@ -420,7 +420,7 @@ class Batcher(Deployment):
         self._answer_filled(filled, spent, copies)
 
     def _answer_filled(self, filled: TrayRun, spent: Spent, copies: Copies) -> None:
-        """Lets front ends have the outputs of a run, which figures tell of by then."""
+        """Publishes a tray's outputs to the front ends, after the metrics were updated."""
         runs, tray = filled.runs, filled.filled
         queued = [spent.began - arrived for arrived in tray.arrived]
         self.metrics.ran(self.signature, queued, spent.seconds, tray.rows)
@@ -433,14 +433,14 @@ class Batcher(Deployment):
             self._failed_filled(job.filled, error)
 
     def _failed_filled(self, filled: TrayRun, error: BaseException) -> None:
-        """Answers the requests of a tray by messages."""
+        """Completes the requests of a failed tray by messages."""
         trays, tray = filled.runs.trays, filled.filled
         self._failed(trays.requests(tray), error, functools.partial(trays.finish, tray, False))
 
     def _failed(
         self, batch: Sequence[Request], error: BaseException, answered: Callable[[], None] = lambda: None
     ) -> None:
-        """answered: called once all requests are."""
+        """answered: called when all requests are completed."""
         if len(batch) == 1:
             self._free += 1
             self._answers.fail(batch[0], error)

@@ -1,4 +1,4 @@
-"""Which parts of a memory are lent."""
+"""A first-fit block allocator."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ ALIGNMENT: Final = 64
 
 
 class Blocks:
-    """Parts of `size` bytes, which lie as low as they can."""
+    """Allocates blocks from `size` bytes, at the lowest free offset."""
 
     def __init__(self, size: int) -> None:
-        self._free = [(0, size)]  # start and size, in order, with something between each two
+        self._free = [(0, size)]  # (offset, size) of free ranges, sorted and coalesced
         self._lent: dict[int, int] = {}
 
     def take(self, size: int) -> int | None:
-        """Returns the start of a block of a multiple of `ALIGNMENT` bytes; None if there is no room."""
+        """Allocates a block, rounded up to a multiple of `ALIGNMENT` bytes; returns its offset, None if there is no room."""
         number = next((n for n, (_, room) in enumerate(self._free) if room >= size), None)
         if number is None:
             return None
@@ -28,7 +28,7 @@ class Blocks:
         return start
 
     def take_back(self, start: int) -> None:
-        """Makes a block free again.  Errors: KeyError if no block that is lent starts there."""
+        """Frees a block.  Errors: KeyError if no allocated block starts there."""
         size = self._lent.pop(start)
         number = bisect.bisect(self._free, (start, 0))
         if number < len(self._free) and self._free[number][0] == start + size:

@@ -1,4 +1,4 @@
-"""A bound on the memory of requests in flight."""
+"""Bounds the memory of requests in flight."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ __all__ = ["JSON_COST", "NUMBER_COST", "SMALL", "TENSOR_COST", "Budget", "Share"
 
 JSON_COST = 24  # bytes of Python objects for one byte of JSON: a number of two characters is an object and a reference
 NUMBER_COST = 64  # bytes of an object, its place in a list, and its text
-SMALL = 1 << 16  # bytes of a request that carries no tensors, at most
-TENSOR_COST = 2  # the message and the batch that it is joined to, or was a part of
+SMALL = 1 << 16  # maximum bytes of a request without tensors
+TENSOR_COST = 2  # the message, and its copy in a batch
 
 
 class Budget:
-    """Bytes that requests in flight may take together; what goes beyond it is refused."""
+    """The bytes that all requests in flight may hold; requests beyond it are rejected."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.taken = limit, 0
 
 
 class Share:
-    """The part of a budget that one request has; given back when it ends.
+    """One request's reservation; released when the context exits.
 
-    Errors: `take` raises TooLarge for what would not fit alone, Busy for what does not fit now.
+    Errors: `take` raises TooLarge if the request exceeds the whole budget, Busy if it does not fit at present.
     """
 
     def __init__(self, budget: Budget) -> None:

@@ -1,4 +1,4 @@
-"""The classification extension: the largest elements of an output, in the place of all of them."""
+"""The classification extension: returns the largest elements of an output instead of the whole output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["classified", "classes_wanted"]
 
 
 def classes_wanted(parameters: Mapping[str, Any], name: str) -> int:
-    """Returns how many classes the parameters of an output ask for, 0 for the output as it is.  Errors: BadRequest."""
+    """Returns the number of classes that an output's parameters request, 0 for the plain output.  Errors: BadRequest."""
     given = parameters.get("classification", 0)
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 1 << 31:
         raise BadRequest(f"output {name!r}: classification must be a number of classes from 0 on, got {given!r}")
@@ -23,10 +23,10 @@ def classes_wanted(parameters: Mapping[str, Any], name: str) -> int:
 
 
 def classified(tensor: Tensor, array: Array, most: int, rows: bool) -> tuple[Tensor, Array]:
-    """Returns the largest elements as BYTES, the largest first: ``value:index``, values with six digits behind the point.
+    """Returns the largest elements in descending order as BYTES ``value:index``, values with six decimals.
 
-    most: elements at most; rows: those of each row of the first axis apart.
-    Errors: BadRequest for an output that has no numbers.
+    most: maximum number of elements; rows: classify each row of the first axis separately.
+    Errors: BadRequest for a non-numeric output.
     """
     if array.dtype.hasobject:
         raise BadRequest(
@@ -45,5 +45,6 @@ def classified(tensor: Tensor, array: Array, most: int, rows: bool) -> tuple[Ten
 def _largest(line: Array, most: int) -> list[str]:
     wide = line if line.dtype.kind in "biu" else line.astype(np.float64)
     key = np.where(np.isnan(wide), -np.inf, wide) if wide.dtype.kind == "f" else wide
-    order = len(key) - 1 - np.argsort(key[::-1], kind="stable")[::-1]  # of equal ones, the first comes first
+    # stable: among equal values the lowest index comes first
+    order = len(key) - 1 - np.argsort(key[::-1], kind="stable")[::-1]
     return [f"{wide[n]:.6f}:{n}" if wide.dtype.kind == "f" else f"{int(wide[n])}:{n}" for n in order[:most]]

@@ -1,4 +1,4 @@
-"""Triton's model configuration as a table of messages.
+"""The protobuf messages of Triton's model configuration, as a table.
 
 Source: the field names and numbers of Triton's model configuration.
 """
@@ -10,7 +10,7 @@ from typing import Final
 
 __all__ = ["ENUMERATIONS", "NAMES", "TABLE"]
 
-# the protocol's element types, by Triton's numbers from 1 on, which a text may have in place of names
+# the protocol's element types by Triton's enum values from 1 on; text may use either
 _NUMBERS: Final = (
     *("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"),
     *("FP16", "FP32", "FP64"),

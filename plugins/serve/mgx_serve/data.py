@@ -1,4 +1,4 @@
-"""Models over data sets of Ray Data: files, parquet, images; in many processes, with Ray's progress, retries and backpressure.
+"""Offline inference on Ray Data data sets, in many processes, with Ray's progress, retries and backpressure.
 
 Needs ``mgx-serve[ray]``.
 """
@@ -33,12 +33,12 @@ def map_batches(
     gpus: float = 0.0,
     **options: Any,
 ) -> Any:
-    """Returns the data set with a column for each output of the model; evaluated when it is asked for, as Ray's data sets are.
+    """Returns the data set with one more column per model output; evaluated lazily, as Ray data sets are.
 
-    The model is read here, compiled once for each kind of machine, and mapped once on each machine.
-    inputs: column by input, outputs: column by output, each by default of the same name; concurrency: processes, or the least
-    and the most of them; cpus, gpus: of one process; options: of Ray's `Dataset.map_batches`.
-    Errors: MgxError if the file cannot be read; when it is evaluated, BadRequest for columns that do not fit.
+    The model is read here, compiled once per kind of machine, and memory-mapped once per machine.
+    inputs, outputs: column names by input and output name, by default the same names; concurrency: number of processes, or a
+    (minimum, maximum) pair; cpus, gpus: per process; options: passed to Ray's `Dataset.map_batches`.
+    Errors: MgxError if the file cannot be read; BadRequest during evaluation for columns that do not fit.
     """
     where = Path(model)
     settings = ModelSettings(target=target, precision=precision, max_batch=batch_size, cpus=cpus, gpus=gpus)
@@ -56,7 +56,7 @@ def map_batches(
 
 
 class Predictor:
-    """The model in one process of Ray Data."""
+    """The model in one Ray Data worker process."""
 
     def __init__(self, handed: Handed, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> None:
         self._model = handed.open()
@@ -76,7 +76,7 @@ class Predictor:
 
 
 def _column(batch: Mapping[str, Array], column: str, tensor: Tensor) -> Array:
-    """Errors: BadRequest for a column that is missing, or whose elements the input's type cannot hold."""
+    """Errors: BadRequest for a missing column, or values that the input's type cannot represent."""
     if column not in batch:
         raise BadRequest(f"input {tensor.name!r} requires a column {column!r}; there are {', '.join(batch)}")
     given = batch[column]

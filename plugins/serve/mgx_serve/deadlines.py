@@ -1,4 +1,4 @@
-"""Requests that are given up after a time: one timer for all of a model's, since a request hardly ever needs its own."""
+"""Request timeouts: one timer per model, because requests rarely time out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Deadlines", "Limited"]
 
 
 class Limited(Protocol):
-    """A request.  deadline, arrived: by `time.monotonic`; done: a future, or what is called as one is."""
+    """A request with a deadline.  deadline, arrived: of `time.monotonic`; done: a future or equivalent."""
 
     deadline: float
     arrived: float
@@ -21,15 +21,15 @@ class Limited(Protocol):
 
 
 class Deadlines:
-    """Ends the requests of one model whose deadline has passed; lives in the event loop that is running.
+    """Fails the requests of one model whose deadline has passed; bound to the running event loop.
 
-    model: its name, for the refusal.
+    model: name for the error message.
     """
 
     def __init__(self, model: str) -> None:
         self._model, self._loop = model, asyncio.get_running_loop()
         self._open: set[Limited] = set()
-        self._next = math.inf  # when the timer ends; it may have been set for a request that was answered meanwhile
+        self._next = math.inf  # when the timer fires; its request may have been completed meanwhile
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, request: Limited) -> None:
@@ -41,7 +41,7 @@ class Deadlines:
         self._open.discard(request)
 
     def close(self) -> None:
-        """Ends the timer; no request is waiting any more."""
+        """Cancels the timer; no request may be waiting."""
         self._expect(math.inf)
 
     def _expect(self, deadline: float) -> None:

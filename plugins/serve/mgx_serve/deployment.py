@@ -1,4 +1,4 @@
-"""The interface of a loaded model, which runs in this process or in others."""
+"""The interface of a loaded model, independent of the process that runs it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ T = TypeVar("T")
 class Deployment(ABC):
     """One loaded model.
 
-    shared_as: the name under which other processes reach it by themselves, "" if only this one does; reads_lying: inputs may lie
-    elsewhere, as `Lying` says.
+    shared_as: name by which other processes reach it directly, "" if only this process can; reads_lying: inputs may be `Lying`,
+    which are read from shared memory at run time.
     """
 
     signature: Signature
@@ -33,25 +33,25 @@ class Deployment(ABC):
     async def infer(
         self, feeds: Mapping[str, Array | Lying], priority: int = 0, timeout: float = 0.0, wanted: Sequence[str] = ()
     ) -> tuple[Signature, list[Array]]:
-        """Returns the outputs for one request, and the signature of the version that made them.
+        """Runs one request; returns its outputs and the signature of the version that computed them.
 
-        timeout: seconds, 0 for the model's own limit; wanted: names of the outputs to return, in this order, all if empty.
-        Errors: BadRequest if it does not fit, Busy if the queue is full, DeadlinePassed, Unavailable when the model is unloaded.
+        timeout: seconds, 0 for the model's own timeout; wanted: names of the outputs to return, in this order; all if empty.
+        Errors: BadRequest if inputs do not fit, Busy if the queue is full, DeadlinePassed, Unavailable if the model is unloaded.
         """
 
     @abstractmethod
     def hurry(self) -> None:
-        """Lets no request wait for others any more."""
+        """Stops waiting for further requests to batch (for a drain)."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Lets what is queued be run, then ends.  New requests are refused from now on."""
+        """Rejects new requests, runs all queued ones, then closes."""
 
 
 class Backend(ABC):
-    """What runs models.
+    """Loads and runs models.
 
-    address: where other processes reach those that are shared, None if none is; one_version: of a model at a time.
+    address: where other processes reach shared models, None if none are shared; one_version: only one version of a model is kept.
     """
 
     address: str | None = None
@@ -59,18 +59,18 @@ class Backend(ABC):
 
     @abstractmethod
     async def deploy(self, name: str, version: str, path: Path, settings: ModelSettings) -> Deployment:
-        """Returns a loaded and compiled model.  One that was deployed under the same name is served until then.
+        """Loads and compiles a model; the model deployed under the same name serves requests until then.
 
-        Errors: MgxError, OSError or ServeError with the reason.
+        Errors: MgxError, OSError or ServeError.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Releases what the backend holds."""
+        """Releases all resources."""
 
 
 async def within(limit: float, model: str, awaited: Awaitable[T]) -> T:
-    """Returns the result of an awaitable, a request's run.  limit: seconds.  Errors: DeadlinePassed after them."""
+    """Awaits a request's run with a timeout.  limit: seconds.  Errors: DeadlinePassed on timeout."""
     try:
         async with asyncio.timeout(limit):
             return await awaited

@@ -1,4 +1,4 @@
-"""A loaded model as Triton's model configuration describes one, for clients that ask for it."""
+"""Describes a loaded model as Triton's model configuration, for clients that query it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .tensors import Tensor
 __all__ = ["configuration"]
 
 TYPES: Final = {datatype: name for name, datatype in NAMES.items()}
-# settings that Triton's configuration has no fields for
+# settings without a field in Triton's configuration
 WITHOUT_FIELDS: Final = ("precision", "warm", "served", "buckets", "fill")
-OF_THE_QUEUE: Final = ("queue_size", "timeout", "priority")  # or none where requests are not joined
+OF_THE_QUEUE: Final = ("queue_size", "timeout", "priority")  # or none if requests are not batched
 
 
 def configuration(model: Signature, settings: ModelSettings, file: str) -> dict[str, Any]:
-    """Returns the configuration as JSON has it; in `config.pbtxt` it would make the model what it is.
+    """Returns the configuration as JSON; written to `config.pbtxt`, it would reproduce the model's settings.
 
-    file: the model's name in the folder of its version.
+    file: the model's file name in its version folder.
     """
     stated = {"target": model.target} | {name: getattr(settings, name) for name in WITHOUT_FIELDS}
     made: dict[str, Any] = {
@@ -51,7 +51,7 @@ _OF_OUTPUTS: Final = {"label_filename": "", "is_shape_tensor": False}
 
 
 def _tensor(tensor: Tensor, most: int, rest: Mapping[str, Any]) -> dict[str, Any]:
-    """most: rows of a run; the batch axis is not written where rows may be joined."""
+    """most: maximum rows of a run; the batch axis is omitted if requests are batched."""
     dims: Sequence[int] = tensor.shape[1:] if most else tensor.shape
     made = {"name": tensor.name, "data_type": TYPES[tensor.datatype], "dims": list(dims), **rest}
     if tensor.inner is not None:

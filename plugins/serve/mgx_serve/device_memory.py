@@ -1,4 +1,4 @@
-"""Regions in the memory of a device, which a client shares by a handle of its driver."""
+"""Shared-memory regions on a device, shared by clients through a driver handle."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["DeviceRegion"]
 
 @dataclass(frozen=True)
 class DeviceRegion(Region):
-    """size bytes from the beginning of an allocation on a device.
+    """The first size bytes of an allocation on a device.
 
-    handle: of the driver of the process that has it; device: number; target: whose device it is, "" for the best one here.
+    handle: IPC handle from the owner's driver; device: index; target: the device's target, "" for the best one on this machine.
     """
 
     handle: bytes
@@ -44,9 +44,9 @@ class DeviceRegion(Region):
 
 
 class _DeviceMemory(Memory):
-    """Another process' device memory, opened at `address`; each copy goes through the context and is done when it returns.
+    """Another process's device memory, mapped at `address`; copies are synchronous and go through the target's context.
 
-    name: of the region, for messages; context: of the target whose device it is.
+    name: the region's name for messages; context: context of the device's target.
     """
 
     def __init__(self, name: str, context: Context, address: int) -> None:

@@ -1,4 +1,4 @@
-"""Failures that clients see, each with its status in HTTP and in gRPC."""
+"""Errors that clients see, each with its HTTP and gRPC status."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class ServeError(Exception):
-    """A refusal or failure; its text is what the client reads."""
+    """Base class of client-visible errors; the text is sent to the client."""
 
     http = 500
     grpc = StatusCode.INTERNAL
@@ -36,43 +36,43 @@ class BadRequest(ServeError):
 
 
 class Unauthenticated(ServeError):
-    """No token, or one that nobody was given."""
+    """The request has no token or an unknown one."""
 
     http, grpc = 401, StatusCode.UNAUTHENTICATED
 
 
 class Forbidden(ServeError):
-    """The token's owner may not do this."""
+    """The token does not grant this operation."""
 
     http, grpc = 403, StatusCode.PERMISSION_DENIED
 
 
 class NotFound(ServeError):
-    """There is no such model, version or place."""
+    """There is no such model, version or path."""
 
     http, grpc = 404, StatusCode.NOT_FOUND
 
 
 class WrongMethod(ServeError):
-    """The path is there for other methods of HTTP."""
+    """The path exists but does not support this HTTP method."""
 
     http, grpc = 405, StatusCode.UNIMPLEMENTED
 
 
 class TooLarge(ServeError):
-    """The request has more bytes than the server takes."""
+    """The request exceeds the size limit."""
 
     http, grpc = 413, StatusCode.RESOURCE_EXHAUSTED
 
 
 class TooSlow(ServeError):
-    """The request did not come within the time that the server waits for it."""
+    """The request was not received within the server's timeout."""
 
     http, grpc = 408, StatusCode.DEADLINE_EXCEEDED
 
 
 class Busy(ServeError):
-    """The model's queue is full; `retry_after` seconds later there may be room."""
+    """The model's queue is full; clients may retry after `retry_after` seconds."""
 
     http, grpc = 429, StatusCode.RESOURCE_EXHAUSTED
 
@@ -82,11 +82,11 @@ class Busy(ServeError):
 
 
 class Internal(ServeError):
-    """The model failed; the reason is in the server's log."""
+    """The run failed; the cause is in the server's log."""
 
 
 class Unsupported(ServeError):
-    """A part of the protocol that this server does not have."""
+    """A part of the protocol that this server does not implement."""
 
     http, grpc = 501, StatusCode.UNIMPLEMENTED
 
@@ -98,6 +98,6 @@ class Unavailable(ServeError):
 
 
 class DeadlinePassed(ServeError):
-    """The request's own time limit ended before its run began."""
+    """The request timed out before its run started."""
 
     http, grpc = 504, StatusCode.DEADLINE_EXCEEDED

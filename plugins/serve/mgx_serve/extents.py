@@ -1,4 +1,4 @@
-"""How the extents of a model's tensors follow from each other, and what those of requests are padded to."""
+"""Relates the extents of a model's inputs and outputs, and chooses the bucket that a request is padded to."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from .tensors import Tensor
 
 __all__ = ["Buckets", "Extents"]
 
-LARGEST: Final = 256 << 20  # bytes of a row, as of a request where nothing else is said
-KEPT: Final = 1024  # sets of extents whose padding is known
+LARGEST: Final = 256 << 20  # default limit, in bytes, of one padded row
+KEPT: Final = 1024  # maximum number of cached paddings
 Rows = Mapping[str, Sequence[int]]  # the extents of a row of each input
 
 
 class Extents:
-    """The extents of rows, as a program has them.
+    """The extents of one row of each input and output, as symbolic expressions of the program.
 
-    inputs: shapes by name; outputs: shapes, in order.  The first axis of each is not looked at.
+    inputs: shapes by name; outputs: shapes in order.  The first axis (the batch) is ignored.
     """
 
     def __init__(self, inputs: Mapping[str, Shape], outputs: Sequence[Shape]) -> None:
         self.inputs, self._outputs = inputs, outputs
 
     def symbols(self) -> set[str]:
-        """Returns the names of the open extents that inputs have as they are."""
+        """Returns the symbols that occur as a plain extent of an input."""
         dims = [d for shape in self.inputs.values() for d in shape.dims[1:]]
         return {d.symbol.name for d in dims if isinstance(d, Sym) and d.symbol is not None}
 
     def known(self, rows: Rows) -> dict[str, int]:
-        """Returns the open extents by name where inputs have these."""
+        """Solves for the symbols, given the extents of inputs."""
         found: dict[str, int] = {}
         pairs: list[tuple[Dim, int]] = []
         for name, shape in self.inputs.items():
@@ -66,12 +66,12 @@ class Extents:
                     )
 
     def rows_of_inputs(self, known: Mapping[str, int]) -> dict[str, tuple[int, ...]] | None:
-        """Returns the extents of a row of each input; None where they depend on more than what is known."""
+        """Returns the extents of a row of each input; None if they depend on unknown symbols."""
         made = _numbers([*self.inputs.values()], known)
         return None if made is None else dict(zip(self.inputs, made, strict=True))
 
     def rows_of_outputs(self, known: Mapping[str, int]) -> list[tuple[int, ...]] | None:
-        """Returns the extents of a row of each output; None where they depend on more than what is known."""
+        """Returns the extents of a row of each output; None if they depend on unknown symbols."""
         return _numbers(self._outputs, known)
 
 
@@ -86,10 +86,10 @@ def _numbers(shapes: Sequence[Shape], known: Mapping[str, int]) -> list[tuple[in
 
 
 class Buckets:
-    """What requests are padded to, as a model's settings say."""
+    """The buckets that requests are padded to, from a model's settings."""
 
     def __init__(self, extents: Extents, inputs: Sequence[Tensor], settings: ModelSettings) -> None:
-        """Errors: ParameterError for settings that do not fit the model."""
+        """Errors: ParameterError if the settings do not fit the model."""
         self._extents, self._sizes = extents, settings.buckets
         known = sorted(extents.symbols())
         for name in self._sizes:
@@ -106,7 +106,7 @@ class Buckets:
         self._kept: dict[tuple[tuple[int, ...], ...], Padding | None] = {}
 
     def _check_size(self, inputs: Sequence[Tensor], name: str, known: Mapping[str, int]) -> None:
-        """Errors: ParameterError for a bucket in which one row is larger than a request may be."""
+        """Errors: ParameterError for a bucket whose single row exceeds the size limit of requests."""
         rows = self._extents.rows_of_inputs(known) or {}
         size = sum([prod(rows[t.name]) * t.dtype.itemsize for t in inputs if t.name in rows])
         if size > LARGEST:
@@ -115,9 +115,9 @@ class Buckets:
             )
 
     def padding(self, rows: Rows) -> Padding | None:
-        """Returns what requests with these extents of a row are padded with; None for those that stay as they are.
+        """Returns the padding of requests with these row extents; None if they are not padded.
 
-        Extents beyond the largest bucket stay as they are.
+        Extents larger than the largest bucket are not padded.
         """
         key = tuple([tuple(rows[name]) for name in self._extents.inputs])
         if key not in self._kept:
@@ -129,7 +129,7 @@ class Buckets:
     def _padding(self, rows: Rows) -> Padding | None:
         known = self._extents.known(rows)
         if self._extents.rows_of_inputs(known) != {n: tuple(rows[n]) for n in self._extents.inputs}:
-            return None  # two inputs disagree, of which the program tells
+            return None  # two inputs disagree; the run reports it
         wider = dict(known)
         for name, sizes in self._sizes.items():
             at = bisect_left(sizes, known[name])
@@ -144,7 +144,7 @@ class Buckets:
 
 
 def _element(tensor: Tensor, value: Any) -> bytes:
-    """Returns the bytes of an element.  Errors: ParameterError for a value that the type has not."""
+    """Returns the bytes of a padding element.  Errors: ParameterError if the type cannot represent the value."""
     made = np.zeros((), tensor.dtype)
     try:
         with np.errstate(all="ignore"):

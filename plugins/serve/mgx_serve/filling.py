@@ -1,4 +1,4 @@
-"""The part of a front end in trays: it copies inputs straight to the batch that they will be run in, and outputs out of it."""
+"""The front end's side of trays: copies request inputs directly into a shared-memory batch, and outputs out of it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from .tray_claims import DONE, OPEN, RUNS, Claims, Held, Lies, Offer, marked
 
 __all__ = ["Filling", "Put"]
 
-TRIES: Final = 3  # times that a request is put in a tray that is taken before it is marked
-AT_ONCE: Final = 1 << 14  # bytes that are copied while others wait for the lock: to take it again costs as much
+TRIES: Final = 3  # retries if the tray is taken before the request is marked ready
+AT_ONCE: Final = 1 << 14  # bytes copied while holding the lock: copying them costs as much as taking the lock again
 
 
 class Put:
-    """A request in a tray.
+    """A request written to a tray.
 
-    deadline, arrived: by `time.monotonic`; done: answered with the elements of its outputs, None where its tray was run without
-    it.
+    deadline, arrived: of `time.monotonic`; done: completed with the elements of its outputs, or None if its tray ran without it.
     """
 
     __slots__ = ("arrived", "deadline", "done", "lies", "number", "offer", "rows")
@@ -36,10 +35,10 @@ class Put:
 
 
 class Filling:
-    """The trays of all models as one front end sees them.
+    """Access of one front end to the trays of all models.
 
-    number, size: of the memory of all sets; own: the number of this process; engine: descriptor that wakes the engine's process;
-    bell: one that this process is woken by when a tray in which it has rows was run.
+    number, size: descriptor and size of the memory of all sets; own: this process's index; engine: event descriptor that wakes
+    the engine process; bell: event descriptor that wakes this process when a tray containing its rows has run.
     """
 
     def __init__(self, number: int, size: int, own: int, engine: int, bell: int) -> None:
@@ -48,15 +47,15 @@ class Filling:
         self._mapped = mmap.mmap(number, size)
         self._memory = memoryview(self._mapped)
         self._claims: dict[int, Claims] = {}
-        self._puts: dict[tuple[int, int, int], dict[int, Put]] = {}  # by set, tray and turn; by their first rows
-        # set, tray and rows that are to be given back, and whose
+        self._puts: dict[tuple[int, int, int], dict[int, Put]] = {}  # by (set, tray, generation), then by first row
+        # rows to release: set, tray, rows, and whether the client left
         self._owed: list[tuple[int, int, int, Put | None]] = []
 
     def put(self, put: Put, parts: Sequence[Any]) -> bool:
-        """Puts a request in a tray; returns False where there is no room.
+        """Writes a request to a tray; returns False if there is no room.
 
-        parts: the elements of its inputs, in the plan's order.
-        Errors: LookupError where the set is offered no more, or held.
+        parts: bytes of its inputs, in the plan's order.
+        Errors: LookupError if the set was withdrawn, or its lock is held by a stopped process.
         """
         plan = put.offer.plan
         claims = self._of(plan.number)
@@ -116,7 +115,7 @@ class Filling:
         return claims.show(put.offer.plan, put.lies, mark, int(put.arrived * 1e9))
 
     def leave(self, put: Put) -> None:
-        """Gives up a request that is not answered: its client has left."""
+        """Cancels a pending request whose client has disconnected."""
         plan, (tray, turn, row) = put.offer.plan, put.lies
         puts = self._puts.get((plan.number, tray, turn), {})
         if puts.pop(row, None) is None:
@@ -124,9 +123,9 @@ class Filling:
         self._give_back(plan.number, tray, put.rows, put)
 
     def rung(self, answered: Callable[[Put, Sequence[bytes] | None], None]) -> None:
-        """Reads the answers that are there.
+        """Collects completed requests.
 
-        answered: called with a request and the elements of its outputs; None for a request that its tray was run without.
+        answered: called with each request and the elements of its outputs, None if its tray ran without it.
         """
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.bell)
@@ -155,7 +154,7 @@ class Filling:
         return [unpadded(place, put.rows, cut) for place, cut in zip(found, cuts, strict=True)]
 
     def _give_back(self, number: int, tray: int, rows: int, left: Put | None = None) -> None:
-        """Gives rows back; later, where a process that was stopped has the lock.  left: whose client has left."""
+        """Releases rows; deferred if a stopped process holds the lock.  left: the client has disconnected."""
         self._owed.append((number, tray, rows, left))
         while self._owed:
             number, tray, rows, left = self._owed[-1]

@@ -1,4 +1,4 @@
-"""Answers to requests for inference in gRPC's messages."""
+"""Encodes inference responses as gRPC messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .tensors import to_bytes
 
 __all__ = ["answer_message", "stream_message"]
 
-RAW_OUTPUT: Final = b"\x32"  # tags of length-delimited fields, as they are encoded: number << 3 | 2
+RAW_OUTPUT: Final = b"\x32"  # encoded tags of length-delimited fields: number << 3 | 2
 IDENTITY: Final = b"\x1a"
 STREAMED: Final = b"\x12"
 MARK: Final = "triton_final_response"
@@ -21,29 +21,29 @@ MARK: Final = "triton_final_response"
 def answer_message(answer: Answer) -> bytes:
     """Returns an encoded ModelInferResponse.
 
-    Encoded messages that follow each other are one message: what is the same in most answers is encoded once, and the id and the
-    elements are put behind it.
+    Concatenated protobuf encodings are one message: the parts that most responses share are encoded once and cached; the id and
+    the tensor data are appended.
     """
     described = tuple([(t.name, t.datatype, a.shape, answer.places.get(t.name)) for t, a in answer.outputs])
     parts: list[bytes | memoryview] = [_head(answer.model, answer.version, described)]
     if answer.id:
         parts += _field(IDENTITY, answer.id.encode())
-    for tensor, array in answer.outputs:  # the protocol has an empty item for each output in shared memory
+    for tensor, array in answer.outputs:  # the protocol requires an empty item per output in shared memory
         parts += _field(RAW_OUTPUT, b"" if tensor.name in answer.places else to_bytes(array))
     return b"".join(parts)
 
 
 def stream_message(answer: bytes, marked: bool) -> bytes:
-    """Returns an encoded ModelStreamInferResponse around a ModelInferResponse.
+    """Returns an encoded ModelStreamInferResponse that wraps a ModelInferResponse.
 
-    marked: it says that it is its request's last one, for clients that wait for that.
+    marked: flags it as the final response of its request, for clients that request the flag.
     """
     return b"".join(_field(STREAMED, answer + _mark() if marked else answer))
 
 
 @cache
 def _mark() -> bytes:
-    """Returns the encoded part of a ModelInferResponse that marks the last one."""
+    """Returns the encoded ModelInferResponse parameter that flags the final response."""
     made = messages()["ModelInferResponse"]()
     made.parameters[MARK].bool_param = True
     encoded: bytes = made.SerializeToString()
@@ -52,7 +52,7 @@ def _mark() -> bytes:
 
 @lru_cache(1024)
 def _head(name: str, version: str, outputs: tuple[tuple[str, str, tuple[int, ...], Place | None], ...]) -> bytes:
-    """Returns an encoded ModelInferResponse without id and elements.  outputs: names, element types, shapes, places."""
+    """Returns an encoded ModelInferResponse without id and data.  outputs: names, element types, shapes, locations."""
     made = messages()["ModelInferResponse"](model_name=name, model_version=version)
     for tensor, datatype, shape, lies in outputs:
         output = made.outputs.add(name=tensor, datatype=datatype, shape=shape)

@@ -1,4 +1,4 @@
-"""The protocol's methods over gRPC that are no inference: each takes an encoded message and returns one."""
+"""The protocol's gRPC methods other than inference, on encoded messages."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ NAMES: Final = (
 
 
 def _read(name: str, given: bytes, share: Share) -> Any:
-    """Returns a message.
+    """Decodes a message.
 
-    Errors: BadRequest for bytes that are no such message; TooLarge, Busy for those that there is no memory for.
+    Errors: BadRequest if the bytes are not such a message; TooLarge, Busy if the memory budget is exceeded.
     """
     share.take(len(given) * TENSOR_COST)
     try:
@@ -53,13 +53,13 @@ def _read(name: str, given: bytes, share: Share) -> Any:
 
 
 class Methods:
-    """The methods of one server, by the protocol's names."""
+    """The methods of one server, named as in the protocol."""
 
     def __init__(self, service: Service) -> None:
         self.service, self.messages = service, messages()
 
     async def answered(self, name: str, request: bytes, headers: Mapping[str, str]) -> bytes:
-        """Returns the encoded answer to an encoded request for one of `NAMES` or `HealthCheck`.  Errors: any `ServeError`."""
+        """Handles an encoded request for one of `NAMES` or `HealthCheck`; returns the response.  Errors: any `ServeError`."""
         with Share(self.service.budget) as share:
             given = _read(f"{name}Request", request, share)
             if name not in OPEN_TO_ALL:
@@ -77,7 +77,7 @@ class Methods:
         return self.messages["ServerReadyResponse"](ready=self.service.ready())
 
     async def HealthCheck(self, request: Any) -> Any:
-        """Answers gRPC's own health protocol: whether the server is ready, as `ServerReady` does."""
+        """Implements the standard gRPC health protocol: reports whether the server is ready, as `ServerReady` does."""
         if request.service not in ("", SERVICE):
             raise NotFound(f"there is no service {request.service!r}; the health of {SERVICE} is told")
         return self.messages["HealthCheckResponse"](status=SERVING if self.service.ready() else NOT_SERVING)

@@ -1,4 +1,4 @@
-"""Which of its threads gRPC reads sockets in."""
+"""Selects the thread in which gRPC reads sockets."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ CHOICE: Final = "-event_engine_listener"
 
 @contextmanager
 def direct_polling() -> Iterator[None]:
-    """Has a server's gRPC, where it is imported inside for the first time, read sockets in the thread that takes requests.
+    """Makes gRPC read sockets in the server's own thread; effective if gRPC is first imported inside this context.
 
-    By default threads of an event engine read them and hand on what came: ten context switches a request in the place of six,
-    and as many waits for a processor.  gRPC reads its environment when it is imported, and here alone can it be told.  The
-    environment is then as it was, for other processes and for libraries with a gRPC of their own; a choice of the user's stays.
+    By default, event-engine threads read the sockets and hand the data over: ten context switches per request instead of six.
+    gRPC can be configured only through its environment variable, which it reads on import.  The environment is restored
+    afterwards, for child processes and libraries that bundle their own gRPC; a value set by the user is respected.
     """
     if VARIABLE in os.environ or "grpc" in sys.modules:
         yield

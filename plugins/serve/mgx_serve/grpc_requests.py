@@ -1,6 +1,6 @@
-"""Requests for inference in gRPC's messages.
+"""Decodes inference requests from gRPC messages.
 
-A client's requests are mostly the same but for their ids and elements: what else they say is read once, and kept by its bytes.
+A client's requests usually differ only in id and tensor data; the rest (the head) is parsed once and cached by its bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .tensors import Layout, from_list, of_items
 
 __all__ = ["Request", "read_request"]
 
-# where the elements of a tensor are that does not come as bytes
+# typed content fields, used if a tensor is not sent as raw bytes
 CONTENTS: Final = {
     "BOOL": "bool_contents",
     "INT8": "int_contents",
@@ -38,15 +38,15 @@ CONTENTS: Final = {
 }
 WANTS_MARK: Final = "triton_enable_empty_final_response"
 NAME: Final = "ModelInferRequest"
-# tags of its fields, all length-delimited, as they are encoded: number << 3 | 2
+# encoded tags of its fields, all length-delimited: number << 3 | 2
 IDENTITY, ELEMENTS, LAST = 0x1A, 0x3A, 0x3A
-MOST_FIELDS: Final = 64  # of a request that is taken apart here
-LARGE_HEAD: Final = 1024  # bytes of what is not worth keeping
+MOST_FIELDS: Final = 64  # largest request split here, in bytes
+LARGE_HEAD: Final = 1024  # larger heads, in bytes, are not cached
 KEPT_HEADS: Final = 256
 
 
 class Head:
-    """What a request says apart from its id and its elements as bytes.  message: it may have more, which is not read here."""
+    """A request without its id and raw tensor data.  message: may contain further fields, which are ignored."""
 
     def __init__(self, message: Any) -> None:
         self.message = message
@@ -54,13 +54,13 @@ class Head:
 
     @cached_property
     def marked(self) -> bool:
-        """True where the last answer in a stream is to say so."""
+        """True if the final response in a stream must be flagged."""
         given = self.message.parameters
         return WANTS_MARK in given and given[WANTS_MARK].bool_param is True
 
     @cached_property
     def inputs(self) -> tuple[Sequence[Layout], Mapping[str, Stored]]:
-        """The inputs that the request holds, and those that lie in shared memory.  Errors: BadRequest."""
+        """The inputs in the request and those in shared memory.  Errors: BadRequest."""
         sent: dict[str, Layout] = {}
         stored: dict[str, Stored] = {}
         for given in self.message.inputs:
@@ -76,19 +76,19 @@ class Head:
 
     @cached_property
     def contents(self) -> Mapping[str, Any]:
-        """The inputs that have elements in the head.  Read by names alone once `inputs` has found no name twice."""
+        """The inputs with typed contents in the head.  Indexed by name; `inputs` rejects duplicate names."""
         return {given.name: given for given in self.message.inputs if given.HasField("contents")}
 
     @cached_property
     def parameters(self) -> tuple[int, float]:
-        """Priority and time limit.  Errors: BadRequest; Unsupported for a request that is one of a sequence."""
+        """Priority and timeout.  Errors: BadRequest; Unsupported for sequence requests."""
         given = _plain(self.message.parameters)
         refuse_sequences(given)
         return priority(given), seconds(given)
 
     @cached_property
     def outputs(self) -> tuple[Sequence[str], Mapping[str, Any], Mapping[str, int]]:
-        """Names of the outputs that are wanted, their places in shared memory, and their classes.  Errors: BadRequest."""
+        """Names of the requested outputs, their shared-memory locations and classification counts.  Errors: BadRequest."""
         names, places, classes = [], {}, {}
         for output in self.message.outputs:
             names.append(output.name)
@@ -103,14 +103,14 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A ModelInferRequest.  elements: of inputs, as bytes, where they lie in the message."""
+    """A ModelInferRequest.  elements: raw tensor data as views of the encoded message."""
 
     head: Head
     id: str
     elements: Sequence[bytes | memoryview]
 
     def call(self) -> Call:
-        """Returns what it asks for.  Errors: BadRequest."""
+        """Returns the request as a `Call`.  Errors: BadRequest."""
         head = self.head
         feeds, stored = self._inputs()
         most_urgent, limit = head.parameters
@@ -119,7 +119,7 @@ class Request:
         return Call(head.model, version, feeds, stored, names, self.id, most_urgent, limit, places, classes=classes)
 
     def _inputs(self) -> tuple[dict[str, Any], Mapping[str, Stored]]:
-        """Returns the inputs that the message holds, and those that lie in shared memory.  Errors: BadRequest."""
+        """Returns the inputs in the message and those in shared memory.  Errors: BadRequest."""
         (sent, stored), raw, held = self.head.inputs, self.elements, self.head.contents
         if raw and len(raw) != len(sent):
             raise BadRequest(f"raw_input_contents: one item for each of {len(sent)} inputs is required, got {len(raw)}")
@@ -132,9 +132,9 @@ class Request:
 
 
 def read_request(encoded: bytes, share: Share) -> Request:
-    """Returns an encoded ModelInferRequest.
+    """Decodes a ModelInferRequest.
 
-    Errors: BadRequest for bytes that are no such message; TooLarge, Busy for those that there is no memory for.
+    Errors: BadRequest if the bytes are not such a message; TooLarge, Busy if the memory budget is exceeded.
     """
     share.take(len(encoded) * TENSOR_COST)
     parts = _parts(encoded)
@@ -148,9 +148,9 @@ def read_request(encoded: bytes, share: Share) -> Request:
 
 
 def _parts(encoded: bytes) -> tuple[bytes, str, list[memoryview]] | None:
-    """Returns the bytes of the head, the id, and the elements; None for a message without elements or out of the ordinary.
+    """Splits an encoded message into head, id and tensor data; returns None for a message without raw data or of unusual form.
 
-    The order of fields with different numbers means nothing, so that a message is the same without some of them.
+    Protobuf fields may be in any order, so the remaining fields alone are a valid encoding of the head.
     """
     head: list[tuple[int, int]] = []
     identity, elements = b"", []
@@ -199,7 +199,7 @@ def _message(encoded: bytes) -> Any:
 
 
 def _contents(layout: Layout, given: Any) -> Any:
-    """Returns the elements of an input; given: its message, None for one without any."""
+    """Returns the typed contents of an input, None if it has none; given: the input's message."""
     name, datatype, shape = layout.name, layout.datatype, layout.shape
     field = CONTENTS.get(datatype)
     if field is None:

@@ -1,4 +1,4 @@
-"""The protocol over gRPC."""
+"""The gRPC service of the protocol."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .messages import HEALTH_SERVICE, SERVICE, messages
 __all__ = ["Others", "handler"]
 
 log = logging.getLogger("mgx_serve")
-LAST_WORD: Final = 0.1  # seconds in which a client's end of a stream comes that it sent before the server's
+LAST_WORD: Final = 0.1  # seconds to wait on shutdown for a client's half-close that is already in flight
 Others = Callable[[str, bytes, Mapping[str, str]], Awaitable[bytes]]
 
 
 def handler(inference: Inference, others: Others) -> grpc.GenericRpcHandler:
-    """Returns what a gRPC server is given to offer the protocol.
+    """Returns the handler to register with a gRPC server.
 
-    others: answers the methods that are no inference, as `Methods.answered` does.
+    others: handles methods other than inference, as `Methods.answered` does.
     """
     calls = _Calls(inference)
     made = {_path(SERVICE, name): grpc.unary_unary_rpc_method_handler(_unary(name, others)) for name in NAMES}
@@ -42,7 +42,7 @@ def _path(service: str, name: str) -> str:
 
 
 class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Offers methods by their paths."""
+    """Dispatches methods by path."""
 
     def __init__(self, methods: Mapping[str, grpc.RpcMethodHandler]) -> None:
         self._methods = methods
@@ -64,7 +64,7 @@ def _unary(name: str, others: Others) -> Callable[[bytes, Any], Awaitable[bytes]
 
 
 class _Calls:
-    """Inference, by one request or a stream of them."""
+    """Handlers of unary and streaming inference."""
 
     def __init__(self, inference: Inference) -> None:
         self.inference = inference
@@ -77,7 +77,7 @@ class _Calls:
             await _refuse(context, "ModelInfer", error)
 
     async def stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        """Answers in the order of the requests; the failure of one is its own answer."""
+        """Responds in request order; a failed request gets an error response and the stream continues."""
         try:
             async for given in _until(self.inference.ending, requests):
                 identity = ""
@@ -93,7 +93,7 @@ class _Calls:
             await _refuse(context, "ModelStreamInfer", error)
 
     async def _answered(self, request: Request, context: Any, share: Share) -> bytes:
-        """Returns the encoded answer."""
+        """Runs a request; returns the encoded response."""
         headers = _headers(context) if self.inference.reads_headers else {}
         self.inference.access.check(headers.get("authorization"), request.head.model)
         call = request.call()
@@ -102,9 +102,9 @@ class _Calls:
 
 
 async def _until(ending: asyncio.Event, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Returns the requests of a stream, and no more once the server is ending: a client may hold a stream open for ever.
+    """Yields the requests of a stream until the server shuts down, because a client may keep a stream open forever.
 
-    Errors: Unavailable at the server's end, unless the client has said by then that it asks nothing more.
+    Errors: Unavailable on shutdown, unless the client has half-closed the stream by then.
     """
     ended = asyncio.ensure_future(ending.wait())
     coming: asyncio.Future[bytes] | None = None
@@ -134,7 +134,7 @@ async def _until(ending: asyncio.Event, requests: AsyncIterator[bytes]) -> Async
 
 
 def _told(what: str, error: Exception) -> ServeError:
-    """Returns what a client is told of a failure; what is no refusal goes to the log."""
+    """Returns the error to send to the client; unexpected exceptions are logged."""
     if isinstance(error, ServeError):
         return error
     log.error("%s", what, exc_info=error)
@@ -150,7 +150,7 @@ async def _refuse(context: Any, what: str, error: Exception) -> NoReturn:
 
 
 def _failure(identity: str, text: str) -> bytes:
-    """Returns the encoded answer in a stream to a request that failed."""
+    """Returns the encoded stream response for a failed request."""
     made = messages()["ModelStreamInferResponse"](error_message=text)
     made.infer_response.id = identity
     encoded: bytes = made.SerializeToString()

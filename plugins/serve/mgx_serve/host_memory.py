@@ -1,4 +1,4 @@
-"""Regions in this host's shared memory: objects under /dev/shm."""
+"""Shared-memory regions on this host: objects under /dev/shm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEY: Final = re.compile(r"/?([A-Za-z0-9_][A-Za-z0-9_.\-]{0,254})")
 
 @dataclass(frozen=True)
 class HostRegion(Region):
-    """size bytes at `offset` of the object that `key` names."""
+    """size bytes at `offset` of the object named `key`."""
 
     key: str
     offset: int = 0
@@ -47,11 +47,11 @@ class HostRegion(Region):
 
 
 class _File(Memory):
-    """An object of shared memory under a file descriptor, from an offset on.
+    """A shared-memory object accessed through a file descriptor, from an offset on.
 
-    name: of the region, for messages; number: the descriptor, closed by `close`; offset: bytes before the region.
-    Elements are copied by reads and writes of the object and never mapped: a client that cuts its object off gets a refusal, and
-    cannot end this process.
+    name: the region's name for messages; number: the descriptor, closed by `close`; offset: of the region, in bytes.
+    Data is copied with pread and pwrite and never mapped: if a client truncates the object, it gets an error, and this process
+    no SIGBUS.
     """
 
     def __init__(self, name: str, number: int, offset: int) -> None:
@@ -64,7 +64,7 @@ class _File(Memory):
 
     def read_into(self, at: int, place: memoryview) -> None:
         at, left = at + self._offset, place
-        while left:  # one call moves 2 GiB at most
+        while left:  # one system call transfers at most 2 GiB
             count = os.preadv(self._number, [left], at)
             if not count:
                 raise BadRequest(f"region {self._name!r}: its object has been cut off")

@@ -1,4 +1,4 @@
-"""The protocol over HTTP, the status page and the metrics."""
+"""The HTTP application: the protocol, the status page and the metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def app(service: Service, max_bytes: int) -> ASGIApp:
-    """Returns the application; `max_bytes`: of one request's body."""
+    """Returns the ASGI application.  max_bytes: limit of a request body."""
     paths = _Paths(service)
     model = "/v2/models/{name}"
     get: list[tuple[str, Handler, bool]] = [
@@ -93,11 +93,11 @@ OPEN_TO_ALL = ("/v2/health/live", "/v2/health/ready")
 
 
 def _guarded(service: Service, handler: Handler, whole: bool) -> Handler:
-    """whole: the path concerns the server and not one model."""
+    """whole: the path concerns the whole server, not one model."""
 
     async def handle(request: Request) -> Response:
         try:
-            if request.scope["path"] not in OPEN_TO_ALL:  # and not the URL, which a Host header takes part in
+            if request.scope["path"] not in OPEN_TO_ALL:  # and not the URL, which includes the client's Host header
                 name = EVERYTHING if whole else request.path_params.get("name", EVERYTHING)
                 service.access.check(request.headers.get("authorization"), name)
             return await handler(request)
@@ -166,7 +166,7 @@ class _Paths:
         return JSONResponse({"model_stats": self.service.statistics(*self._named(request))})
 
     async def body(self, request: Request) -> bytes:
-        """Returns the body of a request that carries no tensors.  Errors: those of `read_body`."""
+        """Reads the body of a request without tensors.  Errors: those of `read_body`."""
         return await read_body(request.receive, request.headers, SMALL)
 
     # the repository
@@ -176,7 +176,7 @@ class _Paths:
         return JSONResponse(self.service.index(given.get("ready") is True))
 
     async def object(self, request: Request) -> dict[str, Any]:
-        """Returns the object in a request's body, empty if there is none.  Errors: BadRequest, and those of `body`."""
+        """Reads the JSON object in a request's body, empty for no body.  Errors: BadRequest, and those of `body`."""
         body = await self.body(request)
         try:
             given = json.loads(body or b"{}")

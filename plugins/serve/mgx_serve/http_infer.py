@@ -1,4 +1,4 @@
-"""Requests for inference over HTTP, which are answered before any other path is looked at."""
+"""Handles HTTP inference requests before general routing, for latency."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from .packed import Packed
 __all__ = ["INFERENCE", "Headers", "InferPaths", "headers_of", "read_body", "read_whole", "refusal", "send_response"]
 
 LARGE: Final = 1 << 18  # bytes of JSON
-FEW: Final = 1 << 16  # bytes that are joined sooner than they are sent in parts
+FEW: Final = 1 << 16  # responses up to this many bytes are joined and sent at once
 BODY_SECONDS: Final = 60.0
 INFERENCE: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
-LEFT: Final = 499  # the status of a request whose client has left; nobody reads it
+LEFT: Final = 499  # status for a disconnected client, never sent
 log = logging.getLogger("mgx_serve")
 Headers = Mapping[str, str]
 
 
 class InferPaths:
-    """An application that answers requests for inference, and leaves all others to another one.
+    """An ASGI application that handles inference requests and forwards all others to another application.
 
-    max_bytes: of one request's body.
+    max_bytes: limit of a request body.
     """
 
     def __init__(self, inference: Inference, max_bytes: int, others: ASGIApp) -> None:
@@ -78,7 +78,7 @@ class InferPaths:
             text = json_length(body, length_given)
             share.take(text * JSON_COST)
             given = (name, version, body, length_given)
-            large = text > LARGE  # reading it would keep others waiting
+            large = text > LARGE  # reading it would delay other requests
             call, binary = await asyncio.to_thread(read_call, *given) if large else read_call(*given)
             call.headers = headers
             parts, length = answer_body(await self.inference.infer(call, share), binary, share)
@@ -88,19 +88,19 @@ class InferPaths:
 
 
 class ClientLeft(Exception):
-    """The connection was closed before the request had come."""
+    """The connection was closed before the request was complete."""
 
 
 def headers_of(scope: Scope) -> Headers:
-    """Returns the headers by their names in lower case; of those that are given twice, the first."""
+    """Returns the headers by lower-case name; the first value wins."""
     return {k.decode("latin-1"): v.decode("latin-1") for k, v in reversed(scope["headers"])}
 
 
 async def read_body(receive: Receive, headers: Headers, limit: int, share: Share | None = None) -> bytes:
-    """Returns a request's body, unpacked if it is compressed.
+    """Reads a request's body and decompresses it if necessary.
 
-    share: of the memory for requests, that takes what comes.
-    Errors: TooLarge as soon as it is; BadRequest for what cannot be unpacked; TooSlow for a body that does not come; ClientLeft.
+    share: memory reservation, which grows as data arrives.
+    Errors: TooLarge as soon as the limit is exceeded; BadRequest for invalid compressed data; TooSlow on timeout; ClientLeft.
     """
     packed = Packed.of(headers.get("content-encoding", "identity"))
     parts, size, received, more = [], 0, 0, True
@@ -112,7 +112,7 @@ async def read_body(receive: Receive, headers: Headers, limit: int, share: Share
                     raise ClientLeft
                 came, more = message.get("body", b""), message.get("more_body", False)
                 received += len(came)
-                if received > 2 * limit:  # compressed data may go on for ever without unpacking to anything
+                if received > 2 * limit:  # compressed data may continue indefinitely without output
                     raise TooLarge(f"a request has at most {limit} bytes")
                 for part in (came,) if packed is None else packed.parts(came):
                     size += len(part)
@@ -120,10 +120,10 @@ async def read_body(receive: Receive, headers: Headers, limit: int, share: Share
                         raise TooLarge(f"a request has at most {limit} bytes")
                     if share is not None:
                         share.take(len(part) * TENSOR_COST)
-                    if part:  # compressed data may have any number of members that unpack to nothing
+                    if part:  # compressed data may have any number of empty members
                         parts.append(part)
                     if packed is not None:
-                        await asyncio.sleep(0)  # few bytes may unpack to many, and others are waiting
+                        await asyncio.sleep(0)  # a small input may decompress to much; let other requests run
     except TimeoutError:
         raise TooSlow(f"the request's body did not come within {BODY_SECONDS} s") from None
     if packed is not None:
@@ -132,9 +132,9 @@ async def read_body(receive: Receive, headers: Headers, limit: int, share: Share
 
 
 async def read_whole(whole: WholeBody, limit: int, share: Share) -> memoryview:
-    """Returns a large body that is not compressed.  share: takes what comes.
+    """Reads a large uncompressed body.  share: memory reservation for it.
 
-    Errors: TooLarge, TooSlow, ClientLeft as `read_body`; TooLarge before anything is read where the head says so.
+    Errors: TooLarge (before reading, if the headers announce it), TooSlow, ClientLeft, as `read_body`.
     """
     if whole.size > limit:
         raise TooLarge(f"a request has at most {limit} bytes")
@@ -149,7 +149,7 @@ async def read_whole(whole: WholeBody, limit: int, share: Share) -> memoryview:
 
 
 def refusal(error: Exception, what: str) -> tuple[int, Headers, list[bytes | memoryview]]:
-    """Returns status, headers and body of the answer to a request that failed.  what: of the request, for the log."""
+    """Returns status, headers and body for a failed request.  what: describes the request in the log."""
     if isinstance(error, ClientLeft):
         return LEFT, {}, [b""]
     if not isinstance(error, ServeError):
@@ -166,7 +166,7 @@ def refusal(error: Exception, what: str) -> tuple[int, Headers, list[bytes | mem
 async def send_response(
     send: Send, status: int, headers: Headers, parts: list[bytes | memoryview], exchange: Exchange | None = None
 ) -> None:
-    """Sends an answer; of a large body no part is copied to join it with others.  exchange: sends a small one."""
+    """Sends a response; the parts of a large body are not copied together.  exchange: sends a small one."""
     size = sum(map(len, parts))
     raw = [(b"content-length", str(size).encode())]
     raw += [(name.lower().encode(), value.encode()) for name, value in headers.items()]

@@ -1,4 +1,4 @@
-"""Requests and answers in HTTP: JSON, with tensors in it or as bytes behind it."""
+"""Decodes and encodes HTTP messages: JSON, with tensors inline or as binary data after it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from .tensors import Array, Layout, from_list, to_bytes, to_list
 __all__ = ["HEADER_LENGTH", "answer_body", "json_length", "read_call"]
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
-LARGE_HEAD: Final = 1024  # bytes of JSON that is not worth keeping
+LARGE_HEAD: Final = 1024  # larger JSON, in bytes, is not cached
 KEPT_HEADS: Final = 256
-# of an output: name, type, extents, place, bytes that follow
+# of an output: name, type, extents, shared-memory location, binary size
 Described = tuple[str, str, tuple[int, ...], Place | None, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the JSON of a request says.
+    """The JSON part of a request.
 
-    behind: inputs whose elements lie behind the JSON, each with the number of its bytes; in_it: those whose elements are in it;
-    binary: outputs that are wanted as bytes.
+    behind: inputs in the binary part, with their sizes in bytes; in_it: inputs inline in the JSON; binary: outputs requested as
+    binary data.
     """
 
     behind: Sequence[tuple[Layout, int]]
@@ -45,10 +45,10 @@ class Head:
 
 
 def read_call(model: str, version: str, body: bytes | memoryview, header_length: str | None) -> tuple[Call, set[str]]:
-    """Returns the request and the names of outputs that are wanted as bytes ("*" for all).
+    """Decodes a request; returns it and the names of outputs requested as binary data ("*" for all).
 
-    header_length: bytes of JSON before the binary tensors; None if all is JSON.
-    A client's requests mostly have the same JSON, where no elements are in it: it is read once, and kept by its bytes.
+    header_length: bytes of JSON before the binary tensors; None if everything is JSON.
+    JSON without inline tensors is usually the same for all of a client's requests: it is parsed once and cached by its bytes.
     Errors: BadRequest.
     """
     size = json_length(body, header_length)
@@ -114,7 +114,7 @@ def _head(text: bytes) -> Head:
 
 
 def json_length(body: bytes | memoryview, header_length: str | None) -> int:
-    """Returns the bytes of JSON that a body begins with.  Errors: BadRequest."""
+    """Parses the header with the length of the JSON part.  Errors: BadRequest."""
     if header_length is None:
         return len(body)
     number = header_length.isascii() and header_length.isdecimal() and len(header_length) < 20
@@ -124,9 +124,9 @@ def json_length(body: bytes | memoryview, header_length: str | None) -> int:
 
 
 def answer_body(answer: Answer, binary: set[str], share: Share) -> tuple[list[bytes | memoryview], int | None]:
-    """Returns the parts of the body and the length of its JSON; None if all of it is JSON.
+    """Returns the parts of a response body and the length of its JSON, None if all of it is JSON.
 
-    Errors: TooLarge, Busy for more JSON than the server has memory for.
+    Errors: TooLarge, Busy if the JSON exceeds the memory budget.
     """
     every = "*" in binary
     described, tail = [], []
@@ -154,7 +154,7 @@ def _kept_answer(model: str, version: str, identity: str, outputs: Sequence[Desc
 def _written(
     model: str, version: str, identity: str, outputs: Sequence[Described], data: Mapping[str, Sequence[Any]]
 ) -> bytes:
-    """Returns the JSON of an answer.  outputs: -1 in the place of a size where the elements do not follow; data: those in it."""
+    """Returns the JSON of a response.  outputs: with a binary size, -1 if not binary; data: inline elements."""
     told = []
     for name, datatype, shape, lies, size in outputs:
         output: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(shape)}

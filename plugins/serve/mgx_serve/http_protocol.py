@@ -1,4 +1,4 @@
-"""HTTP's protocol of one connection: time limits, large bodies that are read to where they stay, small answers in one write."""
+"""The HTTP protocol of one connection: timeouts, zero-copy reads of large bodies, small responses in one write."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 __all__ = ["EXCHANGE", "WHOLE", "Exchange", "TimedProtocol", "WholeBody"]
 
 HEAD_SECONDS: Final = 30.0
-WHOLE: Final = "mgx.whole_body"  # among the extensions of a request's scope: a `WholeBody`, where its body is large
-EXCHANGE: Final = "mgx.exchange"  # among them: an `Exchange`
+WHOLE: Final = "mgx.whole_body"  # key of scope["extensions"]: a `WholeBody` for a large body
+EXCHANGE: Final = "mgx.exchange"  # key of scope["extensions"]: an `Exchange`
 LARGE: Final = 1 << 16  # bytes
-# bytes of heads and small bodies that are read from a socket, and of what nobody wants any more
+# read size for headers, small bodies and discarded data
 AT_A_TIME: Final = 1 << 16
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 Took = Callable[[int], None]
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """Closes connections whose next request does not begin, or whose head does not end, in time.
+    """Closes connections on which the next request does not start, or its headers do not end, in time.
 
-    A connection has one timer, which is set anew once it ends: a request costs none.
+    Each connection has one timer, rearmed when it fires, so that requests set none.
     """
 
     _head_due = math.inf
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        # of asyncio's sockets: more would be a part of a large body, and copied on its way
+        # asyncio's read size: more would include part of a large body, which would then be copied
         transport.max_size = AT_A_TIME
         super().connection_made(transport)
         self._expect_head()
@@ -57,7 +57,7 @@ class TimedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def body_came(self, cycle: RequestResponseCycle) -> None:
-        """Goes on with the next request, after a body that did not pass the parser."""
+        """Resumes parsing after a body that bypassed the parser."""
         self.transport.set_protocol(self)
         self.parser = httptools.HttpRequestParser(self)
         cycle.more_body = False
@@ -69,7 +69,7 @@ class TimedProtocol(HttpToolsProtocol):
             self._timer = self.loop.call_at(self._head_due, self._look)
 
     def _look(self) -> None:
-        """Closes the connection if its head is late; looks again when the one that is awaited now would be."""
+        """Closes the connection if its headers are overdue; otherwise rearms the timer for the current deadline."""
         self._timer = None
         if self._head_due <= self.loop.time():
             self.transport.close()
@@ -78,20 +78,20 @@ class TimedProtocol(HttpToolsProtocol):
 
 
 class Exchange:
-    """A small request that came at once, and a small answer, without a message for each part of them."""
+    """Fast path for a small request that arrived in one piece and a small response, without ASGI messages for their parts."""
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
 
     def body(self) -> bytes | None:
-        """Returns the body if all of it is there."""
+        """Returns the body if it is complete."""
         cycle = self._cycle
         return None if cycle.more_body or cycle.disconnected else bytes(cycle.body)
 
     async def send(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        """Sends an answer in one piece: its head and its body reach a client at once, by one call of the system and not two.
+        """Sends headers and body in one system call.
 
-        headers: the body's length among them, none about the connection."""
+        headers: include Content-Length, and none of the connection."""
         cycle = self._cycle
         if cycle.flow.write_paused and not cycle.disconnected:
             await cycle.flow.drain()
@@ -110,18 +110,18 @@ class Exchange:
 
 
 class WholeBody:
-    """The body of a request whose head says that it has `size` bytes.
+    """The body of a request with a Content-Length of `size`, read directly into its final buffer.
 
-    Without it, a body is cut to pieces by the parser, and copied by each of those who join them again.
+    Without it, the parser splits the body, and each layer that joins the pieces copies them.
     """
 
     def __init__(self, protocol: TimedProtocol, cycle: RequestResponseCycle, size: int) -> None:
         self._protocol, self._cycle, self.size = protocol, cycle, size
 
     async def read(self, took: Took) -> memoryview | None:
-        """Returns the body, read from the socket to memory of its own; None if the client leaves before.
+        """Reads the body from the socket into its own buffer; returns None if the client disconnects.
 
-        took: called with the number of bytes whenever some have come; what it raises ends this.
+        took: called with the number of bytes received each time; its exceptions abort the read.
         """
         protocol, cycle = self._protocol, self._cycle
         if cycle.disconnected:
@@ -146,9 +146,9 @@ class WholeBody:
 
 
 class _Rest(asyncio.BufferedProtocol):
-    """Takes the place of a connection's protocol until the rest of a body has come.
+    """Replaces a connection's protocol until the rest of a body has arrived.
 
-    place: where it goes; done: True once all of it is there, False once the client has left.
+    place: destination buffer; done: True when complete, False when the client has disconnected.
     """
 
     def __init__(self, protocol: TimedProtocol, cycle: RequestResponseCycle, place: memoryview, took: Took) -> None:
@@ -158,7 +158,7 @@ class _Rest(asyncio.BufferedProtocol):
         self.done: asyncio.Future[bool] = protocol.loop.create_future()
 
     def discard(self) -> None:
-        """Lets go of the memory: nobody waits for the body any more, and what comes of it is not kept."""
+        """Releases the buffer and discards the rest of the body."""
         self._place = None
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -194,7 +194,7 @@ class _Rest(asyncio.BufferedProtocol):
 
 
 def _announced(headers: Sequence[tuple[bytes, bytes]]) -> int:
-    """Returns the bytes that a body has by its head; 0 where it comes in pieces that say their own sizes."""
+    """Returns the Content-Length; 0 for a chunked body."""
     given = dict(headers)
     length = given.get(b"content-length", b"")
     return int(length) if length.isdigit() and b"transfer-encoding" not in given else 0

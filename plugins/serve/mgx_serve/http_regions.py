@@ -1,4 +1,4 @@
-"""The paths of shared memory: regions of the host and of devices."""
+"""HTTP routes for shared-memory regions of the host and of devices."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["DevicePaths", "HostPaths", "RegionPaths"]
 
 
 class RegionPaths(ABC):
-    """The paths of one kind of regions.
+    """Routes for one kind of regions.
 
-    path: in front of all of them; kind: of regions; read: returns the JSON object in a request's body; drain: reads
+    path: prefix of the routes; kind: of regions; read: returns the JSON object in a request's body; drain: reads
     and discards the body.
     """
 
@@ -40,11 +40,11 @@ class RegionPaths(ABC):
 
     @abstractmethod
     def region(self, name: str, given: Mapping[str, Any]) -> Region:
-        """Returns what a request wants to register.  Errors: BadRequest."""
+        """Returns the region to register.  Errors: BadRequest."""
 
     @abstractmethod
     def described(self, name: str) -> list[dict[str, Any]]:
-        """Returns one region, or all of the kind.  Errors: NotFound."""
+        """Describes one region, or all of the kind.  Errors: NotFound."""
 
     async def register(self, request: Request) -> Response:
         given = await self._read(request)
@@ -61,7 +61,7 @@ class RegionPaths(ABC):
 
 
 class HostPaths(RegionPaths):
-    """The paths of regions in the host's shared memory: a region is given as key, byte_size and offset."""
+    """Routes for host regions, registered by key, byte_size and offset."""
 
     path, kind = "systemsharedmemory", HostRegion
 
@@ -77,7 +77,7 @@ class HostPaths(RegionPaths):
 
 
 class DevicePaths(RegionPaths):
-    """The paths of regions in a device's memory: given as raw_handle (base64 of the driver's handle), byte_size and device_id."""
+    """Routes for device regions, registered by raw_handle (base64 of the driver's handle), byte_size and device_id."""
 
     path, kind = "cudasharedmemory", DeviceRegion
 

@@ -1,4 +1,4 @@
-"""The paths of traces and the log."""
+"""HTTP routes for trace and log settings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SettingPaths:
 
 
 def _texts(name: str, value: Any) -> list[str]:
-    """Returns a setting as a list of texts, empty for one that is to be as at the start.  Errors: BadRequest."""
+    """Returns a setting as a list of strings; empty resets it to its initial value.  Errors: BadRequest."""
     given = [] if value is None else value if isinstance(value, list) else [value]
     if any(not isinstance(v, (str, int, float)) for v in given):
         raise BadRequest(f"{name} must be a text, a number or a list of them")

@@ -1,4 +1,4 @@
-"""What HTTP and gRPC have in common: requests for inference, and descriptions of the server and its models."""
+"""The protocol-independent part of HTTP and gRPC: inference requests, server and model metadata."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ EXTENSIONS = (
 
 @dataclass(frozen=True)
 class Stored:
-    """An input whose elements lie in shared memory."""
+    """An input whose elements are in shared memory."""
 
     datatype: str
     shape: Sequence[int]
@@ -61,9 +61,9 @@ class Stored:
 class Call:
     """One request for inference.
 
-    stored: inputs that are not in `feeds` yet; outputs: names that are wanted, all if empty; timeout: seconds, 0 for the model's
-    own limit; places: in shared memory, of the outputs that go there; headers: of the message, for access and traces;
-    classes: how many of their largest elements are wanted of outputs, in the place of all.
+    stored: inputs in shared memory, not yet in `feeds`; outputs: requested names, all if empty; timeout: seconds, 0 for the
+    model's default; places: shared-memory locations of outputs; headers: of the message, for authorization and traces;
+    classes: number of classes by output, for the classification extension.
     """
 
     model: str
@@ -81,9 +81,9 @@ class Call:
 
 @dataclass
 class Answer:
-    """The outputs of a request with their descriptions.
+    """The outputs of a request with their metadata.
 
-    model, version: that answered; places: of those outputs that lie in shared memory now, with their sizes.
+    model, version: that ran it; places: locations and sizes of outputs written to shared memory.
     """
 
     model: str
@@ -94,10 +94,10 @@ class Answer:
 
 
 class Inference(ABC):
-    """What answers requests for inference, here or in another process.
+    """Handles inference requests, in this process or another one.
 
-    access: who may ask; budget: of the memory for requests; reads_headers: a request's headers matter, for access or for traces;
-    ending: set once the server answers what is under way and takes nothing new.
+    access: authorization; budget: memory budget of requests; reads_headers: headers are needed, for authorization or traces;
+    ending: set when the server drains: it finishes requests in flight and accepts no new ones.
     """
 
     access: Access
@@ -107,11 +107,11 @@ class Inference(ABC):
 
     @abstractmethod
     async def infer(self, call: Call, share: Share) -> Answer:
-        """Returns the answer.  share: of the budget, that takes what the answer needs.  Errors: any `ServeError`."""
+        """Runs a request.  share: memory reservation for the response.  Errors: any `ServeError`."""
 
 
 class Service(Inference):
-    """One server's models, as every protocol offers them."""
+    """The models of one server, independent of the protocol."""
 
     def __init__(
         self,
@@ -147,13 +147,13 @@ class Service(Inference):
         return self.repository.find(name, version).signature
 
     def configuration(self, name: str, version: str) -> dict[str, Any]:
-        """Returns Triton's configuration of a model as JSON has it.  Errors: NotFound, Unavailable."""
+        """Returns a model's Triton configuration as JSON.  Errors: NotFound, Unavailable."""
         model = self.model(name, version)
         entry = self.repository.entries[name]
         return configuration(model, entry.settings, entry.files[model.version])
 
     def trace_settings(self, model: str = "") -> dict[str, list[str]]:
-        """Returns what is kept of requests, the same for each model.  Errors: NotFound, Unavailable."""
+        """Returns the trace settings, which are the same for all models.  Errors: NotFound, Unavailable."""
         if model:
             self.repository.find(model)
         return self.traces.settings()
@@ -162,7 +162,7 @@ class Service(Inference):
         return sorted(self.repository.entries[name].loaded, key=int)
 
     async def infer(self, call: Call, share: Share) -> Answer:
-        """share: takes what the outputs and the inputs in shared memory need, too."""
+        """share: memory reservation, which also covers outputs and copies of inputs in shared memory."""
         if not self.traces.kept:
             return await self._answered(call, share)
         with self.traces.request(call.headers, call.model, call.id):
@@ -182,9 +182,9 @@ class Service(Inference):
         return answer
 
     async def _stored(self, call: Call, share: Share, lying: bool) -> dict[str, Array | Lying]:
-        """Returns the inputs in shared memory once there is memory for a copy.  Errors: BadRequest, TooLarge, Busy.
+        """Returns the inputs in shared memory; reserves memory for a copy first.  Errors: BadRequest, TooLarge, Busy.
 
-        lying: those of numbers are read later, when their batch is put together: straight to its memory, in its thread.
+        lying: numeric inputs are read when their batch is assembled, directly into its buffer by its thread.
         """
         made: dict[str, Array | Lying] = {}
         for name, given in call.stored.items():
@@ -197,7 +197,7 @@ class Service(Inference):
         return made
 
     async def _placed(self, call: Call, outputs: Sequence[tuple[Tensor, Array]]) -> Mapping[str, Place]:
-        """Writes outputs to shared memory where the request wants it so.  Errors: BadRequest."""
+        """Writes the outputs that the request locates in shared memory.  Errors: BadRequest."""
         made = {}
         for tensor, array in outputs:
             place = call.places.get(tensor.name)
@@ -217,7 +217,7 @@ class Service(Inference):
         return rows
 
     def statistics(self, name: str = "", version: str = "") -> list[dict[str, Any]]:
-        """Returns the figures of a model, or of all that are loaded, as JSON has them.  Errors: NotFound, Unavailable."""
+        """Returns the statistics of a model, or of all loaded ones, as JSON.  Errors: NotFound, Unavailable."""
         if name:
             found = [self.repository.find(name, version).signature]
         else:
@@ -227,7 +227,7 @@ class Service(Inference):
 
 
 def refuse_overrides(parameters: object) -> None:
-    """Errors: Unsupported where a request to load a model brings a configuration or files."""
+    """Errors: Unsupported if a load request overrides the configuration or files."""
     if parameters:
         raise Unsupported(
             "models are loaded as they lie on disk; a configuration or files in the request are not taken"
@@ -235,7 +235,7 @@ def refuse_overrides(parameters: object) -> None:
 
 
 def answer_of(call: Call, model: Signature, results: Sequence[Array], share: Share) -> Answer:
-    """Returns the answer.  results: the outputs that the call asks for; share: takes what they need."""
+    """Returns the response.  results: the requested outputs; share: memory reservation for them."""
     outputs = [(model.outputs[i], made) for i, made in zip(model.chosen(call.outputs), results, strict=True)]
     if call.classes:
         wanted, rows = call.classes, model.max_batch > 0
@@ -246,7 +246,7 @@ def answer_of(call: Call, model: Signature, results: Sequence[Array], share: Sha
 
 
 def place(parameters: Mapping[str, Any], name: str) -> Place | None:
-    """Returns the place in shared memory that the parameters of a tensor state; None if they state none.  Errors: BadRequest."""
+    """Returns the shared-memory location in a tensor's parameters, None if there is none.  Errors: BadRequest."""
     region = parameters.get("shared_memory_region")
     if region is None:
         return None
@@ -260,7 +260,7 @@ def place(parameters: Mapping[str, Any], name: str) -> Place | None:
 
 
 def seconds(parameters: Mapping[str, Any]) -> float:
-    """Returns the time limit that a request states: ``timeout`` in microseconds.  Errors: BadRequest."""
+    """Returns a request's timeout in seconds, from ``timeout`` in microseconds.  Errors: BadRequest."""
     given = parameters.get("timeout", 0)
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 1 << 62:
         raise BadRequest("parameter timeout: a number of microseconds from 0 on is required")
@@ -268,7 +268,7 @@ def seconds(parameters: Mapping[str, Any]) -> float:
 
 
 def refuse_sequences(parameters: Mapping[str, Any]) -> None:
-    """Errors: Unsupported for a request that is one of a sequence: none knows of those before it."""
+    """Errors: Unsupported for a sequence request: no state is kept between requests."""
     if parameters.get("sequence_id") not in (None, 0, ""):
         raise Unsupported(
             "parameter sequence_id: sequences are not offered; each request is answered by itself, from the first states"
@@ -284,7 +284,7 @@ def priority(parameters: Mapping[str, Any]) -> int:
 
 
 def held(array: Array) -> int:
-    """Returns the bytes that the elements of a tensor take."""
+    """Returns the size of a tensor in bytes."""
     if not array.dtype.hasobject:
         return array.nbytes
     return array.size * NUMBER_COST + sum(map(len, array.ravel().tolist()))

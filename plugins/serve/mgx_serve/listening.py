@@ -1,4 +1,4 @@
-"""HTTP and gRPC on a host's ports, whatever answers behind them."""
+"""Opens the HTTP and gRPC ports of a process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BACKLOG: Final = 2048
 
 
 class Listening:
-    """The services of one process, as the settings say; `http_port` and `grpc_port` then say where it listens."""
+    """The HTTP and gRPC servers of one process; once open, `http_port` and `grpc_port` are the actual ports."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -36,9 +36,9 @@ class Listening:
         self._handed: set[asyncio.Task[Any]] = set()
 
     async def open(self, app: ASGIApp, handler: grpc.GenericRpcHandler, part: Part | None = None) -> None:
-        """part: of connections over HTTP, where other processes listen on the same ports.
+        """part: this process's share of HTTP connections if other processes listen on the same ports.
 
-        Errors: OSError if a port is taken; ParameterError for files that are no certificate with its key.
+        Errors: OSError if a port is taken; ParameterError if the certificate and key files are invalid.
         """
         self._require_certificate()
         if self.settings.http_port >= 0:
@@ -52,7 +52,7 @@ class Listening:
             return
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(given.certificate, given.key, password=b"")  # nobody is asked for one
+            context.load_cert_chain(given.certificate, given.key, password=b"")  # never prompts for a passphrase
         except (OSError, ValueError) as error:
             raise ParameterError(
                 f"a certificate and its key, both in PEM and without a password, are required, got {given.certificate} and "
@@ -62,8 +62,8 @@ class Listening:
     async def _open_http(self, app: ASGIApp, part: Part | None) -> None:
         given = self.settings
         listening = _server(given.host, given.http_port, reuse_port=part is not None, backlog=BACKLOG)
-        # accepted sockets inherit it; asyncio sets it only on those made with the protocol's number, and without it a body
-        # that follows its head waits 40 ms for the head's acknowledgement
+        # accepted sockets inherit TCP_NODELAY; asyncio sets it only on sockets created with IPPROTO_TCP, and without it a body
+        # sent after its headers waits 40 ms for their delayed ACK
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.http_port = listening.getsockname()[1]
         config = uvicorn.Config(
@@ -91,7 +91,7 @@ class Listening:
             self._sharer.take(self._serve)
 
     def _serve(self, connected: socket.socket) -> None:
-        """Serves a connection that another process took."""
+        """Serves a connection that another process accepted."""
         assert self._http is not None
         server, loop = self._http, asyncio.get_running_loop()
 
@@ -107,7 +107,7 @@ class Listening:
         options = [
             ("grpc.max_receive_message_length", given.max_bytes),
             ("grpc.max_send_message_length", -1),
-            ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a small message must not become a large one
+            ("grpc.compression_enabled_algorithms_bitset", 1),  # no compression: prevents decompression bombs
             ("grpc.so_reuseport", int(shared)),
         ]
         self._grpc = server = grpc.aio.server(options=options, maximum_concurrent_rpcs=given.connections)
@@ -125,7 +125,7 @@ class Listening:
         await server.start()
 
     async def close(self) -> None:
-        """Refuses new work, answers what is under way, and ends."""
+        """Rejects new requests, finishes those in flight and closes the ports."""
         self.hand_on()
         if self._http is not None:
             self._http.should_exit = True
@@ -135,36 +135,36 @@ class Listening:
             await asyncio.gather(self._serving, return_exceptions=True)
 
     def hand_on(self) -> None:
-        """Takes no more connections from other processes."""
+        """Stops accepting connections handed over by other processes."""
         sharer, self._sharer = self._sharer, None
         if sharer is not None:
             sharer.close()
 
 
 def reserved(host: str, port: int) -> socket.socket:
-    """Returns a socket that holds a port, 0 for any, for processes that are to share it.
+    """Returns a socket that reserves a port (0: any free one) for processes that will share it.
 
-    Errors: ParameterError for a host that does not belong to this machine; OSError if the port is taken.
+    Errors: ParameterError if the host is not an address of this machine; OSError if the port is taken.
     """
-    with _server(host, port) as alone:  # which fails where anybody listens, even one who would share
+    with _server(host, port) as alone:  # fails if any process listens, even with SO_REUSEPORT
         free = int(alone.getsockname()[1])
         made = socket.socket(alone.family)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a server that has ended may linger
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a previous server may be in TIME_WAIT
     made.bind((host, free))
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     return made
 
 
 def _server(host: str, port: int, **options: Any) -> socket.socket:
-    """Returns a socket that listens; on ``::``, to both versions of IP.
+    """Returns a listening socket; on ``::`` for both IPv4 and IPv6.
 
-    Errors: ParameterError for a host that does not belong to this machine; OSError for a port that is taken.
+    Errors: ParameterError if the host is not an address of this machine; OSError if the port is taken.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     both = host == "::" and socket.has_dualstack_ipv6()
     try:
-        socket.getaddrinfo(host, port, family)  # create_server says of an unknown name only that it cannot be bound
+        socket.getaddrinfo(host, port, family)  # create_server reports an unknown name only as a failed bind
     except socket.gaierror as error:
         raise ParameterError(
             f"--host must be a name or an address of this machine, IPv6 without brackets (::1), got {host!r}: {error.strerror}"
@@ -173,7 +173,7 @@ def _server(host: str, port: int, **options: Any) -> socket.socket:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Leaves signals to the server that it is a part of."""
+    """A uvicorn server that installs no signal handlers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Any:

@@ -1,4 +1,4 @@
-"""Which messages the log takes: what clients may ask for and change while the server runs."""
+"""Log settings that clients may query and change while the server runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["LogSettings", "Value"]
 
 Value = bool | int | str
 SWITCHES: Final = {"log_info": logging.INFO, "log_warning": logging.WARNING, "log_error": logging.ERROR}
-FIXED: Final = ("log_file", "log_format")  # which who starts the server decides
+FIXED: Final = ("log_file", "log_format")  # decided by whoever starts the server
 MOST: Final = (1 << 32) - 1
 
 
 class LogSettings(logging.Filter):
-    """The settings of one logger by Triton's names; nothing is filtered until they are changed."""
+    """The settings of one logger under Triton's names; nothing is filtered until they are changed."""
 
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class LogSettings(logging.Filter):
         }
 
     def change(self, given: Mapping[str, Any]) -> None:
-        """Errors: BadRequest for a setting or value that is none; Unsupported for one that is not changed here."""
+        """Errors: BadRequest for an unknown setting or invalid value; Unsupported for one that cannot be changed."""
         for name, value in given.items():
             if name not in self.values:
                 raise BadRequest(f"there is no setting {name!r} of the log; known are {', '.join(self.values)}")
@@ -58,6 +58,6 @@ class LogSettings(logging.Filter):
         return any(self.values[name] for name, least in SWITCHES.items() if least == level)
 
     def close(self) -> None:
-        """Leaves the logger as it was."""
+        """Restores the logger."""
         self._logger.removeFilter(self)
         self._logger.setLevel(self._own)

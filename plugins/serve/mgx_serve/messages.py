@@ -1,6 +1,6 @@
-"""The protocol's messages, made from tables.
+"""Builds the protocol's protobuf messages from a table.
 
-They have a pool of their own: a client library in the same process may bring its own messages of the same names.
+They use a separate descriptor pool, because a client library in the same process may register messages of the same names.
 Source: the Open Inference Protocol's field names and numbers.
 """
 
@@ -18,7 +18,7 @@ from . import config_messages
 __all__ = ["HEALTH_SERVICE", "SERVICE", "messages"]
 
 SERVICE: Final = "inference.GRPCInferenceService"
-# that orchestrators ask of every server; its messages are encoded as those here
+# the standard health service, which orchestrators query; its messages have the same encoding as ours
 HEALTH_SERVICE: Final = "grpc.health.v1.Health"
 
 TABLE: Final = """
@@ -103,7 +103,7 @@ def messages() -> Mapping[str, Any]:
 def _made_of(table: str, enumerations: Mapping[str, Sequence[str]]) -> Mapping[str, Any]:
     """Returns the message classes of a table by name.
 
-    enumerations: their values by name, which count from 0.
+    enumerations: value names by enum name, numbered from 0.
     """
     file = descriptor_pb2.FileDescriptorProto(name="mgx_serve/inference.proto", package="inference", syntax="proto3")
     for name, values in enumerations.items():
@@ -146,7 +146,7 @@ def _add(message: Any, text: str, enumerations: Mapping[str, Sequence[str]]) -> 
             message.oneof_decl.add(name="parameter_choice")
         field.oneof_index = 0
     elif mark == "?":
-        message.oneof_decl.add(name=f"_{name}")  # as protobuf keeps what may be unset
+        message.oneof_decl.add(name=f"_{name}")  # protobuf represents an optional field as a oneof
         field.oneof_index, field.proto3_optional = len(message.oneof_decl) - 1, True
 
 

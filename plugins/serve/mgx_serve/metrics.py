@@ -1,4 +1,4 @@
-"""Figures of a server, for Prometheus and for the protocol's statistics."""
+"""Server metrics, for Prometheus and the protocol's statistics."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ LABELS = ("model", "version")
 
 
 class Buckets:
-    """Counts of values by upper bounds, and their sum."""
+    """A histogram: counts by upper bound, and the sum."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds, self.counts, self.sum = bounds, [0] * (len(bounds) + 1), 0.0
 
     def add(self, *values: float) -> None:
-        """Counts values; at once where all of them are in one bucket."""
+        """Adds values; in one step if all fall into one bucket."""
         first, last = (bisect_left(self.bounds, value) for value in (min(values), max(values)))
         for value in values if first < last else ():
             self.counts[bisect_left(self.bounds, value)] += 1
@@ -41,7 +41,7 @@ class Buckets:
         self.sum += sum(values)
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """Returns, for each bound, how many values are not above it."""
+        """Returns the cumulative count for each bound."""
         made, total = [], 0
         for bound, count in zip((*map(float, self.bounds), float("inf")), self.counts, strict=True):
             total += count
@@ -51,10 +51,10 @@ class Buckets:
 
 @dataclass
 class Record:
-    """Counts and nanoseconds of one model version.
+    """Counters and total nanoseconds of one model version.
 
-    queue, compute, sizes: seconds in the queue of each request, seconds of each run, rows of each run; compiled: seconds that
-    loading and compiling took.
+    queue: seconds each request was queued; compute: seconds per run; sizes: rows per run; compiled: seconds of loading and
+    compiling.
     """
 
     requests: int = 0
@@ -75,13 +75,13 @@ class Record:
 
     @property
     def waiting(self) -> int:
-        """Requests in all queues."""
+        """Number of requests in all queues."""
         return sum(self.waiting_in.values()) + self.waiting_too()
 
     def statistics(self) -> dict[str, Any]:
         """Returns the protocol's statistics.
 
-        Clients require each field.  Inputs are put together and outputs taken apart inside a run; no answers are kept.
+        Clients require every field.  Assembling inputs and splitting outputs count as compute; there is no response cache.
         """
         all_of_them, inside, none = {"count": self.requests}, {"count": self.requests, "ns": 0}, {"count": 0, "ns": 0}
         return {
@@ -111,19 +111,19 @@ class Record:
 
 
 class Recorder(ABC):
-    """A listener to what queues and runs report."""
+    """Receives the events of queues and runs."""
 
     @abstractmethod
     def waiting(self, model: Signature, count: int) -> None:
-        """Requests that are in the queue now."""
+        """Sets the current number of queued requests."""
 
     def waiting_too(self, model: Signature, count: Callable[[], int]) -> None:
-        """Takes what returns the number of requests that wait in no queue.  Default: not kept."""
+        """Registers a function that returns the number of requests waiting outside the queue.  Default: ignored."""
         return
 
     @abstractmethod
     def refused(self, model: Signature) -> None:
-        """A request found the queue full."""
+        """A request was rejected because the queue was full."""
 
     @abstractmethod
     def failed(self, model: Signature) -> None:
@@ -131,17 +131,17 @@ class Recorder(ABC):
 
     @abstractmethod
     def ran(self, model: Signature, queued: Sequence[float], seconds: float, rows: int) -> None:
-        """One run: seconds in the queue of each request, seconds of the run, rows in all; also called from threads of runs."""
+        """A run finished: seconds each request was queued, seconds of the run, total rows; called from any thread."""
 
     def answered(self, arrived: float, started: float, ended: float, rows: int) -> None:
-        """The request of the current task; times by `time.monotonic`.  Default: not kept."""
+        """The current task's request was completed; times of `time.monotonic`.  Default: ignored."""
         return
 
 
 class Metrics(Recorder, Collector):
-    """Collects from every model of one server.
+    """Collects the metrics of all models of one server.
 
-    A request adds to plain counts; the series of Prometheus are made of these when they are asked for.
+    Requests only increment plain counters; Prometheus series are built from them on scrape.
     """
 
     def __init__(self, traces: NoTraces) -> None:
@@ -155,11 +155,11 @@ class Metrics(Recorder, Collector):
         self.records[model.name, model.version].compiled = seconds
 
     def unloaded(self, model: Signature) -> None:
-        """Forgets a version that is served no more, so that figures do not grow with every version that ever was."""
+        """Drops the metrics of an unloaded version, so that they do not accumulate."""
         self.records.pop((model.name, model.version), None)
 
     def waiting(self, model: Signature, count: int, place: object = None) -> None:
-        """place: that has the queue, one of several processes."""
+        """place: which of several processes owns the queue."""
         self.records[model.name, model.version].waiting_in[place] = count
 
     def waiting_too(self, model: Signature, count: Callable[[], int]) -> None:
@@ -193,7 +193,7 @@ class Metrics(Recorder, Collector):
         self.traces.phases(arrived, started, ended, rows)
 
     def collect(self) -> Iterator[Metric]:
-        """Returns every figure as Prometheus has it."""
+        """Yields all metrics as Prometheus families."""
         requests = CounterMetricFamily("mgx_requests", "Requests that were answered.", labels=LABELS)
         failures = CounterMetricFamily("mgx_failures", "Requests whose run failed.", labels=LABELS)
         refusals = CounterMetricFamily("mgx_refusals", "Requests that found the queue full.", labels=LABELS)
@@ -213,5 +213,5 @@ class Metrics(Recorder, Collector):
         yield from (requests, failures, refusals, waiting, compiled, queue, compute, sizes)
 
     def text(self) -> bytes:
-        """Returns the figures in Prometheus' text form."""
+        """Returns the metrics in Prometheus's text format."""
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""This engine inside MLServer: ``"implementation": "mgx_serve.mlserver.MgxRuntime"`` in a model's `model-settings.json`."""
+"""An MLServer runtime: ``"implementation": "mgx_serve.mlserver.MgxRuntime"`` in a model's `model-settings.json`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["MgxRuntime"]
 
 
 class MgxRuntime(MLModel):  # type: ignore[misc]  # MLServer is not in every environment
-    """One model of any format that an installed package reads.
+    """Serves one model of any format that an installed frontend reads.
 
     ``parameters.uri`` names its file, ``parameters.extra`` has the settings of `config.toml`: target, precision, max_batch...
     """
@@ -35,7 +35,7 @@ class MgxRuntime(MLModel):  # type: ignore[misc]  # MLServer is not in every env
     _deployment: Deployment | None = None
 
     async def load(self) -> bool:
-        """Errors: MLServerError with the reason if the model cannot be read or compiled."""
+        """Errors: MLServerError if the model cannot be read or compiled."""
         path = Path(await get_model_uri(self.settings))
         try:
             settings = changed_settings(path, ModelSettings(), self.settings.parameters.extra or {})
@@ -47,13 +47,13 @@ class MgxRuntime(MLModel):  # type: ignore[misc]  # MLServer is not in every env
             self.inputs = list(map(_described, deployed.signature.inputs))
             self.outputs = list(map(_described, deployed.signature.outputs))
         except MLServerError:
-            await deployed.close()  # and its threads
+            await deployed.close()  # and closes its threads
             raise
         self._deployment = deployed
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """Errors: MLServerError with the status of the refusal."""
+        """Errors: MLServerError with the status of the `ServeError`."""
         assert self._deployment is not None, "the model is loaded before it is asked"
         stated = payload.parameters.model_dump() if payload.parameters else {}
         try:
@@ -71,14 +71,14 @@ class MgxRuntime(MLModel):  # type: ignore[misc]  # MLServer is not in every env
         return InferenceResponse(model_name=self.name, model_version=signature.version, id=payload.id, outputs=outputs)
 
     async def unload(self) -> bool:
-        """Lets what is queued be run, and ends."""
+        """Runs all queued requests, then unloads."""
         if self._deployment is not None:
             await self._deployment.close()
         return True
 
 
 def _described(tensor: Tensor) -> MetadataTensor:
-    """Errors: MLServerError for an element type that MLServer does not have."""
+    """Errors: MLServerError for an element type that MLServer does not support."""
     if tensor.datatype not in Datatype.__members__:
         raise MLServerError(f"MLServer has no datatype {tensor.datatype}, which {tensor.name!r} needs", 500)
     return MetadataTensor(name=tensor.name, datatype=tensor.datatype, shape=list(tensor.shape))
@@ -87,7 +87,7 @@ def _described(tensor: Tensor) -> MetadataTensor:
 def _tensor(given: Any) -> Array:
     """Returns an input.  Errors: BadRequest."""
     datatype = Datatype(given.datatype).value
-    data = given.data.root if isinstance(given.data, TensorData) else given.data  # which comes over HTTP, and over gRPC
+    data = given.data.root if isinstance(given.data, TensorData) else given.data  # bytes over gRPC, strings over HTTP
     if datatype != "BYTES":
         return from_list(given.name, datatype, given.shape, data)
     if not isinstance(data, list) or any(not isinstance(v, (str, bytes)) for v in data):

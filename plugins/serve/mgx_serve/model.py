@@ -1,4 +1,4 @@
-"""One version of a model: what it takes and gives, and how it is run."""
+"""One version of a model: its signature, and how it is compiled and run."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ log = logging.getLogger("mgx_serve")
 
 @dataclass(frozen=True)
 class Signature:
-    """All that a caller has to know of one version of a model.
+    """The interface of one model version.
 
-    timeout: seconds after which a request is given up that states no limit of its own; max_batch: rows of the runs that requests
-    are joined to at most, 0 where each is run by itself.
+    timeout: default timeout of requests in seconds; max_batch: maximum rows of a batch, 0 if requests are not batched.
     """
 
     name: str
@@ -43,7 +42,7 @@ class Signature:
     max_batch: int = 0
 
     def chosen(self, names: Sequence[str]) -> Sequence[int]:
-        """Returns the positions of outputs, all of them if none is named.  Errors: BadRequest for a name that is none."""
+        """Returns the positions of the named outputs, of all if none is named.  Errors: BadRequest for an unknown name."""
         if not names:
             return range(len(self.outputs))
         known = {t.name: i for i, t in enumerate(self.outputs)}
@@ -53,7 +52,7 @@ class Signature:
         return [known[n] for n in names]
 
     def check(self, feeds: Mapping[str, Array | Lying]) -> None:
-        """Errors: BadRequest if names, element types or extents do not fit."""
+        """Errors: BadRequest if names, element types or extents do not match."""
         for tensor in self.inputs:
             if tensor.name not in feeds:
                 self._refuse_unknown(feeds)
@@ -77,10 +76,10 @@ class Signature:
 
 
 class Model:
-    """A compiled program with the protocol's view of its inputs and outputs.  Several threads may run it.
+    """A compiled program with its inputs and outputs as the protocol describes them.  Thread-safe.
 
-    batches: requests may be joined along the first axis; sizes: rows of the runs that they are joined to, rising;
-    seconds: of a run by the shapes of the inputs, measured by `warm`; own_memory: the target copies inputs to memory of its own.
+    batches: requests can be batched along the first axis; sizes: batch sizes, ascending;
+    seconds: per run by input shapes, measured by `warm`; own_memory: the target has device memory.
     """
 
     def __init__(self, name: str, version: str, program: Program, settings: ModelSettings) -> None:
@@ -120,9 +119,9 @@ class Model:
         return cls(name, version, compiled(source(path), settings), settings)
 
     def rows_of_outputs(self, rows: Mapping[str, Sequence[int]]) -> list[tuple[int, ...]] | None:
-        """Returns the extents of a row of each output of joined requests; None where they depend on more than extents.
+        """Returns the extents of a row of each output of batched requests; None if they depend on data.
 
-        rows: those of the inputs.
+        rows: row extents of the inputs.
         """
         stated = self.signature.outputs
         if any(t.inner is not None for t in (*self.signature.inputs, *stated)):
@@ -130,11 +129,11 @@ class Model:
         return self._extents.rows_of_outputs(self._extents.known(rows))
 
     def padding(self, rows: Mapping[str, Sequence[int]]) -> Padding | None:
-        """Returns what requests with these extents of a row are padded with; None for those that stay as they are."""
+        """Returns the padding of requests with these row extents; None if they are not padded."""
         return None if self._buckets is None else self._buckets.padding(rows)
 
     def host_memory(self, size: int) -> Array:
-        """Returns bytes, unset: memory from which the target copies inputs without a detour, where its driver has some."""
+        """Allocates uninitialized host memory; pinned if the target's driver supports it."""
         try:
             found: Array = self._context.host_array(Shape("uint8", [size]))
         except MgxError as error:
@@ -143,14 +142,14 @@ class Model:
         return found
 
     def pin(self, memory: Array) -> object | None:
-        """Lets the target copy inputs from memory without a detour until what it returns is gone; None where it cannot."""
+        """Pins memory for direct transfers for as long as the returned object lives; returns None if that is not supported."""
         pinned: object | None = self._context.pin(memory)
         return pinned
 
     def warm(self) -> None:
-        """Runs the model twice for each size that will be common: to compile for it, then to measure `seconds`.
+        """Runs the model twice per common batch size: once to compile, once to measure `seconds`.
 
-        Nothing is run where the settings say so.  Sizes that there is no memory for are left to requests.
+        Does nothing if the settings disable it.  Sizes that run out of memory are skipped.
         """
         if not self.settings.warm:
             return
@@ -158,7 +157,7 @@ class Model:
         for size in self.sizes or (1,):
             shapes = {t.name: (size, *t.shape[1:]) if t.shape[:1] == (OPEN,) else t.shape for t in inputs}
             if any(OPEN in shape for shape in shapes.values()) or any(t.dtype.hasobject for t in inputs):
-                return  # only requests know
+                return  # known only from requests
             try:
                 given = {t.name: np.zeros(shapes[t.name], t.dtype) for t in inputs}
                 every = range(len(self.signature.outputs))
@@ -166,7 +165,7 @@ class Model:
                 start = time.perf_counter()
                 self._results(given, every)
                 self.seconds[tuple(shapes.values())] = time.perf_counter() - start
-            except MgxError as error:  # zeros may be no values that the model takes
+            except MgxError as error:  # zeros may be invalid inputs of the model
                 log.warning("model %s does not run with zeros of batch size %s: %s", name, size, error)
             except MemoryError:
                 log.warning(
@@ -175,16 +174,16 @@ class Model:
                 return
 
     def run(self, feeds: Mapping[str, Array], wanted: Sequence[int] | None = None) -> list[Array]:
-        """Returns the outputs of these positions, each of them once; all outputs in order where None are given.
+        """Runs the model; returns the outputs at these positions, or all outputs in order if None.
 
-        A target with memory of its own keeps the others there.
-        Errors: BadRequest where the values do not fit; Internal where the run fails.
+        Other outputs are not copied from device memory.
+        Errors: BadRequest if values do not fit; Internal if the run fails.
         """
         outputs = self.signature.outputs
         asked = range(len(outputs)) if wanted is None else wanted
         try:
             results = [np.asarray(r) for r in self._results(feeds, asked)]
-        except (mgx.ParameterError, mgx.ShapeError) as error:  # it was compiled: what does not fit are the arguments
+        except (mgx.ParameterError, mgx.ShapeError) as error:  # compilation succeeded, so the arguments are at fault
             raise BadRequest(f"model {self.signature.name!r}: {told(error)}") from error
         except MgxError as error:
             log.exception("model %s failed", self.signature.name)
@@ -192,18 +191,18 @@ class Model:
         return [self._told(outputs[n], r) for n, r in zip(asked, results, strict=True)]
 
     def _told(self, tensor: Tensor, result: Array) -> Array:
-        """Returns a result as requests have it.  Errors: BadRequest where it is not what the settings reshape."""
+        """Returns a result as the protocol represents it.  Errors: BadRequest if the settings cannot reshape it."""
         if tensor.inner is None:
             return result
         try:
             return reshaped(result, tensor.inner, tensor.shape)
-        except ValueError as error:  # the inputs decide what the model's open extents are
+        except ValueError as error:  # inputs determine the model's open extents
             raise BadRequest(
                 f"output {tensor.name!r} of model {self.signature.name!r} is reshaped by its settings: {error}"
             ) from error
 
     def _results(self, feeds: Mapping[str, Array], wanted: Sequence[int]) -> Sequence[mgx.Argument]:
-        """Returns what a run makes of a request alone: a program with states begins anew, whoever asked before."""
+        """Runs one request; a program with states starts from its initial states, independent of earlier requests."""
         for t in self.signature.inputs:
             if t.inner is not None:
                 feeds = {**feeds, t.name: reshaped(feeds[t.name], t.shape, t.inner)}
@@ -217,22 +216,21 @@ class Model:
 
 
 def batch_sizes(most: int, preferred: Sequence[int] = ()) -> tuple[int, ...]:
-    """Returns the rows that runs may have: powers of two, half as much again, the preferred sizes, and the most.
+    """Returns the batch sizes: powers of two, 1.5 times these, the preferred sizes and the maximum.
 
-    What is compiled depends on the extents.  With few sizes all of it is there soon, and the rows that fill a batch up to the
-    next size are a third of it at most.
+    Each size is compiled separately.  Few sizes are compiled soon, and padding is at most a third of a batch.
     """
     powers = [1 << n for n in range(most.bit_length())]
     return tuple(sorted({n for p in powers for n in (p, p + p // 2) if n <= most} | {most, *preferred}))
 
 
 def source(path: Path) -> Program:
-    """Returns the program of a file, compiled if the file holds it so.  Errors: MgxError."""
+    """Reads a program from a file; it is already compiled if the file contains compiled code.  Errors: MgxError."""
     return mgx.load(path) if path.suffix == ".mxr" else mgx.parse(path)
 
 
 def compiled(program: Program, settings: ModelSettings) -> Program:
-    """Returns the program, compiled as the settings say unless it is compiled already.  Errors: MgxError."""
+    """Compiles the program according to the settings unless it is compiled already.  Errors: MgxError."""
     if program.is_compiled():
         return program
     if settings.precision:
@@ -256,9 +254,9 @@ def _tensor(what: str, name: str, shape: Shape) -> Tensor:
 
 
 def _stated(what: str, found: Sequence[Tensor], stated: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Returns the model's tensors with those open extents filled in that the settings state.
+    """Returns the model's tensors, with open extents replaced by those in the settings.
 
-    Errors: ParameterError where the settings state what the model does not have.
+    Errors: ParameterError if the settings do not match the model.
     """
     known = {t.name: t for t in found}
     for tensor in stated:
@@ -277,12 +275,12 @@ def _stated(what: str, found: Sequence[Tensor], stated: Sequence[Tensor]) -> tup
 
 
 def _keeps_rows(tensor: Tensor) -> bool:
-    """Returns True if requests have the tensor with the model's first axis, so that they can be joined along it."""
+    """Returns True if requests keep the tensor's first axis, so that they can be batched along it."""
     return tensor.inner is None or tensor.shape[:1] == tensor.inner[:1] == (OPEN,)
 
 
 def _one_batch(inputs: Sequence[Shape], outputs: Sequence[Shape]) -> bool:
-    """Returns True if the first axis of every input and output has the same unknown extent, which no other axis depends on."""
+    """Returns True if the first axis of every input and output is the same symbol, and no other axis depends on it."""
     shapes = [*inputs, *outputs]
     if not inputs or any(not s.rank for s in shapes):
         return False

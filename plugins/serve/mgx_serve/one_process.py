@@ -1,4 +1,4 @@
-"""Models in the server's own process."""
+"""The backend that runs models in the server's own process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["OneProcess"]
 
 
 class OneProcess(Backend):
-    """Models in this process."""
+    """Runs models in this process."""
 
     def __init__(self, metrics: Recorder) -> None:
         self.metrics = metrics
@@ -26,4 +26,4 @@ class OneProcess(Backend):
         return Batcher(model, self.metrics)
 
     async def close(self) -> None:
-        """Every model has its own threads, which end with it."""
+        """Nothing to release: every model closes its own threads."""

@@ -1,4 +1,4 @@
-"""The HTTP paths, described for tools."""
+"""The OpenAPI description of the HTTP routes."""
 
 from __future__ import annotations
 

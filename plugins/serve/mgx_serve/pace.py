@@ -1,4 +1,4 @@
-"""How long runs take: which of them are short enough to be run inside the event loop."""
+"""Tracks run times and decides which runs are short enough to execute inside the event loop."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Final
 
 __all__ = ["Paces", "Spent"]
 
-SHORT: Final = 250e-6  # seconds: a run that is shorter than the way to a busy thread and back is run at once
-# seconds: a few turns of waiting for the interpreter's lock; a run that takes longer has work to do
+SHORT: Final = 250e-6  # seconds: shorter than handing a run to a busy thread and back
+# seconds: longer than a few waits for the GIL; such a run is not short
 LONG: Final = 20e-3
-KINDS: Final = 1024  # of runs, whose usual time is kept
-TRY_AFTER: Final = 16  # runs in threads, before it is seen whether the event loop does one sooner
+KINDS: Final = 1024  # maximum number of kinds tracked
+TRY_AFTER: Final = 16  # runs in threads before a trial in the event loop
 TRY_AFTER_MOST: Final = 1 << 16
-WEIGHT: Final = 1 / 16  # of the latest run
+WEIGHT: Final = 1 / 16  # weight of the latest run in the average
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """seconds: of a run, by the clock; busy: of its thread's processor time; began: by `time.monotonic`."""
+    """seconds: wall time of a run; busy: CPU time of its thread; began: of `time.monotonic`."""
 
     seconds: float
     busy: float
@@ -28,7 +28,7 @@ class Spent:
 
 @dataclass(slots=True)
 class Pace:
-    """usual: seconds, a mean of the latest runs; left: runs in threads until one is tried in the loop, of `patience`."""
+    """usual: moving average in seconds; left: runs in threads before the next trial in the loop, of `patience`."""
 
     usual: float
     left: int = TRY_AFTER
@@ -36,23 +36,23 @@ class Pace:
 
 
 class Paces:
-    """Times of runs by kind.
+    """Run times by kind of run.
 
-    A run's time has what other threads and programs took meanwhile.  In a thread that is the wait for the interpreter's lock,
-    too, of several milliseconds where the event loop is busy: runs in threads never look short once there is load, and from time
-    to time one is tried in the loop.  Tries that were in vain get rare.
+    A measured time includes preemption and, in a thread, waits for the GIL of several milliseconds under load, so that short
+    runs never look short in a thread.  Therefore a run is occasionally tried in the event loop, with exponential backoff after
+    failed trials.
     """
 
     def __init__(self) -> None:
         self._paces: dict[Hashable, Pace] = {}
 
     def short(self, kind: Hashable) -> bool:
-        """Returns True if the next run of a kind is to be made in the event loop."""
+        """Returns True if the next run of a kind should execute in the event loop."""
         pace = self._paces.get(kind)
         return pace is not None and (pace.usual < SHORT or not pace.left)
 
     def in_loop(self, kind: Hashable, spent: Spent | None) -> None:
-        """Notes a run that was made in the event loop; None for one that failed."""
+        """Records a run in the event loop; None for a failed run."""
         pace = self._paces[kind]
         tried = not pace.left
         if tried and spent is not None and spent.seconds < SHORT:
@@ -62,19 +62,19 @@ class Paces:
             pace.left = pace.patience
         elif spent is None:
             return
-        elif spent.seconds >= LONG:  # it kept the event loop from others, which no other run shall do
+        elif spent.seconds >= LONG:  # it blocked the event loop; do not repeat that
             pace.usual = spent.seconds
-        else:  # a run that was interrupted counts little, several that are slow make the next ones have threads
+        else:  # one preempted run has little weight; several slow ones move the kind to threads
             pace.usual += (min(spent.seconds, 4 * SHORT) - pace.usual) * WEIGHT
 
     def in_thread(self, kind: Hashable, spent: Spent, measured: Callable[[], float]) -> None:
-        """Notes a run that had a thread.  measured: seconds of one that was made when nothing else was."""
+        """Records a run in a thread.  measured: seconds measured on an idle server."""
         pace = self._paces.get(kind)
         if pace is None:
             if len(self._paces) >= KINDS:
                 del self._paces[next(iter(self._paces))]
             self._paces[kind] = Pace(min(spent.seconds, measured()) if spent.seconds < LONG else spent.seconds)
         elif spent.seconds >= LONG or spent.busy >= SHORT:
-            pace.left = pace.patience  # it has work to do, or waits for a device
+            pace.left = pace.patience  # it computes, or waits for a device
         else:
-            pace.left = max(pace.left - 1, 0)  # runs that began together end one after the other
+            pace.left = max(pace.left - 1, 0)  # concurrent runs finish one after another

@@ -1,4 +1,4 @@
-"""Bodies of requests that were compressed on their way."""
+"""Content encodings of request bodies: gzip and deflate."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from .errors import BadRequest
 
 __all__ = ["Packed"]
 
-EITHER: Final = zlib.MAX_WBITS | 32  # gzip or zlib, as the head of the data says
-GZIP: Final = b"\x1f"  # the first byte of its members, and of no data of zlib
+EITHER: Final = zlib.MAX_WBITS | 32  # gzip or zlib, detected from the header
+GZIP: Final = b"\x1f"  # first byte of a gzip member; zlib data never starts with it
 ENCODINGS: Final = ("gzip", "x-gzip", "deflate")
-PART: Final = 1 << 20  # bytes that are unpacked at a time, so that whoever counts them can stop
+PART: Final = 1 << 20  # output bytes per step, so that the caller can enforce limits
 
 
 class Packed:
-    """One body of the encoding ``gzip`` or ``deflate``, which comes in pieces.  Errors: BadRequest for what is no such data.
+    """Decompresses one body incrementally.  Errors: BadRequest for invalid data.
 
-    gzip's data may have several members one behind the other (RFC 1952): they unpack to what each of them does.
+    gzip data may consist of several concatenated members (RFC 1952).
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Packed:
 
     @classmethod
     def of(cls, encoding: str) -> Self | None:
-        """Returns None for a body that is not compressed.  Errors: BadRequest for other encodings."""
+        """Returns a decompressor, None if the body is not compressed.  Errors: BadRequest for other encodings."""
         given = encoding.strip().lower()
         if given == "identity":
             return None
@@ -36,10 +36,10 @@ class Packed:
         return cls()
 
     def parts(self, piece: bytes) -> Iterator[bytes]:
-        """Returns what a piece unpacks to, `PART` bytes at most at a time."""
+        """Decompresses a piece; yields at most `PART` bytes at a time."""
         made = 0
         self._first = self._first or piece[:1]
-        while piece or made == PART:  # a full part may have more behind it that needs no more of the piece
+        while piece or made == PART:  # a full part may be followed by buffered output that needs no more input
             if self._unpacker.eof:
                 if not piece:
                     return

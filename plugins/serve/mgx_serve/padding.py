@@ -1,4 +1,4 @@
-"""Requests that are padded to extents that others have, too, and answers that are cut back."""
+"""Pads requests to bucket extents and crops their outputs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ __all__ = ["Cut", "Padding", "padded", "unpadded"]
 
 Array = np.ndarray[Any, Any]
 Dims = tuple[int, ...]
-Cut = tuple[
-    Dims, Dims, int, bytes
-]  # extents of a row in a request and in a run, bytes of an element, and one that pads
+Cut = tuple[Dims, Dims, int, bytes]  # row extents in the request and in the run, element size, padding element
 
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """What requests of some extents are padded with, and what they get of the results.
+    """How to pad requests with certain extents, and how to crop their outputs.
 
-    inputs: of each its name, the extents of a row in a request and in a run, and the element that pads it, in the order of the
-    model; outputs: of each the extents of a row that a request gets.
+    inputs: name, row extents in the request and in the run, and padding element of each input, in model order;
+    outputs: row extents of each output in the response.
     """
 
     inputs: tuple[tuple[str, Dims, Dims, bytes], ...]
@@ -30,11 +28,11 @@ class Padding:
 
     @property
     def rows(self) -> dict[str, Dims]:
-        """The extents of a row of each input in a run."""
+        """Row extents of each input in the run."""
         return {name: dims for name, _, dims, _ in self.inputs}
 
     def fill(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Returns the inputs of a run."""
+        """Returns the padded inputs."""
         made = {}
         for name, own, dims, element in self.inputs:
             given = feeds[name]
@@ -47,7 +45,7 @@ class Padding:
         return made
 
     def cut(self, wanted: Sequence[int], results: Sequence[Array]) -> list[Array]:
-        """Returns a request's part of what a run gave, for the outputs of these positions."""
+        """Crops the outputs at these positions to a request's extents."""
         return [made[_within(self.outputs[n])] for n, made in zip(wanted, results, strict=True)]
 
 
@@ -56,7 +54,7 @@ def _within(dims: Sequence[int]) -> tuple[slice, ...]:
 
 
 def padded(place: memoryview, rows: int, given: Any, cut: Cut) -> None:
-    """Writes rows of a request to their place in a run.  given: their bytes."""
+    """Copies rows of a request into a padded batch.  given: their bytes."""
     own, dims, size, element = cut
     if not len(place):
         return
@@ -67,7 +65,7 @@ def padded(place: memoryview, rows: int, given: Any, cut: Cut) -> None:
 
 
 def unpadded(place: memoryview, rows: int, cut: Cut) -> bytes:
-    """Returns the bytes of a request's part of rows of a run."""
+    """Returns the bytes of a request's crop of rows of a run."""
     own, dims, size, _ = cut
     if not len(place):
         return b""

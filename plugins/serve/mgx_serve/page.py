@@ -1,4 +1,4 @@
-"""The status page: models, their load and their times, for people."""
+"""The HTML status page: models, load and latencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triton's `config.pbtxt`: what it states of a model that this server has a setting for."""
+"""Reads Triton's `config.pbtxt` into model settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .tensors import OPEN, Tensor
 
 __all__ = ["settings_of"]
 
-# without which a model would give other answers, or none
+# unsupported fields that affect results
 REFUSED: Final = frozenset(
     (
         "sequence_batching",
@@ -40,10 +40,10 @@ REFUSED: Final = frozenset(
 
 
 def settings_of(text: str, name: str) -> dict[str, Any]:
-    """Returns the settings by name; of the fields that this server has nothing for, those are left aside that change no answer.
+    """Returns the settings by name; fields without an equivalent are ignored if they do not affect results.
 
     name: of the model's folder.
-    Errors: ParameterError for text that is no configuration, and for what a model would give other answers without.
+    Errors: ParameterError for invalid text, and for unsupported fields that affect results.
     """
     try:
         given = text_format.Parse(text, messages()["ModelConfig"]())
@@ -53,7 +53,7 @@ def settings_of(text: str, name: str) -> dict[str, Any]:
         raise ParameterError(f"name must be that of the model's folder, {name!r}, got {given.name!r}")
     _require_offered(given)
     found: dict[str, Any] = _versions(given.version_policy)
-    if given.HasField("max_batch_size"):  # 0 as well: rows of such a model are never joined
+    if given.HasField("max_batch_size"):  # and 0: such a model is never batched
         found["max_batch"] = given.max_batch_size
     if given.HasField("dynamic_batching"):
         found |= _batching(given.dynamic_batching)
@@ -69,7 +69,7 @@ def settings_of(text: str, name: str) -> dict[str, Any]:
 
 
 def _require_offered(given: Any, path: str = "", where: str = "") -> None:
-    """path: of the fields that lead to a message, each with a dot behind it.  Errors: ParameterError for one of `REFUSED`."""
+    """path: field path of the message, with a trailing dot.  Errors: ParameterError for a field in `REFUSED`."""
     for field, value in given.ListFields():
         at = path + field.name
         if at in REFUSED:
@@ -98,14 +98,14 @@ def _batching(given: Any) -> dict[str, Any]:
         "preferred": list(given.preferred_batch_size),
         "queue_delay": given.max_queue_delay_microseconds / 1e6,
         "priority": given.default_priority_level,
-        "queue_size": policy.max_queue_size,  # 0: none is stated
-        "timeout": 0 if late else policy.default_timeout_microseconds / 1e6,  # late requests are answered all the same
+        "queue_size": policy.max_queue_size,  # 0: not set
+        "timeout": 0 if late else policy.default_timeout_microseconds / 1e6,  # late requests are still executed
     }
     return {name: value for name, value in found.items() if value}
 
 
 def _tensor(what: str, given: Any, most: int) -> Tensor:
-    """Returns an input or output; its batch axis is not written where rows may be joined."""
+    """Returns an input or output; the batch axis is implicit if requests are batched."""
     kind = given.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[given.data_type].name
     if kind not in NAMES:
         raise ParameterError(f"{what} {given.name!r}: a data_type out of {', '.join(NAMES)} is required")
@@ -115,7 +115,7 @@ def _tensor(what: str, given: Any, most: int) -> Tensor:
 
 
 def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings that are stated as parameters ``mgx.NAME``: those that Triton has no fields for."""
+    """Returns the settings given as parameters ``mgx.NAME``, for which Triton has no fields."""
     found: dict[str, Any] = {}
     for name, value in given.items():
         if name.startswith("mgx."):

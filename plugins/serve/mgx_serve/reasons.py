@@ -1,4 +1,4 @@
-"""What clients read of an error: its text without places of files on this machine."""
+"""Error texts for clients, without file system paths of this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATH: Final = re.compile(r"(?<![\w.])/[^\s'\":;,()\[\]]+")
 
 
 def told(error: BaseException, root: Path | None = None) -> str:
-    """Returns an error's text, in which files below `root` are named from there on and others by their last name."""
+    """Returns an error's text with paths below `root` made relative and other paths reduced to their last component."""
     text = str(error) or type(error).__name__
     if root is not None:
         text = text.replace(f"{root}{os.sep}", "")
@@ -21,6 +21,6 @@ def told(error: BaseException, root: Path | None = None) -> str:
 
 
 def _last(path: str) -> str:
-    """Returns the last name of a path; what is none, such as a node's name with slashes, unchanged: no part of it exists."""
+    """Returns the last component of a path; text of which no prefix exists, such as a node name with slashes, is unchanged."""
     folders = [str(p) for p in Path(path).parents][:-1]
     return Path(path).name if any(map(os.path.isdir, folders)) or os.path.lexists(path) else path

@@ -1,4 +1,4 @@
-"""Models on disk: a file, or a folder of ``NAME/VERSION/model.*``."""
+"""The model repository: a model file, or a folder of ``NAME/VERSION/model.*``."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["Entry", "Repository"]
 
 log = logging.getLogger("mgx_serve")
 MODELS = "model.*"
-_Deployed = tuple[Deployment, float]  # and the seconds that it took
+_Deployed = tuple[Deployment, float]  # and the seconds it took
 
 
 @dataclass
 class Entry:
-    """One model of the repository: where its versions lie, those that are loaded, and why it is not ready.
+    """One model of the repository: paths of its versions, the loaded versions, and why it is not ready.
 
-    settings: those of the loaded versions; files: their names; loading: held while a version is compiled, so that two are never
-    compiled at once; unloads: how often it was unloaded.
+    settings, files: of the loaded versions; loading: lock that serializes compilation of versions; unloads: counts unload
+    requests.
     """
 
     name: str
@@ -48,9 +48,9 @@ class Entry:
 
 
 class Repository:
-    """Finds, loads, replaces and unloads models.  Requests name models, never files: what lies outside the root is out of reach.
+    """Finds, loads, replaces and unloads models.  Requests name models, never files, so nothing outside the root is accessible.
 
-    root: a model's file or folder, or a folder of models; changed: called when another version answers, or none.
+    root: a model file or folder, or a folder of models; changed: called when the served version of a model changes.
     Errors: ParameterError if it is neither.
     """
 
@@ -58,8 +58,8 @@ class Repository:
         self.root, self.settings, self.metrics, self.backend = root.resolve(), settings, metrics, backend
         if not self.root.exists():
             raise ParameterError(f"{root}: there is no such model or folder")
-        self._one = self.root.is_file() or not _doubt(self.root)  # TensorFlow's models are folders
-        # as it was named: a link has a name of its own
+        self._one = self.root.is_file() or not _doubt(self.root)  # a SavedModel is a folder
+        # not resolved: a link keeps its own name
         self._name = root.stem if self.root.is_file() else root.name.removesuffix(".savedmodel")
         self.entries: dict[str, Entry] = {}
         self.changed: Callable[[], None] = lambda: None
@@ -68,7 +68,7 @@ class Repository:
             log.warning("%s holds no model: files NAME/VERSION/model.* are required", root)
 
     def scan(self) -> None:
-        """Looks for models that are new on disk, and forgets those that are gone and not loaded."""
+        """Scans the disk: adds new models and drops deleted ones that are not loaded."""
         if self._one:
             self.entries.setdefault(self._name, Entry(self._name, {"1": self.root}))
             return
@@ -76,7 +76,7 @@ class Repository:
         for name, folder in found.items():
             try:
                 paths = self._versions(folder)
-            except OSError as error:  # other models go on
+            except OSError as error:  # the error concerns this model only
                 log.warning("%s cannot be read: %s", folder, error)
                 continue
             if paths:
@@ -86,20 +86,20 @@ class Repository:
             del self.entries[name]
 
     def _versions(self, folder: Path) -> dict[str, Path]:
-        """Returns the models in a folder by version.  Errors: OSError if it cannot be read."""
+        """Returns the model files in a folder by version.  Errors: OSError if it cannot be read."""
         file = self._file(folder)
         inside = [p for p in folder.iterdir() if p.is_dir() and _is_version(p.name)]
         versions = {p.name: _model_in(p, self.root, file) for p in inside}
         return {v: p for v, p in versions.items() if p is not None}
 
     def _file(self, folder: Path) -> str:
-        """Returns the pattern of the model's name in the folder of a version."""
-        with contextlib.suppress(MgxError, OSError):  # loading tells what is wrong with the settings
+        """Returns the file name pattern of the model in a version folder."""
+        with contextlib.suppress(MgxError, OSError):  # loading reports invalid settings
             return glob.escape(model_settings(folder, self.settings).file) or MODELS
         return MODELS
 
     def find(self, name: str, version: str = "") -> Deployment:
-        """Returns the version of a model, its newest if none is named.  Errors: NotFound, Unavailable."""
+        """Returns a version of a model, by default the newest.  Errors: NotFound, Unavailable."""
         entry = self.entries.get(name)
         if entry is None or (version and version not in entry.paths and version not in entry.loaded):
             what = f"version {version!r} of model {name!r}" if entry is not None else f"model {name!r}"
@@ -116,16 +116,16 @@ class Repository:
         return all(e.loaded for e in self.entries.values())
 
     async def load_all(self) -> None:
-        """Loads every model; the index says why one failed; the others are loaded."""
+        """Loads every model; failures are reported in the index and do not affect other models."""
         for name in list(self.entries):
-            with contextlib.suppress(Unavailable):  # which is logged
+            with contextlib.suppress(Unavailable):  # logged
                 await self.load(name)
 
     async def load(self, name: str) -> None:
-        """Loads the newest version from disk, or as many as the settings say, or loads them anew; the old ones answer until then.
+        """Loads or reloads the newest version, or as many as the settings request; the old versions serve until then.
 
-        Other models are loaded and unloaded meanwhile, and so may this one be: an unload while it is compiled cancels the load.
-        Errors: NotFound; Unavailable with the reason if it cannot be compiled, or was unloaded.
+        Other models can be loaded and unloaded concurrently; unloading this model during compilation cancels the load.
+        Errors: NotFound; Unavailable if it cannot be compiled, or was unloaded meanwhile.
         """
         self.scan()
         entry = self._entry(name)
@@ -135,7 +135,7 @@ class Repository:
             try:
                 settings = self.settings if entry.folder is None else model_settings(entry.folder, self.settings)
                 deployed = await self._deployed(name, paths, settings)
-            except Exception as error:  # whatever a file makes of its reader, other models go on
+            except Exception as error:  # an arbitrary failure of a reader must not affect other models
                 if not isinstance(error, (MgxError, OSError, ServeError)):
                     log.exception("model %s cannot be loaded", name)
                 else:
@@ -157,7 +157,7 @@ class Repository:
         await self._end(former, entry)
 
     async def _deployed(self, name: str, paths: Mapping[str, Path], settings: ModelSettings) -> list[_Deployed]:
-        """Returns the versions of a model that are to be served; none is left loaded where one cannot be."""
+        """Loads the versions to serve; if one fails, unloads all of them."""
         wanted = _newest(paths, settings)
         if len(wanted) > 1 and self.backend.one_version:
             raise ParameterError(
@@ -175,7 +175,7 @@ class Repository:
         return made
 
     async def unload(self, name: str) -> None:
-        """Stops serving a model at once; returns when what is queued has run and a load under way has ended.
+        """Stops serving a model immediately; returns when its queued requests have run and a pending load has ended.
 
         Errors: NotFound.
         """
@@ -184,7 +184,7 @@ class Repository:
         former = list(entry.loaded.values())
         entry.loaded, entry.state, entry.reason = {}, "UNAVAILABLE", "unloaded"
         self.changed()
-        async with entry.loading:  # what replaces the former version needs it while it is rolled out
+        async with entry.loading:  # a rolling update still needs the former version
             await self._end(former, entry)
 
     def _entry(self, name: str) -> Entry:
@@ -193,14 +193,14 @@ class Repository:
         return self.entries[name]
 
     async def _end(self, former: list[Deployment], entry: Entry) -> None:
-        """Lets what is queued run; of versions that are not loaded any more, figures are forgotten."""
+        """Closes versions after their queued requests have run, and drops their metrics."""
         for deployment in former:
             await deployment.close()
             if deployment.signature.version not in entry.loaded:
                 self.metrics.unloaded(deployment.signature)
 
     def hurry(self) -> None:
-        """Lets no request wait for others any more."""
+        """Stops waiting for further requests to batch (for a drain)."""
         for entry in self.entries.values():
             for deployment in entry.loaded.values():
                 deployment.hurry()
@@ -216,7 +216,7 @@ def _is_version(name: str) -> bool:
 
 
 def _newest(there: Collection[str], settings: ModelSettings) -> list[str]:
-    """Returns the versions that are to be served, the oldest first.  Errors: ParameterError if none of them is there."""
+    """Returns the versions to serve, oldest first.  Errors: ParameterError if none of them exists."""
     found = [v for v in there if not settings.versions or int(v) in settings.versions]
     if not found:
         raise ParameterError(
@@ -231,16 +231,16 @@ async def _closed(deployed: list[_Deployed]) -> None:
 
 
 def _model_in(folder: Path, root: Path, pattern: str) -> Path | None:
-    """Returns the version's model, of several files with fitting names the one that most likely is it.
+    """Returns the model file of a version; among several candidates, the most likely one.
 
-    It may lie in a folder of its name, beside its weights.  A link that leads out of the repository is none.
+    The model may be in a subfolder of the same name, next to its weights.  Links that leave the repository are ignored.
     """
     found = [p / p.name if (p / p.name).is_file() else p for p in sorted(folder.glob(pattern))]
     return min((p for p in found if p.resolve().is_relative_to(root)), key=_doubt, default=None)
 
 
 def _doubt(path: Path) -> int:
-    """Returns 0 for a file that is a model by its name, 1 for JSON and text that may be one, 2 for what nothing reads."""
+    """Returns 0 for a model by its extension, 1 for JSON or text that may be one, 2 for a file that no frontend reads."""
     try:
         reader = reader_of(path)
     except UnsupportedError:

@@ -1,4 +1,4 @@
-"""A server: HTTP and gRPC over one set of models, from start to drain."""
+"""The server: HTTP and gRPC over one set of models, from start to drain."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from .tracing import opened
 __all__ = ["Server"]
 
 log = logging.getLogger("mgx_serve")
-TOLD: Final = 8  # models that the first line names
+TOLD: Final = 8  # maximum number of models in the start message
 
 
 class Server:
-    """Serves the models of a file or folder.
+    """Serves the models in a file or folder.
 
-    Usable as ``asyncio.run(Server(path, settings).run())`` or, inside a loop, by `start` and `stop`; `http_port` and `grpc_port`
-    then say where it listens.
+    Use ``asyncio.run(Server(path, settings).run())`` or, inside an event loop, `start` and `stop`; `http_port` and `grpc_port`
+    are the actual ports.
     """
 
     def __init__(self, models: Path, settings: Settings) -> None:
@@ -48,9 +48,9 @@ class Server:
         self._doors: Listening | FrontEnds | None = None
 
     async def start(self, load: bool = True) -> None:
-        """Starts both services, then loads the models; until these are ready the server is live and not ready.
+        """Starts both services, then loads the models; until these are ready, the server is live but not ready.
 
-        Errors: ParameterError if there is no such file or folder; OSError if a port is taken.
+        Errors: ParameterError if the file or folder does not exist; OSError if a port is taken.
         """
         given = self.settings
         traces = opened(given.traces)
@@ -84,7 +84,7 @@ class Server:
         return OnRay(metrics, self.settings.ray)
 
     async def stop(self) -> None:
-        """Refuses new work, answers what is queued, and ends."""
+        """Drains the server: rejects new requests, finishes queued ones, then closes."""
         if self._service is not None:
             self._service.ending.set()
             self._service.repository.hurry()
@@ -102,16 +102,16 @@ class Server:
         ended = asyncio.Event()
         _on_signals(ended)
         await self.start()
-        _on_signals(ended)  # a backend may have set handlers of its own
+        _on_signals(ended)  # a backend may have installed its own handlers
         log.info("HTTP on port %s, gRPC on port %s", self.http_port, self.grpc_port)
         print(f"mgx-serve: HTTP port {self.http_port}, gRPC port {self.grpc_port}; {self._told()}", flush=True)
         await ended.wait()
         await self.stop()
 
     def _told(self) -> str:
-        """Returns which models are served, and on what."""
+        """Returns a summary of the served models and their targets."""
         entries = [] if self._service is None else list(self._service.repository.entries.values())
-        entries.sort(key=lambda entry: bool(entry.loaded))  # those that are not ready first
+        entries.sort(key=lambda entry: bool(entry.loaded))  # models that are not ready first
         told = []
         for entry in entries[:TOLD]:
             targets = sorted({d.signature.target for d in entry.loaded.values()})

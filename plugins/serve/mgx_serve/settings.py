@@ -1,4 +1,4 @@
-"""Settings of a server and of a model: the command line's, `config.toml`'s and `config.pbtxt`'s."""
+"""Settings of the server and of models, from the command line, `config.toml` and `config.pbtxt`."""
 
 from __future__ import annotations
 
@@ -23,20 +23,18 @@ __all__ = ["ModelSettings", "Settings", "changed_settings", "model_settings"]
 class ModelSettings:
     """How one model is compiled and batched.
 
-    target: "" for the best one here; precision: "" or "fp16" or "bf16"; instances: runs at a time; max_batch: rows of one run
-    at most, 0 to run each request by itself: to be set where rows of the model do not depend on each other;
-    preferred: batch sizes that are run without waiting for more; queue_delay: seconds that a request may wait for others;
-    queue_size: requests that may wait before others are refused; timeout: seconds after which a waiting request is given up;
-    warm: the sizes of runs are compiled and measured when the model is loaded, and not when the first request of each comes;
-    priority: of requests that state none; versions: those that may be served, () for all; served: how many of them are at a
-    time, the newest ones, 0 for all; file: the model's name in the folder
-    of a version, "" for ``model.*``; inputs, outputs: what the model is known to have: extents of inputs that it leaves open may
-    be stated, and are required of requests then; buckets: sizes, rising, to the next of which an open extent of requests is
-    padded, by its name in the model; fill: what pads inputs, 0 where nothing is stated.
+    target: "" for the best one on this machine; precision: "", "fp16" or "bf16"; instances: concurrent runs; max_batch: maximum
+    rows of a batch, 0 disables batching (set it only if the rows of the model are independent);
+    preferred: batch sizes that run without waiting for more; queue_delay: seconds a request may wait for others to batch with;
+    queue_size: maximum number of queued requests, beyond which requests are rejected; timeout: of queued requests, in seconds;
+    warm: compiles and measures all batch sizes when the model is loaded, not on the first request of each size;
+    priority: default priority; versions: that may be served, () for all; served: number of versions served at a time, newest
+    first, 0 for all; file: the model's file name in a version folder, "" for ``model.*``; inputs, outputs: expected tensors:
+    may fix open extents of inputs, which requests must then match; buckets: ascending sizes by the name of an open extent;
+    requests are padded to the next one; fill: padding values by input, default 0.
 
-    On Ray: replicas: processes that run the model, as many as are needed between it and max_replicas where this is larger;
-    load: requests of a replica, waiting and running, above which another is started; cpus, gpus: of a replica, parts of a GPU
-    too.
+    On Ray: replicas: number of processes, or the minimum if max_replicas is larger; load: requests per replica, queued and
+    running, above which another replica is started; cpus, gpus: per replica; gpus may be fractional.
     """
 
     target: str = ""
@@ -90,14 +88,14 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """Where a server listens and whom it serves.
+    """Settings of the server.
 
-    http_port, grpc_port: 0 for any free one, -1 for none; tokens: token -> names of models it may use, ("*",) for all and for
-    loading and unloading; certificate, key: files for TLS; max_bytes: of one request; drain: seconds for requests in flight
-    when the server ends; memory: bytes that all requests in flight may take together; connections: to either port, at most;
-    shared_memory: clients may name regions of this host's shared memory; traces: for OpenTelemetry; ray: address of a Ray
-    cluster for the models to run in, "" for one that is started here, None for this process; frontends: processes that take
-    requests in this one's stead.
+    http_port, grpc_port: 0 for any free port, -1 to disable; tokens: token -> model names, ("*",) for all models, and loading and
+    unloading; certificate, key: TLS files; max_bytes: of one request; drain: seconds for requests in flight on shutdown;
+    memory: budget in bytes of all requests in flight; connections: maximum per port;
+    shared_memory: allows clients to register regions of this host's shared memory; traces: enables OpenTelemetry; ray: address
+    of the Ray cluster that runs the models, "" to start one, None to run them in this process; frontends: number of processes
+    that handle HTTP and gRPC for this one.
     """
 
     host: str = "127.0.0.1"
@@ -124,7 +122,7 @@ class Settings:
 
 
 def model_settings(folder: Path, default: ModelSettings) -> ModelSettings:
-    """Returns the settings that `config.toml` or `config.pbtxt` of a model's folder states over the server's own.
+    """Returns a model's settings: those of `config.toml` or `config.pbtxt` in its folder override the server's defaults.
 
     Errors: ParameterError that names the file and the key.
     """

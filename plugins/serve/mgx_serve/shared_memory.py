@@ -1,4 +1,4 @@
-"""Regions of memory that clients name, to hand tensors over without sending them."""
+"""The shared-memory extension: named regions through which clients pass tensors without sending them."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ from .tensors import Array, Layout, Lying
 __all__ = ["AT_ONCE", "Memory", "Place", "Region", "Regions"]
 
 MOST = 4096  # regions
-AT_ONCE = 1 << 18  # bytes: a copy of more would keep the event loop from others for longer than a thread takes to start
+AT_ONCE = 1 << 18  # bytes: a larger copy would block the event loop for longer than a thread takes to start
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Region(ABC):
-    """size bytes of memory under a name."""
+    """A named memory region of size bytes."""
 
     name: str
     size: int
 
     @abstractmethod
     def opened(self) -> Memory:
-        """Returns the region's memory; it takes a while.  Errors: BadRequest if there is none such; Unsupported."""
+        """Opens the region's memory; blocks.  Errors: BadRequest if it does not exist; Unsupported."""
 
 
 class Memory(ABC):
-    """The memory of a region: several threads may copy to and from it."""
+    """The mapped memory of a region.  Thread-safe."""
 
     @abstractmethod
     def read(self, at: int, size: int) -> memoryview:
-        """Returns a copy of bytes.  Errors: BadRequest if they are gone."""
+        """Returns a copy of bytes.  Errors: BadRequest if the memory was truncated."""
 
     def read_into(self, at: int, place: memoryview) -> None:
-        """Copies bytes to a place.  Errors: BadRequest if they are gone.  Default: by way of `read`."""
+        """Copies bytes to a buffer.  Errors: BadRequest if the memory was truncated.  Default: uses `read`."""
         place[:] = self.read(at, len(place))
 
     @abstractmethod
     def write(self, at: int, data: bytes | memoryview) -> None:
-        """Errors: BadRequest if the memory is gone."""
+        """Errors: BadRequest if the memory was truncated."""
 
     @abstractmethod
     def close(self) -> None:
-        """Gives the memory back."""
+        """Closes the memory."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """size bytes at `offset` of a region: of an input's elements, or for an output's."""
+    """A location: size bytes at `offset` of a region, of an input or for an output."""
 
     region: str
     size: int
@@ -64,7 +64,7 @@ R = TypeVar("R", bound=Region)
 
 
 class _Open:
-    """A region with its memory, which is given back once nothing refers to this any more, in whatever thread that is."""
+    """A region with its open memory, closed when the last reference is dropped, in any thread."""
 
     def __init__(self, region: Region, memory: Memory) -> None:
         self.region, self.memory = region, memory
@@ -80,22 +80,22 @@ class _Open:
 
 
 async def _copied(size: int, copy: Callable[[], T]) -> T:
-    """Returns what a copy of `size` bytes gives.  A long one has a thread, which goes on even if its request is given up."""
+    """Copies `size` bytes; in a thread if it takes long, which completes even if the request is cancelled."""
     if size <= AT_ONCE:
         return copy()
     running = asyncio.get_running_loop().run_in_executor(None, copy)
-    del copy  # its memory is the thread's: an error's traceback keeps what a coroutine refers to
+    del copy  # the thread owns the memory: an exception's traceback would keep a coroutine's references alive
     running.add_done_callback(_seen)
     return await asyncio.shield(running)
 
 
 def _seen(running: asyncio.Future[Any]) -> None:
-    """Notes that the failure of a copy was seen, also where its request was given up."""
+    """Retrieves the exception of a copy, so that asyncio does not log it if the request was cancelled."""
     running.exception()
 
 
 class _Input(Lying):
-    """An input in a region, whose memory stays for as long as the input is there."""
+    """An input in a region; keeps the region's memory open."""
 
     def __init__(self, layout: Layout, found: _Open, at: int) -> None:
         super().__init__(layout)
@@ -106,18 +106,18 @@ class _Input(Lying):
 
 
 class Regions:
-    """The regions that clients have registered, of all kinds; lives in one event loop.
+    """The regions that clients have registered, of all kinds; bound to one event loop.
 
-    offered: False to refuse every region, since whoever registers one has this process read and write it.
+    offered: False rejects all regions, because registering a region lets a client make this process read and write it.
     """
 
     def __init__(self, offered: bool) -> None:
         self.offered = offered
         self._open: dict[str, _Open] = {}
-        self._opening: set[str] = set()  # names whose memory a thread is opening, also for requests that were given up
+        self._opening: set[str] = set()  # names whose memory a thread is opening, including those of cancelled requests
 
     async def register(self, region: Region) -> None:
-        """Errors: BadRequest if there is no such memory, or it is too short, or the name is taken; Unsupported."""
+        """Errors: BadRequest if the memory does not exist or is too small, or the name is in use; Unsupported."""
         if not self.offered:
             raise Unsupported("shared memory is not offered; start the server with --shared-memory")
         if region.size < 1:
@@ -127,7 +127,7 @@ class Regions:
         opening = asyncio.get_running_loop().run_in_executor(None, region.opened)
         try:
             memory = await asyncio.shield(opening)
-        except asyncio.CancelledError:  # the thread goes on, and nobody else would close what it opens
+        except asyncio.CancelledError:  # the thread continues, and nothing else would close what it opens
             opening.add_done_callback(functools.partial(self._given_up, region.name))
             raise
         except BaseException:
@@ -147,42 +147,42 @@ class Regions:
             raise BadRequest(f"region {name!r}: a name is required that no other of at most {MOST} regions has")
 
     def unregister(self, kind: type[Region], name: str = "") -> None:
-        """Forgets a region, or all of a kind; one that is not known is none."""
+        """Unregisters a region, or all of a kind; unknown names are ignored."""
         for known in self.status(kind) if not name or name in self._open else []:
             if name in ("", known.name):
                 del self._open[known.name]
 
     def close(self) -> None:
-        """Forgets all regions."""
+        """Unregisters all regions."""
         self._open.clear()
 
     def status(self, kind: type[R], name: str = "") -> list[R]:
-        """Returns one region, or all of a kind.  Errors: NotFound for a region that is not registered."""
+        """Returns one region, or all of a kind.  Errors: NotFound if it is not registered."""
         found = [o.region for o in self._open.values() if isinstance(o.region, kind) and name in ("", o.region.name)]
         if name and not found:
             raise NotFound(f"there is no region {name!r}")
         return found
 
     async def read(self, place: Place) -> memoryview:
-        """Returns the bytes of a place.  Errors: BadRequest."""
+        """Returns the bytes at a location.  Errors: BadRequest."""
         return await _copied(place.size, functools.partial(self._at(place).read, place.offset, place.size))
 
     def input(self, layout: Layout, place: Place) -> Lying:
-        """Returns an input that is read when its batch is put together.  Errors: BadRequest."""
+        """Returns an input that is read when its batch is assembled.  Errors: BadRequest."""
         found = self._at(place)
         layout.require(place.size)
         return _Input(layout, found, place.offset)
 
     async def write(self, place: Place, data: bytes | memoryview) -> None:
-        """Errors: BadRequest if the place is too small."""
+        """Errors: BadRequest if the location is too small."""
         await _copied(len(data), self._writing(place, data))
 
     def write_now(self, place: Place, data: bytes | memoryview) -> None:
-        """As `write`, in this thread: for at most `AT_ONCE` bytes."""
+        """Like `write`, but in the calling thread: for at most `AT_ONCE` bytes."""
         self._writing(place, data)()
 
     def _writing(self, place: Place, data: bytes | memoryview) -> Callable[[], None]:
-        """Returns what writes an output.  Errors: BadRequest if the place is too small."""
+        """Returns a callable that writes an output.  Errors: BadRequest if the location is too small."""
         put = self._at(place).write
         if len(data) > place.size:
             raise BadRequest(f"region {place.region!r}: {len(data)} bytes are required for an output, got {place.size}")

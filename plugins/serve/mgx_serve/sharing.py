@@ -1,7 +1,7 @@
-"""Connections shared out evenly among processes that listen on one port.
+"""Balances connections among processes that listen on the same port.
 
-The kernel chooses a process for each connection by chance: of 32 connections, one of five processes has ten on average, and
-what it answers takes as much longer.  Here, a process that has more connections than another hands a new one on to it.
+The kernel assigns each connection to a random process: of 32 connections and five processes, the most loaded one gets ten on
+average, and its clients see the longest latencies.  Here, a process with more connections than another hands new ones over.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Any, Final
 __all__ = ["Part", "Sharer", "Sharing"]
 
 log = logging.getLogger("mgx_serve")
-ABSENT: Final = 1 << 40  # the count of a process that takes none
-ITEM: Final = 8  # bytes of a count
+ABSENT: Final = 1 << 40  # the count of a process that accepts no connections
+ITEM: Final = 8  # bytes per count
 
 
 @dataclass(frozen=True)
 class Part:
-    """Descriptors by which one process takes part.
+    """The descriptors that one process needs to take part.
 
-    counts: of memory with the number of connections of each process, behind a lock; own: the number of this one; takes: of a
-    socket from which it takes connections; gives: of those by which it hands them on, to each process.
+    counts: lock-protected memory with each process's number of connections; own: this process's index; takes: socket on which it
+    receives connections; gives: sockets through which it hands connections over, one per process.
     """
 
     counts: int
@@ -39,7 +39,7 @@ class Part:
 
 
 class Counts:
-    """Numbers of connections, of all processes."""
+    """The number of connections of each process."""
 
     def __init__(self, number: int, many: int) -> None:
         self._number = number
@@ -47,7 +47,7 @@ class Counts:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[memoryview]:
-        """Yields the counts; the lock is let go when a process ends, too."""
+        """Yields the counts under the lock, which the kernel releases if the process exits."""
         fcntl.lockf(self._number, fcntl.LOCK_EX)
         try:
             yield self._values
@@ -56,9 +56,9 @@ class Counts:
 
 
 class Sharing:
-    """What all processes have in common, in the one that starts them.
+    """The state shared by all processes, created by the one that starts them.
 
-    memory: makes memory of a name and size, and returns a descriptor.
+    memory: creates memory of a name and size; returns a descriptor.
     """
 
     def __init__(self, many: int, memory: Callable[[str, int], int]) -> None:
@@ -71,11 +71,11 @@ class Sharing:
             self.absent(number)
 
     def part(self, number: int) -> Part:
-        """Returns the descriptors of one process; they stay this one's."""
+        """Returns the descriptors of one process, which this object still owns."""
         return Part(self._memory, number, self._ways[number][0].fileno(), [g.fileno() for _, g in self._ways])
 
     def absent(self, number: int) -> None:
-        """Has nobody hand connections to a process that has ended, and closes those that it did not take."""
+        """Excludes an exited process, and closes the connections that it had not received."""
         with self._counts.locked() as counts:
             counts[number] = ABSENT
         while (found := taken(self._ways[number][0])) is not None:
@@ -91,7 +91,7 @@ class Sharing:
 
 
 class Sharer:
-    """The part of one process."""
+    """One process's side."""
 
     def __init__(self, part: Part) -> None:
         self._counts, self._own = Counts(part.counts, len(part.gives)), part.own
@@ -101,17 +101,17 @@ class Sharer:
             counts[self._own] = 0
 
     def listening(self, made: socket.socket) -> socket.socket:
-        """Returns a socket that listens in the place of one, and whose connections are shared out."""
+        """Wraps a listening socket so that its connections are balanced."""
         return _Listening(self, made)
 
     def keeps(self, connected: socket.socket) -> bool:
-        """Counts a new connection; returns False if it was handed on to a process that has fewer."""
+        """Counts a new connection; returns False if it was handed over to a process with fewer."""
         with self._counts.locked() as counts:
             least = min(range(len(counts)), key=counts.__getitem__)
             if counts[least] < counts[self._own]:
                 try:
                     socket.send_fds(self._gives[least], [b"c"], [connected.fileno()])
-                except OSError:  # it has yet to take as many as a socket holds
+                except OSError:  # its socket buffer is full of connections not yet received
                     pass
                 else:
                     counts[least] += 1
@@ -120,12 +120,12 @@ class Sharer:
         return True
 
     def closed(self) -> None:
-        """Counts a connection of this process that has ended."""
+        """Counts a closed connection of this process."""
         with self._counts.locked() as counts:
             counts[self._own] -= 1
 
     def take(self, serve: Callable[[socket.socket], Any]) -> None:
-        """Has connections served that others hand on."""
+        """Serves the connections that others hand over."""
 
         def come() -> None:
             while (found := taken(self._takes)) is not None:
@@ -138,7 +138,7 @@ class Sharer:
         asyncio.get_running_loop().add_reader(self._takes, come)
 
     def close(self) -> None:
-        """Takes no more."""
+        """Stops receiving connections."""
         with self._counts.locked() as counts:
             counts[self._own] = ABSENT
         asyncio.get_running_loop().remove_reader(self._takes)
@@ -160,7 +160,7 @@ class _Listening(socket.socket):
 
 
 class _Connected(socket.socket):
-    """A connection that is counted until it is closed."""
+    """A connection, counted until it is closed."""
 
     def __init__(self, sharer: Sharer, connected: socket.socket) -> None:
         super().__init__(connected.family, connected.type, connected.proto, connected.detach())
@@ -174,7 +174,7 @@ class _Connected(socket.socket):
 
 
 def taken(takes: socket.socket) -> list[socket.socket] | None:
-    """Returns a connection that was handed on; none of it where this process may open no more; None if there is none."""
+    """Receives a connection that was handed over; None if there is none; drops it if this process is out of descriptors."""
     try:
         _, numbers, *_ = socket.recv_fds(takes, 1, 1)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Memory that the inputs of batches lie in, used again by one after another."""
+"""Reusable buffers for the inputs of batches."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["Stack", "Stacks", "put"]
 
 
 class Stack:
-    """The memory of one batch at a time.
+    """The input buffer of one batch at a time.
 
-    memory: returns bytes, unset; rows: of the largest run, for which it is taken at once.
+    memory: allocates uninitialized bytes; rows: maximum rows of a run, for which memory is allocated at once.
     """
 
     def __init__(self, memory: Callable[[int], Array], rows: int) -> None:
@@ -26,9 +26,9 @@ class Stack:
         self._lock = threading.Lock()
 
     def place(self, name: str, like: Array | Lying, rows: int) -> Array:
-        """Returns where so many rows of an input go, with the element type and the other extents of one of its values.
+        """Returns the array for this many rows of an input, with the element type and other extents of one of its values.
 
-        Several threads may ask for the places of one batch.
+        Several threads may request the arrays of one batch.
         """
         lens = (rows, *like.shape[1:])
         row = math.prod(lens[1:]) * like.dtype.itemsize
@@ -40,14 +40,14 @@ class Stack:
         return made
 
     def joined(self, name: str, values: Sequence[Array | Lying], spare: int) -> Array:
-        """Returns an input's values joined along the first axis, the last row repeated `spare` times: a row that the model takes.
+        """Returns an input's values concatenated along the first axis, then `spare` copies of the last row, which is valid input.
 
-        It is valid until the next batch is put together here.
+        The result is valid until the next batch is assembled here.
         """
         given = [v for v in values if v.shape[0]] or list(values)
         first = given[0]
         if first.dtype.hasobject:
-            objects = cast("list[Array]", given)  # of which none lies elsewhere
+            objects = cast("list[Array]", given)  # of which none is in shared memory
             return np.concatenate([*objects, *[objects[-1][-1:]] * spare])
         rows = sum([v.shape[0] for v in given])
         place = self.place(name, first, rows + spare if rows else 0)
@@ -58,9 +58,9 @@ class Stack:
 
 
 def put(values: Sequence[Array | Lying], place: Array) -> None:
-    """Joins values along the first axis from the first row of an array on, each copied once.  Errors: BadRequest."""
+    """Concatenates values along the first axis into an array, each copied once.  Errors: BadRequest."""
     arrays = [v for v in values if not isinstance(v, Lying)]
-    if len(arrays) == len(values):  # without the interpreter's lock from the first to the last of them
+    if len(arrays) == len(values):  # releases the GIL once for all copies
         np.concatenate(arrays, out=place[: sum([v.shape[0] for v in arrays])])
         return
     start = 0
@@ -74,7 +74,7 @@ def put(values: Sequence[Array | Lying], place: Array) -> None:
 
 
 class Stacks:
-    """Stacks that batches use one after another; several threads may take and give back.
+    """A pool of `Stack`s.  Thread-safe.
 
     memory, rows: see `Stack`.  Fresh memory would be mapped and zeroed page by page for each batch.
     """
@@ -90,5 +90,5 @@ class Stacks:
             return Stack(self._memory, self._rows)
 
     def give_back(self, stack: Stack) -> None:
-        """Lets another batch have it, once nothing reads what was put together in it."""
+        """Returns a stack to the pool; nothing may read its contents any more."""
         self._idle.append(stack)

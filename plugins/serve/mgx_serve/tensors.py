@@ -1,4 +1,4 @@
-"""Tensors as the protocol writes them: element types by name, little-endian bytes, JSON lists."""
+"""Tensors in the protocol's encodings: element types by name, little-endian bytes, JSON lists."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ DATATYPES: Final[Mapping[str, np.dtype[Any]]] = {
 }
 _NAMES: Final = {dtype: name for name, dtype in DATATYPES.items()}
 
-OPEN: Final = -1  # an extent that varies, in the protocol
+OPEN: Final = -1  # a variable extent in the protocol
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output: name, the protocol's element type, extents of which those that vary are -1.
+    """Metadata of an input or output: name, the protocol's element type, extents (-1 for variable ones).
 
-    inner: extents that the model has it with, where requests have others; None where they are the same.
+    inner: the model's extents if requests use different ones, else None.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Tensor:
 
 
 def reshaped(array: Array, old: Sequence[int], new: Sequence[int]) -> Array:
-    """Returns an array with other extents; those that vary stay in their order.  Errors: ValueError if its own are not `old`."""
+    """Reshapes an array from extents `old`; variable extents keep their order.  Errors: ValueError if it does not match `old`."""
     if any(extent not in (OPEN, n) for n, extent in zip(array.shape, old, strict=True)):
         raise ValueError(f"extents {list(old)} are required, got {list(array.shape)}")
     varying = iter([n for n, extent in zip(array.shape, old, strict=True) if extent == OPEN])
@@ -86,7 +86,7 @@ def reshaped(array: Array, old: Sequence[int], new: Sequence[int]) -> Array:
 
 
 def datatype_of(dtype: np.dtype[Any]) -> str:
-    """Returns the protocol's name of an element type.  Errors: BadRequest for types that it has none for."""
+    """Returns the protocol's name of an element type.  Errors: BadRequest if the protocol has no such type."""
     if dtype.kind in "OSUT":
         return "BYTES"
     if dtype not in _NAMES:
@@ -101,21 +101,21 @@ def _dtype(name: str, datatype: str) -> np.dtype[Any]:
 
 
 def elements(name: str, shape: Sequence[int]) -> int:
-    """Returns the number of elements of an input.  Errors: BadRequest for extents that are none."""
+    """Returns the number of elements of an input.  Errors: BadRequest for invalid extents."""
     if any(not isinstance(n, int) or isinstance(n, bool) or n < 0 for n in shape):
         raise BadRequest(f"input {name!r}: extents from 0 on are required, got {list(shape)}")
     if len(shape) > MOST_AXES:
         raise BadRequest(f"input {name!r}: at most {MOST_AXES} extents are required, got {len(shape)}")
-    if math.prod(n for n in shape if n) > 1 << 40:  # an array is no larger for having no elements
+    if math.prod(n for n in shape if n) > 1 << 40:  # numpy limits the extents of empty arrays, too
         raise BadRequest(f"input {name!r}: shape {list(shape)} has more elements than a request can hold")
     return math.prod(shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the elements of an input lie in bytes: little-endian; of BYTES each has its length before it, 4 bytes.
+    """The binary layout of an input: little-endian elements; elements of BYTES are prefixed by a 4-byte length.
 
-    size: in bytes, of those whose elements are of one size.
+    size: in bytes, for types of fixed size.
     """
 
     name: str
@@ -126,19 +126,19 @@ class Layout:
 
     @classmethod
     def of(cls, name: str, datatype: str, shape: Sequence[int]) -> Layout:
-        """Errors: BadRequest for an element type or extents that are none."""
+        """Errors: BadRequest for an unknown element type or invalid extents."""
         dtype = _dtype(name, datatype)
         return cls(name, datatype, shape, dtype, elements(name, shape) * dtype.itemsize)
 
     def read(self, raw: bytes | memoryview) -> Array:
-        """Returns a tensor.  Errors: BadRequest that says how many bytes were required."""
+        """Decodes a tensor.  Errors: BadRequest, with the required number of bytes."""
         if self.dtype.hasobject:
             return of_items(self.name, self.shape, list(_strings(self.name, bytes(raw))))
         self.require(len(raw))
         return np.frombuffer(raw, self.dtype).reshape(self.shape)
 
     def require(self, given: int) -> None:
-        """Errors: BadRequest for another number of bytes than elements of one size take."""
+        """Errors: BadRequest if the number of bytes does not match a fixed-size type."""
         if given != self.size:
             raise BadRequest(
                 f"input {self.name!r}: {self.size} bytes are required for {self.datatype}{list(self.shape)}, got {given}"
@@ -146,14 +146,14 @@ class Layout:
 
 
 class Lying(ABC):
-    """An input whose elements, all of one size, lie elsewhere until they are read to where a run takes them from."""
+    """An input of a fixed-size type in shared memory, read directly into the batch buffer."""
 
     def __init__(self, layout: Layout) -> None:
         self.shape, self.dtype, self.nbytes = tuple(layout.shape), layout.dtype, layout.size
 
     @abstractmethod
     def read_into(self, place: Array) -> None:
-        """Copies the elements to an array of their shape; called from any thread.  Errors: BadRequest if they are gone."""
+        """Copies the elements to an array of their shape; called from any thread.  Errors: BadRequest if the memory is gone."""
 
     def array(self) -> Array:
         made = np.empty(self.shape, self.dtype)
@@ -162,17 +162,17 @@ class Lying(ABC):
 
 
 def arrays_of(feeds: Mapping[str, Array | Lying]) -> dict[str, Array]:
-    """Returns inputs with their elements.  Errors: BadRequest for one whose elements are gone."""
+    """Reads the elements of inputs.  Errors: BadRequest if their memory is gone."""
     return {name: v.array() if isinstance(v, Lying) else v for name, v in feeds.items()}
 
 
 def from_bytes(name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview) -> Array:
-    """Returns a tensor whose elements lie as `Layout` says.  Errors: BadRequest."""
+    """Decodes a tensor in binary layout (`Layout`).  Errors: BadRequest."""
     return Layout.of(name, datatype, shape).read(raw)
 
 
 def of_items(name: str, shape: Sequence[int], items: Sequence[bytes]) -> Array:
-    """Returns a tensor of BYTES.  Errors: BadRequest for the wrong number of elements."""
+    """Decodes a BYTES tensor.  Errors: BadRequest for the wrong number of elements."""
     count = elements(name, shape)
     if len(items) != count:
         raise BadRequest(f"input {name!r}: {count} elements are required for shape {list(shape)}, got {len(items)}")
@@ -195,7 +195,7 @@ def _strings(name: str, raw: bytes) -> Iterator[bytes]:
 
 
 def from_list(name: str, datatype: str, shape: Sequence[int], data: Any) -> Array:
-    """Returns a tensor from JSON, flat or nested.  Errors: BadRequest for the wrong number or kind of elements."""
+    """Decodes a flat or nested JSON list.  Errors: BadRequest for the wrong number or type of elements."""
     dtype, count = _dtype(name, datatype), elements(name, shape)
     flat = list(_flat(name, data))
     if len(flat) != count:
@@ -218,7 +218,7 @@ def from_list(name: str, datatype: str, shape: Sequence[int], data: Any) -> Arra
 
 
 def _flat(name: str, data: Any) -> Iterator[Any]:
-    """Returns the leaves of nested lists without recursion: a request may nest as deep as its bytes allow."""
+    """Flattens nested lists iteratively, because requests may nest arbitrarily deep."""
     if not isinstance(data, list):
         raise BadRequest(f"input {name!r}: data must be a list, got {type(data).__name__}")
     open_lists = [iter(data)]
@@ -233,7 +233,7 @@ def _flat(name: str, data: Any) -> Iterator[Any]:
 
 
 def to_bytes(array: Array) -> bytes | memoryview:
-    """Returns the elements as the binary form has them; not copied where they lie so in memory."""
+    """Encodes elements in binary layout; without a copy if they are in that layout already."""
     if datatype_of(array.dtype) == "BYTES":
         items = list(map(encoded, array.ravel().tolist()))
         return b"".join(struct.pack("<I", len(v)) + v for v in items)
@@ -241,7 +241,7 @@ def to_bytes(array: Array) -> bytes | memoryview:
 
 
 def _is_text(item: str) -> bool:
-    """Returns True for strings that are not some bytes' stand-in."""
+    """Returns True for a string without surrogate escapes."""
     try:
         item.encode()
     except UnicodeEncodeError:
@@ -250,7 +250,7 @@ def _is_text(item: str) -> bool:
 
 
 def to_list(array: Array) -> list[Any]:
-    """Returns the elements as JSON has them.  Errors: BadRequest for numbers that JSON cannot write."""
+    """Encodes elements as JSON values.  Errors: BadRequest for numbers that JSON cannot represent."""
     if datatype_of(array.dtype) == "BYTES":
         items: list[str] = array.ravel().tolist()
         if any(not v.isascii() and not _is_text(v) for v in items):

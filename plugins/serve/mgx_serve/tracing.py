@@ -1,4 +1,4 @@
-"""Traces of requests for OpenTelemetry: one span for a request, in it one for its wait and one for its run."""
+"""OpenTelemetry traces: a span per request, with child spans for queueing and running."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["NoTraces", "Traces", "opened"]
 
 
 class NoTraces:
-    """Keeps nothing.  kept: True in those that do."""
+    """Tracing disabled.  kept: True in subclasses that record traces."""
 
     kept = False
 
     def settings(self) -> dict[str, list[str]]:
-        """Returns what is kept, by Triton's names."""
+        """Returns the trace settings under Triton's names."""
         fixed = {"trace_rate": ["1"], "trace_count": ["-1"], "trace_mode": ["opentelemetry"]}
         return {"trace_level": ["TIMESTAMPS" if self.kept else "OFF"], **fixed}
 
     def require(self, wanted: Mapping[str, Sequence[str]]) -> None:
-        """Errors: Unsupported for settings other than those there are."""
+        """Errors: Unsupported for settings that differ from the present ones."""
         there = self.settings()
         for name, values in wanted.items():
             if list(values) not in ([], there.get(name)):
@@ -43,7 +43,7 @@ class NoTraces:
 
 
 class Traces(NoTraces):
-    """Gives spans to what the environment names (``OTEL_EXPORTER_OTLP_ENDPOINT`` and its like)."""
+    """Exports spans as configured by the environment (``OTEL_EXPORTER_OTLP_ENDPOINT`` and others)."""
 
     kept = True
 
@@ -69,11 +69,11 @@ class Traces(NoTraces):
             yield span
 
     def request(self, headers: Mapping[str, str], model: str, identity: str) -> AbstractContextManager[Any]:
-        """Returns the span of a request; the caller's own span, if the headers name one, is its parent."""
+        """Opens the span of a request; its parent is the caller's span, if the headers name one."""
         return self._span(headers, model, identity)
 
     def phases(self, arrived: float, started: float, ended: float, rows: int) -> None:
-        """Adds to the current request what the queue knows; times by `time.monotonic`."""
+        """Adds queue and run spans to the current request; times of `time.monotonic`."""
         offset = time.time() - time.monotonic()
         for name, begin, end in (("queue", arrived, started), ("run", started, ended)):
             span = self._tracer.start_span(
@@ -86,7 +86,7 @@ class Traces(NoTraces):
 
 
 def opened(wanted: bool) -> NoTraces:
-    """Errors: ParameterError if traces are wanted and OpenTelemetry is not installed."""
+    """Errors: ParameterError if traces are enabled and OpenTelemetry is not installed."""
     if not wanted:
         return NoTraces()
     try:

@@ -1,7 +1,9 @@
-"""Rows of batches that several processes claim, each for its own requests.
+"""The shared state of trays: which rows of which batch each process has reserved.
 
-A set of trays is the memory of the next batches of one model; a tray holds the inputs of one batch, and its outputs.  One page
-for each set says which tray is being filled and how many of its rows are claimed, behind a lock.
+A *tray* is a batch buffer in shared memory: front ends write the inputs of their requests to its rows, the engine runs it in
+place, and front ends read the outputs from it.  A *set* has the trays of one model for one set of extents.  A lock-protected
+page per set records which tray is being filled and which of its rows are claimed.  A tray is reused; each use has a new *turn*
+(a generation number).
 """
 
 from __future__ import annotations
@@ -41,35 +43,35 @@ __all__ = [
     "read_mark",
 ]
 
-SETS: Final = 64  # of trays, one for a model; a page each, at the start of the memory
-PAGE: Final = 4096  # bytes of the words that say who has claimed what of one set
-ITEM: Final = 8  # bytes of a word
-TRAYS: Final = 6  # of a set: one or two are run, two are filled, two have answers that front ends are about to read
-MARK, CURRENT, TURN, ASLEEP, QUEUED, FIRST = range(6)  # words of a page; the trays' begin at FIRST
-WIDTH: Final = (PAGE // ITEM - FIRST) // TRAYS  # words of a tray: those below, and the claimed rows of each process
+SETS: Final = 64  # maximum number of sets; one page each, at the start of the memory
+PAGE: Final = 4096  # bytes of the state page of a set
+ITEM: Final = 8  # bytes per word
+TRAYS: Final = 6  # trays per set: one or two running, two being filled, two whose outputs front ends are about to read
+MARK, CURRENT, TURN, ASLEEP, QUEUED, FIRST = range(6)  # words of a page; those of the trays start at FIRST
+WIDTH: Final = (PAGE // ITEM - FIRST) // TRAYS  # words per tray: the following, and the claimed rows of each process
 STATE, SINCE, ROWS, COUNT, OWN = range(5)
 STARTS: Final = tuple(range(FIRST, FIRST + TRAYS * WIDTH, WIDTH))
-OPEN, RUNS, DONE, APART = range(4)  # waits; is run; its outputs lie there; its requests were answered by messages
-MARKS, ARRIVALS, ANSWERS, WORDS = range(4)  # words of each row, at the start of a tray's memory
-AT_ONCE: Final = 16  # times that a lock is asked for without a pause: rows are claimed in a few microseconds
+OPEN, RUNS, DONE, APART = range(4)  # waiting; running; outputs are ready; its requests were answered by messages
+MARKS, ARRIVALS, ANSWERS, WORDS = range(4)  # words per row, at the start of a tray's memory
+AT_ONCE: Final = 16  # lock attempts without a pause: claims take a few microseconds
 PAUSE: Final = 50e-6  # seconds
-PATIENCE: Final = 0.01  # seconds: a process that has a lock for longer was stopped, and others do not wait for it
+PATIENCE: Final = 0.01  # seconds: a process that holds the lock longer was stopped; do not wait for it
 EMPTY: Final = memoryview(bytes((WIDTH - ROWS) * ITEM)).cast("q")
 NONE: Final = -1
-ENGINE: Final = 0  # the number of the engine's process; those of front ends follow
-REQUEST_BITS: Final = 40  # of a mark; those above have the kind
+ENGINE: Final = 0  # the index of the engine process; those of front ends follow
+REQUEST_BITS: Final = 40  # bits of the request number in a mark; the kind is above
 MOST_FRONTENDS: Final = WIDTH - OWN - 1
-Lies = tuple[int, int, int]  # where a request lies: tray, turn, first row
+Lies = tuple[int, int, int]  # location of a request: tray, turn, first row
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Where the trays of one model lie.
+    """The memory layout of a set of trays.
 
-    number: of the set; mark: of this use of it, above 0; rows: of a tray; start, size: of the first tray, in bytes, the others
-    follow; inputs, outputs: where each lies in a tray, and the bytes of a row; most: requests that may wait.  A tray begins
-    with words for each row: the kind and the number of the request that begins there, below 0 once its client has left; when it
-    came, in nanoseconds; the turn in which it was answered.
+    number: of the set; mark: generation of the set, above 0; rows: per tray; start, size: of the first tray in bytes, others
+    follow; inputs, outputs: offset in a tray and bytes per row of each; most: maximum number of waiting requests.  A tray starts
+    with a few words per row: kind and number of the request that starts there, negative once its client has disconnected; its
+    arrival in nanoseconds; the turn in which it was answered.
     """
 
     number: int
@@ -84,10 +86,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Offer:
-    """What a process has to know to put requests of one kind in trays.
+    """What a front end needs to write requests of one kind to trays.
 
-    kind: its number; limit: seconds after which a request is given up; outputs: positions of those that it gets; cuts: how each
-    input is padded, and then each of those outputs cut, none where all have the extents of the plan.
+    kind: its number; limit: timeout in seconds; outputs: positions of the requested outputs; cuts: padding of each input and
+    cropping of each of these outputs, empty if all have the extents of the plan.
     """
 
     plan: Plan
@@ -97,7 +99,7 @@ class Offer:
     cuts: Sequence[Cut] = ()
 
     def fields(self) -> Any:
-        """Returns what messages have."""
+        """Returns the fields for a message."""
         return astuple(self)
 
     @classmethod
@@ -107,28 +109,28 @@ class Offer:
 
 
 def marked(kind: int, request: int) -> int:
-    """Returns the word of a request's first row."""
+    """Encodes kind and number of a request as the word of its first row."""
     return kind << REQUEST_BITS | request
 
 
 def read_mark(word: int) -> tuple[int, int]:
-    """Returns the kind and the number of a request."""
+    """Decodes kind and number of a request."""
     return word >> REQUEST_BITS, word & (1 << REQUEST_BITS) - 1
 
 
 class Held(LookupError):
-    """Another process has had the lock for longer than it takes to claim rows: it was stopped."""
+    """The lock has been held for longer than any operation takes: its owner was stopped."""
 
 
 class Claims:
-    """The words of one set, behind a lock that is let go when the process that has it ends.
+    """The state page of one set, protected by a file lock that the kernel releases if its owner exits.
 
-    number: a descriptor of the memory, which stays open: to close any of them would let the lock go.
-    One thread of a process at a time.  All but `lock` and what says otherwise is for who has the lock.
+    number: descriptor of the memory; must stay open, because closing any descriptor of the file releases the lock.
+    One thread per process at a time.  All methods but `lock`, unless stated otherwise, require the lock.
 
-    A process may be stopped while it has it, and goes on some time later as if nothing had been.  The engine's process does not
-    wait for that: it takes trays that are open without the lock then.  What the other one may yet write is rows of its own in
-    such a tray, and that it is open, in one that had none; who marks a row that no run has taken sees so by its word of answers.
+    A process may be stopped (SIGSTOP) while holding the lock, and continue later.  The engine process does not wait for it: it
+    takes open trays without the lock.  The stopped process may then still write its own rows of such a tray, and mark a tray
+    without rows as open; a request marked ready too late is detected by its answer word, and its owner sends it as a message.
     """
 
     def __init__(self, number: int, memory: mmap.mmap, which: int) -> None:
@@ -157,7 +159,7 @@ class Claims:
         fcntl.lockf(self._number, fcntl.LOCK_UN, 1, self._start)
 
     def offer(self, mark: int) -> None:
-        """Offers the set, all its trays empty, to processes that wake this one for the first request."""
+        """Offers the set with empty trays; the first request wakes the engine process."""
         words = self.words
         for at in STARTS:
             words[at + STATE] = APART
@@ -166,18 +168,18 @@ class Claims:
         words[MARK] = mark
 
     def withdraw(self) -> None:
-        """Refuses claims and marks from now on; without the lock, too."""
+        """Stops further claims and marks; does not require the lock."""
         self.words[MARK] = 0
 
     def waiting(self) -> int:
-        """Returns how many requests lie in trays that no run has taken; without the lock, about so many."""
+        """Returns the number of requests in trays that no run has taken; approximate without the lock."""
         words = self.words
         return sum([words[at + COUNT] for at in STARTS if words[at + STATE] == OPEN])
 
     def claim(self, plan: Plan, rows: int, own: int) -> Lies | None:
-        """Returns where so many rows are that a process may fill; None where no tray has so many left, or too many wait.
+        """Claims rows for a process to fill; None if no tray has that many free rows, or too many requests wait.
 
-        Errors: LookupError where the set is not that of the plan any more.
+        Errors: LookupError if the set has been replaced since the plan.
         """
         words = self.words
         if words[MARK] != plan.mark:
@@ -191,7 +193,7 @@ class Claims:
                 return None
         at = STARTS[tray]
         row = words[at + ROWS]
-        words[at + OWN + own] += rows  # first: rows that nobody has claimed would never be given up
+        words[at + OWN + own] += rows  # first: rows without an owner would never be released
         words[at + ROWS] = row + rows
         words[at + COUNT] += 1
         return tray, words[at + SINCE], row
@@ -209,9 +211,9 @@ class Claims:
         return NONE
 
     def show(self, plan: Plan, lies: Lies, mark: int, arrived: int) -> bool | None:
-        """Marks a request whose rows are filled; returns whether the engine's process is to be woken.
+        """Marks a request as ready, its rows are filled; returns True if the engine process must be woken.
 
-        None where its tray was taken without it, or the set is offered no more.
+        None if its tray was taken without it, or the set was withdrawn.
         """
         words, (tray, turn, row) = self.words, lies
         at = STARTS[tray]
@@ -226,7 +228,7 @@ class Claims:
         return wakes
 
     def hide(self, plan: Plan, lies: Lies, mark: int) -> None:
-        """Notes that the client of a request that is marked has left."""
+        """Cancels a ready request whose client has disconnected."""
         words, (tray, turn, row) = self.words, lies
         at = STARTS[tray]
         if words[at + STATE] == OPEN and words[at + SINCE] == turn:
@@ -234,54 +236,54 @@ class Claims:
             words[at + COUNT] -= 1
 
     def release(self, tray: int, rows: int, own: int) -> None:
-        """Gives rows back that a process needs no more."""
+        """Releases rows that a process no longer needs."""
         self.words[STARTS[tray] + OWN + own] -= rows
 
     def state(self, tray: int, turn: int) -> int:
-        """Returns what became of a tray that this process has rows of; without the lock, too."""
+        """Returns the state of a tray in which this process has rows; does not require the lock."""
         at = STARTS[tray]
         return self.words[at + STATE] if self.words[at + SINCE] == turn else APART
 
     def answered(self, plan: Plan, lies: Lies) -> bool:
-        """Returns True for a request of a tray that was run which that run had; without the lock, too."""
+        """Returns True if a request was part of its tray's run; does not require the lock."""
         tray, turn, row = lies
         return self._memory[(plan.start + tray * plan.size) // ITEM + ANSWERS * plan.rows + row] == turn
 
     def open_trays(self) -> Iterator[tuple[int, int, int]]:
-        """Yields the trays that wait, the oldest first: number, turn, rows that are claimed; without the lock, too."""
+        """Yields waiting trays, oldest first: number, turn, claimed rows; does not require the lock."""
         words = self.words
         for turn, tray in sorted([(words[at + SINCE], n) for n, at in enumerate(STARTS) if words[at + STATE] == OPEN]):
             yield tray, turn, words[STARTS[tray] + ROWS]
 
     def take(self, tray: int) -> None:
-        """Refuses further claims of a tray, and marks; without the lock, too, for one that has a mark."""
+        """Closes a tray to further claims and marks; does not require the lock for a tray with a ready request."""
         if self.words[CURRENT] == tray:
             self.words[CURRENT] = NONE
         self.words[STARTS[tray] + STATE] = RUNS
 
     def finish(self, tray: int, state: int) -> list[int]:
-        """Notes that a tray's run is over; returns the processes that have rows of it; without the lock, too."""
+        """Marks a tray's run as finished; returns the processes that have rows in it; does not require the lock."""
         at = STARTS[tray]
         self.words[at + STATE] = state
         return [own for own, rows in enumerate(self.words[at + OWN : at + WIDTH]) if rows]
 
     def sleep(self, rows: int = 1) -> None:
-        """Has the process wake the engine's that marks a request when so many rows are claimed in trays that wait."""
+        """Requests a wake-up of the engine process once this many rows of waiting trays are claimed."""
         self.words[ASLEEP] = rows
 
     def awake(self) -> bool:
-        """Returns True if a request was marked since `sleep`; without the lock, too."""
+        """Returns True if a request was marked since `sleep`; does not require the lock."""
         return self.words[ASLEEP] == 0
 
     def queue(self, count: int) -> None:
-        """Says how many requests wait elsewhere; without the lock, too."""
+        """Publishes the number of requests that wait elsewhere; does not require the lock."""
         self.words[QUEUED] = count
 
     def leave(self, own: int) -> None:
-        """Gives up all rows of a process that has ended."""
+        """Releases all rows of an exited process."""
         for at in STARTS:
             self.words[at + OWN + own] = 0
 
     def idle(self) -> bool:
-        """Returns True if no process has rows and no run has a tray."""
+        """Returns True if no process holds rows and no run holds a tray."""
         return not any(self.words[at + STATE] == RUNS or any(self.words[at + OWN : at + WIDTH]) for at in STARTS)

@@ -1,4 +1,4 @@
-"""Runs of what lies in trays, where it lies."""
+"""Runs trays in place."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from .pace import Spent
 from .stacks import Stacks
 from .tensors import Array
 
-if TYPE_CHECKING:  # which needs a system with locks of files
+if TYPE_CHECKING:  # needs a system with file locks
     from .trays import Filled, Trays
 
 __all__ = ["Copies", "TrayRuns"]
 
-COPIED: Final = 1e10  # bytes a second
-LARGE: Final = 1 << 20  # bytes of outputs: to copy them takes longer than to wake a thread that does
+COPIED: Final = 1e10  # bytes per second
+LARGE: Final = 1 << 20  # bytes of outputs: copying more takes longer than waking a thread
 Rows = slice | list[int]
-Copies = Sequence[tuple[Array, Rows, Array]]  # outputs of a tray, rows there, and what goes there
+Copies = Sequence[tuple[Array, Rows, Array]]  # tray outputs: array, rows, values
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of a tray that one run has.  size: rows of the run, those that fill it up, too."""
+    """The rows of a tray in one run.  size: rows of the run, including padding."""
 
     rows: Rows
     count: int
@@ -40,40 +40,43 @@ class Part:
 
 
 class TrayRuns:
-    """Runs the trays of one set; several threads may.
+    """Runs the trays of one set.  Thread-safe.
 
-    used: when the latest run began or ended, by `time.monotonic`.
+    used: start or end of the latest run, of `time.monotonic`.
     """
 
     def __init__(self, model: Model, trays: Trays, stacks: Stacks, threads: ThreadPoolExecutor) -> None:
-        """threads: that copy large outputs."""
+        """threads: executor for copies of large outputs."""
         self._model, self.trays, self._stacks = model, trays, stacks
         self.used = time.monotonic()
         self._like = {name: array.shape for name, array in trays.inputs[0].items()}
         self._width = sum([array[0].nbytes for array in trays.inputs[0].values()])
         self._threads = threads
-        self._known = [0 for _ in trays.inputs]  # rows of each tray, from the first on, that runs took
+        self._known = [0 for _ in trays.inputs]  # number of initialized rows of each tray
 
     def run(self, filled: Filled) -> tuple[Spent, Copies]:
-        """Runs a tray; returns what is to be copied there yet.  Errors: those of `Model.run`."""
+        """Runs a tray; returns the outputs still to be copied to it.  Errors: those of `Model.run`."""
         start, busy = time.monotonic(), time.thread_time()
         self.used = start
         copies: list[tuple[Array, Rows, Array]] = []
         wanted = filled.wanted()
-        known, self._known[filled.tray] = self._known[filled.tray], 0  # where this fails, any row may be the one
+        known, self._known[filled.tray] = (
+            self._known[filled.tray],
+            0,
+        )  # if the run fails, any of the rows may be at fault
         taken = 0
         for part in self._parts(filled):
             made = self._run(filled, part, known, wanted)
             copies += self._copies(filled, part, wanted, made)
             if isinstance(part.rows, slice) and part.rows.start <= taken:
                 taken = max(taken, part.rows.start + part.size)
-        # what was written this time and no run took may be anything
+        # rows written in this turn that no run has read may hold anything
         self._known[filled.tray] = taken if taken < filled.claimed else max(taken, known)
         self.used = time.monotonic()
         return Spent(self.used - start, time.thread_time() - busy, start), copies
 
     def copy(self, copies: Copies, done: Callable[[], None]) -> None:
-        """Copies outputs; many bytes in a thread, so that the next run need not wait.  done: called then, there."""
+        """Copies outputs; large ones in a thread, so that the next run can start.  done: called afterwards, in that thread."""
         if sum([made.nbytes for *_, made in copies]) >= LARGE:
             with contextlib.suppress(RuntimeError):  # no thread can be started
                 self._threads.submit(_copied, copies, done)
@@ -85,17 +88,17 @@ class TrayRuns:
         return shapes_for(self._model, self._like, size_for(self._model, rows))
 
     def _parts(self, filled: Filled) -> Iterator[Part]:
-        """Yields the runs of a tray: one, unless two were measured to end sooner."""
+        """Yields the runs of a tray: one, unless two were measured to be faster."""
         count = kept(self._model, filled.ends, self._like)
         for first, last in ((0, count), (count, len(filled.ends))):
             if first < last:
                 yield self._part(filled.firsts[first:last], filled.ends[first:last])
 
     def _part(self, firsts: list[int], ends: list[int]) -> Part:
-        """Returns the rows from the first request to the last, those between them, too, which are others'.
+        """Returns the rows from the first request to the last, including unused rows in between.
 
-        Where that would take a larger run, which takes longer than to copy them, or rows that the tray has not, those of the
-        requests alone.
+        If that needs a larger batch size than copying the requests' rows together would cost, or rows beyond the tray, only the
+        requests' rows.
         """
         start, end = firsts[0], ends[-1]
         rows = sum(ends) - sum(firsts)
@@ -108,12 +111,12 @@ class TrayRuns:
         return Part(slice(start, end), end - start, size)
 
     def _longer(self, more: int, rows: int) -> bool:
-        """Returns True unless a run of more rows was measured to take no longer than a copy and a run of fewer."""
+        """Returns True if a larger run takes longer than a copy and a smaller run, or was not measured."""
         spent, least = (seconds_for(self._model, self._like, n) for n in (more, rows))
         return not spent <= least + rows * self._width / COPIED
 
     def _run(self, filled: Filled, part: Part, known: int, wanted: list[int]) -> list[Array]:
-        """Returns the outputs; known: how many rows of the tray, from the first on, earlier runs took."""
+        """Runs a part; returns its outputs.  known: number of rows, from the first on, whose contents earlier runs have read."""
         given, stack = self.trays.inputs[filled.tray], None
         feeds: Mapping[str, Array]
         if isinstance(part.rows, slice):
@@ -121,7 +124,7 @@ class TrayRuns:
             feeds = {name: array[start:end] for name, array in given.items()}
             free = max(part.rows.stop, filled.claimed, known)
             for array in given.values():
-                array[free:end] = array[part.rows.stop - 1]  # a row that the model takes, where nobody writes
+                array[free:end] = array[part.rows.stop - 1]  # a copy of a valid row for unused rows
         else:
             stack = self._stacks.take()
             rows = part.rows + part.rows[-1:] * (part.size - part.count)
@@ -129,12 +132,12 @@ class TrayRuns:
             for name, place in feeds.items():
                 np.take(given[name], rows, 0, place)
         made = self._model.run(feeds, wanted)
-        if stack is not None:  # one of a run that failed may still be read
+        if stack is not None:  # a failed run may still be reading it
             self._stacks.give_back(stack)
         return made
 
     def _copies(self, filled: Filled, part: Part, wanted: list[int], made: Sequence[Array]) -> Copies:
-        """Returns where outputs go in a tray.  Errors: Internal for those that are not what the model says."""
+        """Returns the destinations of outputs in a tray.  Errors: Internal for outputs that contradict the model's signature."""
         copies = []
         for number, result in zip(wanted, made, strict=True):
             place = self.trays.outputs[filled.tray][number]

@@ -1,4 +1,4 @@
-"""The trays of one model: a set for each of the extents that its requests often have."""
+"""The tray sets of one model: one set per combination of extents that is frequent among its requests."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from .model import Model
 from .stacks import Stacks
 from .tray_runs import TrayRuns
 
-if TYPE_CHECKING:  # which needs a system with locks of files
+if TYPE_CHECKING:  # needs a system with file locks
     from .trays import Filled, Trays, Waits
 
 __all__ = ["TrayRun", "TraySets"]
 
-MOST_SETS: Final = 8  # of one model
-OFTEN: Final = 16  # requests of the same extents after which they are worth a set
-KINDS: Final = 1024  # of extents that are counted
-IDLE: Final = 1.0  # seconds without a run after which a set makes room for another one
+MOST_SETS: Final = 8  # sets per model
+OFTEN: Final = 16  # requests with the same extents before a set is added
+KINDS: Final = 1024  # maximum number of extents counted
+IDLE: Final = 1.0  # idle seconds after which a set may be replaced
 
 
 @dataclass(frozen=True, slots=True)
 class TrayRun:
-    """A tray that was taken, and what runs it."""
+    """A taken tray and its runner."""
 
     runs: TrayRuns
     filled: Filled
 
     @property
     def kind(self) -> tuple[int, Hashable]:
-        """The key under which times of runs are kept."""
+        """The key for run-time statistics."""
         return self.filled.rows, self.runs.trays.key
 
 
 class TraySets:
-    """Several threads may take trays; all else is for the event loop.
+    """All sets of one model.  `take` is thread-safe; all else runs in the event loop.
 
-    woken: called when a request was marked while nobody looked for any.
+    woken: called when a request was marked while no thread was looking for trays.
     """
 
     def __init__(self, model: Model, stacks: Stacks, woken: Callable[[], None]) -> None:
         self._model, self._stacks, self._woken = model, stacks, woken
-        self._sets: tuple[TrayRuns, ...] = ()  # replaced as a whole: threads go through it
+        self._sets: tuple[TrayRuns, ...] = ()  # replaced, never mutated: threads iterate over it
         self._counts: Counter[Hashable] = Counter()
         self._threads = ThreadPoolExecutor(1, f"mgx-serve-{model.signature.name}-outputs")
 
@@ -54,11 +54,11 @@ class TraySets:
         return bool(self._sets)
 
     def find(self, key: Hashable) -> Trays | None:
-        """Returns the trays that are offered for requests that can be joined to others of a key."""
+        """Returns the trays offered for requests with a batching key."""
         return next((s.trays for s in self._sets if s.trays.key == key and not s.trays.ended), None)
 
     def counted(self, key: Hashable) -> bool:
-        """Counts a request that found no trays; returns whether it is time to offer some, and later less often."""
+        """Counts a request without trays; returns True if a set should be added, with growing intervals."""
         if key not in self._counts and len(self._counts) >= KINDS:
             self._counts.clear()
         self._counts[key] += 1
@@ -66,7 +66,7 @@ class TraySets:
         return count >= OFTEN and not count & (count - 1)
 
     def room(self) -> bool:
-        """Returns True if another set may be added; where there are many, one that was not used lately has to end."""
+        """Returns True if another set may be added; at the limit, retires a set that was not used recently."""
         self._sets = tuple([s for s in self._sets if not s.trays.ended or s.trays.waits() is not None])
         if len(self._sets) < MOST_SETS:
             return True
@@ -74,10 +74,10 @@ class TraySets:
         if time.monotonic() - oldest.used < IDLE or oldest.trays.waits() is not None:
             return False
         oldest.trays.end()
-        return oldest.trays.waits() is None  # a request may have been marked before that
+        return oldest.trays.waits() is None  # a request may have been marked before
 
     def held(self) -> int:
-        """Returns the bytes of all sets."""
+        """Returns the size of all sets in bytes."""
         return sum([s.trays.bytes for s in self._sets])
 
     def add(self, trays: Trays) -> None:
@@ -86,9 +86,9 @@ class TraySets:
         self._counts.pop(trays.key, None)
 
     def take(self) -> TrayRun | None:
-        """Returns the tray that waits for the longest; None where none waits.
+        """Takes the tray that has waited longest.
 
-        The next request that is marked in any of them then calls `woken`.
+        Returns None if none is waiting; the next request marked in any set then calls `woken`.
         """
         sets = self._sets
         if len(sets) > 1:
@@ -100,11 +100,11 @@ class TraySets:
         return None
 
     def oldest(self) -> float:
-        """Returns when the first of the requests that wait came, infinity where none does."""
+        """Returns the arrival time of the oldest waiting request, infinity if there is none."""
         return min([s.trays.oldest() for s in self._sets], default=math.inf)
 
     def waits(self, enough: int = 1) -> Waits | None:
-        """Returns what waits in the set with the most rows, and since when in any; see `Trays.waits`."""
+        """Returns the waiting rows of the fullest set, and the oldest arrival in any; see `Trays.waits`."""
         found = [w for w in [s.trays.waits(enough) for s in self._sets] if w is not None]
         if len(found) < 2:
             return found[0] if found else None
@@ -112,25 +112,25 @@ class TraySets:
         return replace(most, oldest=min([w.oldest for w in found]))
 
     def waiting(self) -> int:
-        """Returns how many requests wait."""
+        """Returns the number of waiting requests."""
         return sum([s.trays.waiting() for s in self._sets])
 
     def queue(self, count: int) -> None:
-        """Says how many requests wait elsewhere, for the bound on their number, of which each set has those of the others."""
+        """Publishes the number of requests waiting elsewhere, to each set including the other sets, for the queue limit."""
         waiting = [s.trays.waiting() for s in self._sets]
         for one, own in zip(self._sets, waiting, strict=True):
             one.trays.queue(count + sum(waiting) - own)
 
     @property
     def uncertain(self) -> bool:
-        """True where a process that was stopped has a lock, and what it was about to mark is to be looked for later."""
+        """True if a stopped process holds a lock; its marks must be looked for later."""
         return any(s.trays.uncertain for s in self._sets)
 
     def end(self) -> None:
-        """Offers no trays any more; what is marked stays."""
+        """Withdraws all trays; marked requests still run."""
         for one in self._sets:
             one.trays.end()
 
     def close(self) -> None:
-        """Waits for copies that are under way."""
+        """Waits for copies in flight."""
         self._threads.shutdown()

@@ -1,4 +1,4 @@
-"""Batches that front ends fill: each copies the inputs of its requests to rows of the memory that they are run in."""
+"""Trays: batch buffers in shared memory that front ends fill and the engine process runs in place (see `tray_claims`)."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from .tray_claims import (
 
 __all__ = ["Filled", "TrayMemory", "Trays", "Waits"]
 
-MOST_SHARE: Final = 4  # one model has at most so manieth a part of the memory
-MOST_KINDS: Final = 1 << 12  # of requests that one model's trays take
-Laid = Sequence[tuple[str, np.dtype[Any], tuple[int, ...]]]  # name, element type and extents of a row of each tensor
+MOST_SHARE: Final = 4  # one model gets at most 1/MOST_SHARE of the memory
+MOST_KINDS: Final = 1 << 12  # maximum number of kinds per set
+Laid = Sequence[tuple[str, np.dtype[Any], tuple[int, ...]]]  # name, element type and row extents of each tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Requests that differ in nothing but their elements.
+    """Requests that differ only in their elements.
 
-    done: gives what one of a number is answered by where messages answer it.
+    done: returns the completion of a request by number, if it is answered by message.
     """
 
     form: Form
@@ -56,7 +56,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """What lies in trays that no run has taken.  oldest: when the first of these requests came."""
+    """The waiting rows of trays.  oldest: arrival of the oldest request."""
 
     rows: int
     oldest: float
@@ -64,9 +64,9 @@ class Waits:
 
 @dataclass(slots=True)
 class Filled:
-    """A tray that a run has taken, and its requests, in the order of their rows.
+    """A taken tray and its requests, in row order.
 
-    firsts, ends: of their rows; claimed: rows that a process may yet write to; arrived: when each came, by `time.monotonic`.
+    firsts, ends: of their rows; claimed: rows that a process may still write; arrived: arrival times of `time.monotonic`.
     """
 
     tray: int
@@ -83,16 +83,16 @@ class Filled:
         return sum([kind.form.rows for kind in self.kinds])
 
     def wanted(self) -> list[int]:
-        """Returns the positions of the outputs that any of the requests wants, rising."""
+        """Returns the positions of all requested outputs, ascending."""
         return sorted({n for form in {id(k): k.form for k in self.kinds}.values() for n in form.wanted})
 
 
 class Trays:
-    """The trays of one model, in the engine's process; several threads may use it.
+    """A set of trays of one model, in the engine process.  Thread-safe.
 
-    key: of the requests that fit; plan: where they lie; inputs, outputs: the tensors; ended: no more are offered.
-    uncertain: a process that was stopped has the lock, and what it was about to mark is to be looked for later.
-    woken: called when a request was marked while nobody looked for any.
+    key: batching key of its requests; plan: memory layout; inputs, outputs: the tensors; ended: the set is withdrawn.
+    uncertain: a stopped process holds the lock; its marks must be looked for later.
+    woken: called when a request was marked while no thread was looking for trays.
     """
 
     def __init__(
@@ -102,11 +102,11 @@ class Trays:
         self.woken: Callable[[], None] = lambda: None
         self.inputs: list[dict[str, Array]] = []
         self.outputs: list[list[Array]] = []
-        self._memory = memory  # whose descriptor the claims use
+        self._memory = memory  # its descriptor is used by the claims
         self._pinned: object | None = None
         self._claims, self._whole = claims, whole
         self._lock = threading.Lock()
-        self._gone: set[int] = set()  # processes that have ended, whose rows are to be given up
+        self._gone: set[int] = set()  # exited processes whose rows are to be released
         self._kinds: dict[int, Kind] = {}
         self._numbers: dict[tuple[object, Hashable], int] = {}
         self._words = []
@@ -120,11 +120,11 @@ class Trays:
         claims.unlock()
 
     def add(self, owner: object, form: Form, done: Callable[[int], Done]) -> Offer | None:
-        """Returns what a process has to know to put requests of a kind here; None where there are too many kinds.
+        """Adds a kind of requests; returns the offer for the front end, None if there are too many kinds.
 
-        owner: answers by messages for that process.
+        owner: sends responses by message to that front end.
         """
-        like = owner, (form.rows, tuple(form.wanted), form.padding)  # limits of time are the other process's to keep
+        like = owner, (form.rows, tuple(form.wanted), form.padding)  # timeouts are enforced by the front end
         number = self._numbers.get(like)
         if number is None:
             if len(self._kinds) >= MOST_KINDS:
@@ -134,7 +134,7 @@ class Trays:
         return Offer(self.plan, number, form.limit, list(form.wanted), self._cuts(form))
 
     def _cuts(self, form: Form) -> list[Cut]:
-        """Returns how requests are padded and their results cut, in the order of the plan; nothing where they are not."""
+        """Returns padding and cropping in the order of the plan; empty if none is needed."""
         if form.padding is None:
             return []
         arrays = self.inputs[0]
@@ -144,13 +144,13 @@ class Trays:
 
     @property
     def bytes(self) -> int:
-        """Of memory that the set takes."""
+        """Size of the set in bytes."""
         return TRAYS * self.plan.size
 
     def take(self) -> Filled | None:
-        """Returns the tray that waits for the longest, which no request can join any more; None where none waits.
+        """Takes the tray that has waited longest and closes it to further requests.
 
-        The next request that is marked then calls `woken`.
+        Returns None if none is waiting; the next request marked then calls `woken`.
         """
         with self._lock:
             locked = self._locked()
@@ -163,9 +163,9 @@ class Trays:
         return found
 
     def waits(self, enough: int = 1) -> Waits | None:
-        """Returns what waits; None where nothing does, and the next request that is marked then calls `woken`.
+        """Returns what is waiting; None if nothing is, and the next request marked then calls `woken`.
 
-        Else one does with which so many rows wait.
+        Otherwise `woken` is called once that many rows are waiting.
         """
         with self._lock:
             locked = self._locked()
@@ -175,7 +175,7 @@ class Trays:
         return Waits(sum([f.rows for f in found]), min([min(f.arrived) for f in found])) if found else None
 
     def oldest(self) -> float:
-        """Returns when the first of the requests that wait came, infinity where none does; without the lock, about so."""
+        """Returns the arrival of the oldest waiting request, infinity if there is none; lock-free and approximate."""
         marked = []
         for tray, _, claimed in self._claims.open_trays():
             words = self._words[tray][:, :claimed]
@@ -183,19 +183,19 @@ class Trays:
         return min(marked) * 1e-9 if marked else math.inf
 
     def awake(self) -> bool:
-        """Returns True where a request was marked since nothing was found to wait, or a run goes on with what is marked."""
+        """Returns True if a request was marked since no tray was found, or a run continues with marked requests."""
         return self._claims.awake()
 
     def waiting(self) -> int:
-        """Returns how many requests wait."""
+        """Returns the number of waiting requests."""
         return self._claims.waiting()
 
     def queue(self, count: int) -> None:
-        """Says how many requests wait elsewhere, for the bound on their number."""
+        """Publishes the number of requests waiting elsewhere, for the queue limit."""
         self._claims.queue(count)
 
     def finish(self, filled: Filled, answered: bool) -> None:
-        """Lets front ends have what a run gave.  answered: outputs lie in the tray; else messages tell."""
+        """Releases a tray to the front ends after its run.  answered: its outputs are valid; otherwise messages were sent."""
         self._words[filled.tray][ANSWERS, filled.firsts] = filled.turn
         with self._lock:
             locked = self._locked()
@@ -205,7 +205,7 @@ class Trays:
             self._memory.ring(process)
 
     def requests(self, filled: Filled) -> list[Request]:
-        """Returns the requests of a tray, each of which messages will answer."""
+        """Returns the requests of a tray for completion by messages."""
         made = []
         arrays = self.inputs[filled.tray]
         for kind, number, first, end, arrived in zip(
@@ -216,16 +216,16 @@ class Trays:
         return made
 
     def pin(self, pinned: Callable[[Array], object | None]) -> bool:
-        """Has a target pin the memory for as long as it is offered or in use; returns False where it cannot."""
+        """Pins the memory for the target while it is in use; returns False if that is not supported."""
         self._pinned = pinned(self._whole)
         return self._pinned is not None
 
     def unpin(self) -> None:
-        """Lets the target forget the memory, which nothing refers to any more."""
+        """Unpins the memory, to which nothing refers any more."""
         self._pinned = None
 
     def left(self, process: int, owner: object) -> None:
-        """Gives up the rows of a process: it has ended.  owner: of its kinds; its requests are not run."""
+        """Releases the rows of an exited process; its requests do not run.  owner: of its kinds."""
         with self._lock:
             for found in [like for like in self._numbers if like[0] is owner]:
                 del self._kinds[self._numbers.pop(found)]
@@ -233,7 +233,7 @@ class Trays:
         self.settled(process)
 
     def settled(self, process: int) -> bool:
-        """Returns True once the rows of a process that has ended are given up."""
+        """Returns True once the rows of an exited process are released."""
         with self._lock:
             if self._gone and self._locked():
                 for gone in self._gone:
@@ -243,7 +243,7 @@ class Trays:
             return process not in self._gone
 
     def end(self) -> None:
-        """Offers the trays no more; what is marked stays, and the memory is used again once nobody needs it."""
+        """Withdraws the trays; marked requests still run, and the memory is reused once it is idle."""
         self.ended = True
         with self._lock:
             locked = self._locked()
@@ -251,7 +251,7 @@ class Trays:
             self._unlock(locked)
 
     def settle(self) -> bool:
-        """Returns True if the memory of trays that have ended can be used again."""
+        """Returns True if the memory of a withdrawn set can be reused."""
         with self._lock:
             locked = self._locked()
             idle = locked and self._claims.idle()
@@ -259,7 +259,7 @@ class Trays:
         return idle
 
     def _locked(self) -> bool:
-        """Returns False where a process that was stopped has the lock."""
+        """Acquires the lock; returns False if a stopped process holds it."""
         try:
             self._claims.lock()
         except Held:
@@ -273,7 +273,7 @@ class Trays:
             self._claims.unlock()
 
     def _found(self, tray: tuple[int, int, int]) -> Filled | None:
-        """Returns a tray with its requests whose clients wait; None where there are none.  tray: number, turn, claimed rows."""
+        """Returns a tray with its live requests; None if it has none.  tray: number, turn, claimed rows."""
         number, turn, claimed = tray
         words = self._words[number]
         found = Filled(number, turn, claimed, [], [], [], [], [])
@@ -291,7 +291,7 @@ class Trays:
 
 
 def _rows(block: Array, rows: int, places: Sequence[tuple[int, int]], laid: Laid) -> dict[str, Array]:
-    """Returns all rows of each tensor of a tray."""
+    """Returns arrays over all rows of each tensor of a tray."""
     return {
         name: block[at : at + rows * width].view(dtype).reshape(rows, *dims)
         for (name, dtype, dims), (at, width) in zip(laid, places, strict=True)
@@ -299,10 +299,10 @@ def _rows(block: Array, rows: int, places: Sequence[tuple[int, int]], laid: Laid
 
 
 class TrayMemory:
-    """The memory of all trays, mapped once for as long as the engine's process lives.
+    """The memory of all trays, mapped once for the lifetime of the engine process.
 
-    number: a descriptor, which it closes in the end; size: bytes; processes: front ends.
-    bells: descriptors that wake the engine's process, and each front end.
+    number: descriptor, owned by this object; size: in bytes; processes: number of front ends.
+    bells: event descriptors that wake the engine process and each front end.
     """
 
     def __init__(self, number: int, size: int, processes: int) -> None:
@@ -318,18 +318,18 @@ class TrayMemory:
         self._marks = self._kinds = 0
 
     def filling(self, own: int) -> tuple[int, int, int, int, int]:
-        """Returns what `Filling` takes, for a front end."""
+        """Returns the arguments of `Filling` for a front end."""
         return self.number, self.size, own, self.bells[ENGINE], self.bells[own]
 
     def number_of_kind(self) -> int:
-        """Returns a number that no other kind of requests has."""
+        """Returns a unique number for a kind of requests."""
         self._kinds += 1
         return self._kinds
 
     def offer(self, rows: int, inputs: Laid, outputs: Laid, key: Hashable, most: int, held: int = 0) -> Trays | None:
-        """Returns new trays for runs of so many rows; None where there is no room for them.
+        """Creates a set of trays for runs of this many rows; None if there is no room.
 
-        most: requests that may wait; held: bytes that other trays of the same model take.
+        most: maximum number of waiting requests; held: bytes of other sets of the same model.
         """
         for number in [n for n, trays in self._sets.items() if trays.ended and trays.settle()]:
             ended = self._sets.pop(number)
@@ -343,7 +343,7 @@ class TrayMemory:
             width = math.prod(dims) * dtype.itemsize
             places.append((size, width))
             size += -(-rows * width // ALIGNMENT) * ALIGNMENT
-        size = -(-size // PAGE) * PAGE  # a tray has pages of its own
+        size = -(-size // PAGE) * PAGE  # trays are page-aligned
         free = next((n for n in range(SETS) if n not in self._sets), None)
         if free is None or held + TRAYS * size > self.size // MOST_SHARE:
             return None
@@ -367,18 +367,18 @@ class TrayMemory:
         os.eventfd_write(self.bells[process], 1)
 
     def rung(self) -> None:
-        """Wakes the queues of models: a front end has marked a request."""
+        """Wakes the queues: a front end has marked a request."""
         os.eventfd_read(self.bells[ENGINE])
         for trays in list(self._sets.values()):
             if trays.awake():
                 trays.woken()
 
     def left(self, process: int, owner: object) -> None:
-        """Gives up what a process has claimed: it has ended.  owner: of its kinds of requests."""
+        """Releases the rows of an exited process.  owner: of its kinds of requests."""
         for trays in self._sets.values():
             trays.left(process, owner)
 
     def settled(self, process: int) -> bool:
-        """Returns True once the rows of a process that has ended are given up, so that another one may have its number."""
+        """Returns True once the rows of an exited process are released, so that its index can be reused."""
         settled = [trays.settled(process) for trays in self._sets.values()]
         return all(settled)

@@ -1,4 +1,4 @@
-"""The queue of one model: requests in the order in which they are run."""
+"""The request queue of one model, in execution order."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["Waiting"]
 
 
 class Waiting:
-    """Requests that wait, first come, first served within a priority.  One thread adds to them, several may take.
+    """A queue of requests: by priority, then first in, first out.  One thread adds, several may take.
 
-    most: rows of a batch; worth: returns how many of the requests of one are to be run together, from the first on.
+    most: maximum rows of a batch; worth: returns how many requests of a batch, from the first on, to run together.
     """
 
     def __init__(self, most: int, worth: Callable[[Sequence[Request]], int] = len) -> None:
         self._most, self._worth = most, worth
-        self._requests: list[Request] = []  # changed in place by the thread that adds, and replaced by those that take
+        self._requests: list[Request] = []  # mutated in place by the adding thread, replaced by taking threads
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -28,7 +28,7 @@ class Waiting:
         bisect.insort(self._requests, request, key=first_come)
 
     def without_left(self) -> list[Request]:
-        """Takes out the requests whose clients have left, and returns them."""
+        """Removes and returns the requests whose clients have disconnected."""
         left = [r for r in self._requests if r.done.done()]
         self._requests = [r for r in self._requests if not r.done.done()]
         return left
@@ -37,7 +37,7 @@ class Waiting:
         return sum([r.rows for r in self._requests])
 
     def whole(self) -> bool:
-        """Returns True if the requests that can join the first one fill a batch."""
+        """Returns True if the requests batchable with the first one fill a batch."""
         requests = self._requests
         if not requests or requests[0].key is None:
             return False
@@ -45,22 +45,22 @@ class Waiting:
         return sum([r.rows for r in requests if r.key == key]) >= self._most
 
     def oldest(self) -> float:
-        """Returns when the oldest request came.  Errors: ValueError if there is none."""
+        """Returns the arrival time of the oldest request.  Errors: ValueError if the queue is empty."""
         return min([r.arrived for r in self._requests])
 
     def first(self) -> Request | None:
-        """Returns the request that is run next; None if there is none."""
+        """Returns the request to run next; None if the queue is empty."""
         requests = self._requests
         return requests[0] if requests else None
 
     def all_of_them(self) -> Sequence[Request]:
-        """Returns all of them, in their order."""
+        """Returns all requests, in order."""
         return self._requests
 
     def take(self) -> tuple[list[Request], Sequence[Request]]:
-        """Takes out the next batch: the first request and those that can join it.
+        """Removes and returns the next batch: the first request and those batchable with it.
 
-        Returns, too, requests that were taken out and are not to be run: their clients have left, or their time has passed.
+        Also returns removed requests that must not run: cancelled or timed out.
         """
         now = time.monotonic()
         batch: list[Request] = []

@@ -1,1 +1,1 @@
-"""Requests and answers between processes of one machine: a socket, and two pieces of shared memory, one a direction."""
+"""Inter-process channels on one machine: a socket for messages, and one shared-memory arena per direction for tensors."""

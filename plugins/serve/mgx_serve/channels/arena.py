@@ -1,4 +1,4 @@
-"""Memory that one process writes and another one reads, in blocks."""
+"""Single-writer shared memory, allocated in blocks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Bytes = bytes | memoryview
 
 
 def places(sizes: Sequence[int]) -> list[int]:
-    """Returns where in a block byte strings of some sizes lie, and behind them the block's size."""
+    """Returns the offsets of byte strings of these sizes within a block, followed by the block's size."""
     rounded = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
     return list(itertools.accumulate(rounded, initial=0))
 
 
 def shared_memory(name: str, size: int) -> int:
-    """Returns a descriptor of new memory whose size nobody changes: to read what another process cut off ends this one."""
-    import fcntl  # not on every system, as little as such memory
+    """Creates shared memory of sealed size: reading a mapping that another process truncated would raise SIGBUS."""
+    import fcntl  # Linux only, like memfd itself
 
     number = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.truncate(number, size)
@@ -34,9 +34,9 @@ def shared_memory(name: str, size: int) -> int:
 
 
 class Arena:
-    """Memory whose blocks this process lends to another one; only this one writes it.
+    """The writer's side: allocates blocks and passes them to another process, which must return them.
 
-    number: a descriptor of the memory; size: its bytes.  Blocks lie as low as they can: memory that was never used is not there.
+    number: descriptor of the memory; size: in bytes.  Blocks use the lowest free offset, so that untouched pages stay unmapped.
     """
 
     def __init__(self, number: int, size: int) -> None:
@@ -44,7 +44,7 @@ class Arena:
         self._blocks = Blocks(size)
 
     def lend(self, parts: Sequence[Bytes]) -> int | None:
-        """Returns the start of a block with copies of byte strings, in `places`; None if there is no room."""
+        """Copies byte strings to a new block, at the offsets of `places`; returns its offset, None if there is no room."""
         *starts, size = places([len(part) for part in parts])
         start = self._blocks.take(max(size, ALIGNMENT))
         if start is None:
@@ -54,14 +54,14 @@ class Arena:
         return start
 
     def take_back(self, start: int) -> None:
-        """Makes the memory of a block free again.  Errors: KeyError if no block that is lent starts there."""
+        """Frees a block.  Errors: KeyError if no allocated block starts there."""
         self._blocks.take_back(start)
 
 
 class Borrowed:
-    """The same memory in the process that reads it.
+    """The reader's side of the memory.
 
-    back: called with the start of a block once nothing refers to it any more, from whatever thread was the last to do so.
+    back: called with a block's offset when its last reference is dropped, from any thread.
     """
 
     def __init__(self, number: int, size: int, back: Callable[[int], None]) -> None:
@@ -78,7 +78,7 @@ class Borrowed:
 
 
 class _Block:
-    """What every array over a block refers to, so that its end is the end of the last of them."""
+    """The owner object of all arrays over a block; finalized when the last of them is dropped."""
 
     def __init__(self, data: Any, start: int, back: Callable[[int], None]) -> None:
         self.__array_interface__ = data.__array_interface__

@@ -1,4 +1,4 @@
-"""Messages between two processes of one server."""
+"""Message channels between two processes of one server."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .arena import Arena, Borrowed, Bytes
 
 __all__ = ["Channel", "Ends"]
 
-FRAME: Final = struct.Struct("<IQ")  # bytes of the head, bytes behind it
-LENT_FROM: Final = 1 << 15  # bytes: with fewer, a socket takes no longer than a block
+FRAME: Final = struct.Struct("<IQ")  # size of the header, size of the payload
+LENT_FROM: Final = 1 << 15  # bytes: smaller data is as fast over the socket
 INLINE: Final = -1
 
 
 @dataclass(frozen=True)
 class Ends:
-    """Descriptors of one end of a channel: a socket, memory that this process writes, memory that it reads; size: of either."""
+    """Descriptors of one end of a channel: the socket, the memory it writes and the memory it reads; size: of each memory."""
 
     socket: int
     written: int
@@ -33,10 +33,10 @@ class Ends:
 
 
 class Channel(asyncio.Protocol):
-    """One end.  A message is what msgpack can write, and byte strings, which go through shared memory if there are many bytes.
+    """One end of a channel.  A message is a msgpack value plus byte strings, which go through shared memory if they are large.
 
-    received: called with each message and its byte strings; those that lie in shared memory may be kept for as long as they are
-    needed, and are given back by themselves.  ended: called once the other process has closed its end.
+    received: called with each message and its byte strings; strings in shared memory stay valid while referenced, and are
+    returned automatically.  ended: called once the other process has closed its end.
     """
 
     def __init__(
@@ -50,23 +50,23 @@ class Channel(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
         self._came = bytearray()
-        self._leaves: list[Bytes] = []  # what is sent at the end of this turn of the event loop
-        self._done: deque[int] = deque()  # blocks to be given back with the next message; threads add to them
+        self._leaves: list[Bytes] = []  # to be sent at the end of this event-loop iteration
+        self._done: deque[int] = deque()  # blocks to return with the next message; appended by any thread
         self._announced = False
 
     @classmethod
     async def opened(
         cls, ends: Ends, received: Callable[[Any, list[Bytes]], None], ended: Callable[[], None] = lambda: None
     ) -> Self:
-        """Returns an end that takes over the socket; the descriptors of memory can be closed."""
+        """Opens an end; it takes ownership of the socket, and the memory descriptors may then be closed."""
         channel = cls(ends, received, ended)
         await channel._loop.create_unix_connection(lambda: channel, sock=socket.socket(fileno=ends.socket))
         return channel
 
     def send(self, message: Any, parts: Sequence[Bytes] = ()) -> None:
-        """Sends a message at the end of this turn of the event loop; none once the other end is closed.
+        """Queues a message, sent at the end of this event-loop iteration; dropped once the other end is closed.
 
-        Errors: TypeError, ValueError or OverflowError for what msgpack cannot write.
+        Errors: TypeError, ValueError or OverflowError for values that msgpack cannot encode.
         """
         if self._memory is None:
             return
@@ -89,23 +89,23 @@ class Channel(asyncio.Protocol):
             self._leaves += (FRAME.pack(len(head), 0), head)
 
     def flush(self) -> None:
-        """Sends at once what would leave at the end of this turn of the event loop."""
+        """Sends all queued messages now."""
         leaves, self._leaves = self._leaves, []
         if leaves and self._transport is not None:
             self._transport.write(b"".join(leaves))
 
     def close(self) -> None:
-        """Sends what has not left yet, and ends."""
+        """Sends all queued messages and closes."""
         self.flush()
         if self._transport is not None:
             self._transport.close()
 
     def _give_back(self, start: int) -> None:
-        """Lets the other process have a block again; called from any thread."""
+        """Returns a block to the other process; called from any thread."""
         self._done.append(start)
         if not self._announced:
             self._announced = True
-            # the event loop has ended, and with it the process or the other one
+            # the event loop is closed: one of the processes is exiting
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._announce)
 
@@ -114,13 +114,13 @@ class Channel(asyncio.Protocol):
         if self._done:
             self.send(None)
 
-    # what the event loop calls
+    # event-loop callbacks
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = self._memory = None  # what lies in it is kept by those who read it, and by nobody else
+        self._transport = self._memory = None  # its blocks are kept alive by the arrays that refer to them
         self._ended()
 
     def data_received(self, data: bytes) -> None:

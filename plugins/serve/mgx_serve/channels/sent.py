@@ -1,4 +1,4 @@
-"""Requests for inference on their way to the process where the model is, many a message."""
+"""The sender's side of inference requests to the process that runs the model, several per message."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from .wire import place_fields, read_error, read_tensor
 
 __all__ = ["Lost", "Sent", "is_plain", "lies_plainly"]
 
-HEADS: Final = 1024  # that are kept
-LARGEST_HEAD: Final = 4096  # bytes of one that is kept
+HEADS: Final = 1024  # maximum number of cached heads
+LARGEST_HEAD: Final = 4096  # larger heads, in bytes, are not cached
 TEXT: Final = "BYTES"
-Made = tuple[Sequence[Any], list[Bytes]]  # of an answer: model, version, outputs and a plan, and the outputs' elements
+Made = tuple[Sequence[Any], list[Bytes]]  # a response: model, version, outputs, tray plan, and the outputs' elements
 
 
 class Lost(Unavailable):
-    """The process that was asked has ended."""
+    """The other process has exited."""
 
 
 def is_plain(call: Call) -> bool:
-    """Returns True for a request whose tensors are numbers and lie in the message, and whose answer has whole outputs."""
+    """Returns True for a request with numeric tensors in the message, and with whole outputs in the response."""
     return not (call.stored or call.places or call.classes or any(a.dtype.hasobject for a in call.feeds.values()))
 
 
 def lies_plainly(call: Call) -> bool:
-    """Returns True for one that is as plain but for tensors in shared memory, of which the outputs are written at once."""
+    """Returns True for a request that is plain except for tensors in shared memory."""
     if call.classes or any(s.datatype == TEXT for s in call.stored.values()):
         return False
     small = all(p.size <= AT_ONCE for p in call.places.values())
@@ -49,7 +49,7 @@ def lies_plainly(call: Call) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Offered:
-    """Where requests of one head are put, and what all answers to them have.  deadlines: those of the model."""
+    """The tray offered for requests with one head, and the part that all their responses share.  deadlines: the model's."""
 
     offer: Offer
     answer: Sequence[Any]
@@ -57,18 +57,18 @@ class _Offered:
 
 
 class Sent:
-    """Requests of this process to another one that are not answered yet.
+    """This process's pending requests to another process.
 
-    The requests of one turn of the event loop leave as one message.  A request is its number, its head and its tensors; the head
-    names the model, the outputs, the shapes of the inputs and the places in shared memory, and is written once for all requests
-    that are alike.  Once an answer to such a request has said where inputs may be put, the next ones are put there and not sent,
-    while there is room, and their answers are found there; their limits of time are seen to here.
+    All requests of one event-loop iteration are sent as one message.  A request consists of a number, a head and its tensors; the
+    head (model, outputs, input shapes, shared-memory locations) is encoded once for all equal ones.  When a response offers a
+    tray for its head, later requests are written to the tray instead of being sent, while there is room; their responses are
+    read from the tray, and their timeouts are enforced here.
     """
 
     def __init__(self, channel: Callable[[], Channel | None]) -> None:
         self._filling: Filling | None = None
         self._offers: dict[bytes, _Offered] = {}
-        self._deadlines: dict[str, Deadlines] = {}  # by models
+        self._deadlines: dict[str, Deadlines] = {}  # by model
         self._channel, self._loop = channel, asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[Made]] = {}
         self._numbers = itertools.count(1)
@@ -77,14 +77,14 @@ class Sent:
         self._parts: list[Bytes] = []
 
     def fill(self, filling: Filling) -> None:
-        """Has requests put in the trays that the other process offers."""
+        """Enables writing requests to trays that the other process offers."""
         self._filling = filling
         self._loop.add_reader(filling.bell, filling.rung, _answer_put)
 
     async def infer(self, call: Call) -> Answer:
-        """Returns the answer to a request that `is_plain`, or `lies_plainly` where the other process has the regions.
+        """Runs a request that `is_plain`, or `lies_plainly` if the other process has the regions.
 
-        Errors: any `ServeError`; Lost if the other process ends.
+        Errors: any `ServeError`; Lost if the other process exits.
         """
         head = self._head(call)
         offered = self._offers.get(head)
@@ -98,7 +98,7 @@ class Sent:
         return _answer(call, model, version, outputs, parts)
 
     async def _asked(self, head: bytes, call: Call) -> Made:
-        """Returns what the other process answers to a request that is sent."""
+        """Sends a request; returns the response."""
         number, reply = next(self._numbers), self._loop.create_future()
         if not self._records:
             self._loop.call_soon(self.flush)
@@ -116,7 +116,7 @@ class Sent:
             del self._waiting[number]
 
     async def _put(self, head: bytes, offered: _Offered, call: Call, filling: Filling) -> Made | None:
-        """Returns the answer to a request that is put in a tray; None where there is no room, or its tray was run without it."""
+        """Writes a request to a tray; returns the response, None if there is no room or the tray ran without it."""
         number, reply = next(self._numbers), self._loop.create_future()
         arrays = list(call.feeds.values())
         put = Put(offered.offer, number, len(arrays[0]), reply)
@@ -126,7 +126,7 @@ class Sent:
         except LookupError:
             self._offers.pop(head, None)
             return None
-        self._waiting[number] = reply  # a message answers it where its run fails
+        self._waiting[number] = reply  # if its run fails, it is answered by a message
         offered.deadlines.add(put)
         try:
             made: tuple[Any, list[Bytes]] | None = await reply
@@ -141,13 +141,13 @@ class Sent:
         return offered.answer, made[1]
 
     def changed(self) -> None:
-        """Notes that other models or versions answer now."""
+        """Invalidates cached heads: the served models or versions have changed."""
         self._offers.clear()
 
     def _head(self, call: Call) -> bytes:
         feeds = tuple([(name, array.dtype, array.shape) for name, array in call.feeds.items()])
         for name, lies in call.stored.items():
-            elements(name, lies.shape)  # extents are looked up by their values below
+            elements(name, lies.shape)  # extents are used as dictionary keys below
         stored = tuple([(name, s.datatype, tuple(s.shape), s.place) for name, s in call.stored.items()])
         places = tuple(call.places.items())
         asked = (call.model, call.version, tuple(call.outputs), call.priority, call.timeout)
@@ -166,7 +166,7 @@ class Sent:
         return head
 
     def flush(self) -> None:
-        """Sends what has been asked since the last time."""
+        """Sends the requests queued since the last call."""
         records, parts, self._records, self._parts = self._records, self._parts, [], []
         if records:
             self._tell("requests", records, parts)
@@ -180,7 +180,7 @@ class Sent:
             channel.flush()
 
     def answered(self, content: Any, parts: list[Bytes]) -> None:
-        """Takes a message of answers and refusals."""
+        """Handles a message of responses and errors."""
         alike, records, refused = content
         at = 0
         for number, which, shapes in records:
@@ -197,7 +197,7 @@ class Sent:
                 reply.set_exception(read_error(error))
 
     def lost(self) -> None:
-        """Refuses all that is under way: the other process has ended."""
+        """Fails all pending requests: the other process has exited."""
         for reply in self._waiting.values():
             if not reply.done():
                 reply.set_exception(Lost("the engine's process has ended"))
@@ -214,7 +214,7 @@ def _answer(call: Call, model: str, version: str, outputs: Sequence[Any], parts:
         lies = call.places.get(name)
         if lies is None:
             array = read_tensor(name, kind, shape, part)
-        else:  # the elements are there, and their size is all that comes
+        else:  # the elements are in shared memory; only their size is sent
             places[name] = Place(lies.region, int.from_bytes(part, "little"), lies.offset)
             array = np.broadcast_to(np.zeros((), DATATYPES[kind]), shape)
         made.append((Tensor(name, kind, tuple(shape)), array))

@@ -1,4 +1,4 @@
-"""Requests for inference where the model is, as they come from another process, many a message."""
+"""The receiver's side of inference requests, in the process that runs the model."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from .wire import error_message
 
 __all__ = ["Taken"]
 
-HEADS: Final = 1024  # that are kept
-LARGEST_HEAD: Final = 4096  # bytes of one that is kept
-SIZE_BYTES: Final = 8  # of a number of bytes
+HEADS: Final = 1024  # maximum number of cached heads
+LARGEST_HEAD: Final = 4096  # larger heads, in bytes, are not cached
+SIZE_BYTES: Final = 8  # encoded byte count
 log = logging.getLogger("mgx_serve")
 
 
 @dataclass(slots=True)
 class Kind:
-    """Requests of one head, which was checked once for all of them.
+    """A validated head, shared by all requests that have it.
 
-    layouts: name, element type and extents of each input in the message; stored: the inputs in shared memory; alike: model,
-    version, names and types of the outputs, and where inputs may be put, as messages have them; places: in shared memory, of
-    those that go there; fits: inputs may be put in trays, where there are some; trays: those that were offered.
+    layouts: name, element type and extents of each input in the message; stored: the inputs in shared memory; alike: the encoded
+    part that all responses share: model, version, names and types of the outputs, tray plan; places: shared-memory locations of
+    outputs; fits: inputs can be written to trays; trays: the trays offered.
     """
 
     queue: Batcher
@@ -52,9 +52,9 @@ class Kind:
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """A request that is not answered yet; a batch calls it as it does a future.
+    """A pending request; batches complete it like a future.
 
-    share: of the memory for requests, for inputs in shared memory; the others are part of what the front end has.
+    share: memory reservation for inputs in shared memory; the front end accounts for the others.
     """
 
     owner: Taken
@@ -76,13 +76,13 @@ class Waiting:
 
 
 class Taken:
-    """Requests of one process.
+    """The requests of one other process.
 
-    find: returns the queue of a model's version; budget: of the memory for requests; send: sends a message and its byte strings;
-    regions: those that requests may name, None where no request does.
-    trays: that requests may lie in, None where none are offered; process: the number of the other process.
-    A request costs no task and no future here: its record waits in the queue of its model, and the answers that are there at the
-    end of a turn of the event loop leave as one message.
+    find: returns the queue of a model version; budget: memory budget of requests; send: sends a message and its byte strings;
+    regions: shared-memory regions that requests may name, None if requests name none;
+    trays: the tray memory, None if trays are disabled; process: index of the other process.
+    A request needs no task and no future: its record is queued with the model, and all responses of one event-loop iteration are
+    sent as one message.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Taken:
         self._refusals: list[tuple[int, Any]] = []
 
     def take(self, records: Sequence[Any], parts: list[Bytes]) -> None:
-        """Puts the requests of a message into their queues."""
+        """Queues the requests of a message."""
         at = 0
         numbers = iter(records)
         for number, head, count in zip(numbers, numbers, numbers, strict=True):
@@ -160,9 +160,9 @@ class Taken:
         return self._trays is not None and usual and rows and form.size > 0 and form.key is not None
 
     def _offered(self, kind: Kind, worth: bool) -> Any:
-        """Returns where requests of a kind may put their inputs; None for those that are sent.
+        """Returns the tray offer for a kind of requests; None if they must be sent.
 
-        worth: trays of these extents are worth their memory.
+        worth: trays with these extents justify their memory.
         """
         queue, form = kind.queue, kind.form
         kind.trays = trays = queue.trays.find(form.key)
@@ -173,7 +173,7 @@ class Taken:
         return None if offer is None else offer.fields()
 
     def _add_trays(self, kind: Kind) -> None:
-        """Adds trays for the extents of a kind of requests, if there is room for them."""
+        """Adds trays for the extents of a kind of requests, if there is room."""
         assert self._trays is not None
         queue, form = kind.queue, kind.form
         rows = {name: tuple(shape[1:]) for name, _, shape in kind.layouts}
@@ -190,24 +190,24 @@ class Taken:
             queue.use(offered)
 
     def changed(self) -> None:
-        """Forgets what was checked: other models or versions answer now."""
+        """Invalidates validated heads: the served models or versions have changed."""
         self._kinds.clear()
 
     def cancel(self, number: int) -> None:
-        """Gives up a request whose client has left."""
+        """Cancels a request whose client has disconnected."""
         waiting = self._ended(number)
         if waiting is not None:
             waiting.ended = True
 
     def _ended(self, number: int) -> Waiting | None:
-        """Forgets a request, if it is there; gives its memory back."""
+        """Removes a request and releases its memory."""
         waiting = self._waiting.pop(number, None)
         if waiting is not None and waiting.share is not None:
             waiting.share.give_back()
         return waiting
 
     def close(self) -> None:
-        """Gives up all of them; their process has ended."""
+        """Cancels all requests: their process has exited."""
         for number in list(self._waiting):
             self.cancel(number)
         self.changed()
@@ -222,7 +222,7 @@ class Taken:
             with Share(self._budget) as share:
                 share.take(sum([held(array) for array in result]) * TENSOR_COST)
             parts = [self._part(array, place) for array, place in zip(result, kind.places, strict=True)]
-        except Exception as error:  # others of its batch are answered
+        except Exception as error:  # the other requests of its batch are still answered
             self.refuse(waiting.number, error)
             return
         self._expect()
@@ -230,7 +230,7 @@ class Taken:
         self._answers.append((waiting, [array.shape for array in result], parts))
 
     def _part(self, array: Array, place: Place | None) -> Bytes:
-        """Returns an output's elements, or their size where they were written to shared memory.  Errors: BadRequest."""
+        """Returns an output's elements, or their size if they were written to shared memory.  Errors: BadRequest."""
         data = to_bytes(array)
         if place is None:
             return data

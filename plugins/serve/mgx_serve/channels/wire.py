@@ -1,4 +1,4 @@
-"""Calls, answers and refusals as messages between processes."""
+"""Encodes calls, responses and errors as messages between processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ERRORS: Final = {name: getattr(errors, name) for name in errors.__all__}
 
 
 def call_message(call: Call, reads_headers: bool) -> tuple[list[Any], list[Bytes]]:
-    """Returns a call and its tensors.  Errors: BadRequest for shapes that are none."""
+    """Encodes a call; returns the message and its tensors.  Errors: BadRequest for invalid shapes."""
     for name, lies in call.stored.items():
         elements(name, lies.shape)
     feeds = [(name, datatype_of(array.dtype), array.shape) for name, array in call.feeds.items()]
@@ -53,7 +53,7 @@ def read_call(head: Sequence[Any], parts: Sequence[Bytes]) -> Call:
 
 
 def answer_message(answer: Answer) -> tuple[list[Any], list[Bytes]]:
-    """Returns an answer and its tensors, but for those that lie in a client's memory."""
+    """Encodes a response; returns the message and its tensors, except those in a client's shared memory."""
     outputs = [(t.name, t.datatype, a.shape) for t, a in answer.outputs]
     parts = [b"" if t.name in answer.places else to_bytes(a) for t, a in answer.outputs]
     return [answer.model, answer.version, answer.id, outputs, _places(answer.places)], parts
@@ -65,7 +65,7 @@ def read_answer(head: Sequence[Any], parts: Sequence[Bytes]) -> Answer:
     made = []
     for (name, datatype, shape), part in zip(outputs, parts, strict=True):
         tensor = Tensor(name, datatype, tuple(shape))
-        if name in placed:  # whose elements are there; here only the extents are asked for
+        if name in placed:  # its elements are in shared memory; only the extents matter here
             array = np.broadcast_to(np.zeros((), DATATYPES[datatype]), shape)
         else:
             array = read_tensor(name, datatype, shape, part)
@@ -98,7 +98,7 @@ def read_error(message: Sequence[Any]) -> ServeError:
 
 
 def read_tensor(name: str, datatype: str, shape: Sequence[int], part: Bytes) -> Array:
-    """Returns a tensor that was an array in the other process: its extents are known to be some, and to fit its bytes."""
+    """Decodes a tensor that another of our processes encoded: its extents need no validation."""
     dtype = DATATYPES[datatype]
     if dtype.hasobject:
         return from_bytes(name, datatype, shape, part)
@@ -106,7 +106,7 @@ def read_tensor(name: str, datatype: str, shape: Sequence[int], part: Bytes) -> 
 
 
 def place_fields(place: Place) -> tuple[str, int, int]:
-    """Returns what makes a place, for which `dataclasses.astuple` takes three quarters of the time of a message."""
+    """Returns the fields of a location; `dataclasses.astuple` would take three quarters of a message's time."""
     return place.region, place.size, place.offset
 
 

@@ -1,10 +1,10 @@
-"""Processes that take a server's requests in its stead, and ask the engine's process for what they cannot answer.
+"""Front ends: processes that handle HTTP and gRPC for the engine process, which runs the models.
 
-One Python process does one thing at a time.  With front ends, that of the engine is left with queues and runs: connections,
-encryption, JSON and protobuf are other processes' work.  All of them listen on the same ports (``SO_REUSEPORT``).  The kernel
-chooses one for each connection, and one that has more than another over HTTP hands it on.  Each has a socket of its own to the
-engine, for messages, and two pieces of shared memory, one a direction, for tensors.  All of them share the memory of the next
-batches, which they copy inputs to and read outputs from.
+Because of the GIL, one Python process uses one core.  With front ends, the engine process only queues and runs batches;
+connections, TLS, JSON and protobuf are handled by the front ends.  All of them listen on the same ports (``SO_REUSEPORT``): the
+kernel assigns each connection, and a front end with more HTTP connections than another hands new ones over.  Each has a channel
+to the engine: a socket for messages and one shared-memory arena per direction for tensors.  All share the trays: the buffers of
+the next batches, to which they write inputs and from which they read outputs.
 """
 
 from .pool import FrontEnds

@@ -1,4 +1,4 @@
-"""What the engine's process does for one front end."""
+"""The engine process's handlers for the messages of one front end."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Reply = tuple[Any, Sequence[Bytes]]
 
 
 class Asked:
-    """Answers the messages of a front end, and of the one that takes its place when it has ended.
+    """Handles the messages of a front end, and of its successor when it is restarted.
 
-    trays: that it may put requests in; number: its own there.
+    trays: the tray memory; number: the front end's index in it.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class Asked:
         self._started: asyncio.Future[None] | None = None
 
     def connected(self, channel: Channel) -> asyncio.Future[None]:
-        """Takes the channel to a new process; what it returns is done once that process listens.
+        """Connects a new process; the returned future completes once that process listens.
 
-        Errors, of the result: ParameterError if the process ends before.
+        Errors, of the future: ParameterError if the process exits before.
         """
         self._channel = channel
         answers = functools.partial(_send, channel, "answers", 0)
@@ -72,17 +72,17 @@ class Asked:
         return found
 
     def settled(self) -> bool:
-        """Returns True once nothing of the process that has ended is left in trays: the next one has its number."""
+        """Returns True once the exited process holds no rows of trays, so that a successor can reuse its index."""
         return self._trays is None or self._trays.settled(self._number)
 
     def changed(self) -> None:
-        """Notes, and tells the front end, that other models or versions answer now."""
+        """Invalidates caches here and in the front end: the served models or versions have changed."""
         if self._taken is not None:
             self._taken.changed()
         self.tell("changed")
 
     def tell(self, kind: str) -> None:
-        """Sends a message that wants no answer."""
+        """Sends a one-way message."""
         _send(self._channel, kind, 0, None)
 
     def received(self, message: Any, parts: list[Bytes]) -> None:
@@ -100,19 +100,19 @@ class Asked:
             task.add_done_callback(lambda _: tasks.pop(number))
 
     def ended(self) -> None:
-        """Gives up the requests of a process that has ended."""
+        """Cancels the requests of an exited process."""
         self._channel = None
         if self._taken is not None:
             self._taken.close()
         self._heard("ended", "it ended; its log says why")
-        tasks, self._tasks = self._tasks, {}  # the process in its place counts its requests anew
+        tasks, self._tasks = self._tasks, {}  # its successor numbers its requests from 0 again
         for task in tasks.values():
             task.cancel()
         for record in self._service.metrics.records.values():
             record.waiting_in.pop(self, None)
 
     def _heard(self, kind: str, content: Any) -> None:
-        """Takes a message that wants no answer: whether the process listens, or what it saw of runs elsewhere."""
+        """Handles a one-way message: the process listens, or metrics of runs elsewhere."""
         if kind == "cancelled" and self._taken is not None:
             self._taken.cancel(content)
             return
@@ -128,7 +128,7 @@ class Asked:
 
     def _reported(self, kind: str, name: str, version: str, *figures: Any) -> None:
         metrics = self._service.metrics
-        if (name, version) in metrics.records:  # or it was unloaded meanwhile
+        if (name, version) in metrics.records:  # or it has been unloaded meanwhile
             model = Signature(name, version, "", 0.0, (), ())
             if kind == "waiting":
                 metrics.waiting(model, figures[0], self)
@@ -152,7 +152,7 @@ class Asked:
             return answer_message(await self._service.infer(call, share))
 
     async def _find(self, content: Any, parts: list[Bytes]) -> Reply:
-        """Returns where a front end finds a model by itself, and all that it has to know of it."""
+        """Returns a model's address for direct access by the front end, and its description."""
         found = self._service.repository.find(*content)
         return [found.shared_as, signature_message(found.signature)], []
 

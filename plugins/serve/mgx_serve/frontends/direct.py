@@ -1,4 +1,4 @@
-"""A front end that asks the replicas of models on Ray by itself."""
+"""Direct access of a front end to model replicas on Ray."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .remote import Engine
 
 __all__ = ["Direct"]
 
-FRESH: Final = 0.1  # seconds for which the number of waiting requests may be an old one
+FRESH: Final = 0.1  # maximum age, in seconds, of the reported queue length
 
 
 class Direct(Engine):
-    """The engine's process says where models are; tensors go to their replicas, but for those in shared memory, which it has."""
+    """Gets the locations of models from the engine process and sends requests to replicas, except those with shared memory."""
 
     def __init__(self, settings: Settings, told: Callable[[str, Any], None], connection: Connection) -> None:
         super().__init__(settings, told)
@@ -33,7 +33,7 @@ class Direct(Engine):
         self._reports = _Reports(self)
 
     def changed(self) -> None:
-        """Forgets where models are, for other versions answer now, or none."""
+        """Invalidates cached locations: the served versions have changed."""
         super().changed()
         self._known = {}
 
@@ -49,7 +49,7 @@ class Direct(Engine):
         known = self._known
         (application, described), _ = await self.asked("find", [model, version])
         handle = await asyncio.to_thread(self._connection.handle, application)
-        if application not in self._links:  # which goes on when versions change
+        if application not in self._links:  # it persists across versions
             self._links[application] = Links(application, self._reports)
         made = Replicas(handle, read_signature(described), self._reports, self._links[application])
         if known is self._known:
@@ -58,7 +58,7 @@ class Direct(Engine):
 
 
 class _Reports(Recorder):
-    """Tells the engine's process, which has the figures of all."""
+    """Forwards metrics to the engine process, which aggregates them."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

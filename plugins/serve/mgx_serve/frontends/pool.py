@@ -1,4 +1,4 @@
-"""The front ends of a server: started, watched, and started anew when they end."""
+"""Starts, supervises and restarts the front ends of a server."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ with direct_polling():
     from mgx_serve.frontends.process import main
 main()
 """
-COMMAND: Final = ("-P", "-c", START)  # -P: modules are not looked for in the folder where the server was started
-PATIENCE: Final = 5.0  # seconds beyond those for draining, after which a front end is killed
-PAUSE: Final = 0.1  # seconds before one that has ended is started anew, doubled while it does not start
+COMMAND: Final = ("-P", "-c", START)  # -P: does not import modules from the current directory
+PATIENCE: Final = 5.0  # seconds after the drain timeout before a front end is killed
+PAUSE: Final = 0.1  # seconds before a restart, doubled after each failed start
 LONGEST_PAUSE: Final = 10.0
 log = logging.getLogger("mgx_serve")
 
 
 class FrontEnds:
-    """So many processes as the settings say, in front of one service.
+    """The front-end processes of one service, as many as the settings request.
 
-    http_port, grpc_port: on which all of them listen.
+    http_port, grpc_port: ports that all of them listen on.
     """
 
     def __init__(self, settings: Settings, service: Service, app: ASGIApp, methods: Methods) -> None:
@@ -61,7 +61,7 @@ class FrontEnds:
         self._trays: TrayMemory | None = None
 
     async def open(self) -> None:
-        """Errors: OSError if a port is taken; ParameterError if a front end cannot be started."""
+        """Errors: OSError if a port is in use; ParameterError if a front end cannot be started."""
         if not hasattr(os, "memfd_create"):
             raise ParameterError("front ends need Linux: they share memory without a name, and ports")
         try:
@@ -104,14 +104,14 @@ class FrontEnds:
             member.asked.changed()
 
     def _port(self, port: int) -> int:
-        """Returns a port that nobody else takes from now on; -1 for none."""
+        """Reserves a port; -1 for none."""
         if port < 0:
             return port
         self._reserved.append(reserved(self._settings.host, port))
         return int(self._reserved[-1].getsockname()[1])
 
     async def close(self) -> None:
-        """Refuses new connections, answers what is under way, and ends the processes."""
+        """Rejects new connections, finishes requests in flight and stops the processes."""
         await asyncio.gather(*(member.end() for member in self._members))
         for held in self._reserved:
             held.close()
@@ -122,9 +122,9 @@ class FrontEnds:
 
 
 class _Member:
-    """One front end: its process, the channel to it, and its part of the connections.
+    """One front end: its process, its channel and its share of the connections.
 
-    trays: what `Filling` takes, nothing where none are offered.
+    trays: arguments of `Filling`, empty if trays are disabled.
     """
 
     def __init__(self, settings: Settings, asked: Asked, sharing: Sharing, number: int, trays: Sequence[int]) -> None:
@@ -135,7 +135,7 @@ class _Member:
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Starts the process and waits until it listens.  Errors: ParameterError if it ends before."""
+        """Starts the process and waits until it listens.  Errors: ParameterError if it exits before."""
         size = self._settings.memory
         ours, theirs = socket.socketpair()
         memory: list[int] = []
@@ -156,7 +156,7 @@ class _Member:
             )
         finally:
             theirs.close()
-            ours.close()  # unless the channel has it
+            ours.close()  # unless the channel owns it
             for number in memory:
                 os.close(number)
         started = self.asked.connected(channel)
@@ -172,7 +172,7 @@ class _Member:
         self._watching = asyncio.get_running_loop().create_task(self._watched())
 
     async def _watched(self) -> None:
-        """Starts the process anew whenever it ends."""
+        """Restarts the process whenever it exits."""
         pause = PAUSE
         while self._process is not None:
             status = await self._process.wait()
@@ -181,11 +181,11 @@ class _Member:
                 return
             log.error("a front end ended with status %s; another one is started", status)
             await asyncio.sleep(pause)
-            while not self.asked.settled():  # a process that was stopped has the lock
+            while not self.asked.settled():  # a stopped process holds the lock
                 await asyncio.sleep(PAUSE)
             try:
                 await self.start()
-            except Exception as error:  # whatever it is: without this task none is ever started again
+            except Exception as error:  # any exception: this task must survive, or nothing restarts the process
                 unforeseen = not isinstance(error, (ParameterError, OSError))
                 log.error("no front end could be started: %s", error, exc_info=unforeseen)
                 pause = min(2 * pause, LONGEST_PAUSE)

@@ -1,4 +1,4 @@
-"""A front end's process: started by `pool`, with settings as JSON on its input and descriptors in its arguments."""
+"""The main function of a front-end process, started by `pool` with settings as JSON on stdin and descriptors as arguments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):  # the engine's process says when to end, also to those of its group
+    for number in (signal.SIGINT, signal.SIGTERM):  # the engine process decides when to stop
         signal.signal(number, signal.SIG_IGN)
     settings, level, part, trays = settings_of(json.load(sys.stdin))
     logging.basicConfig(level=level, format=LOG_FORMAT)
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 async def serve(settings: Settings, ends: Ends, part: Part, trays: Sequence[int]) -> None:
-    """Serves until the engine's process says so, or ends."""
+    """Serves until the engine process sends the stop message or exits."""
 
     def told(kind: str, content: Any) -> None:
         if kind == "end":
@@ -62,7 +62,7 @@ async def serve(settings: Settings, ends: Ends, part: Part, trays: Sequence[int]
 
 
 def _engine(settings: Settings, told: Callable[[str, Any], None]) -> Engine:
-    if settings.ray is None or settings.traces:  # the engine's process has the spans of requests
+    if settings.ray is None or settings.traces:  # the engine process records the spans of requests
         return Engine(settings, told)
     from ..on_ray.connection import Connection
     from .direct import Direct

@@ -1,4 +1,4 @@
-"""The engine's process as a front end sees it."""
+"""A front end's proxy of the engine process."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Reply = tuple[Any, list[Bytes]]
 
 
 class Engine(Inference):
-    """Asks the engine's process over a channel.
+    """Calls the engine process over a channel.
 
-    told: called with messages that answer nothing; ended: set once the engine's process has ended.
+    told: called with one-way messages; ended: set once the engine process has exited.
     """
 
     def __init__(self, settings: Settings, told: Callable[[str, Any], None]) -> None:
@@ -39,7 +39,7 @@ class Engine(Inference):
         self.reads_headers = self.access.required or settings.traces
         self.ending, self.ended = asyncio.Event(), asyncio.Event()
         self._told, self._traces = told, settings.traces
-        self._has_models = settings.ray is None  # and not a process of Ray's
+        self._has_models = settings.ray is None  # and not a Ray worker
         self._channel: Channel | None = None
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._numbers = itertools.count(1)
@@ -49,16 +49,16 @@ class Engine(Inference):
         self._channel = await Channel.opened(ends, self._received, self._lost)
 
     async def close(self) -> None:
-        """Sends what has not left yet, and lets go of the engine's process."""
+        """Sends all queued messages and closes the channel."""
         if self._channel is not None:
             self._channel.close()
 
     def fill(self, filling: Filling) -> None:
-        """Has requests put in the trays that the engine's process offers."""
+        """Enables writing requests to trays that the engine process offers."""
         self._sent.fill(filling)
 
     def changed(self) -> None:
-        """Notes that other models or versions answer now."""
+        """Invalidates cached heads: the served models or versions have changed."""
         self._sent.changed()
 
     async def infer(self, call: Call, share: Share) -> Answer:
@@ -71,13 +71,13 @@ class Engine(Inference):
         return read_answer(*await self.asked("infer", *call_message(call, self.reads_headers)))
 
     async def grpc(self, name: str, request: bytes, headers: Mapping[str, str]) -> bytes:
-        """Returns the encoded answer of one of gRPC's methods that are no inference.  Errors: any `ServeError`."""
+        """Calls a gRPC method other than inference; returns the encoded response.  Errors: any `ServeError`."""
         given = {"authorization": headers["authorization"]} if "authorization" in headers else {}
         _, (answer,) = await self.asked("grpc", [name, given], [request])
         return bytes(answer)
 
     async def asked(self, kind: str, content: Any, parts: Sequence[Bytes] = ()) -> Reply:
-        """Returns what the engine's process answers.  Errors: any `ServeError`; Unavailable if that process ends."""
+        """Sends a request; returns the response.  Errors: any `ServeError`; Unavailable if the engine process exits."""
         if self._channel is None:
             raise Unavailable("the engine's process has ended")
         number = next(self._numbers)
@@ -93,7 +93,7 @@ class Engine(Inference):
             del self._waiting[number]
 
     def tell(self, kind: str, number: int = 0, content: Any = None, parts: Sequence[Bytes] = ()) -> None:
-        """Sends a message; none where the engine's process has ended."""
+        """Sends a one-way message; dropped if the engine process has exited."""
         if self._channel is not None:
             self._channel.send([kind, number, content], parts)
 
@@ -107,7 +107,7 @@ class Engine(Inference):
             return
         reply = self._waiting.get(number)
         if reply is None or reply.done():
-            return  # the client has left
+            return  # the client has disconnected
         if kind == "answer":
             reply.set_result((content, parts))
         else:
@@ -123,7 +123,7 @@ class Engine(Inference):
 
 
 class Others:
-    """An application that has the engine's process answer what is no request for inference."""
+    """An ASGI application that forwards all requests other than inference to the engine process."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -137,7 +137,7 @@ class Others:
         try:
             headers = headers_of(scope)
             body = await read_body(receive, headers, SMALL) if method == "POST" else b""
-            given = {k: v for k, v in headers.items() if k != "content-encoding"}  # the body is unpacked by now
+            given = {k: v for k, v in headers.items() if k != "content-encoding"}  # the body has been decompressed
             content = [method, path, scope["query_string"], given]
             (status, told), parts = await self.engine.asked("http", content, [body])
         except Exception as error:

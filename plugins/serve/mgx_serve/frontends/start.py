@@ -1,4 +1,4 @@
-"""How a front end's process gets its settings."""
+"""Serializes the settings of a front-end process."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ FILES: Final = ("certificate", "key")
 
 
 def written(settings: Settings, level: int, part: Part, trays: Sequence[int]) -> Mapping[str, Any]:
-    """Returns what is to be written as JSON.
+    """Returns the settings as a JSON-serializable value.
 
-    level: of the log; part: of the connections; trays: what `Filling` takes, if any.
+    level: of the log; part: share of the connections; trays: arguments of `Filling`, if any.
     """
     given = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings) if f.name != "model"}
     files = {name: None if given[name] is None else str(given[name]) for name in FILES}
@@ -27,7 +27,7 @@ def written(settings: Settings, level: int, part: Part, trays: Sequence[int]) ->
 
 
 def settings_of(given: Mapping[str, Any]) -> tuple[Settings, int, Part, Sequence[int]]:
-    """Returns the settings, but for those of models, the level of the log, the part of the connections, and the trays."""
+    """Returns the settings (without those of models), the log level, the share of the connections, and the trays."""
     read = dict(given["settings"])
     for name in FILES:
         read[name] = None if read[name] is None else Path(read[name])

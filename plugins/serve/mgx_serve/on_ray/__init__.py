@@ -1,6 +1,6 @@
-"""Models in many processes, on many GPUs and machines: Ray starts, routes, scales, replaces and restarts them.
+"""Scale-out on Ray: models in many processes, on many GPUs and machines, scheduled, scaled and restarted by Ray Serve.
 
-Needs ``mgx-serve[ray]``.  Nothing here is imported by a server in one process.
+Needs ``mgx-serve[ray]``.  A single-process server imports nothing of this package.
 """
 
 from .backend import OnRay

@@ -1,4 +1,4 @@
-"""Models as deployments of Ray Serve, which this server's HTTP and gRPC services ask."""
+"""The backend that deploys models on Ray Serve; this server's HTTP and gRPC services call the deployments."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ __all__ = ["OnRay"]
 
 
 class OnRay(Backend):
-    """Models in processes of a Ray cluster.
+    """Runs models in the processes of a Ray cluster.
 
-    address: of a cluster that runs, "auto" for the one of this machine, "" to start one here that ends with the server.
-    `address` is then where other processes find it.  The applications have names of this server alone; in a cluster that it did
-    not start, it ends these and no others.
+    address: of a running cluster, "auto" for the one on this machine, "" to start one that ends with the server; afterwards the
+    attribute `address` is the actual one.  Application names are unique to this server; in a cluster that it did not start, it
+    removes only its own applications.
     Errors: ConnectionError or ParameterError if there is no cluster at the address.
     """
 
-    one_version = True  # which a later one replaces under the same name, replica by replica
+    one_version = True  # a later version replaces it under the same name, replica by replica
 
     def __init__(self, recorder: Recorder, address: str = "") -> None:
         self.recorder = recorder
@@ -72,7 +72,7 @@ class OnRay(Backend):
         return made
 
     async def _rolled_out(self, handed: Handed, holder: str) -> RayDeployment:
-        """Replaces the replicas of a model, a few at a time; those that are left answer meanwhile."""
+        """Performs a rolling update of a model's replicas; the remaining replicas serve meanwhile."""
         application, name = bound(handed, hasattr(os, "memfd_create")), self.application(handed.name)
         handle = await asyncio.to_thread(
             serve.run, application, name=name, route_prefix=None, _local_testing_mode=False
@@ -81,7 +81,7 @@ class OnRay(Backend):
         return RayDeployment(self, handed, holder, handle, signature)
 
     async def withdraw(self, deployment: RayDeployment) -> None:
-        """Ends the replicas of a model, unless a later version has taken them over."""
+        """Stops the replicas of a model, unless a later version has replaced it."""
         name = deployment.signature.name
         if self._newest.get(name) is deployment:
             del self._newest[name]
@@ -95,14 +95,14 @@ class OnRay(Backend):
             await asyncio.to_thread(ray.shutdown)
 
     def application(self, name: str) -> str:
-        """Returns the name that a model has among the cluster's applications."""
+        """Returns the Ray Serve application name of a model."""
         return f"mgx-{self._identity}-{name}"
 
 
 class RayDeployment(Deployment):
-    """A model with its replicas.
+    """A model and its replicas.
 
-    holder: in whose name its file lies in the cluster.
+    holder: name under which the cluster keeps its file.
     """
 
     def __init__(self, backend: OnRay, handed: Handed, holder: str, handle: Any, signature: Signature) -> None:
@@ -120,7 +120,7 @@ class RayDeployment(Deployment):
         return await self._replicas.infer(arrays_of(feeds), priority, timeout, wanted)
 
     def hurry(self) -> None:
-        """Replicas that are ended run what is queued at once."""
+        """Nothing to do: stopped replicas drain their queues immediately."""
 
     async def close(self) -> None:
         self._closing = True

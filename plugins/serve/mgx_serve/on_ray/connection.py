@@ -1,4 +1,4 @@
-"""A process that uses a cluster which another one has started."""
+"""Connects a process to a running Ray cluster."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Connection"]
 
 
 class Connection:
-    """This process as a part of the cluster at an address."""
+    """A connection of this process to the cluster at an address."""
 
     def __init__(self, address: str) -> None:
         ray.init(address=address, namespace="mgx", log_to_driver=False)
         self._handles: dict[str, Any] = {}
 
     def handle(self, application: str) -> Any:
-        """Returns the handle of an application; it takes a while.  Errors: Unavailable if there is none such."""
+        """Returns the handle of an application; blocks.  Errors: Unavailable if there is no such application."""
         if application not in self._handles:
             try:
                 self._handles[application] = serve.get_app_handle(application)

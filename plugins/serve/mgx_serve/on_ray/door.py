@@ -1,4 +1,4 @@
-"""The way into a replica for processes of its own machine, past Ray."""
+"""A local endpoint of a replica: processes on the same machine send requests to it directly, bypassing Ray."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from ..channels.wire import signature_message
 
 __all__ = ["GREETING", "Door", "is_own"]
 
-GREETING: Final = struct.Struct("<Q")  # what a visitor sends first, beside two descriptors of memory: their size
-PATIENCE: Final = 5.0  # seconds in which it has to come
-PEER: Final = struct.Struct("3i")  # of a socket's other end: process, user, group
+GREETING: Final = struct.Struct("<Q")  # first message of a client, sent with two memory descriptors: their size
+PATIENCE: Final = 5.0  # timeout of that message in seconds
+PEER: Final = struct.Struct("3i")  # SO_PEERCRED: pid, uid, gid
 
 
 def is_own(connected: socket.socket) -> bool:
-    """Returns True if the other end of a socket belongs to this process's user: anybody can reach or take an abstract name."""
+    """Returns True if the peer belongs to the same user: any user can connect to or bind an abstract socket name."""
     _, user, _ = PEER.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
     return bool(user == os.getuid())
 
 
 class Door:
-    """Lets processes of this machine put requests into the queue of a replica, each over a channel of its own.
+    """Accepts requests to a replica's queue from processes on this machine, each over its own channel.
 
-    name: of the socket, without a place in any folder, so that it ends with the process; runs: returns what is told of the runs
-    since the last call.  Lives in the event loop of the queue.
+    name: abstract socket name, which disappears with the process; runs: returns the metrics of the runs since the last call.
+    Bound to the event loop of the queue.
     """
 
     def __init__(self, queue: Batcher, runs: Callable[[], Sequence[Any]]) -> None:
@@ -80,12 +80,12 @@ class Door:
             os.close(written)
 
     def left(self, visitor: _Visitor) -> None:
-        """Notes that a process has ended its channel."""
+        """Called when a client process has closed its channel."""
         self._visitors.discard(visitor)
         self._empty.set()
 
     async def close(self) -> None:
-        """Asks all to go, answers what they have asked by then, and returns once they are gone."""
+        """Asks all clients to disconnect, finishes their pending requests, and returns once they have."""
         for task in self._tasks:
             task.cancel()
         self._listening.close()
@@ -97,7 +97,7 @@ class Door:
 
 
 class _Visitor:
-    """A process that asks."""
+    """A connected client process."""
 
     def __init__(self, door: Door, budget: Budget) -> None:
         self._door = door

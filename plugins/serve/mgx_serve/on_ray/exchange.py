@@ -1,6 +1,6 @@
-"""One place of a Ray cluster where models are handed over: each is read once, and compiled once for each kind of machine.
+"""A cluster-wide registry of model files: each model is read once, and compiled once per kind of machine.
 
-It is also where replicas announce themselves to processes that ask them past Ray.
+Replicas also register their local endpoints here.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ..tensors import Array
 
 __all__ = ["ANNOUNCED", "LEASE", "Exchange", "exchange"]
 
-LEASE = 30.0  # seconds for which a claim holds that is not renewed
-ANNOUNCED = 10.0  # seconds for which a replica is a member that does not announce itself again
+LEASE = 30.0  # seconds before a claim that is not renewed expires
+ANNOUNCED = 10.0  # seconds before a registration that is not renewed expires
 
 
 class Exchange:
-    """Program files by key; an actor.  The bytes lie in Ray's object store, once for each machine that asks for them.
+    """A Ray actor that stores program files by key.  The bytes are in Ray's object store, one copy per machine that reads them.
 
-    A file stays until all who hold it have dropped it; those made of it, with keys that begin with its own and a hyphen, go too.
+    A file is kept until all its holders have dropped it; derived files, whose keys start with its key and a hyphen, go with it.
     """
 
     def __init__(self) -> None:
@@ -37,13 +37,13 @@ class Exchange:
         self.put(key, file)
 
     def put(self, key: str, file: Array) -> None:
-        """Keeps a file as long as the one that it was made of."""
+        """Stores a derived file, for as long as its source is kept."""
         if key not in self._files and _original(key) in self._holders:
             self._files[key] = ray.put(file)
         self._claims.pop(key, None)
 
     def drop(self, key: str, holder: str) -> None:
-        """Takes a holder of a file away, and the file with the last one."""
+        """Removes a holder of a file; the last one removes the file."""
         holders = self._holders.get(key, set())
         holders.discard(holder)
         if not holders:
@@ -51,11 +51,11 @@ class Exchange:
             self._files = {k: f for k, f in self._files.items() if _original(k) != key}
 
     def get(self, key: str) -> list[Any]:
-        """Returns a reference to the file in a list; an empty list if there is none."""
+        """Returns a list with a reference to the file, empty if there is none."""
         return [self._files[key]] if key in self._files else []
 
     def claim(self, key: str, who: str) -> bool:
-        """Returns True if the caller is to make the file, and renew its claim until it has; False if another does."""
+        """Returns True if the caller must make the file, renewing its claim meanwhile; False if another process does."""
         owner, until = self._claims.get(key, (who, 0.0))
         now = time.monotonic()
         if key in self._files or (owner != who and now < until):
@@ -64,20 +64,20 @@ class Exchange:
         return True
 
     def release(self, key: str, who: str) -> None:
-        """Lets others try to make the file."""
+        """Drops a claim, so that others can make the file."""
         if self._claims.get(key, ("", 0.0))[0] == who:
             del self._claims[key]
 
     def announce(self, application: str, node: str, name: str) -> None:
-        """Notes a replica, by its node and the name of its socket there, as one of an application's."""
+        """Registers a replica of an application, by node and socket name; must be repeated."""
         self._members.setdefault(application, {})[node, name] = time.monotonic() + ANNOUNCED
 
     def leave(self, application: str, node: str, name: str) -> None:
-        """Notes that a replica wants no requests any more."""
+        """Unregisters a replica."""
         self._members.get(application, {}).pop((node, name), None)
 
     def members(self, application: str) -> list[tuple[str, str]]:
-        """Returns node and name of each replica that has announced itself of late."""
+        """Returns node and socket name of each live replica."""
         now = time.monotonic()
         found = {member: until for member, until in self._members.pop(application, {}).items() if now < until}
         if found:
@@ -90,7 +90,7 @@ def _original(key: str) -> str:
 
 
 def exchange() -> Any:
-    """Returns the cluster's exchange, started if it is not there.  It ends with the cluster."""
+    """Returns the cluster's exchange actor; starts it if necessary.  It lives as long as the cluster."""
     actor = ray.remote(num_cpus=0, max_restarts=-1)(Exchange)
     return actor.options(name="mgx-exchange", namespace="mgx", lifetime="detached", get_if_exists=True).remote()
 

@@ -1,7 +1,7 @@
-"""Models on their way to the processes that run them.
+"""Distributes models to the processes that run them.
 
-A model is read once, where it was named.  The first process on each kind of machine compiles it; every other one of that kind
-gets the compiled file, and all processes of a machine map one copy of it, weights included.
+A model is read once, by the process that loads it.  The first process on each kind of machine compiles it; all others of that
+kind receive the compiled file, and all processes of a machine map the same copy, weights included.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from .exchange import LEASE, as_array, exchange
 
 __all__ = ["Handed", "hand_over", "withdraw"]
 
-KEPT = 7 * 86400.0  # seconds after its last use for which a machine keeps a file
+KEPT = 7 * 86400.0  # seconds that a machine keeps an unused file
 
 
 @dataclass(frozen=True)
 class Handed:
-    """A model that any process of the cluster can open.
+    """A handle of a model, which any process of the cluster can open.
 
-    key: of its file in the exchange.
+    key: of the file in the exchange.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Handed:
     settings: ModelSettings
 
     def open(self) -> Model:
-        """Returns the model, compiled for this machine.  Errors: MgxError if it cannot be compiled."""
+        """Opens the model, compiled for this kind of machine.  Errors: MgxError if it cannot be compiled."""
         name = self.settings.target or mgx.best_target()
         target = mgx.get_target(name)
         kind = f"{__version__} {name} {target.machine(target.get_context())} {self._compiling()}"
@@ -60,7 +60,7 @@ class Handed:
         return f"{given.precision} {given.max_batch} {given.preferred} {given.warm} {given.inputs}"
 
     def _made(self, key: str) -> Path:
-        """Returns the compiled file, compiled here or by the process that claimed it first."""
+        """Returns the compiled file, compiled here or by the process that holds the claim."""
         place, who = exchange(), uuid.uuid4().hex
         while not ray.get(place.claim.remote(key, who)):
             path = _fetched(key)
@@ -79,9 +79,9 @@ class Handed:
 
 
 def hand_over(name: str, version: str, path: Path, settings: ModelSettings, holder: str = "") -> Handed:
-    """Reads a model and brings it to where every process of the cluster finds it.
+    """Reads a model and stores it in the exchange.
 
-    holder: who withdraws it later; "" for a model that stays as long as the cluster.
+    holder: who withdraws it later; "" keeps the model as long as the cluster.
     Errors: MgxError if it cannot be read.
     """
     data = program_bytes(source(path))
@@ -92,7 +92,7 @@ def hand_over(name: str, version: str, path: Path, settings: ModelSettings, hold
 
 
 def withdraw(handed: Handed, holder: str) -> None:
-    """Takes a model out of the cluster, unless others hold it."""
+    """Drops a model from the exchange, unless it has other holders."""
     ray.get(exchange().drop.remote(handed.key, holder))
 
 
@@ -102,7 +102,7 @@ def program_bytes(program: Program) -> bytes:
 
 @contextlib.contextmanager
 def _renewed(place: Any, key: str, who: str) -> Iterator[None]:
-    """Keeps a claim while its file is made."""
+    """Renews a claim while its file is being made."""
     ended = threading.Event()
 
     def renew() -> None:
@@ -124,7 +124,7 @@ def _folder() -> Path:
 
 
 def _fetched(key: str) -> Path | None:
-    """Returns this machine's copy of a file; brought here by one process while others wait; None if it is not in the exchange."""
+    """Returns this machine's copy of a file, fetched by one process while others wait; None if the exchange does not have it."""
     folder = _folder()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{key}.lock").open("w") as lock:
@@ -148,9 +148,9 @@ def _written(key: str, chunks: list[Any]) -> Path:
 
 
 def _prune(folder: Path) -> None:
-    """Removes what has not been used for long; who has it mapped keeps it.
+    """Deletes files that have not been used for long; existing mappings stay valid.
 
-    Locks stay: one that were removed while somebody holds it would let in another.
+    Lock files are kept: deleting a held lock would let a second process acquire it.
     """
     oldest = time.time() - KEPT
     for path in folder.iterdir():

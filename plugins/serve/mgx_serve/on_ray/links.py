@@ -1,4 +1,4 @@
-"""The replicas of a model on this machine, asked past Ray."""
+"""Direct channels to a model's replicas on this machine, bypassing Ray."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from .exchange import exchange
 
 __all__ = ["Link", "Links"]
 
-SIZE: Final = 1 << 28  # bytes of the memory for tensors in either direction; what was never used is not there
-EVERY: Final = 0.5  # seconds after which it is asked again which replicas there are
-UNUSED: Final = 30.0  # seconds without a request, after which it is not asked any more
-PATIENCE: Final = 5.0  # seconds for a replica to take a channel
+SIZE: Final = 1 << 28  # size of the tensor memory per direction; untouched pages are never allocated
+EVERY: Final = 0.5  # polling interval in seconds
+UNUSED: Final = 30.0  # idle seconds after which polling stops
+PATIENCE: Final = 5.0  # timeout of connecting in seconds
 log = logging.getLogger("mgx_serve")
 
 
 class Link:
     """A channel to one replica.
 
-    signature: of its version; under_way: requests of this process that it has not answered; ended: called once it has ended, or
-    wants no more requests.
+    signature: of its version; under_way: pending requests of this process; ended: called once it has exited or stopped
+    accepting requests.
     """
 
     signature: Signature
@@ -49,7 +49,7 @@ class Link:
         self._greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def open(self, name: str) -> None:
-        """Errors: OSError, TimeoutError if there is nobody who answers."""
+        """Errors: OSError, TimeoutError if the replica does not answer."""
         loop = asyncio.get_running_loop()
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connected.setblocking(False)
@@ -70,7 +70,7 @@ class Link:
         await asyncio.wait_for(self._greeted, PATIENCE)
 
     async def ask(self, call: Call) -> Answer:
-        """Returns the answer to a plain request.  Errors: any `ServeError`; Lost if the replica ends."""
+        """Runs a plain request.  Errors: any `ServeError`; Lost if the replica exits."""
         self.under_way += 1
         try:
             return await self._sent.infer(call)
@@ -109,29 +109,29 @@ class Link:
 
 
 class Links:
-    """Channels to the replicas of an application, while all of them are on this machine.
+    """Channels to the replicas of an application, used while all of them are on this machine.
 
-    A replica announces itself in the cluster's exchange each time that Ray finds it in good health.
+    A replica renews its registration in the exchange on each of Ray's health checks.
     """
 
     def __init__(self, application: str, recorder: Recorder) -> None:
         self._application, self._recorder = application, recorder
         self._node = ray.get_runtime_context().get_node_id()
         self._open: dict[str, Link] = {}
-        self._ended: set[str] = set()  # that are still announced
+        self._ended: set[str] = set()  # still registered
         self._all_here = False
         self._used, self._turn = 0.0, os.getpid()
         self._following: asyncio.Task[None] | None = None
 
     def best(self) -> Link | None:
-        """Returns the link to the replica that has the fewest requests of this process; None where Ray is to choose one."""
+        """Returns the link with the fewest pending requests of this process; None if Ray should choose."""
         self._used = time.monotonic()
         if self._following is None or self._following.done():
             self._following = asyncio.get_running_loop().create_task(self._follow())
         if not self._all_here or not self._open:
             return None
         links = list(self._open.values())
-        self._turn = first = (self._turn + 1) % len(links)  # not all processes begin with the same replica
+        self._turn = first = (self._turn + 1) % len(links)  # spreads processes over replicas
         return min(links[first:] + links[:first], key=_under_way)
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ class Links:
             link.close()
 
     async def _follow(self) -> None:
-        """Finds replicas that have come, until nobody asks any more."""
+        """Polls for new replicas while there are requests."""
         place = await asyncio.to_thread(exchange)
         while time.monotonic() < self._used + UNUSED:
             try:

@@ -1,4 +1,4 @@
-"""A process that runs a model: what Ray Serve starts, watches and asks."""
+"""A model replica: the process that Ray Serve starts, monitors and calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Replica", "Reply", "Run", "application", "bound"]
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a replica: seconds in the queue of each request, seconds of the run, rows in all."""
+    """Metrics of one run: seconds each request was queued, seconds of the run, total rows."""
 
     queued: Sequence[float]
     seconds: float
@@ -36,10 +36,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Reply:
-    """The outputs of one request, or its refusal.
+    """The outputs of one request, or its error.
 
-    signature: of the version that answered, None where it is the one that the caller knows; runs: those that ended since the
-    last reply.
+    signature: of the version that ran it, None if the caller has it already; runs: metrics of runs since the last reply.
     """
 
     outputs: list[Array]
@@ -49,7 +48,7 @@ class Reply:
 
 
 class _Runs(Recorder):
-    """Keeps runs until a reply takes them along; of the rest, the caller learns by the replies themselves."""
+    """Buffers run metrics until a reply carries them; other events are implied by the replies."""
 
     def __init__(self) -> None:
         self.kept: list[Run] = []
@@ -69,9 +68,9 @@ class _Runs(Recorder):
 
 
 class Replica:
-    """One model in one process, with a queue of its own.
+    """One model in one process, with its own queue.
 
-    has_door: processes of the same machine may ask it past Ray.
+    has_door: opens a local endpoint, see `Door`.
     """
 
     def __init__(self, handed: Handed, has_door: bool) -> None:
@@ -83,19 +82,19 @@ class Replica:
         self._door: Door | None = None
 
     def _queue(self) -> Batcher:
-        if self._batcher is None:  # made where the event loop runs
+        if self._batcher is None:  # created inside the event loop
             self._batcher = Batcher(self._model, self._recorder)
         return self._batcher
 
     async def check_health(self) -> None:
-        """Announces this process each time that Ray asks for its health, for as long as it is one of the model's."""
+        """Renews this process's registration on each of Ray's health checks, unless it is being replaced."""
         if self._has_door:
             if self._door is None:
                 self._door = Door(self._queue(), self._runs)
             exchange().announce.remote(*self._place(), self._door.name)
 
     def __del__(self) -> Any:
-        """Returns what Ray waits for before it ends this process: that no process asks it any more."""
+        """Returns the awaitable that Ray waits for before it stops this process: all clients have disconnected."""
         return None if self._door is None else self._close(self._door)
 
     async def _close(self, door: Door) -> None:
@@ -121,7 +120,7 @@ class Replica:
         known: Signature | None,
         wanted: Sequence[str] = (),
     ) -> Reply:
-        """known: the signature that the caller has; wanted: see `Deployment.infer`."""
+        """known: the caller's signature; wanted: see `Deployment.infer`."""
         try:
             signature, outputs = await self._queue().infer(feeds, priority, timeout, wanted)
         except ServeError as error:
@@ -129,19 +128,19 @@ class Replica:
         return Reply(outputs, None if signature == known else signature, self._recorder.taken())
 
     async def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Returns the outputs by name; for graphs of deployments.  Errors: any `ServeError`."""
+        """Runs a request; returns the outputs by name.  For graphs of deployments.  Errors: any `ServeError`."""
         signature, outputs = await self._queue().infer(feeds)
         return {t.name: o for t, o in zip(signature.outputs, outputs, strict=True)}
 
     async def process(self) -> int:
-        """Returns the number of the process."""
+        """Returns the process id."""
         return os.getpid()
 
 
 def application(path: Path | str, settings: ModelSettings | None = None, name: str = "") -> Any:
-    """Returns a model as an application of Ray Serve: to be run, or bound to a deployment that asks its `infer`.
+    """Returns a model as a Ray Serve application, to run by itself or to bind to a deployment that calls its `infer`.
 
-    name: of the deployment, by default the file's.
+    name: of the deployment, by default the file name.
     Errors: MgxError if the file cannot be read.
     """
     where = Path(path)
@@ -150,9 +149,9 @@ def application(path: Path | str, settings: ModelSettings | None = None, name: s
 
 
 def bound(handed: Handed, has_door: bool = False) -> Any:
-    """Returns the application that runs a model that was handed over.
+    """Returns the application that runs a model of the exchange.
 
-    has_door: see `Replica`; Ray counts requests that come this way as no load, so that only fixed numbers of replicas have one.
+    has_door: see `Replica`; Ray does not see such requests as load, so it is used only with a fixed number of replicas.
     """
     given = handed.settings
     load = given.load or max(2.0, float(given.max_batch))

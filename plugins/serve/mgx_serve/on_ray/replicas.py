@@ -1,4 +1,4 @@
-"""The replicas of a model, asked from any process that is connected to the cluster."""
+"""The client side of a model's replicas, for any process connected to the cluster."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from .replica import Reply
 
 __all__ = ["Replicas"]
 
-TRIES = 3  # replicas that one request may be given to, should they die under it
+TRIES = 3  # maximum attempts per request if replicas die
 log = logging.getLogger("mgx_serve")
 
 
 class Replicas:
-    """One version of a model behind a handle of Ray Serve, and behind links where there are any.
+    """One model version, called through a Ray Serve handle or, if available, direct links.
 
-    inside: requests of this process that are under way.
+    inside: pending requests of this process.
     """
 
     def __init__(self, handle: Any, signature: Signature, recorder: Recorder, links: Links | None = None) -> None:
@@ -40,7 +40,7 @@ class Replicas:
     async def infer(
         self, feeds: Mapping[str, Array], priority: int, timeout: float, wanted: Sequence[str] = ()
     ) -> tuple[Signature, list[Array]]:
-        """Returns what `Deployment.infer` does."""
+        """Implements `Deployment.infer`."""
         self.signature.check(feeds)
         limit = timeout or self.signature.timeout
         deadline = time.monotonic() + limit
@@ -60,7 +60,7 @@ class Replicas:
             self._recorder.waiting(self.signature, self.inside)
 
     async def _answered(self, call: Call, deadline: float) -> tuple[Signature, list[Array]]:
-        """Asks a replica, and another one if it dies: a run changes nothing, so that it may be run again."""
+        """Calls a replica, and another one if it dies: runs are idempotent and can be retried."""
         name = self.signature.name
         for attempt in range(1, TRIES + 1):
             left = deadline - time.monotonic()
@@ -86,7 +86,7 @@ class Replicas:
         raise Unavailable(f"{TRIES} replicas of model {name!r} ended under this request")
 
     async def _by_ray(self, call: Call, left: float) -> tuple[Signature, list[Array]]:
-        """Returns the answer of the replica that Ray chooses.  left: seconds."""
+        """Calls the replica that Ray chooses.  left: remaining seconds."""
         reply: Reply = await self._ask.remote(call.feeds, call.priority, left, self.signature, call.outputs)
         for run in reply.runs:
             self._recorder.ran(self.signature, run.queued, run.seconds, run.rows)
