@@ -32,9 +32,9 @@ from mgx_serve.batching import Batcher
 from mgx_serve.budget import Budget
 from mgx_serve.channels.arena import Arena, shared_memory
 from mgx_serve.channels.channel import Channel, Ends
-from mgx_serve.channels.sent import Sent
-from mgx_serve.channels.taken import Taken
-from mgx_serve.filling import Filling, Put
+from mgx_serve.channels.receiver import RequestReceiver
+from mgx_serve.channels.sender import RequestSender
+from mgx_serve.filling import PendingRequest, TrayWriter
 from mgx_serve.inference import Call
 from mgx_serve.metrics import Metrics
 from mgx_serve.model import Model
@@ -63,22 +63,22 @@ class Light(Arena):
         self._memory: Any = Nowhere()
 
 
-class Leaving(Filling):
+class Leaving(TrayWriter):
     """Claims rows of trays and leaves them as they are."""
 
-    def _copy(self, put: Put, parts: Sequence[Any]) -> None: ...
+    def _copy(self, put: PendingRequest, parts: Sequence[Any]) -> None: ...
 
 
 async def ask(ends: Sequence[Ends], trays: TrayMemory, given: argparse.Namespace) -> None:
     """Asks over channels and prints what clients saw."""
     senders = []
     for own, end in enumerate(ends, ENGINE + 1):
-        sender: list[Sent] = []
+        sender: list[RequestSender] = []
         channel = await Channel.opened(end, lambda message, parts, s=sender: s[0].answered(message[2], parts))
         _, borrowed = channel._memory or (None, None)
         assert borrowed is not None
         channel._memory = (Light(os.dup(end.written), end.size), borrowed)
-        sender.append(Sent(lambda channel=channel: channel))
+        sender.append(RequestSender(lambda channel=channel: channel))
         sender[0].fill(Leaving(*trays.filling(own)))
         senders += sender
     feeds = {"x": np.ones((given.rows, 3, 224, 224), np.float32)}
@@ -133,9 +133,9 @@ async def answer(ends: Sequence[Ends], trays: TrayMemory, model: Model) -> tuple
     batcher = Batcher(model, metrics)
     asyncio.get_running_loop().add_reader(trays.bells[ENGINE], trays.rung)
     for own, end in enumerate(ends, ENGINE + 1):
-        taken: list[Taken] = []
+        taken: list[RequestReceiver] = []
 
-        def received(message: Any, parts: list[Any], taken: list[Taken] = taken) -> None:
+        def received(message: Any, parts: list[Any], taken: list[RequestReceiver] = taken) -> None:
             if message[0] == "requests":
                 taken[0].take(message[2], parts)
 
@@ -144,7 +144,7 @@ async def answer(ends: Sequence[Ends], trays: TrayMemory, model: Model) -> tuple
         def send(content: Any, parts: Sequence[Any] = (), channel: Channel = channel) -> None:
             channel.send(["answers", 0, content], parts)
 
-        taken.append(Taken(lambda model, version: batcher, Budget(2 << 30), send, None, trays, own))
+        taken.append(RequestReceiver(lambda model, version: batcher, Budget(2 << 30), send, None, trays, own))
     before = time.process_time()
     await ended.wait()
     return metrics.records["model", "1"].requests, time.process_time() - before

@@ -37,7 +37,7 @@ import load
 import regions
 
 Answered = tuple[float, float, int]  # end by the monotonic clock, seconds, status; 0 for a connection that was lost
-Asked = bytes | regions.Shared  # a prepared HTTP request, or tensors that each client has in shared memory
+Prepared = bytes | regions.Shared  # a prepared HTTP request, or tensors that each client has in shared memory
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 BEFORE = 5.0  # seconds of load before a replica is killed
 STEP = 0.5  # seconds over which a rate is taken
@@ -81,7 +81,7 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sen
     return int(head.split(maxsplit=2)[1]), head, body
 
 
-def client_process(port: int, asked: Asked, clients: int, end: float, results: Any) -> None:
+def client_process(port: int, asked: Prepared, clients: int, end: float, results: Any) -> None:
     """Lets clients ask until `end` by the monotonic clock and hands over what they saw."""
     seen: list[Answered] = []
 
@@ -117,7 +117,7 @@ def client_process(port: int, asked: Asked, clients: int, end: float, results: A
 
 @contextlib.contextmanager
 def clients(
-    port: int, sent: Asked, count: int, processes: int, seconds: float
+    port: int, sent: Prepared, count: int, processes: int, seconds: float
 ) -> Iterator[Callable[[], list[Answered]]]:
     """Starts clients in processes of their own; what it yields waits for them and returns what they saw."""
     start = get_context("spawn")
@@ -194,7 +194,7 @@ def shared(port: int, sent: bytes, feeds: dict[str, np.ndarray]) -> regions.Shar
     return regions.Shared.of(feeds, body, int(found[1]))
 
 
-def throughput(port: int, sent: Asked, given: argparse.Namespace, count: int) -> tuple[float, list[float]]:
+def throughput(port: int, sent: Prepared, given: argparse.Namespace, count: int) -> tuple[float, list[float]]:
     """Returns answers a second and the seconds that each took, after the clients have started."""
     with clients(port, sent, count, given.processes, given.seconds) as finished:
         seen = finished()

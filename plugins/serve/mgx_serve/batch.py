@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final, Protocol
 
+from .batch_buffers import BatchBuffer, BatchBufferPool
 from .model import Model
-from .pace import Spent
 from .padding import Padding
-from .stacks import Stack, Stacks
-from .tensors import Array, Lying, arrays_of
+from .run_times import Spent
+from .tensors import Array, DeferredInput, arrays_of
 
 __all__ = [
     "Done",
@@ -93,7 +93,7 @@ class Request:
         "wanted",
     )
 
-    def __init__(self, feeds: Mapping[str, Array | Lying], form: Form, done: Done, arrived: float) -> None:
+    def __init__(self, feeds: Mapping[str, Array | DeferredInput], form: Form, done: Done, arrived: float) -> None:
         self.feeds, self.done, self.arrived = feeds, done, arrived
         self.rows, self.key, self.size = form.rows, form.key, form.size
         self.priority, self.wanted, self.padding = form.priority, form.wanted, form.padding
@@ -105,7 +105,7 @@ class Request:
 Made = Mapping[int, Array]  # outputs of a run by their positions
 Ran = tuple[Made, Spent]
 # the inputs of a run, and the buffer that holds them, None if it belongs to a request
-Together = tuple[Mapping[str, Array], Stack | None]
+Together = tuple[Mapping[str, Array], BatchBuffer | None]
 
 
 def first_come(request: Request) -> int:
@@ -163,7 +163,7 @@ def shapes_for(model: Model, like: Mapping[str, Sequence[int]], rows: int) -> tu
     return tuple([(rows, *like[t.name][1:]) for t in model.signature.inputs])
 
 
-def together(model: Model, batch: Sequence[Request], stacks: Stacks, ahead: bool = False) -> Together:
+def together(model: Model, batch: Sequence[Request], stacks: BatchBufferPool, ahead: bool = False) -> Together:
     """Returns the inputs of a run, padded to one of the model's batch sizes.
 
     ahead: another run is under way; even a single request's inputs are then copied to memory that the target transfers faster.
@@ -178,7 +178,7 @@ def together(model: Model, batch: Sequence[Request], stacks: Stacks, ahead: bool
     return {n: stack.joined(n, [r.feeds[n] for r in batch], spare) for n in first.feeds}, stack
 
 
-def run(model: Model, batch: Sequence[Request], stacks: Stacks, inputs: Callable[[], Together]) -> Ran:
+def run(model: Model, batch: Sequence[Request], stacks: BatchBufferPool, inputs: Callable[[], Together]) -> Ran:
     """Runs requests as one batch.  inputs: returns the inputs as `together` does.  Errors: those of `Model.run`."""
     start, busy = time.monotonic(), time.thread_time()
     feeds, stack = inputs()

@@ -12,20 +12,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .ahead import Ahead, Inputs
-from .answers import Answers
 from .batch import Done, Form, Made, Ran, Request, alone, kind_of, run, shapes_of, worth
+from .batch_buffers import BatchBufferPool
+from .completion import Completions
 from .deployment import Deployment
 from .errors import Busy, Unavailable
+from .input_staging import Inputs, InputStager
 from .metrics import Recorder
 from .model import Model, Signature
-from .pace import Paces, Spent
 from .padding import Padding
-from .stacks import Stacks
-from .tensors import OPEN, Array, Lying, arrays_of
+from .request_queue import RequestQueue
+from .run_times import RunTimes, Spent
+from .tensors import OPEN, Array, DeferredInput, arrays_of
 from .tray_runs import Copies
 from .tray_sets import TrayRun, TraySets
-from .waiting import Waiting
 
 if TYPE_CHECKING:  # needs a system with file locks
     from .trays import Trays
@@ -56,11 +56,11 @@ class Batcher(Deployment):
     A run starts as soon as an instance is free and either the queue holds the largest or a preferred batch, or the oldest
     request has waited for the queue delay.  While all instances are busy, each has one batch pending, which its thread starts
     directly after the current run, without a round trip through the event loop.  A full batch is assembled meanwhile; one that
-    requests can still join is composed when it starts, with large inputs staged beforehand (`Ahead`).  Outputs are split in the
-    event loop while the thread runs the next batch.  The requests of a failed batch are run again one by one, so that only the
-    faulty one fails.  Batches are padded to one of the model's batch sizes unless two smaller runs were measured to be faster.
-    Runs use worker threads, except for kinds of runs that were measured to take less time than waking a thread (`Paces`); the
-    first run of a kind always uses a thread, because timings measured on zeros may be too short.
+    requests can still join is composed when it starts, with large inputs staged beforehand (`InputStager`).  Outputs are split in
+    the event loop while the thread runs the next batch.  The requests of a failed batch are run again one by one, so that only
+    the faulty one fails.  Batches are padded to one of the model's batch sizes unless two smaller runs were measured to be
+    faster.  Runs use worker threads, except for kinds of runs that were measured to take less time than waking a thread
+    (`RunTimes`); the first run of a kind always uses a thread, because timings measured on zeros may be too short.
 
     Rows that front ends write to trays (`trays`) do not pass through this queue unless their run fails: a run's thread takes
     the next tray itself and leaves the outputs there.  Between the queue and the trays, whichever holds the oldest request is
@@ -73,7 +73,7 @@ class Batcher(Deployment):
         self.model, self.metrics, self.signature = model, metrics, model.signature
         self._settings = model.settings
         self._loop = asyncio.get_running_loop()
-        self._waiting = Waiting(self._settings.max_batch, functools.partial(worth, model))
+        self._waiting = RequestQueue(self._settings.max_batch, functools.partial(worth, model))
         self._lock = threading.Lock()  # guards the queue, which threads take from
         self._free = self._settings.instances  # below 0: jobs are waiting for a thread
         self._next: Job | None = None  # waits for a thread and is composed when it starts
@@ -84,14 +84,18 @@ class Batcher(Deployment):
         self._idle = asyncio.Event()
         self._again: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(self._settings.instances, f"mgx-serve-{self.signature.name}")
-        self._stacks = Stacks(model.host_memory, self._settings.max_batch)
-        self._ahead = Ahead(model, self._stacks, self._settings.instances)
-        self.trays = TraySets(model, self._stacks, self._start)  # batches that front ends write to
-        self._paces = Paces()
-        self._answers = Answers(self.signature, metrics)
+        self._buffers = BatchBufferPool(model.host_memory, self._settings.max_batch)
+        self._stager = InputStager(model, self._buffers, self._settings.instances)
+        self.trays = TraySets(model, self._buffers, self._start)  # batches that front ends write to
+        self._run_times = RunTimes()
+        self._completions = Completions(self.signature, metrics)
 
     async def infer(
-        self, feeds: Mapping[str, Array | Lying], priority: int = 0, timeout: float = 0.0, wanted: Sequence[str] = ()
+        self,
+        feeds: Mapping[str, Array | DeferredInput],
+        priority: int = 0,
+        timeout: float = 0.0,
+        wanted: Sequence[str] = (),
     ) -> tuple[Signature, list[Array]]:
         form = self.form(feeds, priority, timeout, wanted)
         done: asyncio.Future[list[Array]] = self._loop.create_future()
@@ -99,11 +103,13 @@ class Batcher(Deployment):
         try:
             result = done.result() if done.done() else await done  # a short run was executed inline
         finally:
-            self._answers.deadlines.discard(request)
+            self._completions.deadlines.discard(request)
         self.metrics.answered(request.arrived, request.started, time.monotonic(), form.rows)
         return self.signature, result
 
-    def form(self, feeds: Mapping[str, Array | Lying], priority: int, timeout: float, wanted: Sequence[str]) -> Form:
+    def form(
+        self, feeds: Mapping[str, Array | DeferredInput], priority: int, timeout: float, wanted: Sequence[str]
+    ) -> Form:
         """Returns the `Form` of requests with these input shapes.  Errors: BadRequest if they do not fit the model."""
         self.signature.check(feeds)
         rows, key, padding = self._joinable(feeds)
@@ -133,7 +139,7 @@ class Batcher(Deployment):
             self.trays.add(trays)
             self.metrics.waiting_too(self.signature, self.trays.waiting)
 
-    def put(self, feeds: Mapping[str, Array | Lying], form: Form, done: Done) -> Request:
+    def put(self, feeds: Mapping[str, Array | DeferredInput], form: Form, done: Done) -> Request:
         """Queues a request.
 
         done: completed in this event loop, possibly before this method returns.
@@ -145,7 +151,7 @@ class Batcher(Deployment):
             with self._lock:
                 left = self._waiting.without_left()
             for gone in left:
-                self._answers.deadlines.discard(gone)
+                self._completions.deadlines.discard(gone)
         if self._waiting_count() >= self._settings.queue_size:
             self.metrics.refused(self.signature)
             raise Busy(f"{self._waiting_count()} requests wait for model {self.signature.name!r}; try again later", 1.0)
@@ -158,7 +164,7 @@ class Batcher(Deployment):
             self._schedule()
         if not done.done():
             self._note_waiting()
-            self._answers.deadlines.add(request)
+            self._completions.deadlines.add(request)
         return request
 
     def _waiting_count(self) -> int:
@@ -169,7 +175,7 @@ class Batcher(Deployment):
         self.metrics.waiting(self.signature, count)
         self.trays.queue(count)
 
-    def _joinable(self, feeds: Mapping[str, Array | Lying]) -> tuple[int, Any, Padding | None]:
+    def _joinable(self, feeds: Mapping[str, Array | DeferredInput]) -> tuple[int, Any, Padding | None]:
         """Returns a request's number of rows, its batching key (None if it runs alone) and its padding."""
         if not self.model.batches:
             return 1, None, None
@@ -195,8 +201,8 @@ class Batcher(Deployment):
             await self._idle.wait()
         self._threads.shutdown()
         self.trays.close()
-        self._ahead.close()
-        self._answers.deadlines.close()
+        self._stager.close()
+        self._completions.deadlines.close()
 
     def _waits(self) -> bool:
         return bool(self._waiting) or self.trays.waits() is not None
@@ -262,7 +268,7 @@ class Batcher(Deployment):
         """Removes the next batch from the queue; returns its requests and a callable for their inputs."""
         with self._lock:
             batch, gone, inputs = self._taken(sooner=False)
-        self._answers.give_up(gone)
+        self._completions.give_up(gone)
         self._note_waiting()
         return batch, inputs
 
@@ -283,16 +289,16 @@ class Batcher(Deployment):
         """Removes the next batch from the queue; the caller holds the lock.  sooner: assembles its inputs during another run."""
         batch, gone = self._waiting.take()
         if not batch:
-            self._ahead.forget()
+            self._stager.forget()
             return batch, gone, None
-        return batch, gone, self._ahead.inputs(batch, sooner)
+        return batch, gone, self._stager.inputs(batch, sooner)
 
     def _lay(self) -> None:
         """Stages inputs that the next batch will contain."""
         if self.model.batches:
             with self._lock:
                 if self._waiting:  # a thread may have taken them
-                    self._ahead.lay(self._waiting.all_of_them())
+                    self._stager.lay(self._waiting.all_of_them())
 
     def _go_on(self) -> None:
         """Gives busy threads a pending batch each."""
@@ -318,41 +324,41 @@ class Batcher(Deployment):
             if job.begun:
                 return
             job.batch, gone, job.inputs = self._taken(sooner=True)
-        self._answers.give_up(gone)
+        self._completions.give_up(gone)
 
     def _run(self, batch: list[Request], inputs: Inputs) -> None:
         kind = kind_of(batch)
-        if not self._paces.short(kind):
+        if not self._run_times.short(kind):
             self._submit(Job(batch, inputs))
             return
         self._free -= 1
         try:
-            made, spent = run(self.model, batch, self._stacks, inputs)
+            made, spent = run(self.model, batch, self._buffers, inputs)
         except Exception as error:
-            self._paces.in_loop(kind, None)
+            self._run_times.in_loop(kind, None)
             self._failed(batch, error)
         else:
-            self._paces.in_loop(kind, spent)
+            self._run_times.in_loop(kind, spent)
             self._free += 1
-            self._answers.ran(batch, kind[0], made, spent)
-        self._goes_on = not self._paces.short(kind)
+            self._completions.ran(batch, kind[0], made, spent)
+        self._goes_on = not self._run_times.short(kind)
 
     def _run_filled(self, filled: TrayRun) -> None:
         kind = filled.kind
-        if not self._paces.short(kind):
+        if not self._run_times.short(kind):
             self._submit(Job(filled=filled))
             return
         self._free -= 1
         try:
             spent, copies = filled.runs.run(filled.filled)
         except Exception as error:
-            self._paces.in_loop(kind, None)
+            self._run_times.in_loop(kind, None)
             self._failed_filled(filled, error)
         else:
-            self._paces.in_loop(kind, spent)
+            self._run_times.in_loop(kind, spent)
             self._free += 1
             self._answer_filled(filled, spent, copies)
-        self._goes_on = not self._paces.short(kind)
+        self._goes_on = not self._run_times.short(kind)
 
     def _submit(self, job: Job) -> None:
         self._free -= 1
@@ -384,10 +390,10 @@ class Batcher(Deployment):
                 job.batch, job.gone, job.inputs = self._taken(sooner=False)
         if job.inputs is None:
             return None
-        return run(self.model, job.batch, self._stacks, job.inputs)
+        return run(self.model, job.batch, self._buffers, job.inputs)
 
     def _ended(self, job: Job, running: asyncio.Future[Ran | None]) -> None:
-        self._answers.give_up(job.gone)
+        self._completions.give_up(job.gone)
         if self._next is job:
             self._next = None  # it would keep the requests' memory alive until the next ones arrive
         error = running.exception()
@@ -406,17 +412,17 @@ class Batcher(Deployment):
         """Completes the requests of a run that used a thread."""
         kind = kind_of(batch)
         # times measured in threads include waits for the GIL; those of `Model.warm` do not
-        self._paces.in_thread(kind, spent, lambda: self.model.seconds.get(shapes_of(self.model, batch), math.inf))
-        self._goes_on = not self._paces.short(kind)
-        self._answers.ran(batch, kind[0], made, spent)
+        self._run_times.in_thread(kind, spent, lambda: self.model.seconds.get(shapes_of(self.model, batch), math.inf))
+        self._goes_on = not self._run_times.short(kind)
+        self._completions.ran(batch, kind[0], made, spent)
         self._unanswered -= 1
         self._idle.set()
 
     def _run_in_thread(self, filled: TrayRun) -> None:
         runs, kind = filled.runs, filled.kind
         spent, copies = runs.run(filled.filled)
-        self._paces.in_thread(kind, spent, lambda: self.model.seconds.get(runs.shapes(kind[0]), math.inf))
-        self._goes_on = not self._paces.short(kind)
+        self._run_times.in_thread(kind, spent, lambda: self.model.seconds.get(runs.shapes(kind[0]), math.inf))
+        self._goes_on = not self._run_times.short(kind)
         self._answer_filled(filled, spent, copies)
 
     def _answer_filled(self, filled: TrayRun, spent: Spent, copies: Copies) -> None:
@@ -443,7 +449,7 @@ class Batcher(Deployment):
         """answered: called when all requests are completed."""
         if len(batch) == 1:
             self._free += 1
-            self._answers.fail(batch[0], error)
+            self._completions.fail(batch[0], error)
             answered()
             return
         task = self._loop.create_task(self._one_by_one(batch, answered))
@@ -456,11 +462,11 @@ class Batcher(Deployment):
             try:
                 result = await self._loop.run_in_executor(self._threads, alone, self.model, request)
             except Exception as error:
-                self._answers.fail(request, error)
+                self._completions.fail(request, error)
             else:
                 spent = time.monotonic() - started
                 self.metrics.ran(self.signature, [started - request.arrived], spent, request.rows)
-                self._answers.end(request, result)
+                self._completions.end(request, result)
         answered()
         self._free += 1
         self._start()

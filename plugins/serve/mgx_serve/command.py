@@ -13,8 +13,8 @@ import click
 
 from mgx_core import MgxError, ParameterError
 
-from .freed_memory import keep_freed_memory
 from .grpc_polling import direct_polling
+from .malloc_tuning import keep_freed_memory
 
 if TYPE_CHECKING:
     from .settings import Settings

@@ -11,7 +11,7 @@ from typing import TypeVar
 from .errors import DeadlinePassed
 from .model import Signature
 from .settings import ModelSettings
-from .tensors import Array, Lying
+from .tensors import Array, DeferredInput
 
 __all__ = ["Backend", "Deployment", "within"]
 
@@ -21,8 +21,8 @@ T = TypeVar("T")
 class Deployment(ABC):
     """One loaded model.
 
-    shared_as: name by which other processes reach it directly, "" if only this process can; reads_lying: inputs may be `Lying`,
-    which are read from shared memory at run time.
+    shared_as: name by which other processes reach it directly, "" if only this process can; reads_lying: inputs may be
+    `DeferredInput`, read from shared memory at run time.
     """
 
     signature: Signature
@@ -31,7 +31,11 @@ class Deployment(ABC):
 
     @abstractmethod
     async def infer(
-        self, feeds: Mapping[str, Array | Lying], priority: int = 0, timeout: float = 0.0, wanted: Sequence[str] = ()
+        self,
+        feeds: Mapping[str, Array | DeferredInput],
+        priority: int = 0,
+        timeout: float = 0.0,
+        wanted: Sequence[str] = (),
     ) -> tuple[Signature, list[Array]]:
         """Runs one request; returns its outputs and the signature of the version that computed them.
 

@@ -13,13 +13,13 @@ from typing import Any, Final
 from .padding import padded, unpadded
 from .tray_claims import DONE, OPEN, RUNS, Claims, Held, Lies, Offer, marked
 
-__all__ = ["Filling", "Put"]
+__all__ = ["PendingRequest", "TrayWriter"]
 
 TRIES: Final = 3  # retries if the tray is taken before the request is marked ready
 AT_ONCE: Final = 1 << 14  # bytes copied while holding the lock: copying them costs as much as taking the lock again
 
 
-class Put:
+class PendingRequest:
     """A request written to a tray.
 
     deadline, arrived: of `time.monotonic`; done: completed with the elements of its outputs, or None if its tray ran without it.
@@ -34,7 +34,7 @@ class Put:
         self.lies: Lies = (0, 0, 0)
 
 
-class Filling:
+class TrayWriter:
     """Access of one front end to the trays of all models.
 
     number, size: descriptor and size of the memory of all sets; own: this process's index; engine: event descriptor that wakes
@@ -47,11 +47,13 @@ class Filling:
         self._mapped = mmap.mmap(number, size)
         self._memory = memoryview(self._mapped)
         self._claims: dict[int, Claims] = {}
-        self._puts: dict[tuple[int, int, int], dict[int, Put]] = {}  # by (set, tray, generation), then by first row
+        self._puts: dict[
+            tuple[int, int, int], dict[int, PendingRequest]
+        ] = {}  # by (set, tray, generation), then by first row
         # rows to release: set, tray, rows, and whether the client left
-        self._owed: list[tuple[int, int, int, Put | None]] = []
+        self._owed: list[tuple[int, int, int, PendingRequest | None]] = []
 
-    def put(self, put: Put, parts: Sequence[Any]) -> bool:
+    def put(self, put: PendingRequest, parts: Sequence[Any]) -> bool:
         """Writes a request to a tray; returns False if there is no room.
 
         parts: bytes of its inputs, in the plan's order.
@@ -89,7 +91,7 @@ class Filling:
             claims = self._claims[number] = Claims(self._number, self._mapped, number)
         return claims
 
-    def _copy(self, put: Put, parts: Sequence[Any]) -> None:
+    def _copy(self, put: PendingRequest, parts: Sequence[Any]) -> None:
         plan, (tray, _, row) = put.offer.plan, put.lies
         start, memory, cuts = plan.start + tray * plan.size, self._memory, put.offer.cuts
         for n, ((at, width), part) in enumerate(zip(plan.inputs, parts, strict=True)):
@@ -100,7 +102,7 @@ class Filling:
             else:
                 place[:] = part
 
-    def _shown(self, claims: Claims, put: Put) -> bool | None:
+    def _shown(self, claims: Claims, put: PendingRequest) -> bool | None:
         try:
             claims.lock()
         except Held:
@@ -110,11 +112,11 @@ class Filling:
         finally:
             claims.unlock()
 
-    def _show(self, claims: Claims, put: Put) -> bool | None:
+    def _show(self, claims: Claims, put: PendingRequest) -> bool | None:
         mark = marked(put.offer.kind, put.number)
         return claims.show(put.offer.plan, put.lies, mark, int(put.arrived * 1e9))
 
-    def leave(self, put: Put) -> None:
+    def leave(self, put: PendingRequest) -> None:
         """Cancels a pending request whose client has disconnected."""
         plan, (tray, turn, row) = put.offer.plan, put.lies
         puts = self._puts.get((plan.number, tray, turn), {})
@@ -122,7 +124,7 @@ class Filling:
             return
         self._give_back(plan.number, tray, put.rows, put)
 
-    def rung(self, answered: Callable[[Put, Sequence[bytes] | None], None]) -> None:
+    def rung(self, answered: Callable[[PendingRequest, Sequence[bytes] | None], None]) -> None:
         """Collects completed requests.
 
         answered: called with each request and the elements of its outputs, None if its tray ran without it.
@@ -143,7 +145,7 @@ class Filling:
                     answered(put, self._outputs(put))
             self._give_back(number, tray, sum([put.rows for put in puts.values()]))
 
-    def _outputs(self, put: Put) -> list[bytes]:
+    def _outputs(self, put: PendingRequest) -> list[bytes]:
         plan, (tray, _, row) = put.offer.plan, put.lies
         start = plan.start + tray * plan.size
         places = [plan.outputs[n] for n in put.offer.outputs]
@@ -153,7 +155,7 @@ class Filling:
         cuts = put.offer.cuts[len(plan.inputs) :]
         return [unpadded(place, put.rows, cut) for place, cut in zip(found, cuts, strict=True)]
 
-    def _give_back(self, number: int, tray: int, rows: int, left: Put | None = None) -> None:
+    def _give_back(self, number: int, tray: int, rows: int, left: PendingRequest | None = None) -> None:
         """Releases rows; deferred if a stopped process holds the lock.  left: the client has disconnected."""
         self._owed.append((number, tray, rows, left))
         while self._owed:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
-from .access import EVERYTHING
+from .auth import EVERYTHING
 from .budget import TENSOR_COST, Share
 from .device_memory import DeviceRegion
 from .errors import BadRequest, NotFound, ServeError

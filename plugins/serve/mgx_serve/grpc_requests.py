@@ -13,7 +13,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from .budget import JSON_COST, TENSOR_COST, Share
-from .classes import classes_wanted
+from .classification import classes_wanted
 from .errors import BadRequest
 from .inference import Call, Stored, place, priority, refuse_sequences, seconds
 from .messages import messages

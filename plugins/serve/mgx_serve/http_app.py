@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from .access import EVERYTHING
+from .auth import EVERYTHING
 from .budget import SMALL
 from .errors import BadRequest, NotFound, WrongMethod
 from .http_infer import INFERENCE, InferPaths, read_body, refusal

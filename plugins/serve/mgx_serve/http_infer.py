@@ -12,11 +12,11 @@ from typing import Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .budget import JSON_COST, TENSOR_COST, Share
+from .content_encoding import Decompressor
 from .errors import ServeError, TooLarge, TooSlow
 from .http_messages import HEADER_LENGTH, answer_body, json_length, read_call
 from .http_protocol import EXCHANGE, WHOLE, Exchange, WholeBody
 from .inference import Inference
-from .packed import Packed
 
 __all__ = ["INFERENCE", "Headers", "InferPaths", "headers_of", "read_body", "read_whole", "refusal", "send_response"]
 
@@ -102,7 +102,7 @@ async def read_body(receive: Receive, headers: Headers, limit: int, share: Share
     share: memory reservation, which grows as data arrives.
     Errors: TooLarge as soon as the limit is exceeded; BadRequest for invalid compressed data; TooSlow on timeout; ClientLeft.
     """
-    packed = Packed.of(headers.get("content-encoding", "identity"))
+    packed = Decompressor.of(headers.get("content-encoding", "identity"))
     parts, size, received, more = [], 0, 0, True
     try:
         async with asyncio.timeout(BODY_SECONDS):

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from .budget import NUMBER_COST, Share
-from .classes import classes_wanted
+from .classification import classes_wanted
 from .errors import BadRequest
 from .inference import Answer, Call, Stored, place, priority, refuse_sequences, seconds
 from .shared_memory import Place

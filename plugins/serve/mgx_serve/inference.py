@@ -11,17 +11,17 @@ from typing import Any
 
 from mgx_core import __version__
 
-from .access import EVERYTHING, Access
+from .auth import EVERYTHING, Access
 from .budget import NUMBER_COST, TENSOR_COST, Budget, Share
-from .classes import classified
-from .described import configuration
+from .classification import classified
 from .errors import BadRequest, Unsupported
 from .log_settings import LogSettings
 from .metrics import Metrics
 from .model import Signature
+from .model_configuration import configuration
 from .repository import Repository
 from .shared_memory import Place, Regions
-from .tensors import Array, Layout, Lying, Tensor, to_bytes
+from .tensors import Array, DeferredInput, Layout, Tensor, to_bytes
 from .tracing import NoTraces
 
 __all__ = [
@@ -171,7 +171,7 @@ class Service(Inference):
     async def _answered(self, call: Call, share: Share) -> Answer:
         deployment = self.repository.find(call.model, call.version)
         deployment.signature.chosen(call.outputs)
-        feeds: Mapping[str, Array | Lying] = call.feeds
+        feeds: Mapping[str, Array | DeferredInput] = call.feeds
         if call.stored or call.places:
             self.access.check(call.headers.get("authorization"), EVERYTHING)
             feeds = {**feeds, **await self._stored(call, share, deployment.reads_lying)}
@@ -181,12 +181,12 @@ class Service(Inference):
             answer.places = await self._placed(call, answer.outputs)
         return answer
 
-    async def _stored(self, call: Call, share: Share, lying: bool) -> dict[str, Array | Lying]:
+    async def _stored(self, call: Call, share: Share, lying: bool) -> dict[str, Array | DeferredInput]:
         """Returns the inputs in shared memory; reserves memory for a copy first.  Errors: BadRequest, TooLarge, Busy.
 
         lying: numeric inputs are read when their batch is assembled, directly into its buffer by its thread.
         """
-        made: dict[str, Array | Lying] = {}
+        made: dict[str, Array | DeferredInput] = {}
         for name, given in call.stored.items():
             share.take(given.place.size * TENSOR_COST)
             layout = Layout.of(name, given.datatype, given.shape)

@@ -14,11 +14,11 @@ from mgx_core import MgxError
 from mgx_core.types.strings import encoded
 
 from .deployment import Deployment
+from .error_text import told
 from .errors import BadRequest, ServeError
 from .inference import priority, seconds
 from .metrics import Metrics
 from .one_process import OneProcess
-from .reasons import told
 from .settings import ModelSettings, changed_settings
 from .tensors import Array, Tensor, from_list, of_items
 from .tracing import NoTraces

@@ -14,12 +14,12 @@ import numpy as np
 import mgx_core as mgx
 from mgx_core import MgxError, Program, Shape
 
+from .error_text import told
 from .errors import BadRequest, Internal
 from .extents import Buckets, Extents
 from .padding import Padding
-from .reasons import told
 from .settings import ModelSettings
-from .tensors import OPEN, Array, Lying, Tensor, datatype_of, reshaped
+from .tensors import OPEN, Array, DeferredInput, Tensor, datatype_of, reshaped
 
 __all__ = ["Model", "Signature", "batch_sizes", "compiled", "source"]
 
@@ -51,7 +51,7 @@ class Signature:
                 raise BadRequest(f"model {self.name!r} has no output {name!r}; it has {', '.join(known)}")
         return [known[n] for n in names]
 
-    def check(self, feeds: Mapping[str, Array | Lying]) -> None:
+    def check(self, feeds: Mapping[str, Array | DeferredInput]) -> None:
         """Errors: BadRequest if names, element types or extents do not match."""
         for tensor in self.inputs:
             if tensor.name not in feeds:
@@ -68,7 +68,7 @@ class Signature:
         if len(feeds) != len(self.inputs):
             self._refuse_unknown(feeds)
 
-    def _refuse_unknown(self, feeds: Mapping[str, Array | Lying]) -> None:
+    def _refuse_unknown(self, feeds: Mapping[str, Array | DeferredInput]) -> None:
         known = [t.name for t in self.inputs]
         for name in feeds:
             if name not in known:

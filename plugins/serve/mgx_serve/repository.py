@@ -15,9 +15,9 @@ from mgx_core import MgxError, ParameterError, UnsupportedError
 from mgx_core.parsing import PROGRAM, PROGRAM_TEXT, reader_of
 
 from .deployment import Backend, Deployment
+from .error_text import told
 from .errors import NotFound, ServeError, Unavailable
 from .metrics import Metrics
-from .reasons import told
 from .settings import ModelSettings, model_settings
 
 __all__ = ["Entry", "Repository"]

@@ -12,7 +12,7 @@ from typing import Final
 
 from mgx_core import ParameterError
 
-from .access import Access
+from .auth import Access
 from .budget import Budget
 from .deployment import Backend
 from .frontends import FrontEnds

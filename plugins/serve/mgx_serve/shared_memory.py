@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .errors import BadRequest, NotFound, Unsupported
-from .tensors import Array, Layout, Lying
+from .tensors import Array, DeferredInput, Layout
 
 __all__ = ["AT_ONCE", "Memory", "Place", "Region", "Regions"]
 
@@ -94,7 +94,7 @@ def _seen(running: asyncio.Future[Any]) -> None:
     running.exception()
 
 
-class _Input(Lying):
+class _Input(DeferredInput):
     """An input in a region; keeps the region's memory open."""
 
     def __init__(self, layout: Layout, found: _Open, at: int) -> None:
@@ -167,7 +167,7 @@ class Regions:
         """Returns the bytes at a location.  Errors: BadRequest."""
         return await _copied(place.size, functools.partial(self._at(place).read, place.offset, place.size))
 
-    def input(self, layout: Layout, place: Place) -> Lying:
+    def input(self, layout: Layout, place: Place) -> DeferredInput:
         """Returns an input that is read when its batch is assembled.  Errors: BadRequest."""
         found = self._at(place)
         layout.require(place.size)

@@ -19,8 +19,8 @@ from .errors import BadRequest
 __all__ = [
     "DATATYPES",
     "OPEN",
+    "DeferredInput",
     "Layout",
-    "Lying",
     "Tensor",
     "arrays_of",
     "datatype_of",
@@ -145,7 +145,7 @@ class Layout:
             )
 
 
-class Lying(ABC):
+class DeferredInput(ABC):
     """An input of a fixed-size type in shared memory, read directly into the batch buffer."""
 
     def __init__(self, layout: Layout) -> None:
@@ -161,9 +161,9 @@ class Lying(ABC):
         return made
 
 
-def arrays_of(feeds: Mapping[str, Array | Lying]) -> dict[str, Array]:
+def arrays_of(feeds: Mapping[str, Array | DeferredInput]) -> dict[str, Array]:
     """Reads the elements of inputs.  Errors: BadRequest if their memory is gone."""
-    return {name: v.array() if isinstance(v, Lying) else v for name, v in feeds.items()}
+    return {name: v.array() if isinstance(v, DeferredInput) else v for name, v in feeds.items()}
 
 
 def from_bytes(name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview) -> Array:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from .batch import kept, seconds_for, shapes_for, size_for
+from .batch_buffers import BatchBufferPool
 from .errors import Internal
 from .model import Model
-from .pace import Spent
-from .stacks import Stacks
+from .run_times import Spent
 from .tensors import Array
 
 if TYPE_CHECKING:  # needs a system with file locks
@@ -45,7 +45,7 @@ class TrayRuns:
     used: start or end of the latest run, of `time.monotonic`.
     """
 
-    def __init__(self, model: Model, trays: Trays, stacks: Stacks, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, model: Model, trays: Trays, stacks: BatchBufferPool, threads: ThreadPoolExecutor) -> None:
         """threads: executor for copies of large outputs."""
         self._model, self.trays, self._stacks = model, trays, stacks
         self.used = time.monotonic()

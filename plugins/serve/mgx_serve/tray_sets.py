@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from .batch_buffers import BatchBufferPool
 from .model import Model
-from .stacks import Stacks
 from .tray_runs import TrayRuns
 
 if TYPE_CHECKING:  # needs a system with file locks
@@ -44,7 +44,7 @@ class TraySets:
     woken: called when a request was marked while no thread was looking for trays.
     """
 
-    def __init__(self, model: Model, stacks: Stacks, woken: Callable[[], None]) -> None:
+    def __init__(self, model: Model, stacks: BatchBufferPool, woken: Callable[[], None]) -> None:
         self._model, self._stacks, self._woken = model, stacks, woken
         self._sets: tuple[TrayRuns, ...] = ()  # replaced, never mutated: threads iterate over it
         self._counts: Counter[Hashable] = Counter()

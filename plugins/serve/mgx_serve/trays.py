@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from .batch import Done, Form, Request
-from .blocks import ALIGNMENT, Blocks
+from .block_allocator import ALIGNMENT, BlockAllocator
 from .padding import Cut
 from .tensors import Array
 from .tray_claims import (
@@ -40,7 +40,7 @@ __all__ = ["Filled", "TrayMemory", "Trays", "Waits"]
 
 MOST_SHARE: Final = 4  # one model gets at most 1/MOST_SHARE of the memory
 MOST_KINDS: Final = 1 << 12  # maximum number of kinds per set
-Laid = Sequence[tuple[str, np.dtype[Any], tuple[int, ...]]]  # name, element type and row extents of each tensor
+RowLayouts = Sequence[tuple[str, np.dtype[Any], tuple[int, ...]]]  # name, element type and row extents of each tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,13 @@ class Trays:
     """
 
     def __init__(
-        self, memory: TrayMemory, claims: Claims, whole: Array, plan: Plan, laid: tuple[Laid, Laid], key: Hashable
+        self,
+        memory: TrayMemory,
+        claims: Claims,
+        whole: Array,
+        plan: Plan,
+        laid: tuple[RowLayouts, RowLayouts],
+        key: Hashable,
     ) -> None:
         self.plan, self.key, self.ended, self.uncertain = plan, key, False, False
         self.woken: Callable[[], None] = lambda: None
@@ -290,7 +296,7 @@ class Trays:
         return found if found.numbers else None
 
 
-def _rows(block: Array, rows: int, places: Sequence[tuple[int, int]], laid: Laid) -> dict[str, Array]:
+def _rows(block: Array, rows: int, places: Sequence[tuple[int, int]], laid: RowLayouts) -> dict[str, Array]:
     """Returns arrays over all rows of each tensor of a tray."""
     return {
         name: block[at : at + rows * width].view(dtype).reshape(rows, *dims)
@@ -312,13 +318,13 @@ class TrayMemory:
             weakref.finalize(self, os.close, descriptor)
         self._mapped = mmap.mmap(number, size)
         self._whole: Any = np.frombuffer(self._mapped, np.uint8)
-        self._blocks = Blocks(size // ALIGNMENT * ALIGNMENT)
+        self._blocks = BlockAllocator(size // ALIGNMENT * ALIGNMENT)
         self._blocks.take(SETS * PAGE)
         self._sets: dict[int, Trays] = {}
         self._marks = self._kinds = 0
 
     def filling(self, own: int) -> tuple[int, int, int, int, int]:
-        """Returns the arguments of `Filling` for a front end."""
+        """Returns the arguments of `TrayWriter` for a front end."""
         return self.number, self.size, own, self.bells[ENGINE], self.bells[own]
 
     def number_of_kind(self) -> int:
@@ -326,7 +332,9 @@ class TrayMemory:
         self._kinds += 1
         return self._kinds
 
-    def offer(self, rows: int, inputs: Laid, outputs: Laid, key: Hashable, most: int, held: int = 0) -> Trays | None:
+    def offer(
+        self, rows: int, inputs: RowLayouts, outputs: RowLayouts, key: Hashable, most: int, held: int = 0
+    ) -> Trays | None:
         """Creates a set of trays for runs of this many rows; None if there is no room.
 
         most: maximum number of waiting requests; held: bytes of other sets of the same model.

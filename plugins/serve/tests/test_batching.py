@@ -20,17 +20,17 @@ import numpy as np
 import pytest
 
 from mgx_core import DeviceError, ParameterError
-from mgx_serve import ModelSettings, ahead
+from mgx_serve import ModelSettings, input_staging
 from mgx_serve.batch import run
+from mgx_serve.batch_buffers import BatchBuffer, put
 from mgx_serve.batching import Batcher
 from mgx_serve.errors import BadRequest, Internal
 from mgx_serve.metrics import Recorder
 from mgx_serve.model import Model, Signature, batch_sizes
-from mgx_serve.pace import Spent
+from mgx_serve.run_times import Spent
 from mgx_serve.settings import model_settings
 from mgx_serve.shared_memory import Memory, Place, Region, Regions
-from mgx_serve.stacks import Stack, put
-from mgx_serve.tensors import Layout, Lying, Tensor
+from mgx_serve.tensors import DeferredInput, Layout, Tensor
 
 
 class Watched:
@@ -442,9 +442,9 @@ async def until(seen: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("columns", [4, 1 << 16])
 def test_inputs_are_put_together_while_another_batch_runs(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[int] = []
-    joined = Stack.joined
+    joined = BatchBuffer.joined
 
-    def noted(self: Stack, name: str, values: Sequence[Any], spare: int) -> Any:
+    def noted(self: BatchBuffer, name: str, values: Sequence[Any], spare: int) -> Any:
         made = joined(self, name, values, spare)
         copied.append(threading.get_ident())
         return made
@@ -453,8 +453,8 @@ def test_inputs_are_put_together_while_another_batch_runs(columns: int, monkeypa
         put(values, place)
         copied.append(threading.get_ident())
 
-    monkeypatch.setattr(Stack, "joined", noted)
-    monkeypatch.setattr(ahead, "put", noted_rows)
+    monkeypatch.setattr(BatchBuffer, "joined", noted)
+    monkeypatch.setattr(input_staging, "put", noted_rows)
 
     async def ask() -> None:
         model: Any = Slow(max_batch=2)
@@ -483,9 +483,9 @@ class Rows:
         self.batcher = Batcher(self.model, NoRecorder())
         self.copied: list[float] = []
         self.asked: list[asyncio.Task[Any]] = []
-        monkeypatch.setattr(ahead, "PART", 1)
-        monkeypatch.setattr(ahead, "LARGE", 1)
-        monkeypatch.setattr(ahead, "put", self._noted)
+        monkeypatch.setattr(input_staging, "PART", 1)
+        monkeypatch.setattr(input_staging, "LARGE", 1)
+        monkeypatch.setattr(input_staging, "put", self._noted)
 
     def _noted(self, values: Sequence[Any], place: Any) -> None:
         put(values, place)
@@ -589,7 +589,7 @@ def test_no_request_is_lost_where_no_thread_can_be_started(monkeypatch: pytest.M
         rows = Rows(monkeypatch, max_batch=3)
         rows.model.own_memory = own
         await rows.begun(0)
-        monkeypatch.setattr(rows.batcher._ahead._threads, "submit", refused)
+        monkeypatch.setattr(rows.batcher._stager._threads, "submit", refused)
         await rows.begun(1, 2, 3, 4, 5)
         assert await rows.ended(6) == [0, 2, 4, 6, 8, 10]
         assert not rows.copied
@@ -640,7 +640,7 @@ def test_every_request_gets_its_own_rows(monkeypatch: pytest.MonkeyPatch, instan
         model.seconds = {((n, width),): n for n in model.sizes for width in (4, 6)}
         model.own_memory = True
         batcher = Batcher(model, NoRecorder())
-        batcher._ahead._threads._max_workers = 4
+        batcher._stager._threads._max_workers = 4
 
         async def client(number: int) -> int:
             answered = 0
@@ -661,9 +661,9 @@ def test_every_request_gets_its_own_rows(monkeypatch: pytest.MonkeyPatch, instan
         assert sum(await asyncio.gather(*map(client, range(16)))) > 300
         await batcher.close()
 
-    monkeypatch.setattr(ahead, "PART", 1)
-    monkeypatch.setattr(ahead, "LARGE", 1)
-    monkeypatch.setattr(ahead, "put", slowly)
+    monkeypatch.setattr(input_staging, "PART", 1)
+    monkeypatch.setattr(input_staging, "LARGE", 1)
+    monkeypatch.setattr(input_staging, "put", slowly)
     asyncio.run(ask())
 
 
@@ -762,8 +762,8 @@ def test_a_batch_that_cannot_be_put_together_is_run_one_by_one(columns: int, mon
         batcher = Batcher(model, NoRecorder())
         asked = [asyncio.create_task(batcher.infer({"x": np.full((1, columns), n, np.float32)})) for n in range(2)]
         await until(lambda: len(model.given) == 1)
-        monkeypatch.setattr(Stack, "joined", refused)
-        monkeypatch.setattr(Stack, "place", refused)
+        monkeypatch.setattr(BatchBuffer, "joined", refused)
+        monkeypatch.setattr(BatchBuffer, "place", refused)
         asked += [asyncio.create_task(batcher.infer({"x": np.full((1, columns), n, np.float32)})) for n in (2, 3)]
         for _ in range(3):
             model.end.release()
@@ -835,7 +835,7 @@ def test_a_whole_request_is_copied_ahead_for_targets_with_memory_of_their_own(ow
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_, np.float16, ml_dtypes.bfloat16, object])
 def test_elements_of_any_type_are_put_together(dtype: Any) -> None:
-    stack = Stack(lambda size: np.empty(size, np.uint8), 8)
+    stack = BatchBuffer(lambda size: np.empty(size, np.uint8), 8)
     for rows in ([1, 2], [3, 0, 1], [0, 0], [9]):
         values = [np.arange(6 * n).reshape(n, 2, 3).astype(dtype) for n in rows]
         whole = np.concatenate(values)
@@ -891,7 +891,7 @@ class CountedRegion(Region):
         return self.memory
 
 
-async def inputs_in(*memories: Counted) -> list[Lying]:
+async def inputs_in(*memories: Counted) -> list[DeferredInput]:
     """Returns the contents of memories as inputs; their regions are unregistered by then."""
     regions, given = Regions(True), []
     for number, memory in enumerate(memories):
@@ -903,14 +903,14 @@ async def inputs_in(*memories: Counted) -> list[Lying]:
     return given
 
 
-def inputs_of(*memories: Counted) -> list[Lying]:
+def inputs_of(*memories: Counted) -> list[DeferredInput]:
     return asyncio.run(inputs_in(*memories))
 
 
 def test_inputs_are_copied_once_to_the_memory_of_their_batch() -> None:
     memories = [Counted(X), Counted(X + 9)]
     given: list[Any] = inputs_of(*memories)
-    stack = Stack(lambda size: np.empty(size, np.uint8), 8)
+    stack = BatchBuffer(lambda size: np.empty(size, np.uint8), 8)
     made = stack.joined("x", [given[0], X + 5, given[1]], 2)
     np.testing.assert_array_equal(made, np.concatenate([X, X + 5, X + 9, *[(X + 9)[-1:]] * 2]))
     start = made.__array_interface__["data"][0]

@@ -29,7 +29,7 @@ from mgx_serve.channels.channel import Channel, Ends
 from mgx_serve.channels.wire import error_message, read_error
 from mgx_serve.errors import BadRequest, Busy
 from mgx_serve.frontends import pool
-from mgx_serve.frontends.asked import Asked
+from mgx_serve.frontends.handlers import FrontEndHandlers
 from mgx_serve.listening import reserved
 from mgx_serve.server import Server
 from mgx_serve.settings import Settings
@@ -140,7 +140,7 @@ def test_a_new_front_end_has_its_own_requests() -> None:
             return await waiting[-1]
 
         service: Any = SimpleNamespace(metrics=SimpleNamespace(records={}), budget=None, regions=None)
-        asked: Any = Asked(service, None, None)  # type: ignore[arg-type]
+        asked: Any = FrontEndHandlers(service, None, None)  # type: ignore[arg-type]
         asked._kinds["find"] = find
         channels = [Kept(), Kept()]
         for channel in channels:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from mgx_serve.access import Access
+from mgx_serve.auth import Access
 from mgx_serve.budget import Budget
 from mgx_serve.errors import BadRequest
 from mgx_serve.grpc_service import handler

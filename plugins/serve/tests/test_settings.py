@@ -14,11 +14,11 @@ from google.protobuf import json_format, text_format
 from mgx_core import ParameterError
 from mgx_serve import ModelSettings
 from mgx_serve.channels.wire import read_signature, signature_message
-from mgx_serve.described import configuration
 from mgx_serve.errors import BadRequest
 from mgx_serve.messages import messages
 from mgx_serve.metrics import Metrics
 from mgx_serve.model import Model
+from mgx_serve.model_configuration import configuration
 from mgx_serve.repository import Repository
 from mgx_serve.settings import model_settings
 from mgx_serve.tensors import Tensor

@@ -23,15 +23,15 @@ from mgx_serve.batch import Form
 from mgx_serve.batching import Batcher
 from mgx_serve.budget import Budget
 from mgx_serve.channels.arena import shared_memory
-from mgx_serve.channels.sent import Sent
-from mgx_serve.channels.taken import Taken
+from mgx_serve.channels.receiver import RequestReceiver
+from mgx_serve.channels.sender import RequestSender
 from mgx_serve.errors import Busy, DeadlinePassed, Internal, Unavailable
-from mgx_serve.filling import Filling, Put
+from mgx_serve.filling import PendingRequest, TrayWriter
 from mgx_serve.inference import Call
 from mgx_serve.metrics import Metrics
 from mgx_serve.model import Signature, batch_sizes
-from mgx_serve.pace import Paces
 from mgx_serve.padding import Padding
+from mgx_serve.run_times import RunTimes
 from mgx_serve.settings import ModelSettings
 from mgx_serve.tensors import Tensor
 from mgx_serve.tracing import NoTraces
@@ -66,8 +66,8 @@ def trays(memory: TrayMemory) -> Trays:
     return offered(memory)
 
 
-def filling(memory: TrayMemory, own: int = 1) -> Filling:
-    return Filling(*memory.filling(own))
+def filling(memory: TrayMemory, own: int = 1) -> TrayWriter:
+    return TrayWriter(*memory.filling(own))
 
 
 def offer(trays: Trays, owner: object = 1, count: int = 2) -> Offer:
@@ -77,11 +77,11 @@ def offer(trays: Trays, owner: object = 1, count: int = 2) -> Offer:
     return made
 
 
-def given(trays: Trays, number: int = 1, count: int = 2, owner: object = 1) -> Put:
-    return Put(offer(trays, owner, count), number, count, None)  # type: ignore[arg-type]
+def given(trays: Trays, number: int = 1, count: int = 2, owner: object = 1) -> PendingRequest:
+    return PendingRequest(offer(trays, owner, count), number, count, None)  # type: ignore[arg-type]
 
 
-def put(front: Filling, trays: Trays, value: float, count: int = 2, owner: object = 1) -> Put:
+def put(front: TrayWriter, trays: Trays, value: float, count: int = 2, owner: object = 1) -> PendingRequest:
     """Puts rows in a tray."""
     made = given(trays, int(value), count, owner)
     assert front.put(made, [rows(count, value).reshape(-1).view(np.uint8).data])
@@ -94,7 +94,7 @@ def taken(trays: Trays) -> Filled:
     return found
 
 
-def answers(front: Filling) -> dict[int, Any]:
+def answers(front: TrayWriter) -> dict[int, Any]:
     """Returns the first numbers of the outputs that a front end finds, by the numbers of the requests."""
     found: dict[int, Any] = {}
     front.rung(lambda p, parts: found.update({p.number: parts and float(np.frombuffer(parts[0], np.float32)[0])}))
@@ -159,15 +159,15 @@ def test_a_tray_is_used_again_when_its_answers_were_read(memory: TrayMemory, tra
 def test_a_request_that_is_marked_too_late_is_put_in_the_next_tray(
     memory: TrayMemory, trays: Trays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    front, copy = filling(memory), Filling._copy
+    front, copy = filling(memory), TrayWriter._copy
 
-    def slowly(self: Filling, p: Put, parts: Sequence[Any]) -> None:
-        monkeypatch.setattr(Filling, "_copy", copy)
+    def slowly(self: TrayWriter, p: PendingRequest, parts: Sequence[Any]) -> None:
+        monkeypatch.setattr(TrayWriter, "_copy", copy)
         assert taken(trays).claimed == 4
         copy(self, p, parts)
 
     put(front, trays, 1)
-    monkeypatch.setattr(Filling, "_copy", slowly)
+    monkeypatch.setattr(TrayWriter, "_copy", slowly)
     assert put(front, trays, 2).lies == (1, 2, 0)
     assert taken(trays).numbers == [2]
 
@@ -371,9 +371,9 @@ class Front:
     """A front end and what the engine's process does for it, in one event loop."""
 
     def __init__(self, memory: TrayMemory, find: Callable[[str, str], Batcher], own: int) -> None:
-        self.sent = Sent(lambda: self)  # type: ignore[arg-type,return-value]
+        self.sent = RequestSender(lambda: self)  # type: ignore[arg-type,return-value]
         self.sent.fill(filling(memory, own))
-        self.taken = Taken(find, Budget(1 << 30), self._answer, None, memory, own)
+        self.taken = RequestReceiver(find, Budget(1 << 30), self._answer, None, memory, own)
         self.messages = 0  # requests that were sent
 
     def send(self, message: Any, parts: Sequence[Any] = ()) -> None:
@@ -533,7 +533,7 @@ def test_the_oldest_request_goes_first_whatever_its_extents(memory: TrayMemory) 
             one = parts.fronts[0]
             for width in (32, 64, 96):
                 await ask_often(one, width)
-            parts.batcher._paces = Paces()  # first runs have threads, which may wait
+            parts.batcher._run_times = RunTimes()  # first runs have threads, which may wait
             parts.model.go.clear()
             parts.model.rows.clear()
             ended: list[int] = []
@@ -558,7 +558,7 @@ def test_full_batches_of_the_queue_do_not_go_before_older_requests_in_trays(memo
         async with connected(memory, width=-1) as parts:
             one = parts.fronts[0]
             await ask_often(one, 32)
-            parts.batcher._paces = Paces()  # runs have threads, which may wait
+            parts.batcher._run_times = RunTimes()  # runs have threads, which may wait
             parts.model.go.clear()
             parts.model.rows.clear()
             asked = [asyncio.create_task(one.infer(3, MOST, width=64))]

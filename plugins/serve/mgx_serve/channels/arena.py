@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..blocks import ALIGNMENT, Blocks
+from ..block_allocator import ALIGNMENT, BlockAllocator
 
 __all__ = ["Arena", "Borrowed", "Bytes", "places", "shared_memory"]
 
@@ -41,7 +41,7 @@ class Arena:
 
     def __init__(self, number: int, size: int) -> None:
         self._memory = memoryview(mmap.mmap(number, size))
-        self._blocks = Blocks(size)
+        self._blocks = BlockAllocator(size)
 
     def lend(self, parts: Sequence[Bytes]) -> int | None:
         """Copies byte strings to a new block, at the offsets of `places`; returns its offset, None if there is no room."""

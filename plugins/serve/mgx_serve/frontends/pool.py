@@ -26,13 +26,13 @@ from ..settings import Settings
 from ..sharing import Sharing
 from ..tray_claims import ENGINE, MOST_FRONTENDS, PAGE, SETS
 from ..trays import TrayMemory
-from .asked import Asked
+from .handlers import FrontEndHandlers
 from .start import written
 
 __all__ = ["FrontEnds"]
 
 START: Final = """
-from mgx_serve.freed_memory import keep_freed_memory
+from mgx_serve.malloc_tuning import keep_freed_memory
 from mgx_serve.grpc_polling import direct_polling
 keep_freed_memory()
 with direct_polling():
@@ -96,7 +96,7 @@ class FrontEnds:
 
     def _member(self, settings: Settings, sharing: Sharing, number: int) -> _Member:
         own, trays = ENGINE + 1 + number, self._trays
-        asked = Asked(self._service, self._app, self._methods, trays, own)
+        asked = FrontEndHandlers(self._service, self._app, self._methods, trays, own)
         return _Member(settings, asked, sharing, number, () if trays is None else trays.filling(own))
 
     def _changed(self) -> None:
@@ -124,10 +124,12 @@ class FrontEnds:
 class _Member:
     """One front end: its process, its channel and its share of the connections.
 
-    trays: arguments of `Filling`, empty if trays are disabled.
+    trays: arguments of `TrayWriter`, empty if trays are disabled.
     """
 
-    def __init__(self, settings: Settings, asked: Asked, sharing: Sharing, number: int, trays: Sequence[int]) -> None:
+    def __init__(
+        self, settings: Settings, asked: FrontEndHandlers, sharing: Sharing, number: int, trays: Sequence[int]
+    ) -> None:
         self._settings, self.asked = settings, asked
         self._sharing, self._number, self._trays = sharing, number, trays
         self._ending = False

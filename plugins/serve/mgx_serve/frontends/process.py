@@ -13,7 +13,7 @@ from typing import Any
 from mgx_core import ParameterError
 
 from ..channels.channel import Ends
-from ..filling import Filling
+from ..filling import TrayWriter
 from ..grpc_service import handler
 from ..http_infer import InferPaths
 from ..listening import Listening
@@ -44,7 +44,7 @@ async def serve(settings: Settings, ends: Ends, part: Part, trays: Sequence[int]
 
     engine = _engine(settings, told)
     if trays:
-        engine.fill(Filling(*trays))
+        engine.fill(TrayWriter(*trays))
     await engine.connect(ends)
     listening = Listening(settings)
     try:

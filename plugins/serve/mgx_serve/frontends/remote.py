@@ -10,14 +10,14 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from ..access import EVERYTHING, Access
+from ..auth import EVERYTHING, Access
 from ..budget import SMALL, Budget, Share
 from ..channels.arena import Bytes
 from ..channels.channel import Channel, Ends
-from ..channels.sent import Sent, is_plain, lies_plainly
+from ..channels.sender import RequestSender, is_plain, lies_plainly
 from ..channels.wire import call_message, read_answer, read_error
 from ..errors import Unavailable
-from ..filling import Filling
+from ..filling import TrayWriter
 from ..http_infer import headers_of, read_body, refusal, send_response
 from ..inference import Answer, Call, Inference
 from ..settings import Settings
@@ -43,7 +43,7 @@ class Engine(Inference):
         self._channel: Channel | None = None
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._numbers = itertools.count(1)
-        self._sent = Sent(lambda: self._channel)
+        self._sent = RequestSender(lambda: self._channel)
 
     async def connect(self, ends: Ends) -> None:
         self._channel = await Channel.opened(ends, self._received, self._lost)
@@ -53,7 +53,7 @@ class Engine(Inference):
         if self._channel is not None:
             self._channel.close()
 
-    def fill(self, filling: Filling) -> None:
+    def fill(self, filling: TrayWriter) -> None:
         """Enables writing requests to trays that the engine process offers."""
         self._sent.fill(filling)
 

@@ -19,7 +19,7 @@ FILES: Final = ("certificate", "key")
 def written(settings: Settings, level: int, part: Part, trays: Sequence[int]) -> Mapping[str, Any]:
     """Returns the settings as a JSON-serializable value.
 
-    level: of the log; part: share of the connections; trays: arguments of `Filling`, if any.
+    level: of the log; part: share of the connections; trays: arguments of `TrayWriter`, if any.
     """
     given = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings) if f.name != "model"}
     files = {name: None if given[name] is None else str(given[name]) for name in FILES}

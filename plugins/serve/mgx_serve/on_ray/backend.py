@@ -21,7 +21,7 @@ from ..errors import Unavailable
 from ..metrics import Recorder
 from ..model import Signature
 from ..settings import ModelSettings
-from ..tensors import Array, Lying, arrays_of
+from ..tensors import Array, DeferredInput, arrays_of
 from .handover import Handed, hand_over, withdraw
 from .links import Links
 from .replica import bound
@@ -113,7 +113,11 @@ class RayDeployment(Deployment):
         self._closing = False
 
     async def infer(
-        self, feeds: Mapping[str, Array | Lying], priority: int = 0, timeout: float = 0.0, wanted: Sequence[str] = ()
+        self,
+        feeds: Mapping[str, Array | DeferredInput],
+        priority: int = 0,
+        timeout: float = 0.0,
+        wanted: Sequence[str] = (),
     ) -> tuple[Signature, list[Array]]:
         if self._closing:
             raise Unavailable(f"model {self.signature.name!r} is being unloaded")

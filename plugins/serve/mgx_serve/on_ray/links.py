@@ -15,13 +15,13 @@ from ray.exceptions import RayError
 
 from ..channels.arena import Bytes, shared_memory
 from ..channels.channel import Channel, Ends
-from ..channels.sent import Sent
+from ..channels.sender import RequestSender
 from ..channels.wire import read_signature
 from ..inference import Answer, Call
 from ..metrics import Recorder
 from ..model import Signature
-from .door import GREETING, is_own
 from .exchange import exchange
+from .local_endpoint import GREETING, is_own
 
 __all__ = ["Link", "Links"]
 
@@ -45,7 +45,7 @@ class Link:
         self.under_way = 0
         self._recorder, self._ended, self._leaving = recorder, ended, False
         self._channel: Channel | None = None
-        self._sent = Sent(lambda: self._channel)
+        self._sent = RequestSender(lambda: self._channel)
         self._greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def open(self, name: str) -> None:

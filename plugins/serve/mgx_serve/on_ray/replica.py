@@ -13,14 +13,14 @@ from ray import serve
 
 from ..batching import Batcher
 from ..errors import ServeError
-from ..freed_memory import keep_freed_memory
+from ..malloc_tuning import keep_freed_memory
 from ..metrics import Recorder
 from ..model import Signature
 from ..settings import ModelSettings
 from ..tensors import Array
-from .door import Door
 from .exchange import exchange
 from .handover import Handed, hand_over
+from .local_endpoint import LocalEndpoint
 
 __all__ = ["Replica", "Reply", "Run", "application", "bound"]
 
@@ -70,7 +70,7 @@ class _Runs(Recorder):
 class Replica:
     """One model in one process, with its own queue.
 
-    has_door: opens a local endpoint, see `Door`.
+    has_door: opens a local endpoint, see `LocalEndpoint`.
     """
 
     def __init__(self, handed: Handed, has_door: bool) -> None:
@@ -79,7 +79,7 @@ class Replica:
         self._recorder = _Runs()
         self._batcher: Batcher | None = None
         self._has_door = has_door
-        self._door: Door | None = None
+        self._door: LocalEndpoint | None = None
 
     def _queue(self) -> Batcher:
         if self._batcher is None:  # created inside the event loop
@@ -90,14 +90,14 @@ class Replica:
         """Renews this process's registration on each of Ray's health checks, unless it is being replaced."""
         if self._has_door:
             if self._door is None:
-                self._door = Door(self._queue(), self._runs)
+                self._door = LocalEndpoint(self._queue(), self._runs)
             exchange().announce.remote(*self._place(), self._door.name)
 
     def __del__(self) -> Any:
         """Returns the awaitable that Ray waits for before it stops this process: all clients have disconnected."""
         return None if self._door is None else self._close(self._door)
 
-    async def _close(self, door: Door) -> None:
+    async def _close(self, door: LocalEndpoint) -> None:
         self._has_door, self._door = False, None
         exchange().leave.remote(*self._place(), door.name)
         await door.close()

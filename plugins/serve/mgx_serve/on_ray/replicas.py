@@ -11,7 +11,7 @@ from typing import Any
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 
-from ..channels.sent import Lost, is_plain
+from ..channels.sender import Lost, is_plain
 from ..deployment import within
 from ..errors import Busy, DeadlinePassed, Internal, Unavailable
 from ..inference import Call

@@ -22,9 +22,9 @@ from mgx_serve.metrics import Recorder
 from mgx_serve.model import Signature
 from mgx_serve.on_ray import exchange as exchange_module
 from mgx_serve.on_ray import links as links_module
-from mgx_serve.on_ray.door import Door
 from mgx_serve.on_ray.exchange import Exchange
 from mgx_serve.on_ray.links import Links
+from mgx_serve.on_ray.local_endpoint import LocalEndpoint
 from mgx_serve.on_ray.replicas import Replicas
 from mgx_serve.settings import ModelSettings
 from mgx_serve.tensors import Tensor
@@ -106,16 +106,16 @@ class Machine:
 
     def __init__(self) -> None:
         self.counts, self.handle = Counts(), Handle()
-        self.doors: list[Door] = []
+        self.doors: list[LocalEndpoint] = []
         self.models: list[Multiplying] = []
         self.links = Links("application", self.counts)
         signature = Multiplying(0).signature
         self.replicas = Replicas(self.handle, signature, self.counts, self.links)
 
-    def replica(self, factor: float, seconds_of_a_run: float = 0.0, **settings: Any) -> Door:
+    def replica(self, factor: float, seconds_of_a_run: float = 0.0, **settings: Any) -> LocalEndpoint:
         runs = Runs()
         self.models.append(Multiplying(factor, seconds_of_a_run, **settings))
-        self.doors.append(Door(Batcher(self.models[-1], runs), runs.taken))  # type: ignore[arg-type]
+        self.doors.append(LocalEndpoint(Batcher(self.models[-1], runs), runs.taken))  # type: ignore[arg-type]
         return self.doors[-1]
 
     async def see(self, *more: tuple[str, str]) -> None:
@@ -239,7 +239,7 @@ def test_a_visitor_without_memory_or_of_another_user_is_sent_away(monkeypatch: p
         async with machine() as given:
             door = given.replica(2)
             for said, own in ((b"x" * 8, True), (b"", False)):
-                monkeypatch.setattr("mgx_serve.on_ray.door.is_own", lambda _, own=own: own)
+                monkeypatch.setattr("mgx_serve.on_ray.local_endpoint.is_own", lambda _, own=own: own)
                 stranger = socket.socket(socket.AF_UNIX)
                 stranger.setblocking(False)
                 await asyncio.get_running_loop().sock_connect(stranger, f"\0{door.name}")

@@ -11,15 +11,15 @@ from .deadlines import Deadlines
 from .errors import DeadlinePassed, Internal, ServeError
 from .metrics import Recorder
 from .model import Signature
-from .pace import Spent
+from .run_times import Spent
 from .tensors import Array
 
-__all__ = ["Answers"]
+__all__ = ["Completions"]
 
 log = logging.getLogger("mgx_serve")
 
 
-class Answers:
+class Completions:
     """Completes requests.  Runs only in the event loop that received them."""
 
     def __init__(self, signature: Signature, metrics: Recorder) -> None:

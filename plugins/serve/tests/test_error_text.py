@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mgx_serve.reasons import told
+from mgx_serve.error_text import told
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from .errors import BadRequest
 
-__all__ = ["Packed"]
+__all__ = ["Decompressor"]
 
 EITHER: Final = zlib.MAX_WBITS | 32  # gzip or zlib, detected from the header
 GZIP: Final = b"\x1f"  # first byte of a gzip member; zlib data never starts with it
@@ -16,7 +16,7 @@ ENCODINGS: Final = ("gzip", "x-gzip", "deflate")
 PART: Final = 1 << 20  # output bytes per step, so that the caller can enforce limits
 
 
-class Packed:
+class Decompressor:
     """Decompresses one body incrementally.  Errors: BadRequest for invalid data.
 
     gzip data may consist of several concatenated members (RFC 1952).

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 from .batch import Request, first_come
 
-__all__ = ["Waiting"]
+__all__ = ["RequestQueue"]
 
 
-class Waiting:
+class RequestQueue:
     """A queue of requests: by priority, then first in, first out.  One thread adds, several may take.
 
     most: maximum rows of a batch; worth: returns how many requests of a batch, from the first on, to run together.

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from .batch import Request, Together, size_of, together
+from .batch_buffers import BatchBuffer, BatchBufferPool, put
 from .model import Model
-from .stacks import Stack, Stacks, put
-from .tensors import Array, Lying
+from .tensors import Array, DeferredInput
 
-__all__ = ["Ahead", "Inputs"]
+__all__ = ["InputStager", "Inputs"]
 
 AT_ONCE: Final = 1 << 17  # bytes of inputs: assembling fewer takes no longer than waking a thread
 LARGE: Final = 1 << 15  # bytes of a request whose rows are staged on arrival
@@ -26,15 +26,15 @@ Rows = Sequence[tuple[Request, int]]  # requests, each with its first row in the
 
 
 @dataclass(eq=False)
-class Laid:
+class StagedBatch:
     """A batch under assembly: each request's rows are copied to their final position when the request arrives.
 
     key: the batching key of its requests; like: inputs of one of them; rows: total rows; copies: copies under way in threads.
     """
 
     key: Any
-    like: Mapping[str, Array | Lying]
-    stack: Stack
+    like: Mapping[str, Array | DeferredInput]
+    stack: BatchBuffer
     requests: list[Request] = field(default_factory=list)
     rows: int = 0
     copies: list[Future[None]] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Laid:
         return requests
 
 
-class Ahead:
+class InputStager:
     """Assembles the input batches of one model; large inputs are copied by worker threads.
 
     Large inputs are copied to the next batch's memory as soon as their request arrives, so that the batch can start when the
@@ -71,19 +71,19 @@ class Ahead:
     Methods other than `close` must not be called concurrently.
     """
 
-    def __init__(self, model: Model, stacks: Stacks, runs: int) -> None:
+    def __init__(self, model: Model, stacks: BatchBufferPool, runs: int) -> None:
         """runs: maximum number of concurrent runs."""
-        self._model, self._stacks, self._most = model, stacks, model.settings.max_batch
+        self._model, self._buffers, self._most = model, stacks, model.settings.max_batch
         threads = max(runs, min(MOST_THREADS, (os.cpu_count() or 1) // 2))
         self._threads = ThreadPoolExecutor(threads, f"mgx-serve-{model.signature.name}-inputs")
-        self._laid: Laid | None = None
+        self._staged: StagedBatch | None = None
 
     def lay(self, waiting: Sequence[Request]) -> None:
         """Starts copying the requests that are expected in the next batch.  waiting: in queue order."""
         if not waiting or not _is_large(waiting[0]):
             return
         first = waiting[0]
-        laid = self._laid
+        laid = self._staged
         if laid is not None and laid.key != first.key:
             if any(r.laid is laid for r in waiting):
                 return  # it runs in a later batch
@@ -95,7 +95,7 @@ class Ahead:
         if laid is None:
             if len(new) == 1 and not self._model.own_memory:  # runs in place, without a copy, if it stays alone
                 return
-            laid = self._laid = self._new(first)
+            laid = self._staged = self._new(first)
         self._copy(laid, [laid.add(r) for r in new if laid.rows + r.rows <= self._most])
 
     def inputs(self, batch: list[Request], sooner: bool) -> Inputs:
@@ -120,12 +120,12 @@ class Ahead:
 
     def forget(self) -> None:
         """Called when the queue is empty."""
-        if self._laid is not None:
-            self._drop(self._laid)
-            self._laid = None
+        if self._staged is not None:
+            self._drop(self._staged)
+            self._staged = None
 
-    def _new(self, first: Request) -> Laid:
-        return Laid(first.key, first.feeds, self._stacks.take())
+    def _new(self, first: Request) -> StagedBatch:
+        return StagedBatch(first.key, first.feeds, self._buffers.take())
 
     def _lies_well(self, batch: Sequence[Request], sooner: bool) -> bool:
         """Returns True for a request that runs alone in its own memory, and for one larger than any batch."""
@@ -134,15 +134,15 @@ class Ahead:
             return False
         return rows > self._most or (rows == size_of(self._model, batch) and not (sooner and self._model.own_memory))
 
-    def _taken(self, batch: Sequence[Request]) -> Laid | None:
+    def _taken(self, batch: Sequence[Request]) -> StagedBatch | None:
         """Returns the staged rows that a batch can use; None if there are none.
 
         They are usable if they are a prefix of the batch; copies still in flight past that prefix rule out appending others.
         """
-        laid = self._laid
+        laid = self._staged
         if laid is None or laid.key != batch[0].key:
             return None
-        self._laid = None
+        self._staged = None
         count = sum([r.laid is laid for r in batch])
         if count < len(laid.requests) and set(laid.requests[:count]) != set(batch):
             self._drop(laid)
@@ -150,13 +150,13 @@ class Ahead:
         laid.keep(count)
         return laid
 
-    def _drop(self, laid: Laid) -> None:
+    def _drop(self, laid: StagedBatch) -> None:
         laid.all_of_them()
         self._submit(self._give_back, laid)
 
-    def _give_back(self, laid: Laid) -> None:
+    def _give_back(self, laid: StagedBatch) -> None:
         if not [copy for copy in laid.copies if copy.exception() is not None]:  # copies may still be in flight
-            self._stacks.give_back(laid.stack)
+            self._buffers.give_back(laid.stack)
 
     def _submit(self, function: Callable[..., T], *given: Any) -> Future[T]:
         """Runs a task in a worker thread; returns its future, which holds the error if no thread can be started."""
@@ -168,7 +168,7 @@ class Ahead:
             return failed
 
     def _plain(self, batch: Sequence[Request], sooner: bool) -> Inputs:
-        make = partial(together, self._model, batch, self._stacks, sooner)
+        make = partial(together, self._model, batch, self._buffers, sooner)
         if not sooner:
             return make
         if sum([r.size for r in batch]) > AT_ONCE:
@@ -180,11 +180,11 @@ class Ahead:
             made.set_exception(error)
         return made.result
 
-    def _copy(self, laid: Laid, rows: Rows) -> None:
+    def _copy(self, laid: StagedBatch, rows: Rows) -> None:
         for part in _parts(rows):
             laid.copies.append(self._submit(_copied, laid, part, self._most))
 
-    def _made(self, laid: Laid, last: Rows, size: int) -> Together:
+    def _made(self, laid: StagedBatch, last: Rows, size: int) -> Together:
         """Waits for all copies and returns the inputs.  last: rows that the calling thread copies."""
         if last:
             _copied(laid, last, self._most)
@@ -216,7 +216,7 @@ def _parts(rows: Rows) -> list[Rows]:
     return list(parts)
 
 
-def _copied(laid: Laid, rows: Rows, most: int) -> None:
+def _copied(laid: StagedBatch, rows: Rows, most: int) -> None:
     """Copies consecutive rows.  Errors: BadRequest if an input's shared memory is gone."""
     _, start = rows[0]
     for name, like in laid.like.items():

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from mgx_serve.content_encoding import PART, Decompressor
 from mgx_serve.errors import BadRequest, TooLarge
 from mgx_serve.http_infer import read_body
-from mgx_serve.packed import PART, Packed
 
 EMPTY = b"\0\0\0\xff\xff"  # a block of deflate that holds nothing, and is not the last
 
 
 def unpacked(data: bytes, step: int) -> list[bytes]:
     """Returns the parts that data unpacks to, which comes in pieces of `step` bytes."""
-    packed = Packed()
+    packed = Decompressor()
     parts = [part for at in range(0, len(data), step) for part in packed.parts(data[at : at + step])]
     packed.require_end()
     return parts

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..deadlines import Deadlines
 from ..errors import Unavailable
-from ..filling import Filling, Put
+from ..filling import PendingRequest, TrayWriter
 from ..inference import Answer, Call
 from ..shared_memory import AT_ONCE, Place
 from ..tensors import DATATYPES, Tensor, datatype_of, elements, to_bytes
@@ -22,7 +22,7 @@ from .arena import Bytes
 from .channel import Channel
 from .wire import place_fields, read_error, read_tensor
 
-__all__ = ["Lost", "Sent", "is_plain", "lies_plainly"]
+__all__ = ["Lost", "RequestSender", "is_plain", "lies_plainly"]
 
 HEADS: Final = 1024  # maximum number of cached heads
 LARGEST_HEAD: Final = 4096  # larger heads, in bytes, are not cached
@@ -48,7 +48,7 @@ def lies_plainly(call: Call) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Offered:
+class _TrayOffer:
     """The tray offered for requests with one head, and the part that all their responses share.  deadlines: the model's."""
 
     offer: Offer
@@ -56,7 +56,7 @@ class _Offered:
     deadlines: Deadlines
 
 
-class Sent:
+class RequestSender:
     """This process's pending requests to another process.
 
     All requests of one event-loop iteration are sent as one message.  A request consists of a number, a head and its tensors; the
@@ -66,8 +66,8 @@ class Sent:
     """
 
     def __init__(self, channel: Callable[[], Channel | None]) -> None:
-        self._filling: Filling | None = None
-        self._offers: dict[bytes, _Offered] = {}
+        self._filling: TrayWriter | None = None
+        self._offers: dict[bytes, _TrayOffer] = {}
         self._deadlines: dict[str, Deadlines] = {}  # by model
         self._channel, self._loop = channel, asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[Made]] = {}
@@ -76,7 +76,7 @@ class Sent:
         self._records: list[Any] = []
         self._parts: list[Bytes] = []
 
-    def fill(self, filling: Filling) -> None:
+    def fill(self, filling: TrayWriter) -> None:
         """Enables writing requests to trays that the other process offers."""
         self._filling = filling
         self._loop.add_reader(filling.bell, filling.rung, _answer_put)
@@ -94,7 +94,7 @@ class Sent:
         (model, version, outputs, offer), parts = made
         if offer is not None and head not in self._offers:
             of_model = self._deadlines.setdefault(model, Deadlines(model))
-            self._offers[head] = _Offered(Offer.of(offer), [model, version, outputs, None], of_model)
+            self._offers[head] = _TrayOffer(Offer.of(offer), [model, version, outputs, None], of_model)
         return _answer(call, model, version, outputs, parts)
 
     async def _asked(self, head: bytes, call: Call) -> Made:
@@ -115,11 +115,11 @@ class Sent:
         finally:
             del self._waiting[number]
 
-    async def _put(self, head: bytes, offered: _Offered, call: Call, filling: Filling) -> Made | None:
+    async def _put(self, head: bytes, offered: _TrayOffer, call: Call, filling: TrayWriter) -> Made | None:
         """Writes a request to a tray; returns the response, None if there is no room or the tray ran without it."""
         number, reply = next(self._numbers), self._loop.create_future()
         arrays = list(call.feeds.values())
-        put = Put(offered.offer, number, len(arrays[0]), reply)
+        put = PendingRequest(offered.offer, number, len(arrays[0]), reply)
         try:
             if not filling.put(put, [to_bytes(array) for array in arrays]):
                 return None
@@ -203,7 +203,7 @@ class Sent:
                 reply.set_exception(Lost("the engine's process has ended"))
 
 
-def _answer_put(put: Put, outputs: Sequence[Bytes] | None) -> None:
+def _answer_put(put: PendingRequest, outputs: Sequence[Bytes] | None) -> None:
     if not put.done.done():  # or the client has left
         put.done.set_result(None if outputs is None else (None, outputs))
 

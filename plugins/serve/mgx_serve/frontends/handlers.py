@@ -16,7 +16,7 @@ from ..batching import Batcher
 from ..budget import Share
 from ..channels.arena import Bytes
 from ..channels.channel import Channel
-from ..channels.taken import Taken
+from ..channels.receiver import RequestReceiver
 from ..channels.wire import answer_message, error_message, read_call, signature_message
 from ..errors import ServeError
 from ..grpc_methods import Methods
@@ -24,14 +24,14 @@ from ..inference import Service
 from ..model import Signature
 from ..trays import TrayMemory
 
-__all__ = ["Asked"]
+__all__ = ["FrontEndHandlers"]
 
 REPORTS = ("ran", "refused", "failed", "waiting")  # methods of `Recorder`
 log = logging.getLogger("mgx_serve")
 Reply = tuple[Any, Sequence[Bytes]]
 
 
-class Asked:
+class FrontEndHandlers:
     """Handles the messages of a front end, and of its successor when it is restarted.
 
     trays: the tray memory; number: the front end's index in it.
@@ -50,7 +50,7 @@ class Asked:
             "find": self._find,
         }
         self._channel: Channel | None = None
-        self._taken: Taken | None = None
+        self._taken: RequestReceiver | None = None
         self._started: asyncio.Future[None] | None = None
 
     def connected(self, channel: Channel) -> asyncio.Future[None]:
@@ -61,7 +61,7 @@ class Asked:
         self._channel = channel
         answers = functools.partial(_send, channel, "answers", 0)
         given = self._service
-        self._taken = Taken(self._queue, given.budget, answers, given.regions, self._trays, self._number)
+        self._taken = RequestReceiver(self._queue, given.budget, answers, given.regions, self._trays, self._number)
         self._started = asyncio.get_running_loop().create_future()
         return self._started
 

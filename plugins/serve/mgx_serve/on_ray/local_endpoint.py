@@ -14,10 +14,10 @@ from ..batching import Batcher
 from ..budget import Budget
 from ..channels.arena import Bytes
 from ..channels.channel import Channel, Ends
-from ..channels.taken import Taken
+from ..channels.receiver import RequestReceiver
 from ..channels.wire import signature_message
 
-__all__ = ["GREETING", "Door", "is_own"]
+__all__ = ["GREETING", "LocalEndpoint", "is_own"]
 
 GREETING: Final = struct.Struct("<Q")  # first message of a client, sent with two memory descriptors: their size
 PATIENCE: Final = 5.0  # timeout of that message in seconds
@@ -30,7 +30,7 @@ def is_own(connected: socket.socket) -> bool:
     return bool(user == os.getuid())
 
 
-class Door:
+class LocalEndpoint:
     """Accepts requests to a replica's queue from processes on this machine, each over its own channel.
 
     name: abstract socket name, which disappears with the process; runs: returns the metrics of the runs since the last call.
@@ -44,7 +44,7 @@ class Door:
         self._listening.setblocking(False)
         self._listening.bind(f"\0{self.name}")
         self._listening.listen()
-        self._visitors: set[_Visitor] = set()
+        self._visitors: set[_Client] = set()
         self._empty = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._keep(self._accepted())
@@ -71,7 +71,7 @@ class Door:
         except (OSError, ValueError, struct.error):
             connected.close()
             return
-        visitor = _Visitor(self, Budget(size))
+        visitor = _Client(self, Budget(size))
         self._visitors.add(visitor)
         try:
             await visitor.open(Ends(connected.detach(), written, read, size))
@@ -79,7 +79,7 @@ class Door:
             os.close(read)
             os.close(written)
 
-    def left(self, visitor: _Visitor) -> None:
+    def left(self, visitor: _Client) -> None:
         """Called when a client process has closed its channel."""
         self._visitors.discard(visitor)
         self._empty.set()
@@ -96,12 +96,12 @@ class Door:
             await self._empty.wait()
 
 
-class _Visitor:
+class _Client:
     """A connected client process."""
 
-    def __init__(self, door: Door, budget: Budget) -> None:
+    def __init__(self, door: LocalEndpoint, budget: Budget) -> None:
         self._door = door
-        self._taken = Taken(lambda model, version: door.queue, budget, self._answer)
+        self._taken = RequestReceiver(lambda model, version: door.queue, budget, self._answer)
         self._channel: Channel | None = None
 
     async def open(self, ends: Ends) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Paces", "Spent"]
+__all__ = ["RunTimes", "Spent"]
 
 SHORT: Final = 250e-6  # seconds: shorter than handing a run to a busy thread and back
 # seconds: longer than a few waits for the GIL; such a run is not short
@@ -27,7 +27,7 @@ class Spent:
 
 
 @dataclass(slots=True)
-class Pace:
+class RunTime:
     """usual: moving average in seconds; left: runs in threads before the next trial in the loop, of `patience`."""
 
     usual: float
@@ -35,7 +35,7 @@ class Pace:
     patience: int = TRY_AFTER
 
 
-class Paces:
+class RunTimes:
     """Run times by kind of run.
 
     A measured time includes preemption and, in a thread, waits for the GIL of several milliseconds under load, so that short
@@ -44,7 +44,7 @@ class Paces:
     """
 
     def __init__(self) -> None:
-        self._paces: dict[Hashable, Pace] = {}
+        self._paces: dict[Hashable, RunTime] = {}
 
     def short(self, kind: Hashable) -> bool:
         """Returns True if the next run of a kind should execute in the event loop."""
@@ -56,7 +56,7 @@ class Paces:
         pace = self._paces[kind]
         tried = not pace.left
         if tried and spent is not None and spent.seconds < SHORT:
-            self._paces[kind] = Pace(spent.seconds)
+            self._paces[kind] = RunTime(spent.seconds)
         elif tried:
             pace.patience = min(2 * pace.patience, TRY_AFTER_MOST)
             pace.left = pace.patience
@@ -73,7 +73,7 @@ class Paces:
         if pace is None:
             if len(self._paces) >= KINDS:
                 del self._paces[next(iter(self._paces))]
-            self._paces[kind] = Pace(min(spent.seconds, measured()) if spent.seconds < LONG else spent.seconds)
+            self._paces[kind] = RunTime(min(spent.seconds, measured()) if spent.seconds < LONG else spent.seconds)
         elif spent.seconds >= LONG or spent.busy >= SHORT:
             pace.left = pace.patience  # it computes, or waits for a device
         else:

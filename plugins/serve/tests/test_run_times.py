@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 
-from mgx_serve.pace import LONG, SHORT, TRY_AFTER, Paces, Spent
+from mgx_serve.run_times import LONG, SHORT, TRY_AFTER, RunTimes, Spent
 
 QUICK, WAITED, WORKED, DEVICE = Spent(5e-5, 5e-5), Spent(8e-3, 5e-5), Spent(8e-3, 7e-3), Spent(0.2, 5e-5)
 HALF = SHORT / 2
 
 
-def kept(first: Spent, measured: float = math.inf) -> Paces:
-    made = Paces()
+def kept(first: Spent, measured: float = math.inf) -> RunTimes:
+    made = RunTimes()
     made.in_thread("k", first, lambda: measured)
     return made
 
 
-def runs_before_a_try(paces: Paces, spent: Spent, most: int = 1000) -> int:
+def runs_before_a_try(paces: RunTimes, spent: Spent, most: int = 1000) -> int:
     """Returns how many runs had threads until one is to be made in the loop."""
     for n in range(most):
         if paces.short("k"):
@@ -26,7 +26,7 @@ def runs_before_a_try(paces: Paces, spent: Spent, most: int = 1000) -> int:
 
 
 def test_the_first_run_of_a_kind_has_a_thread() -> None:
-    assert not Paces().short("k")
+    assert not RunTimes().short("k")
 
 
 def test_short_runs_are_made_in_the_loop() -> None:

@@ -20,7 +20,7 @@ from mgx_serve.budget import Budget, Share
 from mgx_serve.channels.channel import Channel, Ends
 from mgx_serve.channels.wire import call_message, read_call
 from mgx_serve.errors import BadRequest, Busy, DeadlinePassed, Internal, NotFound, ServeError, TooLarge, Unavailable
-from mgx_serve.frontends.asked import Asked
+from mgx_serve.frontends.handlers import FrontEndHandlers
 from mgx_serve.frontends.remote import Engine
 from mgx_serve.inference import Call, Stored
 from mgx_serve.metrics import Metrics
@@ -67,7 +67,7 @@ class Parts:
         service: Any = SimpleNamespace(
             repository=repository, metrics=self.metrics, budget=self.budget, regions=self.regions
         )
-        self.asked = Asked(service, None, None)  # type: ignore[arg-type]
+        self.asked = FrontEndHandlers(service, None, None)  # type: ignore[arg-type]
         self.engine = Engine(Settings(), lambda *_: None)
 
     def _find(self, name: str, version: str) -> Batcher:
@@ -167,7 +167,7 @@ def test_requests_whose_clients_left_are_not_run() -> None:
             early.cancel()
             np.testing.assert_array_equal(await parts.infer(rows(3, 1)), rows(3, 2))
             assert model.rows == [1, 3]
-            assert not parts.batchers["m"]._answers.deadlines._open
+            assert not parts.batchers["m"]._completions.deadlines._open
 
     asyncio.run(ask())
 

@@ -9,12 +9,12 @@ from typing import cast
 
 import numpy as np
 
-from .tensors import Array, Lying
+from .tensors import Array, DeferredInput
 
-__all__ = ["Stack", "Stacks", "put"]
+__all__ = ["BatchBuffer", "BatchBufferPool", "put"]
 
 
-class Stack:
+class BatchBuffer:
     """The input buffer of one batch at a time.
 
     memory: allocates uninitialized bytes; rows: maximum rows of a run, for which memory is allocated at once.
@@ -25,7 +25,7 @@ class Stack:
         self._held: dict[str, Array] = {}
         self._lock = threading.Lock()
 
-    def place(self, name: str, like: Array | Lying, rows: int) -> Array:
+    def place(self, name: str, like: Array | DeferredInput, rows: int) -> Array:
         """Returns the array for this many rows of an input, with the element type and other extents of one of its values.
 
         Several threads may request the arrays of one batch.
@@ -39,7 +39,7 @@ class Stack:
         made: Array = held[: rows * row].view(like.dtype).reshape(lens)
         return made
 
-    def joined(self, name: str, values: Sequence[Array | Lying], spare: int) -> Array:
+    def joined(self, name: str, values: Sequence[Array | DeferredInput], spare: int) -> Array:
         """Returns an input's values concatenated along the first axis, then `spare` copies of the last row, which is valid input.
 
         The result is valid until the next batch is assembled here.
@@ -57,38 +57,38 @@ class Stack:
         return place
 
 
-def put(values: Sequence[Array | Lying], place: Array) -> None:
+def put(values: Sequence[Array | DeferredInput], place: Array) -> None:
     """Concatenates values along the first axis into an array, each copied once.  Errors: BadRequest."""
-    arrays = [v for v in values if not isinstance(v, Lying)]
+    arrays = [v for v in values if not isinstance(v, DeferredInput)]
     if len(arrays) == len(values):  # releases the GIL once for all copies
         np.concatenate(arrays, out=place[: sum([v.shape[0] for v in arrays])])
         return
     start = 0
     for value in values:
         end = start + value.shape[0]
-        if isinstance(value, Lying):
+        if isinstance(value, DeferredInput):
             value.read_into(place[start:end])
         else:
             place[start:end] = value
         start = end
 
 
-class Stacks:
-    """A pool of `Stack`s.  Thread-safe.
+class BatchBufferPool:
+    """A pool of `BatchBuffer`s.  Thread-safe.
 
-    memory, rows: see `Stack`.  Fresh memory would be mapped and zeroed page by page for each batch.
+    memory, rows: see `BatchBuffer`.  Fresh memory would be mapped and zeroed page by page for each batch.
     """
 
     def __init__(self, memory: Callable[[int], Array], rows: int) -> None:
         self._memory, self._rows = memory, rows
-        self._idle: list[Stack] = []
+        self._idle: list[BatchBuffer] = []
 
-    def take(self) -> Stack:
+    def take(self) -> BatchBuffer:
         try:
             return self._idle.pop()
         except IndexError:
-            return Stack(self._memory, self._rows)
+            return BatchBuffer(self._memory, self._rows)
 
-    def give_back(self, stack: Stack) -> None:
+    def give_back(self, stack: BatchBuffer) -> None:
         """Returns a stack to the pool; nothing may read its contents any more."""
         self._idle.append(stack)

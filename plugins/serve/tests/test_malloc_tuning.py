@@ -10,7 +10,7 @@ import pytest
 
 FAULTS = """
 import resource
-from mgx_serve.freed_memory import keep_freed_memory
+from mgx_serve.malloc_tuning import keep_freed_memory
 {call}
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

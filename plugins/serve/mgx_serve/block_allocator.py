@@ -5,12 +5,12 @@ from __future__ import annotations
 import bisect
 from typing import Final
 
-__all__ = ["ALIGNMENT", "Blocks"]
+__all__ = ["ALIGNMENT", "BlockAllocator"]
 
 ALIGNMENT: Final = 64
 
 
-class Blocks:
+class BlockAllocator:
     """Allocates blocks from `size` bytes, at the lowest free offset."""
 
     def __init__(self, size: int) -> None:

@@ -12,7 +12,7 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from mgx_serve.budget import Budget, Share
-from mgx_serve.classes import classified
+from mgx_serve.classification import classified
 from mgx_serve.errors import BadRequest, TooLarge
 from mgx_serve.inference import Call, answer_of
 from mgx_serve.model import Signature

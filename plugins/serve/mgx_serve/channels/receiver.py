@@ -18,12 +18,12 @@ from ..budget import TENSOR_COST, Budget, Share
 from ..errors import ServeError
 from ..inference import held
 from ..shared_memory import Place, Regions
-from ..tensors import DATATYPES, Array, Layout, Lying, to_bytes
+from ..tensors import DATATYPES, Array, DeferredInput, Layout, to_bytes
 from ..trays import TrayMemory, Trays
 from .arena import Bytes
 from .wire import error_message
 
-__all__ = ["Taken"]
+__all__ = ["RequestReceiver"]
 
 HEADS: Final = 1024  # maximum number of cached heads
 LARGEST_HEAD: Final = 4096  # larger heads, in bytes, are not cached
@@ -51,13 +51,13 @@ class Kind:
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class PendingCall:
     """A pending request; batches complete it like a future.
 
     share: memory reservation for inputs in shared memory; the front end accounts for the others.
     """
 
-    owner: Taken
+    owner: RequestReceiver
     number: int
     kind: Kind
     share: Share | None = None
@@ -75,7 +75,7 @@ class Waiting:
         self.owner.refuse(self.number, error)
 
 
-class Taken:
+class RequestReceiver:
     """The requests of one other process.
 
     find: returns the queue of a model version; budget: memory budget of requests; send: sends a message and its byte strings;
@@ -97,8 +97,8 @@ class Taken:
         self._regions, self._trays, self._process = regions, trays, process
         self._find, self._budget, self._send, self._loop = find, budget, send, asyncio.get_running_loop()
         self._kinds: dict[bytes, Kind] = {}
-        self._waiting: dict[int, Waiting] = {}
-        self._answers: list[tuple[Waiting, list[tuple[int, ...]], list[Bytes]]] = []
+        self._waiting: dict[int, PendingCall] = {}
+        self._answers: list[tuple[PendingCall, list[tuple[int, ...]], list[Bytes]]] = []
         self._refusals: list[tuple[int, Any]] = []
 
     def take(self, records: Sequence[Any], parts: list[Bytes]) -> None:
@@ -113,16 +113,16 @@ class Taken:
                 self.refuse(number, error)
 
     def _put(self, number: int, kind: Kind, parts: list[Bytes]) -> None:
-        feeds: dict[str, Array | Lying] = {
+        feeds: dict[str, Array | DeferredInput] = {
             name: np.frombuffer(part, dtype).reshape(shape)
             for (name, dtype, shape), part in zip(kind.layouts, parts, strict=True)
         }
-        self._waiting[number] = waiting = Waiting(self, number, kind)
+        self._waiting[number] = waiting = PendingCall(self, number, kind)
         if kind.stored:
             self._add_stored(feeds, waiting)
         kind.queue.put(feeds, kind.form, waiting)
 
-    def _add_stored(self, feeds: dict[str, Array | Lying], waiting: Waiting) -> None:
+    def _add_stored(self, feeds: dict[str, Array | DeferredInput], waiting: PendingCall) -> None:
         """Adds the inputs in shared memory.  Errors: BadRequest, TooLarge, Busy."""
         assert self._regions is not None, "only an engine's process is asked for tensors in regions"
         waiting.share = share = Share(self._budget)
@@ -169,7 +169,7 @@ class Taken:
         if trays is None and worth:
             self._add_trays(kind)
             kind.trays = trays = queue.trays.find(form.key)
-        offer = None if trays is None else trays.add(self, form, partial(Waiting, self, kind=kind))
+        offer = None if trays is None else trays.add(self, form, partial(PendingCall, self, kind=kind))
         return None if offer is None else offer.fields()
 
     def _add_trays(self, kind: Kind) -> None:
@@ -199,7 +199,7 @@ class Taken:
         if waiting is not None:
             waiting.ended = True
 
-    def _ended(self, number: int) -> Waiting | None:
+    def _ended(self, number: int) -> PendingCall | None:
         """Removes a request and releases its memory."""
         waiting = self._waiting.pop(number, None)
         if waiting is not None and waiting.share is not None:
@@ -214,7 +214,7 @@ class Taken:
         if self._trays is not None:
             self._trays.left(self._process, self)
 
-    def answer(self, waiting: Waiting, result: list[Array]) -> None:
+    def answer(self, waiting: PendingCall, result: list[Array]) -> None:
         kind = waiting.kind
         if kind.fits and (kind.trays is None or kind.trays.ended):
             kind.alike[-1] = self._offered(kind, kind.queue.trays.counted(kind.form.key))
