@@ -1,1 +1,1 @@
-"""The kit with which a target of mgx proves itself: a pytest plugin and a suite of tests."""
+"""The conformance kit: a pytest plugin and a test suite that verify any mgx target."""

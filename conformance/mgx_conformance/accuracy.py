@@ -1,10 +1,10 @@
-"""Tolerances: the distance of a right result from the definition, computed from element type, term count and condition.
+"""Tolerances of single ops, computed from element type, number of rounded terms and conditioning.
 
-Every op is one of four kinds.  *Exact*: its results are elements of its inputs, integers or truth values; they are compared bit
-for bit.  *Pointwise*: its scalar expression is evaluated in float64 with the rounding error of each primitive drawn at random
-(Monte Carlo arithmetic); the spread of the results is the condition.  *Linear*: the error of a sum of n products follows from
-n and the sums of their magnitudes and squares (`summed`).  *Composite*: all else; inputs are moved by one rounding unit at
-random, and the spread of the results is scaled by the growth of the longest sum inside.  Each result may be rounded once more.
+Every op is one of four kinds.  *Exact*: results are input elements, integers or booleans, and are compared bit by bit.
+*Pointwise*: the scalar expression is evaluated in float64 with random rounding errors per primitive (Monte Carlo arithmetic);
+the spread of the results measures the conditioning.  *Linear*: the error of a sum of n products follows from n and the sums of
+their magnitudes and squares (`summed`).  *Composite*: all others; inputs are perturbed by one rounding unit at random, and the
+spread of the results is scaled by the error growth of the longest sum inside.  One more rounding of each result is allowed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["local_error", "tolerance"]
 
 
 def terms_of(op: Any, xs: Sequence[Any], out: Any = None) -> int:
-    """Returns the most terms that a result sums; of a composite, an upper bound of the roundings that follow one another."""
+    """Returns the number of terms in the longest sum; for a composite op, an upper bound of consecutive roundings."""
     sizes = [x.shape for x in xs if isinstance(x, np.ndarray) and x.size]
     if not sizes:
         return 1
@@ -76,11 +76,10 @@ def terms_of(op: Any, xs: Sequence[Any], out: Any = None) -> int:
 
 
 def summed(op: Operation, xs: Sequence[Any], out: Any) -> Any:
-    """For linear ops: the error of their sums in rounding units, element by element; None for other ops.
+    """Returns the error of a linear op's sums in rounding units, per element; None for other ops.
 
-    Two bounds, the lesser of which holds: growth(n) times the sum of magnitudes; and, since the order of summation does not
-    depend on the values, the growth of n roundings of partial sums, which do not exceed the sum and six times the root of
-    the sum of squares.
+    The smaller of two bounds: growth(n) times the sum of magnitudes; and, because the order of summation is independent of the
+    values, the growth of n roundings of partial sums, which are bounded by the sum plus six times the root of the sum of squares.
     """
     if not op.linear:
         return None
@@ -115,9 +114,9 @@ def _on(op: Operation, xs: Sequence[Any], change: Callable[[Any], Any]) -> Any:
 
 
 def local_error(op: Operation, xs: Sequence[Any], out: Any) -> Any:
-    """Returns the error that one op may add to one of its results, element by element, where its inputs are exact.
+    """Returns the error that one op may add to a result, per element, given exact inputs.
 
-    What is inside a composite is only estimated here (relative to the largest result); `tolerance` measures it.
+    The error inside a composite op is only estimated here (relative to the largest result); `tolerance` measures it.
     """
     if not isinstance(out, np.ndarray) or out.dtype == object:
         return None
@@ -137,9 +136,9 @@ def local_error(op: Operation, xs: Sequence[Any], out: Any) -> Any:
 def tolerance(
     op: Operation, xs: Sequence[Any], outs: Sequence[Any], rng: np.random.Generator, steering: Collection[int] = ()
 ) -> list[Any]:
-    """By how much each result of an op may differ, element by element; None where it must be the same.
+    """Returns the permitted deviation of each result, per element; None if it must be identical.
 
-    steering: positions of operands that say what to do (scales, axes) and are read exactly.
+    steering: positions of control operands (scales, axes), which are read exactly.
     """
     if op.exact:
         return [None] * len(outs)

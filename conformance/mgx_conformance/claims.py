@@ -1,4 +1,4 @@
-"""Holding a target to its word: what it reports as placed on itself must not be run by the definition."""
+"""Verifies placement reports: ops reported as placed on the target must not run by their reference implementation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .known import OPS
 
 __all__ = ["DEFINITION", "false_claims", "launches", "watched"]
 
-DEFINITION = "ref"  # the target whose kernels are the definitions
+DEFINITION = "ref"  # the target whose kernels are the reference implementations
 
 
 @contextmanager
 def watched(*ops: type[Operation]) -> Iterator[set[str]]:
-    """The names of the ops whose definitions are evaluated meanwhile; `ops` are also watched when computed directly."""
+    """Context manager: records the ops whose reference implementation runs; those in `ops` also if called directly."""
     seen: set[str] = set()
     evaluate = Operation.evaluate
     kept: list[tuple[type[Operation], Any]] = []
@@ -51,7 +51,7 @@ def _noting(name: str, compute: Any, seen: set[str]) -> Any:
 
 
 def launches(module: Any) -> Iterator[Any]:
-    """Yields all instructions of a lowered module, and of those nested in it, that launch a kernel."""
+    """Yields all launches of a lowered module and its nested modules."""
     for ins in module:
         if isinstance(ins.op, Launch):
             yield ins
@@ -66,16 +66,16 @@ def members(modules: Any) -> set[str]:
 
 
 def false_claims(executable: Any, evaluated: set[str]) -> str:
-    """Returns what an executable claims of itself and does not hold, in words; empty if all claims hold.
+    """Returns descriptions of the placement claims that an executable violates; empty if there are none.
 
-    evaluated: ops whose definitions ran while it did.
+    evaluated: ops whose reference implementation ran during the run.
     """
     if executable.target.name == DEFINITION:
         return ""
     on_host: set[str] = set()
     for instance in executable.instances():
         hosted = Counter(p.op for p in instance.placements if p.place == "host")
-        # those that say so come first: what is left of the count was put on the host later, as bodies of control flow are
+        # those that report it come first; the remaining count was placed on the host later, like bodies of control flow
         for ins in sorted(launches(instance.module), key=lambda ins: ins.op.place != "host"):
             if ins.op.place == "host" or hosted[ins.op.text] > 0:
                 hosted[ins.op.text] -= 1

@@ -1,4 +1,4 @@
-"""Comparing what a target gave with what the definition gives."""
+"""Compares a target's results with the reference's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["differs", "flat", "text_of"]
 
 
 def flat(value: Any) -> list[Any]:
-    """Returns a result as a list of values: a tuple's items one by one."""
+    """Flattens a result: the items of tuples one by one."""
     return list(value) if isinstance(value, tuple) else [value]
 
 
@@ -26,10 +26,9 @@ def text_of(value: Any) -> str:
 
 
 def differs(got: Any, wanted: Any, tolerance: Any = None) -> str:
-    """Returns what is wrong with a value, in words; empty if nothing is.
+    """Returns a description of how a value differs; empty if it does not.
 
-    tolerance: the largest absolute difference element by element; None where values must be the same (NaN equals NaN, and
-    zeros of both signs are equal).
+    tolerance: permitted absolute difference per element; None if values must be identical (NaN equals NaN, 0 equals -0).
     """
     if isinstance(wanted, (list, tuple)):
         if not isinstance(got, (list, tuple)) or len(got) != len(wanted):

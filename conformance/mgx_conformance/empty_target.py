@@ -1,4 +1,4 @@
-"""A target without a single kernel: it declines every op."""
+"""A target without kernels: it declines every op."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["EmptyTarget"]
 
 
 class EmptyTarget(Target):
-    """Declines everything."""
+    """Declines every op."""
 
     name = "empty"
 

@@ -1,4 +1,4 @@
-"""The file of expected failures: which tests may fail, each with the reason."""
+"""Expected failures: a file of tests that must fail, each with a reason."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["ExpectedFailures", "Line"]
 
 
 class Line(NamedTuple):
-    """One entry: a test's id (``*`` and ``?`` stand for any text and any character) and why it fails."""
+    """One entry: a pattern of test ids (``*`` and ``?`` are wildcards) and the reason."""
 
     test: str
     reason: str
 
 
 class ExpectedFailures:
-    """All lines of a file.  Every test that a line matches must fail; a line that matches none is refused."""
+    """The entries of a file.  Every matching test must fail; entries that match no test are errors."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self.lines = list(lines)
@@ -28,7 +28,7 @@ class ExpectedFailures:
 
     @classmethod
     def read(cls, path: Any) -> ExpectedFailures:
-        """Returns the lines of a TOML file.  Errors: ValueError for anything but [[expected]] tables with a test and a reason."""
+        """Reads a TOML file.  Errors: ValueError for anything but [[expected]] tables with a test and a reason."""
         try:
             document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except tomllib.TOMLDecodeError as error:
@@ -52,12 +52,12 @@ class ExpectedFailures:
         return cls(lines)
 
     def find(self, test: str) -> Line | None:
-        """Returns the line that expects a test to fail."""
+        """Returns the entry that matches a test."""
         exact = self._exact.get(test)
         return exact or next((p for p in self._patterns if fnmatchcase(test, p.test)), None)
 
     def matching_nothing(self, tests: Collection[str], levels: Collection[str]) -> list[str]:
-        """Returns lines for the levels that are run which no test answers to."""
+        """Returns entries of the selected levels that match no test."""
         known = set(tests)
         return [
             line.test

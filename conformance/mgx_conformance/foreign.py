@@ -1,4 +1,4 @@
-"""Kernels that a plugin offers for a target: their result is like no definition's, so that it shows which kernel ran."""
+"""Third-party kernels for a target under test: their result differs from every reference, which shows the kernel that ran."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FOREIGN: Final = (Foreign(), STANDARD.make("argmax", axis=1), STANDARD.make("dot
 
 
 def plans_for(target: str, op: type[Operation]) -> Kernels:
-    """Returns a plan of a plugin for an op: its kernel gives `VALUE` everywhere."""
+    """Returns a third-party plan for an op, whose kernel returns `VALUE` everywhere."""
     plans = Kernels(target)
 
     @plans.plan(op)
@@ -46,7 +46,7 @@ def plans_for(target: str, op: type[Operation]) -> Kernels:
 
 
 def program_of(op: Operation) -> Program:
-    """Returns the op behind another one, of two parameters if it takes two."""
+    """Returns a program with the op applied after another op; with two parameters if the op takes two."""
     program = Program()
     main = program.get_main_module()
     inputs = [main.add_parameter(f"x{n}", Shape("float32", (4, 4))) for n in range(len(op.inputs))]

@@ -1,4 +1,4 @@
-"""Random programs: directed graphs of ops that compilers fuse, on values of odd extents and several types."""
+"""Random programs: graphs of ops that compilers fuse, with odd extents and several element types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["THEMES", "Sketch", "sketches"]
 
 make = STANDARD.make
 EXTENTS: Final = (1, 2, 3, 4, 5, 7, 8, 16, 17)
-LARGEST: Final = 4096  # elements of one value
+LARGEST: Final = 4096  # maximum elements per value
 UNARY: Final = (
     "relu",
     "tanh",
@@ -39,7 +39,7 @@ Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 @dataclass(frozen=True)
 class Theme:
-    """The ingredients of one kind of random graph; repeated steps are drawn more often."""
+    """The steps that one kind of random graph is built from; repeated entries are more frequent."""
 
     kind: dtype.DType
     steps: tuple[str, ...]
@@ -107,7 +107,7 @@ class Grower:
     def spread(self, x: Any, dims: Sequence[Any]) -> Any:
         return x if x.shape.dims == tuple(dims) else self.add("multibroadcast", x, out_lens=tuple(dims))
 
-    # steps; each returns an instruction, or None where nothing fits
+    # steps: each returns an instruction, or None if none is possible
 
     def unary(self) -> Any:
         x = self.value(computable)
@@ -245,7 +245,7 @@ def fixed(v: Any) -> bool:
 
 
 def common(x: Any, y: Any) -> tuple[Any, ...] | None:
-    """Returns the shape that two values broadcast to, if they certainly do."""
+    """Returns the shape that two values broadcast to, None if they may not broadcast."""
     a, b = x.shape.dims, y.shape.dims
     rank = max(len(a), len(b))
     out = []

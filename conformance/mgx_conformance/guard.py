@@ -1,4 +1,4 @@
-"""Input buffers with guard bytes around them, so that a kernel that writes where it must not is found out."""
+"""Input buffers with guard bytes, to detect out-of-bounds writes by kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 __all__ = ["Guarded"]
 
-MARGIN: Final = 256  # bytes on either side; a multiple of every alignment that vector code likes
+MARGIN: Final = 256  # guard bytes on each side; a multiple of all vector alignments
 PATTERN: Final = 0xA5
 
 
@@ -30,7 +30,7 @@ class Guarded:
         self.before = self.buffer.copy()
 
     def broken(self) -> str:
-        """Returns what was overwritten, in words; empty if nothing was."""
+        """Returns a description of overwritten memory; empty if there is none."""
         if self.buffer is None or np.array_equal(self.buffer, self.before):
             return ""
         changed = np.flatnonzero(self.buffer != self.before)
@@ -39,7 +39,7 @@ class Guarded:
 
 
 def _span(array: Any) -> tuple[int, int]:
-    """Returns bytes from the lowest address to the first element (not positive), and bytes in all."""
+    """Returns the (non-positive) offset of the lowest address from the first element, and the total bytes."""
     if not array.size:
         return 0, 0
     steps = [(n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)]
@@ -48,6 +48,6 @@ def _span(array: Any) -> tuple[int, int]:
 
 
 def _write(to: Any, array: Any) -> None:
-    """Element by element, also where an axis of stride 0 repeats the same memory."""
+    """Writes element by element, also through axes of stride 0."""
     index = tuple(slice(0, 1) if s == 0 else slice(None) for s in array.strides)
     to[index] = array[index]

@@ -1,4 +1,4 @@
-"""Memory that the process holds, and what many runs of something leave of it."""
+"""Measures the process's memory, and leaks over many runs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["most_resident", "objects_left", "pages_left", "resident_of"]
 
 
 def most_resident() -> int:
-    """Returns bytes of physical memory that the process has held at most."""
+    """Returns the process's peak resident bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def resident() -> int:
-    """Returns bytes of physical memory that the process holds."""
+    """Returns the process's resident bytes."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -29,7 +29,7 @@ def resident() -> int:
 
 
 def resident_of(path: Path) -> int:
-    """Returns bytes of a file that the process holds in physical memory, by all its maps (Linux alone)."""
+    """Returns the resident bytes of a file over all its mappings (Linux only)."""
     found, ours = 0, False
     for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
         if "-" in line.split(" ", 1)[0]:
@@ -40,7 +40,7 @@ def resident_of(path: Path) -> int:
 
 
 def pages_left(run: Callable[[], Any], runs: int) -> int:
-    """Returns by how many bytes the process has grown after some runs."""
+    """Returns the growth of the process in bytes over some runs."""
     gc.collect()
     before = resident()
     for _ in range(runs):
@@ -50,7 +50,7 @@ def pages_left(run: Callable[[], Any], runs: int) -> int:
 
 
 def objects_left(run: Callable[[], Any], first: int, runs: int) -> int:
-    """Returns the bytes of Python objects that some runs leave, after a few `first` ones that are not counted."""
+    """Returns the bytes of Python objects that runs leak, after `first` warm-up runs."""
     tracemalloc.start()
     try:
         for _ in range(first):

@@ -1,4 +1,4 @@
-"""The ops that the kit has cases for: the standard set and those of the ONNX frontend."""
+"""The ops that the kit tests: the standard set and those of the ONNX frontend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small networks of the kinds that people run, as ONNX models with fixed random weights."""
+"""Small representative networks, as ONNX models with fixed random weights."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Tolerances of whole programs: their rounding errors drawn at random, several times.
+"""Tolerances of whole programs, by Monte Carlo simulation of rounding errors.
 
-The program is interpreted as it was written, unoptimised; each rounded result is moved by up to the error that its op may add
-(`accuracy.local_error`).  What the results spread is what rounding, however a target orders it, may do to them; places
-where it decides (a comparison, a floor) show as wide spreads there and nowhere else.
+The unoptimized program is interpreted several times; each rounded result is perturbed by up to the error that its op may add
+(`accuracy.local_error`).  The spread of the final results bounds the effect of rounding, in whatever order a target computes;
+elements that depend on a discontinuity (a comparison, a floor) get a wide tolerance, others do not.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ NUMPY: Final = frozenset(t.numpy for t in NARROW)
 
 
 def decomposed(op: Operation, args: Sequence[Any], modules: Sequence[Module] = ()) -> Module | None:
-    """Returns a module of the present arguments that consists of an op's parts; None if the op does not take itself apart."""
+    """Returns the decomposition of an op for these arguments as a module; None if it has none."""
     found = parts_of(op, [None if a is None else shape_of(a) for a in args], modules)
     return found if isinstance(found, Module) else None
 
 
 def spread_of_parts(op: Operation, args: Sequence[Any], result: Any, rng: np.random.Generator) -> Any:
-    """Returns the distance between an op and its decomposition with each part rounded; None if it does not decompose."""
+    """Returns the deviation between an op and its decomposition with every part rounded; None if it has none."""
     module = decomposed(op, args)
     if module is None or not isinstance(result, np.ndarray):
         return None
     given = [a for a in args if a is not None]
     spread = np.zeros(result.shape)
-    for n in range(SAMPLES):  # a target may take the parts apart in their turn, or may not
+    for n in range(SAMPLES):  # a target may decompose the parts further, or not
         (sample,) = Noisy(rng, parts=n % 2).run(module, given)
         if np.shape(sample) != result.shape:
             return None
@@ -56,9 +56,9 @@ def spread_of_parts(op: Operation, args: Sequence[Any], result: Any, rng: np.ran
 
 
 class Noisy(Interpreter):
-    """An interpreter whose results are each off by a random part of their rounding error.
+    """An interpreter that perturbs each result by a random fraction of its permitted error.
 
-    parts: the share of the ops that can be taken apart which are, and so on for what they consist of.
+    parts: the fraction of decomposable ops that are decomposed, recursively.
     """
 
     def __init__(self, rng: np.random.Generator, parts: float = 0.5) -> None:
@@ -91,7 +91,7 @@ class Noisy(Interpreter):
 
 
 class Wide(Interpreter):
-    """An interpreter that computes narrow floats in float32 and never rounds them, as a target may between ops."""
+    """An interpreter that keeps narrow floats in float32 without rounding, as targets may do between ops."""
 
     def step(self, ins: Instruction, values: dict[Instruction, Any], known: dict[str, int]) -> Any:
         for i in ins.inputs:
@@ -111,14 +111,14 @@ def _unrounded(value: Any) -> Any:
 
 
 def error_of(op: Operation, args: Sequence[Any], value: Any, rng: np.random.Generator) -> Any:
-    """Returns the error that one op may add: its own rounding and, for scalar expressions, the roundings inside."""
+    """Returns the error that one op may add: its own rounding and, for scalar expressions, internal roundings."""
     error = local_error(op, args, value)
     inside = None if error is None else internal_spread(op, args, rng)
     return error if inside is None or np.shape(inside) != np.shape(error) else error + inside
 
 
 class Expected:
-    """The results of a program by definition, and by how much each may differ (None: not at all)."""
+    """The reference results of a program and their tolerances (None: must be identical)."""
 
     def __init__(self, results: list[Any], tolerances: list[Any]) -> None:
         self.results = results
@@ -130,7 +130,7 @@ class Expected:
 
 
 def expected(module: Module, args: Sequence[Any], seed: int = 0, samples: int = SAMPLES) -> Expected:
-    """Returns the required results of a module for values of its parameters in order."""
+    """Computes the expected results of a module for parameter values in order."""
     with np.errstate(all="ignore"):
         results = Interpreter().run(module, args)
         spreads: list[Any] = [np.zeros(np.shape(r)) if isinstance(r, np.ndarray) else None for r in results]
@@ -142,7 +142,7 @@ def expected(module: Module, args: Sequence[Any], seed: int = 0, samples: int = 
                 sample = interpreter.run(module, args)
             except MgxError:
                 if isinstance(interpreter, Wide):
-                    continue  # an op that wants the narrow type
+                    continue  # an op that requires the narrow type
                 raise
             for i, (a, b) in enumerate(zip(results, sample, strict=True)):
                 if spreads[i] is None:

@@ -1,4 +1,4 @@
-"""Cases for the ops of any installed package: those that it gives, and for the rest some made from the op's schema."""
+"""Cases for the ops of an installed package: those it provides, and generated ones for the rest."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ GROUP: Final = "mgx_conformance"  # entry points of this group name a package's 
 
 
 def ops_of(package: str) -> list[type[Operation]]:
-    """Returns the ops that a package brings through the hook `operations`.
+    """Returns the ops that a package registers through the hook `operations`.
 
     package: the name of a distribution, of its entry point, or of the Python package.
-    Errors: PluginError if nothing of that name brings ops, listing what does; any error that loading raises.
+    Errors: PluginError if no such package registers ops, listing those that do; any error raised by loading.
     """
     manager = plugin_manager()
     owners = {}
@@ -39,8 +39,8 @@ def ops_of(package: str) -> list[type[Operation]]:
 def cases_of(package: str) -> Iterator[Case | str]:
     """Yields every case of a package's ops; for an op without any, the op's name.
 
-    An op has the cases that the package gives for it (an entry point of the group `mgx_conformance` that names a `Family`), else
-    those that can be made from its schema.
+    Uses the cases that the package provides (an entry point of the group `mgx_conformance` that names a `Family`), else cases
+    generated from the op's schema.
     """
     ops = ops_of(package)
     names = {op.name for op in ops}

@@ -62,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def levels(config: pytest.Config) -> tuple[str, ...]:
-    """Returns the levels asked for.  Errors: UsageError for a word that is none."""
+    """Returns the selected levels.  Errors: UsageError for an unknown level."""
     said = config.getoption("mgx_level") or ("ops" if config.getoption("mgx_ops") else ",".join(LEVELS))
     chosen = [w.strip() for w in said.split(",") if w.strip()]
     for word in chosen:
@@ -133,7 +133,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
 
 
 class Collector:
-    """Takes reports down; registered only while a target is tried."""
+    """Collects test reports; registered only if a target is under test."""
 
     def __init__(self, card: Any) -> None:
         self.card = card
@@ -152,7 +152,7 @@ def outcome(report: pytest.TestReport) -> str:
 
 
 def reason(report: pytest.TestReport) -> str:
-    """Returns the first line of what a report says."""
+    """Returns the first line of a report's message."""
     if hasattr(report, "wasxfail"):
         return report.wasxfail.removeprefix("reason: ")
     if report.passed:
@@ -182,12 +182,12 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.fixture(scope="session")
 def mgx_target(request: pytest.FixtureRequest) -> Any:
-    """Returns the target under trial."""
+    """Returns the target under test."""
     return load(request.config.getoption("mgx_target"))
 
 
 def load(name: str) -> Any:
-    """Returns a target by its name, or by the path ``package.module:Class`` of what makes one."""
+    """Returns a target by name, or from a factory given as ``package.module:Class``."""
     if ":" in name:
         import importlib
 

@@ -1,4 +1,4 @@
-"""Errors of scalar primitives in units of their results, and their growth in sums."""
+"""Error bounds of scalar primitives in ulps, and error growth in sums."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from mgx_core import Pointwise, scalar
 
 __all__ = ["CONFIDENCE", "SAFETY", "cost", "growth", "ulps"]
 
-FUNCTION_ULPS: Final = 4.0  # what the libraries of the field promise for a transcendental function
-# rounding errors are taken as independent: a sum's grows with sqrt(n), at 6 standard deviations
+FUNCTION_ULPS: Final = 4.0  # what math libraries commonly guarantee for transcendental functions
+# rounding errors are treated as independent: growth with sqrt(n), at 6 standard deviations
 CONFIDENCE: Final = 6.0
-SAFETY: Final = 4.0  # a few uniform samples understate the largest deviation; by less than this
+SAFETY: Final = 4.0  # factor by which a few uniform samples may underestimate the largest deviation
 # correctly rounded, or one unit off on fast hardware
 ROUNDED_PRIMITIVES: Final = frozenset(["add", "sub", "mul", "div", "sqrt"])
 
 
 def growth(terms: int) -> float:
-    """By how much the error of a sum of so many rounded terms exceeds one rounding unit of the sum of magnitudes."""
+    """Returns the error of a sum of n rounded terms, in rounding units of the sum of magnitudes."""
     return 1.0 + min(float(terms), CONFIDENCE * math.sqrt(max(terms, 1)))
 
 
 def ulps(cls: type[Pointwise]) -> float:
-    """Returns the sum of the errors of an op's scalar primitives, in units of their results."""
+    """Returns the total error of an op's scalar primitives, in ulps."""
     return _ulps(cls.scalar)
 
 
@@ -41,7 +41,7 @@ def _ulps(expression: scalar.Expr) -> float:
 
 
 def cost(primitive: str) -> float:
-    """Returns the error of one primitive, in units of its result."""
+    """Returns the error of one primitive, in ulps."""
     if primitive in scalar.EXACT:
         return 0.0
     return 1.0 if primitive in ROUNDED_PRIMITIVES else FUNCTION_ULPS

@@ -1,4 +1,4 @@
-"""Programs on which executables are held to their contract."""
+"""Programs for testing the contract of executables."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def layers(rows: Any = 4) -> Program:
 
 
 def symbolic() -> Program:
-    """Returns the same for any number of rows from 1 to 64."""
+    """Returns the same program for 1 to 64 rows."""
     return layers(dim.symbol("rows", 1, 64))
 
 

@@ -1,4 +1,4 @@
-"""Units of rounding, and distances between results."""
+"""Rounding units, and distances between results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of programs: their results, compared with others or judged by the definitions; arguments in other layouts."""
+"""Runs programs and compares their results with others or with the reference; arguments in other layouts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def same(a: list[Any], b: list[Any]) -> bool:
 def judge(program: Any, source: Any, feed: dict[str, Any]) -> None:
     """Runs a compiled program.
 
-    Errors: AssertionError if a result is further from what `source`, the same program, defines than rounding explains.
+    Errors: AssertionError if a result deviates from the reference result of `source`, the same program, by more than rounding.
     """
     module = source.get_main_module()
     wanted = expected(module, [feed[n] for n in module.parameters])

@@ -1,4 +1,4 @@
-"""Results of a run: a table for the terminal, JSON, and one HTML page that needs nothing else."""
+"""The scorecard of a run: a terminal table, JSON, and a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Scorecard:
         self.started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
     def add(self, test: str, outcome: str, reason: str, seconds: float, properties: Mapping[str, Any]) -> None:
-        """Takes down one test; what it reported about itself is in `properties`."""
+        """Records one test; properties: what the test reported."""
         entry: dict[str, Any] = {"outcome": outcome, "seconds": round(seconds, 4)}
         if reason:
             entry["reason"] = reason
@@ -62,7 +62,7 @@ class Scorecard:
         return lines
 
     def document(self) -> dict[str, Any]:
-        """Everything, as JSON holds it."""
+        """Returns the scorecard as a JSON-serializable value."""
         import mgx_core
 
         return {
@@ -80,7 +80,7 @@ class Scorecard:
         return json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n"
 
     def html(self) -> str:
-        """Returns one page: the table of levels, what went where, and every test that did not simply pass."""
+        """Returns the HTML page: outcomes by level, placements, and every test that did not pass."""
         esc = html.escape
         doc = self.document()
         rows = "".join(

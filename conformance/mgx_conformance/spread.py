@@ -1,4 +1,4 @@
-"""The spread of results under roundings that are drawn at random."""
+"""The spread of results under random rounding errors."""
 
 from __future__ import annotations
 

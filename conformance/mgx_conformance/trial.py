@@ -1,4 +1,4 @@
-"""Trying one case on a target: a program of one op, its inputs laid out, its results compared with the definition."""
+"""Runs one case on a target: builds a one-op program, lays out its inputs, and compares the results with the reference."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["NotApplicable", "Trial", "applies", "attempt", "selected"]
 
 
 class NotApplicable(Exception):
-    """The case has no form in the layout."""
+    """The case does not exist in this layout."""
 
 
 @dataclass
@@ -141,9 +141,9 @@ def _laid_out(operand: Operand, layout: str, rng: np.random.Generator) -> tuple[
 
 
 def attempt(case: Case, layout: str, target: Any, options: dict[str, Any] | None = None) -> Trial:
-    """Runs a case on a target and judge it.
+    """Runs a case on a target and checks the results.
 
-    Errors: AssertionError with what is wrong; NotApplicable where the case has no such layout; any error that the target raises.
+    Errors: AssertionError for wrong results; NotApplicable if the case has no such layout; any error that the target raises.
     """
     try:
         trial = build(case, layout)
@@ -182,7 +182,7 @@ def attempt(case: Case, layout: str, target: Any, options: dict[str, Any] | None
 
 
 def by_definition(case: Case, trial: Trial) -> tuple[list[Any], list[Any]]:
-    """Returns a case's results by definition, and by how much each may differ."""
+    """Returns a case's reference results and their tolerances."""
     module, values = trial.program.get_main_module(), list(trial.feeds.values())
     if case.modules is not None:
         whole = expected(module, values)

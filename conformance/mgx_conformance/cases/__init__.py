@@ -1,4 +1,4 @@
-"""Cases of every op of the standard set, one file a family."""
+"""Test cases of every op of the standard set, one file per family."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ FAMILIES: tuple[Family, ...] = tuple(
 
 @cache
 def all_cases() -> tuple[Case, ...]:
-    """Returns every case, in order of families."""
+    """Returns all cases, by family."""
     return tuple(table(FAMILIES))
 
 
 def covered() -> dict[str, str]:
-    """Returns every op with cases (an empty string) or without (the reason)."""
+    """Returns for each op an empty string if it has cases, else the reason why not."""
     found: dict[str, str] = {}
     for family in FAMILIES:
         found |= family.reasons

@@ -1,4 +1,4 @@
-"""Cases: an op, how its operands are drawn, and the layouts in which they are passed."""
+"""Test cases: an op, the distribution of its operands, and the layouts in which they are passed."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ NARROW: Final = (dtype.int4, dtype.uint4, dtype.int2, dtype.uint2, dtype.float4_
 
 @dataclass(frozen=True)
 class Operand:
-    """One input of a case.
+    """One operand of a case.
 
-    dims: its extents; low, high: the range of its values; value: the array itself, for indices and the like; moves: whether
-    it may be handed over in other layouts (data may, what steers an op may not).
+    dims: extents; low, high: range of random values; value: a fixed array, for indices and the like; moves: may be passed in
+    other layouts (True for data, False for control operands).
     """
 
     dtype: DType
@@ -38,7 +38,7 @@ class Operand:
     moves: bool = True
 
     def draw(self, rng: np.random.Generator, dims: Sequence[int] | None = None) -> Any:
-        """Returns values of this operand, or of one like it with other extents."""
+        """Draws values of this operand, optionally with other extents."""
         if self.value is not None:
             return self.value
         lens = self.dims if dims is None else tuple(dims)
@@ -60,12 +60,12 @@ class Operand:
 
 
 def data(kind: DType, *dims: int, low: float = -1.0, high: float = 1.0) -> Operand:
-    """Data: random values, handed over in any layout."""
+    """Returns a random data operand, passed in any layout."""
     return Operand(kind, dims, low, high)
 
 
 def given(value: Any, kind: DType | None = None) -> Operand:
-    """Returns exact values, passed unchanged."""
+    """Returns a fixed operand, passed unchanged."""
     array = np.asarray(value, dtype=None if kind is None else kind.numpy)
     if array.dtype.kind == "U":
         array = array.astype(object)
@@ -73,7 +73,7 @@ def given(value: Any, kind: DType | None = None) -> Operand:
 
 
 def picks(rng_seed: int, high: int, *dims: int, kind: DType = dtype.int64) -> Operand:
-    """Returns indices from 0 to high - 1."""
+    """Returns an operand of indices in [0, high)."""
     return given(np.random.default_rng(rng_seed).integers(0, high, dims), kind)
 
 
@@ -81,10 +81,9 @@ def picks(rng_seed: int, high: int, *dims: int, kind: DType = dtype.int64) -> Op
 class Case:
     """One op on operands of certain dtypes and extents.
 
-    label: says what is particular, empty for the plain case; operands: None for an absent input; modules: makes the op's
-    modules in a program; layouts: those it is tried in; error: the error that a run must raise, for error cases;
-    judge: compares otherwise than with the definition: called with the results and the operands' values, raises
-    AssertionError; note: what a reader should know.
+    label: distinguishes cases of one op, empty for the plain one; operands: None for an absent input; modules: builds the op's
+    submodules in a program; layouts: to test; error: expected error, for error cases; judge: custom check instead of comparison
+    with the reference, called with results and operand values, raises AssertionError; note: for readers.
     """
 
     op: Operation
@@ -98,7 +97,7 @@ class Case:
 
     @property
     def dtype(self) -> str:
-        """The word in the id: the element type of the data, or of the first operand."""
+        """The element type in the case's id: that of the data, or of the first operand."""
         tensors = [o for o in self.operands if isinstance(o, Operand)]
         moving = [o for o in tensors if o.moves]
         chosen = [o for o in moving if o.dtype.kind != "b"] or moving or tensors
@@ -109,12 +108,12 @@ class Case:
         return "-".join(word for word in (self.op.name, self.label, self.dtype) if word)
 
     def rng(self) -> np.random.Generator:
-        """Returns the same numbers on every machine."""
+        """Returns a generator seeded identically on every machine."""
         return np.random.default_rng(zlib.crc32(self.id.encode()))
 
 
 def refused(op: Operation, *operands: Operand | None, label: str, error: type[Exception]) -> Case:
-    """Returns a case whose values must be refused at run time."""
+    """Returns a case whose values must be rejected at run time."""
     return Case(op, operands, f"refused-{label}", error=error)
 
 
@@ -123,14 +122,14 @@ Maker = Callable[[str], Iterable[Case]]
 
 @dataclass
 class Family:
-    """The cases of one family of ops, and the reasons why some have none."""
+    """The cases of one op family, and the reasons why some ops have none."""
 
     name: str
     makers: dict[str, Maker] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
 
     def cases(self, *ops: str) -> Callable[[Maker], Maker]:
-        """Decorator: a function from an op's name to its cases."""
+        """Decorator: registers a generator of cases for an op."""
 
         def keep(maker: Maker) -> Maker:
             for name in ops:
@@ -140,13 +139,13 @@ class Family:
         return keep
 
     def none(self, reason: str, *ops: str) -> None:
-        """States why ops have no cases at this level."""
+        """Records why ops have no cases at this level."""
         for name in ops:
             self.reasons[name] = reason
 
 
 def table(families: Iterable[Family]) -> Iterator[Case]:
-    """Yields all cases, in order of families and ops; ids are unique."""
+    """Yields all cases by family and op, with unique ids."""
     seen: set[str] = set()
     for family in families:
         for name, maker in family.makers.items():

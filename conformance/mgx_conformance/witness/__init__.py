@@ -1,1 +1,1 @@
-"""Second opinions on the definitions: every ONNX operator against onnx.reference and onnxruntime, where they have it."""
+"""Cross-checks of the reference implementations: every ONNX operator against onnx.reference and onnxruntime."""

@@ -1,4 +1,4 @@
-"""Running a model by the definitions of mgx, by onnx.reference and by onnxruntime."""
+"""Runs a model with mgx's reference implementations, onnx.reference and onnxruntime."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["WITNESSES", "Declined", "by_definition", "of_one_op", "version"]
 
 
 class Declined(Exception):
-    """A witness does not implement the model, or fails on it."""
+    """A witness does not support the model, or fails on it."""
 
 
 def by_definition(model: Any, inputs: Sequence[Any]) -> tuple[Expected, set[str]]:

@@ -1,4 +1,4 @@
-"""Comparing a definition with its witnesses."""
+"""Compares reference results with those of the witnesses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def verdicts(question: Question) -> tuple[list[Verdict], set[str]]:
 
 
 def unlike(ours: list[Any], theirs: list[Any], tolerances: list[Any]) -> str:
-    """Returns where two lists of results differ, in words; empty if they do not."""
+    """Returns a description of how two lists of results differ; empty if they do not."""
     if len(ours) != len(theirs):
         return f"{len(ours)} results by definition, {len(theirs)} by the witness"
     for n, (a, b, t) in enumerate(zip(ours, theirs, tolerances, strict=True)):

@@ -1,4 +1,4 @@
-"""One question to the witnesses."""
+"""One model to run on all witnesses."""
 
 from __future__ import annotations
 
