@@ -1,4 +1,4 @@
-"""Compile options: one record that every report prints."""
+"""Compile options: one record, printed in every report."""
 
 from __future__ import annotations
 
@@ -21,22 +21,20 @@ CHOICES: Final[dict[str, tuple[Any, ...]]] = {"aggressiveness": (0, 1, 2), "floa
 class CompileOptions:
     """The options of `Program.compile`, given as keywords or as a mapping.
 
-    offload_copy: parameters and results lie in host memory and are copied for the caller; fast_math: approximations that keep
-    a result within a few units in the last place, narrow floats computed more exactly than their type says where that is
-    faster, and convolutions of which an infinity or NaN may spread to results that do not depend on it; exhaustive_tune: time
-    every plan on the device; target: another architecture to compile for (``gfx1100``); use_fp16: compute floats in 16 bits as
-    `quantize_fp16` does; use_nhwc: require convolutions on channels-last images, refused by targets whose convolutions are not
-    (`Target.channels_last`); memory_reuse: share the memory of values that are not alive together;
-    aggressive_memory: also reorder instructions so that less is alive at one time; optimize: run the passes
-    between parse and lower; aggressiveness: 0 no rewriting, 1 what keeps results equal (with fast_math also but for rounding),
-    2 also what changes rounding (with fast_math also results outside a function's range); fusion_rules: rules and fusions on or
-    off by name, as ``mgx-driver rules`` lists them (``{"convolution": False}``); disable_passes: passes to
-    leave out by name; validate: check every stage's invariant after each pass;
-    threads: 0 for what ``$MGX_THREADS`` says, else all that the process may use; instances: how many shape instances an
-    executable keeps, 0 for 64, and for up to 256 of a program of few instructions in host memory; float32_precision: of
-    products and convolutions of float32, ``highest`` (float32 throughout), ``high`` (operands may be rounded to 10 bits of
-    mantissa) or ``medium`` (to 7 bits), where a target has faster units for that;
-    limit_bytes: the most bytes that one value may take (0: half of what this machine has).
+    offload_copy: parameters and results are in host memory and are copied to and from the device; fast_math: allows
+    approximations within a few ulp, excess precision of narrow floats where it is faster, and convolution algorithms that may
+    spread an infinity or NaN to results that do not depend on it; exhaustive_tune: times every plan on the device; target:
+    architecture to cross-compile for (``gfx1100``); use_fp16: computes floats in 16 bits, like `quantize_fp16`; use_nhwc:
+    requires channels-last convolutions; rejected by targets that do not have them (`Target.channels_last`); memory_reuse: lets
+    values with disjoint lifetimes share memory; aggressive_memory: also reorders instructions to reduce peak memory; optimize:
+    runs the optimization passes; aggressiveness: 0 no rewriting, 1 rewrites that preserve results (with fast_math: up to
+    rounding), 2 also rewrites that change rounding (with fast_math: also results on overflow); fusion_rules: enables or disables
+    rules and fusions by name (``{"convolution": False}``), as listed by ``mgx-driver rules``; disable_passes: names of passes to
+    skip; validate: checks every stage's invariant after each pass; threads: number of threads, 0 for ``$MGX_THREADS`` or else
+    all available ones; instances: maximum number of shape instances that an executable caches, 0 for 64, or up to 256 for small
+    programs in host memory; float32_precision: of float32 products and convolutions: ``highest`` (float32), ``high`` (operands
+    may be rounded to 10 mantissa bits) or ``medium`` (7 bits), if the target has faster units for these; limit_bytes: maximum
+    bytes of one value (0: half of the machine's memory).
     """
 
     offload_copy: bool = True
@@ -59,7 +57,7 @@ class CompileOptions:
 
     @classmethod
     def of(cls, given: CompileOptions | Mapping[str, Any] | None = None, /, **keywords: Any) -> CompileOptions:
-        """From a record, a mapping or keywords.  Errors: ParameterError for an unknown option or a value of another type."""
+        """Creates options from a record, a mapping or keywords.  Errors: ParameterError for an unknown option or a wrong type."""
         if isinstance(given, CompileOptions):
             merged = {f.name: getattr(given, f.name) for f in dataclasses.fields(given)} | keywords
         elif given is None or isinstance(given, Mapping):
@@ -84,7 +82,7 @@ class CompileOptions:
 
 
 def _wanted(default: Any, name: str, value: Any) -> str:
-    """Returns what was required of a value; empty if the value is valid."""
+    """Returns the requirement that a value violates; empty if it is valid."""
     if name in CHOICES:
         fits = not isinstance(value, bool) and value in CHOICES[name]
         return "" if fits else f"one of {', '.join(map(str, CHOICES[name]))}"

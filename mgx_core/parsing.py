@@ -1,4 +1,4 @@
-"""Programs from files of any format: which reader a file goes to, which options a frontend takes, and what core does after it."""
+"""Parses files of any format: selects the frontend, checks its options and fixes extents."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ PROGRAM, PROGRAM_TEXT = "a stored program", "a program as text"
 def parse(path: str | os.PathLike[str] | bytes, frontend: str | None = None, **options: Any) -> Program:
     """Returns a program from a file of any format that an installed frontend reads, or that mgx writes.
 
-    path: of the file, or its bytes, which have no extension: they need the name of a frontend, unless mgx wrote them.
-    frontend: its name; by default the one of the file's extension.
-    options: those of the frontend, and ``default_dim_value``, ``default_dyn_dim_value``, ``dim_params``, ``map_input_dims`` and
-    ``map_dyn_input_dims`` (`with_extents`), which every format takes: core fixes the extents where the frontend does not.
-    Errors: UnsupportedError for a format that nothing reads; ParameterError for an option that the frontend does not take or
-    whose value is of another type; ParseError for damaged files, and what else the frontend raises, with the file's name.
+    path: path of the file, or its contents as bytes, which need an explicit frontend unless mgx wrote them.
+    frontend: name of the frontend; by default selected by the file's extension.
+    options: the frontend's own, and ``default_dim_value``, ``default_dyn_dim_value``, ``dim_params``, ``map_input_dims`` and
+    ``map_dyn_input_dims`` (`with_extents`), supported for all formats: the core fixes the extents if the frontend does not.
+    Errors: UnsupportedError if no frontend reads the format; ParameterError for an option that the frontend does not have or a
+    value of the wrong type; ParseError for corrupt files; other errors of the frontend, with the file's name added.
     """
     if isinstance(path, (bytes, bytearray, memoryview)):
         return _of_bytes(bytes(path), **options) if frontend is None else parse_buffer(path, frontend, **options)
@@ -63,7 +63,7 @@ def parse(path: str | os.PathLike[str] | bytes, frontend: str | None = None, **o
 
 
 def _of_bytes(data: bytes, **options: Any) -> Program:
-    """Returns the program in the bytes of a file of our own.  Errors: ParameterError for others, which need a frontend's name."""
+    """Loads a program from the bytes of an mgx file.  Errors: ParameterError for other bytes, which need an explicit frontend."""
     from .store.container import is_program
 
     if is_program(data[:256]):
@@ -81,7 +81,7 @@ def _of_bytes(data: bytes, **options: Any) -> Program:
 
 
 def _of_text(data: bytes) -> Program:
-    """Returns the program that UTF-8 text writes out.  Errors: ParseError for other text."""
+    """Parses a program in text form (UTF-8).  Errors: ParseError for other text."""
     from .ir.text.parser import parse_graph
     from .plugins.manager import manager
 
@@ -93,7 +93,7 @@ def _of_text(data: bytes) -> Program:
 
 
 def _kept_or_parsed(reader: str, options: Mapping[str, Any], path: str | os.PathLike[str]) -> Program:
-    """The program of a model file, which is parsed at once unless it is kept from the same contents (see `store.kept`)."""
+    """Returns the program of a model file: from the program cache if it has the same contents (`store.kept`), else parsed."""
     keeping = keeps_programs()
     first = FirstSight.of(path, reader) if keeping == "again" else None
     origin = None
@@ -125,7 +125,7 @@ def _kept_or_parsed(reader: str, options: Mapping[str, Any], path: str | os.Path
 
 
 def _parsed_again(reader: str, options: Mapping[str, Any], path: str | os.PathLike[str], origin: Origin) -> Program:
-    """Returns what was read from a file: from there if it is there before and after, else from its contents."""
+    """Parses a file by path if it is unchanged before and after, else from the contents already read."""
     made = frontend_of(reader)
     if origin.there:
         program = _parsed(reader, made.parse, options, made, path)
@@ -138,7 +138,7 @@ def _parsed_again(reader: str, options: Mapping[str, Any], path: str | os.PathLi
 
 
 class _Warnings:
-    """Lets all messages pass, and notes whether there were warnings: a program that is read in silence must have been."""
+    """Records whether there were warnings: a cached program is loaded without them, so it must have been parsed without any."""
 
     seen = False
 
@@ -149,7 +149,7 @@ class _Warnings:
 
 @rarer_collections()
 def parse_buffer(data: bytes, frontend: str, **options: Any) -> Program:
-    """Returns a program from the bytes of a file, read by the frontend of that name; options and errors as for `parse`."""
+    """Parses the bytes of a file with the named frontend; options and errors as for `parse`."""
     data = file_bytes(data, f"parse_buffer for frontend {frontend!r}", "parse")
     made = frontend_of(frontend)
     return _parsed(frontend, made.parse_buffer, options, made, data if isinstance(data, bytes) else bytes(data))
@@ -158,9 +158,9 @@ def parse_buffer(data: bytes, frontend: str, **options: Any) -> Program:
 def reader_of(path: str | os.PathLike[str]) -> str:
     """Returns the name of the frontend for a file, `PROGRAM` or `PROGRAM_TEXT`.
 
-    The longest name that the file's ends with wins (``model.tar.gz`` goes to ``tar.gz`` before ``gz``).  Extensions of program
-    files go to a frontend of that name where the file holds no program.
-    Errors: UnsupportedError for an extension that nothing reads.
+    The longest matching extension wins (``tar.gz`` before ``gz`` for ``model.tar.gz``).  A file with an extension of program
+    files that is not a program goes to a frontend with that extension.
+    Errors: UnsupportedError if no frontend reads the extension.
     """
     from .plugins.manager import manager
     from .plugins.missing import FILES
@@ -190,7 +190,7 @@ def reader_of(path: str | os.PathLike[str]) -> str:
 
 
 def _reader_of_folder(folder: Path, offered: Mapping[str, str]) -> str:
-    """Returns the name of the frontend for a folder: of one of the files that it holds."""
+    """Returns the name of the frontend for a folder, selected by the files in it."""
     for name in sorted(offered, key=len, reverse=True):
         if "." in name and (folder / name).is_file():
             return offered[name]
@@ -202,7 +202,7 @@ def _reader_of_folder(folder: Path, offered: Mapping[str, str]) -> str:
 
 
 def _holds(path: str | os.PathLike[str], kind: str) -> bool:
-    """Returns True if a file begins like a program of our own."""
+    """Returns True if a file starts with the signature of an mgx program."""
     with Path(path).open("rb") as file:
         head = file.read(256)
     if kind == PROGRAM:
@@ -263,9 +263,9 @@ def _parsed(
 
 
 def _options_of(frontend: Frontend, read: Callable[..., Any]) -> tuple[frozenset[str], bool]:
-    """Returns names of the options that a frontend's signature has, and whether it takes any other.
+    """Returns the option names in a frontend's signature, and whether it accepts others.
 
-    A frontend may name a record of options; a `parse` with ``**options`` hands them to `parse_buffer`.
+    A frontend may declare a record of options; a `parse` with ``**options`` passes them on to `parse_buffer`.
     """
     if frontend.options is not None:
         return frozenset(f.name for f in dataclasses.fields(frontend.options)), False
@@ -282,7 +282,7 @@ def _options_of(frontend: Frontend, read: Callable[..., Any]) -> tuple[frozenset
 
 
 def _refuse_others(who: str, taken: tuple[str, ...] | frozenset[str], options: Mapping[str, Any]) -> None:
-    """Errors: ParameterError for an option that is neither taken nor one of the extents, or for extents of another type."""
+    """Errors: ParameterError for an unknown option, or for extents of the wrong type."""
     for name in options:
         if name not in taken and name not in EXTENT_OPTIONS:
             near = suggestion(name, [*sorted(taken), *EXTENT_OPTIONS])

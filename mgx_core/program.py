@@ -1,4 +1,4 @@
-"""Programs: what frontends make, people edit, and targets compile."""
+"""Programs: created by frontends or by hand, edited, and compiled for targets."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ NOTHING: Final[Mapping[str, int]] = {}
 
 
 class Program:
-    """Modules, of which ``main`` is run, and once compiled an executable.
+    """A set of modules, of which ``main`` is the entry point, and after compilation an executable.
 
-    Built by a frontend (`parse_onnx`, ...) or by hand through `get_main_module`.  Editing is possible until `compile`, which
-    works on a copy; a failed compile leaves the program as it was.
-    graph: or a function that returns it, called on first access.
-    states: parameters that live from run to run, with the values that they begin with; the last results of ``main`` are their
-    next values, in order.  Callers see neither; `reset_state` sets them back.
+    Created by a frontend (`parse_onnx`, ...) or by hand through `get_main_module`.  Can be edited until `compile`, which works on
+    a copy; a failed compilation leaves the program unchanged.
+    graph: the modules, or a function that returns them, called on first access.
+    states: parameters that persist between runs, with their initial values; the last results of ``main`` are their next values,
+    in order.  Both are hidden from callers; `reset_state` restores the initial values.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class Program:
         states: Mapping[str, Any] | None = None,
     ) -> None:
         self._graph = Graph() if graph is None else graph
-        self._lock = threading.RLock()  # held while the graph is made
-        self.output_names = list(output_names)  # those that the model states; see `get_output_names`
+        self._lock = threading.RLock()  # guards creation of the graph
+        self.output_names = list(output_names)  # stated by the model; see `get_output_names`
         self.files: tuple[Any, ...] = ()  # all that it was read from, where its frontend tells
         # names of files but the first, by which every process finds them in the folder that the first really lies in, with what
         # the system noted of each as it was opened (`mgx_core.types.mapped.identity_of`)
@@ -56,12 +56,12 @@ class Program:
         self.executable: Executable | None = None
         self.states = dict(states or {})
         self._held: dict[str, Any] = dict(self.states)
-        self._first = self._held  # what is held until a run gives other values
+        self._first = self._held  # current values of the states
         self._open_states: tuple[str, ...] = ()
 
     @classmethod
     def loaded(cls, contents: Contents) -> Program:
-        """Returns the program that a file holds; one of an older format is compiled again for its target."""
+        """Creates the program from a file's contents; one of an older format is recompiled for its target."""
         program = cls(contents.graph, contents.output_names)
         program.executable = contents.executable
         if contents.again is not None:
@@ -76,28 +76,28 @@ class Program:
 
     @classmethod
     def kept(cls, origin: Origin, output_names: Sequence[str], file: Any, parse: Callable[[], Program]) -> Program:
-        """A program that an earlier process read from a file of these contents; it is parsed once its modules are looked at."""
+        """Creates a program from the program cache; the model file is parsed only if the modules are accessed."""
         program = cls(lambda: parse().graph, output_names)
         program.files = (file, *origin.others)
         program._origin = origin
         return program
 
     def stems_from(self, origin: Origin | FirstSight) -> None:
-        """States what the program was just read from: it, or that it was seen, is kept for later processes when it is compiled.
+        """Records the model file of the program, so that `compile` can store the result (or a mark of it) for later processes.
 
-        Programs with states and those of derived classes are not kept.
+        Programs with states and instances of subclasses are not cached.
         """
         self._origin = None if self.states or type(self) is not Program else origin
 
     @property
     def graph(self) -> Graph:
-        """The modules, to look at and to edit."""
+        """The modules, for reading and editing."""
         self._origin = None
         return self._modules
 
     @property
     def _modules(self) -> Graph:
-        """The modules, to look at only."""
+        """The modules, for reading only."""
         if not isinstance(self._graph, Graph):
             with self._lock:
                 if not isinstance(self._graph, Graph):
@@ -117,19 +117,19 @@ class Program:
         return self.graph.module(name)
 
     def rename_module(self, old: str, new: str) -> None:
-        """Gives a module another name.  Errors: ParameterError for main, or if the new name is taken."""
+        """Renames a module.  Errors: ParameterError for main, or if the new name is in use."""
         self.graph.rename_module(old, new)
 
     def remove_module(self, name: str) -> None:
-        """Drops a module that no instruction runs.  Errors: ParameterError if one does."""
+        """Removes a module that no instruction uses.  Errors: ParameterError if one does."""
         self.graph.remove_module(name)
 
     def clone(self) -> Program:
-        """Returns a copy that can be edited on its own (not compiled)."""
+        """Returns an independent, uncompiled copy."""
         return Program(self._modules.clone(), self.output_names, self.states)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Program:
-        """Returns a copy with modules and states of its own, which runs what this one was compiled to."""
+        """Returns a copy with its own modules and states, which shares the executable."""
         made = self.clone()
         made.files, made.beside, made.executable = self.files, self.beside, self.executable
         if self._held is not self._first:
@@ -137,17 +137,17 @@ class Program:
         made._open_states = self._open_states
         return made
 
-    # what it takes and gives
+    # signature
 
     def get_parameter_names(self) -> list[str]:
-        """Returns the names of the parameters; those of the results' places too where callers hold device memory themselves."""
+        """Returns the parameter names, including output buffers if callers manage device memory (``offload_copy=False``)."""
         return list(self.get_parameter_shapes())
 
     def get_parameter_shapes(self) -> ParameterShapes:
-        """Returns the shapes of the parameters by name, and by position.
+        """Returns the parameter shapes by name, and by position.
 
-        Compiled with ``offload_copy=False`` for a target that has memory of its own, the places of the results follow as
-        ``main:#output_0`` and so on; a run may leave them out.
+        If compiled with ``offload_copy=False`` for a target with device memory, output buffers ``main:#output_0`` and so on
+        follow; a run may omit them.
         """
         shapes = dict(self._shapes.parameters)
         if self.executable is not None and self.executable.target.own_memory:
@@ -158,9 +158,9 @@ class Program:
         return list(self._shapes.results)
 
     def get_output_names(self) -> list[str]:
-        """Returns names of the results in order; ``output_0`` and so on where the model states none.
+        """Returns the result names in order; ``output_0`` and so on if the model has none.
 
-        Errors: ParameterError where other than as many are stated as there are results.
+        Errors: ParameterError if the number of names differs from the number of results.
         """
         return names_of_results(self.output_names, len(self._shapes.results))
 
@@ -190,16 +190,16 @@ class Program:
         watched: Mapping[str, Any] = NOTHING,
         **keywords: Any,
     ) -> None:
-        """Makes the program runnable on a target (or on one of its contexts), or on several.
+        """Compiles the program for a target (or one of its contexts), or for several.
 
-        target: or a list of them; options: a `CompileOptions`, a mapping or keywords (``fast_math=False``); assignment: for a
-        list, the place in it of an instruction's target, by a mapping of instructions of the main module (0 for those that it
-        does not have) or a function.  Values go from one target to another through host memory.
-        overwritten: parameters whose arguments the caller lets go of, each with the number of the result that may take its place:
-        a target may leave that result in the argument's memory, and then gives an array on it.
-        watched: parameters that the compiled program no longer takes, each with a tensor in the target's memory that holds its
-        value now and later: the program keeps it as a constant, and each run first finds out whether it was written to since.
-        If it was, the run takes what is there, and is slower until the program is compiled again (`outdated`).
+        target: a target or a list of targets; options: a `CompileOptions`, a mapping or keywords (``fast_math=False``);
+        assignment: for a list, the index of each instruction's target, as a function or a mapping of main-module instructions
+        (default 0).  Values move between targets through host memory.
+        overwritten: donated parameters, each with the index of the result that may reuse its memory; the result is then an array
+        on the argument's memory.
+        watched: parameters that become constants, each with a tensor in the target's memory that holds the value: each run
+        checks whether the tensor was written to.  If so, the run uses the new contents, and is slower until the program is
+        recompiled (`outdated`).
         Errors: ParameterError for unknown options; any error that a pass or the target raises.
         """
         record = CompileOptions.of(options, **keywords)
@@ -228,7 +228,7 @@ class Program:
     def _compiled_for(
         self, target: Any, options: CompileOptions, names: list[str], overwritten: Mapping[str, int]
     ) -> Executable:
-        """Returns what the program is compiled to for one target: what an earlier process kept, where there is that."""
+        """Returns the executable for one target, from the program cache if possible."""
         from .targets.calls import target_and_context
 
         on, context = target_and_context(target)
@@ -236,7 +236,7 @@ class Program:
         signature = self._shapes
         found = None if place is None else place.load(signature)
         if found is None:
-            from .run.compile_module import compile_module  # brings the ops and passes along
+            from .run.compile_module import compile_module  # also registers the plugin's ops and passes
 
             found = compile_module(self._narrowed(options).main, context, options, names, overwritten)
             if place is not None:
@@ -244,7 +244,7 @@ class Program:
         return found
 
     def _narrowed(self, options: CompileOptions) -> Graph:
-        """Returns the modules, or a copy of them in float16 if that is asked for."""
+        """Returns the modules, converted to float16 if ``use_fp16`` is set."""
         if not options.use_fp16:
             return self._modules
         from .quantize import quantize_fp16
@@ -253,18 +253,18 @@ class Program:
 
     @property
     def outdated(self) -> bool:
-        """True once a run has found that the memory of a watched parameter (see `compile`) was written to."""
+        """True once a run has detected a write to a watched parameter's memory (see `compile`)."""
         return self._compiled().outdated
 
     def is_compiled(self) -> bool:
         return self.executable is not None
 
     def run(self, parameters: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Argument]:
-        """Returns results in the model's order.
+        """Runs the program; returns the results in the model's order.
 
-        parameters: a value for each parameter by name: a numpy array, an `Argument`, or anything with DLPack or an array
-        interface; outputs: names of the results that are returned, in this order (`get_output_names`; None for all): a target
-        with memory of its own leaves the others there.
+        parameters: values by parameter name: numpy arrays, `Argument`s, or objects with DLPack or an array interface;
+        outputs: names of the results to return, in this order (see `get_output_names`; None for all); other results are not
+        copied from device memory.
         Errors: ParameterError if the program is not compiled, or for wrong names, dtypes or shapes.
         """
         if outputs is not None:
@@ -277,7 +277,7 @@ class Program:
         return self._without_states(self._compiled().run(parameters, held))
 
     def _run_some(self, parameters: Mapping[str, Any], outputs: Sequence[str]) -> list[Argument]:
-        """Returns some results, by name.  Errors: as `run`; ParameterError for a name that is none, or is given twice."""
+        """Returns the named results.  Errors: as `run`; ParameterError for unknown or duplicate names."""
         if isinstance(outputs, Mapping):
             raise ParameterError(
                 "run takes the parameters first, then the names of the outputs; "
@@ -301,9 +301,9 @@ class Program:
         return self._without_states(executable.run(self._with_states(parameters), wanted=wanted))
 
     def dry_run(self, parameters: Mapping[str, Any]) -> list[AnyShape]:
-        """Checks the parameters, makes all that a run of these shapes needs, and runs nothing; the shapes of the results.
+        """Validates the parameters and prepares a run for their shapes without running; returns the result shapes.
 
-        Extents of results that depend on data stay symbolic.  Errors: as `run`.
+        Data-dependent extents of results stay symbolic.  Errors: as `run`.
         """
         shapes = self._compiled().dry_run(self._with_states(parameters))
         return shapes[: len(shapes) - len(self.states)]
@@ -311,24 +311,24 @@ class Program:
     def run_async(
         self, parameters: Mapping[str, Any], stream: SupportsInt = 0, stream_type: str = ""
     ) -> list[Argument]:
-        """Like `run`, enqueued on the caller's stream (its address or what has one, and its type's name: ``ihipStream_t``).
+        """Like `run`, but enqueued on the caller's stream: its address or object, and its type's name (``ihipStream_t``).
 
-        Targets that run on the host finish before they return.
+        Targets that run on the host finish before returning.
         """
         if not self.states:
             return self._compiled().run_async(parameters, int(stream), stream_type)
         return self._without_states(self._compiled().run_async(self._with_states(parameters), int(stream), stream_type))
 
     def reset_state(self) -> None:
-        """Sets all states back to the values that they begin with."""
+        """Restores the initial values of all states."""
         self._held = self._first = dict(self.states)
 
     def _with_states(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the parameters of a run with the states; anything but a mapping is left for the run to refuse."""
+        """Adds the states to the parameters of a run; the run itself rejects anything but a mapping."""
         return {**self._held, **parameters} if isinstance(parameters, Mapping) else parameters
 
     def _without_states(self, results: list[Argument]) -> list[Argument]:
-        """Keeps the last results as the states of the next run; returns the others.  Errors: ShapeError for other extents."""
+        """Stores the last results as the next states; returns the others.  Errors: ShapeError if a state's extents change."""
         first = len(results) - len(self.states)
         held = dict(zip(self.states, results[first:], strict=True))
         require_extents(self._open_states, self.states, held)
@@ -338,7 +338,7 @@ class Program:
     def run_trace(
         self, parameters: Mapping[str, Any], callback: Callable[[Instruction, Argument], Any]
     ) -> list[Argument]:
-        """Like `run`, after calling ``callback(instruction, value)`` with each instruction of the compiled program in order.
+        """Like `run`; calls ``callback(instruction, value)`` for each instruction of the compiled program, in order.
 
         The values are copies in host memory.
         """
@@ -349,24 +349,24 @@ class Program:
             raise ParameterError("the program is not compiled: call program.compile(mgx.get_target(...)) first")
         return self.executable
 
-    # saying
+    # printing and reports
 
     @property
     def shown(self) -> Module:
-        """The optimised module once compiled, the program's own before."""
+        """The optimized module if compiled, else the program's own."""
         return self.graph.main if self.executable is None else self.executable.module
 
     def text(self, full: bool = False) -> str:
-        """Returns the text form; `full` writes all literals out, so that it can be parsed back."""
+        """Returns the text form; full: writes complete literals, so that it can be parsed."""
         from .ir.text.writer import program_text
 
         return program_text(self._modules.main if self.executable is None else self.executable.module, full)
 
     def to_py(self, package: str = "mgx_core") -> str:
-        """Returns a Python script that builds the program, as it is before compilation, again.
+        """Returns a Python script that rebuilds the uncompiled program.
 
-        package: the module that it imports, which has mgx's functions under the same names.
-        Errors: UnsupportedError for values that a script cannot write.
+        package: the module to import, which must have mgx's functions.
+        Errors: UnsupportedError for values that cannot be written in a script.
         """
         from .ir.text.script import script
 
@@ -376,7 +376,7 @@ class Program:
         print(self)
 
     def sort(self) -> None:
-        """Brings the instructions into an order in which each follows its inputs."""
+        """Sorts the instructions topologically."""
         self.graph.main.sort()
 
     def save(self, path: Any, format: str = "msgpack") -> None:
@@ -386,9 +386,9 @@ class Program:
         save(self, path, format)
 
     def report(self, path: Any = None, name: str = "") -> str:
-        """Returns an HTML page about the compilation: passes, launches, memory, the graph; writes it to `path` if given.
+        """Returns an HTML report of the compilation (passes, launches, memory, graph); writes it to `path` if given.
 
-        A program that is not compiled shows its graph and the memory that it would take.
+        For an uncompiled program, it shows the graph and the memory that it would need.
         """
         from .report import report_html
 

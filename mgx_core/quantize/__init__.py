@@ -1,4 +1,4 @@
-"""Lower precision: programs that compute in narrower types."""
+"""Quantization and lower precision: programs that compute in narrower types."""
 
 from __future__ import annotations
 

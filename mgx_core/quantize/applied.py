@@ -1,4 +1,4 @@
-"""Products of a program put into narrow types over known ranges."""
+"""Quantizes the products of a program over calibrated ranges."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TYPES = {t.name: t for t in (dt.uint8, dt.int8, dt.float8_e4m3fn)}
 
 
 def operands(ins: Instruction) -> list[Instruction]:
-    """Returns the tensors that a product multiplies, without constant weights."""
+    """Returns the operands of a product, without constant weights."""
     return [x for x in ins.inputs[:2] if not through_views(x).is_literal]
 
 
@@ -34,7 +34,7 @@ def apply(
     seen: Mapping[Instruction, Observer],
     products: Iterable[tuple[Instruction, str]],
 ) -> None:
-    """Quantizes every product whose layer in the report says nothing against it."""
+    """Quantizes every product that the report does not exclude."""
     main = program.get_main_module()
     types = TYPES[config.activations], TYPES[config.weights]
     chosen = {ins: layer for (ins, _), layer in zip(products, report.layers, strict=True) if not layer.kept}
@@ -54,7 +54,7 @@ def apply(
         layer.histogram, layer.smoothed = known[left].histogram(), ins in factors
         if through_views(ins.inputs[1]).is_literal:
             layer.noise, error = quantize_weights(main, ins, types[1], config.per_channel, factors.get(ins))
-            # the means may be of the channels of another kind of product
+            # the means may belong to the channels of another kind of product
             if config.correct_bias and known[left].axis == channel_axis(ins, left):
                 shifts[ins] = mean_shift(ins, error, known[left].means)
     for tensor, (low, high) in limits.items():
@@ -68,19 +68,19 @@ def apply(
 def functions_of(
     products: Iterable[Instruction], tensors: Iterable[Instruction], config: QuantizeConfig
 ) -> list[Function]:
-    """Returns the functions whose results targets find in tables, if they may."""
+    """Returns the functions that targets can evaluate by table lookup, if enabled."""
     return functions(products, tensors) if config.functions and TYPES[config.activations].is_integer else []
 
 
 def pairs_of(products: Iterable[Instruction], tensors: Collection[Instruction], config: QuantizeConfig) -> list[Pair]:
-    """Returns what is added or multiplied of which one is to be rounded, if it may."""
+    """Returns the pairs of operands of which one is to be rounded, if enabled."""
     return pairs(products, tensors) if config.functions and TYPES[config.activations].is_integer else []
 
 
 def _of_pairs(
     found: Iterable[Pair], config: QuantizeConfig, known: Mapping[Instruction, Observer]
 ) -> dict[Instruction, tuple[float, float]]:
-    """Returns the range of one of each pair: the narrower one's steps are smaller."""
+    """Returns a range for one tensor of each pair, the one with the narrower range and so the smaller step."""
     to = TYPES[config.activations]
     made: dict[Instruction, tuple[float, float]] = {}
     for pair in found:
@@ -96,7 +96,7 @@ def _around_functions(
     config: QuantizeConfig,
     known: Mapping[Instruction, Observer],
 ) -> dict[Instruction, tuple[float, float]]:
-    """Returns ranges of what costly functions read, and of the results of functions where these have none yet."""
+    """Returns ranges for the inputs of expensive functions, and for the results of functions that have none yet."""
     made: dict[Instruction, tuple[float, float]] = {}
     to = TYPES[config.activations]
     for function in found:

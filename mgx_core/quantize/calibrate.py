@@ -1,4 +1,4 @@
-"""Runs of a program on calibration data, with what is to be known of its tensors as results."""
+"""Calibration: runs a program on sample data and collects tensor statistics as additional results."""
 
 from __future__ import annotations
 
@@ -26,23 +26,21 @@ from .ranges import Observer
 
 __all__ = ["observe", "watch"]
 
-SAMPLE: Final = 1 << 13  # elements of a tensor that leave a run
-SAMPLES: Final = 1 << 17  # of a tensor that all runs together need not exceed
-ROWS: Final = 8  # of channels that leave a run in any case, if `SAMPLE` holds them
+SAMPLE: Final = 1 << 13  # sampled elements of a tensor per run
+SAMPLES: Final = 1 << 17  # sampled elements of a tensor over all runs
+ROWS: Final = 8  # minimum sampled elements per channel and run, if they fit `SAMPLE`
 
 
 def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration, target: Any) -> list[Observer]:
-    """Returns statistics of tensors of a module over all batches, which are taken one at a time.
+    """Returns statistics of tensors of a module over all batches, consumed one at a time.
 
-    tensors: each with its axis of channels.  Extremes are found and samples taken within the run, so that no tensor outlives it.
-    Errors: ParameterError without data, or for values that are not finite.
+    tensors: with their channel axes.  Extremes and samples are computed within the run, so that no tensor outlives it.
+    Errors: ParameterError if there is no data, or for non-finite values.
     """
     observers = [Observer(name_of(t), axis=axis) for t, axis in tensors.items()]
     share = SAMPLES // max(length_hint(data, 1), 1)  # of one batch
     most = [max(min(SAMPLE, share), min(SAMPLE, ROWS * known(t.shape.dims[axis]))) for t, axis in tensors.items()]
-    after: dict[
-        Instruction, Instruction | None
-    ] = {}  # what follows the first that reads a tensor: caches hold it still
+    after: dict[Instruction, Instruction | None] = {}  # directly after the first reader, while the tensor is in cache
 
     def summaries(copy: Module, tensor: Instruction, axis: int, most: int) -> list[Instruction]:
         dims = tensor.shape.dims
@@ -54,7 +52,7 @@ def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration,
         picked = tuple(a for a, s in enumerate(steps) if s > 1)  # their extents are known
         ends = tuple(known(dims[a]) for a in picked)
         by = tuple(steps[a] for a in picked)
-        # edges, where windows reach beyond the image, are no more frequent than in the tensor
+        # centered, so that image borders are not over-represented
         starts = tuple((n - 1) % s // 2 for n, s in zip(ends, by, strict=True))
         part = Slice(axes=picked, starts=starts, ends=ends, steps=by)
         return [*found, copy.add(part, tensor, before=after[tensor]) if picked else tensor]
@@ -82,12 +80,12 @@ def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration,
 
 
 def known(extent: Dim) -> int:
-    """Returns an extent, 1 if it is open."""
+    """Returns an extent, 1 if it is symbolic."""
     return extent if isinstance(extent, int) else 1
 
 
 def sample_steps(dims: Sequence[Dim], axis: int, most: int) -> list[int]:
-    """Returns steps along axes other than that of channels, the longest most, that leave no more than `most` elements."""
+    """Returns sampling strides for all axes but the channel axis, largest for the longest, for at most `most` elements."""
     steps = [1] * len(dims)
     while True:
         left = [-(-n // s) for n, s in zip(map(known, dims), steps, strict=True)]
@@ -105,11 +103,11 @@ def watch(
     target: Any,
     see: Callable[[Sequence[Array]], None],
 ) -> None:
-    """Calls `see` with what `add` makes of the tensors, for each batch.
+    """Runs each batch and calls `see` with the results that `add` appends.
 
-    add: takes a copy of the module and the tensors there, and returns the results that a run is to have.
-    Errors: ParameterError without data, for one batch in place of several, or for a batch that is not a mapping or lacks
-    a parameter.
+    add: receives a copy of the module and its tensors; returns the results to compute.
+    Errors: ParameterError if there is no data, for a single batch instead of an iterable, or for a batch that is not a mapping
+    or lacks a parameter.
     """
     require_batches(data)
     copy = main.clone()
@@ -145,7 +143,7 @@ def _results(executable: Executable, parameters: Collection[str], batch: Any) ->
 
 
 def require_batches(data: Calibration) -> None:
-    """Refuses one batch in place of several, which would be taken for batches by its keys.  Errors: ParameterError."""
+    """Rejects a single batch (a mapping), whose keys would be iterated as batches.  Errors: ParameterError."""
     if isinstance(data, Mapping):
         raise ParameterError(
             f"calibration data must be a list (or any iterable) of batches, each a mapping from parameter names to "

@@ -1,4 +1,4 @@
-"""Settings of quantization, and what was done."""
+"""Settings of quantization."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Range: TypeAlias = Literal["max", "percentile", "entropy", "mse"]
 
 
 class Quantizable(Protocol):
-    """A program: modules that are changed, and what they were compiled to, which is dropped."""
+    """The interface of a program to quantize: its modules, which are modified, and its executable, which is dropped."""
 
     executable: Any
 
@@ -34,23 +34,22 @@ BY_NAME: Final = {cls.name: cls for cls in (Dot, Convolution)}
 PRODUCTS: Final = frozenset(BY_NAME)
 TYPES: Final = {"activations": ("uint8", "int8", "float8_e4m3fn"), "weights": ("int8", "float8_e4m3fn")}
 
-Metric: TypeAlias = Callable[[Any], float]  # of a compiled program: larger is better
+Metric: TypeAlias = Callable[[Any], float]  # of a compiled program; larger is better
 
 
 @dataclass(frozen=True)
 class QuantizeConfig:
-    """Settings: the types, how ranges are chosen, which products are quantized.
+    """Settings: types, range selection, and which products to quantize.
 
-    activations: type of what products read: ``uint8`` with a zero point, ``int8`` or ``float8_e4m3fn`` without; weights: their
-    type; per_channel: a scale for each row of results, else one for all weights of a product; ranges: how a tensor's range is
-    chosen from what calibration saw: everything (``max``), all but `percentile` percent at the ends, the least divergence
-    (``entropy``) or the least squared error (``mse``); ops: names of the ops that are quantized; names: source names (or parts
-    of them) of the products that are, all if empty; skip: of those that are not; smooth: let weights take over part of the size
-    of channels of their left operand, where products lose less by it; correct_bias: take from products what the rounding of
-    their weights adds to their mean; functions: round what costly functions of products read, too, so that targets find
-    the results of bytes in tables, results of functions that are read in several places, and one of two results of convolutions
-    that are added or multiplied; attention: quantize the two products of attention, None for those targets that gain by it
-    (`Target.narrow_attention`).
+    activations: type of activations: ``uint8`` with a zero point, ``int8`` or ``float8_e4m3fn`` without; weights: their type;
+    per_channel: one scale per output channel, else one per weight tensor; ranges: how calibrated ranges are chosen: the extremes
+    (``max``), without `percentile` percent at the ends (``percentile``), minimal KL divergence (``entropy``) or minimal squared
+    error (``mse``); ops: names of the ops to quantize; names: source names (or parts of them) of the products to quantize, all if
+    empty; skip: of products to leave in float; smooth: migrate outlier channels of activations into the weights (SmoothQuant)
+    where that reduces the error; correct_bias: correct the mean error that rounding the weights adds to results; functions: also
+    round the inputs of expensive functions of products (targets then use table lookups), results of functions with several
+    readers, and one of two convolution results that are added or multiplied; attention: quantize the two products of attention,
+    None: if the target benefits (`Target.narrow_attention`).
     """
 
     activations: Literal["uint8", "int8", "float8_e4m3fn"] = "uint8"
@@ -68,7 +67,7 @@ class QuantizeConfig:
 
     @property
     def classes(self) -> tuple[type[Operation], ...]:
-        """The classes of `ops`."""
+        """The op classes named in `ops`."""
         return tuple(BY_NAME[name] for name in sorted(self.ops))
 
     def __post_init__(self) -> None:

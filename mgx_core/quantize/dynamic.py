@@ -1,4 +1,4 @@
-"""Dynamic quantization: bytes over the range that a tensor has in each run, without calibration."""
+"""Dynamic quantization: activations are quantized over their range in each run, without calibration."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def quantize_dynamic(
     per_channel: bool = True,
     report: QuantizeReport | None = None,
 ) -> P:
-    """Lets products with constant weights compute in bytes, over the range that the other operand has in each run.
+    """Quantizes products with constant weights to int8; the other operand's range is computed in each run.
 
-    skip, names: products (by parts of their source names) that are not, or alone are quantized.  The program is changed and
-    returned.
+    names: products to quantize, by parts of their source names, all if empty; skip: products to leave in float.  Modifies and
+    returns the program.
     """
     config = QuantizeConfig(
         ops=names_in(ins_names, "ins_names"),
@@ -82,7 +82,7 @@ def quantize_dynamic(
 
 
 def _over_own_range(main: Module, x: Instruction, before: Instruction) -> Instruction:
-    """x rounded to uint8 over its own range, which always holds 0.  Source: ONNX DynamicQuantizeLinear-11."""
+    """Quantizes x to uint8 over its own range, extended to include 0.  Source: ONNX DynamicQuantizeLinear-11."""
 
     def add(op: object, *inputs: Instruction) -> Instruction:
         return main.add(op, *inputs, before=before, sources=x.sources)  # type: ignore[arg-type]

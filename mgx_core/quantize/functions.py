@@ -1,5 +1,7 @@
-"""Functions behind products: their results are rounded before much work reads them, and what costly ones read as well,
-so that targets find results in tables and store bytes."""
+"""Finds functions of products whose inputs or results should be quantized.
+
+Targets evaluate expensive functions of 8-bit values by table lookup, and store 8-bit results.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,14 @@ from .scales import scale_of
 __all__ = ["Function", "functions"]
 
 CHEAP: Final = EXACT | {"add", "sub", "mul", "div"}
-POINTS: Final = 1025  # of a function, at which its slope is looked at
-FINEST: Final = (
-    2.0**-12
-)  # of the numbers in a part of a range so narrow that it is not searched further: a jump keeps room beside it
-NEAR: Final = 64  # instructions behind a product
-SMALL: Final = 1e-6  # differences from 0 that matter
+POINTS: Final = 1025  # sample points of a function
+FINEST: Final = 2.0**-12  # smallest fraction of a range that is searched; leaves room next to a jump
+NEAR: Final = 64  # maximum instructions after a product
+SMALL: Final = 1e-6  # smallest relevant difference
 
 
 class Function(NamedTuple):
-    """A function of one tensor: what it reads, what computes it, whether a table is quicker, and its axis of channels."""
+    """A function of one tensor: input, instructions, whether a table lookup is faster, and its channel axis."""
 
     read: Instruction
     made: Instruction
@@ -40,20 +40,20 @@ class Function(NamedTuple):
     axis: int
 
     def values(self, points: Array) -> Array:
-        """Returns the function's results by its definition."""
+        """Evaluates the function by the reference implementations."""
         compute = self.made.op.compute
         assert compute is not None
         return np.asarray(compute(points.astype(np.float32)))
 
     def range(self, low: float, high: float, results: tuple[float, float], to: DType) -> tuple[float, float]:
-        """Returns the part of a range outside of which results, rounded over theirs, are the same as at its ends."""
+        """Returns the part of a range outside of which the quantized result is constant."""
         near = scale_of(*results, to)[0] / 4
         below, above = self.values(np.asarray([low, high])).astype(np.float64)
         while high - low > FINEST * max(-low, high, SMALL):
             points = np.linspace(low, high, POINTS)
             values = self.values(points).astype(np.float64)
             flat = np.abs(values - below) <= near, np.abs(values[::-1] - above) <= near
-            first, last = (POINTS if f.all() else int(np.argmin(f)) for f in flat)  # the first point that is not near
+            first, last = (POINTS if f.all() else int(np.argmin(f)) for f in flat)  # the first point that differs
             kept = points[max(first - 1, 0) : POINTS - max(last - 1, 0)]
             if kept.size in (0, POINTS):
                 break
@@ -62,9 +62,9 @@ class Function(NamedTuple):
 
 
 def functions(products: Iterable[Instruction], tensors: Iterable[Instruction]) -> list[Function]:
-    """Functions of these products that are costly or read in several places, and from which work leads to some tensors.
+    """Returns functions of these products that are expensive or have several readers, and that lead to some tensors.
 
-    They may be of a sum with other tensors, as at the end of a residual block.
+    Their input may be a sum with other tensors, as at the end of a residual block.
     """
     ends = set(tensors)
     found: dict[Instruction, Function] = {}
@@ -89,18 +89,18 @@ def functions(products: Iterable[Instruction], tensors: Iterable[Instruction]) -
 
 
 def _finite(ins: Instruction) -> bool:
-    """Returns True for a constant of finite numbers: masks may hold others, whose sums have no range."""
+    """Returns True for a finite constant; masks may contain infinities, whose sums have no range."""
     literal = through_views(ins).literal
     return literal is not None and bool(np.isfinite(literal.to_numpy().astype(np.float32)).all())
 
 
 def _computed(ins: Instruction) -> bool:
-    """Returns True if a value is made from a product, as the other side of a residual block is, and no mask."""
+    """Returns True if a value depends on a product (like the other branch of a residual block) and is not a mask."""
     return any(at.op.product for at in near(ins, NEAR))
 
 
 def _reaches(ins: Instruction, ends: set[Instruction]) -> bool:
-    """Returns True if an instruction, or what is computed from it before the next product, is among `ends`."""
+    """Returns True if an instruction, or a value computed from it before the next product, is in `ends`."""
     pending: list[Instruction] = [ins]
     seen = set(pending)
     while pending:

@@ -1,4 +1,4 @@
-"""Joined tensors whose parts products read and others are joined again: rounded once, over one range, they are moved as bytes."""
+"""Quantizes chains of concatenations over one range, so that their parts are moved as 8-bit values and rounded once."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from ..ops.concat import Concat
 
 __all__ = ["joined_ranges"]
 
-WIDER: Final = 1.5  # times a tensor's range that it is rounded over at most
+WIDER: Final = 1.5  # maximum ratio of the common range to a tensor's own
 
 Ranges = Mapping[Instruction, tuple[float, float]]
 
 
 class _Readers(NamedTuple):
-    """Parts of a joined tensor that are rounded, and what parts of it are joined to."""
+    """Readers of a concatenation: parts that are quantized, and concatenations of its parts."""
 
     rounded: list[Instruction]
     joined: list[Instruction]
 
 
 def joined_ranges(limits: Ranges) -> tuple[dict[Instruction, tuple[float, float]], set[Instruction]]:
-    """Returns ranges over which joined tensors are to be rounded, and the parts of them that need not be, then.
+    """Returns ranges over which concatenations should be quantized, and their parts that then need no rounding.
 
-    limits: ranges of the tensors that are rounded.  All that a joined tensor becomes are such tensors, among them moved parts of
-    it, and tensors joined of it and others, of which the same is true: each element is rounded once, as in a network that passes
-    half of its channels on.  Tensors keep ranges of their own where the common one is much wider.
+    limits: ranges of quantized tensors.  Every use of such a concatenation is a quantized tensor, a moved part of it, or another
+    such concatenation, so that each element is rounded once (as in networks that pass on half of their channels).  Tensors keep
+    their own range if the common one is much wider.
     """
     found = _joints(limits)
     ranges: dict[Instruction, tuple[float, float]] = {}
@@ -42,7 +42,7 @@ def joined_ranges(limits: Ranges) -> tuple[dict[Instruction, tuple[float, float]
 
 
 def _joints(limits: Ranges) -> dict[Instruction, _Readers]:
-    """Returns the joined tensors of which moved parts are rounded, and that nothing else reads but what joins them again."""
+    """Returns the concatenations whose only readers are quantized moved parts and further concatenations."""
     found: dict[Instruction, _Readers] = {}
     for tensor in limits:
         source = tensor
@@ -75,7 +75,7 @@ def _readers(source: Instruction, limits: Ranges) -> _Readers | None:
 
 
 def _groups(found: Mapping[Instruction, _Readers]) -> list[list[Instruction]]:
-    """Returns the joined tensors of each chain, of which one is joined of parts of another."""
+    """Groups concatenations into chains, in which one concatenates parts of another."""
     group = {joint: [joint] for joint in found}
     for joint, readers in found.items():
         for other in readers.joined:

@@ -1,4 +1,4 @@
-"""Sums and products of the results of two convolutions: one waits in memory for the other, as bytes."""
+"""Sums and products of two convolution results: the one that waits in memory is stored in 8 bits."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ CHANNELS: Final = 1  # the axis of them
 
 
 class Pair(NamedTuple):
-    """Two tensors that are added or multiplied, each made from a convolution of its own."""
+    """Two tensors that are added or multiplied, each computed from its own convolution."""
 
     one: Instruction
     other: Instruction
 
 
 def pairs(products: Iterable[Instruction], rounded: Collection[Instruction]) -> list[Pair]:
-    """Returns what is added or multiplied, of two of these convolutions, where that is rounded, as it is or after functions.
+    """Returns pairs of results of these convolutions whose sum or product is quantized, directly or after functions.
 
-    Such are the ends of residual blocks with a convolution beside them, and gates.
+    Examples: residual blocks with a convolution in the shortcut, and gates.
     """
     ends = set(rounded)
-    made: dict[Instruction, Instruction] = {}  # from a convolution, and what reads it
+    made: dict[Instruction, Instruction] = {}  # from a convolution, and its reader
     for product in products:
         if isinstance(product.op, Convolution):
             at, reader = _last(product)
@@ -42,7 +42,7 @@ def pairs(products: Iterable[Instruction], rounded: Collection[Instruction]) -> 
 
 
 def _last(product: Instruction) -> tuple[Instruction, Instruction | None]:
-    """Returns what constants and functions make of a product, and what reads that with others; None for several readers."""
+    """Follows a product through constants and functions to its binary reader; returns both, None if there are several readers."""
     at = product
     while len(at.users) == 1 and at.users[0].parent is product.parent:
         reader = at.users[0]
@@ -55,7 +55,7 @@ def _last(product: Instruction) -> tuple[Instruction, Instruction | None]:
 
 
 def _rounded(result: Instruction, ends: Collection[Instruction]) -> bool:
-    """Returns True if a result, or a function of it that alone reads it, is rounded."""
+    """Returns True if a result, or a function that is its only reader, is quantized."""
     at = result
     while at not in ends:
         if len(at.users) != 1 or at.users[0].parent is not result.parent:

@@ -1,4 +1,4 @@
-"""Quantized products: which there are, and how tensors and weights around them become bytes."""
+"""Selects products to quantize, and quantizes their tensors and weights."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = [
 
 
 def prepare(main: Module) -> None:
-    """Brings a program into the form in which weights are final: constants folded, factors and norms in the weights."""
+    """Prepares a program: folds constants, factors and norms into the weights, so that they are final."""
     main.sweep()
     rules = RULES.within(ROUNDING).without([*OPTIONAL, *(r.name for r in NARROW_FLOAT_PRODUCTS.rules)])
     for one in (Normalize(), FoldConstants(), MergeCommon(), Rewrite(rules), FoldConstants()):
@@ -57,19 +57,19 @@ def name_of(ins: Instruction) -> str:
 
 
 def names_in(given: Iterable[str], what: str) -> frozenset[str]:
-    """Returns names given as a collection.  Errors: ParameterError for one name, whose letters would be taken for names."""
+    """Returns names given as a collection.  Errors: ParameterError for a single string."""
     if isinstance(given, str):
         raise ParameterError(f"{what} must be a list of names, got {given!r}; did you mean [{given!r}]?")
     return frozenset(given)
 
 
 def product_names(main: Module) -> frozenset[str]:
-    """Returns the names of all nodes that products come from."""
+    """Returns the source names of all products."""
     return frozenset(name for ins in main if isinstance(ins.op, (Dot, Convolution)) for name in ins.sources)
 
 
 def require_names(config: QuantizeConfig, known: Collection[str]) -> None:
-    """Errors: ParameterError for a part of a name that no product has in its own."""
+    """Errors: ParameterError for a pattern that matches no product."""
     for use, parts in (("names", config.names), ("skip", config.skip)):
         for part in sorted(parts):
             if all(part not in name for name in known):
@@ -79,9 +79,9 @@ def require_names(config: QuantizeConfig, known: Collection[str]) -> None:
 
 
 def candidates(main: Module, config: QuantizeConfig, attention: bool = True) -> list[tuple[Instruction, str]]:
-    """Returns the products of a module, each with the reason for which it stays float, if there is one.
+    """Returns the products of a module, each with the reason why it must stay in float, or None.
 
-    attention: products of attention are candidates, too.
+    attention: includes the products of attention.
     """
     found = []
     apart = frozenset[Instruction]() if attention else attention_products(main)
@@ -113,7 +113,7 @@ def constant_bytes(main: Module) -> int:
 
 
 def constant_weights(product: Instruction) -> tuple[Array, list[Instruction]]:
-    """Returns a product's constant right operand in float32, and the views that repeat it, from the innermost."""
+    """Returns a product's constant right operand in float32, and the views that broadcast it, innermost first."""
     at, views = product.inputs[1], list[Instruction]()
     while not at.is_literal:
         views.insert(0, at)
@@ -128,12 +128,12 @@ def constant_weights(product: Instruction) -> tuple[Array, list[Instruction]]:
 
 
 def place_literals(main: Module, before: Instruction | None, *values: Array) -> list[Instruction]:
-    """Returns literals in front of an instruction."""
+    """Inserts literals before an instruction."""
     return [main.add_literal(np.asarray(v, order="C"), before=before) for v in values]
 
 
 def quantize_tensor(main: Module, tensor: Instruction, low: float, high: float, to: DType) -> None:
-    """Lets everything that reads a tensor read it as it is after rounding to `to` over its range."""
+    """Replaces a tensor, for all its readers, by its quantization to `to` over its range and dequantization."""
     scale, zero = scale_of(low, high, to)
     after = _after(main, tensor)
     readers = [(u, u.inputs) for u in tensor.users if u.parent is main and not u.is_return]
@@ -147,12 +147,12 @@ def quantize_tensor(main: Module, tensor: Instruction, low: float, high: float, 
 
 
 def _after(main: Module, tensor: Instruction) -> Instruction | None:
-    """Returns the instruction before which something may read a tensor."""
+    """Returns the first position after a tensor's definition."""
     return tensor.next if not tensor.is_param else next((i for i in main if not i.is_param), None)
 
 
 def scaled(main: Module, tensor: Instruction, factors: Array) -> Instruction:
-    """Returns a tensor times factors of its last axis."""
+    """Multiplies a tensor by factors along its last axis."""
     after = _after(main, tensor)
     (row,) = place_literals(main, after, factors.astype(tensor.shape.dtype.numpy))
     wide = main.add(Multibroadcast(out_lens=tensor.shape.dims), row, before=after, sources=tensor.sources)
@@ -162,9 +162,9 @@ def scaled(main: Module, tensor: Instruction, factors: Array) -> Instruction:
 def quantize_weights(
     main: Module, product: Instruction, to: DType, per_channel: bool, factors: Array | None = None
 ) -> tuple[float, Array]:
-    """Puts dequantized narrow weights in the place of a product's constant right operand.
+    """Replaces a product's constant right operand by quantized weights and their dequantization.
 
-    factors [k]: what the rows of the weights are multiplied by before.  Returns the weights' SQNR in decibel, and their error.
+    factors [k]: multiply the rows of the weights first.  Returns the weights' SQNR in dB, and their error.
     """
     value, views = constant_weights(product)
     if factors is not None:
@@ -182,18 +182,18 @@ def quantize_weights(
 
 
 def channel_axis(product: Instruction, tensor: Instruction) -> int:
-    """Returns the axis of a tensor along which a product that reads it sums."""
+    """Returns the axis of a product's operand that the product sums over."""
     return 1 if isinstance(product.op, Convolution) else tensor.shape.rank - 1
 
 
 def mean_shift(product: Instruction, error: Array, means: Array) -> Array:
-    """Returns the mean of a product of the error of its weights, by channel of the result, and by batch of the weights.
+    """Returns the mean error that the weights' rounding adds to a product, per output channel and batch of weights.
 
-    means: of the left operand, by channel.  Padding of convolutions is taken for the mean.
+    means: of the left operand, per channel.  Padding of convolutions is treated as the mean.
     """
     if not isinstance(product.op, Convolution):
         shift = np.asarray(means @ error)
-        return shift if error.ndim == 2 else shift[..., None, :]  # the same for every row of a batch
+        return shift if error.ndim == 2 else shift[..., None, :]  # equal for all rows of a batch
     groups, taps = product.op.group, prod(error.shape[2:])
     rows = error.reshape(groups, -1, error.shape[1] * taps)
     spread = np.repeat(means.reshape(groups, -1), taps, axis=1).astype(np.float32)
@@ -202,7 +202,7 @@ def mean_shift(product: Instruction, error: Array, means: Array) -> Array:
 
 
 def add_bias(main: Module, product: Instruction, bias: Array) -> None:
-    """Adds a bias, whose axes are the last ones of a product, before anything reads it."""
+    """Adds a bias along the last axes of a product, for all its readers."""
     users = [(u, u.inputs) for u in product.users]
     after = product.next
     (row,) = place_literals(main, after, bias.astype(product.shape.dtype.numpy))

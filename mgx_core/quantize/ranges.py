@@ -1,4 +1,4 @@
-"""Statistics of tensors from batches that are seen one at a time, and the ranges chosen from them."""
+"""Streaming statistics of tensors, and the ranges chosen from them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .scales import after_rounding
 
 __all__ = ["Observer"]
 
-BINS = 4096  # of a histogram, half of them below 0
-ROWS = 128  # of a sample that is kept: half of them are dropped when there are more
+BINS = 4096  # bins, half of them below 0
+ROWS = 128  # maximum sampled rows; beyond it, every second row is dropped
 
 
 def nothing() -> Array:
@@ -28,10 +28,10 @@ def nothing() -> Array:
 
 @dataclass
 class Observer:
-    """Statistics of one tensor: extremes and means by channel, a histogram, and some of its rows.
+    """Statistics of one tensor: extremes and means per channel, a histogram, and sampled rows.
 
-    name: of its source, for errors; lows, highs [c]: extremes of all values; counts: values of a sample, in equal bins from -top
-    to top; sums [c], seen: of the sample, by channel; some: rows [n, c] of the sample, in parts; axis: of channels in the tensor.
+    name: source name, for errors; lows, highs [c]: extremes of all values; counts: histogram of the sample, equal bins from -top
+    to top; sums [c], seen: of the sample, per channel; some: sampled rows [n, c], in parts; axis: channel axis of the tensor.
     """
 
     name: str = ""
@@ -45,9 +45,9 @@ class Observer:
     axis: int = -1
 
     def see(self, lows: Array, highs: Array, sample: Array) -> None:
-        """Takes one batch: its extremes by channel [c], and a sample of its rows [n, c].
+        """Adds one batch: its extremes per channel [c], and a sample of its rows [n, c].
 
-        Errors: ParameterError if one is not finite.
+        Errors: ParameterError for non-finite values.
         """
         if not sample.size:
             return
@@ -71,7 +71,7 @@ class Observer:
         while most > self.top:
             if not self.top:
                 self.top = most
-            else:  # twice the width: two bins become one, in the middle half
+            else:  # doubles the bin width: pairs of bins are merged into the middle half
                 quarter = np.zeros(BINS // 4)
                 self.counts = np.concatenate([quarter, self.counts.reshape(-1, 2).sum(1), quarter])
                 self.top *= 2
@@ -91,7 +91,7 @@ class Observer:
         return made
 
     def mapped(self, function: Callable[[Array], Array]) -> Observer:
-        """Returns the extremes and the histogram of a function of the tensor's elements."""
+        """Returns the statistics of an elementwise function of the tensor (extremes and histogram)."""
         made = Observer(self.name, seen=self.seen)
         ends = function(np.linspace(self.lows.min(), self.highs.max(), BINS + 1))
         made.lows, made.highs = ends.min(keepdims=True), ends.max(keepdims=True)
@@ -103,21 +103,21 @@ class Observer:
 
     @property
     def rows(self) -> Array:
-        """Rows of the sample that were kept [n, c]."""
+        """Sampled rows [n, c]."""
         return np.concatenate(self.some) if self.some else nothing()
 
     @property
     def means(self) -> Array:
-        """Of the sample, by channel [c]."""
+        """Means of the sample per channel [c]."""
         return np.asarray(self.sums / max(self.seen, 1))
 
     @property
     def middles(self) -> Array:
-        """Middles of the histogram's bins."""
+        """Centers of the histogram's bins."""
         return np.asarray((np.arange(BINS) + 0.5 - BINS // 2) * (self.top / (BINS // 2)))
 
     def histogram(self, bins: int = 48) -> tuple[int, ...]:
-        """Counts of the sample between its extremes."""
+        """The histogram between the sample's extremes."""
         filled = np.flatnonzero(self.counts)
         if not len(filled):
             return ()
@@ -126,7 +126,7 @@ class Observer:
         return tuple(int(n) for n in np.bincount(groups, inside, bins))
 
     def range(self, method: Range, percentile: float, to: DType) -> tuple[float, float]:
-        """Returns the range that is kept, which holds 0.  Errors: ParameterError if nothing was seen."""
+        """Returns the chosen range, which includes 0.  Errors: ParameterError without data."""
         if not self.seen:
             raise ParameterError(f"calibration: nothing was seen of {self.name}")
         low, high = min(float(self.lows.min()), 0.0), max(float(self.highs.max()), 0.0)
@@ -142,7 +142,7 @@ class Observer:
         return min(tried, key=lambda limits: cost(limits[0], limits[1], to))
 
     def noise(self, low: float, high: float, to: DType) -> float:
-        """Returns ratio of signal to noise in decibel of what is read after rounding over a range."""
+        """Returns the SQNR in dB of quantization over a range."""
         energy = float((self.counts * self.middles**2).sum())
         error = self._error(low, high, to)
         return 10 * math.log10(energy / error) if energy and error else 200.0
@@ -152,7 +152,7 @@ class Observer:
         return float((self.counts * (middles - after_rounding(middles, low, high, to)) ** 2).sum())
 
     def _divergence(self, low: float, high: float, to: DType) -> float:
-        """Of what is read after rounding from what was there.  Source: Migacz, 8-bit inference with TensorRT, 2017."""
+        """Returns the KL divergence from the original histogram.  Source: Migacz, 8-bit inference with TensorRT, 2017."""
         inside = (self.middles >= low) & (self.middles <= high)
         if not inside.any():
             return math.inf

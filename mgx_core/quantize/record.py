@@ -1,4 +1,4 @@
-"""Record of a quantization: what became of each product, and what that costs and gains."""
+"""The report of a quantization: the outcome for each product, accuracy, size and speed."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .config import Quantizable
 
 __all__ = ["Layer", "QuantizeReport", "emptied", "page"]
 
-RUNS = 10  # that are timed
+RUNS = 10  # timed runs
 
 
 @dataclass
 class Layer:
-    """One product: where it came from, and what became of it.
+    """One product: its source, and the outcome.
 
-    low, high: range of its left operand; noise: ratio of signal to noise of its weights in decibel, input_noise: of its left
-    operand; histogram: of its left operand, in equal bins over what was seen of it; smoothed: True if the weights took over part
-    of the sizes of its channels; kept: why it stays float.
+    low, high: range of its left operand; noise: SQNR of its weights in dB; input_noise: SQNR of its left operand; histogram: of
+    its left operand, equal bins over the observed range; smoothed: True if channel scales were migrated into the weights;
+    kept: reason why it stays in float.
     """
 
     name: str
@@ -39,10 +39,10 @@ class Layer:
 
 @dataclass
 class QuantizeReport:
-    """Record of a quantization, layer by layer; filled by `quantize`.
+    """The report of a quantization, per layer; filled by `quantize`.
 
-    accuracy: of the program before and after, where a metric was given; bytes: of its constants before and after; seconds: of a
-    run before and after, where `time` was called.
+    accuracy: before and after, if a metric was given; bytes: of constants, before and after; seconds: per run, before and after,
+    if `time` was called.
     """
 
     layers: list[Layer] = field(default_factory=list)
@@ -51,7 +51,7 @@ class QuantizeReport:
     seconds: tuple[float, float] | None = None
 
     def time(self, before: Quantizable, after: Quantizable, target: Any, inputs: Mapping[str, Any]) -> None:
-        """Measures a run of two programs, call by call, each compiled for the target; fills `seconds` with medians."""
+        """Times two programs, compiled for the target, in alternating runs; sets `seconds` to the medians."""
         found: tuple[list[float], list[float]] = [], []
         copies = [p.clone() for p in (before, after)]
         for one in copies:
@@ -65,7 +65,7 @@ class QuantizeReport:
         self.seconds = statistics.median(found[0]), statistics.median(found[1])
 
     def facts(self) -> list[str]:
-        """Returns lines about the program as a whole."""
+        """Returns the summary lines."""
         lines = [f"constants: {self.bytes[0]} bytes before, {self.bytes[1]} after"]
         if self.seconds is not None:
             lines.append(f"a run: {self.seconds[0] * 1e3:.3g} ms before, {self.seconds[1] * 1e3:.3g} ms after")
@@ -74,7 +74,7 @@ class QuantizeReport:
         return lines
 
     def text(self) -> str:
-        """Returns a table for the terminal."""
+        """Returns the report as a terminal table."""
         lines = [
             f"{'layer':40} {'op':12} {'low':>10} {'high':>10} {'input dB':>8} {'weight dB':>9}  smoothed  left in float because"
         ]
@@ -86,12 +86,12 @@ class QuantizeReport:
         return "\n".join([*lines, *self.facts()])
 
     def html(self) -> str:
-        """Returns the same as a page, with histograms."""
+        """Returns the report as an HTML page with histograms."""
         return page(self.facts(), self.layers)
 
 
 def emptied(report: QuantizeReport | None) -> QuantizeReport:
-    """Returns a report to fill: the given one, without what an earlier quantization left there, or a new one."""
+    """Returns an empty report: the given one, cleared, or a new one."""
     if report is None:
         return QuantizeReport()
     report.layers.clear()
@@ -135,7 +135,7 @@ def _decibel(value: float) -> str:
 
 
 def _bars(counts: Sequence[int]) -> str:
-    """Returns a histogram; heights are square roots, so that tails are seen."""
+    """Returns a histogram as SVG; heights are square roots, so that tails are visible."""
     if not counts or not max(counts):
         return ""
     most = max(counts) ** 0.5

@@ -1,4 +1,4 @@
-"""Scales and zero points of ranges, and arrays rounded to narrow types with them."""
+"""Scales and zero points of ranges, and rounding of arrays with them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..types.dtype import DType
 
 __all__ = ["after_rounding", "rounded", "rounded_with_error", "scale_of", "signal_to_noise"]
 
-LEAST = 1e-30  # ranges below it are nothing but 0
-PART = 1 << 15  # numbers that are rounded at once
+LEAST = 1e-30  # smaller ranges are treated as 0
+PART = 1 << 15  # elements per part
 
 
 def scale_of(low: float, high: float, to: DType) -> tuple[float, int | None]:
-    """Returns scale and zero point for a range that holds 0; a range of nothing but 0 has scale 1."""
+    """Returns scale and zero point of a range that includes 0; the scale of an empty range is 1."""
     if to.is_float or to.kind == "i":
         most = max(-low, high)
         scale = most / float(to.highest)
@@ -31,7 +31,7 @@ def scale_of(low: float, high: float, to: DType) -> tuple[float, int | None]:
 
 
 def after_rounding(values: Array, low: float, high: float, to: DType) -> Array:
-    """Returns values as they are read after rounding to a narrow type over a range."""
+    """Quantizes values over a range and dequantizes them."""
     scale, zero = scale_of(low, high, to)
     shift = zero or 0
     codes = values / scale
@@ -42,16 +42,16 @@ def after_rounding(values: Array, low: float, high: float, to: DType) -> Array:
 
 
 def rounded(value: Array, axis: int | None, to: DType) -> tuple[Array, Array]:
-    """Returns an array in a narrow type with one scale, or one an index of an axis."""
+    """Quantizes an array with one scale, or one per index of an axis."""
     scale = _largest(value, axis, to)
     quotient = _quotient(value, scale, to, None)
     return quotient.astype(to.numpy), _as_operand(scale, axis)
 
 
 def rounded_with_error(value: Array, axis: int | None, to: DType) -> tuple[Array, Array, Array, float]:
-    """Returns what `rounded` does, the error of each float32 number, and the ratio of signal to noise in decibel.
+    """Like `rounded`; also returns the error of each element and the SQNR in dB.
 
-    The array is taken a part at a time, which caches hold.
+    Processes the array in cache-sized parts.
     """
     scale = _largest(value, axis, to)
     narrow, error = np.empty(value.shape, to.numpy), np.empty(value.shape, np.float32)
@@ -71,7 +71,7 @@ def rounded_with_error(value: Array, axis: int | None, to: DType) -> tuple[Array
 
 
 def _largest(value: Array, axis: int | None, to: DType) -> Array:
-    """Returns the scale with which the largest magnitude is the type's highest number, one, or one an index of an axis."""
+    """Returns the scale that maps the largest magnitude to the type's maximum, one or one per index of an axis."""
     others: Any = None if axis is None else tuple(a for a in range(value.ndim) if a != axis)
     if not value.size:
         return np.ones((), np.float32)
@@ -93,14 +93,14 @@ def _quotient(value: Array, scale: Array, to: DType, out: Array | None) -> Array
 
 
 def signal_to_noise(wide: Array, error: Array) -> float:
-    """Returns ratio of an array's energy to that of its error in decibel; 200 without any of either."""
+    """Returns the ratio of an array's energy to its error's in dB; 200 if either is zero."""
     return _decibel(_energy(wide), _energy(error))
 
 
 def _energy(values: Array) -> float:
     flat = values.reshape(-1)
     parts = (flat[first : first + PART] for first in range(0, flat.size, PART))
-    # float32 does not hold the squares of large and of small numbers
+    # squares may overflow or underflow in float32
     return sum(float(np.einsum("i,i->", part, part, dtype=np.float64)) for part in parts)
 
 

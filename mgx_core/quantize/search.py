@@ -1,4 +1,4 @@
-"""Products that stay in float: those that cost accuracy, and those that the target does not run faster in a narrow type."""
+"""Searches for products to keep in float: those that cost accuracy, and those that are not faster when quantized."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .record import QuantizeReport
 
 __all__ = ["Trials", "leave_inaccurate", "leave_slow"]
 
-RUNS: Final = 20  # in a row
+RUNS: Final = 20  # consecutive runs
 ROUNDS: Final = 3
-LEAD: Final = 0.99  # a program is faster below this share of another's time
+LEAD: Final = 0.99  # ratio below which a program counts as faster
 
 
 @dataclass
 class Trials:
-    """Copies of a program, compiled for a target, in which some of its products stay in float.
+    """Compiles variants of a program for a target with some products kept in float.
 
-    products: all, with the reason for which one is not a candidate; seen: the tensors that they read.
+    products: all, with the reason why one is not a candidate; seen: statistics of their operands.
     """
 
     program: Quantizable
@@ -41,7 +41,7 @@ class Trials:
         return [n for n, layer in enumerate(self.report.layers) if not layer.kept]
 
     def without(self, left: Iterable[int]) -> Any:
-        """Returns the program with every candidate quantized but these."""
+        """Returns the program with all candidates quantized except these."""
         main = self.program.get_main_module()
         place = {ins: n for n, ins in enumerate(main)}
         copy = self.program.clone()
@@ -56,7 +56,7 @@ class Trials:
 
 
 def leave_inaccurate(trials: Trials, accuracy: Metric, budget: float) -> None:
-    """Leaves the products in float without which the accuracy suffers most, as few as halving finds; fills the report."""
+    """Keeps the most sensitive products in float, as few as a bisection finds for the budget; fills the report."""
 
     def tried(left: Iterable[int]) -> float:
         reached = float(accuracy(trials.without(left)))
@@ -86,9 +86,9 @@ def leave_inaccurate(trials: Trials, accuracy: Metric, budget: float) -> None:
 
 
 def leave_slow(trials: Trials, inputs: Mapping[str, Any]) -> None:
-    """Leaves kinds of products in float while that makes the program faster, and all where no choice is faster than float.
+    """Keeps kinds of products in float while that makes the program faster, and all if no variant is faster than float.
 
-    Products of one kind have the same op and extents.  Programs are timed whole, since rounding costs launches in other places.
+    Products of one kind have the same op and extents.  Whole programs are timed, because quantization costs launches elsewhere.
     """
     kinds: dict[Hashable, list[int]] = {}
     for n in trials.candidates:
@@ -117,7 +117,7 @@ def leave_slow(trials: Trials, inputs: Mapping[str, Any]) -> None:
 
 
 def seconds(program: Any, inputs: Mapping[str, Any]) -> float:
-    """The seconds of a run, the least of some rounds of runs in a row; the host does not count where a device runs them."""
+    """Returns the seconds of a run, the minimum over rounds of consecutive runs; device time for targets with a device."""
     executable = program.executable
     values = executable.bind({n: v for n, v in inputs.items() if n in program.get_parameter_shapes()})
     runner = executable.instance(values).runner
