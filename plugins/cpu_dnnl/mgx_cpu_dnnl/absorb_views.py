@@ -1,4 +1,4 @@
-"""Views that only attention reads through, as part of its groups."""
+"""Moves views that only attention reads into its groups."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ VIEWS: Final = (Reshape, Slice, Squeeze, Transpose, Unsqueeze)
 class AbsorbViews(Pass):
     """Moves the slices, reshapes and transposes in front of an attention group into it, where nothing else reads them.
 
-    The group reads its operands where they lie in either case; a layer has a third of its instructions then, and structurally
-    equal layers share the group's body, so that an instance for new shapes takes less to make.
+    Kernels read strided operands in either case.  A layer then has a third of its instructions, and structurally equal layers
+    share the group's body, so that instances for new shapes are cheaper.
     """
 
     name: str = "absorb-views"
@@ -67,7 +67,7 @@ def _absorb(module: Module, group: Instruction) -> bool:
 
 
 def _chain(x: Instruction, reader: Instruction) -> list[Instruction]:
-    """Returns the views through which `reader`, and nothing else, reads x's memory, the first one first."""
+    """Returns the chain of views, in order, through which `reader` alone reads x's memory."""
     chain: list[Instruction] = []
     while isinstance(x.op, VIEWS) and len(x.inputs) == 1 and x.users == (reader,) and reader.inputs.count(x) == 1:
         chain.insert(0, x)

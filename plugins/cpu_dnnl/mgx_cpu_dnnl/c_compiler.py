@@ -1,4 +1,4 @@
-"""C texts of other packages as shared libraries: compiled once for a text and a machine, kept on disk, held by a context."""
+"""Compiles C sources of third-party kernels to shared libraries, cached on disk by source and machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMAT: Final = 1
 
 
 class CLibraries:
-    """The libraries that one context has loaded."""
+    """The shared libraries that a context has loaded."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, tuple[ctypes.CDLL, int]] = {}
@@ -34,7 +34,7 @@ class CLibraries:
 
     @cached_property
     def _compiler(self) -> str:
-        """The path of the compiler: ``$CC``, cc, gcc or clang.  Errors: Refused if there is none."""
+        """Returns the path of the compiler: ``$CC``, cc, gcc or clang.  Errors: Refused if there is none."""
         for name in (setting("CC"), *COMPILERS):
             path = shutil.which(name) if name else None
             if path:
@@ -43,7 +43,7 @@ class CLibraries:
 
     @cached_property
     def _machine(self) -> str:
-        """The compiler and the processor, both of which the code depends on."""
+        """Returns compiler and processor, which are part of the cache key."""
         version = subprocess.run([self._compiler, "--version"], capture_output=True, text=True, check=False).stdout
         features = platform.processor()
         with contextlib.suppress(OSError):
@@ -52,10 +52,10 @@ class CLibraries:
         return "\0".join([*version.splitlines()[:1], platform.machine(), features, *FLAGS])
 
     def load(self, text: str, title: str) -> ctypes.CDLL:
-        """Returns the library of a text.
+        """Returns the library of a C source, compiled if necessary.
 
-        title: the kernel, for messages.
-        Errors: Refused without a compiler; ParameterError with what it says of a text that it does not compile.
+        title: of the kernel, for messages.
+        Errors: Refused if there is no compiler; ParameterError with its messages if compilation fails.
         """
         with self._lock:
             found = self._loaded.get(text)
@@ -87,7 +87,7 @@ class CLibraries:
 
 
 def _opened(code: bytes) -> ctypes.CDLL:
-    """Returns a library from its bytes; the file may go once it is mapped."""
+    """Loads a library from its bytes; the temporary file can be deleted once it is mapped."""
     with tempfile.TemporaryDirectory(prefix="mgx-") as folder:
         file = Path(folder) / "kernel.so"
         file.write_bytes(code)

@@ -1,4 +1,4 @@
-"""Calls of C kernels on memory between guard bytes: the option ``validate`` finds what they write elsewhere."""
+"""Runs C kernels on buffers with guard bytes, to detect out-of-bounds writes (option ``validate``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mgx_core.types.argument import Array
 
 __all__ = ["guarded"]
 
-MARGIN: Final = 4096  # bytes on either side
+MARGIN: Final = 4096  # guard bytes on each side
 ALIGNMENT: Final = 64
 PATTERN: Final = 0xA5
 SIGNATURE: Final = ctypes.CFUNCTYPE(
@@ -34,8 +34,8 @@ def guarded(
 ) -> HostFunction:
     """Returns a function on arrays that calls a C function on guarded copies of them.
 
-    title: the kernel in messages; owner: kept alive; the others as the executor has them.
-    It raises PluginError if the function writes into an operand, or outside of a result or its scratch memory.
+    title: of the kernel, for messages; owner: kept alive; the others as in the executor.
+    Raises PluginError if the function writes to an operand, or outside of a result or its scratch memory.
     """
     function = SIGNATURE(address)
     alive = function, owner
@@ -62,7 +62,7 @@ def guarded(
 
 
 class _Guarded:
-    """Memory between guard bytes; with `given` it holds a copy of it that must stay."""
+    """A buffer between guard bytes; given: initial contents, which must not change."""
 
     def __init__(self, size: int, given: Array | None = None) -> None:
         self._memory = np.full(size + 2 * MARGIN + ALIGNMENT, PATTERN, np.uint8)
@@ -76,7 +76,7 @@ class _Guarded:
             self._kept = self.inside.copy()
 
     def damaged(self) -> int | None:
-        """Returns the first byte that was overwritten and must stay, counted from the begin of the memory; None if all stayed."""
+        """Returns the offset of the first byte that was wrongly overwritten; None if there is none."""
         before, behind = np.flatnonzero(self._before != PATTERN), np.flatnonzero(self._behind != PATTERN)
         if before.size:
             return int(before[0]) - self._before.size

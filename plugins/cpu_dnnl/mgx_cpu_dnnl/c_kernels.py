@@ -1,4 +1,4 @@
-"""Kernels of other packages: C text, or functions that are compiled already."""
+"""Third-party kernels, from C source or from compiled functions."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def c_kernel(
     scratch_bytes: int = 0,
     entry: str = "",
 ) -> EmittedKernel:
-    """Returns a kernel from C text, for a plan of target ``cpu`` to return.
+    """Returns a kernel from C source, for use in a plan of target ``cpu``.
 
-    text: has one function ``void NAME(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch)``
-    (of several, `entry` names the one that is called).  It is compiled by ``$CC``, cc, gcc or clang when it is first needed on a
-    machine, and then kept in the cache directory; without a compiler the next plan is taken, or the definition, with that reason.
-    All else as for `c_function_kernel`.
+    text: defines ``void NAME(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch)`` (if there
+    are several, `entry` names the one to call).  It is compiled by ``$CC``, cc, gcc or clang on first use and cached on disk; without
+    a compiler the plan is refused, and the next plan or the reference implementation is used.
+    Other arguments: see `c_function_kernel`.
 
-    Errors: ParameterError for a text without such a function; where it is emitted, for one that the compiler refuses.
+    Errors: ParameterError for a source without such a function; on emission, if compilation fails.
     """
     found = _FUNCTION.findall(text)
     if entry not in found if entry else len(found) != 1:
@@ -69,12 +69,12 @@ def c_function_kernel(
     grain: int = 1,
     scratch_bytes: int = 0,
 ) -> EmittedKernel:
-    """Returns a kernel from a C function that is compiled already, for a plan of target ``cpu`` to return.
+    """Returns a kernel from a compiled C function, for use in a plan of target ``cpu``.
 
     C signature: ``void f(void* const* buffers, const int64_t* args, int64_t begin, int64_t end, void* scratch)``.
-    buffers: the row-major operands, then the results; work: the number of items, given the operands' shapes, of which the
-    function does [begin, end), several threads at once; args: int64 numbers for it (a float by its bits), given the shapes;
-    owner: kept alive as long as the function may be called; grain: least items worth a thread; scratch_bytes: memory per
+    buffers: row-major operands, then results; work: returns the number of items for the operands' shapes; threads call the
+    function concurrently on ranges [begin, end); args: returns int64 arguments (floats by their bits) for the shapes;
+    owner: kept alive as long as the function may be called; grain: minimum items per thread; scratch_bytes: scratch memory per
     thread.  Errors: ParameterError for an address of 0, and for work or args that are not integers.
     """
     if isinstance(address, bool) or not isinstance(address, int) or not address:
@@ -92,7 +92,7 @@ def _kernel(
     grain: int,
     scratch_bytes: int,
 ) -> EmittedKernel:
-    """Returns a kernel that calls a C function.  function: gives its address and what keeps it alive."""
+    """Returns a kernel that calls a C function.  function: returns its address and its owner."""
 
     def emit(e: CpuEmitter, op: Any, modules: Sequence[Module], given: Sequence[Value | None]) -> Results:
         operands = [e.row_major(v) for v in given if v is not None]
@@ -125,7 +125,7 @@ def _kernel(
 
 
 def whole(kernel: str, word: str, number: Any, least: int = -(1 << 63)) -> int:
-    """Returns a number for the C function.  Errors: ParameterError unless it is an integer of 64 bits and at least `least`."""
+    """Validates an argument of the C function.  Errors: ParameterError unless it is a 64-bit integer of at least `least`."""
     try:
         found = operator.index(number)
     except TypeError:
@@ -138,6 +138,6 @@ def whole(kernel: str, word: str, number: Any, least: int = -(1 << 63)) -> int:
 
 
 def float_bits(value: float) -> int:
-    """Returns a number among `args` that stands for a C double: ``double v; memcpy(&v, args + n, sizeof v);``."""
+    """Encodes a double as an element of `args`; in C: ``double v; memcpy(&v, args + n, sizeof v);``."""
     found: int = struct.unpack("q", struct.pack("d", value))[0]
     return found

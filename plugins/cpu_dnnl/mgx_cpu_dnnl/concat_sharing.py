@@ -1,4 +1,4 @@
-"""Concatenations of which one begins with all operands of another: they share memory, and each operand is copied once."""
+"""Shares memory between concatenations whose operand lists are prefixes of each other, so that operands are copied once."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Chain", "Place", "chains_of", "places_of"]
 
 @dataclass(eq=False)
 class Chain:
-    """Memory that several concatenations share.
+    """Memory shared by several concatenations.
 
-    longest: the one whose operands begin with those of all others; storage: its memory once there; filled: how many operands
-    are in it.
+    longest: the concatenation with the longest operand list; storage: its memory, once allocated; filled: number of operands
+    written.
     """
 
     longest: Instruction
@@ -29,9 +29,9 @@ class Chain:
 
 @dataclass(eq=False)
 class Place:
-    """Memory of a concatenation into which kernels that can do so write its operands themselves.
+    """The memory of a concatenation, into which kernels may write operands directly.
 
-    concat: the launch of the concatenation; storage: its memory once one of them is written.
+    concat: the concatenation's launch; storage: its memory, once an operand is written.
     """
 
     concat: Instruction
@@ -45,14 +45,14 @@ class Place:
         lens: Sequence[int],
         order: Sequence[int],
     ) -> Value | None:
-        """Memory for an operand of these extents, its axes in the order of strides; None if others lie otherwise already."""
+        """Returns memory for an operand with this axis order; None if other operands already use another order."""
         op, whole, rank = op_of(self.concat), self.concat.shape.lens(), self.concat.shape.rank
         assert isinstance(op, Concat)
         axis = op.axis % rank
         strides = packed_strides(whole, sorted(range(rank), key=lambda a: (-order[a], a)))
         if self.storage is None:
             made = allocate(dtype, whole, strides)
-            made.buffer.readers = NEVER_OVERWRITTEN  # the other operands still come
+            made.buffer.readers = NEVER_OVERWRITTEN  # the other operands follow
             self.storage = made
         elif self.storage.strides != strides or self.storage.shape.dtype is not dtype:
             return None
@@ -63,7 +63,7 @@ class Place:
 def places_of(
     module: Module, among: Collection[Instruction], chains: Collection[Instruction]
 ) -> dict[Instruction, Place]:
-    """The place of each value that one concatenation of a run, and nothing else, reads once; chains: those that share memory."""
+    """Returns the place of each value whose only use is as one operand of a concatenation; chains: shared memory."""
     found: dict[Instruction, Place] = {}
     for ins in module:
         op = op_of(ins)
@@ -76,7 +76,7 @@ def places_of(
 
 
 def chains_of(module: Module, among: Collection[Instruction]) -> dict[Instruction, Chain]:
-    """Returns the chain of each concatenation that shares memory with another."""
+    """Returns the chains of concatenations that share memory."""
     by_first: dict[tuple[Instruction, int], list[Instruction]] = {}
     for ins in module:
         op = op_of(ins)

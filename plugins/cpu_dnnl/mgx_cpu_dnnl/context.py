@@ -1,4 +1,4 @@
-"""The context of the cpu target: threads and what the machine can do."""
+"""The context of the cpu target: threads, and properties of the machine."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["CpuContext"]
 
 
 class CpuContext(Context):
-    """A host to compile for and run on.
+    """The host machine.
 
-    threads: 0 for all that the process may use.
+    threads: 0 for all available ones.
     """
 
     def __init__(self, target: Any, threads: int = 0) -> None:
@@ -29,7 +29,7 @@ class CpuContext(Context):
 
     @cached_property
     def programs(self) -> OpPrograms:
-        """Programs of single ops whose extents are decided at run time."""
+        """Cached programs of single ops with run-time extents."""
         from mgx_core.targets.op_programs import OpPrograms
 
         from .native_program import build
@@ -38,14 +38,14 @@ class CpuContext(Context):
 
     @cached_property
     def tuning(self) -> Tuning:
-        """Choices among kernels that were timed on this machine."""
+        """Autotuning results of this machine."""
         from .tuning import Tuning
 
         return Tuning(self.target.machine(self))
 
     @cached_property
     def c_libraries(self) -> CLibraries:
-        """C texts of other packages, compiled and loaded."""
+        """Loaded libraries of third-party C kernels."""
         from .c_compiler import CLibraries
 
         return CLibraries()
@@ -54,7 +54,7 @@ class CpuContext(Context):
         return f"context of target 'cpu' ({self.threads or 'all'} threads)"
 
     def memory(self) -> dict[str, Held]:
-        """Returns the memory that programs share: compiled loops, constants, weights in other layouts, packages' C kernels."""
+        """Reports the memory that programs share: compiled loops, constants, packed weights, third-party kernels."""
         from .shared import shared
 
         found = shared().held()

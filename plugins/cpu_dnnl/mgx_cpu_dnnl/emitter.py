@@ -1,4 +1,4 @@
-"""Emits native programs: oneDNN primitives, compiled loops and functions of the native module as steps."""
+"""Emits native programs, whose steps are oneDNN primitives, compiled loops and functions of the native module."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Install: TypeAlias = Callable[[Any, Callable[[Buffer], int]], None]
 class NativeStep(Step):
     """One step of a native program.
 
-    install: adds it to the native program, given how to name a buffer.
+    install: adds the step to a native program, given a function that numbers buffers.
     """
 
     install: Install = field(kw_only=True)
@@ -50,8 +50,8 @@ class NativeStep(Step):
 class CpuEmitter(Emitter):
     """Collects the steps of a native program.
 
-    threads: for how many threads the program is made, 0 for all; fast_math: approximations are allowed;
-    guarded: C functions of packages run between guard bytes.
+    threads: number of threads, 0 for all; fast_math: allows approximations; guarded: runs third-party C functions on guarded
+    buffers.
     """
 
     branches = True
@@ -87,17 +87,17 @@ class CpuEmitter(Emitter):
 
     @property
     def shared(self) -> Shared:
-        """The caches of the process."""
+        """The process-wide caches."""
         return shared()
 
     @cached_property
     def features(self) -> frozenset[str]:
-        """Instruction sets that the processor has, by the names of Linux."""
+        """Instruction sets of the processor, by Linux flag names."""
         return frozenset(native().cpu_features())
 
     @cached_property
     def engine(self) -> Any:
-        """The process's loop compiler for this machine."""
+        """The process-wide loop compiler."""
         return self.shared.engine
 
     def schedule(self, module: Any) -> Schedule:
@@ -115,7 +115,7 @@ class CpuEmitter(Emitter):
             if not _bounded_by_constants(ins):
                 continue
             for n, p in enumerate(module.parameters.values()):
-                if p in ins.inputs and p not in env:  # nothing before reads it
+                if p in ins.inputs and p not in env:  # no earlier step reads it
                     self.inputs[n] = env[p] = self.input(p.shape, n)
             assert isinstance(ins.op, Launch)
             self.current, self.sources = ins, ins.sources
@@ -150,7 +150,7 @@ class CpuEmitter(Emitter):
     # values
 
     def make_literal(self, array: Array, owner: Any) -> Value:
-        """Returns a constant, shared by all programs of the process that hold it."""
+        """Returns a constant, shared by all programs of the process."""
         if not array.flags.c_contiguous:
             owner = self.shared.weights.contiguous(array)
             array = owner.array
@@ -163,7 +163,7 @@ class CpuEmitter(Emitter):
         return self.literal(array)
 
     def _literal_as_it_lies(self, array: Array) -> Value:
-        """Returns a constant whose axes have another order in memory, not copied."""
+        """Returns a constant with permuted axes without copying it."""
         known = self._turned.get(id(array))
         if known is None:
             outermost_first = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
@@ -178,24 +178,24 @@ class CpuEmitter(Emitter):
         return known[1]
 
     def chain(self, operands: int) -> Chain | None:
-        """Returns the chain in which the current instruction shares memory, if it has this number of operands."""
+        """Returns the sharing chain of the current concatenation, if it has this many operands."""
         if self.chains:
             self.uncacheable()
         ins = self.current
         return None if ins is None or operands != len(ins.inputs) else self.chains.get(ins)
 
     def storage_of_concat(self) -> Value | None:
-        """Returns memory of the current concatenation, if a kernel has written one of its operands there."""
+        """Returns the memory of the current concatenation, if a kernel has already written an operand to it."""
         if self.places:
             self.uncacheable()
         place = None if self.current is None else self.places.get(self.current)
         return None if place is None else place.storage
 
     def place_in_concat(self, dtype: DType, lens: Sequence[int], order: Sequence[int]) -> Value | None:
-        """Memory for the current result inside that of the one concatenation that reads it, with axes in the order of strides.
+        """Returns memory for the current result inside its only reader, a concatenation; strides follow the given axis order.
 
-        None if there is no such reader, if its other operands lie otherwise already, or for a type or extents that are not those
-        of the current result.  What asks must write there.
+        None if there is no such reader, its other operands use another order, or type or extents differ from the result's.
+        The caller must write the result there.
         """
         if self.places:
             self.uncacheable()
@@ -204,13 +204,13 @@ class CpuEmitter(Emitter):
         if ins is None or place is None or ins is place.concat:
             return None
         if ins.shape.dtype is not dtype or list(ins.shape.lens()) != list(lens):
-            return None  # that of a member of the group, which is emitted by itself: sums, before they are rounded to bytes
+            return None  # that of a group member emitted on its own: sums before requantization
         return place.inside(ins, self.allocate, dtype, lens, order)
 
     def packed(self, value: Value, plain: Any, wanted: Any, bfloat16: bool = False) -> Value:
-        """Returns a constant in the layout that a primitive chose, made once now.
+        """Packs a constant into a primitive's layout, once.
 
-        bfloat16: its numbers are of that type and are stored in it, though the layouts are given in float32.
+        bfloat16: the values are bfloat16 and are stored as such, although the layouts are given as float32.
         """
         if plain == wanted and not bfloat16:
             return value
@@ -225,7 +225,7 @@ class CpuEmitter(Emitter):
         return Value(Shape("uint8", [made.bytes]), made)
 
     def made_of(self, value: Value, key: Hashable, make: Callable[[Array], Derived]) -> Value:
-        """Returns the array that `make` gives of a constant in a way named by `key`, as bytes; made once for all programs."""
+        """Returns the array that `make` derives from a constant, as bytes; cached under `key` for all programs."""
         shape, offset = value.shape, value.offset
 
         def held(e: CpuEmitter, source: Buffer) -> Derived:
@@ -242,7 +242,7 @@ class CpuEmitter(Emitter):
         return Value(Shape("uint8", [made.bytes]), made)
 
     def reordered(self, value: Value, plain: Any, wanted: Any) -> Value:
-        """Returns a value that is not a constant in the layout that a primitive chose."""
+        """Reorders a non-constant value into a primitive's layout."""
         _native = native()
         if plain == wanted:
             return value
@@ -262,13 +262,13 @@ class CpuEmitter(Emitter):
         flops: int = 0,
         bytes: int = 0,
     ) -> None:
-        """A step that `install` adds to the native program."""
+        """Adds a step, given the function that installs it."""
         self.add(NativeStep(name, reads, writes, install=install, flops=flops, bytes=bytes))
 
     def made(self, builder: str, *args: Any, **keywords: Any) -> Any:
-        """Returns a oneDNN primitive from the native module's builder of this name; equal calls give the same one.
+        """Creates a oneDNN primitive with the native module's builder of this name; cached by arguments.
 
-        Errors: Refused if oneDNN has none, or only its reference, which is hundreds of times slower.
+        Errors: Refused if oneDNN does not support it, or only by its reference implementation, hundreds of times slower.
         """
         key = _frozen((builder, args, *sorted(keywords.items())))
         try:
@@ -282,7 +282,7 @@ class CpuEmitter(Emitter):
     def primitive(
         self, name: str, made: Any, bound: Mapping[int, Value], flops: int = 0, writes_to: Collection[int] = ()
     ) -> None:
-        """A oneDNN primitive with its arguments by number; `writes_to` are the numbers it writes (default: its result)."""
+        """Adds a oneDNN primitive.  Arguments by oneDNN's numbers; writes_to: those written (default: DST)."""
         outputs, numbers = writes_to or {native().ARG_DST}, list(bound)
 
         def add(e: CpuEmitter, values: Sequence[Value]) -> None:
@@ -298,12 +298,12 @@ class CpuEmitter(Emitter):
         self.repeatable(add, list(bound.values()))
 
     def loop(self, kernel: JitKernel, inputs: Sequence[Value], outputs: Sequence[Value], kind: str = "") -> None:
-        """A compiled loop on its operands; kind: what to call it together with its sources, else by the kernel's name."""
+        """Adds a compiled loop; kind: its name in reports, default: the kernel's name."""
         count = len(inputs)
         self.repeatable(lambda e, values: e.add_loop(kernel, values, count, kind), [*inputs, *outputs])
 
     def add_loop(self, kernel: JitKernel, values: Sequence[Value], inputs: int, kind: str) -> None:
-        """The steps of a compiled loop; the first `inputs` of the values are read."""
+        """Adds the steps of a compiled loop; the first `inputs` values are read."""
         reads = [v.buffer for v in values[:inputs]]
         writes = [v.buffer for v in values[inputs:]]
         workspace = self.scratch(kernel.workspace_bytes) if kernel.workspace_bytes else None
@@ -380,7 +380,7 @@ class CpuEmitter(Emitter):
 
 
 def _bounded_by_constants(ins: Instruction) -> bool:
-    """Returns True for an op on elements, of which numbers that bound the result (max_output_boxes) are constants."""
+    """Returns True if the operands that bound the result's extents (max_output_boxes) are constants."""
     if any(not i.is_absent and not i.shape.elements() for i in ins.inputs):
         return False
     return all(
@@ -395,5 +395,5 @@ def _plain_shape(dtype: np.dtype[Any], lens: tuple[int, ...]) -> Shape:
 
 
 def _frozen(value: Any) -> Any:
-    """Lists as tuples, so that they can be looked up."""
+    """Converts lists to tuples, to make a value hashable."""
     return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value

@@ -1,6 +1,6 @@
-"""Pooling of few channels as element ops on shifted images: its kernels put channels into vectors, which so few do not fill.
+"""Rewrites pooling of few channels as elementwise ops on shifted images: pooling kernels vectorize over channels.
 
-Maps of one channel are usual (peaks of a heat map, a mask that grows), and images of three (means around each pixel).
+Typical cases have one channel (peaks of a heat map, mask dilation) or three (local means of images).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from mgx_core.types.dim import bounds
 __all__ = ["FEW_CHANNEL_WINDOWS"]
 
 FEW_CHANNEL_WINDOWS: Final = Rules("few-channel-windows")
-FEW: Final = 8  # channels, with which the loops still take half the time
-LONGEST: Final = 32  # elements of a window along all its axes together, each of which is read
+FEW: Final = 8  # up to this many channels, the loops take at most half the time
+LONGEST: Final = 32  # maximum window elements, summed over the axes
 END: Final = 1 << 62
 
 
 class _Shifts(NamedTuple):
-    """Padding of an image before and after each spatial axis, and along each of them the parts that one another cover."""
+    """Padding per spatial axis, and the shifts along each axis whose union covers the window."""
 
     begins: tuple[int, ...]
     ends: tuple[int, ...]
@@ -75,7 +75,7 @@ def _joined(i: Instruction, b: Builder, shifts: _Shifts, join: Operation, border
 
 
 def _shifts(i: Instruction) -> _Shifts | No | None:
-    """Returns what a pooling of few channels joins; None for one of all elements, or of another type."""
+    """Returns the shifts of a pooling of few channels; None for global pooling or other types."""
     (x,), op = i.inputs, i.op
     assert isinstance(op, Pooling)
     channels, *spatial = x.shape.dims[1:]

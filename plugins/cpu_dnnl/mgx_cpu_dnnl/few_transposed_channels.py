@@ -1,5 +1,6 @@
-"""Transposed convolutions that oneDNN is slow at: few channels of results, of which it computes as many as a vector holds,
-elements of windows that lie apart, and strides of 1."""
+"""Selects transposed convolutions for which oneDNN is slow.
+
+These have few output channels (oneDNN computes a full vector of them), dilated windows with gaps, or stride 1."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ from .native_library import native
 
 __all__ = ["FEW_TRANSPOSED"]
 
-FEW: Final = 6  # channels of results, of 8 that are computed; twice as many where vectors hold 16
+FEW: Final = 6  # output channels out of 8 computed; twice as many with 16-lane vectors
 
 
 def _has_gaps(op: ConvolutionBackwards, lengths: Sequence[int]) -> bool:
-    """Returns whether some steps of the stride meet no element of a window, or elements of it that lie apart."""
+    """Returns True if some phases of the stride meet no window element, or non-adjacent ones."""
     strides, dilations, *_ = op.plan(len(lengths), lengths)
     return any(s > 1 and (d > 1 or s > k) for k, s, d in zip(lengths, strides, dilations, strict=True))
 

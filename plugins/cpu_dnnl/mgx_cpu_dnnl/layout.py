@@ -1,4 +1,4 @@
-"""Between strided values and oneDNN's memory descriptors."""
+"""Converts between strided values and oneDNN memory descriptors."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NAMES = {dt.float32: "f32", dt.bfloat16: "bf16", dt.float16: "f16", dt.int8: "s8
 
 
 def descriptor(value: Value | Shape, lens: list[int] | None = None, strides: list[int] | None = None) -> Any:
-    """Returns the plain descriptor of a value, or of the same memory seen with other extents and strides.
+    """Returns the plain descriptor of a value, optionally with other extents and strides.
 
-    Axes that are broadcast (stride 0) become extents of 1, which oneDNN repeats.
-    Errors: Refused for strides that oneDNN has no descriptor for (see `is_nested`).
+    Broadcast axes (stride 0) become axes of extent 1, which oneDNN broadcasts.
+    Errors: Refused for strides that oneDNN cannot describe (see `is_nested`).
     """
     shape = value.shape if isinstance(value, Value) else value
     lens = shape.lens() if lens is None else lens
@@ -41,9 +41,9 @@ def _descriptor(dims: tuple[int, ...], dtype: str, steps: tuple[int, ...]) -> An
 
 
 def is_nested(value: Value) -> bool:
-    """Returns True if each axis steps over all that the axes of smaller strides span, as oneDNN wants it.
+    """Returns True if each stride covers the span of all axes with smaller strides, as oneDNN requires.
 
-    Every second row of each matrix of a batch lies otherwise where the rows' number is odd.
+    Counterexample: every second row of each matrix of a batch, if the number of rows is odd.
     """
     end = 1
     for step, n in sorted((s, n) for n, s in zip(value.lens, value.strides, strict=True) if n > 1 and s != 0):
@@ -66,12 +66,12 @@ def as_channels_last(e: CpuEmitter, value: Value) -> Value:
 
 
 def normalised(value: Value, strides: list[int]) -> Value:
-    """Returns the same memory with the strides that axes of extent 1 have in a dense layout."""
+    """Replaces the strides of axes of extent 1 by those of a dense layout."""
     return Value(Shape(value.shape.dtype, value.lens, strides), value.buffer, value.offset)
 
 
 def same_order(value: Value | Shape) -> list[int]:
-    """Dense strides that keep the axis order of a value's memory (row-major where it repeats or says nothing)."""
+    """Returns dense strides in the value's axis order (row-major where that is ambiguous)."""
     shape = value.shape if isinstance(value, Value) else value
     lens, strides = shape.lens(), shape.strides()
     if any(s == 0 and n != 1 for n, s in zip(lens, strides, strict=True)):
@@ -80,7 +80,7 @@ def same_order(value: Value | Shape) -> list[int]:
 
 
 def _stable_order(lens: list[int], strides: list[int]) -> list[int]:
-    """Returns axis order by stride; axes of extent 1 stay beside their left neighbour."""
+    """Returns the axes by descending stride; axes of extent 1 follow their left neighbor."""
     real = sorted((a for a in range(len(lens)) if lens[a] != 1), key=lambda a: (-strides[a], a))
     order = list(real)
     for axis in range(len(lens)):

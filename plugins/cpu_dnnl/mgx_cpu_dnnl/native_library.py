@@ -1,4 +1,4 @@
-"""Finding and loading oneDNN, and the native module that needs it."""
+"""Locates and loads oneDNN and the native module that links to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIBRARY: Final = "libdnnl.so.3"
 
 
 def candidates() -> Iterator[Path]:
-    """Returns possible paths of the library, most explicit first."""
+    """Returns candidate paths of the library, most specific first."""
     named = setting("MGX_DNNL_LIBRARY")
     if named:
         yield Path(named)
@@ -34,7 +34,7 @@ def candidates() -> Iterator[Path]:
 
 @cache
 def preload() -> Path:
-    """Loads oneDNN for all modules of the process and return its path.
+    """Loads oneDNN globally; returns its path.
 
     Errors: DeviceError if no library is found or it cannot be loaded.
     """

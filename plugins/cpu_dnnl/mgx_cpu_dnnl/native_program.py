@@ -1,4 +1,4 @@
-"""From a schedule to a native program."""
+"""Builds a native program from a schedule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["build", "install"]
 
 
 def build(schedule: Schedule) -> NativeRun:
-    """Returns the native program of a schedule."""
+    """Builds the native program of a schedule."""
     from .native_library import native
 
     program = native().NativeProgram("main", schedule.peak)
@@ -24,14 +24,14 @@ def build(schedule: Schedule) -> NativeRun:
 
 
 def install(program: Any, schedule: Schedule) -> list[int]:
-    """Puts values and steps into a native program or what takes calls like one; returns the positions of the inputs it takes."""
+    """Installs values and steps into a native program (or a recorder); returns the positions of the inputs it reads."""
     ids = _Numbers(program)
     taken = [n for n, value in enumerate(schedule.inputs) if value is not None and value.buffer.first >= 0]
     for n in taken:
         value = schedule.inputs[n]
         assert value is not None
         ids[value.buffer] = program.input(value.shape.dtype.numpy, value.lens)
-    outputs = [value for value in schedule.outputs if value.buffer.kind != "given"]  # those have the memory of inputs
+    outputs = [value for value in schedule.outputs if value.buffer.kind != "given"]  # aliases of inputs
     for value in outputs:
         ids[value.buffer] = program.output(value.shape.dtype.numpy, value.lens)
     ident = ids.__getitem__
@@ -45,7 +45,7 @@ def install(program: Any, schedule: Schedule) -> list[int]:
 
 
 class _Numbers(dict[Buffer, int]):
-    """Numbers of buffers in a native program; those in its arena and constants are registered at first use."""
+    """Numbers buffers for a native program; arena buffers and constants are registered on first use."""
 
     def __init__(self, program: Any) -> None:
         self.program = program

@@ -1,4 +1,4 @@
-"""A native program and what it takes of a call's arguments."""
+"""A native program together with the arguments that it reads."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["NativeRun"]
 
 
 class NativeRun:
-    """A native program with the inputs that it takes.
+    """A native program with its inputs.
 
-    taken: positions of the module's parameters that the program reads, in its order; hosted: its steps on the host.
+    taken: positions of the module's parameters that the program reads, in order; hosted: number of Python steps.
     """
 
     def __init__(self, program: Any, taken: Sequence[int], hosted: Sequence[Step] = ()) -> None:
@@ -37,6 +37,6 @@ class NativeRun:
         return list(self.program.run_arrays([args[n] for n in self.taken]))
 
     def time(self, args: Sequence[Any], runs: int, warmup: int) -> list[float]:
-        """Returns median nanoseconds of each step, with all loops compiled."""
+        """Returns the median nanoseconds of each step, after compiling all loops."""
         self.later.finish()
         return list(self.program.time([args[n] for n in self.taken], runs, warmup))

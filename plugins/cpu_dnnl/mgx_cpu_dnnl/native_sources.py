@@ -1,7 +1,7 @@
-"""The sources of the native module, where they lie beside the package.
+"""Detects a native module that is older than its sources.
 
-An editable installation takes its Python files from the checkout, but its native module from the last build. Where the sources
-have changed since then, the two may disagree about the arguments of steps and loops, which shows as wrong numbers or a crash.
+An editable installation uses the checkout's Python files, but the native module of the last build.  If the sources have changed
+since, the two may disagree about arguments of steps and loops, with wrong results or crashes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ ENDINGS: Final = (".cmake", ".cpp", ".h")
 
 
 def is_current(module: ModuleType, folder: Path) -> bool:
-    """Returns whether a native module was built from the sources in a folder; true where there are none, as in a wheel.
+    """Returns True if a native module was built from the sources in a folder, or if there are none (in a wheel).
 
-    Each call reads names, sizes and times. Contents are read only where a file is newer than the module.
+    Checks names, sizes and times; contents only of files newer than the module.
     """
     files = _files(folder)
     if not files:
         return True
     sizes = _hash(f"{name} {stat.st_size}" for name, stat in files.items())
-    if sizes != getattr(module, "SOURCE_SIZES", None):  # modules from before the check have none
+    if sizes != getattr(module, "SOURCE_SIZES", None):  # modules built before this check was added have none
         return False
     built = os.stat(str(module.__file__)).st_mtime_ns
     if all(stat.st_mtime_ns < built for stat in files.values()):
@@ -39,9 +39,9 @@ def is_current(module: ModuleType, folder: Path) -> bool:
 
 
 def _files(folder: Path) -> dict[str, os.stat_result]:
-    """Returns the files that go into the module by their names, in order, as src/sources.cmake lists them."""
+    """Returns the module's source files in order of src/sources.cmake."""
     try:
-        os.stat(folder / "src" / "sources.cmake")  # other packages have a folder of that name, too
+        os.stat(folder / "src" / "sources.cmake")  # another package's folder of the same name
         found = {"CMakeLists.txt": os.stat(folder / "CMakeLists.txt")}
         with os.scandir(folder / "src") as entries:
             found |= {f"src/{entry.name}": entry.stat() for entry in entries if entry.name.endswith(ENDINGS)}

@@ -1,4 +1,4 @@
-"""Constants, and weights packed from them, shared by all programs of the process that hold them."""
+"""Constants and packed weights, shared by all programs of the process."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ __all__ = ["Derived", "Weights", "is_bfloat16", "is_multiplied"]
 
 
 class Derived:
-    """Data made from constants; it keeps them alive, so that their addresses name it.
+    """Data derived from constants; keeps them alive, so that their addresses identify it.
 
-    recipe: how the one array was made of the one source, where that is told by numbers.
+    recipe: how the array was derived from its source, if that can be stated in numbers (`remaking`).
     """
 
     __slots__ = ("__weakref__", "arrays", "recipe", "sources")
@@ -38,26 +38,23 @@ class Derived:
 
     @property
     def array(self) -> Array:
-        """The one array of data that is one array."""
+        """The array, for data that consists of one."""
         return self.arrays[0]
 
 
 class Weights:
-    """Constants, and what is made of them, shared by all programs that hold them.
-
-    They are held weakly: for as long as an emitter, and so the runner that has it, holds them.
-    """
+    """A weak cache of constants and derived data: entries live as long as an emitter (and so a runner) holds them."""
 
     def __init__(self) -> None:
         self._constants: WeakValueDictionary[int, Buffer] = (
             WeakValueDictionary()
-        )  # by the array's id, which its buffer keeps
+        )  # by id of the array, which its buffer keeps alive
         self._packed: WeakValueDictionary[Any, Buffer] = WeakValueDictionary()
         self._made: WeakValueDictionary[Any, Buffer] = WeakValueDictionary()
         self._derived: WeakValueDictionary[Any, Derived] = WeakValueDictionary()
 
     def constant(self, array: Array, owner: Any = None) -> Buffer:
-        """Returns the buffer of a row-major array; `owner` is kept alive with it."""
+        """Returns the buffer of a row-major array; keeps `owner` alive."""
         found = self._constants.get(id(array))
         if found is None:
             found = Buffer("literal", array.nbytes, array=array, owner=owner, address=address_of(array))
@@ -65,10 +62,10 @@ class Weights:
         return found
 
     def packed(self, source: Buffer, offset: int, plain: Any, wanted: Any, bfloat16: bool = False) -> Buffer:
-        """Packs the part of a constant from element `offset` on from layout `plain` to `wanted`.
+        """Reorders the part of a constant from element `offset` on from layout `plain` to `wanted`.
 
-        bfloat16: the numbers are of that type, held as such or in float32, and are stored in it, though the layouts are of
-        float32, which oneDNN reorders many times faster than 16 bits.
+        bfloat16: the values are bfloat16 (held as such or as float32) and are stored as such, although the layouts are float32,
+        which oneDNN reorders many times faster than 16-bit types.
         """
         array = source.array
         assert array is not None
@@ -83,7 +80,7 @@ class Weights:
         return found
 
     def made(self, source: Buffer, key: Hashable, make: Callable[[], Derived]) -> Buffer:
-        """Returns the buffer of the one array that `make` gives of a constant in a way named by `key`."""
+        """Returns the buffer of the array that `make` derives from a constant, cached under `key`."""
         whole = (source.address, key)
         found = self._made.get(whole)
         if found is None:
@@ -92,7 +89,7 @@ class Weights:
         return found
 
     def derived(self, sources: Sequence[Array | None], key: Hashable, make: Callable[[], Derived]) -> Derived:
-        """Returns the data that `make` gives of constants in a way named by `key`."""
+        """Returns the data that `make` derives from constants, cached under `key`."""
         whole = (key, *(None if a is None else (address_of(a), str(a.dtype), a.shape, a.strides) for a in sources))
         found = self._derived.get(whole)
         if found is None:
@@ -100,7 +97,7 @@ class Weights:
         return found
 
     def contiguous(self, array: Array) -> Derived:
-        """Returns a row-major copy of a constant of another layout."""
+        """Returns a row-major copy of a constant."""
 
         def copied() -> Derived:
             made = Derived([array], array.copy(order="C"))
@@ -110,7 +107,7 @@ class Weights:
         return self.derived([array], "contiguous", copied)
 
     def held(self) -> dict[str, Held]:
-        """Returns the entries and bytes of each kind."""
+        """Reports entries and bytes by kind."""
         buffers = {"constants": self._constants, "packed weights": self._packed}
         made = list(self._derived.values())
         return {
@@ -126,7 +123,7 @@ def is_bfloat16(array: Array) -> bool:
 
 
 def is_multiplied(ins: Instruction) -> bool:
-    """Returns True if only products read a constant, repeated or not, as their right operand: they pack it from any layout."""
+    """Returns True if a constant, broadcast or not, is read only as right operand of products, which pack it from any layout."""
     for user in ins.users:
         op = op_of(user)
         (at, *more) = (n for n, i in enumerate(user.inputs) if i is ins)

@@ -1,7 +1,7 @@
-"""Native programs as plain data, for program files, and back.
+"""Serializes native programs for program files, and restores them.
 
-It keeps the parts of the native program: values, the recipes of the primitives with the layouts that they
-chose, the object files of the loops, and the arguments of every step.  Making it again then needs no plans and no compiler.
+The data holds values, primitives with their chosen layouts, object code of loops, and the arguments of every step.  Restoring
+needs no plans and no compiler.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from .remaking import Recipe, address_of, aligned, remade
 
 __all__ = ["FORMAT", "NotSaved", "Recorder", "made_again", "replayed"]
 
-FORMAT: Final = 5  # of what a runner saves, and of the native module that runs it
+FORMAT: Final = 5  # version of the data that a runner saves, and of the native module
 DTYPES: Final = {t.name: t for t in dt.ALL}
 
 
 class NotSaved(Exception):
-    """A program has a step that lives in this process only; the text says which."""
+    """A program has a step that cannot be serialized; the message names it."""
 
 
 class Recorder:
-    """Takes the calls that make a native program and keeps them as plain data.
+    """Records the calls that build a native program as plain data.
 
-    keep: puts an array into the file and gives its number; weights whose recipe is known are left out where it is brief;
-    image: symbol and object file of a compiled loop by its address.
+    keep: stores an array in the file and returns its number; weights with a short recipe are recomputed instead; image: returns
+    symbol and object code of a compiled loop by address.
     """
 
     def __init__(self, arena: int, keep: Keep, image: Callable[[int], tuple[str, bytes] | None]) -> None:
@@ -159,9 +159,9 @@ class Recorder:
 
 
 def replayed(plain: Mapping[str, Any], saved: SavedInstance) -> Any:
-    """Returns the finished native program described by a recorder's data, which is part of a saved instance.
+    """Rebuilds a native program from a recorder's data, which is part of a saved instance.
 
-    Errors: StoreError if a primitive differs from the one that its weights were packed for.
+    Errors: StoreError if a primitive's layouts differ from those that its weights were packed for.
     """
     _native = native()
     primitives = [_described(recipe) for recipe in plain["primitives"]]
@@ -212,7 +212,7 @@ def replayed(plain: Mapping[str, Any], saved: SavedInstance) -> Any:
 
 
 def made_again(saved: SavedInstance, number: int, recipe: Sequence[Any]) -> Array:
-    """Returns what a recipe gives of a kept array, made once for all instances."""
+    """Applies a recipe to a stored array, once for all instances."""
     key = number, repr(recipe)
     found: Array | None = saved.made.get(key)
     if found is None:
@@ -237,12 +237,12 @@ def _check(made: Any, implementation: str, chosen: Sequence[Sequence[Any]]) -> N
 
 
 def _aligned(array: Array) -> Array:
-    """Returns the array itself where it begins at a cache line, as in a mapped file, else a copy that does."""
+    """Returns the array if it is cache-line aligned (as in a mapped file), else an aligned copy."""
     return array if address_of(array) % 64 == 0 else aligned(array)
 
 
 def _plain(value: Any) -> Any:
-    """Returns arguments of builders and steps as plain data; descriptors and mappings are marked maps."""
+    """Converts arguments of builders and steps to plain data; descriptors and mappings become tagged maps."""
     _native = native()
     if value is None or isinstance(value, (bool, str, bytes)):
         return value

@@ -1,4 +1,4 @@
-"""Weights in the layouts of kernels, made by a name and numbers: in compiling, and again where a kept program is taken up."""
+"""Recipes: weight transformations stated as data, applied at compile time and again when a saved program is loaded."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ __all__ = ["Recipe", "address_of", "aligned", "remade"]
 
 
 class Recipe(NamedTuple):
-    """A way to make an array of a constant, in plain words and numbers.
+    """A transformation of a constant, by name and numbers.
 
-    ``pack``: from an element on, from one of oneDNN's layouts to another, and whether to bfloat16; ``winograd``: the numbers of a
-    tile, lanes, and groups.
+    ``pack``: element offset, source and destination oneDNN layouts, whether to bfloat16; ``winograd``: tile, lanes, groups.
     """
 
     kind: str
@@ -26,7 +25,7 @@ class Recipe(NamedTuple):
 
 
 def remade(recipe: Recipe, source: Array) -> Array:
-    """Returns the array that a recipe gives.  Errors: StoreError for a recipe that there is none of."""
+    """Applies a recipe.  Errors: StoreError for an unknown recipe."""
     if recipe.kind == "pack":
         return _packed(source, *recipe.args)
     if recipe.kind == "winograd":
@@ -38,7 +37,7 @@ def remade(recipe: Recipe, source: Array) -> Array:
 
 
 def _packed(source: Array, offset: int, plain: Any, wanted: Any, bfloat16: bool) -> Array:
-    """Part of a constant in another layout; in bfloat16 the layouts are of float32, which oneDNN reorders many times faster."""
+    """Reorders part of a constant; bfloat16 uses float32 layouts, which oneDNN reorders many times faster."""
     if not bfloat16:
         address = address_of(source) + offset * source.itemsize
         return np.frombuffer(native().pack(address, plain, wanted), np.uint8)  # keeps its base array alive
@@ -51,7 +50,7 @@ def address_of(array: Array) -> int:
 
 
 def aligned(given: Array) -> Array:
-    """Returns a row-major copy that begins where a cache line begins, so that no vector crosses one."""
+    """Returns a row-major, cache-line-aligned copy, so that no vector crosses a line."""
     room = np.empty(given.nbytes + 64, np.uint8)
     skipped = -address_of(room) % 64
     made = room[skipped : skipped + given.nbytes].view(given.dtype).reshape(given.shape)

@@ -1,4 +1,4 @@
-"""Peak rates of this machine, measured once and kept: multiply-adds on registers, and reading memory."""
+"""Measures the machine's peak arithmetic rate and memory bandwidth, once, and caches them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mgx_core.cache import DiskCache
 __all__ = ["ceilings"]
 
 FORMAT: Final = 1
-LEAST: Final = 64 << 20  # bytes to read, unless the caches hold more than a quarter of it
+LEAST: Final = 64 << 20  # bytes to read; more if the caches hold over a quarter of it
 MOST: Final = 512 << 20
 
 
 def ceilings(machine: str, threads: int) -> dict[str, float]:
-    """Float32 operations (``flops``) and bytes read from memory (``bytes``) that the machine does in a second.
+    """Returns the peak float32 operations (``flops``) and bytes read from memory (``bytes``) per second.
 
-    machine: the key of the kept figures; threads: the number used.  Measuring takes about a second.
+    machine: cache key; threads: number used.  Measuring takes about a second.
     """
     from .native_library import native
 

@@ -1,4 +1,4 @@
-"""Running a lowered module: one native program for what is static, then segments around what is decided at run time."""
+"""Runs a lowered module: one native program for the static part, then segments between run-time decisions."""
 
 from __future__ import annotations
 
@@ -32,13 +32,12 @@ NOTHING: Final[Mapping[int, int]] = {}
 class NativeRunner(Runner):
     """Runs a lowered module.
 
-    The instructions whose extents are all static, branches included, and whatever they need, are one native program.  Other
-    control flow and ops whose extents depend on data run one by one after it, their bodies and the segments between them as
-    native programs for the shapes that come.
+    All instructions with static extents, branches included, form one native program.  Other control flow and ops with
+    data-dependent extents run one by one afterwards; their bodies and the segments between them are native programs for the
+    shapes that occur.
 
-    taken: the results that lie in the memory of arguments, by number, with the argument's;
-    program: of the static part; emitter: makes those for the rest; figures: of each native step its arithmetic, the bytes
-    that it moves, and its kernel; owners: gives the instruction that each was made for.
+    taken: results in the memory of arguments, as pairs of result and argument index; program: of the static part; emitter: emits
+    the others; figures: operations, bytes and kernel of each native step; owners: returns the instruction of each step.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class NativeRunner(Runner):
         self.prepared = self._segments.prepare(self._cut)
 
     def _outputs(self) -> list[tuple[str, Any]]:
-        """Returns the source of each output: a result or an argument by number, or a constant."""
+        """Returns the source of each output: a result, an argument or a constant."""
         wanted = {ins: n for n, ins in enumerate(self.wanted)}
         given = {ins: n for n, ins in enumerate(self.parameters)}
         return [
@@ -82,16 +81,16 @@ class NativeRunner(Runner):
 
     @property
     def inner(self) -> list[Runner]:
-        """Runners of segments that were made ahead."""
+        """Runners of segments prepared in advance."""
         return [runner for _, runner in self.prepared]
 
     @property
     def owners(self) -> list[Instruction | None]:
-        """The instruction that each native step was made for."""
+        """The instruction of each native step."""
         return self._owners()
 
     def run(self, args: Sequence[Any], watch: Any = None) -> list[Any]:
-        """Returns results for the values of the parameters; watch: see `SegmentInterpreter.follow`."""
+        """Runs with parameter values; watch: see `SegmentInterpreter.follow`."""
         if self.taken:
             args = self._writable(args)
         results = [] if self.program is None else self.program.run(args)
@@ -110,7 +109,7 @@ class NativeRunner(Runner):
         return self._segments.finish(self.module, self._cut, args, made, watch, self.counted)
 
     def _taken(self, results: list[Any]) -> dict[Instruction, Any]:
-        """Returns what instructions that count give, of the most that there can be of each result and the number."""
+        """Crops results with data-dependent extents from their maximum size to the actual count."""
         found: dict[Instruction, Any] = {}
         left = iter(results)
         for ins, axis in self.counted.items():
@@ -119,12 +118,12 @@ class NativeRunner(Runner):
         return found
 
     def _writable(self, args: Sequence[Any]) -> list[Any]:
-        """Returns the arguments, with copies of those that are written over and that no step can write to as they lie."""
+        """Returns the arguments, with copies of donated ones that steps cannot write to in place."""
         own = set(self.taken.values())
         return [a.copy(order="C") if n in own and not a.flags.carray else a for n, a in enumerate(args)]
 
     def time(self, args: Sequence[Any], runs: int, warmup: int) -> list[Timing]:
-        """Returns times of each native step by instruction, and of what is decided at run time as a whole."""
+        """Times each native step by instruction, and each run-time decided op as a whole."""
         found: dict[Instruction, Timing] = {}
         if self.program is not None:
             found = step_timings(self.program, self.owners, self.figures, args, runs, warmup)
@@ -134,7 +133,7 @@ class NativeRunner(Runner):
 
 
 class CpuRunner(NativeRunner):
-    """Runs a schedule that was emitted in this process."""
+    """Runs a schedule emitted in this process."""
 
     def __init__(self, schedule: Schedule, emitter: CpuEmitter) -> None:
         self.schedule = schedule
@@ -156,7 +155,7 @@ class CpuRunner(NativeRunner):
         ]
 
     def saved(self, keep: Keep) -> Any:
-        """Returns the native program as plain data; No if it has steps that live in this process only."""
+        """Serializes the native program; returns No if it has steps that cannot be serialized."""
         from .shared import shared
 
         if self.taken:
@@ -186,5 +185,5 @@ class CpuRunner(NativeRunner):
 
 
 def run_of(emitter: CpuEmitter, module: Module) -> CpuRunner:
-    """Returns a runner for a lowered module, by an emitter of its own with the settings of `emitter`."""
+    """Returns a runner for a lowered module, emitted with the settings of `emitter`."""
     return CpuRunner(emitter.fresh().schedule(module), emitter)

@@ -1,4 +1,4 @@
-"""Runners from program files: a native program made again from what was saved of it, without plans and compilers."""
+"""Runners restored from program files, without plans and compilers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["RestoredRunner", "kept_again", "owners_of", "restored_run"]
 
 
 def restored_run(saved: SavedInstance) -> NativeRun | None:
-    """Returns the native program of a saved instance; None if it computes nothing.
+    """Restores the native program of a saved instance; None if it computes nothing.
 
-    Errors: StoreError if it is of another format or does not come out equal.
+    Errors: StoreError if its format differs or it cannot be reproduced.
     """
     code = saved.code
     if code["format"] != FORMAT:
@@ -30,9 +30,9 @@ def restored_run(saved: SavedInstance) -> NativeRun | None:
 
 
 class RestoredRunner(Runner):
-    """One native program without IR.
+    """A restored native program, without IR.
 
-    lowered: gives the module that the program was made from, decoded on demand.
+    lowered: returns the lowered module, decoded on demand.
     """
 
     def __init__(self, saved: SavedInstance, lowered: Callable[[], Module]) -> None:
@@ -61,20 +61,20 @@ class RestoredRunner(Runner):
 
 
 def owners_of(saved: SavedInstance, module: Module) -> list[Instruction | None]:
-    """Returns the instruction of the lowered module that each native step was made for."""
+    """Returns the instruction of each native step."""
     instructions = numbered(module)
     return [None if n < 0 else instructions[n] for n in saved.code["owners"]]
 
 
 def kept_again(saved: SavedInstance, keep: Keep) -> Any:
-    """Returns the code of a saved instance, for another file."""
+    """Returns the data of a saved instance for another file."""
     program = saved.code["program"]
     if program is None:
         return saved.code
     arrays = [keep(saved.fetch(n)) for n in program["arrays"]]
     values = list(program["values"])
     for at, (kind, *entry) in enumerate(values):
-        if kind == "made" and not keep.brief:  # a file for itself has the weights as its kernels read them
+        if kind == "made" and not keep.brief:  # a standalone file stores packed weights
             arrays.append(keep(made_again(saved, program["arrays"][entry[0]], entry[2:])))
             values[at] = ["literal", len(arrays) - 1, entry[1]]
     return {**saved.code, "program": {**program, "arrays": arrays, "values": values}}

@@ -1,4 +1,4 @@
-"""Runners from program files for what is decided at run time: the static part from the file, the rest compiled here."""
+"""Restored runners for programs with run-time decisions: the static part is restored, the rest is compiled here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["RestoredSegments"]
 
 
 class RestoredSegments(NativeRunner):
-    """A native program from a file for the static part, and segments made in this process around what is decided at run time."""
+    """A restored native program for the static part, and segments compiled in this process between run-time decisions."""
 
     def __init__(self, saved: SavedInstance, module: Module, emitter: CpuEmitter) -> None:
         parts = emitter.parts(module)

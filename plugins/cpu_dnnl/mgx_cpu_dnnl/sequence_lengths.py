@@ -1,4 +1,4 @@
-"""Recurrent layers over sequences of different lengths, as layers over whole ones: what comes after an end becomes zeros."""
+"""Rewrites recurrent layers with sequence lengths as layers over full sequences with masked ends."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ SEQUENCE_LENGTHS: Final = Rules("sequence-lengths")
 LENGTHS: Final = 4  # the operand of a layer
 
 
-CLOSED: Final = 1e4  # what a gate is given to be 0 or 1
+CLOSED: Final = 1e4  # pre-activation that saturates a gate
 
 
 @SEQUENCE_LENGTHS.on(GetTupleElem, RnnLastCellOutput, Gru, Rnn)
 def whole_sequences(i: Instruction, b: Builder) -> Instruction | No | None:
-    """A layer with lengths -> layers without, of one direction each; backwards the steps before an end are turned around.
+    """A layer with lengths -> one layer without lengths per direction; the backward one reverses the steps before each end.
 
-    Where the last states of cells are wanted, one more input tells that a sequence has ended: it opens the gate that keeps a
-    state, and closes the one that lets inputs in.
+    If the last cell states are used, an additional input marks the end of a sequence: it opens the gate that keeps the
+    state and closes the input gate.
     """
     layer = i.inputs[0] if isinstance(i.op, (GetTupleElem, RnnLastCellOutput)) else i
     op, operands = layer.op, layer.inputs
@@ -62,7 +62,7 @@ def _reads_cells(user: Instruction) -> bool:
 
 
 def _never_frozen(op: Lstm, operands: Any) -> No | None:
-    """Returns why no input can keep a layer's cells as they are."""
+    """Returns why a layer's cells cannot be frozen by an input."""
     if any(not isinstance(n, int) for n in operands[0].shape.dims):
         return No("the extents are not known")
     usual = all(name == "sigmoid" for way in range(op.directions) for name, *_ in op.functions_of(way)[:1])
@@ -76,7 +76,7 @@ def _is_backward(op: Any, way: int) -> bool:
 
 
 def _way(b: Builder, op: Any, operands: Any, way: int, frozen: bool) -> Instruction:
-    """Returns the layer of one direction, forward and without lengths."""
+    """Returns the forward layer of one direction, without lengths."""
     x, w, *rest = operands
     lengths = operands[LENGTHS]
     own = [None if v is lengths or v.is_absent else _part(b, op, v, way) for v in rest]
@@ -97,7 +97,7 @@ def _way(b: Builder, op: Any, operands: Any, way: int, frozen: bool) -> Instruct
 def _frozen(
     b: Builder, op: Lstm, x: Instruction, w: Instruction, lengths: Instruction
 ) -> tuple[Instruction, Instruction]:
-    """Returns inputs, zeros from the ends on, and weights with one input more, which is 1 from the ends on."""
+    """Returns inputs that are zero after the ends, and weights, with one more input that is 1 after the ends."""
     steps, batch, width = x.shape.lens()
     before_end = RnnVarSlShiftOutput(direction="forward")
     kept = b.add(before_end, b.add(Reshape(dims=(steps, 1, batch, width)), x), lengths)
@@ -110,7 +110,7 @@ def _frozen(
 
 
 def _hidden(b: Builder, op: Any, operands: Any, way: int, made: Instruction) -> Instruction:
-    """Returns the hidden states of one direction, zeros behind the ends."""
+    """Returns the hidden states of one direction, zero after the ends."""
     lengths = operands[LENGTHS]
     if isinstance(op, Lstm):
         made = b.add(GetTupleElem(index=0), made)
@@ -119,5 +119,5 @@ def _hidden(b: Builder, op: Any, operands: Any, way: int, made: Instruction) -> 
 
 
 def _part(b: Builder, op: Any, value: Instruction, way: int) -> Instruction:
-    """Returns a direction's part of weights or states."""
+    """Returns one direction's slice of weights or states."""
     return value if op.directions == 1 else b.add(Slice(axes=(0,), starts=(way,), ends=(way + 1,)), value)

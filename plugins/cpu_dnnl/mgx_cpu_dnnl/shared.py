@@ -1,4 +1,4 @@
-"""Everything that the programs of a process share: compiled loops, constants, and weights in other layouts."""
+"""The process-wide caches: compiled loops, constants and packed weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["KernelCache", "Shared", "shared"]
 
 
 class Shared:
-    """The owner of the target's caches; contexts report what it holds."""
+    """Owns the target's caches; contexts report their sizes."""
 
     def __init__(self) -> None:
         self.weights = Weights()
@@ -29,16 +29,16 @@ class Shared:
 
     @cached_property
     def engine(self) -> Engine:
-        """The loop compiler for this machine."""
+        """The loop compiler."""
         return Engine(ready=list(mgx_cpu_dnnl.__path__))
 
     def held(self) -> dict[str, Held]:
-        """Returns what each cache holds in memory."""
+        """Reports the size of each cache."""
         return {"compiled loops": self.engine.held(), "loop kernels": self.kernels.held(), **self.weights.held()}
 
 
 def _told_by_types(body: Module) -> bool:
-    """Returns True if the attributes of ops that have symbols follow from the types of their results."""
+    """Returns True if the symbolic attributes of ops are determined by their result types."""
     return all(i.is_param or isinstance(i.op, (Broadcast, Multibroadcast)) or not i.op.symbols() for i in body)
 
 
@@ -46,7 +46,7 @@ KEPT: Final = 512
 
 
 class KernelCache:
-    """Kernels by signature of the body and shapes, and a number for each signature; the least recently used go first."""
+    """An LRU cache of kernels by signature of body and shapes, with interned signatures."""
 
     def __init__(self) -> None:
         self._kernels: Recent[Any] = Recent(KEPT)
@@ -54,7 +54,7 @@ class KernelCache:
         self._next = count(1)
 
     def kernel(self, body: Module | None, about: Hashable, shapes: Sequence[Shape], make: Callable[[], Any]) -> Any:
-        """Returns the kernel that `make` gives, or the one made earlier for a structurally equal body and equal shapes.
+        """Returns the cached kernel for a structurally equal body and equal shapes, else that of `make`.
 
         Errors: Refused if `make` refuses.
         """
@@ -66,11 +66,11 @@ class KernelCache:
         return or_refused(self._kernels.put(key, make()) if found is None else found)
 
     def held(self) -> Held:
-        """Returns the number of kernels; their code is the engine's."""
+        """Reports the number of kernels; their code belongs to the engine."""
         return Held(len(self._kernels), 0)
 
     def _ident(self, body: Module) -> Hashable | None:
-        """Returns what stands for the signature: of a copy, what it was copied from and the types in it, where these tell all."""
+        """Returns a key equivalent to the signature: for a copy, its original and result types, if these determine it."""
         pattern = body.pattern
         number: int | None = None
         if pattern is not body and pattern.derive("told by types", _told_by_types):
@@ -78,16 +78,16 @@ class KernelCache:
         return self._number(body) if number is None else (number, *[i.result for i in body if not i.is_return])
 
     def _number(self, body: Module) -> int | None:
-        """Returns a number that stands for the signature, so that it is compared once."""
+        """Interns the signature: returns its number, so that it is compared only once."""
         parts = signature(body)
         if parts is None:
             return None
         return self._numbers.get(parts) or self._numbers.put(parts, next(self._next))
 
 
-OWNER: Final = Shared()  # made here, so that threads which ask first get the same
+OWNER: Final = Shared()  # created eagerly, so that concurrent first calls get the same object
 
 
 def shared() -> Shared:
-    """Returns the process's one owner of caches."""
+    """Returns the process-wide caches."""
     return OWNER

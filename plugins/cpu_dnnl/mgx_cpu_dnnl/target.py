@@ -23,7 +23,7 @@ __all__ = ["CpuTarget"]
 
 
 class CpuTarget(Target):
-    """oneDNN primitives for convolutions, products and pooling, compiled loops for everything between, a native executor."""
+    """The cpu target: oneDNN for convolutions, products and pooling, compiled loops for all else, a native executor."""
 
     name = "cpu"
     channels_last = True
@@ -89,7 +89,7 @@ class CpuTarget(Target):
 
     @staticmethod
     def _not_multiplied() -> frozenset[DType]:
-        """Returns the narrow floats that this processor, or else no plan of this target, multiplies as they are."""
+        """Returns the narrow float types that cannot be multiplied natively on this processor."""
         from mgx_core import dtype as dt
 
         from .native_library import native
@@ -112,7 +112,7 @@ class CpuTarget(Target):
         return CpuRunner(schedule, emitter)
 
     def machine(self, context: Any) -> str:
-        """Returns the processor, oneDNN's version, and the build of what runs the code."""
+        """Returns processor, oneDNN version and native build, which identify compiled code."""
         from mgx_core import __version__
 
         from .native_library import native
@@ -128,7 +128,7 @@ class CpuTarget(Target):
         )
 
     def settings(self, context: Any) -> str:
-        """Returns the threads, and what the environment tells oneDNN and this target."""
+        """Returns the settings that affect compiled code: threads and environment variables."""
         from mgx_core.settings import of_code
 
         from .native_library import native
@@ -136,7 +136,7 @@ class CpuTarget(Target):
         return repr((context.threads, native().available_threads(), of_code("ONEDNN_", "DNNL_", "MGX_", "CC")))
 
     def ceilings(self, context: Any) -> dict[str, float]:
-        """Returns operations and bytes in a second that the machine reaches at most, measured and kept."""
+        """Returns the machine's measured peak operations and bytes per second."""
         from .native_library import native
         from .roofline import ceilings
 

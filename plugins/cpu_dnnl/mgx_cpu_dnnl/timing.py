@@ -1,4 +1,4 @@
-"""The time of each native step, in the form that reports read."""
+"""Per-step timings for reports."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def step_timings(
     runs: int,
     warmup: int,
 ) -> dict[Instruction, Timing]:
-    """Returns each instruction of the lowered module with the time of its native steps.
+    """Returns each instruction with the time of its native steps.
 
-    owners: the instruction that each step counts for; figures: of each step its arithmetic, the bytes that it moves, and its
-    kernel, which older files lack.  What an executor does between steps is not in it.
+    owners: the instruction of each step; figures: operations, bytes and kernel of each step (absent in older files).  Executor
+    overhead between steps is not included.
     """
     found: dict[Instruction, Timing] = {}
     for ins, nanoseconds, (flops, moved, *kernels) in zip(
@@ -44,9 +44,9 @@ def step_timings(
 def following_timings(
     run: Callable[[Sequence[Any], Any], Any], args: Sequence[Any], runs: int, warmup: int
 ) -> dict[Instruction, Timing]:
-    """Times what runs after the program: ops that are decided at run time as a whole, with their bodies, segments by their steps.
+    """Times the part after the static program: run-time decided ops as a whole, including bodies; segments by their steps.
 
-    run: runs it all for arguments, with a `watch` (see `SegmentInterpreter.follow`).
+    run: runs the program with a `watch` (see `SegmentInterpreter.follow`).
     """
     found: dict[Instruction, Timing] = {}
     for n in range(warmup + runs):

@@ -1,4 +1,4 @@
-"""Kernels timed as native programs on this machine (option ``exhaustive_tune``)."""
+"""Autotuning: times kernels as native programs on this machine (option ``exhaustive_tune``)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .native_program import build
 
 __all__ = ["Tuning"]
 
-SPENT: Final = 0.03  # seconds on one kernel
+SPENT: Final = 0.03  # seconds per kernel
 
 
 class Tuning(KernelTuning):
-    """Names of the fastest kernels of the cpu target, by problem."""
+    """Names of the fastest kernels by problem."""
 
     def settings(self, e: CpuEmitter) -> str:
         return f"threads {e.threads} fast_math {e.fast_math}"

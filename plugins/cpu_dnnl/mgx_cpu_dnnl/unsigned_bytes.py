@@ -1,4 +1,4 @@
-"""Signed bytes with zero points as unsigned ones: what relu ends at has the zero point 0 then, which nothing need subtract."""
+"""Converts int8 activations with zero points to uint8, so that the zero point of ReLU outputs becomes 0."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SHIFT: Final = 128
 class UnsignedBytes(Pass):
     """Adds 128 to quantized values of int8, which become uint8, and to their zero points.
 
-    Files quantized to int8 give what follows a relu the zero point -128: each product would subtract it from what it reads, for
-    which oneDNN has slower convolutions, or none in tile registers.  Other zero points are subtracted as before; values without
-    any stay signed.  Values that are linked by moving or choosing elements turn together, if all are made by a quantization and
-    end in dequantizations whose zero points are constants; parameters, results, weights, and what other ops read keep their
-    type.  The numbers that results stand for stay the same, but for NaN, which quantizes to 0 in either type.
+    In int8 models, ReLU outputs have zero point -128, which each product must subtract; oneDNN's convolutions with zero points
+    are slower, and not available on AMX.  Other zero points remain; values without zero points stay signed.  Values connected by
+    data movement or selection are converted together, if all are produced by a quantization and consumed by dequantizations with
+    constant zero points; parameters, results, weights and operands of other ops keep their type.  Real values are unchanged,
+    except for NaN, which quantizes to 0 in either type.
     """
 
     name: str = "unsigned-bytes"
@@ -46,7 +46,7 @@ class UnsignedBytes(Pass):
 
 
 def _groups(module: Module) -> Iterator[list[Instruction]]:
-    """Yields values of int8 that turn together, in order, for each such group that can turn."""
+    """Yields the groups of int8 values that can be converted together, in order."""
     order = {ins: n for n, ins in enumerate(module)}
     group: dict[Instruction, set[Instruction]] = {}
     fixed: set[Instruction] = set()
@@ -68,7 +68,7 @@ def _signed(ins: Instruction) -> bool:
 
 
 def _moved(ins: Instruction) -> tuple[Instruction, ...]:
-    """Returns the operands whose elements an instruction gives, and no others but a constant of its own."""
+    """Returns the operands whose elements an instruction moves or selects; it may also use own constants."""
     if isinstance(ins.op, Concat) or (isinstance(ins.op, Pad) and len(ins.inputs) == 1):
         return ins.inputs
     largest = isinstance(ins.op, Pooling) and ins.op.mode == "max"
@@ -76,7 +76,7 @@ def _moved(ins: Instruction) -> tuple[Instruction, ...]:
 
 
 def _reads(user: Instruction, value: Instruction) -> bool:
-    """Returns True if an instruction reads a value as quantized numbers alone."""
+    """Returns True if an instruction only reads a value as quantized data."""
     if isinstance(user.op, Dequantizelinear):
         return value not in user.inputs[1:] and _zero(user) is not None
     moved = _moved(user)
@@ -84,7 +84,7 @@ def _reads(user: Instruction, value: Instruction) -> bool:
 
 
 def _zero(ins: Instruction) -> Array | None:
-    """Returns the zero points of a quantization or dequantization; None where they are not constants."""
+    """Returns the zero points of a quantization or dequantization; None if they are not constant."""
     if len(ins.inputs) > 2 and not ins.inputs[2].is_absent:
         given = ins.inputs[2].literal
         return None if given is None else np.asarray(given.value)
@@ -93,7 +93,7 @@ def _zero(ins: Instruction) -> Array | None:
 
 
 def _has_zero_points(values: Sequence[Instruction]) -> bool:
-    """Returns True if all that reads values subtracts something from them."""
+    """Returns True if all readers of the values subtract a nonzero zero point."""
     zeros = [_zero(u) for v in values for u in v.users if isinstance(u.op, Dequantizelinear)]
     return bool(zeros) and all(z is not None and z.any() for z in zeros)
 
@@ -120,7 +120,7 @@ def _shift_zero(module: Module, ins: Instruction) -> None:
 
 
 def _shifted(module: Module, at: Instruction, values: Array) -> Instruction:
-    """Returns signed bytes as a constant of unsigned ones before an instruction."""
+    """Inserts an int8 constant converted to uint8 before an instruction."""
     made = module.add_literal((values.astype(np.int16) + SHIFT).astype(np.uint8))
     module.move(made, at)
     made.sources = at.sources

@@ -1,4 +1,4 @@
-"""Products with one column as sums of rows: reading the matrix is all their time, and loops of tiles take three times that."""
+"""Rewrites matrix-vector products as row sums: they are bound by memory, and tiled loops take three times as long."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from mgx_core.rules.engine import ROUNDING, Builder, Rules
 __all__ = ["VECTOR_PRODUCTS"]
 
 VECTOR_PRODUCTS: Final = Rules("vector-products")
-SHORTEST: Final = 16  # elements of a row that is summed in vectors
+SHORTEST: Final = 16  # minimum row length for vector sums
 
 
 @VECTOR_PRODUCTS.on(Dot, changes=ROUNDING)
 def sums_of_rows(i: Instruction, b: Builder) -> Instruction | No | None:
-    """dot(a, b) with one column in b -> reduce_sum(a * b', -1), which other work on rows then joins."""
+    """dot(a, b) with one column in b -> reduce_sum(a * b', -1), which fuses with other row-wise ops."""
     rows, column = i.inputs
     if column.shape.dims[-1] != 1 or i.shape.dtype is not dt.float32:
         return None

@@ -1,6 +1,6 @@
-"""Convolutions of bytes whose window is as large as what it moves over, so that it has one place: products, and sums of products.
+"""Rewrites int8 convolutions whose window covers the whole input (one output position) as products and sums.
 
-Models that hear a sound piece by piece consist of them. Calling a primitive takes longer than so few numbers do.
+Streaming audio models consist of them.  For so few elements, the overhead of a primitive dominates.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ __all__ = ["WHOLE_WINDOWS"]
 WHOLE_WINDOWS: Final = Rules("whole-windows")
 
 BYTES: Final = frozenset({dt.int8, dt.uint8})
-MOST: Final = (
-    1 << 14
-)  # products of a depthwise convolution up to which its loop takes less time than calling a primitive
+MOST: Final = 1 << 14  # multiplications up to which a loop is faster than a primitive call
 
 
 @WHOLE_WINDOWS.on(QuantConvolution)
 def whole_window_as_product(i: Instruction, b: Builder) -> Instruction | No | None:
-    """quant_convolution whose window has one place -> quant_dot of the elements in a row, channels last."""
+    """quant_convolution with one output position -> quant_dot of the flattened input, channels last."""
     op = i.op
     assert isinstance(op, QuantConvolution)
     found = _operands(i)
@@ -42,7 +40,7 @@ def whole_window_as_product(i: Instruction, b: Builder) -> Instruction | No | No
     x, w, array = found
     n, kernels, window = x.shape.dims[0], w.shape.dims[0], array.shape[2:]
     if prod(window) == 1:
-        return None  # a product already
+        return None  # already a product
     depth = array[0].size
     rows = b.add(Reshape(dims=(n, depth)), b.add(Transpose(permutation=_channels_last(array.ndim)), x))
     columns = b.literal(np.ascontiguousarray(array.transpose(_channels_last(array.ndim)).reshape(-1, depth).T))
@@ -51,7 +49,7 @@ def whole_window_as_product(i: Instruction, b: Builder) -> Instruction | No | No
 
 @WHOLE_WINDOWS.on(QuantConvolution)
 def whole_depthwise_window_as_sum(i: Instruction, b: Builder) -> Instruction | No | None:
-    """quant_convolution, depthwise, whose window has one place -> reduce_sum(x * w) over the window."""
+    """Depthwise quant_convolution with one output position -> reduce_sum(x * w) over the window."""
     op = i.op
     assert isinstance(op, QuantConvolution)
     found = _operands(i)
@@ -81,7 +79,7 @@ def _channels_last(rank: int) -> tuple[int, ...]:
 
 
 def _operands(i: Instruction) -> tuple[Instruction, Instruction, np.ndarray] | None:
-    """Returns input and constant weights of a convolution with one place for its window; None for others."""
+    """Returns input and constant weights of a convolution with one output position; None for others."""
     op, (x, w) = i.op, i.inputs[:2]
     assert isinstance(op, QuantConvolution)
     if x.shape.dynamic() or w.literal is None or not {x.shape.dtype, w.shape.dtype} <= BYTES:

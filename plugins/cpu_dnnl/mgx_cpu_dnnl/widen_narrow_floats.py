@@ -1,4 +1,4 @@
-"""Arithmetic of narrow floats in float32, on processors that cannot do it otherwise."""
+"""Computes narrow floats in float32 on processors without native support."""
 
 from __future__ import annotations
 
@@ -35,19 +35,18 @@ WIDE_INSIDE: Final = (Attention, RotaryEmbedding)
 
 @cache
 def _own() -> frozenset[type[Operation]]:
-    """Returns the standard ops but those that look at bits; all families are imported for it."""
+    """Returns the standard ops except those that access bits; imports all families."""
     return frozenset(op for op in STANDARD if not issubclass(op, (BitCast, Identity)))
 
 
 @dataclass(frozen=True)
 class WidenNarrowFloats(Pass):
-    """Lets arithmetic on some narrow float types be done in float32 and its results stay in it (excess precision).
+    """Computes arithmetic on narrow float types in float32, and keeps intermediate results in it (excess precision).
 
-    Only roundings are left out: those of results that go on into arithmetic, whether an op's own or written as a conversion
-    to the narrow type and back.  Parameters, results, and what goes into and out of control flow keep their types and are
-    rounded there; constants keep their rounded values; what only moves elements works on the type that they come in, so
-    that tables and caches stay narrow.  Ops that look at bits, draw random numbers or come from other packages are left as
-    they are.
+    Only roundings of intermediate results are removed, whether implicit or written as conversions to the narrow type and back.
+    Parameters, results, and operands and results of control flow keep their types and are rounded there; constants keep their
+    rounded values; data movement keeps the operand's type, so that tables and caches stay narrow.  Ops that access bits, draw
+    random numbers or come from other packages are unchanged.
     dtypes: the narrow types.
     """
 
@@ -64,9 +63,9 @@ class WidenNarrowFloats(Pass):
 
 @dataclass
 class Widening:
-    """One run of the pass.
+    """The state of one pass run.
 
-    wide: float32 of narrow values, by the module that reads them; rounded: conversions back of what was done in float32.
+    wide: float32 versions of narrow values, by the module that reads them; rounded: conversions of float32 results back.
     """
 
     dtypes: frozenset[DType]
@@ -77,27 +76,27 @@ class Widening:
         return isinstance(ins.result, Shape) and ins.result.dtype in self.dtypes
 
     def was_wide(self, ins: Instruction) -> bool:
-        """Returns True if a narrow value is a rounded float32, other than a constant."""
+        """Returns True if a narrow value is a rounded float32 and not constant."""
         if ins in self.rounded:
             return True
         return isinstance(ins.op, Convert) and ins.inputs[0].result == _wide(ins.result) and not _constant(ins)
 
     def spares_rounding(self, ins: Instruction) -> bool:
-        """Returns True if float32 operands would spare an instruction, or one that reads it, a rounding."""
+        """Returns True if float32 operands would avoid a rounding in an instruction or its readers."""
         narrow = [i for i in ins.inputs if self.is_narrow(i)]
         if not narrow or ins.modules or ins.op.random or ins.op.effect or type(ins.op) not in _own():
             return False
         if isinstance(ins.op, WIDE_INSIDE):
             return all(map(self.was_wide, narrow))
         if any(map(self.was_wide, narrow)):
-            return not (isinstance(ins.op, Convert) and not ins.op.target_type.is_float)  # from the rounded number
+            return not (isinstance(ins.op, Convert) and not ins.op.target_type.is_float)  # from the rounded value
         if ins.op.aligns or isinstance(ins.op, (Reshape, Transpose)):
-            return _constant(ins)  # so that the constant is converted before it is repeated
+            return _constant(ins)  # converts the constant before it is broadcast
         moves = isinstance(ins.op, Where) or (ins.op.exact and not isinstance(ins.op, ARITHMETIC))
         return not moves and not isinstance(ins.op, Convert)
 
     def widen(self, module: Module, ins: Instruction) -> bool:
-        """Does an instruction's work on float32 operands and rounds what comes out where it was narrow."""
+        """Rewrites an instruction to float32 operands and rounds its narrow results."""
         several = isinstance(ins.result, TupleShape)
         if several and not all(isinstance(u.op, GetTupleElem) for u in ins.users):
             return False
@@ -108,7 +107,7 @@ class Widening:
         try:
             new = module.add(ins.op, *inputs, before=ins, sources=ins.sources)
         except MgxError:
-            return False  # its rule wants the narrow type
+            return False  # its shape rule requires the narrow type
         if not self.follows(new.result, ins.result):
             module.remove(new)
             return False
@@ -122,7 +121,7 @@ class Widening:
         return True
 
     def operand(self, module: Module, x: Instruction, user: Instruction) -> Instruction:
-        """Returns an operand before it was rounded, or converted to float32."""
+        """Returns an operand's unrounded version, or converts it to float32."""
         if not self.is_narrow(x):
             return x
         if self.was_wide(x):
@@ -134,19 +133,19 @@ class Widening:
         return found
 
     def follows(self, new: AnyShape, old: AnyShape) -> bool:
-        """Returns True if a result is the old one, or that with float32 for a narrow type."""
+        """Returns True if a result type equals the old one, up to float32 for narrow types."""
         if isinstance(new, TupleShape) and isinstance(old, TupleShape):
             return len(new.items) == len(old.items) and all(map(self.follows, new.items, old.items))
         return new == old or (isinstance(old, Shape) and old.dtype in self.dtypes and new == _wide(old))
 
 
 def _wide(shape: AnyShape) -> AnyShape:
-    """Returns the type of a narrow value in float32."""
+    """Returns a narrow value's type with float32 elements."""
     return shape.with_dtype(dt.float32) if isinstance(shape, Shape) else shape
 
 
 def _constant(ins: Instruction) -> bool:
-    """Returns True if a value comes from one constant."""
+    """Returns True if a value derives from a single constant."""
     while len(ins.inputs) == 1:
         ins = ins.inputs[0]
     return bool(ins.is_literal)

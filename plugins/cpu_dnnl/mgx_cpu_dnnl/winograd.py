@@ -1,4 +1,4 @@
-"""Winograd's minimal filtering: the choice of a tile, the division of the work, and packed filters."""
+"""Winograd convolution: tile selection, work partitioning, and transformed filters."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Cut", "Problem", "Tile", "best_tile", "cut", "filters", "tiles_for"]
 
 @dataclass(frozen=True)
 class Tile:
-    """Outputs and taps of a tile, down and across.
+    """Outputs and taps of a tile, vertically and horizontally.
 
-    Outputs + taps - 1 points an axis, one product each.  With stride 2 that holds for the even inputs and the taps on them, and
-    each output has a product more for the tap on the odd inputs.
+    Each axis has outputs + taps - 1 points with one multiplication each.  With stride 2, this holds for the even inputs and
+    their taps; each output needs one more multiplication for the tap on the odd inputs.
     """
 
     down: int
@@ -56,7 +56,7 @@ TILES: Final = (
 
 @dataclass(frozen=True)
 class Problem:
-    """A convolution: images [n, c, ..] -> [n, o, height, width]; channels of one group."""
+    """A convolution problem: images [n, c, ..] -> [n, o, height, width]; channels of one group."""
 
     images: int
     channels: int
@@ -73,7 +73,7 @@ class Problem:
 
 
 def tiles_for(taps_down: int, taps_across: int, stride: int) -> list[Tile]:
-    """Returns the tiles for a filter."""
+    """Returns the candidate tiles for a filter."""
     return [t for t in TILES if (t.taps_down, t.taps_across, t.stride) == (taps_down, taps_across, stride)]
 
 
@@ -83,7 +83,7 @@ def tiles_for(taps_down: int, taps_across: int, stride: int) -> list[Tile]:
 TRANSFORM: Final = 8.0
 WEIGHT: Final = {8: 2.5, 16: 1.0}  # by lanes: processors with AVX-512 read memory faster
 APART: Final = 0.4
-GAIN: Final = 0.9  # of the direct sums' cost: a margin for costs that are not modelled
+GAIN: Final = 0.9  # fraction of the direct cost: margin for costs that are not modeled
 LARGER: Final = 0.75  # of a smaller tile's cost, whose weights take less than half the memory
 
 
@@ -93,21 +93,21 @@ def _cost(sums: float, weights: float, lanes: int) -> float:
 
 
 def direct_cost(p: Problem, lanes: int) -> float:
-    """Of summing all taps."""
+    """Returns the cost of a direct convolution."""
     taps = p.taps_down * p.taps_across
     sums = p.images * p.height * p.width * taps * p.channels * ceil(p.out_channels / lanes)
     return _cost(sums, taps * p.channels * p.out_channels, lanes)
 
 
 def tile_cost(p: Problem, tile: Tile, lanes: int) -> float:
-    """Of the products at the points, the transforms before and after them, and the larger weights."""
+    """Returns the cost of a tile: multiplications at the points, transforms, and reading the larger weights."""
     inputs, outputs = ceil(p.channels / lanes), ceil(p.out_channels / lanes)
     each = p.channels * outputs + TRANSFORM * (inputs + outputs)
     return _cost(tile.points * p.tiles(tile) * each, tile.points * p.channels * p.out_channels, lanes)
 
 
 def best_tile(p: Problem, lanes: int) -> Tile | None:
-    """The cheapest tile, or a smaller one that is nearly as cheap; None where the direct convolution is about as cheap."""
+    """Returns the cheapest tile, or a smaller one of nearly equal cost; None if direct convolution costs about the same."""
     best, least = None, GAIN * direct_cost(p, lanes)
     for tile in sorted(tiles_for(p.taps_down, p.taps_across, p.stride), key=lambda t: t.points):
         cost = tile_cost(p, tile, lanes)
@@ -118,10 +118,10 @@ def best_tile(p: Problem, lanes: int) -> Tile | None:
 
 @dataclass(frozen=True)
 class Cut:
-    """Division of the work.
+    """A partition of the work.
 
-    block: tiles that are done together; span: output channels that are done together; apart: True if all transforms come
-    first, and the spans are divided among the threads, because there are few tiles.
+    block: tiles per block; span: output channels per span; apart: True if all transforms are done first and threads divide the
+    spans, because there are few tiles.
     """
 
     block: int
@@ -129,7 +129,7 @@ class Cut:
     apart: bool
 
     def values_bytes(self, p: Problem, lanes: int) -> int:
-        """Of a block's values at one point."""
+        """Bytes of a block's values at one point."""
         return _step(self.block * _up(p.channels, lanes))
 
     def products_bytes(self) -> int:
@@ -142,10 +142,10 @@ SPAN: Final = 128  # output channels, for the same reason
 
 
 def cut(p: Problem, tile: Tile, lanes: int, threads: int) -> Cut:
-    """Returns blocks of tiles of equal size, as many for each thread; spans of channels instead where there are few tiles."""
+    """Partitions the tiles into equal blocks, the same number per thread; into channel spans if there are few tiles."""
     tiles, panel = p.tiles(tile), 2 * lanes
     block = BLOCK if _near(4 * tile.points * p.channels * p.out_channels) else FAR_BLOCK
-    threads = ceil(threads / p.groups)  # for a group
+    threads = ceil(threads / p.groups)  # per group
     if p.groups > 1 or tiles >= threads * lanes // 2:
         blocks = threads * ceil(tiles / (threads * block))
         return Cut(ceil(tiles / blocks), min(_up(p.out_channels, panel), SPAN), False)
@@ -156,7 +156,7 @@ def cut(p: Problem, tile: Tile, lanes: int, threads: int) -> Cut:
 
 
 def _near(weights: int) -> bool:
-    """True if so many bytes stay in the second-level cache beside a block."""
+    """Returns True if this many bytes fit into the L2 cache next to a block."""
     size: int = native().cache_sizes().get("l2", 0)
     return weights <= size // 2
 
@@ -166,14 +166,14 @@ def _up(n: int, to: int) -> int:
 
 
 def _step(floats: int) -> int:
-    """Returns bytes from one point to the next, as the loops have them: a cache line between."""
+    """Returns the byte stride between points, padded by a cache line as in the loops."""
     return 4 * (_up(floats, 16) + 16)
 
 
 def filters(source: Array, tile: Tile, lanes: int, groups: int = 1) -> Array:
-    """Returns a convolution's weights at the points, one group after the other.
+    """Transforms a convolution's filters, group by group.
 
-    source: float32 [outputs, channels of a group, down, across], strided as it may be.
+    source: float32 [outputs, channels of a group, height, width], any strides.
     """
     outputs, channels = source.shape[0] // groups, source.shape[1]
     panel = 2 * lanes

@@ -1,4 +1,4 @@
-"""Zero points that oneDNN's products of bytes do not take: of a convolution's weights, and more than one of a matrix product."""
+"""Rewrites zero points that oneDNN does not support: of convolution weights, and per-row or per-column in matrix products."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def sum_windows_for_zero_points(i: Instruction, b: Builder) -> Instruction | No 
     ones = b.literal(np.ones([groups, *window], w.shape.dtype.numpy))
     sums = b.add(i.op, x, ones, *rest)
     dims = i.shape.dims
-    if 1 < groups < kernels:  # the kernels of a group lie side by side
+    if 1 < groups < kernels:  # filters of a group are adjacent
         apart = (dims[0], groups, 1, *dims[2:])
         repeated = (dims[0], groups, kernels // groups, *dims[2:])
         sums = b.add(Reshape(dims=dims), _spread(b, b.add(Reshape(dims=apart), sums), repeated))
@@ -91,7 +91,7 @@ def _one(x: Instruction) -> bool:
 
 
 def _summed(b: Builder, x: Instruction, zero: Instruction | None, axis: int) -> Instruction:
-    """Returns the sums of a matrix less its zero point along one axis, which stays with extent 1."""
+    """Returns the sums of a matrix minus its zero point along one axis, which is kept with extent 1."""
     wide = _wide(b, x)
     if zero is not None:
         wide = b.add(Sub(), wide, _spread(b, _wide(b, zero), wide.shape.dims))
