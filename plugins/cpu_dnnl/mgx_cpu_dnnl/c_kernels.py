@@ -36,9 +36,9 @@ def c_kernel(
 ) -> EmittedKernel:
     """Returns a kernel from C source, for use in a plan of target ``cpu``.
 
-    text: defines ``void NAME(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch)`` (if there
-    are several, `entry` names the one to call).  It is compiled by ``$CC``, cc, gcc or clang on first use and cached on disk; without
-    a compiler the plan is refused, and the next plan or the reference implementation is used.
+    text: defines ``void NAME(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch)`` (if
+    there are several, `entry` names the one to call).  It is compiled by ``$CC``, cc, gcc or clang on first use and cached on
+    disk; without a compiler the plan is refused, and the next plan or the reference implementation is used.
     Other arguments: see `c_function_kernel`.
 
     Errors: ParameterError for a source without such a function; on emission, if compilation fails.

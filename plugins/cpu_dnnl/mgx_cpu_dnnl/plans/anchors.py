@@ -1,4 +1,4 @@
-"""Plans around an anchor with two operands: for the op by itself, and for groups of it with pointwise work behind it."""
+"""Registers plans for anchors with two operands: for the single op, and for its groups with a pointwise epilogue."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def of_float32(check: Callable[[Any, Shape, Shape], No | None]) -> Check:
 
 
 def floats_around(anchor: type[Operation], when: Check | None = None) -> Check:
-    """Refuses groups that are not around this op on a type that primitives take; when: what it must pass as well."""
+    """Returns a check for groups around this op with a supported type; when: an additional check."""
     floats = only(FLOATS, 1)
 
     def check(op: Any, inputs: Sequence[Any], modules: Sequence[Any]) -> No | None:
@@ -53,7 +53,7 @@ def floats_around(anchor: type[Operation], when: Check | None = None) -> Check:
 
 
 def offer_anchor(plans: Kernels, anchor: type[Operation], run: Run, name: str, when: Check) -> None:
-    """Offers `run` for an op by itself and for groups around it."""
+    """Registers `run` for a single op and for groups around it."""
 
     @offer(plans, anchor, when=when, name=name)
     def emit_anchor(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
@@ -69,7 +69,7 @@ def offer_anchor(plans: Kernels, anchor: type[Operation], run: Run, name: str, w
 
 
 def offer_widened(plans: Kernels, anchor: type[Operation], run: Run) -> None:
-    """Offers `run` for narrow floats on processors that cannot multiply them: in float32, rounded once."""
+    """Registers `run` for narrow floats on processors without native support: computes in float32, rounds once."""
 
     @offer(plans, anchor, when=only(frozenset({dt.float16, dt.bfloat16})), name="onednn-wide")
     def emit_wide(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
@@ -89,7 +89,7 @@ def windowed(
     out: Value | None = None,
     **numbers: Sequence[int],
 ) -> Value:
-    """Returns a primitive that moves windows over x [n, c, ..], which lies channels last as its result does.
+    """Emits a primitive that moves windows over x [n, c, ..], channels last, with a channels-last result.
 
     builder: the native module's; arranged: the weights w with their axes as oneDNN has them; out: where the result goes, the
     epilogue's residual if it has one; numbers: of the windows.
@@ -138,7 +138,7 @@ def windowed(
 
 
 def _goes_wrong(lens: Sequence[int], weights: Sequence[int], step: int) -> bool:
-    """True where oneDNN 3.2 can be wrong on AMX: a tile holds 32 channels, and the rest is misplaced at the end of a line.
+    """True if oneDNN 3.2 may compute wrong results on AMX: channels beyond a tile of 32 are misplaced at the end of a line.
 
     lens: [n, c, ..]; weights: their extents, with one axis more where there are groups.  Groups are right whatever their
     channels: found by trial, of 17 to 80 channels each.
@@ -158,7 +158,7 @@ def _finished_early(impl: str, size: int) -> bool:
 
 
 def _take_bias(epilogue: Epilogue, channels: int) -> Value | None:
-    """Returns the first link as the convolution's own bias, if it adds one number a channel."""
+    """Takes the first link as the convolution's bias, if it adds one value per channel."""
     for position, (link, operand) in enumerate(epilogue.links[:2]):
         if link.kind != "binary" or link.algorithm != "add" or operand is None or operand is epilogue.residual:
             if position == 0 and link.kind == "binary" and link.algorithm == "add":

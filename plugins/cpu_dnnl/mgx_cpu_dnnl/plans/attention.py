@@ -1,4 +1,4 @@
-"""Attention groups: one loop that never holds all scores, or both products and the softmax one after the other."""
+"""Attention groups: a fused loop that never materializes all scores, or two products and a softmax."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def emit_attention(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
 
 
 class _Scores(NamedTuple):
-    """The first product of q and turned keys, the pointwise module on it (None: none), and what that reads besides."""
+    """The product of queries and transposed keys, the pointwise module applied to it (or None), and its other operands."""
 
     q: Value
     k: Value
@@ -86,7 +86,7 @@ def _one_loop(e: CpuEmitter, body: Module, env: dict[Instruction, Any]) -> Value
 
 
 def _in_blocks(e: CpuEmitter, scores: _Scores, v: Value, out: Value, guarded: bool) -> None:
-    """One loop that never holds all scores.  Errors: Refused."""
+    """Emits the fused loop.  Errors: Refused."""
     from ..jit.attention import compile_attention
 
     turned = scores.k.seen_as(0, _turned(scores.k.shape))
@@ -103,7 +103,7 @@ def _in_blocks(e: CpuEmitter, scores: _Scores, v: Value, out: Value, guarded: bo
 
 
 def _by_tiles(e: CpuEmitter, scores: _Scores, v: Value, out: Value, guarded: bool) -> bool:
-    """Both products by AMX, and a loop of the softmax between them, if that is faster; True if it was emitted."""
+    """Emits two AMX products and a softmax loop if that is faster; returns True if it did."""
     with e.trial() as trial:
         if guarded:
             raise Refused("rows without keys")
@@ -144,7 +144,7 @@ def _view_value(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Any]) ->
 
 @lru_cache(1024)
 def _turned(shape: Shape) -> Shape:
-    """Returns the same memory with the last two axes exchanged."""
+    """Returns a view with the last two axes transposed."""
     (*dims, a, b), (*steps, s, t) = shape.lens(), shape.strides()
     return Shape(shape.dtype, [*dims, b, a], [*steps, t, s])
 
@@ -169,7 +169,7 @@ def _guarded(softmax: Instruction, last: Instruction) -> bool:
 
 
 def _merged(e: CpuEmitter, dot: Instruction) -> Value | None:
-    """Returns the memory for the second product such that the transpose after it is a view of dense memory."""
+    """Returns memory for the second product in which the following transpose is a dense view."""
     if len(dot.users) != 1 or not isinstance(dot.users[0].op, Transpose):
         return None
     permutation = dot.users[0].op.permutation

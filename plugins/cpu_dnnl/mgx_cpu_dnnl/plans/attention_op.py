@@ -1,4 +1,4 @@
-"""The op `attention`: one loop that never holds all scores, its masks and limits computed as the scores come."""
+"""The op `attention`: a fused loop that never materializes all scores and applies masks and limits on the fly."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def emit_attention_op(e: CpuEmitter, op: Any, modules: Sequence[Module], args: S
 
 
 class _Scores:
-    """The module of work on the scores [b, g, r, s, t], and what it reads besides, repeated to the same extents."""
+    """The module applied to the scores [b, g, r, s, t], and its other operands, broadcast to the same extents."""
 
     def __init__(self, lens: list[int]) -> None:
         self.lens = lens
@@ -122,7 +122,7 @@ def _masked(
     offsets: Value | None,
     simple: bool,
 ) -> None:
-    """Mask, lengths and windows; causality too, unless the loop itself limits the keys of each query."""
+    """Applies mask, lengths and windows, and causality unless the loop limits the keys of each query itself."""
     add = scores.module.add
     b, _, r, s, t = scores.lens
     if mask is not None:

@@ -1,6 +1,6 @@
-"""Attention in bfloat16 on AMX: two products by the processor's tiles, and a loop of the softmax between them.
+"""bfloat16 attention on AMX: two tile products with a softmax loop between them.
 
-Scores are float32.  Heads, or rows of one, are divided so that the scores of a part stay in the second-level cache.
+Scores are float32.  Heads, or rows of one head, are partitioned so that the scores of a part stay in the L2 cache.
 """
 
 from __future__ import annotations

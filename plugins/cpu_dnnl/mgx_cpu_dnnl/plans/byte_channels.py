@@ -1,4 +1,4 @@
-"""Convolutions of bytes of each channel by itself with constant weights, on processors with dot products of bytes (VNNI)."""
+"""Depthwise int8 convolutions with constant weights, on processors with VNNI."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) 
 
 
 def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish:
-    """Returns what finishes a convolution with a pointwise body.  Errors: Refused."""
+    """Returns the function that emits a convolution with a pointwise body.  Errors: Refused."""
     from ..jit.byte_channels import compile_fours
 
     x, w, x_zero, w_zero = (*operands, None, None)[:4]
@@ -77,7 +77,7 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
 
 
 def _constants(e: CpuEmitter, w: Value, zero: Value | None) -> tuple[Array, Array | None]:
-    """Returns the weights and their zero points, one or one a channel.  Errors: Refused where they are not constant."""
+    """Returns the weights and their zero points, one or one per channel.  Errors: Refused if they are not constant."""
     weights, points = e.constant(w), None
     if weights is None:
         raise Refused("the weights are not constant")

@@ -1,4 +1,4 @@
-"""Bytes by tables, which lie in registers where the processor picks bytes from them; written where a concatenation wants them."""
+"""Table lookups of 8-bit values, with the table in registers if possible; may write directly into concatenations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def emit_byte_map(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
 
 
 def _repeated(e: CpuEmitter, x: Value, table: Value) -> Value:
-    """Returns bytes of axes along which they repeat, each mapped once; the result repeats likewise."""
+    """Maps broadcast values once; the result is broadcast the same way."""
     once = [1 if s == 0 else n for n, s in zip(x.lens, x.strides, strict=True)]
     made = mapped(e, x.seen_as(0, Shape(x.shape.dtype, once, x.strides)), table)
     steps = [0 if s == 0 else n for n, s in zip(made.strides, x.strides, strict=True)]

@@ -1,4 +1,4 @@
-"""Products and convolutions of bytes with constant weights, where the processor or oneDNN does no dot products of bytes."""
+"""int8 products and convolutions with constant weights, for processors without VNNI or where oneDNN cannot use it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) 
 
 
 def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish:
-    """Returns what finishes a product or convolution with a pointwise body.  Errors: Refused."""
+    """Returns the function that emits a product or convolution with a pointwise body.  Errors: Refused."""
     x, w, x_zero, w_zero = (*operands, None, None)[:4]
     assert x is not None and w is not None
     if fast(e) and not mistaken(op, operands):
@@ -126,7 +126,7 @@ def convolution(
 
 
 def moves_of(op: Any, x: Value, w: Value) -> Moves:
-    """Returns how the windows of a convolution move.  Errors: Refused."""
+    """Returns the window geometry of a convolution.  Errors: Refused."""
     window = w.lens[2:]
     if len(window) > AXES:
         raise Refused(f"windows of {window}")
@@ -153,7 +153,7 @@ def windows_of(x: Value, w: Value, lens: Sequence[int], moves: Moves, channels: 
 def single_channels(
     e: CpuEmitter, x: Value, w: Value, lens: list[int], moves: Moves, weights: Array, zero: Value, points: Array | None
 ) -> Finish:
-    """Sums windows of each channel by itself."""
+    """Emits a depthwise convolution."""
     from ..jit.byte_pairs import compile_channels
 
     windows = windows_of(x, w, lens, moves, w.lens[0])
@@ -167,7 +167,7 @@ def single_channels(
 
 
 def filtered(e: CpuEmitter, x: Value, w: Value, lens: list[int], moves: Moves, filters: Value, zero: Value) -> Finish:
-    """Multiplies tiles of 4 x 4 numbers at points with packed filters of 3 x 3."""
+    """Emits a Winograd convolution: 4 x 4 points, packed 3 x 3 filters."""
     from ..jit.byte_pairs import compile_filters
 
     windows = windows_of(x, w, lens, moves, w.lens[1])
@@ -211,7 +211,7 @@ def summed_windows(
 
 
 def _filtered(lens: Sequence[int], w: Sequence[int], groups: int, moves: Moves) -> bool:
-    """Returns True where minimal filtering of windows of 3 x 3 saves time: the way to points and back costs something, too."""
+    """Returns True if Winograd filtering of 3 x 3 windows saves time, transforms included."""
     if list(w[2:]) != [3, 3] or groups != 1 or w[1] < CHANNELS or any(n != 1 for n in moves.stride + moves.dilation):
         return False
     tiles = lens[0] * -(-lens[2] // 2) * -(-lens[3] // 2)
@@ -252,7 +252,7 @@ def packed_matrices(e: CpuEmitter, array: Array, points: Array | None, how: str,
 
 
 def panels_of(matrix: Array) -> Array:
-    """Matrices [groups, depth, columns] as panels of pairs."""
+    """Packs matrices [groups, depth, columns] into panels of pairs."""
     from ..jit.byte_pairs_loops import COLUMNS, STEP
 
     groups, k, n = matrix.shape

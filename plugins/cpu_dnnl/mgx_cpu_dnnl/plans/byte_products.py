@@ -1,4 +1,4 @@
-"""Plans of products and convolutions of bytes with constant weights: for the op by itself, and for groups around it."""
+"""Registers plans for int8 products and convolutions with constant weights: for the single op, and for groups around it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def offer_bytes(plans: Kernels, name: str, fits: Check, prepared: Prepare) -> None:
-    """Offers products and convolutions that `fits` takes, by themselves and with pointwise work behind them."""
+    """Registers plans for products and convolutions that `fits` accepts, alone and with a pointwise epilogue."""
 
     @offer(plans, QuantDot, QuantConvolution, when=fits, name=name)
     def emit_product(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
@@ -51,7 +51,7 @@ def finish(
     compiled: Callable[[Product], JitKernel | No],
     label: str,
 ) -> Finish:
-    """Returns the function that emits a kernel with what follows on its sums.
+    """Returns the function that emits a kernel with its epilogue.
 
     rows: of the left matrix; given: the kernel's operands; lens: the extents of the sums, whose columns lie along `axis`;
     settings: all that `compiled` depends on besides the product, but for the shape of the first operand.

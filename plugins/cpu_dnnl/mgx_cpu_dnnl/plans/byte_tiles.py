@@ -1,7 +1,4 @@
-"""Products and convolutions of bytes with constant weights, any pointwise group on the sums.
-
-They are summed in tile registers (AMX), or by dot products of four bytes (VNNI).
-"""
+"""int8 products and convolutions with constant weights and any pointwise epilogue, on AMX tiles or with VNNI."""
 
 from __future__ import annotations
 
@@ -54,7 +51,7 @@ def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) 
 
 
 def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish:
-    """Returns what finishes a product or convolution with a pointwise body.  Errors: Refused."""
+    """Returns the function that emits a product or convolution with a pointwise body.  Errors: Refused."""
     from ..jit.byte_gemm import compile_byte_gemm
     from ..jit.byte_gemm_loops import FOUR, TILE
 
@@ -130,7 +127,7 @@ def product(a: Value, b: Value) -> tuple[Value, Value, list[int]]:
 
 
 def panels(e: CpuEmitter, w: Value, zero: int, step: int) -> tuple[Value, Value]:
-    """Returns weights [k, n] in panels, and what the sums of each column begin with: less zero times the column's sum.
+    """Returns weights [k, n] in panels, and the initial sum of each column: minus zero point times the column's sum.
 
     step: as of `packed_panels`.
     """
@@ -154,7 +151,7 @@ def panels(e: CpuEmitter, w: Value, zero: int, step: int) -> tuple[Value, Value]
 def packed_panels(matrix: Array, step: int) -> Array:
     """A matrix [k, n] of bytes as the native module's `byte_tiles.h` or `byte_dots.h` has panels, one after the other.
 
-    step: numbers of the depth that are multiplied at once.
+    step: depth elements multiplied at once.
     """
     k, n = matrix.shape
     steps, fours, tiles = -(-k // step), step // 4, -(-n // 16)
@@ -170,7 +167,7 @@ def packed_panels(matrix: Array, step: int) -> Array:
 
 
 def in_lines(count: int) -> Array:
-    """So many bytes that begin where a line of the cache does: a tile's rows would lie in two lines each else."""
+    """Allocates cache-line-aligned bytes, so that no tile row crosses a line."""
     space = np.empty(count + 63, np.int8)
     at = -space.ctypes.data % 64
     return space[at : at + count]

@@ -1,4 +1,4 @@
-"""Products with coded weights: codes become numbers in registers or the nearest cache; weights are read in their own size."""
+"""Products with low-bit weights, dequantized in registers or the L1 cache, so that only the codes are read from memory."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
 
 
 def zero_points(e: CpuEmitter, op: Any, points: Value | None) -> tuple[list[Value], int]:
-    """Returns the operand for zero points that there are, and the one number that loops are told: -1 where there are some."""
+    """Returns the zero-point operand, and the constant zero point for the loops: -1 if there is an operand."""
     return ([], 1 << (op.bits - 1)) if points is None else ([e.row_major(points)], -1)
 
 
@@ -115,7 +115,7 @@ def fills_parts(e: CpuEmitter, op: Any, scale: Value) -> bool:
 
 
 def in_bytes(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
-    """The product of rows that may be rounded to 8 bits: dot products of bytes."""
+    """Emits a product whose activations may be rounded to 8 bits, with VNNI."""
     *outer, k = a.lens
     rows, (n, row_bytes), blocks = prod(outer), codes.lens, scale.lens[1]
     held = HELD_BITS // op.bits
@@ -141,7 +141,7 @@ def fills_units(e: CpuEmitter, op: Any, codes: Value, scale: Value) -> bool:
 
 
 def one_row(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
-    """The product of one row with codes of 4 bits: its floats as integers of 24 bits that dot products of bytes take."""
+    """Emits a one-row product with 4-bit codes: activations as 24-bit integers for VNNI."""
     (n, row_bytes), blocks, k = codes.lens, scale.lens[1], a.lens[-1]
     held = -(-blocks * op.block_size // UNIT)
     units = e.allocate(dt.uint8, [2, held, UNIT_BYTES])  # with the rest of the digits, where that matters
@@ -154,7 +154,7 @@ def one_row(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points
 
 
 def panels(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
-    """The product of many rows: codes of some columns become floats in the nearest caches, which all rows then read."""
+    """Emits a many-row product: dequantizes columns into the L1 cache, where all rows read them."""
     *outer, k = a.lens
     given, point = zero_points(e, op, points)
     n, row_bytes = codes.lens
@@ -169,7 +169,7 @@ def fills_tiles(e: CpuEmitter, codes: Value, scale: Value) -> bool:
 
 
 def tiled(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
-    """The product of many rows in tile registers; floats as sums of three numbers of bfloat16."""
+    """Emits a many-row product on AMX tiles, with floats split into three bfloat16 terms."""
     *outer, k = a.lens
     rows, (n, row_bytes), blocks = prod(outer), codes.lens, scale.lens[1]
     depth, tall = blocks * op.block_size, -(-rows // 64) * 64

@@ -1,4 +1,4 @@
-"""Convolutions through oneDNN, transposed ones too: channels last, weights packed once, pointwise work as post-ops."""
+"""Convolutions and transposed convolutions through oneDNN: channels last, weights packed once, epilogues as post-ops."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ def on_its_side(value: Value) -> Value:
 
 
 def as_image(value: Value) -> Value:
-    """Returns lines [n, c, w] as images [n, c, 1, w]: oneDNN has its depthwise loops for these alone."""
+    """Returns lines [n, c, w] as images [n, c, 1, w]: oneDNN has depthwise kernels only for images."""
     (n, c, w), (by_n, by_c, by_w) = value.lens, value.strides
     return Value(Shape(value.shape.dtype, [n, c, 1, w], [by_n, by_c, by_w * w, by_w]), value.buffer, value.offset)
 
 
 def bordered(e: CpuEmitter, x: Value, begin: Sequence[int], end: Sequence[int]) -> Value:
-    """x [n, c, ..] with zeros around it, channels last."""
+    """Returns x [n, c, ..] padded with zeros, channels last."""
     from ..jit.move import compile_pad
 
     lens = [*x.lens[:2], *(n + a + b for n, a, b in zip(x.lens[2:], begin, end, strict=True))]

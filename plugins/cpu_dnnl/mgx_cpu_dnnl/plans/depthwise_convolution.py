@@ -1,7 +1,7 @@
-"""Depthwise convolutions and those in groups of 2, 4 and 8 channels by a loop of the native module, for processors with AVX-512.
+"""Depthwise convolutions, and groups of 2, 4 and 8 channels, by a native loop for processors with AVX-512.
 
-oneDNN 3.2 loads an input for every product of it.  Here weights of the window and the sums of up to 14 columns, in one row or
-two, are held in registers, so that each input is loaded once for all that it is multiplied with there.
+oneDNN 3.2 loads an input for each of its multiplications.  Here the window's weights and the sums of up to 14 columns, in one
+or two rows, stay in registers, so that each input is loaded once for all its multiplications.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pointwise work after a library primitive: post-ops where they can express it, a loop of its own where not."""
+"""Epilogues of oneDNN primitives: as post-ops if they can express them, else as a separate loop."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ Build = Callable[[CpuEmitter, Instruction, Sequence[Value], "Epilogue | None"], 
 
 @dataclass
 class Epilogue:
-    """Links with the values they read, for one primitive whose result has the extents `lens`.
+    """The links (post-ops) of a primitive, with their operands; lens: extents of its result.
 
-    dtype: of the result; residual: the value that is added in place, if there is one.
+    dtype: of the result; residual: value that is added in place, or None.
     """
 
     dtype: DType
@@ -257,7 +257,7 @@ def _viewed(ins: Instruction, env: dict[Instruction, Value]) -> bool:
 
 
 def _computed(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Value]) -> Value | None:
-    """Emits the members of the group that do not need its anchor, before it; None where an operand needs the anchor."""
+    """Emits the group members that do not depend on the anchor, before it; None if an operand depends on the anchor."""
     if ins in env:
         return env[ins]
     if ins.is_param:

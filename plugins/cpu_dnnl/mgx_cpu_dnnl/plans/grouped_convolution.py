@@ -1,7 +1,7 @@
-"""Convolutions in groups of some channels each by loops of the native module.
+"""Grouped convolutions by native loops.
 
-With AVX2 alone oneDNN 3.2 has no loops for them: where 97 GFLOP/s are the most, groups of 4, 8 and 32 channels do 3, 18 and 30.
-With AVX-512 it leaves half a vector of each group of 24 channels empty; here two groups fill three vectors.
+oneDNN 3.2 has no kernels for them on AVX2: at a peak of 97 GFLOP/s, groups of 4, 8 and 32 channels reach 3, 18 and 30.  On
+AVX-512, it leaves half a vector of each group of 24 channels empty; here two groups fill three vectors.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def fits(op: Any, x: Shape, w: Shape) -> No | None:
 
 
 def _unit(group: int, w: Shape) -> int:
-    """Returns the groups that are done together; 0 for sizes that vectors do not hold."""
+    """Returns the number of groups computed together; 0 for sizes that do not fit vectors."""
     channels, outputs = w.lens()[1], w.lens()[0] // group
     if channels == outputs == PAIRED and group % 2 == 0:
         return 2

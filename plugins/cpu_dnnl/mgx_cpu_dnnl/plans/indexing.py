@@ -1,4 +1,4 @@
-"""Elements and slices taken from, or put to, places that indices give."""
+"""Gathers and scatters of elements and slices by indices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAIL, SKIP, NOT_NEGATIVE = range(3)  # treatment of positions outside
 
 
 class Places:
-    """Positions that indices give.
+    """Index-dependent positions in a tensor.
 
     lens, steps: extents of the indices and strides of the tensor and of the indices over them; components: for each component
     of a position the extent of its axis and the stride there; apart: stride between components in the indices.
@@ -195,7 +195,7 @@ def _narrowed(e: CpuEmitter, out: Value, x: Value) -> Value:
 
 @offer(PLANS, MaxUnpool, when=indexed, name="native")
 def emit_max_unpool(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """Puts values at their places in the flat result, which a larger `output_shape` then goes around."""
+    """Scatters values to their positions in the flat result, which a larger `output_shape` then pads."""
     if len(args) > 2 and args[2] is not None:
         raise Refused("the result's extents are known at run time only")
     x, indices = _given(e, args)

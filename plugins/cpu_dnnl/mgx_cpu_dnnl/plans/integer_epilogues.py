@@ -1,4 +1,4 @@
-"""Work after products of bytes as oneDNN does it: a scale and a bias, functions joined with those beside them, a sum in place."""
+"""Epilogues of int8 products for oneDNN: scale, bias, merged linear functions, and an in-place sum."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BYTES: Final = frozenset({dt.int8, dt.uint8})
 
 
 def take_scale(e: CpuEmitter, epilogue: Epilogue, axis: int, count: int) -> tuple[Value, bool] | None:
-    """Returns the first link as the scale of the weights, if it multiplies by one number or one an index of `axis`.
+    """Takes the first link as the scale of the weights, if it multiplies by one value or one per index of `axis`.
 
     Returns the numbers and if there is one an index.
     """
@@ -46,7 +46,7 @@ def take_scale(e: CpuEmitter, epilogue: Epilogue, axis: int, count: int) -> tupl
 
 
 def take_term(e: CpuEmitter, epilogue: Epilogue, axis: int, count: int) -> Value | None:
-    """Returns the first link as a bias, if it adds one number an index of `axis`."""
+    """Takes the first link as a bias, if it adds one value per index of `axis`."""
     if not epilogue.links:
         return None
     link, operand = epilogue.links[0]

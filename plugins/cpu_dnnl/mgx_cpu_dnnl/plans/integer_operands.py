@@ -1,4 +1,4 @@
-"""Operands of products of bytes in the forms that oneDNN multiplies: signed weights, zero points as numbers of 32 bits."""
+"""Operands of int8 products in the forms that oneDNN supports: signed weights, int32 zero points."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ SAFE: Final = 64  # two products of uint8 and numbers up to it, added in int16, 
 
 
 def operands_of(e: CpuEmitter, args: Sequence[Value | None]) -> tuple[Value, Value, Value | None, Value | None]:
-    """Returns the operands, and their zero points where they are not all 0.
+    """Returns the operands, and their zero points unless these are 0.
 
-    Errors: Refused for what oneDNN does not multiply.
+    Errors: Refused for operands that oneDNN does not support.
     """
     x, w, x_zero, w_zero = (*args, None, None)[:4]
     assert x is not None and w is not None

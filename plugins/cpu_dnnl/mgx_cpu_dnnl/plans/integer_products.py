@@ -1,4 +1,4 @@
-"""Products and convolutions of bytes through oneDNN: sums in int32; factors, terms and rounding before the result is stored."""
+"""int8 products and convolutions through oneDNN: int32 sums, with scaling, bias and requantization before the store."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def build(e: CpuEmitter, anchor: Instruction, operands: Sequence[Value], epilogu
 def right_operands(
     e: CpuEmitter, op: Any, args: Sequence[Value | None]
 ) -> tuple[Value, Value, Value | None, Value | None]:
-    """Returns the operands of a product that oneDNN does rightly.  Errors: Refused."""
+    """Returns the operands of a product that oneDNN computes correctly.  Errors: Refused."""
     x, w, x_zero, w_zero = operands_of(e, args)
     wrong = mistaken(op, [x, w, x_zero, w_zero])
     if wrong:
@@ -157,7 +157,7 @@ def product(e: CpuEmitter, op: Any, args: Sequence[Value | None], epilogue: Epil
 
 
 def with_rank(x: Value, rank: int) -> Value:
-    """Returns a matrix with axes of extent 1 in front."""
+    """Prepends axes of extent 1 to a matrix."""
     missing = rank - len(x.lens)
     if not missing:
         return x

@@ -1,4 +1,4 @@
-"""Operands of convolutions by loops of the native module, and the work behind them as the loops take it (`links.h`)."""
+"""Operands of convolutions by native loops, and the encoding of their epilogues (`links.h`)."""
 
 from __future__ import annotations
 
@@ -96,5 +96,5 @@ def _strides(link: Link, operand: Value, lens: Sequence[int]) -> list[int]:
 
 
 def bits(number: float) -> int:
-    """Returns the bits of a float32, as the loops take it among their numbers."""
+    """Returns the bits of a float32, to pass it as an integer argument."""
     return int(struct.unpack("<i", struct.pack("<f", number))[0])

@@ -1,4 +1,4 @@
-"""Products and convolutions of all number types as compiled loops: those that the library lacks, or lacks for these shapes."""
+"""Products and convolutions of all number types as compiled loops, where oneDNN has no kernel for the type or shape."""
 
 from __future__ import annotations
 

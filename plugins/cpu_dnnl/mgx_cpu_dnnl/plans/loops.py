@@ -37,7 +37,7 @@ def body_dtypes(op: Operation, inputs: Sequence[AnyShape | None], modules: Seque
 
 
 def output_like(e: CpuEmitter, dtype: Any, lens: Sequence[int], args: Sequence[Value]) -> Value:
-    """Returns a new value that lies in memory like the first operand of the same extents, or else one that it reduces."""
+    """Allocates a value with the layout of the first operand of equal extents, or else of an operand that it reduces."""
     return e.allocate_as(_like(dtype, tuple(lens), *(a.shape for a in args)))
 
 
@@ -53,7 +53,7 @@ def _like(dtype: Any, lens: tuple[int, ...], *shapes: Shape) -> Shape:
 
 
 def shapes_of(body: Module, given: Sequence[Value]) -> list[Shape]:
-    """Returns the shapes of a group's results, which lie like the first operand of their extents, or one they reduce."""
+    """Returns the shapes of a group's results, with layouts chosen as in `output_like`."""
     return [_like(o.shape.dtype, tuple(o.shape.lens()), *(a.shape for a in given)) for o in body.outputs]
 
 
@@ -76,7 +76,7 @@ def _emit_group(
     compiled: Callable[[list[Shape], list[Shape]], JitKernel | No],
     kind: str,
 ) -> Results:
-    """Returns a group as one loop, compiled for the shapes of its operands and results unless that was done before."""
+    """Emits a group as one loop, from the kernel cache if it was compiled for these shapes before."""
     given = [a for a in args if a is not None]
     inputs, results = [a.shape for a in given], shapes_of(body, given)
     kernel = e.shared.kernels.kernel(body, axes, [*inputs, *results], lambda: compiled(inputs, results))
@@ -108,7 +108,7 @@ def emit_norm(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
 
 
 def _emit_op(e: CpuEmitter, op: Any, args: Sequence[Value | None], dtype: DType, lens: Sequence[int]) -> Value:
-    """Returns one op as a loop of its own, whose result has these extents."""
+    """Emits one op as a loop; its result has these extents."""
     from ..jit.norm import compile_op
 
     given = [a for a in args if a is not None]
@@ -130,7 +130,7 @@ def elementwise(op: Operation, inputs: Sequence[AnyShape | None], modules: Seque
 
 @offer(PLANS, when=elementwise, name="loop-of-one")
 def emit_one(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """Returns a single pointwise op or reduction, as unfused programs have them."""
+    """Emits a single pointwise op or reduction (of unfused programs)."""
     result = op.infer(*(Shape(a.shape.dtype, a.lens) for a in args if a is not None))
     if result.dtype not in NUMBERS:
         raise Refused(f"the result is {result.dtype}")

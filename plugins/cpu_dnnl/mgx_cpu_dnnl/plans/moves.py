@@ -79,7 +79,7 @@ def by_integers(op: Operation, inputs: Sequence[AnyShape | None], modules: Seque
 
 @offer(PLANS, Gather, when=by_integers, name="native")
 def emit_gather(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    """Returns rows by position; positions out of bounds are an error that names the step."""
+    """Emits a gather; out-of-bounds indices raise an error that names the step."""
     data, indices = args
     data, indices = e.row_major(data), e.row_major(indices)
     axis = op.axis % len(data.lens)
@@ -103,7 +103,7 @@ def emit_gather(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
 
 @offer(PLANS, Pad, when=fixed, name="loop")
 def emit_pad(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    """Plans padding by fixed numbers."""
+    """Emits padding by constant amounts."""
     from ..jit.move import compile_pad
 
     x = args[0]
@@ -114,7 +114,7 @@ def emit_pad(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[V
 
 @offer(PLANS, Resize, when=fixed, name="loop")
 def emit_resize(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    """Plans resampling by fixed numbers, axis by axis where that takes less."""
+    """Emits resampling with constant parameters, axis by axis if that is cheaper."""
     from ..jit.element import computed
     from ..jit.move import resize_passes, resize_taps
     from ..jit.taps import compile_taps

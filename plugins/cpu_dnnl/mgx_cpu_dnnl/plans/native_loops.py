@@ -1,4 +1,4 @@
-"""Steps that call loops of the native module, and the encoding of their operands' layouts."""
+"""Steps that call native loops, and the encoding of their operands' layouts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def native_loop(
     updated: bool = False,
     flops: int = 0,
 ) -> None:
-    """A step called `name` that runs a loop of the native module.
+    """Adds a step that runs a native loop.
 
     loop: its name or address; operands: in the order of its buffers; written: those that are results; updated: whether these
     hold something before that is read too; numbers, work, grain, scratch: as the loop states them; flops: of all its work.
@@ -57,7 +57,7 @@ def native_loop(
 
 
 def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], list[list[int]]]:
-    """Returns the same elements in the same order with as few axes as possible, at least one."""
+    """Merges axes: returns a view with as few axes as possible, at least one."""
     lens: list[int] = []
     steps: list[list[int]] = [[] for _ in strides]
     for n, *here in zip(dims, *strides, strict=True):
@@ -83,7 +83,7 @@ def box(dims: Sequence[int], *strides: Sequence[int]) -> list[int]:
 
 
 def grain_of(work: int, values: Sequence[Value]) -> int:
-    """Least items worth a thread where all of them read and write `values`."""
+    """Returns the minimum items per thread for a loop that reads and writes `values`."""
     moved = sum(v.shape.elements() * v.shape.dtype.size for v in values)
     return max(1, ENOUGH * work // max(moved, 1))
 

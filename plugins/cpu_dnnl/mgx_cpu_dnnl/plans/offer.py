@@ -1,4 +1,4 @@
-"""Element types that plans take, and checks of them; `offer` is the core's."""
+"""Element types supported by plans, and checks for them; re-exports the core's `offer`."""
 
 from __future__ import annotations
 

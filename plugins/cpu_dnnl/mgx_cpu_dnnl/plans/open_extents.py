@@ -1,4 +1,4 @@
-"""Ops whose result has an extent that depends on the data: as much memory as it can need, and how much it takes."""
+"""Ops with a data-dependent result extent: allocate the maximum, and return the actual extent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products with constant weights as loops of our own: weights in panels, any pointwise group on the results."""
+"""Products with constant weights as compiled loops: weights packed in panels, any pointwise epilogue."""
 
 from __future__ import annotations
 
