@@ -1,4 +1,4 @@
-"""Loops that the machine runs at first, and that are compiled once a program has run often enough."""
+"""Tiered execution: interpreted loops are compiled in the background once a program has run often enough."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from .jit.spare import excess_of
 
 __all__ = ["LaterLoops"]
 
-# nanoseconds lost to the machine by which a loop is compiled, which takes twenty times as long
+# nanoseconds lost to interpretation after which a loop is compiled; compiling takes about twenty times as long
 ENOUGH: Final = 1_000_000
-_lock = threading.Lock()  # held for an instant: of what is left to do, and of threads
+_lock = threading.Lock()  # held briefly: guards the queues of loops and the start of threads
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
-FEWEST: Final = 8  # runs before any is: most processes that run a program once run it a few times only
+FEWEST: Final = 8  # runs before anything is compiled: most processes run a program only a few times
 
 
 class LaterLoops:
-    """Counts the runs of a native program, and compiles its loops in a thread of its own when they are due.
+    """Counts the runs of a native program and compiles its interpreted loops on a background thread.
 
-    It runs while the program does: a loop that is compiled takes the machine's place with equal results.
+    A compiled loop replaces its bytecode while the program keeps running; both compute bit-identical results.
     """
 
     def __init__(self, program: Any) -> None:
@@ -35,21 +35,21 @@ class LaterLoops:
 
     @property
     def left(self) -> bool:
-        """Returns True if the machine runs a loop yet."""
+        """Returns True if a loop is still interpreted."""
         return bool(self._left)
 
     def count(self) -> None:
-        """Notes a run, and starts to compile what is due."""
+        """Counts a run and starts to compile the loops that are due."""
         self._runs += 1
         left = self._left
         if left and self._runs >= left[0][0]:
-            with _lock, suppress(RuntimeError):  # a process that ends starts no threads
+            with _lock, suppress(RuntimeError):  # the interpreter cannot start threads during shutdown
                 if self._thread is None or not self._thread.is_alive():
                     self._thread = threading.Thread(target=self._compile, args=(self._runs,), name="mgx loops")
                     self._thread.start()
 
     def finish(self) -> None:
-        """Compiles all loops now."""
+        """Compiles all remaining loops and waits for the background thread."""
         self._compile(max((due for due, *_ in self._left), default=0))
         thread = self._thread
         if thread is not None:
@@ -61,13 +61,13 @@ class LaterLoops:
 
         while (found := self._next(runs)) is not None:
             _, step, spare = found
-            with suppress(DeviceError):  # the machine goes on
+            with suppress(DeviceError):  # the loop stays interpreted
                 kernel = compiled_spare(spare, shared().engine)
                 if not kernel.after and not kernel.workspace_bytes:
                     self._program.replace_loop(step, kernel.address, kernel.args, kernel.work, kernel.scratch_bytes)
 
     def _next(self, runs: int) -> tuple[int, int, Any] | None:
-        """Takes a loop that is due after so many runs; None where none is."""
+        """Dequeues a loop that is due after `runs` runs; None if there is none."""
         with _lock:
             if not self._left or self._left[0][0] > runs:
                 return None
@@ -77,5 +77,5 @@ class LaterLoops:
 
 
 def _due(spare: Any) -> int:
-    """Returns the run before which a loop is compiled."""
+    """Returns the number of runs after which a loop is compiled."""
     return max(FEWEST, ENOUGH // max(1, excess_of(spare)))

@@ -1,4 +1,4 @@
-"""Compiles loops that the machine has run so far, from the plain data that `spare` makes of them."""
+"""Compiles interpreted loops from their descriptions, see `spare.py`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["compiled_spare"]
 
 
 def compiled_spare(spare: Sequence[Any], engine: Engine) -> JitKernel:
-    """Returns the compiled loop."""
+    """Returns the compiled kernel of a loop that `spare_of` has described."""
     kind, dims, reduced, nodes, results, inputs, outputs, _, name = spare
     graph = Graph(dims, frozenset(reduced))
     made: list[Node] = []

@@ -1,6 +1,6 @@
-"""From IR text to callable machine code: one target machine, a cache on disk, many functions loaded at once.
+"""JIT engine: compiles IR text to object code with LLVM, caches objects on disk and loads them in batches.
 
-LLVM comes into the process only when a function has to be compiled; objects from the cache are loaded without it.
+LLVM is imported only when a function has to be compiled; prebuilt and cached objects are loaded without it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from .ready import FEATURES, PROCESSORS, ReadyLoops, file_name, kind_of, symbol_
 __all__ = ["Engine", "Function"]
 
 FORMAT: Final = 4
-LEVEL: Final = 2  # of LLVM's optimisation
-# how the words for AMD's processors begin, LLVM's and those of `cpu_key`, which are cpuid's ("AuthcAMD")
+LEVEL: Final = 2  # LLVM's optimization level
+# prefixes of AMD's CPU names: LLVM's, and those of `cpu_key`, which starts with cpuid's vendor string ("AuthcAMD")
 DIVIDING: Final = ("znver", "68747541444d4163")
 
 
 _engines: WeakSet[Engine] = WeakSet()
 _forks = threading.Lock()
-_held: list[Any] = []  # locks, by a thread that forks
+_held: list[Any] = []  # locks held by a thread that forks
 
 
 def _hold() -> None:
-    """Waits until no thread compiles: a child would have its locks, LLVM's too, and not the thread that lets them go."""
+    """Waits until no thread compiles: a forked child would inherit held locks, LLVM's too, and never release them."""
     _forks.acquire()
     for engine in list(_engines):
         engine._lock.acquire()
@@ -55,7 +55,7 @@ os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_let_g
 
 
 class Function:
-    """A compiled loop, or one that waits to be compiled together with others."""
+    """A compiled loop, or one that is pending: functions are compiled and loaded in batches."""
 
     __slots__ = ("_address", "engine", "symbol")
 
@@ -66,7 +66,7 @@ class Function:
 
     @property
     def address(self) -> int:
-        """The address of its code; compiles all pending functions.
+        """Returns the address of its code; compiles all pending functions.
 
         Errors: DeviceError if it cannot be compiled or loaded; the next call tries again.
         """
@@ -79,7 +79,7 @@ class Function:
 class _Pending:
     """A function that is not loaded yet.
 
-    build: writes it; text: what it wrote (empty: not asked yet, since the object was in the cache); image: the object file.
+    build: generates its code; text: the IR (empty if not generated because the object was cached); image: the object file.
     """
 
     function: Function
@@ -91,9 +91,9 @@ class _Pending:
 class Engine:
     """Compiles kernels for one CPU.
 
-    cpu, features: LLVM's words for another machine than this one; cache: the directory of compiled objects (None: no cache;
-    default: ``jit`` in the user's cache folder); ready: folders that may hold loops compiled before, for this machine.
-    Functions are cached by the text that determines them; equal texts share one function.
+    cpu, features: LLVM's names of a CPU other than the host and of its features; cache: directory of compiled objects (None: no
+    cache; default: ``jit`` in the user's cache folder); ready: folders searched for prebuilt loops.
+    Functions are cached by their key; equal keys share one function.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Engine:
         cache: Path | str | None = "",
         ready: Sequence[str] = (),
     ) -> None:
-        self.cpu = cpu or ""  # empty: this machine
+        self.cpu = cpu or ""  # empty: the host
         self.features = features or ""
         self.wide = self._has_wide()
         self.lanes = 16 if self.wide else 8
@@ -115,15 +115,15 @@ class Engine:
         self._functions: dict[str, Function] = {}
         self._loaded: list[Any] = []
         self._images: dict[int, tuple[str, bytes]] = {}
-        self._failed: dict[str, tuple[_Pending, str]] = {}  # with the reason
+        self._failed: dict[str, tuple[_Pending, str]] = {}  # by symbol, with the reason
         self._waiting: list[_Pending] = []
         self._lock = threading.RLock()
         _engines.add(self)
-        self.compiled = 0  # functions made by LLVM rather than read from the cache
+        self.compiled = 0  # functions compiled by LLVM rather than loaded from a cache
 
     @cached_property
     def _emitter(self) -> Any:
-        """LLVM's target machine."""
+        """Returns LLVM's target machine."""
         import llvmlite.binding as llvm
 
         llvm.initialize_native_target()
@@ -141,11 +141,11 @@ class Engine:
 
     @property
     def isa(self) -> str:
-        """The instructions that loops of the native module may use, as their names say it."""
+        """Returns the suffix of the native module's loops for this CPU's instruction set."""
         return "avx512" if self.wide else "avx2"
 
     def _has_wide(self) -> bool:
-        """Returns True if the machine has AVX-512 with byte, doubleword and short vector forms."""
+        """Returns True if the CPU has AVX-512 with its BW, DQ and VL extensions."""
         parts = ("f", "bw", "dq", "vl")
         if not self.cpu and not self.features:
             return {f"avx512{x}" for x in parts} <= set(native().cpu_features())
@@ -165,10 +165,10 @@ class Engine:
         )
         return self.cpu.startswith(names)
 
-    # making functions
+    # functions
 
     def function(self, key: str, build: Callable[[Code], None]) -> Function:
-        """Returns the function that `build` writes; `key` holds everything that `build` depends on."""
+        """Returns the function that `build` generates; `key` must determine its code."""
         symbol = symbol_of(self.stamp, key)
         with self._lock:
             found = self.found(key, build)
@@ -178,7 +178,7 @@ class Engine:
             return found
 
     def found(self, key: str, build: Callable[[Code], None]) -> Function | None:
-        """Returns the function that `build` writes; None if it was never made, so that LLVM would have to compile it."""
+        """Returns a function if its object is loaded, prebuilt or cached; None if LLVM would have to compile it."""
         symbol = symbol_of(self.stamp, key)
         with self._lock:
             found = self._functions.get(symbol)
@@ -194,12 +194,12 @@ class Engine:
 
     @cached_property
     def machine(self) -> Function | None:
-        """The machine that runs loops which were never compiled, if the package was built with it."""
+        """Returns the bytecode interpreter for loops that are not compiled; None if the package was built without it."""
         return self.found(MACHINE, _write_machine) if self._ready.get(MACHINE) else None
 
     @cached_property
     def _ready(self) -> ReadyLoops:
-        """The loops that the package was built with, if this machine can run them."""
+        """Returns the prebuilt loops of the package that this CPU can run."""
         kind = kind_of(self.wide, self.divides)
         able = set(native().cpu_features()) >= FEATURES[PROCESSORS[kind]]
         paths = (Path(folder, file_name(kind)) for folder in self._ready_in if able)
@@ -219,18 +219,18 @@ class Engine:
         return "\n".join([body, *declared, f"attributes #0 = {{ {attributes} }}", ""])
 
     def flush(self) -> None:
-        """Compiles and loads all pending functions; a failure is kept and raised for the function that failed."""
+        """Compiles and loads all pending functions; a failure is recorded, and raised when the failed function is used."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
             ready = [p for p in waiting if p.image is not None or self._compiled(p)]
             try:
                 self._load(ready)
             except DeviceError:
-                for one in ready:  # one spoils all
+                for one in ready:  # one bad object fails the whole batch
                     self._load_alone(one)
 
     def make(self, function: Function) -> None:
-        """Compiles and load everything that waits, and a function that failed before.  Errors: DeviceError if it fails."""
+        """Compiles and loads all pending functions; retries `function` if it failed.  Errors: DeviceError if it fails again."""
         with self._lock:
             failed = self._failed.pop(function.symbol, None)
             if failed is not None:
@@ -238,10 +238,10 @@ class Engine:
             self.flush()
             again = self._failed.get(function.symbol)
             if again is not None:
-                raise DeviceError(f"a compiled loop cannot be made: {again[1]}")
+                raise DeviceError(f"a loop cannot be compiled: {again[1]}")
 
     def _compiled(self, pending: _Pending) -> bool:
-        """Gives a pending function its object file, for the cache too; False if that fails, and is kept."""
+        """Compiles a pending function and caches the object; False, with the error recorded, if that fails."""
         symbol = pending.function.symbol
         try:
             pending.text = pending.text or self._text(symbol, pending.build)
@@ -255,7 +255,7 @@ class Engine:
         return True
 
     def _load_alone(self, pending: _Pending) -> None:
-        """Loads one function; one whose object came from the cache, and cannot be loaded, is compiled again."""
+        """Loads one function; if its object came from a cache and cannot be loaded, compiles it again."""
         try:
             try:
                 self._load([pending])
@@ -296,12 +296,12 @@ class Engine:
             return Held(len(self._images), sum(len(image) for _, image in self._images.values()))
 
     def objects(self) -> dict[str, bytes]:
-        """Returns the object files of all functions that were loaded, by symbol."""
+        """Returns the object files of all loaded functions by symbol."""
         with self._lock:
             return dict(self._images.values())
 
     def image(self, address: int) -> tuple[str, bytes] | None:
-        """Returns the symbol and the object file of a function that was loaded, by its address."""
+        """Returns the symbol and object file of the loaded function at an address; None if there is none."""
         return self._images.get(address)
 
 
@@ -313,7 +313,7 @@ def _write_machine(c: Code) -> None:
 
 @cache
 def _generator() -> str:
-    """Returns a hash of the code generator's sources, so that an edited one does not load functions of an older one."""
+    """Returns a hash of the code generator's sources, so that objects of older versions are not loaded."""
     with os.scandir(Path(__file__).parent) as entries:
         found = sorted((e.name, e.stat().st_size, e.stat().st_mtime_ns) for e in entries if e.name.endswith(".py"))
     return sha256(repr(found).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Graphs of primitives over one iteration space: what loops are written from."""
+"""Dataflow graphs of primitives over one iteration space: the IR from which loops are generated."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 class Node:
-    """A value at each point of the iteration space.
+    """A node: one value at each point of the iteration space.
 
     kind: ``load`` (param, strides by axis), ``const``, ``prim``, ``convert``, ``reduce``; dtype: as computed
-    (for ``load`` as stored); axes: those along which it varies.  Equal nodes are one object.
+    (for ``load`` as stored); axes: the axes along which it varies.  Nodes are hash-consed: equal nodes are one object.
     """
 
     __slots__ = ("args", "axes", "dtype", "extra", "ident", "kind", "level")
@@ -37,12 +37,12 @@ class Node:
         self.args = args
         self.extra = extra
         self.axes = axes
-        self.level = level  # how many reductions one after the other it needs
+        self.level = level  # longest chain of reductions below it
         self.ident = 0
 
     @property
     def cost(self) -> int:
-        """Rough vector instructions, without its operands."""
+        """Returns roughly how many vector instructions it takes, without its operands."""
         if self.kind in ("const", "load"):
             return 1 if self.kind == "load" else 0
         if self.kind == "prim":
@@ -54,7 +54,7 @@ class Node:
 
 
 class Graph:
-    """Nodes made once each, and what the body returns."""
+    """A hash-consed graph and its outputs."""
 
     def __init__(self, dims: Sequence[int], reduced: frozenset[int]) -> None:
         self.dims = tuple(dims)
@@ -62,12 +62,12 @@ class Graph:
         self._outputs: list[Node] = []
         self._known: dict[Any, Node] = {}
         self._found: dict[Hashable, Any] = {}
-        self._steps: Mapping[int, tuple[int, ...]] | None = None  # by ident, in a graph that was placed
-        self._shares = False  # `_known`, with others
+        self._steps: Mapping[int, tuple[int, ...]] | None = None  # by ident, if the graph was made by `placed`
+        self._shares = False  # True if `_known` is shared with other graphs
 
     @property
     def outputs(self) -> list[Node]:
-        """The nodes that the body returns."""
+        """Returns the nodes that the body returns."""
         return self._outputs
 
     @outputs.setter
@@ -75,7 +75,7 @@ class Graph:
         self._outputs, self._found = nodes, {}
 
     def placed(self, dims: Sequence[int], steps: Mapping[int, tuple[int, ...]]) -> Graph:
-        """Returns the same nodes over other extents; steps: those of the loads, by `ident`."""
+        """Returns the same nodes over other extents; steps: strides of the loads by `ident`."""
         made = Graph(dims, self.reduced)
         made._outputs, made._known, made._found = self._outputs, self._known, self._found
         made._steps, made._shares = steps, True
@@ -87,10 +87,7 @@ class Graph:
         return found
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Returns what `make` gives of the outputs and all below them, extents and strides aside.
-
-        Graphs that differ in these alone find it once.
-        """
+        """Returns `make()`, cached for all graphs that differ only in extents and strides; it must not depend on these."""
         found: T | None = self._found.get(key)
         if found is None:
             found = self._found[key] = make()
@@ -98,12 +95,12 @@ class Graph:
 
     @property
     def nodes(self) -> list[Node]:
-        """All that the outputs need, operands first."""
+        """Returns all nodes in topological order."""
         return self.once("nodes", lambda: list(walk(self.outputs)))
 
     @property
     def cost(self) -> int:
-        """Vector instructions at each point."""
+        """Returns roughly how many vector instructions a point takes."""
         return self.once("cost", lambda: sum(node.cost for node in self.nodes))
 
     def node(
@@ -140,13 +137,13 @@ class Graph:
             square = self.prim("mul", dtype, (args[0], args[0]))
             return self.prim("mul", dtype, (square, args[0] if float(args[1].extra) == 3.0 else square))
         if name in ("max", "min") and dtype.is_float and any(a.kind == "const" and a.extra == "nan" for a in args):
-            name = "add"  # what is NaN whatever the other operand is: code for bounds takes them for numbers
-        if name in ("round", "floor", "ceil", "trunc"):  # between two whole numbers the last bit decides
+            name = "add"  # NaN for any other operand: code for min and max by a constant assumes that it is a number
+        if name in ("round", "floor", "ceil", "trunc"):  # halfway between two integers, the last bit decides
             args = (self.exact(args[0]),)
         return self.node("prim", dtype, args, name, axes, max((a.level for a in args), default=0))
 
     def _division(self, args: tuple[Node, ...]) -> Node | None:
-        """1 / (1 + exp(-x)) as one primitive."""
+        """Rewrites 1 / (1 + exp(-x)) as one primitive."""
         one, below = args
         if not (one.kind == "const" and float(one.extra) == 1.0 and below.kind == "prim" and below.extra == "add"):
             return None
@@ -160,7 +157,7 @@ class Graph:
         return self.prim("sigmoid", dt.float32, (x,))
 
     def _one_and_tanh(self, args: tuple[Node, ...]) -> Node | None:
-        """1 + tanh(x) as 2 / (1 + exp(-2 x)), which loses nothing where tanh is near -1."""
+        """Rewrites 1 + tanh(x) as 2 / (1 + exp(-2 x)), which does not cancel where tanh is near -1."""
         a, b = args if args[0].kind == "const" else args[::-1]
         if not (a.kind == "const" and float(a.extra) == 1.0 and b.kind == "prim" and b.extra == "tanh"):
             return None
@@ -169,7 +166,7 @@ class Graph:
         return self.prim("add", dt.float32, (half, half))
 
     def exact(self, x: Node) -> Node:
-        """Returns a quotient that no multiplication with an inverse may stand for; any other node as it is."""
+        """Returns a division that must not become a multiplication by the reciprocal; other nodes are returned unchanged."""
         if x.kind == "prim" and x.extra == "div" and x.dtype.is_float:
             return self.node("prim", x.dtype, x.args, "exact_div", x.axes, x.level)
         return x
@@ -195,7 +192,7 @@ class Graph:
 
 
 def read_in_place(graph: Graph, outputs: Sequence[Shape]) -> frozenset[int]:
-    """Returns the parameters of which each element is read only where the same element of the results is made."""
+    """Returns the parameters that results may alias: an element is only read to compute the result at the same index."""
     loads = [(n.extra[0], graph.steps(n)) for n in graph.nodes if n.kind == "load"]
     full = [o for o in outputs if tuple(o.lens()) == graph.dims]
     wanted = {tuple(0 if n == 1 else s for n, s in zip(graph.dims, o.strides(), strict=True)) for o in full}
@@ -216,7 +213,7 @@ def _parse(text: str) -> Any:
 
 
 def walk(nodes: Sequence[Node]) -> Iterator[Node]:
-    """Yields nodes and all that they need, operands first, each once."""
+    """Yields nodes and their transitive operands once each, in topological order."""
     seen: set[int] = set()
 
     def visit(node: Node) -> Iterator[Node]:
@@ -236,7 +233,7 @@ def text_of(
     load: Callable[[Node], Any] = lambda node: node.extra[0],
     const: Callable[[Node], Any] = lambda node: node.extra,
 ) -> tuple[str, dict[int, int]]:
-    """Returns nodes as text, a line each, and their numbers in it by `ident`; load, const: all of one that code depends on."""
+    """Returns nodes as text for a key, a line each, and their line numbers by `ident`; load, const: text of such nodes."""
     at = {n.ident: i for i, n in enumerate(nodes)}
     words = {"load": load, "const": const}
     lines = [

@@ -1,4 +1,4 @@
-"""Results of the loop compiler: a function with everything needed to run it."""
+"""Kernels: the result of the loop compiler, a function with all that an executor needs to run it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["Interpreted", "JitKernel", "code_of"]
 
 @dataclass
 class JitKernel:
-    """A compiled loop, or one of the native module, and the figures its executor needs.
+    """A compiled loop or a loop of the native module, with the metadata that the executor needs.
 
     C signature: ``void f(void* const* buffers, const int64_t* args, int64_t begin, int64_t end, void* scratch)``.
-    buffers: inputs, then outputs; work: items, [begin, end) is a range of them; grain: least items worth a thread of their
-    own; scratch_bytes: 64-byte aligned memory for each thread; flops, bytes: rough figures for reports; inplace: inputs on which
-    an output of the same element type and strides may lie; after: kernels to run next on the same buffers and
-    workspace; workspace_bytes: memory shared by all threads, the last buffer (absent if 0); spare: of a loop
-    that the machine runs, what it is compiled from later (`spare.py`).
+    buffers: inputs, then outputs; work: number of work items, [begin, end) is a range of them; grain: fewest items per thread;
+    scratch_bytes: 64-byte aligned memory per thread; flops, bytes: estimates for reports; inplace: inputs that may alias an
+    output of the same element type and strides; after: kernels to run next on the same buffers and workspace; workspace_bytes:
+    memory shared by all threads, passed as the last buffer (absent if 0); spare: of an interpreted loop, the description
+    from which it is compiled later (`spare.py`).
     """
 
     name: str
@@ -44,18 +44,18 @@ class JitKernel:
 
     @property
     def address(self) -> int:
-        """The function's address; reading it compiles all pending functions."""
+        """Returns the function's address; compiles all pending functions."""
         return self.code.address
 
     @property
     def owner(self) -> Any:
-        """Returns the object that keeps the machine code alive."""
+        """Returns the object that owns the machine code."""
         return self.code.engine
 
 
 @dataclass
 class Interpreted:
-    """Numbers for the machine, and the bytes of scratch that it needs."""
+    """Bytecode for the native interpreter, and the bytes of scratch memory that it needs."""
 
     numbers: list[int]
     scratch_bytes: int
@@ -64,9 +64,9 @@ class Interpreted:
 def code_of(
     engine: Engine, key: str, write: Callable[[Code], None], interpreted: Callable[[], Interpreted | None] | None
 ) -> tuple[Function, Interpreted | None]:
-    """Returns what runs a loop: its own code, or the machine with the loop's numbers where LLVM would have to compile it.
+    """Returns a loop's compiled function, or the interpreter and the loop's bytecode if LLVM would have to compile it.
 
-    interpreted: gives these numbers, None for a loop that the machine cannot run; None where the machine may not run it.
+    interpreted: encodes the loop; returns None if the interpreter does not support it. None: never interpret.
     """
     code = engine.found(key, write)
     if code is None and interpreted is not None and engine.machine is not None:

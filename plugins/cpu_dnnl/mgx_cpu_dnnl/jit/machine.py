@@ -1,6 +1,7 @@
-"""Loops that are neither compiled nor cached, as numbers for the machine of the native module: they run without LLVM.
+"""Encodes loops as bytecode for the native interpreter, so that a process can run them before LLVM has compiled them.
 
-The results are those of the compiled loop, bit by bit, and so is the division into items: either can take the other's place.
+The interpreter computes results that are bit-identical to the compiled loop's and divides the work into the same items, so the
+executor can replace one by the other between runs.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ MOST_PASSES: Final = 8
 AT_ROW, STREAM, GATHERED, SPREAD = range(4)
 KINDS: Final = {"sum": 0, "total": 0, "mean": 0, "prod": 1, "max": 2, "min": 3, "top": 4}
 WHOLE_SUM: Final = 5
-ACCUMULATORS: Final = 5 * 16 * 4  # bytes: up to four vectors, and one for what is left
+ACCUMULATORS: Final = 5 * 16 * 4  # bytes: up to four unrolled vectors, and one for the tail
 
 
 def pointwise_numbers(plan: Pointwise) -> Interpreted | None:
-    """Returns a pointwise loop for the machine; None if it cannot run it."""
+    """Returns the bytecode of a pointwise loop; None if the interpreter does not support it."""
     if plan.tile is not None:
         return None
     varying = {n.ident for i, n in enumerate(plan.loads) if plan.axes[-1].steps[i]}
@@ -51,7 +52,7 @@ def pointwise_numbers(plan: Pointwise) -> Interpreted | None:
 
 
 def reduce_numbers(plan: Reduction, lanes: int) -> Interpreted | None:
-    """Returns a reduction for the machine; None if it cannot run it."""
+    """Returns the bytecode of a reduction; None if the interpreter does not support it."""
     if plan.pieces or len(plan.axes) > MOST_AXES:
         return None
     parted = list(plan.parted) if plan.columns else [False] * len(plan.reduced)
@@ -68,9 +69,9 @@ def reduce_numbers(plan: Reduction, lanes: int) -> Interpreted | None:
 
 
 class _Writer:
-    """Writes passes for the machine.
+    """Encodes the passes of one loop.
 
-    head: whether vectors run across rows, elements of a part of a row or rows of an item, and rows that follow one another.
+    head: True if vectors run across rows; elements of a block of a row, or rows of an item; consecutive rows of an item.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class _Writer:
         return {0: SPREAD, 1: STREAM}.get(self.steps[k], GATHERED)
 
     def reduce(self, level: int, reduces: list[Node], plan: Reduction, lanes: int) -> None:
-        """One pass that reduces."""
+        """Encodes a pass that computes the reductions of a level."""
         m = self.machine
         store = [] if self.columns else plan.store
         ready = {n.ident for n in store if n.level < level}
@@ -139,7 +140,7 @@ class _Writer:
         return total
 
     def last(self, full: Sequence[bool]) -> None:
-        """The pass that writes results; full: those that have all elements of the rows."""
+        """Encodes the pass that stores results; full: by output, True if it has all elements of the rows."""
         m, plan = self.machine, self.plan
         outputs = [(o, len(plan.loads) + i) for i, o in enumerate(plan.outputs)]
         for (o, k), node, whole in zip(outputs, plan.results, full, strict=True):
@@ -158,7 +159,7 @@ class _Writer:
         self._leave()
 
     def _aim(self, k: int, node: Node) -> None:
-        """Has the only result made where it belongs, if its elements lie together there."""
+        """Computes the only result directly in its output if that is contiguous, without a copy from a register."""
         m, dtype = self.machine, self.plan.outputs[k - len(self.plan.loads)].dtype
         made = node.kind in ("prim", "convert") and node.ident in self.varying and node.ident not in self.kept
         if made and self.access[k] == STREAM and node.dtype is dtype:
@@ -166,7 +167,7 @@ class _Writer:
             m.now.inner_operands.append(k)
 
     def _enter(self, roots: list[Node], ready: set[int]) -> list[Node]:
-        """Starts a pass: makes what its row has in common; returns all nodes that it needs."""
+        """Starts a pass: computes row-invariant nodes; returns all nodes that the pass reads."""
         m = self.machine
         needed = list(_needed(roots, ready))
         m.prepare([n for n in needed if n.ident not in ready])
@@ -214,7 +215,7 @@ class _Writer:
 
 
 def _needed(roots: Sequence[Node], ready: set[int]) -> Iterator[Node]:
-    """Yields nodes that a pass computes itself, and kept ones and those reduced already where it reads them."""
+    """Yields the nodes that a pass computes, and the kept values and finished reductions that it reads."""
     seen: set[int] = set()
 
     def visit(node: Node) -> Iterator[Node]:

@@ -1,7 +1,7 @@
-"""Passes of the machine for loops that were never compiled: its slots, and instructions that give nodes their values.
+"""Generates the interpreter's bytecode for graph nodes: allocates slots and selects instructions.
 
-A value of a row is one element where vectors run along rows, and as many as there are neighbouring rows where they run across.
-Every value is what the compiled loop computes, bit by bit, so this follows `Scope` step by step.
+A row value has one element if vectors run along rows, and one per neighbouring row if they run across rows.
+Results must be bit-identical to the compiled loop's, so this mirrors `Scope` step by step.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ BOUNDS: Final = {"max": "max_const", "min": "min_const"}
 
 
 class NotExpressible(Exception):
-    """The machine has no such operation, or not as many slots."""
+    """The interpreter lacks an operation that the loop needs, or has too few slots."""
 
 
 @dataclass
 class Pass:
-    """Work that is done once for each row, and work that is done all along it, as numbers in the order of `machine_loop.h`."""
+    """One pass over a row: instructions per row and instructions per block of it, encoded for `machine_loop.h`."""
 
     walks: bool = False
     both: bool = False
@@ -58,7 +58,7 @@ class Pass:
 
 
 class _Side(NamedTuple):
-    """A list that instructions go to, what gives the slots of operands and results, and whether these are single elements."""
+    """An instruction list, the functions that return the slots of its operands and results, and whether these are scalars."""
 
     code: list[int]
     value: Callable[[Node], int]
@@ -67,10 +67,10 @@ class _Side(NamedTuple):
 
 
 class Machine:
-    """Slots and their memory, and the values that nodes have.
+    """Allocates slots and their memory, and tracks which slot holds the value of each node.
 
-    wide: a row's values are as many as the elements of a register; varies: of nodes along a row; operand: the number of a load;
-    direct: which operands' elements are read where they lie; targets: slots for the values of some nodes.
+    wide: row values have a whole register of elements; varies: returns True if a node varies along a row; operand: returns the
+    operand number of a load; direct: by operand, True if it is read in place; targets: slots reserved for some nodes' values.
     """
 
     def __init__(
@@ -95,20 +95,20 @@ class Machine:
     # memory
 
     def memory(self, nbytes: int) -> int:
-        """Returns where some bytes of scratch begin."""
+        """Allocates scratch memory and returns its offset."""
         at = self.size
         self.size += -(-nbytes // LINE) * LINE
         return at
 
     def slot(self, nbytes: int) -> int:
-        """Returns a new slot with memory of its own."""
+        """Allocates a slot with its own memory."""
         if len(self.offsets) == MOST_SLOTS:
             raise NotExpressible
         self.offsets.append(self.memory(nbytes))
         return len(self.offsets) - 1
 
     def register(self, dtype: DType) -> int:
-        """Returns a slot for as many elements as a register has, one that is free if there is any."""
+        """Allocates a register slot, from the free list if possible."""
         free = self._free.setdefault(dtype.size, [])
         found = free.pop() if free else self.slot(BLOCK * dtype.size)
         self._size_of[found] = dtype.size
@@ -126,7 +126,7 @@ class Machine:
         return found
 
     def number(self, value: float, dtype: DType, many: bool) -> int:
-        """Returns the slot of a constant; many: all through a register."""
+        """Returns the slot of a constant; many: broadcast to a whole register."""
         if dtype is dt.float32:
             return self._constant(bits_of(float(value)), 4, many)
         if dtype.is_float:
@@ -136,7 +136,7 @@ class Machine:
         return self._constant(whole - (1 << bits) if whole >> (bits - 1) else whole, dtype.size, many)
 
     def of_operand(self, k: int, size: int) -> int:
-        """Returns the slot of an operand's elements as they lie in memory."""
+        """Returns the slot that refers to an operand's elements in memory."""
         found = self.operand_slots.get(k)
         if found is None:
             found = self.operand_slots[k] = self.slot(0 if self.direct[k] else BLOCK * size)
@@ -148,7 +148,7 @@ class Machine:
     # instructions
 
     def stored(self, node: Node, slot: int, to: DType, once: bool) -> int:
-        """Returns the slot of a value as an output holds it; once: it is a row's."""
+        """Returns the slot of a value converted to an output's element type; once: it is a row value."""
         if computed(node.dtype) is to:
             return slot
         if computed(node.dtype) is not computed(to):
@@ -173,14 +173,14 @@ class Machine:
         self._row[node.ident] = slot
 
     def mean(self, total: int, count: int) -> int:
-        """Returns the slot of a total over as many elements."""
+        """Returns the slot of a total divided by the number of elements."""
         single, made = dt.float32, self._row_slot(dt.float32)
         many = self.number(float(count), single, self.wide)
         self._emit(self.now.row_code, "exact_div", (single, single), single, (total, many, made), not self.wide)
         return made
 
     def row(self, node: Node) -> int:
-        """Returns the slot of a node that does not vary along a row, whose value is made once."""
+        """Returns the slot of a row-invariant node, computed once per row."""
         if node.kind == "const":
             return self.number(number(node), node.dtype, self.wide)
         found = self._row.get(node.ident)
@@ -205,7 +205,7 @@ class Machine:
         return made
 
     def prepare(self, inner: Iterable[Node]) -> None:
-        """Makes the values of rows that nodes which vary will read, in the order of `Scope.prepare`."""
+        """Computes the row-invariant operands of nodes that vary, in the order of `Scope.prepare`."""
         for node in inner:
             if not self.varies(node):
                 if node.kind != "const":
@@ -220,7 +220,7 @@ class Machine:
                     self._invert(by)
 
     def _invert(self, node: Node) -> None:
-        """A power of two s and 1 / (x s): a / x is (a s) times it.  None for s where x is at least 1."""
+        """Returns s, a power of two, and 1 / (x s), so that a / x = (a s) / (x s).  s is None if x is known to be at least 1."""
         if node.ident in self._inverses:
             return
         code, scalar, single = self.now.row_code, not self.wide, dt.float32
@@ -238,7 +238,7 @@ class Machine:
     # values along rows
 
     def begin(self, nodes: Iterable[Node]) -> None:
-        """Starts what is done along rows; nodes: all that read values, each as often as it does."""
+        """Starts the per-block instructions; nodes: every use of a value, for freeing registers after the last one."""
         self._inner, self._uses = {}, {}
         for node in nodes:
             self._uses[node.ident] = self._uses.get(node.ident, 0) + 1
@@ -247,7 +247,7 @@ class Machine:
         self._inner[ident] = slot
 
     def inner(self, node: Node) -> int:
-        """Returns the slot of a node's value for some elements of a row."""
+        """Returns the slot of a node's value for a block of a row."""
         if node.kind == "const":
             return self.number(number(node), node.dtype, True)
         if not self.varies(node):
@@ -288,14 +288,14 @@ class Machine:
         return made
 
     def used(self, node: Node) -> None:
-        """Frees the register of a value that was read for the last time."""
+        """Frees the register of a value after its last use."""
         self._uses[node.ident] = self._uses.get(node.ident, 0) - 1
         slot = self._inner.get(node.ident)
         if self._uses[node.ident] == 0 and slot in self._size_of and node.kind != "load":
             self._free[self._size_of[slot]].append(slot)
 
     def _node(self, side: _Side, node: Node, made: int) -> None:
-        """The instructions that make one node of its operands."""
+        """Emits the instructions that compute one node from its operands."""
         code, value, room, scalar = side
         types = tuple(computed(a.dtype) for a in node.args)
         if node.kind == "convert":
@@ -318,7 +318,7 @@ class Machine:
         self._emit(code, name, types, node.dtype, (*(value(a) for a in args), made), scalar)
 
     def _division(self, side: _Side, node: Node, made: int) -> None:
-        """By a number or by what many elements have in common: a product with its inverse, as in `Scope`."""
+        """Emits a division by a constant or a row value as a product with the reciprocal, as `Scope` does."""
         code, value, room, scalar = side
         (a, b), single = node.args, dt.float32
         two = single, single

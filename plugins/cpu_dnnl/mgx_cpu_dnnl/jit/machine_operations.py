@@ -1,4 +1,4 @@
-"""Operations of the machine for loops that were never compiled, in the order of their numbers."""
+"""Opcodes of the bytecode interpreter, in numerical order."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ NARROW: Final = (dt.float16, dt.bfloat16)
 
 
 class Operation(NamedTuple):
-    """One on elements of some types: a primitive, a conversion, or a part of a division by what many elements have in common.
+    """An opcode for given element types: a primitive, a conversion, or the scale of a division by an invariant.
 
-    operands, result: types in memory; scalar: on one element, whose code is another where it divides.
+    operands, result: types in memory; scalar: computes a single element, with the divisions of scalar code.
     """
 
     name: str
@@ -64,11 +64,11 @@ def _vectors() -> Iterator[Operation]:
 
 @cache
 def operations() -> dict[Operation, int]:
-    """Returns the number of each operation."""
+    """Returns the opcodes by operation."""
     vectors = list(_vectors())
     return {found: i for i, found in enumerate([*vectors, *(o._replace(scalar=True) for o in vectors)])}
 
 
 def number_of(name: str, operands: tuple[DType, ...], result: DType, scalar: bool) -> int | None:
-    """Returns the number of an operation; None if the machine has none such."""
+    """Returns an operation's opcode; None if the interpreter does not support it."""
     return operations().get(Operation(name, operands, result, scalar))

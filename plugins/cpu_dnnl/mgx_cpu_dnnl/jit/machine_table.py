@@ -1,4 +1,4 @@
-"""The code of the machine's operations: a loop for each, and a function that calls the native module with all of them."""
+"""Generates the interpreter's opcode handlers, one loop each, and the function that passes their table to the native module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TABLE = "machine_table"
 
 
 def write(c: Code) -> None:
-    """A kernel that has the native module run the machine with a table of operations."""
+    """Generates the interpreter's kernel: calls the native module's dispatch loop with the table of handlers."""
     names = []
     for operation, number in operations().items():
         made = Code(c.lanes, c.wide, c.divides)
@@ -36,7 +36,7 @@ def write(c: Code) -> None:
 
 
 def _write(c: Code, operation: Operation) -> None:
-    """The loop of one operation over [0, %end): operands' addresses in buffers, then the result's."""
+    """Generates a handler: a loop over [0, %end); the buffers are the addresses of the operands, then of the result."""
     count = len(operation.operands)
     *sources, target = c.buffers(range(count + 1))
     if operation.scalar:
@@ -65,7 +65,7 @@ def _write(c: Code, operation: Operation) -> None:
 
 
 def _value(c: Code, operation: Operation, raw: Sequence[V]) -> V:
-    """Returns what an operation makes of elements from memory, as memory holds it."""
+    """Returns an operation's result in its memory type, from operands in theirs."""
     name, operands, result, _ = operation
     given = [from_memory(c, x, t) for x, t in zip(raw, operands, strict=True)]
     if name == "convert":

@@ -1,7 +1,7 @@
-"""Loops that were compiled when the package was built: for these no process has to load LLVM.
+"""Prebuilt loops: object code that was compiled when the package was built, so that processes need not load LLVM.
 
-A file for each kind of processor lies beside the native module; `ready_loops` writes it.  It tells which generator its loops
-are from, and serves no other: in a checkout whose generator was edited since the build, loops are compiled when first met.
+There is one file per processor kind next to the native module; `mgx_cpu_dnnl.ready_loops` writes it.  The file records a
+hash of the code generator's sources and is ignored if they have changed since: loops are then compiled on first use.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from mgx_core.hashing import sha256
 __all__ = ["FEATURES", "PROCESSORS", "ReadyLoops", "file_name", "generator", "kind_of", "symbol_of", "write"]
 
 MAGIC: Final = "mgx ready loops 1"
-# LLVM's words, by kind
+# LLVM's CPU names by kind
 PROCESSORS: Final = {"avx2": "x86-64-v3", "avx512": "x86-64-v4", "avx512-dividing": "x86-64-v4"}
 LEVEL_3: Final = frozenset({"avx2", "bmi1", "bmi2", "f16c", "fma", "lzcnt", "movbe"})
-# what code for these words may use; a virtual machine may hide some of it
+# features that code for these CPUs may use; a virtual machine may hide some of them
 FEATURES: Final = {
     "x86-64-v3": LEVEL_3,
     "x86-64-v4": LEVEL_3 | {f"avx512{part}" for part in ("bw", "cd", "dq", "f", "vl")},
 }
-PLACE: Final = struct.Struct("<12sIII")  # the number in a symbol; where its object begins, the bytes and their check
+PLACE: Final = struct.Struct("<12sIII")  # the symbol's hash; offset, size and CRC of its object
 
 
 def kind_of(wide: bool, divides: bool) -> str:
-    """Returns the kind of loops for a processor; without AVX-512 they do not depend on how long a division takes."""
+    """Returns the processor kind, which selects the file; without AVX-512, code does not depend on the speed of divisions."""
     return ("avx512-dividing" if divides else "avx512") if wide else "avx2"
 
 
 def file_name(kind: str) -> str:
-    """Returns the name of the file with the loops of a kind."""
+    """Returns the name of the file of prebuilt loops for a processor kind."""
     return f"ready-{kind}.loops"
 
 
 def symbol_of(stamp: str, key: str) -> str:
-    """Returns the name of a function in its object; stamp: of the generator and the processor; key: of the function."""
+    """Returns a function's symbol; stamp: identifies the generator and the processor; key: identifies the function."""
     return "k" + sha256(f"{stamp}\n{key}".encode()).hexdigest()[:24]
 
 
 class ReadyLoops:
-    """The loops in a file; none where there is no file, or one that is damaged or of another generator.
+    """Reads a file of prebuilt loops; empty if the file is missing, corrupt or from another version of the generator.
 
-    The file: lines of text (a word, the stamp of its symbols, a hash of the sources' sizes, one of their contents, how many
-    loops), places, and behind them the objects, compressed.
+    File format: a text header (one line each: magic, stamp, hash of the sources' sizes, hash of their contents, number of
+    loops), an index of `PLACE` records, and the zlib-compressed objects.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -80,7 +80,7 @@ class ReadyLoops:
         return len(self._places)
 
     def get(self, key: str) -> tuple[str, bytes] | None:
-        """Returns the symbol and the object of a function; None if it is not among these."""
+        """Returns the symbol and object of a function; None if it is not in the file."""
         if self._path is None or not self._places:
             return None
         symbol = symbol_of(self._stamp, key)
@@ -98,13 +98,13 @@ class ReadyLoops:
 
 
 def generator() -> tuple[str, str]:
-    """Returns hashes of the sizes and the contents of the sources that write loops."""
+    """Returns hashes of the sizes and of the contents of the code generator's sources."""
     sources = _sources()
     return _sizes(sources), _contents(sources)
 
 
 def write(path: Path, stamp: str, images: Mapping[str, bytes], made_by: tuple[str, str]) -> None:
-    """Writes the objects of functions by their symbols; made_by: the generator as it was when it was imported."""
+    """Writes a file of prebuilt loops; images: objects by symbol; made_by: `generator()` when the generator was imported."""
     places, objects, at = [], [], 0
     for symbol, image in sorted(images.items()):
         data = zlib.compress(image, 9)
@@ -118,7 +118,7 @@ def write(path: Path, stamp: str, images: Mapping[str, bytes], made_by: tuple[st
 
 
 def _sources() -> dict[str, os.stat_result]:
-    """Returns the files of the generator, in order."""
+    """Returns the source files of the code generator, sorted by name."""
     with os.scandir(Path(__file__).parent) as entries:
         return {e.name: e.stat() for e in sorted(entries, key=lambda e: e.name) if e.name.endswith(".py")}
 

@@ -1,4 +1,4 @@
-"""Loops that the machine runs, as plain data from which they are compiled later, by any process that has the program."""
+"""Deferred compilation: serializes an interpreted loop so that any process that loads the program can compile it later."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .graph import Graph
 
 __all__ = ["excess_of", "spare_of"]
 
-LANE: Final = 0.01  # nanoseconds that the machine takes longer for an instruction on one element, and for a row
+LANE: Final = 0.01  # extra nanoseconds of interpreting an instruction for one element, and of each row
 ROW: Final = 100.0
 
 
 def spare_of(
     kind: str, graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], work: int, rows: int, name: str
 ) -> list[Any]:
-    """Returns a loop as plain data; work: its instructions, each on one element; rows: what its items are."""
+    """Returns a loop as plain data; work: instructions times elements; rows: number of its rows."""
     at = {node.ident: i for i, node in enumerate(graph.nodes)}
     nodes = [
         [
@@ -35,5 +35,5 @@ def spare_of(
 
 
 def excess_of(spare: Sequence[Any]) -> int:
-    """Returns about how many nanoseconds the machine takes longer for a run than the compiled loop."""
+    """Returns roughly how many nanoseconds slower than the compiled loop the interpreter is, per run."""
     return int(spare[7])
