@@ -1,4 +1,4 @@
-"""A group's body read into a graph: every view resolved into strides, every op into primitives."""
+"""Lowers a fused group's body to a graph: views become strides, ops become primitives."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from .graph import Graph, Node
 
 __all__ = ["prepared", "read"]
 
-PATTERNS: Final = 64  # of one body, which are kept
-# views whose strides along axes of more than one index are those of their operand, or 0
+PATTERNS: Final = 64  # cached per body
+# views whose strides along axes with an extent above 1 are their operand's, or 0
 KEEPING = (Broadcast, Multibroadcast, Squeeze, Transpose, Unsqueeze)
 KINDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
 class _Tree:
-    """A value of the body before it is placed in the iteration space: how to make its node, and its strided leaves.
+    """A value of the body before it is mapped to the iteration space: a function that builds its node, and its strided leaves.
 
-    Views are pushed down to the leaves; a reduction is a leaf whose strides name the axes that it follows.
+    Views are pushed down to the leaves; a reduction is a leaf whose strides encode its axes.
     """
 
     __slots__ = ("args", "build", "leaf", "shape")
@@ -58,9 +58,9 @@ def prepared(
     axes: Sequence[int] = (),
     *prepare: Callable[[Graph], None],
 ) -> Graph:
-    """Returns the graph that `read` gives, after `prepare`; done once for bodies that differ in extents and strides alone.
+    """Returns the graph of `read` after `prepare`, cached for bodies that differ only in extents and strides.
 
-    prepare: functions that look at neither.  Errors: Refused with the reason.
+    prepare: rewrites that depend on neither.  Errors: Refused with the reason.
     """
     key = _pattern(body, inputs)
     if key is None:
@@ -96,9 +96,9 @@ def _made(
 
 
 def _pattern(body: Module, inputs: Sequence[Shape]) -> Hashable | None:
-    """Returns all that the nodes of a body depend on besides its `pattern`: which extents are equal, or 1, and strides 0.
+    """Returns the cache key of a body's nodes: besides its `pattern`, which extents are equal or 1, and which strides are 0.
 
-    None where they depend on more: on views by strides or attributes, numbers of elements, or extents of 0.
+    None if they depend on more: views that depend on strides or attributes, element counts, or extents of 0.
     """
     pattern = body.pattern
     if pattern is body or not pattern.derive("steps go through", _goes_through):
@@ -117,10 +117,10 @@ def _pattern(body: Module, inputs: Sequence[Shape]) -> Hashable | None:
 
 
 def _goes_through(body: Module) -> bool:
-    """Returns True if each step of a node in a body's graph is that of an operand along one axis, whatever the extents."""
+    """Returns True if, for all extents, each stride of the result is that of an operand along one axis."""
 
     def fits(ins: Instruction) -> bool:
-        counts = isinstance(ins.op, ReduceMean) and not ins.shape.dtype.is_float  # how many elements there are
+        counts = isinstance(ins.op, ReduceMean) and not ins.shape.dtype.is_float  # depends on the element count
         return isinstance(ins.op, KEEPING) or not (counts or ins.op.symbols() or ins.op.view)
 
     return all(fits(ins) for ins in body if not (ins.is_param or ins.is_return))
@@ -139,7 +139,7 @@ class _Reader:
         self.kept = tuple(1 if i in self.graph.reduced else n for i, n in enumerate(dims))
         self.held: dict[Instruction, _Tree] = {}
         self.placed: dict[tuple[int, int], Node] = {}
-        self.trees: list[_Tree] = []  # keeps ids of trees from being used again
+        self.trees: list[_Tree] = []  # keeps the trees alive, so that their ids stay unique
 
     def run(self) -> Graph:
         parameters = list(self.body.parameters.values())
@@ -160,8 +160,8 @@ class _Reader:
         return self.graph
 
     def _stored(self, node: Node) -> Node:
-        """Makes quotients of inputs exact where they are stored, since other code may round them to integers."""
-        if node.kind == "prim" and node.extra == "where":  # a scale, or 1 for an empty range
+        """Makes stored quotients of inputs exact, since a consumer may round them to integers."""
+        if node.kind == "prim" and node.extra == "where":  # a quantization scale, or 1 for an empty range
             condition, *chosen = node.args
             return self.graph.prim("where", node.dtype, (condition, *map(self._stored, chosen)))
         given = node.kind == "prim" and node.extra == "div" and node.args[1].kind in ("load", "const")
@@ -253,7 +253,7 @@ class _Reader:
         return self._keep(_Tree(codes, fixed, leaf=True))
 
     def _whole_mean(self, x: Node, dtype: DType) -> Node:
-        """Returns the mean of integers: their sum in 64 bits over their number, rounded toward zero."""
+        """Returns the mean of integers: their int64 sum divided by the element count, rounded toward zero."""
         graph, wide = self.graph, dt.uint64 if dtype.kind == "u" else dt.int64
         count = math.prod(n for i, n in enumerate(graph.dims) if i in graph.reduced)
         if not count:
@@ -262,7 +262,7 @@ class _Reader:
         return graph.convert(graph.prim("div", wide, (total, graph.const(count, wide))), dtype)
 
     def _place(self, tree: _Tree) -> Node:
-        """Returns the node of a value whose dims are the iteration space's, or those of the reductions."""
+        """Returns the node of a value whose dims are those of the iteration space or of the reductions."""
         found = self.placed.get((id(tree), 0))
         if found is not None:
             return found
@@ -276,14 +276,14 @@ class _Reader:
 
 @lru_cache(1024)
 def _view(op: Any, shape: Shape) -> Any:
-    """Returns the op's own view, cached since bodies repeat it."""
+    """Returns the op's view, cached since bodies repeat it."""
     return op.view(shape)
 
 
 def _expression(
     graph: Graph, expr: Expr, nodes: Sequence[Node], stored: Sequence[DType], attributes: Any, result: DType
 ) -> Node:
-    """Returns one op's expression, by the rules of `mgx_core.ops.scalar.evaluate`: numbers take the type of the other operand."""
+    """Lowers an op's scalar expression as `mgx_core.ops.scalar.evaluate` does: numbers take the type of the other operand."""
     like = computed(stored[0]) if stored else dt.float32
 
     def as_node(value: Any, dtype: DType) -> Node:

@@ -1,6 +1,6 @@
-"""Writing LLVM IR as text: typed values, vectors of any width, structured loops.
+"""LLVM IR builder: writes IR as text, with typed values, vectors of any width and structured loops.
 
-Text is an order of magnitude faster to make than an object model of IR, and the parser checks it.
+Text is an order of magnitude faster to build than an object model of IR, and LLVM's parser verifies it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ __all__ = ["BITS", "Code", "V", "i64"]
 
 BITS: Final = {"i1": 1, "i8": 8, "i16": 16, "half": 16, "i32": 32, "float": 32, "i64": 64, "double": 64}
 FLOATS: Final = frozenset({"half", "float", "double"})
-# lines of a loop's body from which on LLVM is not shown that its index runs in steps: its loop strength reduction would weigh
-# each way of counting each address, which took two thirds of the time of compiling attention and made no loop of many faster
+# lines of a loop body above which the induction variable is hidden from LLVM: loop strength reduction took two thirds of the
+# compile time of attention and made none of the many loops measured faster
 LONG: Final = 32
 
 
 class V(NamedTuple):
-    """An SSA value or constant: its text, the element type, and how many lanes (0: a scalar)."""
+    """An SSA value or constant: its text, element type and number of lanes (0: a scalar)."""
 
     ref: str
     elem: str
@@ -32,7 +32,7 @@ class V(NamedTuple):
 
 
 def i64(value: int) -> V:
-    """Returns a constant count, extent or index."""
+    """Returns an i64 constant."""
     return V(str(value), "i64", 0)
 
 
@@ -40,13 +40,13 @@ class Code:
     """One LLVM function with the signature of a kernel, under construction."""
 
     def __init__(self, lanes: int, wide: bool, divides: bool = False) -> None:
-        self.lanes = lanes  # float32 lanes of one machine vector
+        self.lanes = lanes  # float32 lanes of a vector register
         self.wide = wide  # AVX-512 instructions may be used
-        self.divides = divides  # a division takes less time than an estimate and what makes it exact
+        self.divides = divides  # a division is faster than a reciprocal estimate with refinement
         self.lines: list[str] = []
         self.declared: dict[str, str] = {}
         self.extra: dict[str, str] = {}  # helper functions by name
-        self._counts: dict[str, V] = {}  # of the lanes of masks that `first` made
+        self._counts: dict[str, V] = {}  # lane counts of the masks that `first` has made
         self._next = 0
         self.block = "entry"
 
@@ -65,11 +65,11 @@ class Code:
         return V(name, elem, n)
 
     def op(self, opcode: str, a: V, b: V) -> V:
-        """Returns a binary instruction on two values of one type."""
+        """Emits a binary instruction on two values of one type."""
         return self.make(f"{opcode} {a.type} {a.ref}, {b.ref}", a.elem, a.n)
 
     def compare(self, how: str, a: V, b: V) -> V:
-        """``fcmp`` or ``icmp`` by the type; `how` is its predicate."""
+        """Emits ``fcmp`` or ``icmp``, depending on the type; `how` is the predicate."""
         kind = "fcmp" if a.elem in FLOATS else "icmp"
         return self.make(f"{kind} {how} {a.type} {a.ref}, {b.ref}", "i1", a.n)
 
@@ -86,13 +86,13 @@ class Code:
         return self.make(f"fneg {a.type} {a.ref}", a.elem, a.n)
 
     def call(self, function: str, elem: str, n: int, *args: V) -> V:
-        """Returns a call of a declared function or intrinsic by its full name."""
+        """Emits a call of a declared function or intrinsic by its full name."""
         result = V("", elem, n).type
         self.declared[function] = f"declare {result} @{function}({', '.join(a.type for a in args)})"
         return self.make(f"call {result} @{function}({', '.join(f'{a.type} {a.ref}' for a in args)})", elem, n)
 
     def run(self, function: str, *args: V) -> None:
-        """Calls a function of the native module that returns nothing."""
+        """Emits a call of a void function of the native module."""
         self.declared[function] = f"declare void @{function}({', '.join(a.type for a in args)})"
         self.emit(f"call void @{function}({', '.join(f'{a.type} {a.ref}' for a in args)})")
 
@@ -101,7 +101,7 @@ class Code:
         return [self.load(self.gep(V("%buffers", "ptr", 0), i, "ptr"), "ptr", 0) for i in numbers]
 
     def intrinsic(self, name: str, *args: V) -> V:
-        """Returns an overloaded intrinsic whose operands and result share one type."""
+        """Emits a call of an overloaded intrinsic whose operands and result have the same type."""
         return self.call(f"llvm.{name}.{suffix(args[0])}", args[0].elem, args[0].n, *args)
 
     def fma(self, a: V, b: V, c: V) -> V:
@@ -113,7 +113,7 @@ class Code:
         return constant(value, like.elem, like.n)
 
     def splat(self, x: V, n: int) -> V:
-        """Lane 0 of a vector (or a scalar) in all of `n` lanes."""
+        """Broadcasts a scalar, or lane 0 of a vector, to `n` lanes."""
         if x.n == n:
             return x
         if not n:
@@ -134,7 +134,7 @@ class Code:
         return V("<" + ", ".join(f"{elem} {i}" for i in range(n)) + ">", elem, n)
 
     def offsets(self, step: V, n: int, near: bool = False) -> V:
-        """0, step, 2 step, ..; near: the step is so small that 32 bits hold them all, which gathers like better."""
+        """Returns 0, step, 2 step, ..; near: all fit into 32 bits, which makes gathers faster."""
         if near:
             return self.op("mul", self.iota("i32", n), self.splat(self.cast("trunc", step, "i32"), n))
         return self.op("mul", self.iota("i64", n), self.splat(step, n))
@@ -177,7 +177,7 @@ class Code:
         self.emit(f"call void @{name}({x.type} {x.ref}, ptr align {align} {address.ref}, {mask.type} {mask.ref})")
 
     def _store_first(self, address: V, x: V, count: V) -> None:
-        """Stores fewer lanes than x has by powers of two: some processors take a dozen cycles for a masked store of AVX2."""
+        """Stores the first lanes of x in power-of-two parts, since AVX2's masked store takes a dozen cycles on some CPUs."""
         half = x.n // 2
         while half:
             given = self.compare("ne", self.op("and", count, i64(half)), i64(0))
@@ -193,7 +193,7 @@ class Code:
             half //= 2
 
     def gather(self, base: V, offsets: V, elem: str, mask: V | None = None) -> V:
-        """Returns elements at base + offsets (in elements, i64 lanes)."""
+        """Loads the elements at base + offsets (in elements, i64 lanes)."""
         n = offsets.n
         align = max(BITS[elem] // 8, 1)
         at = self.make(f"getelementptr {elem}, ptr {base.ref}, {offsets.type} {offsets.ref}", "ptr", n)
@@ -217,7 +217,7 @@ class Code:
         return self.make(f"call {kind.type} @{name}({', '.join(f'{a.type} {a.ref}' for a in args)})", kind.elem, kind.n)
 
     def stack(self, elem: str, count: int) -> V:
-        """Stack memory for the whole function, 64-byte aligned (must be asked for before the first loop)."""
+        """Allocates 64-byte aligned stack memory for the whole function; must be called before the first loop."""
         return self.make(f"alloca [{count} x {elem}], align 64", "ptr", 0)
 
     # control
@@ -239,7 +239,7 @@ class Code:
         carried: Sequence[V] = (),
         ahead: int = 0,
     ) -> list[V]:
-        """``for (i = begin; i + ahead < end; i += step)`` with values carried along; returns i's and their last values."""
+        """Emits ``for (i = begin; i + ahead < end; i += step)`` with loop-carried values; returns the final i and values."""
         before, head, inner, after = (self.fresh(w) for w in ("pre", "head", "body", "after"))
         self.emit(f"br label %{before}")
         self.label(before)
@@ -248,7 +248,7 @@ class Code:
         i = V(self.name(), "i64", 0)
         phis = [V(self.name(), c.elem, c.n) for c in carried]
         at = len(self.lines)
-        self.lines.append("")  # the phis, once the values of the next trip are known
+        self.lines.append("")  # placeholder for the phis, written once the next iteration's values are known
         limit = self.op("add", i, i64(ahead)) if ahead else i
         going = self.compare("slt", limit, end)
         self.emit(f"br i1 {going.ref}, label %{inner}, label %{after}")
@@ -268,7 +268,7 @@ class Code:
         return [i, *phis]
 
     def when(self, condition: V, body: Callable[[], None]) -> None:
-        """Runs `body` where the scalar condition holds."""
+        """Emits `body` under a scalar condition."""
         inner, after = self.fresh("then"), self.fresh("after")
         self.emit(f"br i1 {condition.ref}, label %{inner}, label %{after}")
         self.label(inner)
@@ -277,7 +277,7 @@ class Code:
         self.label(after)
 
     def either(self, condition: V | None, body: Callable[[], None], other: Callable[[], None]) -> None:
-        """Runs `body` where the scalar condition holds, else `other`; without a condition always that."""
+        """Emits if-else on a scalar condition; without a condition, only `other`."""
         if condition is None:
             other()
             return
@@ -285,7 +285,7 @@ class Code:
         self.when(self.op("xor", condition, V("true", "i1", 0)), other)
 
     def choose(self, condition: V, then: Callable[[], V], other: V) -> V:
-        """`then()` where the scalar condition holds, else `other`."""
+        """Returns `then()` if the scalar condition holds, else `other`."""
         inner, after = self.fresh("then"), self.fresh("after")
         before = self.block
         self.emit(f"br i1 {condition.ref}, label %{inner}, label %{after}")
@@ -297,11 +297,11 @@ class Code:
         return self.make(f"phi {made.type} [{made.ref}, %{last}], [{other.ref}, %{before}]", made.elem, made.n)
 
     def helper(self, name: str, text: str) -> None:
-        """An internal function that the kernel calls."""
+        """Adds an internal function that the kernel calls."""
         self.extra[name] = text
 
     def text(self, symbol: str) -> str:
-        """Returns the function as IR; helpers and declarations follow it."""
+        """Returns the function's IR, without helpers and declarations."""
         return "\n".join(
             [
                 f"define void @{symbol}(ptr %buffers, ptr %args, i64 %begin, i64 %end, ptr %scratch) #0 {{",
@@ -314,13 +314,13 @@ class Code:
 
 
 def suffix(x: V) -> str:
-    """Returns the suffix of intrinsics for a type."""
+    """Returns the suffix of overloaded intrinsics for a type."""
     short = {"float": "f32", "double": "f64", "half": "f16"}.get(x.elem, x.elem)
     return f"v{x.n}{short}" if x.n else short
 
 
 def constant(value: float | int | bool, elem: str, n: int) -> V:
-    """Returns a number as a constant of a type, in all lanes."""
+    """Returns a constant of the type and lanes of a value."""
     if elem == "float":
         with_single = struct.unpack("f", struct.pack("f", clamp_single(float(value))))[0]
         text = _hexadecimal(with_single)
@@ -340,7 +340,7 @@ def _hexadecimal(value: float) -> str:
 
 
 def clamp_single(value: float) -> float:
-    """`value`, or an infinity where float32 has none as large."""
+    """Returns `value`, or an infinity if it overflows float32."""
     if value != value or abs(value) <= 3.4028235677973366e38:
         return value
     return float("inf") if value > 0 else float("-inf")

@@ -1,4 +1,4 @@
-"""The costs of primitives, by which plans weigh work; apart from the code for primitives, which most processes never write."""
+"""Costs of primitives for plans; separate from their code generators, which most processes never import."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 __all__ = ["COST", "VECTORS64"]
 
-# rough vector instructions a primitive takes, for grains and for the choice between keeping and recomputing
+# rough vector instructions of a primitive, for grain sizes and for choosing between storing and recomputing values
 COST: Final[dict[str, int]] = {
     "div": 8, "exact_div": 8, "sqrt": 8, "rsqrt": 16, "exp": 14, "exp_negative": 13,
     "expm1": 18, "log": 24, "log2": 25, "log1p": 34,
@@ -16,5 +16,5 @@ COST: Final[dict[str, int]] = {
 COST.update(dict.fromkeys(("asin", "acos", "atan"), 30))
 COST.update(dict.fromkeys(("sinh", "cosh", "asinh", "acosh", "atanh"), 300))
 
-# functions of float64 that run as vectors, of half as many elements and with more steps than those of float32
+# vectorized float64 functions: half as many lanes and more terms than their float32 versions
 VECTORS64: Final = frozenset({"exp", "exp_negative", "tanh", "sigmoid", "sin", "cos"})

@@ -1,4 +1,4 @@
-"""Elements of vectors: their types in memory and in registers, and conversions between types."""
+"""Element types in memory and in registers, and conversions between them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .float_steps import clamp
 
 __all__ = ["MEMORY", "computed", "convert", "elem_of", "from_memory", "raw_type", "supported", "to_memory"]
 
-# element types in memory; bool takes a byte
+# IR types of elements in memory; bool takes a byte
 MEMORY: Final[dict[DType, str]] = {
     dt.bool_: "i8", dt.int8: "i8", dt.uint8: "i8", dt.int16: "i16", dt.uint16: "i16", dt.int32: "i32", dt.uint32: "i32",
     dt.int64: "i64", dt.uint64: "i64", dt.float16: "half", dt.bfloat16: "i16", dt.float32: "float",
@@ -25,7 +25,7 @@ def supported(dtype: DType) -> bool:
 
 
 def raw_type(dtype: DType) -> DType | None:
-    """Returns an integer type of the same width, for moving bits."""
+    """Returns an integer type of the same width, for copying bits."""
     return {1: dt.uint8, 2: dt.uint16, 4: dt.uint32, 8: dt.uint64}.get(dtype.size)
 
 
@@ -40,7 +40,7 @@ def elem_of(dtype: DType) -> str:
 
 
 def from_memory(c: Code, x: V, dtype: DType) -> V:
-    """Returns a loaded value as it is computed with."""
+    """Returns a loaded value in its register type."""
     if dtype is dt.bool_:
         return c.compare("ne", x, c.const(0, x))
     if dtype is dt.float16:
@@ -52,7 +52,7 @@ def from_memory(c: Code, x: V, dtype: DType) -> V:
 
 
 def to_memory(c: Code, x: V, dtype: DType) -> V:
-    """Returns a computed value as it is stored: narrow floats rounded to nearest even."""
+    """Returns a computed value in its memory type: narrow floats are rounded to nearest even."""
     if dtype is dt.bool_:
         return c.cast("zext", x, "i8")
     if dtype is dt.float16:
@@ -83,7 +83,7 @@ def convert(c: Code, x: V, dtype: DType, to: DType) -> V:
     if dtype.is_float and to.is_float:
         return c.cast("fpext" if to.bits > dtype.bits else "fptrunc", x, elem)
     if dtype.is_float:
-        if to.bits < 32:  # through int32, where the machine converts vectors
+        if to.bits < 32:  # through int32, for which the CPU has vector conversions
             x = clamp(c, x, float(to.lowest), float(to.highest))
             x = c.select(c.compare("uno", x, x), c.const(0.0, x), x)
             return c.cast("trunc", c.cast("fptosi", x, "i32"), elem)
@@ -98,13 +98,13 @@ def convert(c: Code, x: V, dtype: DType, to: DType) -> V:
 
 
 def _whole(c: Code, x: V, to: DType) -> V:
-    """Returns floats as integers of 32 or 64 bits: toward zero, the nearest that there is, 0 for NaN.
+    """Converts floats to 32- or 64-bit integers: truncates, saturates, and maps NaN to 0.
 
-    By bounds and selections, which are vectors: LLVM takes its own saturating conversion apart into elements.
+    Uses vector comparisons and selects, since LLVM scalarizes its saturating conversion.
     """
     signed = to.kind == "i"
     low, end = c.const(float(to.lowest), x), c.const(float(to.highest + 1), x)  # both powers of two
-    inside = c.select(c.compare("ogt", x, low), x, low)  # NaN becomes the lowest number
-    out = c.cast("fptosi" if signed else "fptoui", inside, elem_of(to))  # of what is too large nothing is taken
+    inside = c.select(c.compare("ogt", x, low), x, low)  # also replaces NaN by the lowest number
+    out = c.cast("fptosi" if signed else "fptoui", inside, elem_of(to))  # lanes that are too large are replaced below
     out = c.select(c.compare("oge", x, end), c.const(-1 if not signed else int(to.highest), out), out)
     return c.select(c.compare("uno", x, x), c.const(0, out), out)

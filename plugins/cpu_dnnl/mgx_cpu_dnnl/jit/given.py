@@ -1,4 +1,4 @@
-"""Numbers of a graph that code is given as arguments, so that graphs that differ in them alone share code."""
+"""Constants passed as kernel parameters, so that graphs that differ only in their values share code."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .space import Args
 
 __all__ = ["enter_given", "given_numbers", "given_value", "text_of_number"]
 
-PLAIN = (0.0, 1.0)  # what code for them is simpler than for any number, up to their sign
-# what is done with numbers that are given; a product of integers by one that is known is made of shifts
+PLAIN = (0.0, 1.0)  # magnitudes for which specialized code is simpler
+# uses that parameters support; integer products are excluded, since a known factor becomes shifts
 USES = {dt.float32: ("add", "sub", "mul", "lt", "le", "gt", "ge"), dt.int32: ("add", "sub"), dt.int64: ("add", "sub")}
 
 
 def given_numbers(nodes: Sequence[Node], fit: Callable[[Node], bool] = lambda node: True) -> list[Node]:
-    """Returns the numbers that are added only, or multiplied and compared with if they are float32, by nodes that fit."""
+    """Returns the constants to pass as parameters: all their users support it, see `USES`, and satisfy `fit`."""
     users: dict[int, list[Node]] = {}
     for node in nodes:
         for a in node.args:
@@ -39,7 +39,7 @@ def given_numbers(nodes: Sequence[Node], fit: Callable[[Node], bool] = lambda no
 
 
 def enter_given(args: Args, given: Sequence[Node]) -> None:
-    """Adds the numbers to a kernel's arguments, as bits."""
+    """Appends the constants to a kernel's arguments, as bit patterns."""
     args.enter({f"number{i}": _bits(node) for i, node in enumerate(given)})
 
 
@@ -48,7 +48,7 @@ def _bits(node: Node) -> int:
 
 
 def given_value(c: Code, node: Node, bits: V) -> V:
-    """Returns a number from the argument that holds its bits."""
+    """Returns a constant from the argument with its bit pattern."""
     if node.dtype is dt.int64:
         return bits
     low = c.cast("trunc", bits, "i32")
@@ -56,6 +56,6 @@ def given_value(c: Code, node: Node, bits: V) -> V:
 
 
 def text_of_number(given: Sequence[Node]) -> Callable[[Node], str]:
-    """Returns what a key says of a number: its value unless it is given."""
+    """Returns a function that returns a constant's text for a key: its value, or a placeholder if it is a parameter."""
     idents = {node.ident for node in given}
     return lambda node: "given" if node.ident in idents else node.extra

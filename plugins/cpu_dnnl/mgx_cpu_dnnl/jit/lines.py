@@ -1,4 +1,4 @@
-"""Pads and nearest resampling as lines of a few stretches: runs of elements, backwards or repeated, and fillers."""
+"""Pads and nearest-neighbor resampling as lines of a few runs: elements forward, backward or repeated, and fill values."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from .taps_plan import Taps
 
 __all__ = ["compile_lines"]
 
-GRAIN: Final = 32768  # bytes worth a thread
-SHORTEST: Final = 64  # bytes of a line, and on average of a stretch, that are worth a call
-FORWARD, BACKWARD, FILLER = range(3)  # numbers of `line_loops.cpp`
+GRAIN: Final = 32768  # fewest bytes per thread
+SHORTEST: Final = 64  # fewest bytes of a line, and on average of a run, that are worth a call
+FORWARD, BACKWARD, FILLER = range(3)  # as in `line_loops.cpp`
 
 
 class _Stretch(NamedTuple):
     kind: int
     extent: int  # elements of the line
-    first: int  # the element of x that begins it
-    times: int  # how often each is repeated
+    first: int  # its first element in x
+    times: int  # repetitions of each element
 
 
 def compile_lines(x: Shape, out: Shape, taps: Mapping[int, Taps], filler: int, name: str) -> JitKernel | None:
-    """Returns a kernel that copies elements of integers by at most one tap an axis; None where lines are short or in pieces.
+    """Returns a kernel that copies integer elements with at most one tap per axis; None if lines are short or fragmented.
 
-    filler: the bits where there is no tap.
+    filler: the bits stored where there is no tap.
     """
     if not out.elements():
         return None
     axes = sorted((a for a, n in enumerate(out.lens()) if n != 1 or a in taps), key=lambda a: -out.strides()[a])
     steps, x_steps, lens = out.strides(), x.strides(), out.lens()
-    width, places = 1, [0]  # elements that lie together, and which of them make a line; -1: the filler
+    width, places = 1, [0]  # contiguous elements, and the source of each group of them in a line; -1: the filler
     while axes and steps[axes[-1]] == x_steps[axes[-1]] == width:
         axis = axes.pop()
         if axis in taps:
@@ -72,7 +72,7 @@ def compile_lines(x: Shape, out: Shape, taps: Mapping[int, Taps], filler: int, n
 
 
 def _runs(places: Sequence[int], width: int) -> list[_Stretch]:
-    """Returns the stretches of a line of places that `width` elements lie together at."""
+    """Returns the runs of a line, given the source index of each group of `width` contiguous elements."""
     found: list[_Stretch] = []
     at = 0
     while at < len(places):
@@ -86,7 +86,7 @@ def _runs(places: Sequence[int], width: int) -> list[_Stretch]:
 
 
 def _stretches(line: Sequence[int]) -> list[_Stretch]:
-    """Returns a line in as few stretches as a pass from its begin to its end finds."""
+    """Splits a line greedily into runs."""
     times = _repeats(line)
     if times > 1:
         return [_Stretch(FORWARD, len(line), line[0], times)]
@@ -96,7 +96,7 @@ def _stretches(line: Sequence[int]) -> list[_Stretch]:
         first, end = line[at], at + 1
         step = line[end] - first if end < len(line) and first >= 0 else 0
         if abs(step) > 1 or (end < len(line) and line[end] < 0 <= first):
-            step = 1  # a stretch of one element
+            step = 1  # a run of one element
         while end < len(line) and line[end] == (first + step * (end - at)) and (line[end] < 0) == (first < 0):
             end += 1
         count = end - at
@@ -109,7 +109,7 @@ def _stretches(line: Sequence[int]) -> list[_Stretch]:
 
 
 def _repeats(line: Sequence[int]) -> int:
-    """Returns how often each element of a line comes, where it is one run whose elements come equally often; else 1."""
+    """Returns the repetitions of each element, if the line is one run with equally many of each; else 1."""
     first = line[0]
     times = next((i for i, n in enumerate(line) if n != first), len(line))
     if first < 0 or times == 1 or len(line) % times or times == len(line):

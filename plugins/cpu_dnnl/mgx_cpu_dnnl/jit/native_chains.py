@@ -1,4 +1,4 @@
-"""Groups of pointwise ops that the native module does: one float32 value that a few operations make of loads, row by row."""
+"""Selects the native module's loop for pointwise groups that are a short chain of float32 operations."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .pointwise_plan import BLOCK, Plan
 
 __all__ = ["native_numbers"]
 
-LEAST: Final = 64  # elements of a row; for shorter ones, what is done for each row would count
-UNEVEN: Final = 256  # the same for rows that end with a part of a vector
+LEAST: Final = 64  # elements of a row; the overhead per row dominates in shorter ones
+UNEVEN: Final = 256  # the same for rows with a partial vector at the end
 MOST_AXES: Final = 12
 
 
 def native_numbers(plan: Plan) -> list[int] | None:
-    """Returns what the native loop is told, in its order (`chain_loop.h`); None for other groups."""
+    """Returns the arguments of the native loop (`chain_loop.h`); None for other groups."""
     (result, *more), (out, *_), (*outer, inner) = plan.results, plan.outputs, plan.axes
     if more or out.dtype is not dt.float32 or plan.tile is not None or len(outer) > MOST_AXES:
         return None

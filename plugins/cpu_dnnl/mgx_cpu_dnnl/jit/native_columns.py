@@ -1,4 +1,4 @@
-"""Sums of columns by the native module: of one float32 value that a few operations make of loads."""
+"""Selects the native module's loop for column sums of a short chain of float32 operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_AXES: Final = 12
 
 
 def native_numbers(plan: Plan) -> list[int] | None:
-    """Returns what the native loop is told, in its order (`column_loop.h`); None for other reductions."""
+    """Returns the arguments of the native loop (`column_loop.h`); None for other reductions."""
     (result, *more), (out, *_) = plan.results, plan.outputs
     if not plan.columns or plan.pieces or plan.store or more or out.dtype is not dt.float32:
         return None

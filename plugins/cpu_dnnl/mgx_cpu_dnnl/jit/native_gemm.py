@@ -1,4 +1,4 @@
-"""Products with packed weights by the native module: where terms and bounds are all that is put on the sums."""
+"""Selects the native module's GEMM with packed weights, for epilogues that only add terms and clamp."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .native_loop import Chain, bits_of, chain_of
 
 __all__ = ["native_numbers"]
 
-MOST_BEFORE: Final = 3  # terms that are added before bounds are put on the sums
+MOST_BEFORE: Final = 3  # terms that are added before clamping
 MOST_AFTER: Final = 1
 SLOTS: Final = 4
 NUMBERS: Final = (
@@ -24,13 +24,13 @@ NUMBERS: Final = (
 
 class _Finish(NamedTuple):
     before: list[Node]
-    paired: bool  # the last two of them are added to each other first
-    bounds: list[float]  # none, the lower one, or both
+    paired: bool  # the last two terms are added to each other first
+    bounds: list[float]  # none, the lower bound, or both
     after: list[Node]
 
 
 def native_numbers(plan: GemmPlan, numbers: Mapping[str, int]) -> Sequence[int] | None:
-    """Returns what the native loop is told, in its order (`product_loop.h`); None for work that it does not do."""
+    """Returns the arguments of the native loop (`product_loop.h`); None if it does not support the epilogue."""
     behind = plan.behind
     if behind.outs != (dt.float32,) or plan.widened:
         return None
@@ -55,7 +55,7 @@ def native_numbers(plan: GemmPlan, numbers: Mapping[str, int]) -> Sequence[int] 
 
 
 def _finish(graph: Graph, at: int) -> _Finish | None:
-    """Returns the terms before and behind the bounds of a chain that begins with the sums."""
+    """Returns the terms added before and after clamping, of a chain that starts from the sums."""
     starts = [n for n in walk(graph.outputs) if n.kind == "load" and n.extra[0] == at]
     chain = chain_of(graph.outputs[0], starts[0]) if len(starts) == 1 else None
     return None if chain is None else _sorted(chain)
@@ -75,7 +75,7 @@ def _sorted(chain: Chain) -> _Finish | None:
         else:
             return None
     low, high = bounds.get("max"), bounds.get("min")
-    if high is not None and (low is None or not low <= high):  # with both in order it is all one which comes first
+    if high is not None and (low is None or not low <= high):  # if low <= high, the order of the bounds does not matter
         return None
     if len(before) > MOST_BEFORE or len(after) > MOST_AFTER or low != low:
         return None

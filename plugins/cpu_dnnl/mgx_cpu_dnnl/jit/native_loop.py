@@ -1,4 +1,4 @@
-"""Loops of the native module that stand for compiled ones: the commonest kinds of work, for which LLVM need not be loaded."""
+"""Loops of the native module for the most common kinds of work, which then need no LLVM."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Chain", "NativeLoop", "bits_of", "chain_of", "told"]
 
 
 class NativeLoop:
-    """A loop of the native module, in the place of a compiled function."""
+    """A loop of the native module, with the interface of a compiled `Function`."""
 
     __slots__ = ("name",)
-    engine = None  # nothing must be kept alive for its code
+    engine = None  # the native module owns the code
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -32,25 +32,25 @@ class NativeLoop:
 
 
 class Chain(NamedTuple):
-    """A value, and the operations done with it one after the other: their names and other operands."""
+    """A chain of float32 operations: the initial value, then each operation's name and other operand."""
 
     start: Node
     steps: list[tuple[str, Node | float]]
 
 
-OPERATIONS: Final = {"add": 0, "mul": 1, "max": 2, "min": 3}  # the operands' order means nothing; numbers of `chain.h`
+OPERATIONS: Final = {"add": 0, "mul": 1, "max": 2, "min": 3}  # commutative operations; numbers as in `chain.h`
 MOST_LOADS: Final = 7
 
 
 class Told(NamedTuple):
-    """A chain as numbers: the loads in the order in which the native loop counts them, and its operations."""
+    """An encoded chain: its loads in the native loop's order, and its operations as integers."""
 
     order: list[int]
     operations: list[int]
 
 
 def told(chain: Chain, loads: Sequence[Node]) -> Told | None:
-    """Returns what the native module is told of a chain; None for operands other than loads of float32 and numbers."""
+    """Encodes a chain for the native module; None if an operand is neither a float32 load nor a constant."""
     if len(loads) > MOST_LOADS or any(node.dtype is not dt.float32 for node in loads):
         return None
     first = loads.index(chain.start)
@@ -66,9 +66,9 @@ def told(chain: Chain, loads: Sequence[Node]) -> Told | None:
 
 
 def chain_of(result: Node, start: Node | None = None) -> Chain | None:
-    """Returns the float32 operations that make `result` of a load, with another operand each: a load, a sum of two, or a number.
+    """Returns the chain of binary float32 operations that computes `result`; operands are loads, sums of two loads or constants.
 
-    start: the load that it must begin with (default: any).  None for any other graph.
+    start: the load that it must start from (default: any).  None if `result` is not such a chain.
     """
 
     def is_operand(node: Node) -> bool:
@@ -92,6 +92,6 @@ def chain_of(result: Node, start: Node | None = None) -> Chain | None:
 
 
 def bits_of(value: float) -> int:
-    """Returns the bits of a float32 as a number."""
+    """Returns the bit pattern of a float32 as an integer."""
     (found,) = struct.unpack("i", struct.pack("f", clamp_single(value)))
     return int(found)

@@ -1,4 +1,4 @@
-"""Copies that the native module does: of rows as they are, and of elements in any order."""
+"""Selects the native module's copy loops: contiguous rows, and elements in any order."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ MOST_AXES: Final = 31
 
 
 def _is_copy(plan: Plan) -> bool:
-    """Returns True if a group does no more than copy an operand whose elements need not be turned tile by tile."""
+    """Returns True if a group only copies an operand that needs no tiled transpose."""
     if plan.inputs != 1 or plan.tile is not None:
         return False
     return plan.nodes == plan.results == plan.loads and plan.loads[0].dtype is plan.outputs[0].dtype
 
 
 def _part(plan: Plan) -> int:
-    """Returns the elements of a row that make one item."""
+    """Returns the elements of a row per work item."""
     return BLOCK if plan.blocks else plan.axes[-1].extent
 
 
 def rows_copied(plan: Plan, least: int) -> list[int] | None:
-    """Returns what the copy of rows (`copy_loops.cpp`) is told; None for other groups and rows of fewer than `least` bytes."""
+    """Returns the arguments of the row copy (`copy_loops.cpp`); None for other groups and rows of fewer than `least` bytes."""
     *outer, inner = plan.axes
     size = plan.outputs[0].dtype.size
     if not _is_copy(plan) or inner.steps != (1, 1) or inner.extent * size < least:
@@ -35,7 +35,7 @@ def rows_copied(plan: Plan, least: int) -> list[int] | None:
 
 
 def elements_moved(plan: Plan) -> list[int] | None:
-    """Returns what the copy of elements in any order (`move_loop.h`) is told; None for other groups."""
+    """Returns the arguments of the strided element copy (`move_loop.h`); None for other groups."""
     *outer, inner = plan.axes
     if not _is_copy(plan) or len(outer) > MOST_AXES:
         return None

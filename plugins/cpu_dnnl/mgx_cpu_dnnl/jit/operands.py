@@ -1,4 +1,4 @@
-"""Operands of kernels: where their elements lie, and loads and stores of vectors along an axis."""
+"""Operands of kernels: address computation, and vector loads and stores along an axis."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["Operands"]
 
 
 class Operands:
-    """Inputs, then outputs, by their number k.
+    """Inputs, then outputs, by operand number k.
 
-    refs: the kernel's run-time numbers; near: steps along the axis that vectors run along are small.
+    refs: the kernel's run-time arguments; near: strides along the vector axis are small.
     """
 
     def __init__(self, c: Code, loads: Sequence[Node], outputs: Sequence[Shape], refs: list[V], near: bool) -> None:
@@ -25,11 +25,11 @@ class Operands:
         self.elems = [MEMORY[d] for d in self.dtypes]
 
     def step(self, k: int, axis: int) -> V | None:
-        """Returns the step of an operand along an axis, in elements; None if it is 0."""
+        """Returns an operand's stride along an axis, in elements; None if it is 0."""
         raise NotImplementedError
 
     def moved(self, k: int, base: V, index: dict[int, V]) -> V:
-        """Returns an operand's address `base` moved to an index, given by axis."""
+        """Returns the address of an operand's element at an index by axis, relative to `base`."""
         c = self.c
         total: V | None = None
         for axis, i in index.items():
@@ -40,7 +40,7 @@ class Operands:
         return base if total is None else c.gep(base, total, self.elems[k])
 
     def fetch(self, k: int, at: V, axis: int, n: int, mask: V | None) -> V:
-        """n lanes of an operand from an address, along an axis."""
+        """Loads n lanes of an operand from an address on, along an axis."""
         c, elem = self.c, self.elems[k]
         step = self.step(k, axis)
         if step is None or not n:
@@ -52,7 +52,7 @@ class Operands:
         return from_memory(c, raw, self.dtypes[k])
 
     def put(self, k: int, at: V, axis: int, x: V, mask: V | None) -> None:
-        """Stores x from an address on, along an axis."""
+        """Stores x to an operand from an address on, along an axis."""
         c = self.c
         step = self.step(k, axis)
         raw = to_memory(c, x, self.dtypes[k])

@@ -58,17 +58,17 @@ def _float(c: Code, name: str, args: list[V]) -> V:
         return c.op("fdiv", a, args[1])
     if name == "fma":
         return c.fma(*args)
-    if name == "rounded_uint8":  # round(a) + b between 0 and 255, 0 for NaN
+    if name == "rounded_uint8":  # round(a) + b, clamped to 0 .. 255; 0 for NaN
         moved = c.op("fadd", c.intrinsic("rint", a), args[1])
         bounded = _float(c, "min_const", [_float(c, "max_number", [moved, c.const(0.0, a)]), c.const(255.0, a)])
         return _float(c, "whole_uint8", [bounded])
-    if name == "rounded_int8":  # round(a) + b between -128 and 127, 0 for NaN
+    if name == "rounded_int8":  # round(a) + b, clamped to -128 .. 127; 0 for NaN
         moved = c.op("fadd", c.intrinsic("rint", a), args[1])
         bounded = _float(c, "min_const", [_float(c, "max_const", [moved, c.const(-128.0, a)]), c.const(127.0, a)])
         return _float(c, "whole_int8", [_float(c, "number", [bounded])])
-    if name == "max_number":  # the second operand, which is a number, in place of NaN
+    if name == "max_number":  # the second operand, which is not NaN, replaces a NaN
         return c.select(c.compare("ogt", a, args[1]), a, args[1])
-    if name in ("whole_int8", "whole_uint8"):  # of whole numbers that the type holds
+    if name in ("whole_int8", "whole_uint8"):  # of integral floats within the type's range
         return c.cast("trunc", c.cast("fptosi", a, "i32"), "i8")
     if name in ("max_const", "min_const"):  # the second operand is not NaN
         return c.select(c.compare("ogt" if name == "max_const" else "olt", args[1], a), args[1], a)
@@ -81,7 +81,7 @@ def _float(c: Code, name: str, args: list[V]) -> V:
         "abs": lambda: c.intrinsic("fabs", a),
         "sqrt": lambda: c.intrinsic("sqrt", a),
         "rsqrt": lambda: c.op("fdiv", c.const(1.0, a), c.intrinsic("sqrt", a)),
-        "number": lambda: c.select(c.compare("uno", a, a), c.const(0.0, a), a),  # 0 in place of NaN
+        "number": lambda: c.select(c.compare("uno", a, a), c.const(0.0, a), a),  # replaces NaN by 0
         "isnan": lambda: c.compare("uno", a, a),
         "isinf": lambda: c.compare("oeq", c.intrinsic("fabs", a), c.const(np.inf, a)),
         "sign": lambda: _sign(c, a),
@@ -104,10 +104,10 @@ def _float(c: Code, name: str, args: list[V]) -> V:
 
 
 def extreme(c: Code, name: str, a: V, b: V) -> V:
-    """Returns the larger or smaller; NaN if either is.  Constants are known not to be NaN."""
+    """Returns the maximum or minimum; NaN if an operand is.  Constants are known not to be NaN."""
     how = "ogt" if name == "max" else "olt"
     if not a.ref.startswith("%"):
-        return c.select(c.compare(how, a, b), a, b)  # unordered picks b
+        return c.select(c.compare(how, a, b), a, b)  # selects b if unordered
     if not b.ref.startswith("%"):
         return c.select(c.compare(how, b, a), b, a)
     best = c.select(c.compare(how, a, b), a, b)
@@ -143,7 +143,7 @@ def _fmod(c: Code, a: V, b: V) -> V:
 
 
 def _unless(c: Code, odd: V, usual: V, other: Callable[[], V]) -> V:
-    """Returns the usual values, and others where `odd`: these are computed only if there are any."""
+    """Selects by lane between the common and the special case, which is computed only if any lane needs it."""
     some = odd
     if odd.n:
         bits = c.make(f"bitcast {odd.type} {odd.ref} to i{odd.n}", f"i{odd.n}", 0)
@@ -152,7 +152,7 @@ def _unless(c: Code, odd: V, usual: V, other: Callable[[], V]) -> V:
 
 
 def libm(c: Code, name: str, *args: V) -> V:
-    """Returns the C library's function lane by lane."""
+    """Calls the C library's function for each lane."""
     a = args[0]
     function = name + ("f" if a.elem == "float" else "")
     if not a.n:

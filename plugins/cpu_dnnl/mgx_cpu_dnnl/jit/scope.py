@@ -1,4 +1,4 @@
-"""Emitting the nodes of a graph at one place of a loop nest, with invariant nodes taken from outside."""
+"""Emits graph nodes at one level of a loop nest; loop-invariant nodes come from the enclosing scopes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Scope"]
 class Scope:
     """Values of nodes in vectors of `n` lanes (0: scalars).
 
-    load: how a ``load`` node is read here; outer: the scope around, whose values are spread over the lanes.
+    load: emits a ``load`` node; outer: the enclosing scope, whose values are broadcast to the lanes.
     """
 
     def __init__(self, c: Code, n: int, load: Callable[[Node], V], outer: Scope | None = None) -> None:
@@ -34,7 +34,7 @@ class Scope:
         self.known[node.ident] = value
 
     def lookup(self, node: Node) -> V | None:
-        """Returns the value if this scope, or one around, has made it."""
+        """Returns the value if this scope or an enclosing one has computed it."""
         found = self.known.get(node.ident)
         return found if found is not None or self.outer is None else self.outer.lookup(node)
 
@@ -48,7 +48,7 @@ class Scope:
         return found
 
     def prepare(self, inner: Iterable[Node], varies: Callable[[Node], bool]) -> None:
-        """Makes here what nodes of a loop inside will read and what does not vary in that loop."""
+        """Hoists values out of an inner loop: computes the operands of its nodes that do not vary in it."""
         for node in inner:
             if not varies(node):
                 if node.kind != "const":
@@ -61,7 +61,7 @@ class Scope:
                 self._inverse(node.args[1])
 
     def _inverse(self, node: Node) -> None:
-        """A power of two s and 1 / (x s), so that a / x is (a s) times it without overflow on the way."""
+        """Returns s, a power of two, and 1 / (x s), so that a / x = (a s) / (x s) without intermediate overflow."""
         if node.ident in self.inverses:
             return
         c, x = self.c, self.value(node)
@@ -109,7 +109,7 @@ class Scope:
         found = self.find_inverse(b) if self.n else None
         if found is None:
             return None
-        if b.kind == "reduce" and b.extra == "total":  # at least 1: its inverse is a normal number
+        if b.kind == "reduce" and b.extra == "total":  # at least 1: its reciprocal is a normal number
             return c.op("fmul", self.value(a), c.splat(found[1], self.n))
         s, r = (c.splat(v, self.n) for v in found)
         return c.op("fmul", c.op("fmul", self.value(a), s), r)

@@ -1,4 +1,4 @@
-"""Iteration spaces: which axes a loop runs over, in what order, and the steps of its operands along each."""
+"""Iteration spaces: the axes of a loop nest, and the operands' strides along each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Args", "Axis", "axes_of", "items", "loop_mode", "loop_width", "merge
 
 
 class Axis(NamedTuple):
-    """One loop: its extent, each operand's step in elements, and the class of axes that it may be merged within."""
+    """One axis: its extent, each operand's stride in elements, and its class; only axes of one class are merged."""
 
     extent: int
     steps: tuple[int, ...]
@@ -19,12 +19,12 @@ class Axis(NamedTuple):
 
 
 def axes_of(dims: Sequence[int], steps: Sequence[Sequence[int]], reduced: frozenset[int] = frozenset()) -> list[Axis]:
-    """Returns the axes with more than one index; `steps`: by operand, then by axis."""
+    """Returns the axes with an extent above 1; `steps`: by operand, then by axis."""
     return [Axis(n, tuple(s[i] for s in steps), i in reduced) for i, n in enumerate(dims) if n != 1]
 
 
 def merged(axes: Sequence[Axis]) -> list[Axis]:
-    """Returns neighbours that every operand walks as one axis, joined."""
+    """Merges adjacent axes that are contiguous with each other for every operand."""
     out: list[Axis] = []
     for axis in axes:
         last = out[-1] if out else None
@@ -40,23 +40,23 @@ def merged(axes: Sequence[Axis]) -> list[Axis]:
 
 
 def loop_width(cost: int) -> int:
-    """Returns vectors that one trip of a loop works on: several where the work is light."""
+    """Returns the unroll factor of a vector loop: above 1 if the body is cheap."""
     return 4 if cost <= 6 else 2 if cost <= 14 else 1
 
 
 def loop_mode(extent: int, lanes: int) -> int:
-    """Returns the divisibility that code may rely on: the largest of 4, 2, 1 vectors' lanes that divides an extent, else 1.
+    """Returns the divisor of an extent that code is specialized for: the largest of 4, 2, 1 vectors' lanes, else 1.
 
-    -1: none does, but the extent is so long that masks pay only at its end.
+    -1: none divides it, but the extent is so long that only the tail should be masked.
     """
     found = next((k for k in (4 * lanes, 2 * lanes, lanes) if extent % k == 0), 1)
     return -1 if found == 1 and extent >= 12 * lanes else found
 
 
 class Args:
-    """Run-time numbers of a kernel: given a value when the kernel is made, an SSA value when its code is.
+    """Run-time arguments of a kernel: integers when the kernel is built, SSA values when its code is generated.
 
-    places: those of the numbers that have a name.
+    places: indices of the named arguments.
     """
 
     def __init__(self) -> None:
@@ -68,18 +68,18 @@ class Args:
         return len(self.values) - 1
 
     def enter(self, numbers: Mapping[str, int]) -> None:
-        """Adds numbers with their names."""
+        """Appends named arguments."""
         for name, value in numbers.items():
             self.places[name] = self.add(value)
 
     def load(self, c: Code) -> list[V]:
-        """Loads of all numbers; to be called at the start of the function."""
+        """Emits loads of all arguments; must be called at the start of the function."""
         args = V("%args", "ptr", 0)
         return [c.load(c.gep(args, i, "i64"), "i64", 0) for i in range(len(self.values))]
 
 
 def items(c: Code, extents: Sequence[V], body: Callable[[list[V], V], None]) -> None:
-    """The loop over work items: `body` gets the indices along each extent (the last runs fastest) and the item's number."""
+    """Emits the loop over work items; `body` receives the indices (the last varies fastest) and the item number."""
     begin, end = V("%begin", "i64", 0), V("%end", "i64", 0)
     zero, one = i64(0), i64(1)
     first: list[V] = []
@@ -105,7 +105,7 @@ def items(c: Code, extents: Sequence[V], body: Callable[[list[V], V], None]) -> 
 
 
 def unrolled(c: Code, end: V, trip: Callable[[V, list[V], int], list[V]], start: Sequence[V]) -> list[V]:
-    """Returns sums over 0 .. end, four terms a trip, then those that are left one by one.
+    """Emits sums over 0 .. end, unrolled by four with a remainder loop; returns the sums.
 
     trip: given the first term's number, the sums so far and how many terms to add, returns the sums.
     """

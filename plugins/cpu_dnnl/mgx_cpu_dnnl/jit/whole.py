@@ -1,7 +1,7 @@
-"""Rewrites of a graph in which whole numbers of known size are kept as floats: what requantizing bytes does without need.
+"""Range analysis that keeps integral values as floats: simplifies requantization of bytes.
 
-Work between two quantizations rounds, adds a zero point, bounds, converts to bytes, converts back and subtracts the zero point.
-Where the bounds of a value are known, all but rounding and bounding falls away, and the conversions that remain need no bounds.
+Between two quantized ops, a graph rounds, adds a zero point, clamps, converts to bytes, converts back and subtracts the zero
+point.  If a value's range is known, only the rounding and the clamp remain, and remaining conversions need no saturation.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from .graph import Graph, Node, number, walk
 
 __all__ = ["WHOLE", "keep_whole"]
 
-WHOLE: Final = {dt.int8: "whole_int8", dt.uint8: "whole_uint8"}  # conversions of whole numbers that the type holds
-EXACT: Final = float(1 << 24)  # whole numbers of float32 are exact up to it
+WHOLE: Final = {
+    dt.int8: "whole_int8",
+    dt.uint8: "whole_uint8",
+}  # conversions of integral floats within the type's range
+EXACT: Final = float(1 << 24)  # float32 represents all integers up to this one exactly
 
 
 class _Range(NamedTuple):
-    """The bounds of a number that is not NaN, and whether it is whole and may be NaN."""
+    """Bounds of a value if it is not NaN; whole: it is integral (or infinite); nan: it may be NaN."""
 
     low: float
     high: float
@@ -32,7 +35,7 @@ ANY: Final = _Range(-math.inf, math.inf, False, True)
 
 
 def keep_whole(graph: Graph) -> None:
-    """Drops conversions to bytes and back, zero points that are added and subtracted again, and bounds that conversions have."""
+    """Removes redundant conversions to bytes and back, zero points that cancel, and saturation that the range makes redundant."""
     _Rewriting(graph).run()
 
 
@@ -86,7 +89,7 @@ class _Rewriting:
         return node
 
     def bounded_number(self, x: Node) -> Node | None:
-        """min(max(y, 0), b) with 0 in place of NaN; None for anything else."""
+        """Returns x = min(max(y, 0), b) with NaN replaced by 0; None if x has another form."""
         if not (x.kind == "prim" and x.extra == "min" and x.args[1].kind == "const"):
             return None
         inner, top = x.args
@@ -98,14 +101,14 @@ class _Rewriting:
         return self.graph.prim("min", dt.float32, (low, top))
 
     def shifted(self, x: Node, term: float) -> Node | None:
-        """x + term where x is a whole number to which -term was added, with bounds since then or without; None elsewhere."""
+        """Returns x + term without an addition, if x is an integral y - term, possibly clamped; None otherwise."""
         found = self.known.get(x.ident, ANY)
         if not found.whole or found.nan or not term.is_integer() or _size(found) + abs(term) > EXACT:
             return None
         return self.moved(x, term)
 
     def moved(self, x: Node, term: float) -> Node | None:
-        """As `shifted`, of which this is an inner part: numbers that are too large to be exact end at the bounds around it."""
+        """Recursive part of `shifted`: inexact values, beyond 2^24, are clamped by the bounds around this node."""
         if x.kind != "prim" or len(x.args) != 2 or x.args[1].kind != "const":
             return None
         inner, by = x.args[0], float(number(x.args[1]))
@@ -151,7 +154,7 @@ def _of_primitive(node: Node, args: list[_Range]) -> _Range:
         case "div" | "exact_div" if bounded and y.low == y.high and y.low:
             ends = [x.low / y.low, x.high / y.low]
             return _near(min(ends) - 1, max(ends) + 1, False, nan)
-        case "add" | "sub":  # of an unknown number and a known one: infinities stay, and what is whole stays whole
+        case "add" | "sub":  # one range is unbounded: infinities and integral values remain so
             return _Range(-math.inf, math.inf, whole, nan or not (math.isfinite(_size(x)) or math.isfinite(_size(y))))
         case "round" | "floor" | "ceil" | "trunc":
             return _Range(x.low - 1, x.high + 1, True, x.nan)
@@ -169,7 +172,7 @@ def _of_primitive(node: Node, args: list[_Range]) -> _Range:
 
 
 def _near(low: float, high: float, whole: bool, nan: bool) -> _Range:
-    """Returns a range of results that are rounded: beyond the finite numbers of float32 nothing is known."""
+    """Returns a range widened by rounding errors; `ANY` near float32's overflow threshold."""
     if max(abs(low), abs(high)) > 1e30:
         return ANY
     slack = 1e-6 * max(abs(low), abs(high))
