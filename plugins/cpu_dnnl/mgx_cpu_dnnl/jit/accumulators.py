@@ -1,4 +1,4 @@
-"""Accumulators of reductions: what they start from, how a value is taken in, and how lanes become one value."""
+"""Accumulators of reductions: identity, combination, and horizontal reduction of lanes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["across", "combine", "identity", "taken"]
 
 
 def taken(c: Code, r: Node, value: V) -> V:
-    """Returns an operand as it is accumulated: bool as bytes."""
+    """Returns an operand in its accumulator type: bool as bytes."""
     return c.cast("zext", value, "i8") if value.elem == "i1" else value
 
 
 def identity(r: Node, n: int) -> V:
-    """Returns the result of a reduction of nothing, in n lanes."""
+    """Returns the identity element of a reduction, in n lanes."""
     elem = "i8" if r.dtype is dt.bool_ else elem_of(r.dtype)
     dtype: DType = r.dtype
     match r.extra:
@@ -36,7 +36,7 @@ def identity(r: Node, n: int) -> V:
 
 
 def combine(c: Code, r: Node, a: V, b: V) -> V:
-    """Returns one accumulator made of two."""
+    """Combines two accumulators."""
     dtype = dt.uint8 if r.dtype is dt.bool_ else computed(r.dtype)
     if r.extra == "top":
         return c.select(c.compare("ogt", a, b), a, b)
@@ -45,14 +45,14 @@ def combine(c: Code, r: Node, a: V, b: V) -> V:
 
 
 def across(c: Code, r: Node, total: V) -> V:
-    """Returns all lanes combined into a scalar."""
+    """Reduces the lanes of a vector to a scalar."""
     if r.extra in ("max", "min") and total.elem in ("float", "double"):
         return _extreme_across(c, r.extra, total)
     return _halved(c, total, lambda low, high: combine(c, r, low, high))
 
 
 def _extreme_across(c: Code, name: str, total: V) -> V:
-    """Returns the extreme of all lanes, NaN if one is: a single test of all lanes in place of one at every halving."""
+    """Returns the extreme of all lanes, NaN if any is NaN: tests all lanes once instead of at every halving."""
     how = "ogt" if name == "max" else "olt"
     best = _halved(c, total, lambda low, high: c.select(c.compare(how, low, high), low, high))
     if total.n < 2:
@@ -63,7 +63,7 @@ def _extreme_across(c: Code, name: str, total: V) -> V:
 
 
 def _halved(c: Code, total: V, join: Callable[[V, V], V]) -> V:
-    """Returns the scalar that is left when the upper half of the lanes is joined to the lower one until there is one lane."""
+    """Reduces a vector to a scalar by repeatedly combining its upper and lower halves."""
     n = total.n
     while n > 1:
         half = n // 2

@@ -1,4 +1,4 @@
-"""Attention in blocks: scores of a few rows against a block of keys, online softmax, times the values."""
+"""Fused attention over blocks of keys with online softmax (Milakov and Gimelshein 2018; Dao et al. 2022, FlashAttention)."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def compile_attention(
     closes: bool = False,
     lengths: int = 0,
 ) -> JitKernel | No:
-    """softmax(score(q k^T)) v.
+    """Returns a kernel for softmax(score(q k^T)) v, or `No`.
 
     q [b.., m, d], k [b.., n, d], v [b.., n, e], out [b.., m, e], any strides, but v and out contiguous in e; batch axes are
-    equal (repeat heads by a stride of 0).  score: a module of pointwise ops and views whose first parameter is the scores
-    [b.., m, n], the others `extra` (kernel inputs after q, k, v).  causal: row i sees keys up to i + offset (default n - m).
-    guarded: rows whose weights are NaN (all keys masked, or a score that is NaN) count as weights of 0.
-    closes: rows whose keys are all masked count as weights of 0; a score that is NaN still makes NaN of its row.
-    lengths: number among `extra`, from 1, of an integer by batch axes that the score compares keys with; keys from there on are
-    not read, so that whatever lies there does no harm.  0: none.
+    equal (repeat heads with a stride of 0).  score: a module of pointwise ops and views whose first parameter is the scores
+    [b.., m, n], the others `extra` (kernel inputs after q, k, v).  causal: row i sees keys up to i + offset (default: n - m).
+    guarded: rows with NaN weights (all keys masked, or a NaN score) use weights of 0.
+    closes: rows whose keys are all masked use weights of 0; a NaN score still makes its row NaN.
+    lengths: 1-based index in `extra` of the number of valid keys by batch axes, which the score compares key indices with;
+    later keys are not read and may hold anything.  0: none.
     """
     shapes = (q, k, v, out)
     refused = _unfit(*shapes)
@@ -97,7 +97,7 @@ def compile_attention(
 
 
 def _unfit(q: Shape, k: Shape, v: Shape, out: Shape) -> No | None:
-    """Returns a refusal of operands and results that are not those of attention, or lie otherwise than the loop reads."""
+    """Returns a refusal if types, extents or layouts of operands and results are not supported."""
     shapes = (q, k, v, out)
     if any(s.dtype not in FLOATS for s in shapes) or len({s.rank for s in shapes}) != 1 or q.rank < 2:
         return No(f"attention of {', '.join(map(str, shapes))}")
@@ -111,7 +111,7 @@ def _unfit(q: Shape, k: Shape, v: Shape, out: Shape) -> No | None:
 
 
 def _scores(score: Module, dims: Sequence[int], extra: Sequence[Shape]) -> Graph | No:
-    """Returns the work on scores of these extents as a graph."""
+    """Returns the graph of the pointwise ops on the scores."""
     try:
         graph = read(score, [Shape(dt.float32, dims), *extra], dims)
     except Refused as error:
@@ -122,7 +122,7 @@ def _scores(score: Module, dims: Sequence[int], extra: Sequence[Shape]) -> Graph
 
 
 def _write(c: Code, plan: Plan) -> None:
-    """Has a module write the code that is imported when there is code to write, which most processes never do."""
+    """Generates the code; imports the generator lazily, since most processes never need it."""
     from .attention_loops import write
 
     write(c, plan)

@@ -1,4 +1,4 @@
-"""Blocks of keys and values as float32 in scratch, laid out for the register tiles of an attention kernel."""
+"""Packs blocks of keys and values into scratch memory as float32, in the layout of an attention kernel's register tiles."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ __all__ = ["Blocks"]
 
 
 class Blocks:
-    """Copies a block at a time; `key` says where an element of a copied key is."""
+    """Packs one block at a time; `key` returns the address of an element of a packed key."""
 
     def __init__(self, item: Item) -> None:
         self.item = item
         self.c, self.plan, self.lanes, self.tile = item.c, item.plan, item.c.lanes, item.tile
 
     def _up(self, x: V, k: int) -> V:
-        """x rounded up to a multiple of k."""
+        """Rounds x up to a multiple of k."""
         c = self.c
         return c.op("mul", c.op("udiv", c.op("add", x, i64(k - 1)), i64(k)), i64(k))
 
     def _end(self, here: V) -> V:
-        """Returns the keys of a block with those that register tiles read past the last."""
+        """Returns the number of keys of a block, padded to what register tiles read."""
         c, half = self.c, self.item.half
         within = c.op("and", c.op("sub", here, self.item.one), i64(self.tile - 1))
         return c.select(c.compare("sgt", within, i64(half - 1)), self._up(here, self.tile), self._up(here, self.lanes))
 
     def copy_keys(self, n0: V, here: V) -> None:
-        """The block's keys in scratch as float32, turned; lanes past the last key hold another key."""
+        """Packs the block's keys transposed; lanes past the last key repeat another key."""
         c, plan, n = self.c, self.plan, self.lanes
         key_step, d_step = self.item.arg(f"k{self.item.rank - 2}"), self.item.arg(f"k{self.item.rank - 1}")
         elem = self.item.elem["k"]
@@ -79,7 +79,7 @@ class Blocks:
         c.loop(self.item.zero, end, n, across)
 
     def key(self, i: V, j: V) -> V:
-        """Returns the address of element i of key j of the block: [.., d, tile] as the register tiles read them."""
+        """Returns the address of element i of key j of the block, packed as [.., d, tile]."""
         c = self.c
         within = c.op("and", j, i64(self.tile - 1))
         panel = c.op("mul", c.op("sub", j, within), self.item.d)
@@ -87,7 +87,7 @@ class Blocks:
         return c.gep(self.item.part["keys"], at, "float")
 
     def copy_values(self, n0: V, here: V) -> None:
-        """The block's values as [KEYS, wide] float32 in scratch, zeros past the end of the head."""
+        """Packs the block's values as float32 [KEYS, wide], padded with zeros past the head's extent."""
         c, plan, n = self.c, self.plan, self.lanes
         step = self.item.arg(f"v{self.item.rank - 2}")
         elem = self.item.elem["v"]

@@ -1,4 +1,4 @@
-"""Arguments of an attention kernel, addresses in scratch, and the chunk of query rows that it is at."""
+"""The current work item of an attention kernel: its arguments, scratch addresses and chunk of query rows."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Item"]
 class Item:
     """A chunk of query rows of one head.
 
-    given: the score's numbers that are arguments; tile: keys of a register tile; half: keys left from which on one that is not
-    full takes less time than vectors one by one; part: addresses of the parts of scratch; here: addresses of the item's
-    queries, keys, values and results (q, k, v, o); extra: addresses of the score's other operands; first, count: the item's
-    rows; seen: keys that its sample has.
+    given: constants of the score that are parameters; tile: keys of a register tile; half: number of remaining keys from which a
+    partial tile is faster than single vectors; part: addresses of the scratch areas; here: addresses of the item's queries,
+    keys, values and results (q, k, v, o); extra: addresses of the score's other operands; first, count: the item's rows; seen:
+    number of valid keys of its sample.
     """
 
     def __init__(self, c: Code, plan: Plan) -> None:
@@ -41,7 +41,7 @@ class Item:
         return self.refs[self.plan.args.places[name]]
 
     def extents(self) -> list[V]:
-        """Returns the extents of the space of items: batch axes, then chunks of rows."""
+        """Returns the extents of the space of work items: batch axes, then chunks of rows."""
         c = self.c
         chunks = c.op("udiv", c.op("add", self.m, c.op("sub", self.chunk, self.one)), self.chunk)
         return [*(self.arg(f"b{i}") for i in range(self.rank - 2)), chunks]
@@ -53,7 +53,7 @@ class Item:
         return self.c.cast("sext" if dtype.lowest else "zext", found, "i64")
 
     def enter(self, index: list[V]) -> None:
-        """Takes the item at an index of that space as the one at hand."""
+        """Makes the item at an index of that space the current one."""
         c, plan = self.c, self.plan
         batch, block = index[:-1], index[-1]
         self.here = {}

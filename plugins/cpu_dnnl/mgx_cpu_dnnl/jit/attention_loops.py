@@ -1,9 +1,9 @@
-"""The code of attention kernels.
+"""Code generator for attention kernels.
 
-An item is a chunk of query rows of one head.  Keys (turned) and values are copied to scratch a block at a time; a register
-tile of `rows` x (vectors of keys) accumulates scores, the pointwise part runs on them, maxima and sums of the rows are taken
-together, and a register tile of rows x (vectors of the head) accumulates results.  A single row reads keys and values where
-they are.
+A work item is a chunk of query rows of one head.  Keys (transposed) and values are packed into scratch memory block by block.
+For each block, register tiles of `rows` x (vectors of keys) accumulate scores, the pointwise ops run on them, maxima and sums
+of the rows are updated, and register tiles of rows x (vectors of the head) accumulate results.  A single row reads keys and
+values in place.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .tile import combined
 
 __all__ = ["write"]
 
-GROUP = 8  # vectors whose lanes are combined together
+GROUP = 8  # vectors whose lanes are reduced together
 
 
 def write(c: Code, plan: Plan) -> None:
-    """The body of the kernel that a plan describes."""
+    """Generates the kernel of a plan."""
     item = Item(c, plan)
     items(c, item.extents(), _Writer(item).write)
 
@@ -41,7 +41,7 @@ class _Writer:
         item.enter(index)
         self._clear()
         last = item.seen
-        if plan.causal:  # keys that none of the rows sees are left out
+        if plan.causal:  # skips keys to which none of the rows attends
             seen = c.op("add", c.op("add", item.first, item.count), item.arg("offset"))
             last = c.intrinsic("smin", last, c.intrinsic("smax", seen, item.zero))
 
@@ -62,7 +62,7 @@ class _Writer:
         c.loop(item.zero, item.count, 1, lambda r, _: self._finish(r))
 
     def _clear(self) -> None:
-        """Maxima, sums and results of the item's rows before the first block."""
+        """Initializes the maxima, sums and results of the item's rows."""
         c, n = self.c, self.lanes
         nothing = V("zeroinitializer", "float", n)
         low = c.const(NEGATIVE, nothing)
@@ -80,7 +80,7 @@ class _Writer:
         c.loop(self.item.zero, c.op("mul", self.item.count, self.item.wide), n, results)
 
     def _group(self, key0: V, keys: V, first: V) -> None:
-        """The rows of one register tile against one block; first: number of the first row in the item."""
+        """Processes the rows of a register tile and one block of keys; first: index of the first row in the item."""
         c, plan, n, item = self.c, self.plan, self.lanes, self.item
         last = c.op("sub", item.count, item.one)
         here = [c.intrinsic("smin", c.op("add", first, i64(r)), last) if r else first for r in range(plan.rows)]
@@ -124,7 +124,7 @@ class _Writer:
         tiles(done, 1, 0, 0)
 
     def _softmax(self, g: V, here: V) -> None:
-        """Scores to weights; keeps the rows' maxima and sums, and the factors by which earlier results shrink."""
+        """Turns scores into weights; updates the rows' maxima and sums, and stores the factors that rescale earlier results."""
         c, plan, n = self.c, self.plan, self.lanes
         homes = [c.gep(self.item.part["lanes"], min(r, plan.rows - 1) * n, "float") for r in range(GROUP)]
         rows = V("<" + ", ".join(f"i1 {'true' if i < plan.rows else 'false'}" for i in range(n)) + ">", "i1", n)
@@ -158,7 +158,7 @@ class _Writer:
         c.store(sums, c.fma(c.load(sums, "float", n), shrink, total), rows)
 
     def _values(self, values: V, step: V, elem: str, here: V, g: V, x: V, shrink: list[V]) -> None:
-        """The weights times the values, added to the results so far."""
+        """Accumulates the weights times the values."""
         c, plan, n = self.c, self.plan, self.lanes
         masks: list[V | None] = [None] * plan.across
         if not plan.even and not plan.packed:
@@ -197,7 +197,7 @@ class _Writer:
             c.store(at, total)
 
     def _finish(self, r: V) -> list[V]:
-        """Divides one row's results by its sum and stores them."""
+        """Normalizes a row of results and stores it."""
         c, plan, n = self.c, self.plan, self.lanes
         total = c.load(c.gep(self.item.part["sums"], r, "float"), "float", 0)
         inverse = c.splat(c.op("fdiv", c.const(1.0, total), total), n)

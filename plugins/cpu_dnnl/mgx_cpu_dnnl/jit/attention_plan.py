@@ -1,4 +1,4 @@
-"""Plans of attention kernels: what their code depends on, extents and steps as arguments."""
+"""Plans of attention kernels: tile sizes and the properties that code is specialized for; extents and strides are arguments."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = [
     "KEYS", "Plan", "add_args", "chunk_of", "key_of", "lay_out_scratch", "tile_rows", "vectors_abreast", "vectors_across",
 ]  # fmt: skip
 
-KEYS = 128  # keys of a block at most: its copies of keys and values stay in the second-level cache
-TILE = 64  # keys of a block are a multiple of this, those of the last block excepted: whole register tiles
-TALL, LOW = 8, 6  # rows of a register tile at most, with AVX-512 and without
-CHUNK = 240  # query rows of an item: copying keys and values is paid for by as many rows
+KEYS = 128  # most keys of a block: its packed keys and values stay in the L2 cache
+TILE = 64  # the keys of every block but the last are a multiple of this: full register tiles
+TALL, LOW = 8, 6  # most rows of a register tile, with AVX-512 and without
+CHUNK = 240  # query rows of an item, which amortize packing keys and values
 
 
 @dataclass
 class Plan:
-    """`key` holds everything that the code depends on; extents and steps are args."""
+    """A plan; `key` determines the code, extents and strides are arguments."""
 
     q: Shape
     k: Shape
@@ -34,34 +34,34 @@ class Plan:
     extra: Sequence[Shape]
     graph: Graph | None
     loads: list[Node]
-    given: list[Node]  # numbers of the score that are arguments
+    given: list[Node]  # constants of the score that are parameters
     rows: int
     causal: bool
-    turned: bool  # keys lie as [.., d, n] in memory
-    packed: bool  # keys and values are copied, a block at a time
+    turned: bool  # keys are stored as [.., d, n]
+    packed: bool  # keys and values are packed block by block
     abreast: int  # vectors of keys in a register tile of scores
     across: int  # vectors of the head in a register tile of results
-    even: bool  # the head extent is a whole number of tiles
+    even: bool  # the head extent is a multiple of the tile
     guarded: bool
     closes: bool
-    lengths: int  # number among the extra operands of how many keys each sample has; 0: all have n
+    lengths: int  # 1-based index of the extra operand with each sample's number of keys; 0: all have n
     args: Args = field(default_factory=Args)
     key: str = ""
 
 
 def tile_rows(m: int, engine: Engine) -> int:
-    """Returns rows of a register tile: many, since each group of rows waits for its maxima, and few past the last row."""
+    """Returns the rows of a register tile: many, to hide the latency of the maxima, but with little padding at the end."""
     most = TALL if engine.wide else LOW
     return -(-m // -(-m // most)) if m else 1
 
 
 def vectors_abreast(rows: int, engine: Engine) -> int:
-    """Returns vectors of a register tile of scores."""
+    """Returns the width of a register tile of scores, in vectors."""
     return 4 if engine.wide and rows <= LOW else 2
 
 
 def vectors_across(e: int, rows: int, engine: Engine) -> int:
-    """Returns vectors of a register tile of results: a tile takes multiplications, or loads if they are more."""
+    """Returns the width of a register tile of results, in vectors, balancing multiplications and loads."""
 
     def price(vectors: int) -> float:
         return -(-e // (engine.lanes * vectors)) * max(rows * vectors, rows + vectors + 2)
@@ -77,9 +77,9 @@ def chunk_of(plan: Plan, m: int, heads: int) -> int:
 
 
 def lay_out_scratch(plan: Plan, chunk: int, lanes: int, tile: int, d: int, e: int) -> int:
-    """Notes where the parts of scratch start, in floats; returns the bytes of all.
+    """Assigns offsets to the scratch areas, in floats; returns their total bytes.
 
-    keys [KEYS / tile, d, tile], values [KEYS, e], weights [rows, KEYS], one vector a row, maxima and sums of the chunk's rows,
+    keys [KEYS / tile, d, tile], values [KEYS, e], weights [rows, KEYS], one vector per row, maxima and sums of the chunk's rows,
     two vectors, results [chunk + rows, e]; e rounded up to tiles.
     """
     wide = -(-e // tile) * tile

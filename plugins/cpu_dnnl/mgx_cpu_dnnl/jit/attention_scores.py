@@ -1,4 +1,4 @@
-"""Scores of a few query rows against a block of keys, and the pointwise part on them."""
+"""Computes the scores of a few query rows and a block of keys, and applies the pointwise ops."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ NEGATIVE: Final = -math.inf
 
 
 class Group(NamedTuple):
-    """A few query rows and the block of keys that they meet."""
+    """The query rows of a register tile and the current block of keys."""
 
     rows: list[V]
-    queries: list[V]  # where each row begins
+    queries: list[V]  # address of each row
     key0: V  # the block's first key
-    keys: V  # keys of the block
+    keys: V  # number of keys in the block
 
 
 class Scores:
-    """Writes scores to scratch, and their maxima lane by lane."""
+    """Stores scores to scratch memory and accumulates their lane-wise maxima."""
 
     def __init__(self, item: Item, blocks: Blocks) -> None:
         self.item, self.blocks = item, blocks
         self.c, self.plan, self.lanes, self.tile = item.c, item.plan, item.c.lanes, item.tile
 
     def tiles(self, g: Group, j: V, vectors: int, whole: int) -> None:
-        """Scores of all rows and some vectors of keys from j on; the first `whole` of them hold keys in all lanes."""
+        """Computes scores of all rows and some vectors of keys from j on; the first `whole` vectors are full."""
         c, plan, n = self.c, self.plan, self.lanes
         keys = self.blocks.key(self.item.zero, j)
         elem = self.item.elem["q"]
@@ -69,13 +69,13 @@ class Scores:
             self._keep(made, r, j)
 
     def _first(self, left: V, before: int) -> V:
-        """Returns the lanes of a vector that hold some of the keys left, behind those before it."""
+        """Returns the mask of a vector's valid lanes, given the remaining keys and the vectors before it."""
         c = self.c
         here = c.intrinsic("smax", c.op("sub", left, i64(before)), self.item.zero) if before else left
         return c.first(here, self.lanes)
 
     def dots(self, g: Group, j: V) -> list[V]:
-        """Returns scores of one row and one vector of keys, each key read where it is."""
+        """Returns scores of one row and one vector of keys, which are read in place."""
         c, plan, n = self.c, self.plan, self.lanes
         step = self.item.arg(f"k{self.item.rank - 2}")
         elem = self.item.elem["k"]
@@ -106,7 +106,7 @@ class Scores:
         return []
 
     def _keep(self, made: list[V], r: int, j: V) -> None:
-        """Stores scores, and takes their maximum lane by lane."""
+        """Stores scores and updates the lane-wise maximum."""
         c, n = self.c, self.lanes
         line = c.gep(c.gep(self.item.part["weights"], r * KEYS, "float"), j, "float")
         for v, value in enumerate(made):
@@ -118,7 +118,7 @@ class Scores:
         c.store(home, best)
 
     def _score(self, value: V, g: Group, r: int, v: int, j: V, mask: V | None, shared: dict[tuple[int, int], V]) -> V:
-        """Returns the pointwise part on one vector of scores; lanes without a key become -infinity."""
+        """Applies the pointwise ops to a vector of scores; lanes without a key become -infinity."""
         c, plan, n = self.c, self.plan, self.lanes
         at = c.op("add", j, i64(v * n)) if v else j
         key = c.op("add", g.key0, at)
@@ -169,5 +169,5 @@ class Scores:
 
 
 def larger(c: Code, a: V, b: V) -> V:
-    """Returns the larger, lane by lane; a NaN is passed over and comes back through the exponential."""
+    """Returns the lane-wise maximum; ignores NaN, which reappears in the exponential."""
     return c.select(c.compare("ogt", a, b), a, b)

@@ -1,6 +1,6 @@
-"""Convolutions of bytes of each channel by itself, on processors with dot products of bytes (VNNI).
+"""Depthwise convolutions of bytes on processors with VNNI.
 
-A function of the native module (`byte_channels.h`) makes the sums of some results; what follows on them is compiled.
+A function of the native module (`byte_channels.h`) computes the sums of a block of results; the epilogue is compiled.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from .space import Args, items
 
 __all__ = ["Fours", "compile_fours"]
 
-NEAR: Final = 48 * 1024  # bytes of sums and of the fours that they are made of, which stay near
+NEAR: Final = 48 * 1024  # bytes of sums and of interleaved taps that stay in the L1 cache
 LINE: Final = 64
-LEAST: Final = 16  # channels of an item
-WORK: Final = 1 << 18  # products worth a thread of their own
-SLACK: Final = 256  # bytes that are written behind others
+LEAST: Final = 16  # fewest channels of an item
+WORK: Final = 1 << 18  # fewest products per thread
+SLACK: Final = 256  # bytes that may be written past the end
 
 
 class Fours(NamedTuple):
-    """The way in which taps are taken four by four, as `byte_channels.h` has it."""
+    """Layout of the taps in groups of four, as in `byte_channels.h`."""
 
     upright: bool
     groups: int
@@ -40,14 +40,14 @@ class Fours(NamedTuple):
 
 @dataclass
 class FourPlan(ProductPlan):
-    """ragged: the channels do not fill pairs of vectors."""
+    """Plan; ragged: the channels do not fill pairs of vectors."""
 
     kind = "fours of channels"
     ragged: bool
 
 
 class Channels(ProductWriter):
-    """Writes a convolution of each channel by itself: an item is a block of results of a block of channels."""
+    """Code generator for depthwise convolutions: an item is a block of results of a block of channels."""
 
     def __init__(self, c: Code, plan: FourPlan) -> None:
         super().__init__(c, plan.behind, plan.args, 4)
@@ -75,9 +75,9 @@ class Channels(ProductWriter):
 def compile_fours(
     product: Product, engine: Engine, windows: Windows, fours: Fours, fast: bool = True
 ) -> JitKernel | No:
-    """A convolution of each channel by itself.
+    """Returns a depthwise convolution as a kernel, or `No`.
 
-    product: a: [results, channels]; columns: the channels, 16 at least.  fast: as of `Epilogue.combine`.  Buffers: the left
+    product: a: [results, channels]; columns: the channels, at least 16.  fast: as in `Epilogue.combine`.  Buffers: the left
     operand, weights, their sums by channel, the zero point, extra.., outs..
     """
     behind = product.epilogue_of_bytes(fast)
@@ -113,14 +113,14 @@ def compile_fours(
 
 
 def _channels(channels: int, size: int) -> int:
-    """Returns the channels of an item, whole lines of the cache: as many as stay near with so many bytes for each."""
+    """Returns the channels of an item: whole cache lines, as many as fit into the cache at so many bytes each."""
     blocks = max(1, round(channels * size / NEAR))
     block = -(-channels // (LINE * blocks)) * LINE
     return channels if blocks == 1 or 0 < channels % block < LEAST else block
 
 
 def _rows(m: int, width: int, most: int, threads: int, shared: int) -> int:
-    """Returns the results of an item: whole lines, those that share fours together, or even parts of one line."""
+    """Returns the results of an item: whole lines that share interleaved taps, or equal parts of one line."""
     most = min(most, -(-m // threads))
     if most < width:
         return even_part(width, most, 1)

@@ -1,6 +1,6 @@
-"""Products of bytes with packed weights in tile registers (AMX) or by dot products (VNNI), and work on the sums.
+"""Byte GEMM with packed weights and a fused epilogue, for AMX tiles or VNNI dot products.
 
-Weights lie in panels as the native module's `byte_tiles.h` and `byte_dots.h` have them."""
+Weights are packed into panels, as defined in the native module's `byte_tiles.h` and `byte_dots.h`."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .space import Args
 
 __all__ = ["compile_byte_gemm"]
 
-NEAR: Final = 512 * 1024  # bytes of weights that stay in the second-level cache beside the rows in use
-BLOCK: Final = 512 * 1024  # bytes of rows that stay there beside a panel
-WORK: Final = 1 << 20  # products worth a thread of their own
+NEAR: Final = 512 * 1024  # bytes of weights that stay in the L2 cache next to the current rows
+BLOCK: Final = 512 * 1024  # bytes of rows that stay in the L2 cache next to a panel
+WORK: Final = 1 << 20  # fewest products per thread
 
 
 def compile_byte_gemm(product: Product, engine: Engine, tiled: bool, fast: bool = True) -> JitKernel | No:
-    """A product of bytes, summed in int32, with packed weights of int8.
+    """Returns a product of bytes with packed int8 weights, accumulated in int32, as a kernel, or `No`.
 
-    tiled: in tile registers; fast: as of `Epilogue.combine`.  Buffers: a, the panels, numbers of int32 that sums begin with, of
-    which there are as many as columns, rounded up to 16, extra.., outs..
+    tiled: uses AMX; fast: as in `Epilogue.combine`.  Buffers: a, the panels, initial int32 sums by column, padded to a
+    multiple of 16, extra.., outs..
     """
     behind = product.epilogue_of_bytes(fast)
     if isinstance(behind, No):
@@ -42,9 +42,9 @@ def compile_byte_gemm(product: Product, engine: Engine, tiled: bool, fast: bool 
     blocks = -(-m // rows)
     group = panels if near else max(1, min(8, panels * blocks // (3 * threads)))
     tiles = -(-min(rows, m) // ROWS)
-    reach = -(-(padded - depth) // max(1, a.strides()[0]))  # rows that the last step of a row goes on over
+    reach = -(-(padded - depth) // max(1, a.strides()[0]))  # rows that the last step of a row reads past its end
     if reach > 1 and not near:
-        return No(f"rows of {depth} numbers with so many columns that one tile of rows is copied for all")
+        return No(f"rows of {depth} numbers with so many columns that a tile of rows has to be copied for all of them")
     plan = BytePlan(
         behind, Args(), tiles=tiled, signed=a.dtype is dt.int8, loose=depth % step != 0, near=near,
         last=-(-(columns % COLUMNS) // 16), ragged=columns % 16 != 0,

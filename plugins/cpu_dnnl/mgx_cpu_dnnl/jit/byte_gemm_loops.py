@@ -1,8 +1,8 @@
-"""The code of products of bytes in tile registers, or by dot products of four bytes.
+"""Code generator for byte GEMM with AMX tiles or dot products of four bytes.
 
-An item is a block of rows times a group of panels.  A function of the native module makes the sums of 32 rows and one panel in
-scratch; what follows on them is compiled.  Few weights stay in the second-level cache, and the rows of a tile are finished from
-end to end; of many, a panel is read once for all rows of the block, and the next one fetched meanwhile.
+An item is a block of rows times a group of panels.  A function of the native module computes the sums of 32 rows and one panel
+in scratch memory; the epilogue is compiled.  Small weights stay in the L2 cache and the loop over panels is the inner one;
+of large weights, a panel is read once for all rows of the block while the next panel is prefetched.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from .space import items
 
 __all__ = ["COLUMNS", "FOUR", "ROWS", "TILE", "BytePlan", "ByteTiles"]
 
-ROWS: Final = 32  # of a tile of sums
-COLUMNS: Final = 64  # of a panel
-TILE: Final = 64  # numbers of the depth that tile registers multiply at once
-FOUR: Final = 4  # and those that dot products do
+ROWS: Final = 32  # rows of a tile of sums
+COLUMNS: Final = 64  # columns of a panel
+TILE: Final = 64  # depth of one AMX multiplication
+FOUR: Final = 4  # depth of one dot product
 
 
 @dataclass
 class BytePlan(ProductPlan):
-    """tiles: tile registers multiply, else dot products; loose: the last step of the depth is not full; near: there are few
-    weights; last: tiles of the last panel if that is not full, else 0; ragged: its last tile is not full."""
+    """Plan; tiles: uses AMX, else dot products; loose: the last step of the depth is partial; near: the weights are small;
+    last: tiles of the last panel if that is partial, else 0; ragged: its last tile is partial."""
 
     kind = "bytes"
     tiles: bool
@@ -39,12 +39,12 @@ class BytePlan(ProductPlan):
 
     @property
     def step(self) -> int:
-        """Numbers of the depth that are multiplied at once."""
+        """Returns the depth of one multiplication."""
         return TILE if self.tiles else FOUR
 
 
 class ByteTiles(ProductWriter):
-    """Writes the kernel that a plan describes."""
+    """Generates the kernel of a plan."""
 
     def __init__(self, c: Code, plan: BytePlan) -> None:
         super().__init__(c, plan.behind, plan.args, 3)
@@ -54,8 +54,8 @@ class ByteTiles(ProductWriter):
     def write(self) -> None:
         c = self.c
         self.laid = c.gep(self.sums, ROWS * COLUMNS, "i32")
-        self.pitch = c.op("mul", self.arg("steps"), i64(self.plan.step))  # of rows that are copied, in bytes
-        self.size = c.op("mul", self.pitch, i64(COLUMNS))  # of a panel, in bytes
+        self.pitch = c.op("mul", self.arg("steps"), i64(self.plan.step))  # bytes between copied rows
+        self.size = c.op("mul", self.pitch, i64(COLUMNS))  # bytes of a panel
         if self.plan.tiles:
             c.run("mgx_byte_tiles_1_begin")
         items(c, [self.arg("groups"), self.arg("blocks")], self.item)
@@ -94,7 +94,7 @@ class ByteTiles(ProductWriter):
     # rows
 
     def _count(self, row: V) -> V:
-        """Returns the number of rows of the tile from a row of the block on."""
+        """Returns the height of the tile that starts at a row of the block."""
         return self.c.intrinsic("smin", i64(ROWS), self.c.op("sub", self.rows, row))
 
     def _at(self, row: V) -> V:
@@ -103,22 +103,22 @@ class ByteTiles(ProductWriter):
         return c.gep(self.left, c.op("mul", c.op("add", self.row0, row), self.arg("left")), "i8")
 
     def _is_copied(self, row: V) -> V:
-        """Returns True if the tile from a row on cannot be read where it lies.
+        """Returns True if the tile that starts at a row cannot be read in place.
 
-        Whole steps of each row are read, and, in tile registers, whole tiles.
+        Each row is read in whole steps and, with AMX, in whole tiles.
         """
         c = self.c
         end = c.op("add", row, i64(ROWS))
         short = c.compare("sgt", end, self.rows)
         if not self.plan.tiles:
             end = c.intrinsic("smin", end, self.rows)
-        if self.plan.loose:  # a row's last step reaches into the rows behind it
+        if self.plan.loose:  # a row's last step reads into the following rows
             last = c.compare("sgt", c.op("add", self.row0, end), self.arg("readable"))
             return c.op("or", last, short) if self.plan.tiles else last
         return short if self.plan.tiles else c.compare("ne", self.zero, self.zero)
 
     def _copy(self, row: V) -> None:
-        """Copies the tile from a row on if it must be: at most the last one of a block."""
+        """Copies the tile that starts at a row if it cannot be read in place; at most the last one of a block."""
 
         def copied() -> None:
             given = self._at(row), self.arg("left"), self._count(row), self.arg("depth"), self.laid, self.pitch
@@ -127,14 +127,14 @@ class ByteTiles(ProductWriter):
         self.c.when(self._is_copied(row), copied)
 
     def _source(self, row: V) -> tuple[V, V]:
-        """Returns the first row of a tile, and the bytes from one to the next."""
+        """Returns the address of a tile's first row and the row stride in bytes."""
         c, copied = self.c, self._is_copied(row)
         return c.select(copied, self.laid, self._at(row)), c.select(copied, self.pitch, self.arg("left"))
 
     # sums
 
     def _tile(self, row: V, panel: V, source: tuple[V, V]) -> None:
-        """Sums of a tile of rows and a panel, and what follows on them."""
+        """Computes the sums of a tile of rows and a panel, and runs the epilogue."""
         c, plan = self.c, self.plan
         count = self._count(row)
         at = c.gep(self.weights, c.op("mul", panel, self.size), "i8")
@@ -154,9 +154,9 @@ class ByteTiles(ProductWriter):
         c.either(last, lambda: finish(16 * plan.last, plan.ragged), lambda: finish(COLUMNS, False))
 
     def _next_lines(self, row: V, panel: V) -> V:
-        """Returns what a tile fetches ahead: its part of the next panel; after the last part, the panel in use."""
+        """Returns what a tile prefetches: its share of the next panel; after the last share, the current panel."""
         c = self.c
-        lines = c.op("mul", self.arg("ahead"), i64(2 * 64 // ROWS))  # bytes for a row and step
+        lines = c.op("mul", self.arg("ahead"), i64(2 * 64 // ROWS))  # bytes per row and step
         done = c.op("mul", row, c.op("mul", self.arg("steps"), lines))
         following = c.gep(panel, self.size, "i8")
         return c.select(c.compare("ult", done, self.size), c.gep(following, done, "i8"), panel)

@@ -1,7 +1,7 @@
-"""Products and convolutions of bytes by sums of pairs, for processors without dot products of bytes.
+"""Byte products and convolutions by sums of int16 pairs (``vpmaddwd``), for processors without VNNI.
 
-The left operand's bytes become numbers of 16 bits in scratch, less their zero point; weights are kept so, less theirs.
-Functions of the native module (`byte_pairs.h`) widen rows and make sums; what follows on the sums is compiled."""
+The left operand is widened to int16 in scratch memory and its zero point is subtracted; weights are packed that way.
+Functions of the native module (`byte_pairs.h`) widen rows and compute sums; the epilogue is compiled."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from .space import Args
 
 __all__ = ["Windows", "compile_channels", "compile_filters", "compile_pairs"]
 
-NEAR: Final = 128 * 1024  # bytes of widened rows that stay in the second-level cache beside a panel
-PIECE: Final = 1536  # numbers of the depth that are worked through in one piece
-MOST: Final = 240  # rows of a block
+NEAR: Final = 128 * 1024  # bytes of widened rows that stay in the L2 cache next to a panel
+PIECE: Final = 1536  # depth of one block
+MOST: Final = 240  # most rows of a block
 LEAST: Final = 12
-WORK: Final = 1 << 18  # products worth a thread of their own
-SUMS: Final = 32 * 1024  # bytes of sums of channels that stay near
-POINTS: Final = 16  # of a tile of 2 x 2 results of windows of 3 x 3
-TILES: Final = 28  # of a block at most
-POINT_BYTES: Final = 224 * 1024  # of a block's points, which stay in the second-level cache
+WORK: Final = 1 << 18  # fewest products per thread
+SUMS: Final = 32 * 1024  # bytes of sums of channels that stay in the L1 cache
+POINTS: Final = 16  # transformed points of a tile of 2 x 2 results of a 3 x 3 filter
+TILES: Final = 28  # most tiles of a block
+POINT_BYTES: Final = 224 * 1024  # bytes of a block's points, which stay in the L2 cache
 
 
 @dataclass(frozen=True)
 class Windows:
-    """The numbers of a convolution's windows, as `byte_pairs.h` has them; lines: taps along the first two axes, each of `run`
-    numbers that follow each other."""
+    """Parameters of a convolution's windows, as in `byte_pairs.h`; lines: taps along the first two axes, each of `run` contiguous
+    elements."""
 
     numbers: Sequence[int]
     lines: int
@@ -42,7 +42,7 @@ class Windows:
     taps: int
 
     def enter(self, args: Args) -> None:
-        """Adds the numbers to those of a kernel."""
+        """Appends them to a kernel's arguments."""
         args.enter({"windows": self.numbers[0]})
         for value in self.numbers[1:]:
             args.add(value)
@@ -56,10 +56,10 @@ def compile_pairs(
     groups: int = 1,
     fast: bool = True,
 ) -> JitKernel | No:
-    """A product of bytes with packed weights, or, with `windows`, a convolution.
+    """Returns a byte product with packed weights or, with `windows`, a convolution as a kernel, or `No`.
 
-    product: of a convolution, a: [results, depth] as if its windows were rows; columns: of all groups.  fast: as of
-    `Epilogue.combine`.  Buffers: the left operand, panels of weights of all groups, the zero point, extra.., outs..
+    product: of a convolution, a: [results, depth] as if its windows were rows; columns: of all groups.  fast: as in
+    `Epilogue.combine`.  Buffers: the left operand, packed panels of all groups, the zero point, extra.., outs..
     """
     behind = product.epilogue_of_bytes(fast)
     if isinstance(behind, No):
@@ -105,9 +105,9 @@ def compile_pairs(
 
 
 def compile_channels(product: Product, engine: Engine, windows: Windows, fast: bool = True) -> JitKernel | No:
-    """A convolution of each channel by itself.
+    """Returns a depthwise convolution as a kernel, or `No`.
 
-    product: a: [results, channels]; columns: the channels, 16 at least.  Buffers: the left operand, weights, their sums by
+    product: a: [results, channels]; columns: the channels, at least 16.  Buffers: the left operand, weights, their sums by
     channel, the zero point, extra.., outs..
     """
     behind = product.epilogue_of_bytes(fast)
@@ -136,9 +136,9 @@ def compile_channels(product: Product, engine: Engine, windows: Windows, fast: b
 def compile_filters(
     product: Product, engine: Engine, windows: Windows, lens: Sequence[int], fast: bool = True
 ) -> JitKernel | No:
-    """A convolution of windows of 3 x 3 without steps by minimal filtering, with 16 products for 4 results where there were 36.
+    """Returns a 3 x 3 convolution of stride 1 by Winograd's F(2x2, 3x3), with 16 products per 4 results rather than 36, or `No`.
 
-    product: as of `compile_pairs`; channels: 16 at least; lens: images, height and width of the results.  Buffers: the left
+    product: as in `compile_pairs`; channels: at least 16; lens: images, height and width of the results.  Buffers: the left
     operand, panels of filters at 16 points, the zero point, extra.., outs..
     """
     behind = product.epilogue_of_bytes(fast)
@@ -180,7 +180,7 @@ def compile_filters(
 
 
 def _enter(args: Args, numbers: dict[str, int], windows: Windows | None, behind: Epilogue) -> None:
-    """Enters the run-time numbers of a kernel."""
+    """Appends the run-time arguments of a kernel."""
     args.enter(numbers)
     if windows is not None:
         windows.enter(args)

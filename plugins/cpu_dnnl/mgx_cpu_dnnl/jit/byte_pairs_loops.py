@@ -1,8 +1,8 @@
-"""The code of products of bytes by sums of pairs.
+"""Code generator for byte products by sums of int16 pairs.
 
-An item is a block of rows times a group of panels.  The block's rows are widened in scratch, then a function of the native module
-makes the sums of at most six rows and one panel, and what follows on them is compiled.  Where the depth is worked through in one
-piece, a tile's sums are finished at once; else sums lie in scratch while one piece follows the other.
+An item is a block of rows times a group of panels.  The block's rows are widened in scratch memory, then a function of the native
+module computes the sums of at most six rows and one panel; the epilogue is compiled.  If the depth is one block, the epilogue of
+a tile runs at once; otherwise sums are accumulated in scratch memory over the blocks of the depth.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from .space import items
 
 __all__ = ["COLUMNS", "STEP", "ChannelPlan", "Channels", "FilterPlan", "Filters", "PairPlan", "Pairs"]
 
-COLUMNS: Final = 16  # of a panel
-ROWS: Final = 6  # of a tile of sums
-STEP: Final = 4  # numbers of the depth that a trip multiplies
+COLUMNS: Final = 16  # columns of a panel
+ROWS: Final = 6  # most rows of a tile of sums
+STEP: Final = 4  # depth of an iteration
 
 
 @dataclass
 class PairPlan(ProductPlan):
-    """windows: rows are those of a convolution; whole: the depth is worked through in one piece; ragged: the last panel is not
-    full; narrow: half of it is enough."""
+    """Plan; windows: rows are windows of a convolution; whole: the depth is one block; ragged: the last panel is partial;
+    narrow: the last panel is at most half full."""
 
     kind = "pairs"
     windows: bool
@@ -40,7 +40,7 @@ class PairPlan(ProductPlan):
 
 @dataclass
 class ChannelPlan(ProductPlan):
-    """ragged: the channels do not fill pairs of vectors."""
+    """Plan; ragged: the channels do not fill pairs of vectors."""
 
     kind = "pairs of channels"
     ragged: bool
@@ -48,7 +48,7 @@ class ChannelPlan(ProductPlan):
 
 @dataclass
 class FilterPlan(ProductPlan):
-    """ragged: the last panel is not full; narrow: half of it is enough."""
+    """Plan; ragged: the last panel is partial; narrow: it is at most half full."""
 
     kind = "pairs of filters"
     ragged: bool
@@ -56,7 +56,7 @@ class FilterPlan(ProductPlan):
 
 
 class Channels(ProductWriter):
-    """Writes a convolution of each channel by itself: an item is a block of results with all channels."""
+    """Code generator for depthwise convolutions: an item is a block of results with all channels."""
 
     def __init__(self, c: Code, plan: ChannelPlan) -> None:
         super().__init__(c, plan.behind, plan.args, 4)
@@ -79,9 +79,9 @@ class Channels(ProductWriter):
 
 
 class Filters(ProductWriter):
-    """Writes minimal filtering.
+    """Code generator for Winograd convolutions.
 
-    An item is a block of tiles times a group of panels: points of the tiles in scratch, then panel by panel the sums.
+    An item is a block of tiles times a group of panels: transforms the tiles to scratch memory, then sums panel by panel.
     """
 
     def __init__(self, c: Code, plan: FilterPlan) -> None:
@@ -94,7 +94,7 @@ class Filters(ProductWriter):
         self.points = c.gep(self.products, self.arg("products"), "i32")
         self.filler = c.gep(self.points, self.arg("points"), "i16")
         self.tiles = c.stack("i64", 5)
-        self.size = c.op("mul", self.arg("pitch"), i64(16 * COLUMNS))  # of a panel's filters, in elements
+        self.size = c.op("mul", self.arg("pitch"), i64(16 * COLUMNS))  # elements of a panel's filters
         items(c, [self.arg(x) for x in ("groups", "images", "down", "over")], self.item)
 
     def item(self, index: list[V], _: V) -> None:
@@ -129,7 +129,7 @@ class Filters(ProductWriter):
         c.either(last, lambda: self._finish(number, True), lambda: self._finish(number, False))
 
     def _finish(self, number: V, ragged: bool) -> None:
-        """Lines of results, two of each line of tiles."""
+        """Runs the epilogue on lines of results, two per line of tiles."""
         c, two = self.c, i64(2)
         columns = COLUMNS // 2 if ragged and self.plan.narrow and not c.wide else COLUMNS
         pitch = i64(COLUMNS)
@@ -150,7 +150,7 @@ class Filters(ProductWriter):
 
 
 class Pairs(ProductWriter):
-    """Writes products, and convolutions whose windows are rows of one."""
+    """Code generator for products, and for convolutions whose windows are the rows of a product."""
 
     def __init__(self, c: Code, plan: PairPlan) -> None:
         super().__init__(c, plan.behind, plan.args, 3)
@@ -161,7 +161,7 @@ class Pairs(ProductWriter):
         c = self.c
         self.laid = c.gep(self.sums, self.arg("space"), "i32")
         whole = c.op("mul", c.op("udiv", c.op("add", self.arg("depth"), i64(STEP - 1)), i64(STEP)), i64(STEP))
-        self.size = c.op("mul", whole, i64(COLUMNS))  # of a panel, in elements
+        self.size = c.op("mul", whole, i64(COLUMNS))  # elements of a panel
         items(c, [self.arg("kinds"), self.arg("groups"), self.arg("blocks")], self.item)
 
     def item(self, index: list[V], _: V) -> None:
@@ -192,7 +192,7 @@ class Pairs(ProductWriter):
         self.results.rows(self.sums, self.pitch, self.row0, self.rows.count, at, columns, plan.ragged or c.wide)
 
     def _widen(self, k: V, depth: V) -> None:
-        """A piece of the block's rows as numbers of 16 bits in scratch."""
+        """Widens a block of the depth of the rows to int16 in scratch memory."""
         c = self.c
         pitch = self.arg("pitch")
         if self.plan.windows:
@@ -213,7 +213,7 @@ class Pairs(ProductWriter):
         c.run("mgx_pair_tile_1", rows, self.arg("pitch"), panel, depth, sums, pitch, count, vectors, onward)
 
     def _last(self, p: V) -> V | None:
-        """Returns whether a panel is the one that is not full."""
+        """Returns the condition that a panel is the partial one."""
         c = self.c
         if not self.plan.ragged:
             return None
@@ -224,7 +224,7 @@ class Pairs(ProductWriter):
         return self.c.select(last, self.one, full) if last is not None and self.plan.narrow else full
 
     def _whole_panel(self, p: V, _: list[V]) -> list[V]:
-        """All rows of the block times a panel, each tile's sums finished at once."""
+        """Multiplies all rows of the block by a panel and runs the epilogue on each tile."""
         c, plan = self.c, self.plan
         panel = c.gep(self.panel, c.op("mul", p, self.size), "i16")
         last, pitch = self._last(p), i64(COLUMNS)
@@ -246,7 +246,7 @@ class Pairs(ProductWriter):
         return []
 
     def _piece(self, k: V) -> list[V]:
-        """Some of the depth: all rows of the block times the group's panels, added to their sums."""
+        """Accumulates one block of the depth: all rows of the block times the group's panels."""
         c = self.c
         depth = c.intrinsic("smin", self.arg("piece"), c.op("sub", self.arg("depth"), k))
         self._widen(k, depth)
