@@ -1,4 +1,4 @@
-"""Steps that elementary functions are made of: polynomials, bounds, and floats as bits."""
+"""Building blocks of elementary functions: polynomials, clamping, and bit casts of floats."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["bits", "clamp", "divisor_scale", "floats", "horner"]
 
 
 def horner(c: Code, x: V, coefficients: Sequence[float]) -> V:
-    """Returns a polynomial at x, lowest power first."""
+    """Evaluates a polynomial at x, coefficients of the lowest power first."""
     at = c.const(coefficients[-1], x)
     for k in reversed(coefficients[:-1]):
         at = c.fma(at, x, c.const(k, x))
@@ -18,24 +18,24 @@ def horner(c: Code, x: V, coefficients: Sequence[float]) -> V:
 
 
 def clamp(c: Code, x: V, low: float, high: float) -> V:
-    """x within bounds; NaN stays."""
+    """Clamps x; NaN stays NaN."""
     lo, hi = c.const(low, x), c.const(high, x)
     x = c.select(c.compare("ogt", lo, x), lo, x)
     return c.select(c.compare("olt", hi, x), hi, x)
 
 
 def bits(c: Code, x: V) -> V:
-    """Returns the bits of floats as integers."""
+    """Bit-casts floats to integers."""
     return c.cast("bitcast", x, "i32" if x.elem == "float" else "i64")
 
 
 def floats(c: Code, x: V) -> V:
-    """Returns the floats of bits."""
+    """Bit-casts integers to floats."""
     return c.cast("bitcast", x, "float" if x.elem == "i32" else "double")
 
 
 def divisor_scale(c: Code, x: V) -> V:
-    """Returns a power of two s so that 1 / (x s) and a s are normal numbers, where a / x is made of them."""
+    """Returns s, a power of two, such that 1 / (x s) and a s are normal numbers, for a / x = (a s) / (x s)."""
     size = c.intrinsic("fabs", x)
     one = c.const(1.0, x)
     s = c.select(c.compare("olt", size, c.const(2.0**-100, x)), c.const(2.0**64, x), one)

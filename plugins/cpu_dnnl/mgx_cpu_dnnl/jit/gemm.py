@@ -1,6 +1,6 @@
-"""Products of a matrix with packed weights, and pointwise work on the results before they are stored.
+"""Float32 GEMM with packed weights and a fused pointwise epilogue.
 
-Weights lie in panels of as many columns as two vectors hold, each panel row after row: [panels, k, width]."""
+Weights are packed as [panels, k, width]; a panel has two vectors of columns."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ __all__ = ["compile_gemm"]
 
 
 def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 0) -> JitKernel | No:
-    """A product of float32 with packed weights [panels, k, width].
+    """Returns a float32 product with packed weights [panels, k, width] as a kernel, or `No`.
 
-    least: the cost of pointwise work below which it is declined.  Buffers: a, the full panels, the last panel if the columns
-    fill none, extra.., outs..
+    least: lowest cost of the epilogue for which this is faster than oneDNN.  Buffers: a, the full panels, the last panel if
+    it is partial, extra.., outs..
     """
     outs, columns, threads = product.outs, product.columns, product.threads
     if weights not in WEIGHTS or not all(o.dtype.is_float for o in outs):
@@ -54,14 +54,14 @@ def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 
     if behind.graph is not None and not all(o.dtype.is_float for o in behind.graph.outputs):
         return No("results that are not floats")
     if behind.cost < least:
-        return No(f"oneDNN is as fast for {m} rows with work of {behind.cost} instructions behind them")
+        return No(f"oneDNN is as fast for {m} rows with an epilogue of {behind.cost} instructions")
     lanes, width = engine.lanes, panel_width(engine)
     b = _blocks(m, k, columns, weights, threads, engine)
     plan = GemmPlan(
         behind, weights=weights, ragged=columns % width != 0, narrow=0 < columns % width <= lanes, widened=b.widened,
         whole=b.whole, abreast=b.few and not engine.wide, filled=not engine.wide and columns % lanes == 0,
     )  # fmt: skip
-    # Results of shallow products that no cache near the processor holds: stores wait for their lines, so these are loaded ahead.
+    # Results of shallow products that exceed the near caches: stores would wait for their lines, so these are prefetched.
     far = not engine.wide and b.near and k <= SHALLOW and 4 * m * columns > native().cache_sizes().get("l2", 0)
     numbers = {
         "m": m, "n": columns, "k": k, "lda": product.a.strides()[0] if m > 1 else k, "depth": b.depth, "rows": b.rows,
@@ -94,8 +94,8 @@ def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 
 
 
 class _Blocks(NamedTuple):
-    """The division of a product: blocks of `rows` rows in tiles of at most `height`, groups of `group` of the `panels`, pieces of
-    the depth; few, near, widened, whole, ahead: as of the plan."""
+    """Blocking of a product: blocks of `rows` rows in tiles of at most `height`, groups of `group` of the `panels`, and blocks of
+    the depth; few, near, widened, whole, ahead: as in the plan."""
 
     few: bool
     near: bool
@@ -115,7 +115,7 @@ class _Blocks(NamedTuple):
 
 
 def _blocks(m: int, k: int, columns: int, weights: DType, threads: int, engine: Engine) -> _Blocks:
-    """Returns the division of a product [m, k] times [k, columns] for the caches and threads."""
+    """Returns the blocking of a product [m, k] times [k, columns] for the caches and threads."""
     width, few = panel_width(engine), m <= FEW
     height = min(tall(engine.wide), m)
     widened = weights is dt.bfloat16 and not few
@@ -128,16 +128,16 @@ def _blocks(m: int, k: int, columns: int, weights: DType, threads: int, engine: 
     blocks = -(-m // rows)
     group = panels if near else max(1, min(GROUP, panels * blocks // (4 * threads)))
     items = blocks * -(-panels // group)
-    if items < 4 * threads and items % threads and not few:  # few items of work: as many for each
+    if items < 4 * threads and items % threads and not few:  # few work items: the same number for each thread
         rows = even_part(m, max(height, m // threads), height)
         blocks = -(-m // rows)
-    trips = 4 * width // 64 * UNROLL  # lines of a panel that a trip of the innermost loop works on
+    trips = 4 * width // 64 * UNROLL  # cache lines of a panel per iteration of the innermost loop
     ahead = 0 if near or few else max(1, min(4, -(-trips // max(1, min(rows, m) // height))))
     return _Blocks(few, near, widened, whole, height, depth, rows, blocks, panels, group, ahead)
 
 
 def _write(c: Code, plan: GemmPlan) -> None:
-    """Has a module write the code that is imported when there is code to write, which most processes never do."""
+    """Generates the code; imports the generator lazily, since most processes never need it."""
     from .gemm_loops import write
 
     write(c, plan)

@@ -1,4 +1,4 @@
-"""The work behind the sums of a product: results whose rows follow each other, and the pointwise part that gives them."""
+"""Epilogues of products: the pointwise ops on the sums, and results that are strided matrices."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ __all__ = ["Epilogue", "Product", "ProductPlan", "row_step"]
 
 @dataclass
 class Epilogue:
-    """sums: the type of a product; outs: those of the results; steps: from row to row of each; loads: other operands that
-    the pointwise part reads, with their steps by row and by column; at: which of its parameters is the product; extra: how many
-    others there are; inplace: which of these a result may lie on; numbers: constants that are read at run time, so that layers
-    share code."""
+    """An epilogue; sums: type of the sums; outs: types of the results; steps: their row strides; loads: other operands of the
+    pointwise ops, with row and column strides; at: index of the parameter that is the product; extra: number of the others;
+    inplace: those which a result may alias; numbers: constants passed as arguments, so that layers share code."""
 
     sums: DType
     outs: tuple[DType, ...]
@@ -46,12 +45,12 @@ class Epilogue:
 
     @property
     def cost(self) -> int:
-        """Vector instructions of the pointwise part."""
+        """Returns roughly how many vector instructions the pointwise ops take."""
         return 0 if self.graph is None else self.graph.cost
 
     @property
     def words(self) -> list[str]:
-        """All that the code depends on."""
+        """Returns the key: the properties that determine the code."""
         found = [f"{self.sums} to {' '.join(map(str, self.outs))} at={self.at} extra={self.extra}"]
         if self.graph is not None:
             steps = {x.ident: (bool(r), s if s in (0, 1) else 2) for x, r, s in self.loads}
@@ -68,9 +67,9 @@ class Epilogue:
         return found
 
     def combine(self, fast: bool) -> None:
-        """Makes the pointwise part short, and has its constants read at run time.
+        """Simplifies the pointwise ops and turns their constants into arguments.
 
-        fast: sums may be put together, which changes their last places; of large numbers that cancel, all of them.
+        fast: sums may be reassociated, which changes rounding; where large terms cancel, results may be far off.
         """
         if self.graph is None:
             return
@@ -78,12 +77,12 @@ class Epilogue:
         if fast:
             combine_sums(self.graph)
         nodes = {n.ident: n for n in walk(self.graph.outputs)}
-        place = {ident: n for n, ident in enumerate(nodes)}  # equal graphs share code, which numbers what it reads
+        place = {ident: n for n, ident in enumerate(nodes)}  # equal graphs share code, which identifies loads by number
         self.loads = sorted((x for x in self.loads if x[0].ident in place), key=lambda x: place[x[0].ident])
         self.numbers = [n for n in nodes.values() if n.kind == "const" and n.dtype is dt.float32]
 
     def number(self, args: Args) -> None:
-        """Adds the steps to the numbers of a kernel."""
+        """Appends the strides to the arguments of a kernel."""
         args.enter({f"o{j}": step for j, step in enumerate(self.steps)})
         for j, (_, step, by_column) in enumerate(self.loads):
             args.enter({f"r{j}": step, f"c{j}": by_column})
@@ -92,7 +91,7 @@ class Epilogue:
 
 @dataclass
 class ProductPlan:
-    """All that the code of a product depends on: the work on the sums, and the flags that subclasses add; extents are args."""
+    """A plan of a product: the epilogue, and flags that subclasses add; extents are arguments."""
 
     kind: ClassVar[str]
     behind: Epilogue
@@ -100,17 +99,17 @@ class ProductPlan:
 
     @property
     def key(self) -> str:
-        """All that the code depends on."""
+        """Returns the key: the properties that determine the code."""
         flags = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if f.name not in ("behind", "args")]
         return "\n".join([" ".join([self.kind, *flags]), *self.behind.words])
 
 
 @dataclass(frozen=True)
 class Product:
-    """a [m, k], contiguous in k, times packed weights of some columns, to results [.., columns] of rows one after the other.
+    """A product of a [m, k], contiguous in k, and packed weights; results [.., columns] have one row stride.
 
-    outs: the results, one without a body; body: a module of pointwise ops and views whose parameter `at` is the product with
-    the results' extents, the others `extra`; threads: the number that the work is divided for; axis: the results' axis of the
+    outs: results, exactly one without a body; body: a module of pointwise ops and views whose parameter `at` is the product with
+    the results' extents, the others `extra`; threads: threads to divide the work for; axis: the results' axis of the
     columns.
     """
 
@@ -124,14 +123,14 @@ class Product:
     axis: int = -1
 
     def epilogue(self, left: Collection[DType], sums: DType) -> Epilogue | No:
-        """Reads what follows on sums of a type, where the left operand is of one that is taken."""
+        """Returns the epilogue on sums of a type; `No` if the left operand's type or layout is not supported."""
         a = self.a
         if a.rank != 2 or a.dtype not in left or (a.strides()[1] != 1 and a.lens()[1] > 1):
             return No(f"rows {a} of a product")
         return No("an extent is 0") if 0 in (*a.lens(), self.columns) else _read(self, sums)
 
     def epilogue_of_bytes(self, fast: bool) -> Epilogue | No:
-        """Reads what follows on sums of products of bytes; fast: as of `Epilogue.combine`."""
+        """Returns the epilogue of a byte product; fast: as in `Epilogue.combine`."""
         behind = self.epilogue((dt.int8, dt.uint8), dt.int32)
         if isinstance(behind, Epilogue):
             behind.combine(fast)
@@ -153,8 +152,8 @@ class Product:
     ) -> JitKernel:
         """Returns the product as a kernel.
 
-        beside: buffers before those of the pointwise part; weights: bytes of the packed ones; taps: products that a result sums,
-        where they are not as many as a row has elements.
+        beside: number of buffers before those of the epilogue; weights: bytes of the packed weights; taps: products per result,
+        if not the elements of a row.
         """
         read = sum(s.element_space() * s.dtype.size for s in (*self.outs, *self.extra))
         return JitKernel(
@@ -173,7 +172,7 @@ class Product:
 
 
 def _read(product: Product, sums: DType) -> Epilogue | No:
-    """Reads what is given behind a product."""
+    """Builds the epilogue from the body."""
     outs, body, at, extra, axis = product.outs, product.body, product.at, product.extra, product.axis
     rows, columns = product.a.lens()[0], product.columns
     lens, by_row = _columns_last(outs[0].lens(), axis), []
@@ -197,7 +196,7 @@ def _read(product: Product, sums: DType) -> Epilogue | No:
     except Refused as error:
         return error.no
     if len(graph.outputs) != len(outs):
-        return No(f"{len(outs)} results of a pointwise part that gives {len(graph.outputs)}")
+        return No(f"{len(outs)} results of pointwise ops with {len(graph.outputs)}")
     loads: list[tuple[Node, int, int]] = []
     for node in graph.nodes:
         if node.kind == "load" and node.extra[0] != at:
@@ -211,7 +210,7 @@ def _read(product: Product, sums: DType) -> Epilogue | No:
 
 
 def row_step(lens: Sequence[int], strides: Sequence[int]) -> int | None:
-    """Returns the one step from each row to the next over all axes but the last; None if there is no such step."""
+    """Returns the row stride if all axes but the last merge into one axis of rows; else None."""
     step: int | None = None
     expected = 0
     for n, s in zip(reversed(lens[:-1]), reversed(strides[:-1]), strict=True):
@@ -226,7 +225,7 @@ def row_step(lens: Sequence[int], strides: Sequence[int]) -> int | None:
 
 
 def _columns_last(numbers: Sequence[int], axis: int) -> list[int]:
-    """Returns numbers by axis with that of the columns at the end."""
+    """Moves the entry of the column axis to the end."""
     found = list(numbers)
     found.append(found.pop(axis))
     return found

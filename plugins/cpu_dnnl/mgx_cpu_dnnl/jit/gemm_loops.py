@@ -1,10 +1,9 @@
-"""The code of products with packed weights.
+"""Code generator for GEMM with packed weights.
 
-An item is a block of rows times a group of panels.  Sums of a register tile, some rows times one panel, are made by a function of
-the native module; only what follows on them differs between kernels and is compiled.  Where the depth is worked through in one
-piece, a tile's sums go through the pointwise part at once.  Else sums lie in scratch while one piece follows the other, and the
-pointwise part runs over them at the end, row by row.  The panels and the block's rows stay in the second-level cache; the next
-panel is prefetched meanwhile.
+An item is a block of rows times a group of panels.  A microkernel of the native module computes a register tile of some rows
+times one panel; only the epilogue is compiled.  If the depth is a single block, a tile's epilogue runs at once.  Otherwise sums
+are accumulated in scratch memory over the blocks of the depth, and the epilogue runs over them row by row.  Panels and the
+block's rows stay in the L2 cache; the next panel is prefetched.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ __all__ = ["flushed", "write"]
 
 
 def write(c: Code, plan: GemmPlan) -> None:
-    """The body of the kernel that a plan describes."""
+    """Generates the kernel of a plan."""
     flushed(c, lambda: _Writer(c, plan).write())
 
 
@@ -35,18 +34,18 @@ class _Writer(ProductWriter):
         self.width = VECTORS * c.lanes
         self.elem = MEMORY[plan.weights]
         self.a, self.weights = self.given[:2]
-        self.tail = self.given[-1]  # the last panel, if that is not full
+        self.tail = self.given[-1]  # the last panel, if it is partial
 
     def write(self) -> None:
         c = self.c
         self.panel = c.gep(self.sums, self.arg("panel"), "float")
-        self.size = c.op("mul", self.arg("k"), i64(self.width))  # of a panel, in elements
+        self.size = c.op("mul", self.arg("k"), i64(self.width))  # elements of a panel
         self.rows_first, self.near = (c.compare("ne", self.arg(x), self.zero) for x in ("rows_first", "near"))
-        # usually blocks of rows run fastest, so that each thread reads weights of its own
+        # usually blocks of rows vary fastest, so that each thread reads its own share of the weights
         items(c, list(self._either(self.rows_first, self.arg("blocks"), self.arg("groups"))), self.item)
 
     def _either(self, turned: V, a: V, b: V) -> tuple[V, V]:
-        """Returns a and b if `turned`, else b and a."""
+        """Returns a, b if `turned`, else b, a."""
         return self.c.select(turned, a, b), self.c.select(turned, b, a)
 
     def item(self, index: list[V], _: V) -> None:
@@ -73,7 +72,7 @@ class _Writer(ProductWriter):
         self.results.rows(self.sums, self.pitch, self.row0, self.rows.count, column0, columns, self.plan.ragged)
 
     def _panel(self, p: V) -> tuple[V, V | None]:
-        """Returns the address of a panel of the group, and whether it is the one that is not full."""
+        """Returns the address of a panel of the group, and the condition that it is the partial one."""
         c = self.c
         number = c.op("add", self.panel0, p)
         panel = c.gep(self.weights, c.op("mul", number, self.size), self.elem)
@@ -83,7 +82,7 @@ class _Writer(ProductWriter):
         return c.select(last, self.tail, panel), last
 
     def _panels_abreast(self) -> None:
-        """The few rows times the group's panels, several at a time; the sums of all are finished together."""
+        """Multiplies few rows by the group's panels, several at a time, then runs the epilogue on all."""
         c, plan, rows = self.c, self.plan, self.rows.count
         pitch = c.op("mul", self.arg("group"), i64(self.width))
         full, columns = self.panels, c.op("mul", self.panels, i64(self.width))
@@ -105,7 +104,7 @@ class _Writer(ProductWriter):
         self.results.rows(self.sums, pitch, self.row0, rows, column0, columns, plan.ragged)
 
     def _whole_depth(self) -> None:
-        """All rows of the block times the group's panels, each tile's sums finished at once."""
+        """Multiplies all rows of the block by the group's panels and runs the epilogue on each tile."""
         c = self.c
         outer, inner = self._either(self.near, self.rows.tiles, self.panels)
 
@@ -123,7 +122,7 @@ class _Writer(ProductWriter):
         c.loop(self.zero, outer, 1, line)
 
     def _announce(self, t: V) -> None:
-        """Loads the lines of the results' rows of tile t, which stores would wait for."""
+        """Prefetches the cache lines of tile t's results, for which stores would wait."""
         c = self.c
         row0 = c.op("add", self.row0, self.rows.tile(t)[0])
 
@@ -164,7 +163,7 @@ class _Writer(ProductWriter):
         c.either(last, lambda: finish(True), lambda: finish(False))
 
     def _piece(self, k0: V) -> list[V]:
-        """Returns all rows of the block times `depth` rows of the group's panels, added to their sums."""
+        """Accumulates all rows of the block times `depth` rows of the group's panels."""
         c, plan = self.c, self.plan
         depth = c.intrinsic("smin", self.arg("depth"), c.op("sub", self.arg("k"), k0))
         left = c.gep(self.left, k0, "float")
@@ -194,7 +193,7 @@ class _Writer(ProductWriter):
         return []
 
     def _widen(self, panel: V, depth: V) -> None:
-        """A piece of a panel as float32 in scratch."""
+        """Widens a block of a panel to float32 in scratch memory."""
         c = self.c
 
         def line(i: V, _: list[V]) -> list[V]:
@@ -205,7 +204,7 @@ class _Writer(ProductWriter):
         c.loop(self.zero, c.op("mul", depth, i64(self.width)), self.lanes, line)
 
     def _next_line(self, following: V, panel: V, depth: V, t: V) -> V:
-        """Returns what tile t prefetches from: the next panel, some lines a trip; after its last, the panel in use."""
+        """Returns the address from which tile t prefetches: in the next panel, or the current one after the last."""
         c = self.c
         bytes_ = c.op("mul", depth, i64(self.width * (2 if self.elem == "i16" else 4)))
         lines = c.op("mul", self.arg("ahead"), i64(64 // UNROLL))
@@ -213,11 +212,11 @@ class _Writer(ProductWriter):
         return c.select(c.compare("ult", done, bytes_), c.gep(following, done, "i8"), panel)
 
 
-FLUSH: Final = 0x8040  # of the processor's mode: such results are 0, and so are such operands
+FLUSH: Final = 0x8040  # MXCSR bits FTZ and DAZ: subnormal results and operands are treated as 0
 
 
 def flushed(c: Code, body: Callable[[], None]) -> None:
-    """Writes `body` so that it runs in that mode: an operation on one such number takes the processor 100 times longer."""
+    """Emits `body` with FTZ and DAZ set, since an operation on a subnormal takes up to 100 times longer."""
     usual = c.stack("i32", 2)
     flushing = c.gep(usual, 1, "i32")
     c.declared["stmxcsr"] = "declare void @llvm.x86.sse.stmxcsr(ptr)"

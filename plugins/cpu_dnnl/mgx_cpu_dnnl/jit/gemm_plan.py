@@ -20,33 +20,33 @@ __all__ = [
     "block_elements", "even_part", "key_of", "panel_width", "tall",
 ]  # fmt: skip
 
-UNROLL: Final = 4  # rows of a panel in a trip of the innermost loop
-VECTORS: Final = 2  # of a panel's row
-FEW: Final = 3  # rows up to which the weights are read once and nothing is worth blocking
-DEPTH: Final = 1024  # rows of a panel that are in use together: they stream from the second-level cache
-WHOLE: Final = 2048  # rows of a panel that are worked through in one piece
-NEAR: Final = 128 * 1024  # bytes of weights that stay in the second-level cache beside all else
-BLOCK: Final = 72 * 1024  # elements of the left matrix that are in use together, at least
-FAR: Final = 512 * 1024  # elements of a left matrix that no cache near the processor holds
-SHALLOW: Final = 32  # rows of a panel up to which storing the results takes longer than the products
-GROUP: Final = 4  # panels that an item works on with the same block
+UNROLL: Final = 4  # rows of a panel per iteration of the innermost loop
+VECTORS: Final = 2  # vectors of a panel's row
+FEW: Final = 3  # most rows for which nothing is blocked, since the weights are read only once
+DEPTH: Final = 1024  # rows of a panel per block of the depth: they stream from the L2 cache
+WHOLE: Final = 2048  # most rows of a panel for which the depth is a single block
+NEAR: Final = 128 * 1024  # bytes of weights that stay in the L2 cache next to everything else
+BLOCK: Final = 72 * 1024  # fewest elements of the left matrix per block
+FAR: Final = 512 * 1024  # elements of a left matrix that exceeds the near caches
+SHALLOW: Final = 32  # most rows of a panel for which storing results takes longer than the products
+GROUP: Final = 4  # panels per item
 WEIGHTS = (dt.float32, dt.bfloat16)
 
 
 def panel_width(engine: Engine) -> int:
-    """Returns columns of a panel of weights."""
+    """Returns the columns of a panel of weights."""
     return VECTORS * engine.lanes
 
 
 @dataclass
 class GemmPlan:
-    """`key` holds everything that the code depends on; extents and steps are args.
+    """A plan; `key` determines the code, extents and strides are arguments.
 
-    ragged: the last panel is not full; narrow: one vector of its row is enough; widened: bfloat16 panels are converted to scratch
-    before use; whole: the depth is worked through in one piece; abreast: few rows are multiplied with several panels at a time;
-    filled: the columns fill their vectors, and masks cost time.
-    Of the args, near: the weights are so small that a tile's rows are finished from end to end; rows_first: the left matrix is
-    large and read once; ahead: cache lines that a trip prefetches; lines: of a row of results, loaded ahead.
+    ragged: the last panel is partial; narrow: one vector of its row is enough; widened: bfloat16 panels are converted in scratch
+    memory before use; whole: the depth is one block; abreast: few rows are multiplied by several panels at a time; filled: the
+    columns are a multiple of the vector, so that no masks are needed.
+    Arguments, near: small weights, the loop over panels is the inner one; rows_first: the left matrix is large and read once;
+    ahead: cache lines prefetched per iteration; lines: cache lines of a row of results to prefetch.
     """
 
     behind: Epilogue
@@ -63,16 +63,16 @@ class GemmPlan:
 
 @cache
 def block_elements() -> int:
-    """Returns the elements of the left matrix that are in use together: in few blocks of rows, panels are read few times.
+    """Returns the elements of the left matrix per block: the larger, the fewer times panels are read.
 
-    They take less than a third of the second-level cache, in which panels stay beside them.
+    A block takes less than a third of the L2 cache, which panels share with it.
     """
     size: int = native().cache_sizes().get("l2", 0)
     return max(BLOCK, size // 14)
 
 
 def even_part(extent: int, most: int, unit: int) -> int:
-    """Returns the size of equal parts of an extent, none above `most`, in whole units."""
+    """Returns the size of equal parts of an extent: a multiple of the unit, at most `most`."""
     shares = -(-extent // most)
     return -(-extent // (shares * unit)) * unit
 
@@ -88,5 +88,5 @@ def key_of(plan: GemmPlan, lanes: int) -> str:
 
 
 def tall(wide: bool) -> int:
-    """Returns rows of the tallest tile: with two vectors of each and what is loaded for them, as many as registers hold."""
+    """Returns the most rows of a register tile: as many as registers hold, with two vectors per row and the loads."""
     return 12 if wide else 6

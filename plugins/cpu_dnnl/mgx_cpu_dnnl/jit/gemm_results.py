@@ -1,4 +1,4 @@
-"""The end of products with packed weights: sums in scratch go through the pointwise part to the results."""
+"""Epilogue code of products with packed weights: reads sums from scratch memory, stores results."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from .scope import Scope
 
 __all__ = ["Results"]
 
-# instructions that narrow to bytes with the bounds of results, by the operation that gives these: with AVX-512, and on half a
-# vector of AVX2
+# instructions that narrow to bytes with saturation, by primitive: with AVX-512, and on half a vector with AVX2
 NARROWING: Final = {
     "rounded_uint8": ("llvm.x86.avx512.packuswb.512", "llvm.x86.sse2.packuswb.128"),
     "rounded_int8": ("llvm.x86.avx512.packsswb.512", "llvm.x86.sse2.packsswb.128"),
@@ -23,10 +22,10 @@ NARROWING: Final = {
 
 
 class Results:
-    """Finishes rows of sums.
+    """Emits the epilogue for rows of sums.
 
-    behind: what comes after the sums; args: the kernel's run-time numbers by name; extra, outs: addresses of the pointwise
-    part's other operands, of the results; filled: all columns fill their vectors, so that no mask is needed.
+    behind: the epilogue; args: the kernel's arguments by name; extra, outs: addresses of the epilogue's other operands and of the
+    results; filled: the columns are a multiple of the vector, so that no mask is needed.
     """
 
     def __init__(
@@ -40,16 +39,16 @@ class Results:
         ]
 
     def at_row(self, line: V) -> list[V]:
-        """Returns where a row of each result begins."""
+        """Returns the address of a row in each result."""
         return [
             self.c.gep(out, self.c.op("mul", line, self.args[f"o{j}"]), MEMORY[dtype])
             for j, (out, dtype) in enumerate(zip(self.outs, self.behind.outs, strict=True))
         ]
 
     def rows(self, sums: V, pitch: V, row0: V, count: V, column0: V, columns: V | int, ragged: bool) -> None:
-        """`count` rows of sums, `pitch` apart, as the results from (row0, column0) on.
+        """Stores the results at (row0, column0) for `count` rows of sums, `pitch` apart.
 
-        columns: a number of lanes that is known, or a value; ragged: they may end within a vector.
+        columns: a constant number of lanes, or a value; ragged: the last vector may be partial.
         """
         c, n = self.c, self.c.lanes
         zero, elem = i64(0), MEMORY[self.behind.sums]
@@ -78,7 +77,7 @@ class Results:
                 vector(j, None if self.filled else c.first(c.op("sub", columns, j), n))  # type: ignore[arg-type]
                 return []
 
-            together = 4 if c.wide else 2  # vectors
+            together = 4 if c.wide else 2  # vectors per iteration
 
             def block(at: V, _: list[V]) -> list[V]:
                 places = [c.op("add", at, i64(v * n)) for v in range(together)]
@@ -108,7 +107,7 @@ class Results:
         return self.c.op("add", column, i64(vector * self.c.lanes)) if vector else column
 
     def _bases(self, line: V, column0: V) -> list[V]:
-        """Returns where the row's part of each other operand begins."""
+        """Returns the address of the row in each other operand."""
         c = self.c
         bases = []
         for j, (node, by_row, by_column) in enumerate(self.behind.loads):
@@ -122,19 +121,19 @@ class Results:
 
     @property
     def saturated(self) -> bool:
-        """True if all results are bytes that vectors are narrowed to at once: four of AVX-512, two of AVX2."""
+        """Returns True if all results are bytes stored with saturating narrowing: four vectors of AVX-512, two of AVX2."""
         graph = self.behind.graph
         return graph is not None and all(o.extra in NARROWING for o in graph.outputs)
 
     def _narrowed(self, j: int, parts: list[Scope]) -> tuple[Node, Node, V]:
-        """Returns result j, what is narrowed to it, and the zero point that is added."""
+        """Returns result j, the value that is narrowed to it, and the zero point to add."""
         assert self.behind.graph is not None
         out = self.behind.graph.outputs[j]
         x, zero = out.args
         return out, x, self.c.cast("fptosi", parts[0].value(zero), "i32")
 
     def _bytes(self, j: int, parts: list[Scope]) -> V:
-        """Result j of four vectors, as one of bytes: the instructions that narrow also bound."""
+        """Stores result j of four vectors as one of bytes; the narrowing instructions saturate."""
         c, n = self.c, self.c.lanes
         out, x, point = self._narrowed(j, parts)
         unknown = c.splat(c.op("sub", c.const(0, point), point), n) if out.dtype is dt.int8 else None
@@ -148,7 +147,7 @@ class Results:
         return c.make(f"bitcast {ordered.type} {ordered.ref} to {mixed.type}", "i8", 4 * n)
 
     def _half_bytes(self, j: int, parts: list[Scope]) -> V:
-        """Result j of two vectors of AVX2, as half a vector of bytes."""
+        """Stores result j of two AVX2 vectors as half a vector of bytes."""
         c, n = self.c, self.c.lanes
         out, x, point = self._narrowed(j, parts)
         top = c.const(2.0**30, V("", "float", n))
@@ -156,7 +155,7 @@ class Results:
         for scope in parts:
             value = scope.value(x)
             low = c.select(c.compare("olt", top, value), top, value)
-            made = c.call("llvm.x86.avx.cvt.ps2dq.256", "i32", n, low)  # NaN as the lowest number
+            made = c.call("llvm.x86.avx.cvt.ps2dq.256", "i32", n, low)  # converts NaN to the lowest number
             if out.dtype is dt.int8:
                 unknown = c.splat(c.op("sub", c.const(0, point), point), n)
                 made = c.select(c.compare("ord", value, value), made, unknown)
@@ -164,12 +163,12 @@ class Results:
         mixed = c.call("llvm.x86.avx2.packssdw", "i16", 2 * n, *whole)
         moved = c.intrinsic("sadd.sat", mixed, c.splat(c.cast("trunc", point, "i16"), 2 * n))
         halves = [c.shuffle(moved, moved, [4 * v + i for v in (part, part + 2) for i in range(4)]) for part in (0, 1)]
-        # of the first vector the lanes 0 to 3 and 8 to 11 of what was mixed, of the second the others
+        # packing interleaves 128-bit halves: lanes 0 to 3 and 8 to 11 are of the first vector, the others of the second
         return c.call(NARROWING[out.extra][1], "i8", 2 * n, *halves)
 
     def _rounded(self, x: V, unknown: V | None) -> V:
-        """Returns numbers as int32, rounded to nearest even; what is too large as a large number, and NaN as `unknown` or the
-        lowest."""
+        """Converts floats to int32, rounded to nearest even; too large values become a large number, NaN becomes `unknown`
+        or the lowest number."""
         c, n = self.c, self.c.lanes
         top = c.const(2.0**30, x)
         low = c.select(c.compare("olt", top, x), top, x)
@@ -189,7 +188,7 @@ class Results:
         return [scope.value(o) for o in graph.outputs]
 
     def _scope(self, value: V, bases: list[V], j: V, mask: V | None) -> Scope:
-        """Returns values of the pointwise part for a vector of sums in column j of the tile."""
+        """Returns the scope of the epilogue's values for a vector of sums in column j of the tile."""
         c, behind, n = self.c, self.behind, self.c.lanes
         number = {x.ident: i for i, (x, _, _) in enumerate(behind.loads)}
 

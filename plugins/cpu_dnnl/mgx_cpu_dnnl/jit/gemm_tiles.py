@@ -1,4 +1,4 @@
-"""Register tiles: the division of a block's rows into them, and the call of the native module's function for one."""
+"""Register tiles: splits a block's rows into tiles, and calls the native module's microkernel for one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["Rows", "Tile", "panel_sums", "tile_sums"]
 
 
 class Rows:
-    """Some rows as tiles of at most `most` rows that differ by at most one in height.
+    """Splits rows into tiles of at most `most` rows whose heights differ by at most one.
 
-    So none is so low that additions wait for each other.
+    No tile is so low that the latency of additions is exposed.
     """
 
     def __init__(self, c: Code, count: V, most: int) -> None:
@@ -22,7 +22,7 @@ class Rows:
         self.over = c.op("urem", count, self.tiles)
 
     def tile(self, t: V) -> tuple[V, V]:
-        """Returns the first row of a tile, and how many it has."""
+        """Returns the first row and the height of a tile."""
         c = self.c
         first = c.op("add", c.op("mul", t, self.low), c.intrinsic("smin", t, self.over))
         higher = c.cast("zext", c.compare("ult", t, self.over), "i64")
@@ -30,9 +30,9 @@ class Rows:
 
 
 class Tile(NamedTuple):
-    """The arguments of the function for a tile, in its order; steps in elements.
+    """The microkernel's arguments, in order; strides in elements.
 
-    add: 1 if products are added to what the sums hold, else 0.
+    add: 1 to accumulate into the sums, 0 to overwrite them.
     """
 
     left: V
@@ -47,11 +47,11 @@ class Tile(NamedTuple):
 
 
 def tile_sums(c: Code, elem: str, tile: Tile, prefetch: V, ahead: V) -> None:
-    """Calls the function for a tile with weights of a type; prefetch: `ahead` cache lines from there for each trip."""
+    """Calls the microkernel for a type of weights; prefetch: where it prefetches `ahead` cache lines per iteration."""
     c.run(f"mgx_product_tile_1_{'avx512' if c.wide else 'avx2'}_{elem}", *tile, prefetch, ahead)
 
 
 def panel_sums(c: Code, elem: str, tile: Tile, size: V, panels: V) -> None:
-    """Calls the function for a few rows times several panels with weights of a type, each `size` elements behind the last."""
+    """Calls the microkernel for few rows times several panels of a type, `size` elements apart."""
     args = (tile.left, tile.left_step, tile.panel, size, tile.depth, tile.sums, tile.sums_step, tile.rows, panels)
     c.run(f"mgx_product_panels_1_{'avx512' if c.wide else 'avx2'}_{elem}", *args)

@@ -15,7 +15,7 @@ BITWISE: Final = {"and": "and", "or": "or", "xor": "xor"}
 
 
 def integer(c: Code, name: str, dtype: DType, args: list[V]) -> V:
-    """Returns a primitive of integers or bools."""
+    """Emits a primitive of integers or bools."""
     a = args[0]
     signed = dtype.kind == "i"
     zero = c.const(0, a)
@@ -47,7 +47,7 @@ def integer(c: Code, name: str, dtype: DType, args: list[V]) -> V:
 
 
 def _divided(c: Code, name: str, signed: bool, a: V, b: V) -> V:
-    """Quotient toward zero, or a remainder; 0 for a divisor of 0, and no trap for the lowest number over -1."""
+    """Emits a quotient rounded toward zero, or a remainder; 0 for a divisor of 0; lowest / -1 does not trap."""
     zero, one = c.const(0, a), c.const(1, a)
     none = c.compare("eq", b, zero)
     special = none
@@ -73,7 +73,7 @@ def _divided(c: Code, name: str, signed: bool, a: V, b: V) -> V:
 
 
 def _exact(c: Code, signed: bool, a: V, b: V) -> V:
-    """Returns the quotient of integers of up to 32 bits through float64, which holds it and its fraction apart from 0."""
+    """Emits a quotient of integers of up to 32 bits in float64, which is exact enough to truncate correctly."""
     to, back = ("sitofp", "fptosi") if signed else ("uitofp", "fptoui")
     q = c.op("fdiv", c.cast(to, a, "double"), c.cast(to, b, "double"))
     return c.cast(back, q, a.elem)
@@ -91,7 +91,7 @@ def _shifted(c: Code, name: str, signed: bool, a: V, b: V) -> V:
 
 
 def _power(c: Code, signed: bool, a: V, b: V) -> V:
-    """Squaring and multiplying; negative exponents give the truncated inverse."""
+    """Emits a power by repeated squaring; negative exponents return the truncated reciprocal."""
     one, zero = c.const(1, a), c.const(0, a)
     exponent = b
     if signed:
@@ -113,6 +113,6 @@ def _power(c: Code, signed: bool, a: V, b: V) -> V:
     minus = c.const(-1, a)
     sign = c.select(c.compare("ne", c.op("and", b, one), zero), a, one)
     inverse = c.select(c.compare("eq", a, one), one, c.select(c.compare("eq", a, minus), sign, zero))
-    # numpy turns 1 / 0, an infinity, into the lowest number
+    # as numpy, which converts 1 / 0 = inf to the lowest number
     inverse = c.select(c.compare("eq", a, zero), c.const(1 << (BITS[a.elem] - 1), a), inverse)
     return c.select(c.compare("slt", b, zero), inverse, out)

@@ -1,4 +1,4 @@
-"""Inverse sine, cosine and tangent over float32 vectors, computed in float64: arguments made small, and a polynomial each."""
+"""Inverse sine, cosine and tangent over float32 vectors, in float64: argument reduction and a polynomial each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _narrow(c: Code, x: V) -> V:
 
 
 def atan(c: Code, x: V) -> V:
-    """Through -1 / x beyond tan(3 pi / 8), and (x - 1) / (x + 1) from tan(pi / 8) on."""
+    """Emits atan; reduces the argument to -1 / x above tan(3 pi / 8), and to (x - 1) / (x + 1) above tan(pi / 8)."""
     x = c.cast("fpext", x, "double")
     size = c.intrinsic("fabs", x)
     one, zero = c.const(1.0, x), c.const(0.0, x)
@@ -43,9 +43,9 @@ def atan(c: Code, x: V) -> V:
 
 
 def _asin_of_small(c: Code, size: V, half: V) -> tuple[V, V]:
-    """Returns whether a size is above 1/2, and asin of it or of sqrt((1 - size) / 2): asin(size) = pi / 2 - 2 asin of that."""
+    """Returns size > 1/2, and asin of size or of r = sqrt((1 - size) / 2): asin(size) = pi / 2 - 2 asin(r)."""
     large = c.compare("ogt", size, half)
-    rest = c.fma(size, c.const(-0.5, size), half)  # below 0 for sizes above 1: the root is NaN
+    rest = c.fma(size, c.const(-0.5, size), half)  # negative for sizes above 1: the root is NaN
     square = c.select(large, rest, c.op("fmul", size, size))
     r = c.select(large, c.intrinsic("sqrt", rest), size)
     return large, _odd(c, r, square, _ASIN)

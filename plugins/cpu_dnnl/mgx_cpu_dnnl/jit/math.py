@@ -26,18 +26,18 @@ _LOG: Final = (
     0.3333331048488617, -0.24999986588954926, 0.20002226531505585, -0.16669249534606934, 0.14218655228614807,
     -0.12384369969367981, 0.11873016506433487, -0.11789695918560028, 0.06915146857500076,
 )  # fmt: skip
-_ERF_EDGE: Final = 3.92  # the function is 1 in float32 from here on
+_ERF_EDGE: Final = 3.92  # the function rounds to 1 in float32 from here on
 _ERF: Final = (  # erf(x) / x over s = 2 (x / edge)^2 - 1
     0.3607368197787215, -0.180108570866646, 0.1340834186390268, -0.10918151176711907, 0.09062184819518049,
     -0.07399374645345484, 0.058189759484831856, -0.043566781704858684, 0.03053318899803828, -0.01966494123310705,
     0.012378600988159391, -0.008107235491398666, 0.00413619081194032, -0.0010880189559484682, 0.0007060194089632164,
     -0.0009277572991042013, 0.00035475200732121417,
 )  # fmt: skip
-# Between places around which erf(x) / x is a polynomial each; at the last, x times it is 1 in float32, as with few other steps
+# spacing of the expansion points of erf(x) / x; at the last point erf(x) rounds to 1 in float32, as only few spacings ensure
 _ERF_STEP: Final = 135 / 512
-_ERF_PLACES: Final = 16  # as many as a vector of AVX-512 holds
+_ERF_PLACES: Final = 16  # lanes of an AVX-512 vector, so that a permute looks up coefficients
 _ERF_DEGREE: Final = 5
-_TANH_EDGE: Final = 9.02  # the function is 1 in float32 from here on
+_TANH_EDGE: Final = 9.02  # the function rounds to 1 in float32 from here on
 _TANH_P: Final = (  # tanh(x) / x = P(x^2) / Q(x^2)
     0.9999999790674546, 0.1337973420754583, 0.00349405272239015, 2.0583734269973375e-05, 1.3319340405354287e-08,
 )  # fmt: skip
@@ -48,13 +48,13 @@ _MAGIC: Final = 12582912.0  # 1.5 * 2^23: adding it leaves an integer in the low
 
 
 def power_of_two(c: Code, shifted: V) -> V:
-    """2 to an integer n in [-126, 127], given n + _MAGIC."""
+    """Returns 2^n for an integer n in [-126, 127], given n + _MAGIC."""
     whole = bits(c, shifted)
     return floats(c, c.op("add", c.op("shl", whole, c.const(23, whole)), c.const(0x3F800000, whole)))
 
 
 def scaled(c: Code, p: V, shifted: V, n: V) -> V:
-    """p * 2^n for integral floats n (and n + _MAGIC), right through denormals and overflow."""
+    """Returns p * 2^n for integral floats n (and n + _MAGIC), correct for subnormals and overflow."""
     if c.wide and n.n and n.n % 16 == 0:
         parts = [_scalef(c, piece(c, p, i), piece(c, n, i)) for i in range(0, n.n, 16)]
         return joined(c, parts)
@@ -86,7 +86,7 @@ def _scalef(c: Code, p: V, n: V) -> V:
 
 
 def split(c: Code, x: V) -> tuple[V, V, V]:
-    """n + _MAGIC, n and r where x = n ln 2 + r."""
+    """Returns n + _MAGIC, n and r, where x = n ln 2 + r."""
     shifted = c.fma(x, c.const(math.log2(math.e), x), c.const(_MAGIC, x))
     n = c.op("fsub", shifted, c.const(_MAGIC, x))
     r = c.fma(n, c.const(-LN2_HI, x), x)
@@ -98,7 +98,7 @@ def exp(c: Code, x: V) -> V:
 
 
 def exp_negative(c: Code, x: V) -> V:
-    """exp of what is not above 0; 0 below the normal numbers (making a denormal one takes the machine 100 times longer)."""
+    """Emits exp(x) for x <= 0; flushes subnormal results, which take up to 100 times longer to compute, to 0."""
     low = c.const(-87.33, x)
     none = c.compare("olt", x, low)
     shifted, _, r = split(c, c.select(c.compare("ogt", low, x), low, x))
@@ -117,12 +117,12 @@ def expm1(c: Code, x: V) -> V:
     p = c.fma(c.op("fmul", r, r), horner(c, r, _EXP), r)
     half = power_of_two(c, c.op("fsub", shifted, c.const(1.0, x)))  # 2^n overflows before the result does
     out = c.fma(half, p, c.op("fsub", half, c.const(0.5, half)))
-    small = c.compare("olt", c.intrinsic("fabs", x), c.const(1e-4, x))  # keeps -0 and denormals
+    small = c.compare("olt", c.intrinsic("fabs", x), c.const(1e-4, x))  # keeps -0 and subnormals
     return c.select(small, c.fma(c.op("fmul", x, c.const(0.5, x)), x, x), c.op("fadd", out, out))
 
 
 def log_parts(c: Code, x: V) -> tuple[V, V, V]:
-    """e, f, log(1 + f) - f for positive finite x = 2^e (1 + f), f around 0."""
+    """Returns e, f and log(1 + f) - f for positive finite x = 2^e (1 + f), with f around 0."""
     tiny = c.compare("olt", x, c.const(1.1754943508222875e-38, x))
     x = c.select(tiny, c.op("fmul", x, c.const(8388608.0, x)), x)
     whole = bits(c, x)
@@ -153,7 +153,7 @@ def log(c: Code, x: V) -> V:
 
 def log2(c: Code, x: V) -> V:
     e, f, rest = log_parts(c, x)
-    factor = c.const(1.442695040888963, x)  # split: its rounding would cost half an ulp of the result
+    factor = c.const(1.442695040888963, x)  # in two parts, since its rounding would cost half an ulp of the result
     low = c.fma(f, c.const(1.9259629911266175e-08, x), c.op("fmul", rest, factor))
     return _log_edges(c, x, c.op("fadd", e, c.fma(f, factor, low)))
 
@@ -178,7 +178,7 @@ def erf(c: Code, x: V) -> V:
 
 
 def _erf_by_places(c: Code, x: V) -> V:
-    """x times a short polynomial around the place next to |x|; its coefficients are picked from vectors, beside the products."""
+    """Emits erf as x times a short polynomial around the expansion point nearest to |x|, looked up by permutes."""
     edge = (_ERF_PLACES - 1) * _ERF_STEP
     x = clamp(c, x, -edge, edge)
     size = c.intrinsic("fabs", x)
@@ -192,7 +192,7 @@ def _erf_by_places(c: Code, x: V) -> V:
 
 @cache
 def _erf_columns() -> list[list[float]]:
-    """Returns the coefficients of erf(x) / x around each place, lowest power first, made at Chebyshev's points."""
+    """Returns the coefficients of erf(x) / x at each expansion point, lowest power first, fitted at Chebyshev nodes."""
     count = _ERF_DEGREE + 1
     points = np.cos((np.arange(count) + 0.5) * np.pi / count) * (_ERF_STEP / 2)
     powers = np.vander(points, count, increasing=True)
@@ -202,7 +202,7 @@ def _erf_columns() -> list[list[float]]:
 
 
 def _picked(c: Code, numbers: list[float], places: V) -> V:
-    """Returns for each lane the one of 16 numbers that the low four bits of a place name."""
+    """Looks up one of 16 values per lane by the low four bits of an index."""
     name = "llvm.x86.avx512.permvar.sf.512"
     c.declared[name] = f"declare <16 x float> @{name}(<16 x float>, <16 x i32>)"
     table = ", ".join(f"float {constant(n, 'float', 0).ref}" for n in numbers)
@@ -215,7 +215,7 @@ def _picked(c: Code, numbers: list[float], places: V) -> V:
 
 
 def reciprocal(c: Code, x: V) -> V:
-    """1 / x for x in [1, 2^126]: an estimate and one Newton step where the machine has an estimate and is slow to divide."""
+    """Emits 1 / x for x in [1, 2^126]: an estimate and a Newton step if the CPU has estimates and slow divisions."""
     if c.divides or not (c.wide and x.n and x.n % 16 == 0):
         return c.op("fdiv", c.const(1.0, x), x)
     name = "llvm.x86.avx512.rcp14.ps.512"
@@ -230,14 +230,14 @@ def reciprocal(c: Code, x: V) -> V:
 
 
 def sigmoid(c: Code, x: V) -> V:
-    """1 / (1 + exp(-x))."""
+    """Emits 1 / (1 + exp(-x))."""
     y = c.fneg(x)
-    low = c.const(-87.0, x)  # what is above 87 overflows, and the result is not taken from it
+    low = c.const(-87.0, x)  # exp(-x) overflows for lower x; such lanes are replaced below
     shifted, n, r = split(c, c.select(c.compare("ogt", low, y), low, y) if c.wide else clamp(c, y, -87.0, 87.0))
     e = horner(c, r, (1.0, 1.0, *_EXP))
-    e = scaled(c, e, shifted, n) if c.wide else c.op("fmul", e, power_of_two(c, shifted))  # no exponent is out of range
+    e = scaled(c, e, shifted, n) if c.wide else c.op("fmul", e, power_of_two(c, shifted))  # all exponents are in range
     out = reciprocal(c, c.op("fadd", e, c.const(1.0, x)))
-    below = c.compare("olt", x, c.const(-87.0, x))  # denormal results, then 0
+    below = c.compare("olt", x, c.const(-87.0, x))  # subnormal results, then 0
     return c.select(below, c.const(0.0, x), out)
 
 

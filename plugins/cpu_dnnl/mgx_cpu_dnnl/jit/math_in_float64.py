@@ -1,4 +1,4 @@
-"""Elementary functions over float32 vectors that compute in float64: sine, cosine, tangent, powers."""
+"""Elementary functions over float32 vectors, computed in float64: sine, cosine, tangent, fmod and powers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _PIO2_LO: Final = 6.123233995736766e-17
 _SIN: Final = (-1 / 6, 1 / 120, -1 / 5040, 1 / 362880, -1 / 39916800)  # enough terms for |r| <= pi / 4 in float32
 _COS: Final = (-0.5, 1 / 24, -1 / 720, 1 / 40320, -1 / 3628800, 1 / 479001600)
 HUGE_ANGLE: Final = 1e9
-HUGE_QUOTIENT: Final = 2.0**29  # below, products of a whole quotient and a float32 are exact
+HUGE_QUOTIENT: Final = 2.0**29  # below it, the product of an integral quotient and a float32 is exact
 _LOG64: Final = tuple(2.0 / (2 * k + 1) for k in range(9))  # 2 atanh(t) / t over t^2, |t| <= 0.1716
 _EXP64: Final = tuple(1.0 / math.factorial(k) for k in range(10))
 
 
 def circle(c: Code, x: V) -> tuple[V, V, V]:
-    """sin r, cos r (float64) and the quadrant (i64) of float32 angles under HUGE_ANGLE."""
+    """Returns sin r, cos r (float64) and the quadrant (i64) of float32 angles below HUGE_ANGLE."""
     wide = c.cast("fpext", x, "double")
     k = c.intrinsic("rint", c.op("fmul", wide, c.const(2 / math.pi, wide)))
     r = c.fma(k, c.const(-_PIO2_HI, wide), wide)
@@ -61,22 +61,22 @@ def tan_small(c: Code, x: V) -> V:
 
 
 def fmod_small(c: Code, a: V, b: V) -> tuple[V, V]:
-    """Returns C's fmod, exact, and where it does not hold: quotients that are huge or not numbers, and infinite divisors."""
+    """Returns C's fmod, exact, and the mask of lanes where it is invalid: huge or NaN quotients, infinite divisors."""
     x, y = (c.cast("fpext", c.intrinsic("fabs", v), "double") for v in (a, b))
     small = c.compare("olt", x, c.op("fmul", y, c.const(HUGE_QUOTIENT, y)))
     small = c.op("and", small, c.compare("olt", y, c.const(math.inf, y)))
     rest = c.fma(
         c.fneg(c.intrinsic("trunc", c.op("fdiv", x, y))), y, x
-    )  # the quotient may be rounded to the next whole number
+    )  # the quotient may be rounded up to the next integer
     rest = c.select(c.compare("olt", rest, c.const(0.0, y)), c.op("fadd", rest, y), rest)
     rest = c.select(c.compare("oge", rest, y), c.op("fsub", rest, y), rest)
     return c.intrinsic("copysign", c.cast("fptrunc", rest, "float"), a), c.op("xor", small, c.const(True, small))
 
 
 def pow_(c: Code, a: V, b: V) -> V:
-    """a to the power b: exp2(b log2 |a|) in float64, then the cases that C's pow lists."""
+    """Emits a^b as exp2(b log2 |a|) in float64, then the special cases of C's pow."""
     size = c.intrinsic("fabs", a)
-    wide = c.cast("fpext", size, "double")  # float32 denormals are normal here
+    wide = c.cast("fpext", size, "double")  # float32 subnormals are normal in float64
     power = c.cast("fpext", b, "double")
     whole = bits(c, wide)
     shifted = c.op("sub", whole, c.const(0x3FE6A09E667F3BCD, whole))  # the bits of sqrt(1/2)
@@ -112,7 +112,7 @@ def _pow_edges(c: Code, a: V, b: V, size: V, out: V) -> V:
     above = c.compare("ogt", size, one)
     grows = c.op("xor", c.op("xor", above, rising), c.const(True, above))
     out = c.select(endless, c.select(c.compare("oeq", size, one), one, c.select(grows, infinity, zero)), out)
-    # negative a: the sign follows odd whole b; other b give NaN
+    # negative a: the result is negative for odd integral b, NaN for fractional b
     integral = c.compare("oeq", c.intrinsic("trunc", b), b)
     half = c.op("fmul", b, c.const(0.5, b))
     odd = c.op("and", integral, c.compare("one", c.intrinsic("trunc", half), half))
