@@ -1,4 +1,4 @@
-"""Ops that pick and place elements as kernels: pad and resize."""
+"""Kernels for pad and resize."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from .taps_plan import Taps
 
 __all__ = ["compile_pad", "resize_passes", "resize_taps"]
 
-MOST_APART: Final = 3  # axes whose orders are compared
+MOST_APART: Final = 3  # most axes whose orders are compared
 LANES: Final = 16
-ROW: Final = 6  # vector instructions that a tap of a row of elements takes beside those of its vectors
-GATHER: Final = 6  # for a vector of elements that lie apart
-LONGEST: Final = 1 << 17  # resized axis: each element is some of the loop's arguments
+ROW: Final = 6  # overhead of a tap per row, in vector instructions
+GATHER: Final = 6  # cost of a gather, in vector instructions
+LONGEST: Final = 1 << 17  # longest resized axis, since each element adds arguments to the loop
 
 
 def compile_pad(op: Pad, x: Shape, out: Shape, engine: Engine) -> JitKernel | No:
-    """Borders of fixed widths (`op.pads`) in every mode; widths below 0 crop."""
+    """Returns a pad of fixed widths (`op.pads`) in any mode as a kernel, or `No`; negative widths crop."""
     rank = x.rank
     if len(op.pads) != 2 * rank:
-        return No("pads that are known at run time only")
+        return No("pads that are only known at run time")
     taps = {}
     for axis, n in enumerate(x.lens()):
         begin, end = int(op.pads[axis]), int(op.pads[axis + rank])
@@ -52,9 +52,9 @@ def compile_pad(op: Pad, x: Shape, out: Shape, engine: Engine) -> JitKernel | No
 
 
 def resize_taps(op: Resize, x: Shape, out: Shape, fast: bool = False) -> dict[int, Taps] | No:
-    """Returns the taps of each axis that is resampled, with the factors or sizes of the op itself.
+    """Returns the taps of each resampled axis, for factors or sizes that are attributes of the op.
 
-    fast: leaves out elements of weight 0, which the definition multiplies: infinities and NaN do not become NaN there.
+    fast: drops taps of weight 0, so that infinities and NaN in such elements do not propagate.
     """
     if op.coordinate_transformation_mode == "tf_crop_and_resize":
         return No("crop and resize")
@@ -85,9 +85,9 @@ def resize_taps(op: Resize, x: Shape, out: Shape, fast: bool = False) -> dict[in
 
 
 def resize_passes(taps: Mapping[int, Taps], x: Shape, out: Sequence[int]) -> list[list[int]]:
-    """Returns the axes to resample at once, in the order of passes: all in one, or fewer elements in one after the other.
+    """Returns the axes of each pass, in order: all axes at once, or one after the other if that takes fewer operations.
 
-    out: the extents in the end.  Passes keep the order of x's axes in memory.  Without an axis to resample one pass copies x.
+    out: the final extents.  Passes keep the memory order of x's axes.  Without an axis to resample, one pass copies x.
     """
     axes = list(taps)
     if not axes:
@@ -97,7 +97,7 @@ def resize_passes(taps: Mapping[int, Taps], x: Shape, out: Sequence[int]) -> lis
 
 
 def _cost(passes: Sequence[Sequence[int]], taps: Mapping[int, Taps], x: Shape, out: Sequence[int]) -> float:
-    """Returns roughly how many vector instructions passes take."""
+    """Returns a rough cost of the passes, in vector instructions."""
     lens, steps = x.lens(), x.strides()
     memory = sorted((a for a in range(len(lens)) if lens[a] != 1 or a in taps), key=lambda a: -steps[a])
     cost = 0.0
@@ -112,9 +112,9 @@ def _cost(passes: Sequence[Sequence[int]], taps: Mapping[int, Taps], x: Shape, o
 
 
 def _weighted(index: Array, weight: Array, fast: bool) -> Taps:
-    """Returns elements [out, taps] with their weights; those of weight 0 where the definition has them, and not if `fast`.
+    """Returns the elements [out, taps] and their weights; `fast` drops weights of 0.
 
-    An element beyond a border stands for the nearest within: its weights of each sign are added.
+    Elements beyond the border are clamped to it; their positive and their negative weights are added separately.
     """
     whole = not fast and index.shape[1] <= MOST_SUMMED
     rows = []

@@ -1,4 +1,4 @@
-"""Single ops as loops: pointwise ops and reductions as they are, normalisations through their decomposition."""
+"""Kernels for single ops: pointwise ops and reductions directly, normalizations through their decomposition."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["compile_op", "norm_body"]
 
 
 def norm_body(op: Operation, inputs: Sequence[Shape | None]) -> Module | No:
-    """Returns a module that computes `op` by its decomposition, or holds it if it is one loop; None: an absent input."""
+    """Returns a module with the op, or with its decomposition if it has one; None: an absent input."""
     shapes = [None if x is None else x.as_standard() for x in inputs]
     if isinstance(op, Pointwise) or op.combine:
         return module_of(op, shapes)
@@ -33,7 +33,7 @@ def norm_body(op: Operation, inputs: Sequence[Shape | None]) -> Module | No:
 def compile_op(
     op: Operation, inputs: Sequence[Shape | None], outputs: Sequence[Shape], engine: Engine
 ) -> JitKernel | No:
-    """Returns one op as a kernel: pointwise, a reduction, softmax, or a normalisation."""
+    """Returns a kernel for a pointwise op, reduction, softmax or normalization."""
     if isinstance(op, GroupNorm):
         return _group_norm(op, inputs, outputs, engine)
     body = norm_body(op, inputs)
@@ -53,7 +53,7 @@ def _compile(
 def _group_norm(
     op: GroupNorm, inputs: Sequence[Shape | None], outputs: Sequence[Shape], engine: Engine
 ) -> JitKernel | No:
-    """With the channels split into groups and members, so that nothing has to be reshaped in between."""
+    """Decomposes a group norm with the channels split into groups and members, which avoids reshapes."""
     from mgx_core.ops.norm import Parts
 
     x = inputs[0]
@@ -73,14 +73,14 @@ def _group_norm(
 
 
 def _split(x: Shape, groups: int) -> Shape:
-    """[n, c, ..] as [n, groups, c / groups, ..] on the same memory."""
+    """Returns the view of [n, c, ..] as [n, groups, c / groups, ..]."""
     lens, steps = x.lens(), x.strides()
     each = lens[1] // groups
     return Shape(x.dtype, [lens[0], groups, each, *lens[2:]], [steps[0], steps[1] * each, steps[1], *steps[2:]])
 
 
 def _split_vector(f: Shape, groups: int, rank: int) -> Shape:
-    """[c] as [1, groups, c / groups, 1, ..] on the same memory."""
+    """Returns the view of [c] as [1, groups, c / groups, 1, ..]."""
     (c,), (step,) = f.lens(), f.strides()
     each = c // groups
     return Shape(f.dtype, [1, groups, each, *(1,) * (rank - 3)], [c * step, step * each, step, *(1,) * (rank - 3)])

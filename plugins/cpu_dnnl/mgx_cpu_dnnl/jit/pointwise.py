@@ -1,4 +1,4 @@
-"""Loops for groups of pointwise ops: any broadcast and stride, vectors along the axis that the outputs are contiguous in."""
+"""Kernels for fused pointwise ops: any broadcasts and strides, vectorized along the outputs' contiguous axis."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from .whole import keep_whole
 
 __all__ = ["compile_copy", "compile_pointwise"]
 
-GRAIN = 24576  # least vector-lane operations per thread
-# bytes from which the native module copies rows: in whole vectors, where loops of AVX2 have no fast stores of some lanes
+GRAIN = 24576  # fewest lane operations per thread
+# shortest rows, in bytes, that the native module copies; AVX2 has no fast masked stores for loops over shorter tails
 ROW, ROW_WIDE = 16, 128
 
 
 def compile_pointwise(
     body: Module, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine, name: str = ""
 ) -> JitKernel | No:
-    """Returns a kernel for a body of pointwise ops and views; shapes with the strides that the memory has."""
+    """Returns a kernel for a body of pointwise ops and views, or `No`; shapes have the strides of the memory."""
     dims = outputs[0].lens()
     if any(o.lens() != dims for o in outputs) or any(not supported(o.dtype) for o in outputs):
         return No(f"outputs of different dims or types without loops: {', '.join(map(str, outputs))}")
@@ -48,7 +48,7 @@ def compile_pointwise(
 def build(
     graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine, name: str, machine: bool = True
 ) -> JitKernel:
-    """Returns a kernel for a graph; machine: the machine may run it where LLVM would have to compile it."""
+    """Returns a kernel for a graph; machine: allows the bytecode interpreter if LLVM would have to compile it."""
     plan = make_plan(graph, inputs, outputs, engine.lanes)
     dims = outputs[0].lens()
     elements = outputs[0].elements()
@@ -95,7 +95,7 @@ def build(
 
 
 def _native(plan: Plan, engine: Engine) -> tuple[NativeLoop | None, list[int]]:
-    """Returns the loop of the native module that does a plan's work, if there is one, and the numbers that the loop is told."""
+    """Returns the native module's loop for a plan and its arguments, if there is one."""
     told = rows_copied(plan, ROW_WIDE if engine.wide else ROW)
     if told is not None:
         return NativeLoop("copy_rows"), told
@@ -109,11 +109,11 @@ def _native(plan: Plan, engine: Engine) -> tuple[NativeLoop | None, list[int]]:
 
 
 def compile_copy(source: Shape, target: Shape, engine: Engine, name: str = "copy") -> JitKernel | No:
-    """Returns a kernel that copies between two layouts of the same dims, converting where the element types differ."""
+    """Returns a kernel that copies between two layouts of equal dims and converts the element type, or `No`."""
     if source.lens() != target.lens():
         return No(f"copies need equal dims, got {source} and {target}")
     graph = Graph(target.lens(), frozenset())
-    if source.dtype is target.dtype:  # bits move as they are
+    if source.dtype is target.dtype:  # copies bits
         same = raw_type(source.dtype)
         if same is None:
             return No(f"no loop moves {source.dtype}")
@@ -130,14 +130,14 @@ def compile_copy(source: Shape, target: Shape, engine: Engine, name: str = "copy
 
 
 def _write(c: Code, plan: Plan) -> None:
-    """Has a module write the code that is imported when there is code to write, which most processes never do."""
+    """Generates the code; imports the generator lazily, since most processes never need it."""
     from .pointwise_loops import write
 
     write(c, plan)
 
 
 def _interpreted(plan: Plan) -> Interpreted | None:
-    """Has a module look that is imported when a loop is neither compiled nor cached."""
+    """Encodes the loop as bytecode; imports the encoder lazily."""
     from .machine import pointwise_numbers
 
     return pointwise_numbers(plan)

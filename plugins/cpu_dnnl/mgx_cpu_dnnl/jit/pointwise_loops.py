@@ -1,4 +1,4 @@
-"""The code of pointwise kernels: rows in vectors, and square tiles where operands lie across each other."""
+"""Code generator for pointwise kernels: vectorized rows, and square tiles for transposed operands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["write"]
 
 
 def write(c: Code, plan: Plan) -> None:
-    """The body of the kernel that a plan describes."""
+    """Generates the kernel of a plan."""
     if plan.tile is not None:
         _Tiled(c, plan).write()
     else:
@@ -26,7 +26,7 @@ def write(c: Code, plan: Plan) -> None:
 
 
 class _Operands(Operands):
-    """Base addresses of the operands at an outer index, and access along the inner axis."""
+    """Operand addresses at an outer index, and access along the inner axis."""
 
     def __init__(self, c: Code, plan: Plan) -> None:
         super().__init__(c, plan.loads, plan.outputs, plan.args.load(c), plan.near)
@@ -37,7 +37,7 @@ class _Operands(Operands):
         ]
 
     def scope(self, load: Callable[[Node], V]) -> Scope:
-        """Returns the scope of what does not vary along the inner axis."""
+        """Returns the scope of values that are invariant along the inner axis."""
         made = Scope(self.c, 0, load)
         for node, value in self.given:
             made.set(node, value)
@@ -50,7 +50,7 @@ class _Operands(Operands):
         return i64(1) if self.plan.axes[axis].steps[k] == 1 else None
 
     def read(self, k: int, base: V, i: V, n: int, mask: V | None) -> V:
-        """Returns the operand's elements from inner index i on."""
+        """Loads an operand's elements from inner index i on."""
         return self.fetch(k, self.moved(k, base, {self.inner: i}), self.inner, n, mask)
 
     def write(self, k: int, base: V, i: V, x: V, mask: V | None) -> None:
@@ -58,7 +58,7 @@ class _Operands(Operands):
 
 
 class _Rows:
-    """The loop nest where every operand is read along the inner axis directly."""
+    """Loop nest in which every operand is read directly along the inner axis."""
 
     def __init__(self, c: Code, plan: Plan) -> None:
         self.c = c
@@ -82,7 +82,7 @@ class _Rows:
         block = i64(BLOCK)
         if plan.blocks:
             count = self.ops.refs[plan.extent_args[-1] + 1]
-            if inner == 0:  # one long axis: neighbouring blocks are one loop
+            if inner == 0:  # one long axis: adjacent blocks are one loop
                 begin = c.op("mul", V("%begin", "i64", 0), block)
                 end = c.intrinsic("smin", c.op("mul", V("%end", "i64", 0), block), extents[-1])
                 self.row([], begin, end)
@@ -110,7 +110,7 @@ class _Rows:
             items(c, extents[:-1], lambda index, _: self.row(index, i64(0), extents[-1]))
 
     def row(self, index: list[V], begin: V, end: V) -> None:
-        """All of one inner axis."""
+        """Emits the loop over the inner axis."""
         c, plan = self.c, self.plan
         at = dict(enumerate(index))
         bases = [self.ops.moved(o, base, at) for o, base in enumerate(self.ops.bases)]
@@ -126,7 +126,7 @@ class _Rows:
         spread(c, begin, end, self.cost(), step, plan.mode)
 
     def _fixed(self, bases: list[V]) -> Scope:
-        """Returns the scope of what does not vary along the inner axis, made where operands begin at these addresses."""
+        """Returns the scope of values that are invariant along the inner axis, for these operand addresses."""
 
         def load(node: Node) -> V:
             k = self.number[node.ident]
@@ -148,7 +148,7 @@ class _Rows:
 
 
 def spread(c: Code, begin: V, end: V, cost: int, step: Callable[[V, int, V | None], None], mode: int) -> None:
-    """A loop over [begin, end) in vectors: several at once where the work is light, the rest under a mask if there is one."""
+    """Emits a vector loop over [begin, end), unrolled if the body is cheap, with a masked tail if needed."""
     wide = loop_width(cost)
     n = c.lanes
     masks = mode % n != 0
@@ -170,7 +170,7 @@ def spread(c: Code, begin: V, end: V, cost: int, step: Callable[[V, int, V | Non
 
 
 class _Tiled(_Rows):
-    """The loop nest where some operands are contiguous along another axis: they are turned a tile at a time."""
+    """Loop nest with operands that are contiguous along another axis, which are transposed tile by tile."""
 
     def write(self) -> None:
         c, plan = self.c, self.plan
@@ -181,8 +181,8 @@ class _Tiled(_Rows):
         inner = len(extents) - 1
         turned = [k for k in range(len(plan.loads)) if plan.kind(k) == "t"]
         pure = bool(turned) and plan.nodes == plan.results == plan.loads[:1] and len(plan.outputs) == 1
-        pure = pure and self.ops.dtypes[0] is self.ops.dtypes[1]  # narrow floats become float32 without a node
-        tiles = {} if pure else {k: c.stack(self.ops.elems[k], n * n) for k in turned}  # plain copies need no memory
+        pure = pure and self.ops.dtypes[0] is self.ops.dtypes[1]  # narrow floats are widened to float32 without a node
+        tiles = {} if pure else {k: c.stack(self.ops.elems[k], n * n) for k in turned}  # plain copies stay in registers
         outer = [i for i in range(inner) if i != plan.tile]
         across = extents[plan.tile]
         count = c.op("udiv", c.op("add", across, i64(n - 1)), i64(n))
@@ -217,7 +217,7 @@ class _Tiled(_Rows):
         items(c, [*(extents[i] for i in outer), count], item)
 
     def _copy_whole(self, bases: list[V], row: V, end: V) -> V:
-        """Writes whole tiles of a plain copy, stored from registers; returns the first remaining column."""
+        """Emits the full tiles of a plain copy, stored from registers; returns the first remaining column."""
         c, plan, n = self.c, self.plan, self.c.lanes
         assert plan.tile is not None
         elem = self.ops.elems[0]
@@ -238,7 +238,7 @@ class _Tiled(_Rows):
         return c.loop(i64(0), end, n, tile, ahead=n - 1)[0]
 
     def _turn(self, k: int, base: V, row: V, row_mask: V, j: V, left: V, tile: V) -> None:
-        """Writes n x n elements of an operand to its tile, so that the inner axis is contiguous."""
+        """Transposes n x n elements of an operand into its tile, so that the inner axis is contiguous."""
         c, n = self.c, self.c.lanes
         elem = self.ops.elems[k]
         step = self.ops.step(k, len(self.plan.axes) - 1)

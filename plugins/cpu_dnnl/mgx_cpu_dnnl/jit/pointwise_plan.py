@@ -1,4 +1,4 @@
-"""Plans of pointwise kernels: the order of axes, and how operands are read along the innermost."""
+"""Plans of pointwise kernels: loop order, and the access of operands along the inner axis."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .space import Args, Axis, axes_of, loop_mode, loop_width, merged
 
 __all__ = ["BLOCK", "Plan", "make_plan"]
 
-SHORT = 64  # elements of a row that take less time than finding where it lies
-MANY = 64  # items, of which all threads have enough
+SHORT = 64  # elements of a row that take less time than its address computation
+MANY = 64  # items that keep all threads busy
 LINE = 16  # elements of 4 bytes in a line of the caches
-NEAR = 8192  # elements whose lines a near cache holds
-CROWDED = 256  # elements between neighbours of which the first cache holds few, and what these count for
+NEAR = 8192  # elements whose cache lines fit into a near cache
+CROWDED = 256  # stride in elements that causes cache-set conflicts in L1, and the penalty for it
 CROWD = 16
-MOST = 32  # elements of rows cut out of longer ones
-LONG = 16  # elements along an axis that are enough for vectors
+MOST = 32  # most elements of rows that longer ones are split into
+LONG = 16  # fewest elements of an axis that are vectorized well
 BLOCK = 4096  # elements of a long inner axis that make one item
-GIVEN = 4  # numbers that may be arguments: each takes a register in the loop
+GIVEN = 4  # most constants that are parameters: each takes a register in the loop
 
 
 @dataclass
 class Plan:
-    """The loops of one group; `key` holds everything that the code depends on."""
+    """The loop nest of one group; `key` determines the code."""
 
     loads: list[Node]
     results: list[Node]
@@ -41,15 +41,15 @@ class Plan:
     tile: int | None = None  # the axis along which transposed operands are contiguous
     blocks: bool = False
     pairs: bool = False  # the last two axes make one item: rows are short
-    near: bool = True  # steps along the inner axis are small
+    near: bool = True  # strides along the inner axis are small
     step_args: dict[tuple[int, int], int] = field(default_factory=dict)
     extent_args: list[int] = field(default_factory=list)
-    given: list[Node] = field(default_factory=list)  # numbers that are arguments
+    given: list[Node] = field(default_factory=list)  # constants that are parameters
     mode: int = 1  # properties of the inner extent, see `loop_mode`
     key: str = ""
 
     def kind(self, operand: int) -> str:
-        """Returns the access of an operand along the inner axis: 0 none, 1 contiguous, s in steps, t through a tile."""
+        """Returns an operand's access along the inner axis: 0 invariant, 1 contiguous, s strided, t through a tile."""
         step = self.axes[-1].steps[operand]
         if step in (0, 1):
             return str(step)
@@ -66,7 +66,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], l
     main = len(loads)
     axes.sort(key=lambda a: (-a.steps[main], -max(a.steps, default=0)))
     axes = merged(axes) or [Axis(1, (1,) * len(steps))]
-    if len(axes) > 1 and axes[-1].extent < 8:  # too short for vectors: rather stride along a longer axis
+    if len(axes) > 1 and axes[-1].extent < 8:  # too short for vectors: prefer strided access along a longer axis
         axes = _along_another(axes)
     plan = Plan(loads, graph.outputs, outputs, len(inputs), axes, Args(), nodes)
     plan.near = max(map(abs, axes[-1].steps)) < 1 << 24
@@ -92,11 +92,11 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], l
 
 
 def _along_another(axes: list[Axis]) -> list[Axis]:
-    """Returns axes of which the innermost is a part of one that is long enough for vectors, if there is one.
+    """Returns axes whose innermost is a block of an axis that is long enough for vectors, if there is one.
 
-    The others follow from long steps to short ones, so that lines are used up while a cache holds them.
+    The others are ordered by decreasing stride, so that cache lines are fully used before they are evicted.
     """
-    filled = [k for k in range(len(axes[0].steps)) if all(a.steps[k] for a in axes)]  # operands that fill the space
+    filled = [k for k in range(len(axes[0].steps)) if all(a.steps[k] for a in axes)]  # operands without broadcasts
     cut = [a.extent if _lines(a, filled) <= NEAR else _part(a.extent) for a in axes]
     parts = [Axis(n, a.steps, a.reduced) for n, a in zip(cut, axes, strict=True)]
     best = max(range(len(axes) - 1), key=lambda i: (min(cut[i], LONG), -_lines(parts[i], filled), i))
@@ -110,28 +110,28 @@ def _along_another(axes: list[Axis]) -> list[Axis]:
 
 
 def _part(extent: int) -> int:
-    """Returns the largest divisor for rows of some vectors, whose lines a near cache holds; the extent if there is none."""
+    """Returns the largest divisor of the extent whose cache lines fit into a near cache; the extent if there is none."""
     return next((n for n in range(MOST, LONG - 1, -1) if extent % n == 0), extent)
 
 
 def _lines(axis: Axis, filled: Sequence[int]) -> int:
-    """Returns how much of the near cache a row along an axis takes, of some operands, in parts of lines.
+    """Returns how much of the near cache a row of some operands along an axis takes, in elements.
 
-    The next row uses the same lines where it lies beside this one; those that are a multiple of 1 KiB apart push each other out.
+    Adjacent rows share cache lines; lines that are a multiple of 1 KiB apart evict each other.
     """
     steps = (abs(axis.steps[k]) for k in filled)
     return axis.extent * sum(min(step, LINE) * (CROWD if step % CROWDED == 0 else 1) for step in steps)
 
 
 def _short_rows(plan: Plan) -> bool:
-    """Returns True where many rows of few neighbouring elements are found faster one after the other."""
+    """Returns True if there are many short contiguous rows, which are addressed faster one after the other."""
     inner, outer = plan.axes[-1], plan.axes[:-2]
     beside = inner.extent <= SHORT and all(step in (0, 1) for step in inner.steps)
     return plan.tile is None and beside and math.prod(a.extent for a in outer) >= MANY
 
 
 def _tile_axis(plan: Plan) -> int | None:
-    """Returns the axis along which operands that the inner axis strides over are contiguous."""
+    """Returns the axis along which operands with strided access to the inner axis are contiguous."""
     axes = plan.axes
     inner = axes[-1]
     if len(axes) < 2 or inner.extent < 4 or inner.steps[len(plan.loads)] != 1:
@@ -146,7 +146,7 @@ def _tile_axis(plan: Plan) -> int | None:
 
 
 def _key(plan: Plan, text: str, number: Mapping[int, int]) -> str:
-    """Returns the group's structure as text: equal texts mean equal code."""
+    """Returns the key: groups with equal keys have equal code."""
     words = [f"pointwise {len(plan.axes)} {plan.tile} {plan.blocks} {plan.near} {plan.mode} {plan.inputs}"]
     words += ["pairs"] * plan.pairs
     words += [text, str([number[r.ident] for r in plan.results])]

@@ -1,4 +1,4 @@
-"""Products of any number type as loops: rows of one operand times a panel of the other, sums kept in registers."""
+"""Matrix products of any element type: rows of one operand times a panel of the other, with sums in registers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .space import Args, items
 
 __all__ = ["Line", "compile_product", "panel_width"]
 
-ROWS: Final = 6  # rows of sums at once: with two vectors each they fill the registers of AVX2
-WORK: Final = 1 << 19  # operations worth a thread of their own
+ROWS: Final = 6  # rows of a register tile: with two vectors each they fill the registers of AVX2
+WORK: Final = 1 << 19  # fewest operations per thread
 
 
 @dataclass(frozen=True)
 class Line:
-    """One axis of a product: its extent, and the steps in elements of the left operand, the right one and the result."""
+    """One axis of a product: its extent, and the strides in elements of the left and right operand and the result."""
 
     extent: int
     left: int = 0
@@ -31,7 +31,7 @@ class Line:
 
 
 def panel_width(dtype: DType, lanes: int) -> int:
-    """Returns columns that are summed at once: the rows of the right operand are padded to a multiple of it."""
+    """Returns the columns of a panel; the rows of the right operand are padded to a multiple of it."""
     return lanes if dtype.bits == 64 else 2 * lanes
 
 
@@ -47,7 +47,7 @@ def compile_product(
 ) -> JitKernel:
     """out[o, r, c] = sum over taps t and depth k of left[o, r, t, k] * right[o, t, k, c].
 
-    dtype: of both operands, and in which is summed (integers wrap around); result: of the output; the right operand holds
+    dtype: of both operands and the sums (integers wrap around); result: of the output; the right operand has
     rows of `columns` elements, padded to whole panels, which follow each other over the depth and then the taps; the output's
     columns are contiguous.  Buffers: left, right, output.
     """

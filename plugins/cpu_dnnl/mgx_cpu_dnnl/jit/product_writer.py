@@ -1,4 +1,4 @@
-"""The part that all code of products with packed weights shares: operands, run-time numbers, and the end of the sums."""
+"""Base class of the code generators for products with packed weights: operands, arguments and the epilogue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["ProductWriter"]
 
 
 class ProductWriter:
-    """given: addresses of the operands beside those of the pointwise part, `beside` of them; sums: the begin of scratch."""
+    """Base class; given: addresses of the `beside` operands that precede the epilogue's; sums: address of the scratch memory."""
 
     def __init__(self, c: Code, behind: Epilogue, args: Args, beside: int, filled: bool = False) -> None:
         self.c, self.args = c, args
@@ -28,5 +28,5 @@ class ProductWriter:
         return self.refs[self.args.places[name]]
 
     def place(self, name: str) -> V:
-        """Returns the address of a number."""
+        """Returns the address of an argument."""
         return self.c.gep(V("%args", "ptr", 0), self.args.places[name], "i64")

@@ -1,8 +1,8 @@
-"""Loops for reductions with the pointwise work before and after them: one row at a time, or many rows side by side.
+"""Kernels for reductions fused with pointwise ops before and after them, vectorized along or across rows.
 
-Rows: the reduced axes hold the contiguous one; an item is a row, vectors run along it and lanes are combined at its end.
-Columns: the contiguous axis is kept; an item is a vector of neighbouring rows, which need no combining.
-Reductions that need one another run in passes over the row; expensive values are kept in scratch memory between passes.
+Rows: the contiguous axis is reduced; an item is a row, vectors run along it, lanes are reduced at its end.
+Columns: the contiguous axis is kept; an item is a vector of adjacent rows, whose lanes are independent.
+Reductions that depend on each other run in successive passes; expensive values are stored in scratch memory between passes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def compile_reduce(
     engine: Engine,
     name: str = "",
 ) -> JitKernel | No:
-    """Returns a kernel for a body of reductions over `axes` and pointwise ops; shapes with the strides that the memory has."""
+    """Returns a kernel for reductions over `axes` and pointwise ops, or `No`; shapes have the strides of the memory."""
     if any(not supported(o.dtype) for o in outputs):
         return No(f"outputs of types without loops: {', '.join(map(str, outputs))}")
     dims = _space(body, inputs, outputs)
@@ -56,7 +56,7 @@ def compile_reduce(
 
 
 def _space(body: Module, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> list[int] | None:
-    """Returns the dims that the reductions read."""
+    """Returns the dims of the reductions' operands."""
     parameters = body.parameters
     if any(p.shape.dims != x.dims for p, x in zip(parameters.values(), inputs, strict=True)):
         body = body.clone(parameters={n: x.as_standard() for n, x in zip(parameters, inputs, strict=True)})
@@ -69,7 +69,7 @@ def _space(body: Module, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> l
 def build(
     graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine, name: str, machine: bool = True
 ) -> JitKernel | No:
-    """Returns a kernel for a graph; machine: the machine may run it where LLVM would have to compile it."""
+    """Returns a kernel for a graph; machine: allows the bytecode interpreter if LLVM would have to compile it."""
     plan = make_plan(graph, inputs, outputs, engine)
     if isinstance(plan, No):
         return plan
@@ -118,24 +118,24 @@ def build(
 
 
 def _write(c: Code, plan: Plan, phase: int) -> None:
-    """Has a module write the code that is imported when there is code to write, which most processes never do."""
+    """Generates the code; imports the generator lazily, since most processes never need it."""
     from .reduce_loops import write
 
     write(c, plan, phase)
 
 
 def _interpreted(plan: Plan, engine: Engine) -> Interpreted | None:
-    """Has a module look that is imported when a loop is neither compiled nor cached."""
+    """Encodes the loop as bytecode; imports the encoder lazily."""
     from .machine import reduce_numbers
 
     return reduce_numbers(plan, engine.lanes)
 
 
 def simplify(graph: Graph) -> None:
-    """Softmax: exponentials of what is not above 0, sums that are at least 1, and a maximum that need not mind NaN.
+    """Specializes softmax: exponentials of values <= 0, a sum that is at least 1, and a maximum that ignores NaN.
 
-    With M the maximum of a, and S the sum of exp(a - M): the exponents are 0 or less and one of them is 0, so S is at least 1
-    (or NaN).  A NaN in a makes S NaN by itself, so where everything depends on S the maximum may pass over it.
+    With M the maximum of a, and S the sum of exp(a - M): the exponents are <= 0 and one of them is 0, so S is at least 1
+    (or NaN).  A NaN in a makes S NaN, so the maximum may ignore it if all outputs depend on S.
     """
     sums = [n for n in walk(graph.outputs) if _is_softmax_sum(n)]
     if not sums:

@@ -1,4 +1,4 @@
-"""The code of reduction kernels: passes over rows, or over neighbouring rows in the lanes of vectors."""
+"""Code generator for reduction kernels: passes over rows, or over adjacent rows in the lanes of vectors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["write"]
 
 
 def write(c: Code, plan: Plan, phase: int) -> None:
-    """The body of a kernel; phase: 0 whole rows, 1 pieces of rows into the workspace, 2 those joined and finished."""
+    """Generates a kernel; phase: 0 whole rows, 1 partial reductions into the workspace, 2 combines those and finishes."""
     _Writer(c, plan, phase).write()
 
 
@@ -62,7 +62,7 @@ class _Writer:
         self.zero = zero
         kept = self.extents[: self.kept_rank]
         self.width = plan.width if plan.columns else 0
-        self.first_axis = (zero, self.extents[self.kept_rank])  # the part of the first reduced axis that an item walks
+        self.first_axis = (zero, self.extents[self.kept_rank])  # the item's range of the first reduced axis
         pieces: list[V] = []
         if self.phase:
             self.pieces = self.refs[plan.piece + 1]
@@ -89,7 +89,7 @@ class _Writer:
         items(c, [*kept[:-1], blocks, *pieces], block)
 
     def _enter(self, index: list[V], number: V) -> None:
-        """Records the current item, and its piece of a row."""
+        """Sets the current item and its piece of a row."""
         c = self.c
         self.item_number = number
         if self.phase == 1:
@@ -99,12 +99,12 @@ class _Writer:
             self.first_axis = (begin, end)
 
     def _partial(self, k: int, number: V, of: V) -> V:
-        """Returns the address of reduction k's result for one piece; `of`: the number of pieces."""
+        """Returns the address of reduction k's partial result of a piece; `of`: the number of pieces."""
         c = self.c
         at = c.op("add", c.op("mul", of, i64(k)), number)
         return c.gep(self.workspace, c.op("mul", at, i64(8 * self.plan.width)), "i8")
 
-    # one item: a row, or neighbouring rows in the lanes
+    # one item: a row, or adjacent rows in the lanes
 
     def item(self, index: list[V], first: V | None, mask: V | None) -> None:
         c, plan = self.c, self.plan
@@ -131,7 +131,9 @@ class _Writer:
             return
         fulls = [i for i, f in enumerate(plan.full) if f]
         rest = [i for i, f in enumerate(plan.full) if not f]
-        values = [self.row.value(plan.results[i]) for i in rest]  # all before a result takes an operand's place
+        values = [
+            self.row.value(plan.results[i]) for i in rest
+        ]  # all before any store, since results may alias operands
         for i, value in zip(rest, values, strict=True):
             k = len(plan.loads) + i
             self.operands.put(k, self.bases_here[k], across, value, mask)
@@ -139,7 +141,7 @@ class _Writer:
             self._pass(self.levels, [], fulls, [plan.results[i] for i in fulls])
 
     def _needed(self, level: int, roots: Sequence[Node]) -> list[Node]:
-        """Returns nodes that a pass computes itself: not kept ones, nor those reduced already."""
+        """Returns the nodes that a pass computes, without kept values and finished reductions."""
         ready = {n.ident for n in self.plan.store if n.level < level}
         seen: set[int] = set()
         out: list[Node] = []
@@ -158,7 +160,7 @@ class _Writer:
         return out
 
     def _pass(self, level: int, reduces: list[Node], outputs: list[int], results: list[Node]) -> None:
-        """One walk over the row: accumulates reductions, or writes outputs."""
+        """Emits a pass over the row: accumulates reductions, or stores outputs."""
         c, plan = self.c, self.plan
         ready = {n.ident: i for i, n in enumerate(plan.store) if n.level < level}
         roots = [r.args[0] for r in reduces] + results
@@ -171,7 +173,7 @@ class _Writer:
         cost = sum(n.cost for n in needed if self.varies(n) and n.ident not in ready)
 
         def visit(index: list[V], line: V, n: int, mask: V | None, carried: list[V]) -> list[V]:
-            """Work on one vector; index: along the reduced axes; line: number in the row, for scratch."""
+            """Emits the work on one vector; index: along the reduced axes; line: index in the row, for scratch memory."""
             position = {self.kept_rank + a: i for a, i in enumerate(index)}
             inner = self.kept_rank - 1 if plan.columns else self.kept_rank + len(plan.reduced) - 1
 
@@ -212,7 +214,7 @@ class _Writer:
             self.row.set(r, self._finished(r, total))
 
     def _rows(self) -> V:
-        """Returns the number of items when rows are not cut."""
+        """Returns the number of items if rows are not split."""
         c = self.c
         total = i64(1)
         for i, extent in enumerate(self.extents[: self.kept_rank]):
@@ -223,7 +225,7 @@ class _Writer:
         return total
 
     def _join(self) -> None:
-        """Combines the pieces of this row, in order."""
+        """Combines the partial results of the row, in order."""
         c, plan = self.c, self.plan
         all_items = c.op("mul", self.pieces, self._rows())
         first = c.op("mul", self.item_number, self.pieces)
@@ -242,7 +244,7 @@ class _Writer:
             self.row.set(r, self._finished(r, total))
 
     def _slot(self, slot: int, node: Node, line: V) -> V:
-        """Returns the address in scratch of a kept value."""
+        """Returns the scratch address of a kept value."""
         c = self.c
         base = V("%scratch", "ptr", 0)
         start = c.op("mul", self.refs[self.plan.stride], i64(slot))
@@ -262,7 +264,7 @@ class _Writer:
 
 
 class _Kept(Scope):
-    """A scope where some nodes come from scratch."""
+    """A scope that loads some nodes from scratch memory."""
 
     def __init__(self, c: Code, n: int, load: Callable[[Node], V], outer: Scope, ready: dict[int, int]) -> None:
         super().__init__(c, n, load, outer)

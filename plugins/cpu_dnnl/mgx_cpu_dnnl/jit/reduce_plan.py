@@ -1,4 +1,4 @@
-"""Plans of reductions: rows or columns, pieces of long rows, and values kept between passes."""
+"""Plans of reductions: vectorization along or across rows, splitting of long rows, values kept between passes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ __all__ = ["Plan", "items_of", "make_plan", "moving", "padded"]
 
 SUMS = ("sum", "total", "mean")
 PIECE = 1 << 14  # elements of a piece of a long row
-MOST_LANES = 16  # elements of the widest vector that is kept in scratch
-GATHER = 30  # vector instructions that reading elements apart takes as much as
-BLOCK = 64  # indices of an axis whose sum is made by itself, so that rounding grows with the square root of fewer terms
-JOIN = 12  # those that sum a vector
-DEAR = 10  # vector instructions from which a value is kept for the next pass
-FAR = 1 << 18  # elements that the caches near a processor do not hold
-MOST_KEPT = 1 << 18  # bytes of scratch a row may take; longer rows compute again
+MOST_LANES = 16  # elements of the widest vector stored in scratch memory
+GATHER = 30  # cost of a gather, in vector instructions
+BLOCK = 64  # indices of an axis that are summed separately, which reduces the growth of rounding errors (pairwise summation)
+JOIN = 12  # cost of a horizontal sum, in vector instructions
+DEAR = 10  # lowest cost at which a value is kept for the next pass, in vector instructions
+FAR = 1 << 18  # elements that exceed the near caches
+MOST_KEPT = 1 << 18  # most scratch bytes of a row; longer rows are recomputed
 
 
 @dataclass
 class Plan:
-    """The loops of one group; `key` holds everything that the code depends on."""
+    """The loop nest of one group; `key` determines the code."""
 
     loads: list[Node]
     nodes: list[Node]
@@ -48,14 +48,14 @@ class Plan:
     steps: dict[tuple[int, int], int] = field(default_factory=dict)
     extents: list[int] = field(default_factory=list)
     row_count: int = 0  # the arg that holds `count`
-    given: list[Node] = field(default_factory=list)  # numbers that are arguments
+    given: list[Node] = field(default_factory=list)  # constants that are parameters
     store: list[Node] = field(default_factory=list)  # values kept between passes, as scratch rows in this order
-    near: bool = True  # steps along the axis that vectors run along are small
+    near: bool = True  # strides along the vector axis are small
     mode: int = 0  # properties of the extent that vectors run along, see `loop_mode`
     width: int = 1  # rows in the lanes of an item
-    parted: tuple[bool, ...] = ()  # of the reduced axes: those that columns are summed along in blocks
-    unmasked: bool = False  # all items have as many rows, and masks cost time
-    pieces: int = 0  # pieces that few long rows are cut into, each an item (0: rows are not cut)
+    parted: tuple[bool, ...] = ()  # by reduced axis: True if columns are summed along it in blocks
+    unmasked: bool = False  # all items are full, so that no masks are needed
+    pieces: int = 0  # pieces per row, each an item, if rows are few and long (0: not split)
     piece: int = (
         0  # the arg that holds the extent of a piece along the first reduced axis; the number of pieces follows
     )
@@ -68,7 +68,7 @@ class Plan:
 
 
 def padded(n: int) -> int:
-    """Scratch elements of a row of n: kept values are written a whole vector at a time, so the last one may reach further."""
+    """Returns the scratch elements of a row of n elements, padded since kept values are stored as whole vectors."""
     return -(-(n + MOST_LANES) // 64) * 64
 
 
@@ -106,7 +106,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
                 plan.steps[k, i] = plan.args.add(step)
     plan.width = _width(plan, engine.lanes) if columns else 1
     plan.parted = _parted(plan)
-    # with AVX2 alone a store under a mask takes some processors ten times as long as one without
+    # with AVX2 only, masked stores are ten times slower than others on some CPUs
     plan.unmasked = columns and not engine.wide and kept[-1].extent % plan.width == 0
     _choose_kept(plan, plan.width)
     plan.near = max(map(abs, (kept if columns else plan.reduced)[-1].steps), default=0) < 1 << 24
@@ -117,7 +117,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
     varying = moving(plan)
     plan.given = given_numbers(
         nodes, lambda user: user.ident not in varying
-    )  # in a row's loop they would take registers
+    )  # in the loop of a row they would take registers
     enter_given(plan.args, plan.given)
     given = tuple([n.ident for n in plan.given])
     plan.key = _key(plan, *graph.once(("text", given), lambda: text_of(nodes, const=text_of_number(plan.given))))
@@ -125,7 +125,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
 
 
 def _parted(plan: Plan) -> tuple[bool, ...]:
-    """Returns which reduced axes are walked in blocks: those that end runs of as many terms as a block has."""
+    """Returns, by reduced axis, True if it is summed in blocks: if the axes within have at least a block of terms."""
     floats = any(n.kind == "reduce" and n.extra in SUMS and n.dtype.is_float for n in plan.nodes)
     extents = [a.extent for a in plan.reduced]
     inside = [math.prod(extents[i:]) for i in range(len(extents))]
@@ -133,7 +133,7 @@ def _parted(plan: Plan) -> tuple[bool, ...]:
 
 
 def _cut(plan: Plan, lanes: int) -> None:
-    """Cut few long rows into pieces by their extents alone, so that the result does not depend on the threads."""
+    """Splits few long rows into pieces, by their extents only, so that results do not depend on the number of threads."""
     rows = items_of(plan)
     long = plan.count * plan.width >= 4 * PIECE
     simple = not any(plan.full) and all(n.level <= 1 for n in plan.nodes if n.kind == "reduce")
@@ -152,7 +152,7 @@ def _cut(plan: Plan, lanes: int) -> None:
 
 
 def items_of(plan: Plan) -> int:
-    """Returns items when rows are not cut."""
+    """Returns the number of items if rows are not split."""
     rows = math.prod(a.extent for a in plan.kept)
     if not plan.columns or not rows:
         return rows
@@ -161,7 +161,7 @@ def items_of(plan: Plan) -> int:
 
 
 def _spans(k: int, loads: Sequence[Node], full: Sequence[bool], graph: Graph) -> bool:
-    """Returns True if an operand has elements along the reduced axes."""
+    """Returns True if an operand varies along the reduced axes."""
     return bool(loads[k].axes & graph.reduced) if k < len(loads) else full[k - len(loads)]
 
 
@@ -177,18 +177,18 @@ def _columns(kept: Sequence[Axis], reduced: Sequence[Axis], main: Sequence[int],
         return True
     if beside < 0 or across.extent < lanes or not rows.extent:
         return False
-    # for `lanes` rows: a vector takes as many lines of operands each way, and one along a row is summed in the end
+    # for `lanes` rows: both ways read the same cache lines, and vectors along rows need a horizontal sum each
     vectors = lanes * -(-rows.extent // lanes) / rows.extent
     return _looks(across, main) < vectors * _looks(rows, main) + lanes * JOIN / rows.extent
 
 
 def _looks(axis: Axis, main: Sequence[int]) -> int:
-    """Returns about how many instructions it takes to read a vector of each operand along an axis."""
+    """Returns roughly how many instructions it takes to load a vector of each operand along an axis."""
     return sum(1 if axis.steps[k] in (0, 1) else GATHER for k in main)
 
 
 def _width(plan: Plan, lanes: int) -> int:
-    """Returns lanes of an item of columns: several vectors where the work is light, and where rows come from far memory."""
+    """Returns the lanes of a column item: several vectors if the work is cheap or rows exceed the caches."""
     cost = sum(n.cost for n in plan.nodes)
     inner = plan.kept[-1]
     if any(step not in (0, 1) for step in inner.steps):
@@ -200,7 +200,7 @@ def _width(plan: Plan, lanes: int) -> int:
 
 
 def _choose_kept(plan: Plan, lanes: int) -> None:
-    """Values that one pass makes at some cost and a later one reads again."""
+    """Chooses the expensive values that one pass computes and a later one reads."""
     varying = moving(plan)
     last = max((n.level for n in plan.nodes), default=0)
     used: dict[int, int] = {}
@@ -212,7 +212,7 @@ def _choose_kept(plan: Plan, lanes: int) -> None:
             at = node.level
         for a in node.args:
             used[a.ident] = max(used.get(a.ident, 0), at, used.get(node.ident, 0) if node.kind != "reduce" else 0)
-    for node in reversed(plan.nodes):  # later passes that a value is computed in reach its operands
+    for node in reversed(plan.nodes):  # a later pass that recomputes a value also reads its operands
         if node.kind != "reduce":
             for a in node.args:
                 used[a.ident] = max(used.get(a.ident, 0), used.get(node.ident, 0), last if node in plan.results else 0)
@@ -230,12 +230,12 @@ def _choose_kept(plan: Plan, lanes: int) -> None:
 
 
 def _made_before(plan: Plan, node: Node) -> bool:
-    """Returns True if a reduction of the node's pass computes it anyway."""
+    """Returns True if a reduction of the node's level computes it anyway."""
     return any(r.kind == "reduce" and r.level - 1 == node.level and node in set(walk(r.args)) for r in plan.nodes)
 
 
 def moving(plan: Plan) -> set[int]:
-    """Returns nodes that vary along the reduced axes."""
+    """Returns the nodes that vary along the reduced axes, by `ident`."""
     found: set[int] = set()
     offset = len(plan.kept)
     for k, node in enumerate(plan.loads):

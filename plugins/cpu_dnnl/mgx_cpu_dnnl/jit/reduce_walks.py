@@ -1,4 +1,4 @@
-"""Walks over the reduced axes of one item, accumulators carried from index to index."""
+"""Loops over the reduced axes of one item with loop-carried accumulators."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def walk_columns(
     reduces: Sequence[Node],
     parted: Sequence[bool],
 ) -> list[V]:
-    """Over every index of the axes, `width` lanes across rows; first: the range of the first axis.
+    """Emits a loop nest over the axes, `width` lanes across rows; first: the range of the first axis.
 
-    parted: the axes along which blocks of `BLOCK` indices are reduced by themselves.
+    parted: by axis, True if blocks of `BLOCK` indices are reduced separately.
     """
     zero, lanes = i64(0), i64(width)
     start = [identity(r, width) for r in reduces]
@@ -58,16 +58,16 @@ def walk_columns(
 def walk_row(
     c: Code, extents: Sequence[V], first: tuple[V, V], mode: int, visit: Visit, reduces: Sequence[Node], cost: int
 ) -> list[V]:
-    """Along the row in vectors, several at once where the work is light; lanes are combined at the end.
+    """Emits a vector loop along the row, unrolled if the body is cheap; lanes are reduced at the end.
 
-    first: the range of the first axis; mode: see `loop_mode`; cost: of one element.
+    first: the range of the first axis; mode: see `loop_mode`; cost: per element.
     """
     zero = i64(0)
     n = c.lanes
     times = loop_width(cost)
     whole_lanes = mode % n == 0
     both = times > 1 or (not whole_lanes and (mode < 0 or not c.wide))
-    rest = not (both and mode % (n * times) == 0)  # else nothing is left for single vectors
+    rest = not (both and mode % (n * times) == 0)  # else the unrolled loop has no remainder
     inner = extents[-1]
 
     def along(index: list[V], line: V, wide: list[V], narrow: list[V]) -> tuple[list[V], list[V]]:
@@ -121,5 +121,5 @@ def walk_row(
 
 
 def _vectors(c: Code, x: V, n: int) -> list[V]:
-    """Returns a wide vector as vectors of n lanes."""
+    """Splits a wide vector into vectors of n lanes."""
     return [x] if x.n == n else [c.shuffle(x, x, range(at, at + n)) for at in range(0, x.n, n)]

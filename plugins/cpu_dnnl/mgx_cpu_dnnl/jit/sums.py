@@ -1,7 +1,7 @@
-"""Rewrites of a graph whose results are rounded to bytes: sums with constant factors are made with few operations.
+"""Simplifies affine expressions whose results are rounded to bytes.
 
-A quotient by a constant becomes a product, constant factors and terms are combined, and a product that is added is not rounded by
-itself.  The last places of a sum change, and so one unit of a rounded result where the sum is half way between two.
+Divisions by constants become products, constant factors and terms are folded, and products feed fused multiply-adds.  Sums change
+in the last places, hence a rounded result by one unit if the sum is close to halfway between two integers.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from .whole import WHOLE
 __all__ = ["combine_sums"]
 
 SMALL: Final = 1e-18
-LARGE: Final = (
-    1e6  # constants beyond which, or below whose inverse square, combined ones may leave float32's range, or its digits
-)
+LARGE: Final = 1e6  # bounds of constants: folded ones stay within float32's range and precision
 
 
 class _Sum(NamedTuple):
-    """Nodes with factors, and a constant."""
+    """A linear combination of nodes plus a constant."""
 
     terms: dict[int, tuple[Node, float]]
     constant: float
@@ -40,7 +38,7 @@ class _Sum(NamedTuple):
 
 
 def combine_sums(graph: Graph) -> None:
-    """Rewrites the graph's outputs, all of which are bytes; others stay as they are."""
+    """Rewrites the graph if all outputs are bytes; otherwise leaves it unchanged."""
     if all(o.dtype in (dt.int8, dt.uint8) for o in graph.outputs):
         combining = _Combining(graph)
         graph.outputs = [_saturated(graph, combining.value(o)) for o in graph.outputs]
@@ -53,7 +51,7 @@ class _Combining:
         self.sums: dict[int, _Sum] = {}
 
     def value(self, node: Node) -> Node:
-        """Returns the node with all below it rewritten."""
+        """Returns the rewritten node."""
         for below in walk([node]):
             if below.ident in self.made:
                 continue
@@ -70,7 +68,7 @@ class _Combining:
         return self.made[node.ident]
 
     def sum_of(self, node: Node) -> _Sum | None:
-        """Returns a sum, a difference, or a product or quotient with a constant; None for anything else."""
+        """Returns a sum, a difference, or a product or quotient with a constant as a linear combination; else None."""
         if node.kind != "prim" or node.dtype is not dt.float32:
             return None
         if node.extra in ("add", "sub"):
@@ -93,7 +91,7 @@ class _Combining:
         return found
 
     def written(self, found: _Sum, node: Node) -> Node:
-        """Returns the nodes that make a sum; `node` where two constants make it."""
+        """Returns the nodes that compute a linear combination; `node` if it is already minimal."""
         terms = list(found.terms.values())
         if not terms:
             return node
@@ -113,7 +111,7 @@ class _Combining:
         return result
 
     def added(self, x: Node, factor: float, to: Node | None) -> Node:
-        """x times a factor, plus another node."""
+        """Returns x times a factor, plus another node."""
         graph = self.graph
         if to is None:
             return x if factor == 1.0 else graph.prim("mul", dt.float32, (x, self.constant(factor)))
@@ -128,7 +126,7 @@ class _Combining:
 
 
 def _saturated(graph: Graph, node: Node) -> Node:
-    """Returns the byte round(x) + z within its type's bounds as one operation on x and z; any other node as it is."""
+    """Fuses a saturated byte round(x) + z into one primitive of x and z; returns other nodes unchanged."""
     dtype = next((d for d, word in WHOLE.items() if node.extra == word), None)
     if dtype is None:
         return node
@@ -149,7 +147,7 @@ def _saturated(graph: Graph, node: Node) -> Node:
 
 
 def _bounded(node: Node | None, kinds: tuple[str, ...], bound: float) -> Node | None:
-    """Returns what is bounded by a constant; None for anything else."""
+    """Returns the operand of a clamp by a constant; None for other nodes."""
     if node is None or node.kind != "prim" or node.extra not in kinds or node.args[1].kind != "const":
         return None
     return node.args[0] if float(number(node.args[1])) == bound else None

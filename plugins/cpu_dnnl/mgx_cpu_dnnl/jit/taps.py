@@ -1,7 +1,7 @@
-"""Loops where each output element is made of input elements that per-axis tables name: pads and resizing.
+"""Kernels that compute each output element from input elements selected by per-axis tables: pads and resizing.
 
-An axis is walked directly, or through a table that gives, for each output index, a few input offsets (taps) and weights.
-``copy`` moves bits, at most one tap an axis and a filler where there is none; ``sum`` adds weighted taps.
+An axis is iterated directly, or through a table of input offsets (taps) and weights by output index.
+``copy`` copies bits, with at most one tap per axis and a fill value elsewhere; ``sum`` adds weighted taps.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def compile_taps(
     name: str,
     filler: Any = 0,
 ) -> JitKernel | No:
-    """Returns a kernel from x to out of the same rank; axes without taps must agree in extent."""
+    """Returns a kernel from x to out of the same rank, or `No`; extents of axes without taps must be equal."""
     if min((*x.strides(), *out.strides()), default=0) < 0:
         return No(f"negative strides: {x}, {out}")
     pattern = 0
@@ -73,7 +73,7 @@ def compile_taps(
 
 
 def _write(c: Code, plan: Plan) -> None:
-    """Has a module write the code that is imported when there is code to write, which most processes never do."""
+    """Generates the code; imports the generator lazily, since most processes never need it."""
     from .taps_loops import write
 
     write(c, plan)

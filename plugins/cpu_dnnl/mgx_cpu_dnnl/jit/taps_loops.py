@@ -1,4 +1,4 @@
-"""The code of loops over taps: bits moved along tables, or weighted sums of what they name."""
+"""Code generator for loops over taps: table-driven copies and weighted sums."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["write"]
 
 
 def write(c: Code, plan: Plan) -> None:
-    """The body of the kernel that a plan describes."""
+    """Generates the kernel of a plan."""
     _Writer(c, plan).write()
 
 
@@ -96,7 +96,7 @@ class _Writer:
         return self.c.load(self.c.gep(self.tables[axis], i, "i64"), "i64", 0)
 
     def _entry(self, axis: int, t: V, part: int) -> V:
-        """Returns the address of the entries of tap t: part 0 offsets, 1 weights."""
+        """Returns the address of tap t's table entries; part: 0 offsets, 1 weights."""
         c, extent = self.c, self.extents[axis]
         at = c.op("mul", c.op("add", t, i64(1)), extent)
         if part:
@@ -119,7 +119,7 @@ class _Writer:
     # values
 
     def _moved(self, x: V, i: V, n: int, mask: V | None, valid: V | None) -> V:
-        """Writes the loop of one tap an axis, bits as they are."""
+        """Emits the copy loop with one tap per axis."""
         c, inner = self.c, self.plan.axes[-1]
         on = mask
         if valid is not None:
@@ -143,7 +143,7 @@ class _Writer:
         return c.select(on, value, c.splat(self.filler, n))
 
     def _gathered(self, x: V, tapped: list[tuple[int, V]], i: V, n: int, mask: V | None) -> V:
-        """Returns all taps of all axes, added with their weights."""
+        """Returns the weighted sum over the taps of all axes."""
         c, plan = self.c, self.plan
         elem = elem_of(self.kind)
         start = constant(0, elem, n)

@@ -1,4 +1,4 @@
-"""Plans of loops over taps: axes, and tables of offsets and weights, which are arguments of the code."""
+"""Plans of loops over taps: axes, and tables of offsets and weights, which are kernel arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Axis", "Plan", "Taps", "planned"]
 
 
 class Taps(NamedTuple):
-    """For each output index along one axis, the input indices and their weights."""
+    """Input indices and weights by output index along one axis."""
 
     indices: list[list[int]]
     weights: list[list[float]] | None = None
@@ -24,9 +24,9 @@ class Taps(NamedTuple):
 class Axis(NamedTuple):
     extent: int
     out_step: int
-    x_step: int  # 0 where a table gives the offsets
-    table: int  # where the table starts among the args (-1: none): counts, offsets, weights, each by output index
-    most: int  # taps of the output index that has most
+    x_step: int  # 0 if offsets come from a table
+    table: int  # index of the table in the arguments (-1: none): counts, offsets, weights, each by output index
+    most: int  # most taps of an output index
     weighted: bool
 
 
@@ -40,14 +40,14 @@ class Plan:
     extents: list[int]
     out_steps: list[int]
     x_steps: list[int]
-    tables: list[int]  # args that hold where each axis' table starts
-    most: list[int]  # args that hold how many taps its longest list has
-    filler_at: int  # the arg with the filler's bits
+    tables: list[int]  # arguments with the start of each axis' table
+    most: list[int]  # arguments with each axis' largest number of taps
+    filler_at: int  # the argument with the fill value's bits
     key: str = ""
 
 
 def planned(x: Shape, out: Shape, taps: Mapping[int, Taps], how: str, filler: int) -> Plan:
-    """Returns the plan of a loop from x to out; how: "copy" or "sum"; filler: the bits that stand where no tap is."""
+    """Returns the plan of a loop from x to out; how: "copy" or "sum"; filler: bits of the fill value."""
     args = Args()
     rows: list[tuple[Axis, Taps | None]] = []
     for number, (n, step, x_step) in enumerate(zip(out.lens(), out.strides(), x.strides(), strict=True)):
@@ -83,7 +83,7 @@ def planned(x: Shape, out: Shape, taps: Mapping[int, Taps], how: str, filler: in
 
 
 def _merged(rows: list[tuple[Axis, Taps | None]]) -> list[tuple[Axis, Taps | None]]:
-    """Returns neighbours without taps that both operands walk as one axis, joined."""
+    """Merges adjacent axes without taps that are contiguous with each other for both operands."""
     merged: list[tuple[Axis, Taps | None]] = []
     for axis, found in rows:
         last = merged[-1] if merged else None
@@ -101,7 +101,7 @@ def _merged(rows: list[tuple[Axis, Taps | None]]) -> list[tuple[Axis, Taps | Non
 
 
 def _key(plan: Plan) -> str:
-    """Returns all that the code depends on."""
+    """Returns the key: the properties that determine the code."""
     words = [f"taps {plan.how} {plan.x.dtype} {plan.out.dtype}"]
     for a in plan.axes:
         direct = a.table < 0
@@ -110,7 +110,7 @@ def _key(plan: Plan) -> str:
 
 
 def _table(taps: Taps, axis: Axis) -> list[int]:
-    """Counts, then for each tap the offsets of all indices, then the weights as the bits of float64."""
+    """Encodes a table: counts, then for each tap the offsets of all indices, then the weights as bits of float64."""
     rows = taps.indices
     out = [len(r) for r in rows]
     for t in range(axis.most):

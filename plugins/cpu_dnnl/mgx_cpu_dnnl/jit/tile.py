@@ -1,4 +1,4 @@
-"""Square tiles of elements in registers: turned, and each row combined into one lane."""
+"""Square register tiles: transposition, and reduction of each row into one lane."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["combined", "transposed"]
 
 
 def transposed(c: Code, rows: list[V]) -> list[V]:
-    """Returns the columns of n vectors of n lanes: off-diagonal blocks of half the size change places, again and again."""
+    """Transposes n vectors of n lanes by recursively exchanging off-diagonal blocks."""
     n = len(rows)
     rows = list(rows)
     step = n // 2
@@ -26,7 +26,7 @@ def transposed(c: Code, rows: list[V]) -> list[V]:
 
 
 def combined(c: Code, rows: Sequence[V], combine: Callable[[V, V], V]) -> V:
-    """Lane i of the result: all lanes of vector i combined (8, or as many vectors as lanes)."""
+    """Returns a vector whose lane i is the reduction of vector i (8 vectors, or as many as lanes)."""
     level = list(rows)
     n = level[0].n
     step = len(level) // 2

@@ -1,4 +1,4 @@
-"""Copies that weave a few long rows, or take them apart: images with channels apart to pixels of a few channels, and back."""
+"""Copies that interleave a few long rows or deinterleave them: planar images to packed pixels, and back."""
 
 from __future__ import annotations
 
@@ -16,28 +16,26 @@ from .space import Args, Axis, axes_of, items, merged
 
 __all__ = ["compile_weave"]
 
-BLOCK: Final = 4096  # elements of a row that make one item
-MOST: Final = 7  # rows
-NATIVE_SIZE: Final = (
-    4  # bytes of the elements, and the most rows, that the native module's loops weave (`copy_loops.cpp`)
-)
+BLOCK: Final = 4096  # elements of a row per work item
+MOST: Final = 7  # most rows
+NATIVE_SIZE: Final = 4  # element size in bytes, and most rows, that the native module interleaves (`copy_loops.cpp`)
 NATIVE_ROWS: Final = 4
 
 
 class _Plan(NamedTuple):
     rows: int
     args: Args
-    extents: list[int]  # args that hold the extents of the outer axes, and of the rows
-    steps: list[tuple[int, int]]  # and the steps of both operands along the outer axes
-    apart: int  # and that from row to row
+    extents: list[int]  # arguments with the extents of the outer axes and of the rows
+    steps: list[tuple[int, int]]  # arguments with the strides of both operands along the outer axes
+    apart: int  # the argument with the row stride
     elem: str
-    back: bool  # the rows are in the result
+    back: bool  # deinterleaves: the rows are in the result
 
 
 def compile_weave(source: Shape, target: Shape, engine: Engine, name: str) -> JitKernel | None:
-    """Returns a copy between long rows and a short innermost axis that lies over them; None for any other.
+    """Returns a kernel that interleaves a few contiguous rows, or deinterleaves into such rows; None for other copies.
 
-    Either the result has the short axis, and the source is contiguous along the long one, or the other way round.
+    One operand is contiguous along the long axis, the other one along the short axis.
     """
     axes = axes_of(target.lens(), [source.strides(), target.strides()])
     axes = merged(sorted(axes, key=lambda a: -a.steps[1]))
@@ -80,7 +78,7 @@ def compile_weave(source: Shape, target: Shape, engine: Engine, name: str) -> Ji
 
 
 def _is_woven(long: Axis, short: Axis, lanes: int, rows: int) -> bool:
-    """Returns whether the operand number `rows` has long rows, and the other one pixels of their elements."""
+    """Returns True if operand `rows` has contiguous rows and the other operand has them interleaved."""
     pixels = 1 - rows
     fits = 1 < short.extent <= MOST and long.extent >= lanes and short.steps[rows] != 0
     return fits and short.steps[pixels] == long.steps[rows] == 1 and long.steps[pixels] == short.extent
@@ -104,7 +102,7 @@ def _write(c: Code, plan: _Plan) -> None:
         end = c.intrinsic("smin", c.op("add", begin, block), long)
 
         def some(i: V, _: list[V]) -> list[V]:
-            i = c.intrinsic("smin", i, last)  # the last vector may begin within the one before
+            i = c.intrinsic("smin", i, last)  # the last vector may overlap the one before
             offsets = [c.op("mul", refs[plan.apart], i64(r)) for r in range(plan.rows)]
             pixel = c.op("mul", i, i64(plan.rows))
             if plan.back:
@@ -125,7 +123,7 @@ def _write(c: Code, plan: _Plan) -> None:
 
 
 def _woven(c: Code, rows: list[V]) -> V:
-    """Returns one vector of the first elements of all rows, then the second ones, and so on."""
+    """Interleaves the elements of one vector of each row."""
     count, n = len(rows), rows[0].n
     order = [lane % count * n + lane // count for lane in range(count * n)]
     while len(rows) > 1:
