@@ -18,7 +18,7 @@ DISTS := . $(PLUGINS) $(KIT)
 DEMO := . plugins/frontends/onnx plugins/cpu_dnnl
 # what environments depend on of the metadata of folders $(1)
 metadata = $(patsubst %,build/metadata/%/installed.json,$(1))
-NATIVE := plugins/cpu_dnnl/CMakeLists.txt $(wildcard $(addprefix plugins/cpu_dnnl/,src/* mgx_cpu_dnnl/jit/*.py mgx_cpu_dnnl/ready_loops/*.py))
+NATIVE := plugins/cpu_dnnl/CMakeLists.txt $(wildcard $(addprefix plugins/cpu_dnnl/,src/* mgx_cpu_dnnl/jit/*.py mgx_cpu_dnnl/prebuilt_loops/*.py))
 PIP := -m pip install --quiet --disable-pip-version-check
 PYTEST := .venv-test/bin/python -m pytest -q -n $(JOBS) --dist worksteal
 export PIP_NO_INPUT := 1

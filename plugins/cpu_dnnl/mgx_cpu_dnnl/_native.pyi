@@ -285,15 +285,15 @@ class NativeProgram:
         work: int = 1,
         grain: int = 1,
         scratch_bytes: int = 0,
-        spare: Any = None,
+        deferred: Any = None,
     ) -> None:
         """A compiled loop `void f(void* const*, const int64_t*, int64_t begin, int64_t end, void* scratch)`.
 
-        [0, work) is split over the team in slices of at least `grain`; scratch_bytes: per thread; spare: what tells how to
+        [0, work) is split over the team in slices of at least `grain`; scratch_bytes: per thread; deferred: how to
         make another loop with the same results.
         """
-    def spares(self) -> list[tuple[int, Any]]:
-        """Returns the steps that are loops with a spare, and these."""
+    def deferred_loops(self) -> list[tuple[int, Any]]:
+        """Returns the indices of steps that are interpreted loops, and the descriptions from which these are compiled."""
     def replace_loop(self, step: int, address: int, args: Sequence[int]) -> None:
         """Has a step that is a loop run another one from now on, whose code must not be freed; runs may be under way."""
     def add_host(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .later_loops import LaterLoops
+from .tier_up import TierUp
 
 if TYPE_CHECKING:
     from mgx_core.targets.schedule import Step
@@ -24,7 +24,7 @@ class NativeRun:
         self.taken = list(taken)
         self.every = self.taken == list(range(len(self.taken)))
         self.hosted: list[Step] = list(hosted)
-        self.later = LaterLoops(program)
+        self.later = TierUp(program)
         self.counts = self.later.left
 
     def run(self, args: Sequence[Any]) -> list[Any]:

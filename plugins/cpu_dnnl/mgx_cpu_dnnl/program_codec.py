@@ -122,7 +122,7 @@ class Recorder:
         work: int = 1,
         grain: int = 1,
         scratch_bytes: int = 0,
-        spare: Any = None,
+        deferred: Any = None,
     ) -> None:
         found = self._image(address)
         if found is not None:
@@ -137,7 +137,7 @@ class Recorder:
                 raise NotSaved(f"{name} is a function of another package")
             where = ["own", offset]
         refs = [list(b) for b in buffers]
-        self._steps.append(["loop", name, where, refs, [int(n) for n in args], work, grain, scratch_bytes, spare])
+        self._steps.append(["loop", name, where, refs, [int(n) for n in args], work, grain, scratch_bytes, deferred])
 
     def begin_branch(self, name: str, condition: tuple[int, int]) -> None:
         self._steps.append(["branch", name, list(condition)])

@@ -16,7 +16,7 @@
 #include "byte_pairs.h"
 #include "byte_tiles.h"
 #include "errors.h"
-#include "loop_machine.h"
+#include "interpreter.h"
 #include "product_tiles.h"
 
 namespace py = pybind11;
@@ -113,7 +113,7 @@ public:
             if (!address) address = byte_pair_function(name);
             if (!address) address = byte_channel_function(name);
             if (!address) address = byte_dot_function(name);
-            if (!address) address = loop_machine(name);
+            if (!address) address = interpreter_address(name);
             if (!address) address = dlsym(RTLD_DEFAULT, name.c_str());
             if (!address) refuse("there is no function " + name);
             addresses_.push_back(address);

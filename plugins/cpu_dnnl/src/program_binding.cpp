@@ -105,22 +105,22 @@ void bind_program(py::module_ &module) {
             .def("add_primitive", &add_primitive, py::arg("name"), py::arg("primitive"), py::arg("args"))
             .def("add_loop",
                     [](Program &p, const std::string &name, size_t address, py::object owner, const py::sequence &buffers,
-                            std::vector<int64_t> args, int64_t work, int64_t grain, int64_t scratch, py::object spare) {
+                            std::vector<int64_t> args, int64_t work, int64_t grain, int64_t scratch, py::object deferred) {
                         std::vector<Ref> refs;
                         for (auto item : buffers)
                             refs.push_back(ref_from(p, item));
                         p.add_step(std::make_unique<LoopStep>(name, reinterpret_cast<LoopFunction>(address),
-                                std::move(owner), std::move(refs), std::move(args), work, grain, scratch, std::move(spare)));
+                                std::move(owner), std::move(refs), std::move(args), work, grain, scratch, std::move(deferred)));
                     },
                     py::arg("name"), py::arg("address"), py::arg("owner"), py::arg("buffers"),
                     py::arg("args") = std::vector<int64_t> {}, py::arg("work") = 1, py::arg("grain") = 1,
-                    py::arg("scratch_bytes") = 0, py::arg("spare") = py::none())
-            .def("spares",
+                    py::arg("scratch_bytes") = 0, py::arg("deferred") = py::none())
+            .def("deferred_loops",
                     [](const Program &p) {
                         py::list found;
                         for (size_t i = 0; i < p.steps().size(); ++i)
-                            if (auto loop = dynamic_cast<const LoopStep *>(p.steps()[i].get()); loop && !loop->spare().is_none())
-                                found.append(py::make_tuple(i, loop->spare()));
+                            if (auto loop = dynamic_cast<const LoopStep *>(p.steps()[i].get()); loop && !loop->deferred().is_none())
+                                found.append(py::make_tuple(i, loop->deferred()));
                         return found;
                     })
             .def("replace_loop",

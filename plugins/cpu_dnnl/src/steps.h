@@ -75,13 +75,13 @@ protected:
     std::vector<Ref> refs_;
 };
 
-// A loop; spare: a Python object that tells how to make another one with the same results, which may take its place between
-// runs and during them.
+// A loop; deferred: of an interpreted loop, the Python object from which a compiled one is built, which may replace it at any time,
+// even during runs.
 class LoopStep : public PointerStep {
 public:
     LoopStep(std::string name, LoopFunction function, pybind11::object owner, std::vector<Ref> refs,
-            std::vector<int64_t> args, int64_t work, int64_t grain, int64_t scratch, pybind11::object spare)
-        : PointerStep(std::move(name), std::move(refs)), owner_(std::move(owner)), spare_(std::move(spare)), work_(work),
+            std::vector<int64_t> args, int64_t work, int64_t grain, int64_t scratch, pybind11::object deferred)
+        : PointerStep(std::move(name), std::move(refs)), owner_(std::move(owner)), deferred_(std::move(deferred)), work_(work),
           grain_(grain), scratch_((scratch + 63) / 64 * 64) {
         replace(function, std::move(args));
     }
@@ -90,9 +90,9 @@ public:
     size_t scratch_bytes(int threads) const override { return static_cast<size_t>(scratch_ * threads); }
     void owned(std::vector<pybind11::object *> &list) override {
         list.push_back(&owner_);
-        list.push_back(&spare_);
+        list.push_back(&deferred_);
     }
-    pybind11::object spare() const { return spare_; }
+    pybind11::object deferred() const { return deferred_; }
     bool fits(int64_t work, int64_t scratch) const { return work == work_ && scratch <= scratch_; }
     void replace(LoopFunction function, std::vector<int64_t> args) {
         codes_.push_back(std::make_unique<Code>(Code {function, std::move(args)}));
@@ -107,7 +107,7 @@ private:
     std::vector<std::unique_ptr<Code>> codes_; // all that there were: a run may be in any of them
     std::atomic<const Code *> code_ {nullptr};
     pybind11::object owner_;
-    pybind11::object spare_;
+    pybind11::object deferred_;
     int64_t work_;
     int64_t grain_;
     int64_t scratch_;

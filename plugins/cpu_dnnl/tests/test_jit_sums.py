@@ -8,8 +8,8 @@ import pytest
 
 from mgx_core import dtype as dt
 from mgx_cpu_dnnl.jit.graph import Graph, walk
+from mgx_cpu_dnnl.jit.integral_floats import keep_integral
 from mgx_cpu_dnnl.jit.sums import combine_sums
-from mgx_cpu_dnnl.jit.whole import keep_whole
 
 
 class Builder:
@@ -36,7 +36,7 @@ class Builder:
     def left(self, out: Any) -> tuple[list[str], list[float]]:
         """The operations and constants that are left."""
         self.graph.outputs = [out]
-        keep_whole(self.graph)
+        keep_integral(self.graph)
         combine_sums(self.graph)
         nodes = list(walk(self.graph.outputs))
         names = [n.extra if n.kind == "prim" else n.kind for n in nodes if n.kind not in ("load", "const")]

@@ -23,9 +23,9 @@ from .attention_plan import (
 from .body import read
 from .code import Code
 from .engine import Engine
-from .given import given_numbers
 from .graph import Graph, walk
 from .kernel import JitKernel
+from .parameters import parameter_constants
 
 __all__ = ["compile_attention"]
 
@@ -72,7 +72,7 @@ def compile_attention(
     across = vectors_across(e, rows, engine)
     tile = engine.lanes * across
     plan = Plan(
-        q, k, v, out, extra, graph, loads, given_numbers(nodes),
+        q, k, v, out, extra, graph, loads, parameter_constants(nodes),
         rows=rows, causal=causal, turned=k.strides()[-2] == 1 and n > 1 and k.strides()[-1] != 1,
         packed=m > 1 or k.strides()[-1] != 1, abreast=vectors_abreast(rows, engine), across=across, even=e % tile == 0,
         guarded=guarded, closes=closes, lengths=lengths,

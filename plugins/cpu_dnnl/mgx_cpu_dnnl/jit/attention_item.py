@@ -7,7 +7,7 @@ from mgx_core.types.dtype import DType
 from .attention_plan import Plan
 from .code import Code, V, i64
 from .element import MEMORY
-from .given import given_value
+from .parameters import parameter_value
 
 __all__ = ["Item"]
 
@@ -33,7 +33,7 @@ class Item:
         self.refs = plan.args.load(c)
         self.m, self.n, self.d, self.e = (self.arg(w) for w in "mnde")
         self.wide, self.chunk = self.arg("wide"), self.arg("chunk")
-        self.given = [(node, given_value(c, node, self.arg(f"number{i}"))) for i, node in enumerate(plan.given)]
+        self.given = [(node, parameter_value(c, node, self.arg(f"number{i}"))) for i, node in enumerate(plan.given)]
         names = ("keys", "values", "weights", "lanes", "tops", "sums", "safe", "shrink", "result")
         self.part = {name: c.gep(scratch, self.arg(name), "float") for name in names}
 

@@ -9,8 +9,8 @@ from mgx_core.records import dataclass
 from mgx_core.types.shape import Shape
 
 from .engine import Engine
-from .given import enter_given, text_of_number
 from .graph import Graph, Node, text_of, walk
+from .parameters import constant_text, enter_parameters
 from .space import Args
 
 __all__ = [
@@ -112,7 +112,7 @@ def add_args(plan: Plan, batch: Sequence[int], extents: Sequence[int], offset: i
         args.enter({f"{word}{i}": step for i, step in enumerate(shape.strides())})
     for j, node in enumerate(plan.loads):
         args.enter({f"x{j}.{i}": step for i, step in enumerate(node.extra[1])})
-    enter_given(args, plan.given)
+    enter_parameters(args, plan.given)
 
 
 def key_of(plan: Plan) -> str:
@@ -126,7 +126,7 @@ def key_of(plan: Plan) -> str:
     if plan.graph is not None:
         nodes = list(walk(plan.graph.outputs))
         text, _ = text_of(
-            nodes, lambda x: (x.extra[0], [min(s, 2) for s in x.extra[1][-2:]]), text_of_number(plan.given)
+            nodes, lambda x: (x.extra[0], [min(s, 2) for s in x.extra[1][-2:]]), constant_text(plan.given)
         )
         words.append(text)
     return "\n".join(words)

@@ -21,8 +21,8 @@ from mgx_core.records import dataclass
 
 from ..native_library import native
 from .code import Code
-from .machine_operations import KEY as MACHINE
-from .ready import FEATURES, PROCESSORS, ReadyLoops, file_name, kind_of, symbol_of
+from .opcodes import KEY as INTERPRETER
+from .prebuilt import FEATURES, PROCESSORS, PrebuiltLoops, file_name, kind_of, symbol_of
 
 __all__ = ["Engine", "Function"]
 
@@ -193,17 +193,17 @@ class Engine:
             return found
 
     @cached_property
-    def machine(self) -> Function | None:
+    def interpreter(self) -> Function | None:
         """Returns the bytecode interpreter for loops that are not compiled; None if the package was built without it."""
-        return self.found(MACHINE, _write_machine) if self._ready.get(MACHINE) else None
+        return self.found(INTERPRETER, _write_interpreter) if self._ready.get(INTERPRETER) else None
 
     @cached_property
-    def _ready(self) -> ReadyLoops:
+    def _ready(self) -> PrebuiltLoops:
         """Returns the prebuilt loops of the package that this CPU can run."""
         kind = kind_of(self.wide, self.divides)
         able = set(native().cpu_features()) >= FEATURES[PROCESSORS[kind]]
         paths = (Path(folder, file_name(kind)) for folder in self._ready_in if able)
-        return ReadyLoops(next((path for path in paths if path.is_file()), None))
+        return PrebuiltLoops(next((path for path in paths if path.is_file()), None))
 
     def _text(self, symbol: str, build: Callable[[Code], None]) -> str:
         code = Code(self.lanes, self.wide, self.divides)
@@ -305,8 +305,8 @@ class Engine:
         return self._images.get(address)
 
 
-def _write_machine(c: Code) -> None:
-    from .machine_table import write
+def _write_interpreter(c: Code) -> None:
+    from .opcode_handlers import write
 
     write(c)
 

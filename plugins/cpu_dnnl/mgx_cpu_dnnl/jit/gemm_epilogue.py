@@ -18,11 +18,11 @@ from mgx_core.types.shape import Shape
 from .body import prepared
 from .engine import Function
 from .graph import Graph, Node, number, read_in_place, text_of, walk
+from .integral_floats import keep_integral
 from .kernel import JitKernel
 from .native_loop import NativeLoop
 from .space import Args
 from .sums import combine_sums
-from .whole import keep_whole
 
 __all__ = ["Epilogue", "Product", "ProductPlan", "row_step"]
 
@@ -73,7 +73,7 @@ class Epilogue:
         """
         if self.graph is None:
             return
-        keep_whole(self.graph)
+        keep_integral(self.graph)
         if fast:
             combine_sums(self.graph)
         nodes = {n.ident: n for n in walk(self.graph.outputs)}

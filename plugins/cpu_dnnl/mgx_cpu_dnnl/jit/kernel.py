@@ -23,8 +23,8 @@ class JitKernel:
     buffers: inputs, then outputs; work: number of work items, [begin, end) is a range of them; grain: fewest items per thread;
     scratch_bytes: 64-byte aligned memory per thread; flops, bytes: estimates for reports; inplace: inputs that may alias an
     output of the same element type and strides; after: kernels to run next on the same buffers and workspace; workspace_bytes:
-    memory shared by all threads, passed as the last buffer (absent if 0); spare: of an interpreted loop, the description
-    from which it is compiled later (`spare.py`).
+    memory shared by all threads, passed as the last buffer (absent if 0); deferred: of an interpreted loop, the description
+    from which it is compiled later (`deferred.py`).
     """
 
     name: str
@@ -39,7 +39,7 @@ class JitKernel:
     bytes: int = 0
     inplace: frozenset[int] = frozenset()
     workspace_bytes: int = 0
-    spare: list[Any] | None = None
+    deferred: list[Any] | None = None
     after: tuple[JitKernel, ...] = field(default=())
 
     @property
@@ -69,8 +69,8 @@ def code_of(
     interpreted: encodes the loop; returns None if the interpreter does not support it. None: never interpret.
     """
     code = engine.found(key, write)
-    if code is None and interpreted is not None and engine.machine is not None:
+    if code is None and interpreted is not None and engine.interpreter is not None:
         numbers = interpreted()
         if numbers is not None:
-            return engine.machine, numbers
+            return engine.interpreter, numbers
     return code or engine.function(key, write), None

@@ -12,17 +12,17 @@ from mgx_core.types.shape import Shape
 
 from .body import prepared
 from .code import Code
+from .deferred import describe
 from .element import raw_type, supported
 from .engine import Engine, Function
 from .graph import Graph, read_in_place
+from .integral_floats import keep_integral
+from .interleave import compile_interleave
 from .kernel import Interpreted, JitKernel, code_of
 from .native_chains import native_numbers
 from .native_loop import NativeLoop
 from .native_moves import elements_moved, rows_copied
 from .pointwise_plan import BLOCK, Plan, make_plan
-from .spare import spare_of
-from .weave import compile_weave
-from .whole import keep_whole
 
 __all__ = ["compile_copy", "compile_pointwise"]
 
@@ -39,26 +39,26 @@ def compile_pointwise(
     if any(o.lens() != dims for o in outputs) or any(not supported(o.dtype) for o in outputs):
         return No(f"outputs of different dims or types without loops: {', '.join(map(str, outputs))}")
     try:
-        graph = prepared(body, inputs, dims, (), keep_whole)
+        graph = prepared(body, inputs, dims, (), keep_integral)
     except Refused as error:
         return error.no
     return build(graph, inputs, outputs, engine, name or body.name)
 
 
 def build(
-    graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine, name: str, machine: bool = True
+    graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine, name: str, interpret: bool = True
 ) -> JitKernel:
-    """Returns a kernel for a graph; machine: allows the bytecode interpreter if LLVM would have to compile it."""
+    """Returns a kernel for a graph; interpret: allows the bytecode interpreter if LLVM would have to compile it."""
     plan = make_plan(graph, inputs, outputs, engine.lanes)
     dims = outputs[0].lens()
     elements = outputs[0].elements()
     cost = max(1, graph.cost)
     native, told = _native(plan, engine)
     code: Function | NativeLoop | None = native
-    found, scratch, spare = None, 0, None
+    found, scratch, deferred = None, 0, None
     if code is None:
         code, found = code_of(
-            engine, plan.key, partial(_write, plan=plan), partial(_interpreted, plan) if machine else None
+            engine, plan.key, partial(_write, plan=plan), partial(_interpreted, plan) if interpret else None
         )
     if found is not None:
         told, scratch = found.numbers, found.scratch_bytes
@@ -76,7 +76,7 @@ def build(
         work = elements // inner * blocks
         row = min(inner, BLOCK) if plan.blocks else inner
     if found is not None:
-        spare = spare_of("pointwise", graph, inputs, outputs, elements * cost, elements // max(1, row), name)
+        deferred = describe("pointwise", graph, inputs, outputs, elements * cost, elements // max(1, row), name)
     moved = sum(i.element_space() * i.dtype.size for i in inputs) + sum(o.elements() * o.dtype.size for o in outputs)
     return JitKernel(
         name=name,
@@ -90,7 +90,7 @@ def build(
         flops=elements * cost if dims or elements else 0,
         bytes=moved,
         inplace=read_in_place(graph, outputs) if plan.tile is None else frozenset(),
-        spare=spare,
+        deferred=deferred,
     )
 
 
@@ -119,7 +119,7 @@ def compile_copy(source: Shape, target: Shape, engine: Engine, name: str = "copy
             return No(f"no loop moves {source.dtype}")
         source = Shape(same, source.lens(), source.strides())
         target = Shape(same, target.lens(), target.strides())
-        woven = compile_weave(source, target, engine, name)
+        woven = compile_interleave(source, target, engine, name)
         if woven is not None:
             return woven
     elif not supported(source.dtype) or not supported(target.dtype):
@@ -138,6 +138,6 @@ def _write(c: Code, plan: Plan) -> None:
 
 def _interpreted(plan: Plan) -> Interpreted | None:
     """Encodes the loop as bytecode; imports the encoder lazily."""
-    from .machine import pointwise_numbers
+    from .bytecode import encode_pointwise
 
-    return pointwise_numbers(plan)
+    return encode_pointwise(plan)

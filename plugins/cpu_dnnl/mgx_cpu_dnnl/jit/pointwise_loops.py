@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from .code import Code, V, i64
 from .element import from_memory
-from .given import given_value
 from .graph import Node
 from .operands import Operands
+from .parameters import parameter_value
 from .pointwise_plan import BLOCK, Plan
 from .scope import Scope
 from .space import items, loop_width
@@ -33,7 +33,7 @@ class _Operands(Operands):
         self.plan, self.inner = plan, len(plan.axes) - 1
         self.bases = c.buffers([n.extra[0] for n in plan.loads] + [plan.inputs + i for i in range(len(plan.outputs))])
         self.given = [
-            (n, given_value(c, n, self.refs[plan.args.places[f"number{i}"]])) for i, n in enumerate(plan.given)
+            (n, parameter_value(c, n, self.refs[plan.args.places[f"number{i}"]])) for i, n in enumerate(plan.given)
         ]
 
     def scope(self, load: Callable[[Node], V]) -> Scope:

@@ -9,8 +9,8 @@ from dataclasses import field
 from mgx_core.records import dataclass
 from mgx_core.types.shape import Shape
 
-from .given import enter_given, given_numbers, text_of_number
 from .graph import Graph, Node, text_of
+from .parameters import constant_text, enter_parameters, parameter_constants
 from .space import Args, Axis, axes_of, loop_mode, loop_width, merged
 
 __all__ = ["BLOCK", "Plan", "make_plan"]
@@ -80,13 +80,13 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], l
         for operand, step in enumerate(axis.steps):
             if step not in (0, 1) or (step == 1 and i != len(axes) - 1 and i != plan.tile):
                 plan.step_args[operand, i] = plan.args.add(step)
-    given = given_numbers(nodes)
+    given = parameter_constants(nodes)
     plan.given = given if len(given) <= GIVEN else []
-    enter_given(plan.args, plan.given)
+    enter_parameters(plan.args, plan.given)
     plan.mode = loop_mode(axes[-1].extent, lanes) if plan.tile is None else 1
     if plan.mode < 0 and loop_width(graph.cost) > 1:
         plan.mode = 1
-    text = graph.once("text of given", lambda: text_of(nodes, const=text_of_number(plan.given)))
+    text = graph.once("text of given", lambda: text_of(nodes, const=constant_text(plan.given)))
     plan.key = _key(plan, *text)
     return plan
 

@@ -18,15 +18,15 @@ from mgx_core.types.shape import Shape
 
 from .body import prepared
 from .code import BITS, Code
+from .deferred import describe
 from .element import elem_of, supported
 from .engine import Engine, Function
 from .graph import Graph, Node, read_in_place, walk
+from .integral_floats import keep_integral
 from .kernel import Interpreted, JitKernel, code_of
 from .native_columns import native_numbers
 from .native_loop import NativeLoop
 from .reduce_plan import Plan, items_of, make_plan, padded
-from .spare import spare_of
-from .whole import keep_whole
 
 __all__ = ["compile_reduce", "simplify"]
 
@@ -49,7 +49,7 @@ def compile_reduce(
         return No("a group without reductions")
     axes = tuple(a % len(dims) for a in axes) or tuple(range(len(dims)))
     try:
-        graph = prepared(body, inputs, dims, axes, simplify, keep_whole)
+        graph = prepared(body, inputs, dims, axes, simplify, keep_integral)
     except Refused as error:
         return error.no
     return build(graph, inputs, outputs, engine, name or body.name)
@@ -67,9 +67,9 @@ def _space(body: Module, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> l
 
 
 def build(
-    graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine, name: str, machine: bool = True
+    graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine, name: str, interpret: bool = True
 ) -> JitKernel | No:
-    """Returns a kernel for a graph; machine: allows the bytecode interpreter if LLVM would have to compile it."""
+    """Returns a kernel for a graph; interpret: allows the bytecode interpreter if LLVM would have to compile it."""
     plan = make_plan(graph, inputs, outputs, engine)
     if isinstance(plan, No):
         return plan
@@ -86,10 +86,10 @@ def build(
             f"{plan.key} {'first' if plan.pieces else 'whole'}",
             partial(_write, plan=plan, phase=int(plan.pieces > 0)),
         )
-        code, found = code_of(engine, key, write, partial(_interpreted, plan, engine) if machine else None)
+        code, found = code_of(engine, key, write, partial(_interpreted, plan, engine) if interpret else None)
     if found is not None:
         told = found.numbers
-    spare = spare_of("reduce", graph, inputs, outputs, rows * plan.count * cost, work, name) if found else None
+    deferred = describe("reduce", graph, inputs, outputs, rows * plan.count * cost, work, name) if found else None
     moved = sum(i.element_space() * i.dtype.size for i in inputs) + sum(o.elements() * o.dtype.size for o in outputs)
     wide = max((BITS[elem_of(n.dtype)] for n in plan.store), default=0) // 8
     after: tuple[JitKernel, ...] = ()
@@ -113,7 +113,7 @@ def build(
         inplace=frozenset() if plan.pieces else read_in_place(graph, outputs),
         after=after,
         workspace_bytes=8 * slots if after else 0,
-        spare=spare,
+        deferred=deferred,
     )
 
 
@@ -126,9 +126,9 @@ def _write(c: Code, plan: Plan, phase: int) -> None:
 
 def _interpreted(plan: Plan, engine: Engine) -> Interpreted | None:
     """Encodes the loop as bytecode; imports the encoder lazily."""
-    from .machine import reduce_numbers
+    from .bytecode import encode_reduce
 
-    return reduce_numbers(plan, engine.lanes)
+    return encode_reduce(plan, engine.lanes)
 
 
 def simplify(graph: Graph) -> None:

@@ -9,9 +9,9 @@ from mgx_core import dtype as dt
 from .accumulators import combine, identity, taken
 from .code import BITS, Code, V, i64
 from .element import elem_of
-from .given import given_value
 from .graph import Node
 from .operands import Operands
+from .parameters import parameter_value
 from .reduce_plan import Plan, moving
 from .reduce_walks import walk_columns, walk_row
 from .scope import Scope
@@ -121,7 +121,7 @@ class _Writer:
 
         self.row = Scope(c, self.width, load_row)
         for i, node in enumerate(plan.given):
-            self.row.set(node, given_value(c, node, self.refs[plan.args.places[f"number{i}"]]))
+            self.row.set(node, parameter_value(c, node, self.refs[plan.args.places[f"number{i}"]]))
         if self.phase == 2:
             self._join()
         for level in range(0 if self.phase == 2 else self.levels):

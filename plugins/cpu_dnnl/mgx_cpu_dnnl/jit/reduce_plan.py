@@ -13,8 +13,8 @@ from mgx_core.types.shape import Shape
 from .code import BITS
 from .element import elem_of
 from .engine import Engine
-from .given import enter_given, given_numbers, text_of_number
 from .graph import Graph, Node, text_of, walk
+from .parameters import constant_text, enter_parameters, parameter_constants
 from .space import Args, Axis, axes_of, loop_mode, merged
 
 __all__ = ["Plan", "items_of", "make_plan", "moving", "padded"]
@@ -115,12 +115,12 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
     plan.stride = plan.args.add(padded(plan.count * plan.width))
     _cut(plan, engine.lanes)
     varying = moving(plan)
-    plan.given = given_numbers(
+    plan.given = parameter_constants(
         nodes, lambda user: user.ident not in varying
     )  # in the loop of a row they would take registers
-    enter_given(plan.args, plan.given)
+    enter_parameters(plan.args, plan.given)
     given = tuple([n.ident for n in plan.given])
-    plan.key = _key(plan, *graph.once(("text", given), lambda: text_of(nodes, const=text_of_number(plan.given))))
+    plan.key = _key(plan, *graph.once(("text", given), lambda: text_of(nodes, const=constant_text(plan.given))))
     return plan
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from mgx_core import dtype as dt
 
 from .graph import Graph, Node, number, walk
-from .whole import WHOLE
+from .integral_floats import WHOLE
 
 __all__ = ["combine_sums"]
 
@@ -91,7 +91,7 @@ class _Combining:
         return found
 
     def written(self, found: _Sum, node: Node) -> Node:
-        """Returns the nodes that compute a linear combination; `node` if it is already minimal."""
+        """Returns the nodes that compute a linear combination; `node` if it is a constant."""
         terms = list(found.terms.values())
         if not terms:
             return node

@@ -14,7 +14,7 @@ from .kernel import JitKernel
 from .native_loop import NativeLoop
 from .space import Args, Axis, axes_of, items, merged
 
-__all__ = ["compile_weave"]
+__all__ = ["compile_interleave"]
 
 BLOCK: Final = 4096  # elements of a row per work item
 MOST: Final = 7  # most rows
@@ -32,7 +32,7 @@ class _Plan(NamedTuple):
     back: bool  # deinterleaves: the rows are in the result
 
 
-def compile_weave(source: Shape, target: Shape, engine: Engine, name: str) -> JitKernel | None:
+def compile_interleave(source: Shape, target: Shape, engine: Engine, name: str) -> JitKernel | None:
     """Returns a kernel that interleaves a few contiguous rows, or deinterleaves into such rows; None for other copies.
 
     One operand is contiguous along the long axis, the other one along the short axis.

@@ -1,4 +1,4 @@
-"""Attention as frontends give it: products, a scale, a mask and softmax."""
+"""Samples of attention as frontends produce it: products, a scale, a mask and softmax."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .network import Network, Value
 
 __all__ = ["attentions"]
 
-KEYS: Final = 64  # as many rows give whole register tiles, as nearly all numbers of rows above 56 do
-WINDOW: Final = 49  # rows of a window of 7 x 7, which are whole tiles of seven
+KEYS: Final = 64  # fills register tiles, as nearly all numbers of rows above 56 do
+WINDOW: Final = 49  # rows of a 7 x 7 window, which fill tiles of seven
 HEADS: Final = 4
-WIDE: Final = (16, 32, 48, 64)  # heads that are whole tiles of one vector up to four
+WIDE: Final = (16, 32, 48, 64)  # head extents that fill tiles of one to four vectors
 UNEVEN: Final = (24, 40, 72, 80)
 NARROW: Final = 8  # less than a vector
-FEW: Final = (6, 4)  # rows of short sequences, which are tiles of fewer
-SCALE: Final = 0.3  # any number: code takes it as an argument
+FEW: Final = (6, 4)  # rows of short sequences, with smaller tiles
+SCALE: Final = 0.3  # arbitrary: it is a kernel parameter
 
 
 def attentions() -> Iterator[mgx.Program]:
-    """Heads of all widths, of a sequence and of its last row, with masks of keys and of rows, by heads and by themselves."""
+    """Heads of all extents, prefill and decoding, masks by key and by row, with batch and heads as separate axes or merged."""
     for head, rows, scaled in product((*WIDE, *UNEVEN), (KEYS, 1), (True, False)):
         masks = (None, (1, 1, 1, KEYS), (1, 1, rows, KEYS), (1, HEADS, rows, KEYS))
         for guarded in (False, True) if head in WIDE and scaled else (False,):
@@ -51,13 +51,13 @@ def _attention(head: int, rows: int, scaled: bool, mask: tuple[int, ...] | None,
 
 
 def _weights(n: Network, scores: Value, guarded: bool) -> Value:
-    """Returns softmax; guarded: with 0 in place of what is no number, as rows without keys are."""
+    """Returns softmax; guarded: NaN, as in rows without keys, is replaced by 0."""
     made = n.add("softmax", scores, axis=scores.shape.rank - 1)
     return n.each("where", n.add("isnan", made), 0.0, made) if guarded else made
 
 
 def _single(head: int, scaled: bool) -> mgx.Program:
-    """Attention whose batch and heads are one axis."""
+    """Attention with batch and heads merged into one axis."""
     n = Network()
     q, k, v = (n.input(HEADS, KEYS, head) for _ in range(3))
     scores = n.add("dot", q, n.transpose(k, 0, 2, 1))
@@ -67,7 +67,7 @@ def _single(head: int, scaled: bool) -> mgx.Program:
 
 
 def _turned(head: int, rows: int, mask: tuple[int, ...] | None) -> mgx.Program:
-    """Keys that lie with one element of the head behind the other, as convolutions make them."""
+    """Attention with keys stored as [.., d, n], as convolutions produce them."""
     n = Network()
     q, k, v = n.input(1, HEADS, rows, head), n.input(1, HEADS, head, KEYS), n.input(1, HEADS, KEYS, head)
     scores = n.each("mul", n.add("dot", q, k), SCALE)

@@ -11,20 +11,20 @@ from typing import Final
 
 from mgx_core import dtype as dt
 
+from .bytecode_writer import Assembler, NotExpressible, Pass
 from .element import computed
 from .graph import Node
 from .kernel import Interpreted
-from .machine_code import Machine, NotExpressible, Pass
-from .machine_operations import BLOCK
+from .opcodes import BLOCK
 from .pointwise_plan import BLOCK as PART
 from .pointwise_plan import Plan as Pointwise
 from .reduce_plan import Plan as Reduction
 from .reduce_plan import moving
 from .space import Axis, loop_width
 
-__all__ = ["pointwise_numbers", "reduce_numbers"]
+__all__ = ["encode_pointwise", "encode_reduce"]
 
-MOST_OPERANDS: Final = 24  # as in `machine_loop.h`
+MOST_OPERANDS: Final = 24  # as in `interpreter_loop.h`
 MOST_AXES: Final = 12
 MOST_PASSES: Final = 8
 AT_ROW, STREAM, GATHERED, SPREAD = range(4)
@@ -33,7 +33,7 @@ WHOLE_SUM: Final = 5
 ACCUMULATORS: Final = 5 * 16 * 4  # bytes: up to four unrolled vectors, and one for the tail
 
 
-def pointwise_numbers(plan: Pointwise) -> Interpreted | None:
+def encode_pointwise(plan: Pointwise) -> Interpreted | None:
     """Returns the bytecode of a pointwise loop; None if the interpreter does not support it."""
     if plan.tile is not None:
         return None
@@ -51,7 +51,7 @@ def pointwise_numbers(plan: Pointwise) -> Interpreted | None:
         return None
 
 
-def reduce_numbers(plan: Reduction, lanes: int) -> Interpreted | None:
+def encode_reduce(plan: Reduction, lanes: int) -> Interpreted | None:
     """Returns the bytecode of a reduction; None if the interpreter does not support it."""
     if plan.pieces or len(plan.axes) > MOST_AXES:
         return None
@@ -91,7 +91,7 @@ class _Writer:
         self.varying = varying
         self.access = [self._access(k) for k in range(len(self.steps))]
         direct = [a in (AT_ROW, STREAM) for a in self.access]
-        self.machine = Machine(
+        self.assembler = Assembler(
             self.columns, lambda node: node.ident in varying, lambda node: self.number[node.ident], direct
         )
         self.passes: list[Pass] = []
@@ -104,7 +104,7 @@ class _Writer:
 
     def reduce(self, level: int, reduces: list[Node], plan: Reduction, lanes: int) -> None:
         """Encodes a pass that computes the reductions of a level."""
-        m = self.machine
+        m = self.assembler
         store = [] if self.columns else plan.store
         ready = {n.ident for n in store if n.level < level}
         roots = [r.args[0] for r in reduces]
@@ -126,7 +126,7 @@ class _Writer:
             m.set_row(r, m.mean(total, plan.count) if r.extra == "mean" else total)
 
     def _reduced(self, r: Node) -> int:
-        m = self.machine
+        m = self.assembler
         (x,) = r.args
         kind = KINDS.get(r.extra) if r.dtype is computed(x.dtype) is dt.float32 else None
         if r.dtype is x.dtype is dt.int64 and r.extra == "sum":
@@ -141,7 +141,7 @@ class _Writer:
 
     def last(self, full: Sequence[bool]) -> None:
         """Encodes the pass that stores results; full: by output, True if it has all elements of the rows."""
-        m, plan = self.machine, self.plan
+        m, plan = self.assembler, self.plan
         outputs = [(o, len(plan.loads) + i) for i, o in enumerate(plan.outputs)]
         for (o, k), node, whole in zip(outputs, plan.results, full, strict=True):
             if not whole:
@@ -160,7 +160,7 @@ class _Writer:
 
     def _aim(self, k: int, node: Node) -> None:
         """Computes the only result directly in its output if that is contiguous, without a copy from a register."""
-        m, dtype = self.machine, self.plan.outputs[k - len(self.plan.loads)].dtype
+        m, dtype = self.assembler, self.plan.outputs[k - len(self.plan.loads)].dtype
         made = node.kind in ("prim", "convert") and node.ident in self.varying and node.ident not in self.kept
         if made and self.access[k] == STREAM and node.dtype is dtype:
             m.targets[node.ident] = m.of_operand(k, dtype.size)
@@ -168,7 +168,7 @@ class _Writer:
 
     def _enter(self, roots: list[Node], ready: set[int]) -> list[Node]:
         """Starts a pass: computes row-invariant nodes; returns all nodes that the pass reads."""
-        m = self.machine
+        m = self.assembler
         needed = list(_needed(roots, ready))
         m.prepare([n for n in needed if n.ident not in ready])
         for root in roots:
@@ -185,11 +185,11 @@ class _Writer:
         return needed
 
     def _leave(self) -> None:
-        self.passes.append(self.machine.now)
-        self.machine.now = Pass()
+        self.passes.append(self.assembler.now)
+        self.assembler.now = Pass()
 
     def finished(self) -> Interpreted:
-        m, plan = self.machine, self.plan
+        m, plan = self.assembler, self.plan
         count = len(self.steps)
         if count > MOST_OPERANDS or len(self.passes) > MOST_PASSES or len(self.outer) > MOST_AXES:
             raise NotExpressible

@@ -12,8 +12,8 @@ from mgx_core.types.dtype import DType
 
 __all__ = ["BLOCK", "KEY", "Operation", "number_of", "operations"]
 
-KEY: Final = "machine 1"
-BLOCK: Final = 512  # elements of a register, as in `machine_loop.h`
+KEY: Final = "interpreter 1"
+BLOCK: Final = 512  # elements of a register, as in `interpreter_loop.h`
 
 ONE: Final = (
     "neg", "abs", "sqrt", "rsqrt", "sign", "exp", "exp_negative", "expm1", "log", "log1p", "log2", "erf", "tanh", "sigmoid",

@@ -1,4 +1,4 @@
-"""Sums, norms and softmax of rows, and means over images."""
+"""Samples of reductions: sums, norms and softmax of rows, and means over images."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .network import ACTIVATIONS, Network, Value
 
 __all__ = ["EXTENTS", "norms", "softmaxes", "squeezes", "sums"]
 
-# code relies on 4, 2 or 1 vectors that divide an extent, for both widths of vectors; then others, short and long
+# code is specialized for extents divisible by 4, 2 or 1 vectors, for both vector widths; then others, short and long
 EXTENTS: Final = (256, 96, 48, 24, 12, 200)
 
 
 def sums() -> Iterator[mgx.Program]:
-    """Sums and largest elements of rows, and sums of rows that are scaled."""
+    """Sums and maxima of rows, and sums of scaled rows."""
     for extent, kind in product(EXTENTS, (ReduceSum, ReduceMean, ReduceMax)):
         n = Network()
         row = n.add(kind.name, n.input(64, extent), axes=(1,))
@@ -29,7 +29,7 @@ def sums() -> Iterator[mgx.Program]:
 
 
 def norms() -> Iterator[mgx.Program]:
-    """Normalised rows, of one value and of sums with those before, which are results as well."""
+    """Norms of rows, alone or after residuals, which are outputs as well."""
     for extent, rows in product(EXTENTS, (8, 1)):
         for norm in (Network.layer_norm, Network.rms_norm):
             n = Network()
@@ -57,7 +57,7 @@ def norms() -> Iterator[mgx.Program]:
 
 
 def _added_norms(extent: int) -> mgx.Program:
-    """Norms whose results are added, and one of embeddings that are scaled."""
+    """Norms whose results are added, and a norm of scaled embeddings."""
     n = Network()
 
     def row() -> Value:
@@ -76,7 +76,7 @@ def _counts(extent: int) -> mgx.Program:
 
 
 def softmaxes() -> Iterator[mgx.Program]:
-    """Softmax and its logarithm along rows and columns."""
+    """Softmax and log-softmax along rows and columns."""
     for extent, kind, rows in product(EXTENTS, (Softmax, Logsoftmax), (8, 1)):
         n = Network()
         row, image = n.add(kind.name, n.input(rows, extent), axis=1), n.add(kind.name, n.input(1, extent, 8, 8), axis=1)
@@ -84,7 +84,7 @@ def softmaxes() -> Iterator[mgx.Program]:
 
 
 def squeezes() -> Iterator[mgx.Program]:
-    """Means over images behind an activation, and images times one number a channel."""
+    """Means over images after an activation, and images scaled by channel (squeeze and excitation)."""
     for activation in ACTIVATIONS.values():
         for side, channels in product((7, 14, 80), (256, 96, 48, 24)):
             n = Network()

@@ -1,4 +1,4 @@
-"""Products with constant weights, which convolutions of one pixel are too, and what networks put behind them."""
+"""Samples of products with constant weights, 1 x 1 convolutions included, and their epilogues."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["products", "residuals"]
 
 ROWS: Final = 48
 DEPTH: Final = 64
-COLUMNS: Final = (96, 88, 84, 72, 68)  # whole panels of both widths of vectors, and parts of them
+COLUMNS: Final = (96, 88, 84, 72, 68)  # full and partial panels for both vector widths
 
 
 AFTER_NORMS: Final = ("none", "relu", "silu", "gelu", "hard swish")
 
 
 def products() -> Iterator[mgx.Program]:
-    """Activations, with a bias and without, of many rows and of one, and behind products of great depth."""
+    """Activations after products: with and without bias, many rows or one, and large depth."""
     for activation in ACTIVATIONS.values():
         for columns, bias in product(COLUMNS, (True, False)):
             n = Network()
@@ -32,7 +32,7 @@ def products() -> Iterator[mgx.Program]:
 
 
 def residuals() -> Iterator[mgx.Program]:
-    """A term before and behind an activation, a factor, and both in several orders."""
+    """Residuals added before and after an activation, factors, and both in several orders."""
     for activation, columns in product(ACTIVATIONS.values(), COLUMNS):
         n = Network()
 
@@ -54,7 +54,7 @@ def residuals() -> Iterator[mgx.Program]:
 
 
 def _affine(columns: int) -> mgx.Program:
-    """A residual, then a scale and a shift in place of a norm; a scale and a shift that are parameters, and activations."""
+    """A residual with a folded norm's scale and shift; scales and shifts that are parameters, with activations."""
     n = Network()
     results = []
     for first in (True, False):
@@ -69,7 +69,7 @@ def _affine(columns: int) -> mgx.Program:
 
 
 def _mixed(columns: int) -> mgx.Program:
-    """Images with a pool in the place of attention, scaled by channel, then a layer whose result is added."""
+    """Pooling as a token mixer (PoolFormer), scaled by channel, then a layer with a residual."""
     n = Network()
     image = n.input(1, columns, 8, 8)
     pooled = n.add(

@@ -1,4 +1,4 @@
-"""Loops that the machine runs at first: a first result without LLVM, equal results once they are compiled, files of programs."""
+"""Tiered execution: a first result without LLVM, equal results once they are compiled, files of programs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 
 import mgx_core as mgx
 from mgx_cpu_dnnl.jit.engine import Engine
-from mgx_cpu_dnnl.jit.machine_operations import KEY
-from mgx_cpu_dnnl.jit.machine_table import write
-from mgx_cpu_dnnl.later_loops import FEWEST
-from mgx_cpu_dnnl.ready_loops.network import Network
+from mgx_cpu_dnnl.jit.opcode_handlers import write
+from mgx_cpu_dnnl.jit.opcodes import KEY
+from mgx_cpu_dnnl.prebuilt_loops.network import Network
 from mgx_cpu_dnnl.shared import KernelCache, shared
 from mgx_cpu_dnnl.target import CpuTarget
+from mgx_cpu_dnnl.tier_up import FEWEST
 
 FEED = {
     "x1": np.linspace(-3, 3, 96 * 700, dtype=np.float32).reshape(96, 700),
@@ -30,13 +30,13 @@ FEED = {
 def with_machine() -> Engine:
     engine = Engine(cache=None)
     engine.function(KEY, write).address  # noqa: B018
-    vars(engine)["machine"] = engine.function(KEY, write)
+    vars(engine)["interpreter"] = engine.function(KEY, write)
     return engine
 
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Engine:
-    """The process's engine, with a machine and without any other loop."""
+    """The process's engine, with the interpreter and without any other loop."""
     monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "cache"))
     made = with_machine()
     monkeypatch.setitem(vars(shared()), "engine", made)
@@ -72,7 +72,7 @@ def test_loops_are_compiled_once_they_ran_often(engine: Engine) -> None:
     made.compile(CpuTarget())
     first = run(made)
     before = engine.compiled
-    assert before == 1  # the machine itself
+    assert before == 1  # the interpreter itself
     run(made, FEWEST - 2)
     assert engine.compiled == before
     run(made, 2000)
@@ -169,7 +169,7 @@ def test_a_loop_that_divides_its_work_otherwise_takes_no_place(engine: Engine) -
     first = run(made)
     (instance,) = made.executable.instances()
     native = instance.runner.program.program
-    ((step, _), *_) = native.spares()
+    ((step, _), *_) = native.deferred_loops()
     assert not native.replace_loop(step, 0, [], 1 << 40, 0) and not native.replace_loop(step, 0, [], 1, 1 << 40)
     for a, b in zip(first, run(made), strict=True):
         np.testing.assert_array_equal(a, b)

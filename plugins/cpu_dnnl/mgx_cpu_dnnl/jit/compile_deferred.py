@@ -1,4 +1,4 @@
-"""Compiles interpreted loops from their descriptions, see `spare.py`."""
+"""Compiles interpreted loops from their descriptions, see `deferred.py`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .engine import Engine
 from .graph import Graph, Node
 from .kernel import JitKernel
 
-__all__ = ["compiled_spare"]
+__all__ = ["compile_deferred"]
 
 
-def compiled_spare(spare: Sequence[Any], engine: Engine) -> JitKernel:
-    """Returns the compiled kernel of a loop that `spare_of` has described."""
-    kind, dims, reduced, nodes, results, inputs, outputs, _, name = spare
+def compile_deferred(deferred: Sequence[Any], engine: Engine) -> JitKernel:
+    """Returns the compiled kernel of a loop that `describe` has described."""
+    kind, dims, reduced, nodes, results, inputs, outputs, _, name = deferred
     graph = Graph(dims, frozenset(reduced))
     made: list[Node] = []
     for entry in nodes:
@@ -27,7 +27,7 @@ def compiled_spare(spare: Sequence[Any], engine: Engine) -> JitKernel:
     graph.outputs = [made[i] for i in results]
     read, written = ([Shape(dt.of(t), lens, strides) for t, lens, strides in each] for each in (inputs, outputs))
     build = pointwise.build if kind == "pointwise" else reduce.build
-    kernel = build(graph, read, written, engine, name, machine=False)
+    kernel = build(graph, read, written, engine, name, interpret=False)
     assert not isinstance(kernel, No)
     return kernel
 

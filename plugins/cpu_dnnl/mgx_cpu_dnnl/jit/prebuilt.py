@@ -1,6 +1,6 @@
 """Prebuilt loops: object code that was compiled when the package was built, so that processes need not load LLVM.
 
-There is one file per processor kind next to the native module; `mgx_cpu_dnnl.ready_loops` writes it.  The file records a
+There is one file per processor kind next to the native module; `mgx_cpu_dnnl.prebuilt_loops` writes it.  The file records a
 hash of the code generator's sources and is ignored if they have changed since: loops are then compiled on first use.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from mgx_core.hashing import sha256
 
-__all__ = ["FEATURES", "PROCESSORS", "ReadyLoops", "file_name", "generator", "kind_of", "symbol_of", "write"]
+__all__ = ["FEATURES", "PROCESSORS", "PrebuiltLoops", "file_name", "generator", "kind_of", "symbol_of", "write"]
 
 MAGIC: Final = "mgx ready loops 1"
 # LLVM's CPU names by kind
@@ -44,7 +44,7 @@ def symbol_of(stamp: str, key: str) -> str:
     return "k" + sha256(f"{stamp}\n{key}".encode()).hexdigest()[:24]
 
 
-class ReadyLoops:
+class PrebuiltLoops:
     """Reads a file of prebuilt loops; empty if the file is missing, corrupt or from another version of the generator.
 
     File format: a text header (one line each: magic, stamp, hash of the sources' sizes, hash of their contents, number of

@@ -1,4 +1,4 @@
-"""The networks whose loops are compiled with the package."""
+"""Lists the sample networks whose loops are prebuilt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["samples"]
 
 
 def samples() -> Iterator[mgx.Program]:
-    """Yields programs, most of a few layers that have nothing in common."""
+    """Yields programs, most of a few independent layers."""
     for layers in (
         products,
         residuals,

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from .code import Code, V, i64
 from .element import MEMORY, convert, from_memory, to_memory
 from .float_steps import divisor_scale
-from .machine_operations import Operation, operations
+from .opcodes import Operation, operations
 from .primitive import apply
 from .space import loop_width
 
 __all__ = ["write"]
 
 HEAVY = {"exp", "exp_negative", "expm1", "log", "log1p", "log2", "erf", "tanh", "sigmoid", "sin", "cos", "pow", "mod"}
-TABLE = "machine_table"
+TABLE = "opcode_handlers"
 
 
 def write(c: Code) -> None:
@@ -23,7 +23,7 @@ def write(c: Code) -> None:
     for operation, number in operations().items():
         made = Code(c.lanes, c.wide, c.divides)
         _write(made, operation)
-        names.append(f"machine_{number}")
+        names.append(f"handler_{number}")
         c.helper(names[-1], made.text(names[-1]).replace("define void", "define internal void", 1))
         c.extra.update(made.extra)
         c.declared.update(made.declared)
@@ -32,7 +32,7 @@ def write(c: Code) -> None:
     buffers, args, scratch = (V(f"%{name}", "ptr", 0) for name in ("buffers", "args", "scratch"))
     begin, end = V("%begin", "i64", 0), V("%end", "i64", 0)
     isa = "avx512" if c.wide else "avx2"
-    c.run(f"mgx_loop_machine_{isa}", buffers, args, begin, end, scratch, V(f"@{TABLE}", "ptr", 0))
+    c.run(f"mgx_interpreter_{isa}", buffers, args, begin, end, scratch, V(f"@{TABLE}", "ptr", 0))
 
 
 def _write(c: Code, operation: Operation) -> None:

@@ -1,4 +1,4 @@
-"""Work on whole tensors: activations, sums and products of two, gates, masks, and other orders of elements."""
+"""Samples of elementwise layers and data movement: activations, binary operations, gates, masks, transposes, resizing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAST: Final = float(np.finfo(np.float32).min)
 
 
 def elementwise() -> Iterator[mgx.Program]:
-    """Activations and operations on two tensors: of one row, of rows, with one number for each row or each column."""
+    """Activations and binary operations: on one row, on rows, with broadcasts along rows or columns."""
     for activation, extent in product(ACTIVATIONS.values(), (*EXTENTS, 1 << 14)):
         n = Network()
         sums = [n.each("add", n.input(8, extent), n.input(*lens)) for lens in ((extent,), (8, extent))]
@@ -48,7 +48,7 @@ def elementwise() -> Iterator[mgx.Program]:
 
 
 def gates() -> Iterator[mgx.Program]:
-    """Gated layers: one half of a product's columns behind an activation times the other."""
+    """Gated layers: the activation of one half of a product's columns times the other half."""
     for activation, columns, bias in product(ACTIVATIONS.values(), (192, 96, 48), (True, False)):
         n = Network()
         x = n.input(1, 48, 64)
@@ -61,7 +61,7 @@ def gates() -> Iterator[mgx.Program]:
 
 
 def moves() -> Iterator[mgx.Program]:
-    """Tensors in another order of axes, parts of them, and numbers as another type."""
+    """Transposes, slices and type conversions."""
     for extent, kind in product((*EXTENTS, 32, 16), ("float", "int64", "bool")):
         n = Network()
         turned = n.transpose(n.input(extent, 56, type=kind), 1, 0)
@@ -83,7 +83,7 @@ def moves() -> Iterator[mgx.Program]:
 
 
 def resized() -> Iterator[mgx.Program]:
-    """Images of other extents along one axis or both, of one channel and of several, with these first and last in memory."""
+    """Resized images: one axis or both, one channel or several, channels first and last."""
     for mode, factors, channels in product(("linear", "nearest"), ((2.0, 2.0), (2.0, 1.0), (1.5, 1.5)), (1, 16)):
         n = Network()
         images = [n.input(1, channels, 9, 10), n.convolution(n.input(1, channels, 9, 10), 16, 3)]

@@ -10,7 +10,7 @@ import pytest
 import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_cpu_dnnl.jit.graph import Graph, walk
-from mgx_cpu_dnnl.jit.whole import keep_whole
+from mgx_cpu_dnnl.jit.integral_floats import keep_integral
 from mgx_cpu_dnnl.target import CpuTarget
 
 SPECIAL = [0.0, -0.0, np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-45, 126.5, 127.5, -128.5, 1e9, -1e9]
@@ -63,7 +63,7 @@ def test_a_zero_point_that_is_added_and_subtracted_moves_the_bounds() -> None:
     g = Graph([4], frozenset())
     x = g.prim("mul", dt.float32, (g.convert(g.load(0, dt.int8, [1]), dt.float32), g.const(0.3, dt.float32)))
     g.outputs = [g.prim("sub", dt.float32, (requantized(g, x, -37.0), g.const(-37.0, dt.float32)))]
-    keep_whole(g)
+    keep_integral(g)
     assert kinds(g) == ["convert", "mul", "round", "max", "min"]
     assert [float(n.extra) for n in walk(g.outputs) if n.kind == "const"] == [pytest.approx(0.3), -91.0, 164.0]
 
@@ -73,7 +73,7 @@ def test_numbers_of_unknown_size_lose_their_conversions_and_keep_their_zero_poin
     g.outputs = [
         g.prim("sub", dt.float32, (requantized(g, g.load(0, dt.float32, [1]), -37.0), g.const(-37.0, dt.float32)))
     ]
-    keep_whole(g)
+    keep_integral(g)
     assert kinds(g) == ["round", "add", "max", "min", "number", "sub"]
 
 
@@ -82,5 +82,5 @@ def test_what_bytes_do_not_hold_is_converted(zero: float, low: float, high: floa
     g = Graph([4], frozenset())
     g.outputs = [requantized(g, g.load(0, dt.float32, [1]), zero, low, high)]
     before = kinds(g)
-    keep_whole(g)
+    keep_integral(g)
     assert kinds(g) == before

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from mgx_core import DeviceError
 
-from .jit.spare import excess_of
+from .jit.deferred import excess_of
 
-__all__ = ["LaterLoops"]
+__all__ = ["TierUp"]
 
 # nanoseconds lost to interpretation after which a loop is compiled; compiling takes about twenty times as long
 ENOUGH: Final = 1_000_000
@@ -20,7 +20,7 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 FEWEST: Final = 8  # runs before anything is compiled: most processes run a program only a few times
 
 
-class LaterLoops:
+class TierUp:
     """Counts the runs of a native program and compiles its interpreted loops on a background thread.
 
     A compiled loop replaces its bytecode while the program keeps running; both compute bit-identical results.
@@ -28,7 +28,7 @@ class LaterLoops:
 
     def __init__(self, program: Any) -> None:
         self._program = program
-        found = ((_due(spare), step, spare) for step, spare in program.spares())
+        found = ((_due(deferred), step, deferred) for step, deferred in program.deferred_loops())
         self._left = tuple(sorted(found, key=lambda x: x[:2]))
         self._runs = 0
         self._thread: threading.Thread | None = None
@@ -56,13 +56,13 @@ class LaterLoops:
             thread.join()
 
     def _compile(self, runs: int) -> None:
-        from .jit.compiled_spare import compiled_spare
+        from .jit.compile_deferred import compile_deferred
         from .shared import shared
 
         while (found := self._next(runs)) is not None:
-            _, step, spare = found
+            _, step, deferred = found
             with suppress(DeviceError):  # the loop stays interpreted
-                kernel = compiled_spare(spare, shared().engine)
+                kernel = compile_deferred(deferred, shared().engine)
                 if not kernel.after and not kernel.workspace_bytes:
                     self._program.replace_loop(step, kernel.address, kernel.args, kernel.work, kernel.scratch_bytes)
 
@@ -76,6 +76,6 @@ class LaterLoops:
             return found
 
 
-def _due(spare: Any) -> int:
+def _due(deferred: Any) -> int:
     """Returns the number of runs after which a loop is compiled."""
-    return max(FEWEST, ENOUGH // max(1, excess_of(spare)))
+    return max(FEWEST, ENOUGH // max(1, excess_of(deferred)))

@@ -17,10 +17,10 @@ from mgx_core.types.dtype import DType
 
 from .element import computed
 from .graph import Node, number
-from .machine_operations import BLOCK, number_of
 from .native_loop import bits_of
+from .opcodes import BLOCK, number_of
 
-__all__ = ["Machine", "NotExpressible", "Pass"]
+__all__ = ["Assembler", "NotExpressible", "Pass"]
 
 MOST_SLOTS: Final = 160
 LINE: Final = 64
@@ -33,7 +33,7 @@ class NotExpressible(Exception):
 
 @dataclass
 class Pass:
-    """One pass over a row: instructions per row and instructions per block of it, encoded for `machine_loop.h`."""
+    """One pass over a row: instructions per row and instructions per block of it, encoded for `interpreter_loop.h`."""
 
     walks: bool = False
     both: bool = False
@@ -66,7 +66,7 @@ class _Side(NamedTuple):
     scalar: bool
 
 
-class Machine:
+class Assembler:
     """Allocates slots and their memory, and tracks which slot holds the value of each node.
 
     wide: row values have a whole register of elements; varies: returns True if a node varies along a row; operand: returns the

@@ -1,4 +1,4 @@
-"""Compiles the loops of common layers, for kinds of processors: ``python -m mgx_cpu_dnnl.ready_loops.build FOLDER KINDS``."""
+"""Builds the files of prebuilt loops by processor kind: ``python -m mgx_cpu_dnnl.prebuilt_loops.build FOLDER KINDS``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from mgx_cpu_dnnl.jit.engine import Engine
-from mgx_cpu_dnnl.jit.machine_operations import KEY as MACHINE
-from mgx_cpu_dnnl.jit.machine_table import write as write_machine
-from mgx_cpu_dnnl.jit.ready import PROCESSORS, file_name, generator, write
+from mgx_cpu_dnnl.jit.opcode_handlers import write as write_interpreter
+from mgx_cpu_dnnl.jit.opcodes import KEY as INTERPRETER
+from mgx_cpu_dnnl.jit.prebuilt import PROCESSORS, file_name, generator, write
 from mgx_cpu_dnnl.shared import KernelCache, shared
 from mgx_cpu_dnnl.target import CpuTarget
 
@@ -20,7 +20,7 @@ __all__ = ["compiled", "main"]
 
 
 class _Compiler(Engine):
-    """An engine for a kind of processors; known: objects by their texts, most of which two kinds have in common."""
+    """An engine for a processor kind; known: objects by IR text, most of which kinds share."""
 
     def __init__(self, kind: str, known: dict[str, bytes]) -> None:
         super().__init__(PROCESSORS[kind], cache=None)
@@ -36,11 +36,11 @@ class _Compiler(Engine):
 
 
 def compiled(kind: str, known: dict[str, bytes]) -> tuple[str, dict[str, bytes]]:
-    """Returns the stamp and the objects, by symbol, of the loops that the samples need on a kind of processors."""
+    """Returns the stamp and the objects by symbol of the samples' loops for a processor kind."""
     engine = _Compiler(kind, known)
     vars(shared())["engine"] = engine
     shared().kernels = KernelCache()
-    engine.function(MACHINE, write_machine)
+    engine.function(INTERPRETER, write_interpreter)
     for program in samples():
         program.compile(CpuTarget())
     engine.flush()
@@ -48,7 +48,7 @@ def compiled(kind: str, known: dict[str, bytes]) -> tuple[str, dict[str, bytes]]
 
 
 def _use(native: str) -> None:
-    """Loads the native module from where it was built."""
+    """Loads the native module from the build directory."""
     spec = spec_from_file_location("mgx_cpu_dnnl._native", native)
     assert spec is not None and spec.loader is not None
     module = sys.modules[spec.name] = module_from_spec(spec)
@@ -56,7 +56,7 @@ def _use(native: str) -> None:
 
 
 def main() -> None:
-    """Writes a file for each kind of processors."""
+    """Writes a file for each processor kind."""
     options = argparse.ArgumentParser(description=main.__doc__)
     options.add_argument("folder", type=Path)
     options.add_argument("kinds", nargs="+", choices=PROCESSORS)

@@ -9,13 +9,13 @@ from mgx_core.types.shape import Shape
 
 from .graph import Graph
 
-__all__ = ["excess_of", "spare_of"]
+__all__ = ["excess_of", "describe"]
 
 LANE: Final = 0.01  # extra nanoseconds of interpreting an instruction for one element, and of each row
 ROW: Final = 100.0
 
 
-def spare_of(
+def describe(
     kind: str, graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], work: int, rows: int, name: str
 ) -> list[Any]:
     """Returns a loop as plain data; work: instructions times elements; rows: number of its rows."""
@@ -34,6 +34,6 @@ def spare_of(
     return [kind, list(graph.dims), sorted(graph.reduced), nodes, results, *shapes, int(work * LANE + rows * ROW), name]
 
 
-def excess_of(spare: Sequence[Any]) -> int:
+def excess_of(deferred: Sequence[Any]) -> int:
     """Returns roughly how many nanoseconds slower than the compiled loop the interpreter is, per run."""
-    return int(spare[7])
+    return int(deferred[7])

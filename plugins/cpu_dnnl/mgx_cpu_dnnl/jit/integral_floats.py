@@ -13,7 +13,7 @@ from mgx_core import dtype as dt
 
 from .graph import Graph, Node, number, walk
 
-__all__ = ["WHOLE", "keep_whole"]
+__all__ = ["WHOLE", "keep_integral"]
 
 WHOLE: Final = {
     dt.int8: "whole_int8",
@@ -34,7 +34,7 @@ class _Range(NamedTuple):
 ANY: Final = _Range(-math.inf, math.inf, False, True)
 
 
-def keep_whole(graph: Graph) -> None:
+def keep_integral(graph: Graph) -> None:
     """Removes redundant conversions to bytes and back, zero points that cancel, and saturation that the range makes redundant."""
     _Rewriting(graph).run()
 

@@ -15,12 +15,12 @@ from run_loops import run_numpy
 import mgx_core as mgx
 import mgx_cpu_dnnl
 from mgx_cpu_dnnl.jit import engine as engines
-from mgx_cpu_dnnl.jit import ready
+from mgx_cpu_dnnl.jit import prebuilt
 from mgx_cpu_dnnl.jit.code import Code, V
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.kernel import JitKernel
 from mgx_cpu_dnnl.native_library import native
-from mgx_cpu_dnnl.ready_loops.network import ACTIVATIONS, Network
+from mgx_cpu_dnnl.prebuilt_loops.network import ACTIVATIONS, Network
 
 
 def times(number: float) -> Any:
@@ -50,8 +50,8 @@ def kept(tmp_path: Path) -> Path:
     engine = Engine(cache=None)
     engine.stamp = "a processor"
     engine.function("times", times(3)).address  # noqa: B018
-    path = tmp_path / ready.file_name(ready.kind_of(engine.wide, engine.divides))
-    ready.write(path, engine.stamp, engine.objects(), ready.generator())
+    path = tmp_path / prebuilt.file_name(prebuilt.kind_of(engine.wide, engine.divides))
+    prebuilt.write(path, engine.stamp, engine.objects(), prebuilt.generator())
     return path
 
 
@@ -63,7 +63,7 @@ def test_loops_of_the_file_are_compiled_no_more(kept: Path, tmp_path: Path) -> N
     assert results(engine.function("times", times(5))) == [0, 3, 6, 9]
     assert results(engine.function("other", times(7))) == [0, 7, 14, 21]
     assert engine.compiled == 1
-    assert len(ready.ReadyLoops(kept)) == 1
+    assert len(prebuilt.PrebuiltLoops(kept)) == 1
 
 
 @pytest.mark.parametrize("missing", ["bmi2", "avx2"])
@@ -88,11 +88,11 @@ def test_processors_that_lack_what_loops_use_have_theirs_compiled(
 @pytest.mark.parametrize("part", ["sizes", "contents"])
 def test_loops_of_another_generator_are_not_used(kept: Path, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Contents are compared where a source is newer than the file, sizes always."""
-    monkeypatch.setattr(ready, f"_{part}", lambda sources: "another")
-    assert len(ready.ReadyLoops(kept)) == (part == "contents")
-    newest = max(stat.st_mtime_ns for stat in ready._sources().values())
+    monkeypatch.setattr(prebuilt, f"_{part}", lambda sources: "another")
+    assert len(prebuilt.PrebuiltLoops(kept)) == (part == "contents")
+    newest = max(stat.st_mtime_ns for stat in prebuilt._sources().values())
     os.utime(kept, ns=(newest, newest))
-    assert len(ready.ReadyLoops(kept)) == 0
+    assert len(prebuilt.PrebuiltLoops(kept)) == 0
 
 
 def test_damaged_files_count_as_absent(kept: Path) -> None:
@@ -112,25 +112,25 @@ def test_damaged_files_count_as_absent(kept: Path) -> None:
 
 def test_objects_of_the_file_that_cannot_be_loaded_are_compiled(tmp_path: Path) -> None:
     engine = Engine(cache=None)
-    symbol = ready.symbol_of("a processor", "times")
-    path = tmp_path / ready.file_name(ready.kind_of(engine.wide, engine.divides))
-    ready.write(path, "a processor", {symbol: b"\x7fELF" + bytes(200)}, ready.generator())
+    symbol = prebuilt.symbol_of("a processor", "times")
+    path = tmp_path / prebuilt.file_name(prebuilt.kind_of(engine.wide, engine.divides))
+    prebuilt.write(path, "a processor", {symbol: b"\x7fELF" + bytes(200)}, prebuilt.generator())
     engine = Engine(cache=None, ready=[str(tmp_path)])
     assert results(engine.function("times", times(5))) == [0, 5, 10, 15]
 
 
 def test_the_package_was_built_with_loops() -> None:
     """For the generator that is here: an edit of it asks for a build (`make .venv-test/native`)."""
-    for kind in ready.PROCESSORS:
-        found = [Path(folder, ready.file_name(kind)) for folder in mgx_cpu_dnnl.__path__]
-        assert [len(ready.ReadyLoops(path)) > 500 for path in found if path.is_file()] == [True], kind
+    for kind in prebuilt.PROCESSORS:
+        found = [Path(folder, prebuilt.file_name(kind)) for folder in mgx_cpu_dnnl.__path__]
+        assert [len(prebuilt.PrebuiltLoops(path)) > 500 for path in found if path.is_file()] == [True], kind
 
 
 NETWORK = """
 import sys
 import numpy as np
 import mgx_core as mgx
-from mgx_cpu_dnnl.ready_loops.network import ACTIVATIONS, Network
+from mgx_cpu_dnnl.prebuilt_loops.network import ACTIVATIONS, Network
 n = Network()
 x = n.layer_norm(n.input(1, 24, 64), 3e-5)
 heads = [n.transpose(n.reshape(n.linear(x, 64), 1, 24, 4, 16), 0, 2, 1, 3) for _ in range(3)]
@@ -153,7 +153,7 @@ WINDOWS = """
 import sys
 import numpy as np
 import mgx_core as mgx
-from mgx_cpu_dnnl.ready_loops.network import ACTIVATIONS, Network
+from mgx_cpu_dnnl.prebuilt_loops.network import ACTIVATIONS, Network
 n = Network()
 q, k, v = (n.input(6, 4, 49, 32) for _ in range(3))
 scores = n.each("mul", n.add("dot", q, n.transpose(k, 0, 1, 3, 2)), 0.2)
@@ -176,7 +176,7 @@ OTHERS = """
 import sys
 import numpy as np
 import mgx_core as mgx
-from mgx_cpu_dnnl.ready_loops.network import Network
+from mgx_cpu_dnnl.prebuilt_loops.network import Network
 n = Network()
 x, y = n.input(3, 40, 70), n.input(40, 1)
 near = n.each("exp", n.each("neg", n.each("abs", n.each("sub", n.each("sin", x), y))))

@@ -1,4 +1,4 @@
-"""Small networks of the layers whose loops are compiled with the package, written the way that frontends give them."""
+"""Builder of small sample networks, with the instructions that frontends produce."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Value = mgx.Instruction
 
 
 class Network:
-    """A program under construction; operands of one op are repeated to common extents."""
+    """A program under construction; operands are broadcast to common extents."""
 
     def __init__(self) -> None:
         self.program = mgx.Program()
@@ -35,11 +35,11 @@ class Network:
         return self.module.add_literal(np.asarray(value, np.float32))
 
     def add(self, name: str, *operands: Value, **attributes: Any) -> Value:
-        """Returns an op on operands as they are."""
+        """Adds an op without broadcasting its operands."""
         return self.module.add(mgx.op(name, **attributes), *operands)
 
     def each(self, name: str, *operands: Value | float, **attributes: Any) -> Value:
-        """Returns a pointwise op on operands that broadcast, and numbers."""
+        """Adds a pointwise op; operands are broadcast and may be numbers."""
         values = [x if isinstance(x, Value) else self.number(x) for x in operands]
         lens = list(np.broadcast_shapes(*(v.shape.lens() for v in values)))
         return self.add(name, *(self.spread(v, lens) for v in values), **attributes)
@@ -78,7 +78,7 @@ class Network:
         return self.add("rmsnorm", x, self.weights(x.shape.lens()[-1]), epsilon=epsilon)
 
     def normalised(self, x: Value, epsilon: float = 1e-5) -> Value:
-        """Returns rows with mean 0 and variance 1, without a scale, as norms of groups have them."""
+        """Normalizes rows to mean 0 and variance 1 without scale and shift, as group norms do."""
         middle = self.each("sub", x, self._mean(x))
         return self.each(
             "div", middle, self.each("sqrt", self.each("add", self._mean(self.each("mul", middle, middle)), epsilon))
@@ -96,7 +96,7 @@ def _sigmoid_linear(n: Network, x: Value) -> Value:
     return n.each("mul", x, n.each("sigmoid", x))
 
 
-# What networks put behind products, convolutions and sums.
+# Activations after products, convolutions and sums.
 ACTIVATIONS: dict[str, Callable[[Network, Value], Value]] = {
     "none": lambda n, x: x,
     "relu": lambda n, x: n.each("relu", x),

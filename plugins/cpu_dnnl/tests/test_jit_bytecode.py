@@ -1,4 +1,4 @@
-"""Loops that the machine runs against compiled ones: every operation, random chains and reductions, equal bit by bit."""
+"""Interpreted loops against compiled ones: every opcode, random chains and reductions, equal bit by bit."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mgx_core.errors import No
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit import pointwise, reduce
-from mgx_cpu_dnnl.jit.compiled_spare import compiled_spare
+from mgx_cpu_dnnl.jit.compile_deferred import compile_deferred
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.graph import Graph, Node
 from mgx_cpu_dnnl.jit.kernel import JitKernel
-from mgx_cpu_dnnl.jit.machine_operations import KEY, Operation, operations
-from mgx_cpu_dnnl.jit.machine_table import write
+from mgx_cpu_dnnl.jit.opcode_handlers import write
+from mgx_cpu_dnnl.jit.opcodes import KEY, Operation, operations
 
 Engines = tuple[Engine, Engine]
 MADE: dict[str | None, Engines] = {}
@@ -30,11 +30,11 @@ TWO = ("add", "sub", "mul", "div", "max", "min", "add", "mul", "sub")
 
 @pytest.fixture(params=[None, "x86-64-v3"], ids=["host", "avx2"])
 def engines(request: pytest.FixtureRequest) -> Engines:
-    """An engine that compiles, and one with a machine."""
+    """Returns an engine that compiles, and one that interprets."""
     cpu = request.param
     if cpu not in MADE:
         compiling, other = Engine(cpu, cache=None), Engine(cpu, cache=None)
-        vars(other)["machine"] = other.function(KEY, write)
+        vars(other)["interpreter"] = other.function(KEY, write)
         MADE[cpu] = compiling, other
     return MADE[cpu]
 
@@ -52,18 +52,18 @@ def drawn(r: np.random.Generator, dtype: DType, n: int) -> np.ndarray:
 
 
 def compared(engines: Engines, builder: Any, graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> bool:
-    """Returns whether the machine ran the loop; its results, and those of its spare, are the compiled loop's."""
+    """Returns True if the loop was interpreted; checks that its results, and those of its deferred loop, are the compiled loop's."""
     compiling, other = engines
     compiled, kernel = (builder.build(graph, inputs, outputs, e, "loop") for e in (compiling, other))
     if isinstance(compiled, No):
         return False
-    ran = kernel.code is other.machine
+    ran = kernel.code is other.interpreter
     assert kernel.work == compiled.work
-    assert (kernel.spare is not None) == ran
+    assert (kernel.deferred is not None) == ran
     r = np.random.default_rng(7)
     arrays = [drawn(r, s.dtype, s.element_space()) for s in inputs]
     expected = results(compiled, arrays, outputs)
-    again = [compiled_spare(kernel.spare, compiling)] if ran else []
+    again = [compile_deferred(kernel.deferred, compiling)] if ran else []
     for one in (kernel, *again):
         for made, right in zip(results(one, arrays, outputs), expected, strict=True):
             np.testing.assert_array_equal(made, right)
@@ -216,7 +216,7 @@ def test_results_take_the_place_of_operands(engines: Engines) -> None:
     graph.outputs = [graph.prim("add", dt.float32, (a, b)), graph.prim("sub", dt.float32, (a, b))]
     outputs = [Shape(dt.float32, lens)] * 2
     kernel = pointwise.build(graph, inputs, outputs, engines[1], "loop")
-    assert kernel.spare
+    assert kernel.deferred
     assert kernel.inplace == {0, 1}
     x, y = (drawn(np.random.default_rng(i), dt.float32, 6500) for i in range(2))
     with np.errstate(invalid="ignore", over="ignore"):

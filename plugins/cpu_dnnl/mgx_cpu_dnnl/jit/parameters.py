@@ -12,14 +12,14 @@ from .graph import Node, number
 from .native_loop import bits_of
 from .space import Args
 
-__all__ = ["enter_given", "given_numbers", "given_value", "text_of_number"]
+__all__ = ["enter_parameters", "parameter_constants", "parameter_value", "constant_text"]
 
 PLAIN = (0.0, 1.0)  # magnitudes for which specialized code is simpler
 # uses that parameters support; integer products are excluded, since a known factor becomes shifts
 USES = {dt.float32: ("add", "sub", "mul", "lt", "le", "gt", "ge"), dt.int32: ("add", "sub"), dt.int64: ("add", "sub")}
 
 
-def given_numbers(nodes: Sequence[Node], fit: Callable[[Node], bool] = lambda node: True) -> list[Node]:
+def parameter_constants(nodes: Sequence[Node], fit: Callable[[Node], bool] = lambda node: True) -> list[Node]:
     """Returns the constants to pass as parameters: all their users support it, see `USES`, and satisfy `fit`."""
     users: dict[int, list[Node]] = {}
     for node in nodes:
@@ -38,7 +38,7 @@ def given_numbers(nodes: Sequence[Node], fit: Callable[[Node], bool] = lambda no
     return [node for node in nodes if is_given(node)]
 
 
-def enter_given(args: Args, given: Sequence[Node]) -> None:
+def enter_parameters(args: Args, given: Sequence[Node]) -> None:
     """Appends the constants to a kernel's arguments, as bit patterns."""
     args.enter({f"number{i}": _bits(node) for i, node in enumerate(given)})
 
@@ -47,7 +47,7 @@ def _bits(node: Node) -> int:
     return bits_of(float(number(node))) if node.dtype is dt.float32 else int(number(node))
 
 
-def given_value(c: Code, node: Node, bits: V) -> V:
+def parameter_value(c: Code, node: Node, bits: V) -> V:
     """Returns a constant from the argument with its bit pattern."""
     if node.dtype is dt.int64:
         return bits
@@ -55,7 +55,7 @@ def given_value(c: Code, node: Node, bits: V) -> V:
     return low if node.dtype is dt.int32 else c.cast("bitcast", low, "float")
 
 
-def text_of_number(given: Sequence[Node]) -> Callable[[Node], str]:
+def constant_text(given: Sequence[Node]) -> Callable[[Node], str]:
     """Returns a function that returns a constant's text for a key: its value, or a placeholder if it is a parameter."""
     idents = {node.ident for node in given}
     return lambda node: "given" if node.ident in idents else node.extra
