@@ -1,5 +1,5 @@
-// Memory for runs, shared by all programs of the process: a run borrows a block, so that programs that run one after the
-// other need no more than the largest of them.
+// Pool of arena blocks, shared by all programs of the process: a run acquires a block and releases it at the end, so that
+// programs that run one after the other need only as much memory as the largest.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace mgx {
 
-// A block for the time of a run; given back at the end.
+// RAII handle of a block, released at the end of the run.
 class ArenaLoan {
 public:
     explicit ArenaLoan(size_t bytes); // Failure: device if there is no memory

@@ -1,4 +1,4 @@
-// Boxes of indices that loops walk through, with the offset of each of several strided operands.
+// Iteration over multi-dimensional index ranges, with the offsets of several strided operands.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@ namespace mgx {
 
 constexpr int64_t most_axes = 32;
 
-// Reads the integer arguments of a loop one after the other.
+// Reads a loop's integer arguments in order.
 class Numbers {
 public:
     explicit Numbers(const int64_t *at) : at_(at) {}

@@ -1,5 +1,5 @@
-// A value that a few operations make of loads: told in numbers, done for some vectors at a time.  Included by sources that are
-// compiled once per instruction set, so everything here has internal linkage.
+// Evaluates an encoded chain of operations on loads, for several vectors at a time.  Included by sources that are compiled once per
+// instruction set, so everything here has internal linkage.
 #pragma once
 
 #include "vectors.h"
@@ -8,14 +8,14 @@ namespace mgx {
 
 namespace {
 
-// One operation on the value: with a load, or with a number (load < 0).
+// One operation of a chain; the other operand is a load, or a constant if load < 0.
 struct Operation {
     int64_t kind; // 0 add, 1 multiply, 2 maximum, 3 minimum
     int64_t load;
     int64_t number; // bits of a float
 };
 
-// The larger or smaller of a number and a value, which stays if it is NaN; of two values, NaN if one is.
+// Maximum or minimum: with a constant, a NaN value is kept; of two values, NaN if either is.
 inline Floats bounded(bool most, Floats x, Floats y, bool number) {
     Floats best = most ? larger(y, x) : smaller(y, x);
     return number ? best : y == y ? best : y;

@@ -1,8 +1,8 @@
-// Products of one row with weights in codes of 4 bits, by products of bytes.
+// Products of one row and 4-bit quantized weights, by byte dot products.
 //
-// A row is cut into units of 128 numbers.  Each number becomes an integer of 24 bits, a fraction of the largest of its unit, and
-// that three signed bytes: products with codes are exact integers.  Where the largest number is far above most others, what it
-// leaves of their digits becomes a second unit, since its own code may stand for 0.
+// A row is split into units of 128 elements.  Each element is scaled by its unit's maximum to a 24-bit integer, stored as three signed
+// bytes, so that products with codes are exact integers.  If the maximum is far above most other elements, their rounding errors
+// become a second unit, since the maximum's own code may represent 0.
 //
 // Included by sources that are compiled once per instruction set; their `Vectors` have what depends on it:
 //   lanes, splits             integers of a vector; whether blocks may be parts of a unit

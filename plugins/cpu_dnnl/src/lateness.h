@@ -1,4 +1,4 @@
-// Whether the team of threads pays where processors are shared.
+// Decides whether using the thread team pays off when processors are shared with other load.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +12,9 @@ namespace mgx {
 constexpr int64_t microsecond = 1000;
 constexpr int64_t idle_spin = 1000 * microsecond; // covers the gaps between steps, and between runs that follow each other
 
-// A thread that does not run when it is waited for is no trouble where its parts saved more time than the wait took, as those of most
-// threads do that lose their processor now and then.  Where they saved less, short steps stay alone for a while: not long at first,
-// and twice as long whenever the next try fails soon again.
+// A preempted thread is acceptable if its parts saved more time than the caller waited for it, as is usual for occasional
+// preemption.  If they saved less, short steps run on the caller alone for a while, with exponential backoff: the period doubles
+// whenever the next attempt fails soon.
 class Lateness {
 public:
     bool recent(int64_t now) const { return now < until_.load(std::memory_order_relaxed); }

@@ -1,13 +1,13 @@
-// What is done with the sums of a convolution before they are stored, as the loops are told it.
+// Encoded epilogues of convolutions: the operations on sums before they are stored.
 //
-// Included by sources that are compiled once per instruction set, so there are no inline functions here.
+// Included by sources that are compiled once per instruction set, so it defines no inline functions.
 #pragma once
 
 #include <cstdint>
 
 namespace mgx {
 
-// Activations and sums after a convolution, in the order in which they come.
+// Activations and residual sums after a convolution, in order.
 enum class LinkKind : int64_t { add, mul, sub, div, max, min, relu, linear, clip, logistic, swish, hardswish, tanh, gelu_erf, gelu_tanh };
 
 struct Link {

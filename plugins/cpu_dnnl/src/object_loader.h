@@ -1,4 +1,4 @@
-// Compiled loops from object files: machine code of one mapping, relocated by ourselves, so that no compiler is needed to run it.
+// Loader for compiled loops: maps and relocates ELF objects itself, so that running them needs neither LLVM nor a linker.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace mgx {
 
-// Read-only, executable memory with the functions of some relocatable ELF objects for x86-64.
+// A read-only executable mapping with the functions of relocatable x86-64 ELF objects.
 class CodeImage {
 public:
     // Failure: device for objects that are damaged or use what this loader does not know.

@@ -14,7 +14,7 @@ namespace py = pybind11;
 
 namespace mgx {
 
-// A frame of the program's free list and memory from the process's pool for the time of a run.
+// Holds a frame of the program's free list and an arena block of the process's pool for the duration of a run.
 class Program::Lease {
 public:
     Lease(Program &program, char *external)

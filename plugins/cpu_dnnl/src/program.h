@@ -1,4 +1,4 @@
-// A flat list of steps over one arena, run without Python.
+// A native program: a flat list of steps over one arena, executed without Python.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What loops with sums in register tiles are made of; included with MGX_LANES.
+// Building blocks of loops with accumulators in register tiles; included with MGX_LANES.
 #pragma once
 
 #include <type_traits>
@@ -10,8 +10,8 @@ namespace mgx {
 
 namespace {
 
-// The float `offset` bytes behind a row that is 0 to 2 steps from a base, in all lanes.  The instruction itself forms the address:
-// compilers form it before, and such additions take the execution ports of the products.
+// Broadcasts the float `offset` bytes past a row that is 0 to 2 strides from a base.  Inline assembly keeps the address computation in
+// the load's addressing mode: compilers emit separate additions, which compete with the multiplications for execution ports.
 template <int apart, int offset> [[gnu::always_inline]] inline Floats broadcast(const char *base, int64_t step) {
     Floats many;
     if constexpr (apart == 0)

@@ -1,4 +1,4 @@
-// The team of the process: threads that take parts of the work of the runs.
+// The process's thread team, which executes parts of the runs' steps.
 #pragma once
 
 #include <atomic>
@@ -6,7 +6,7 @@
 
 namespace mgx {
 
-// The part that the calling thread is in: its number, and how many there are.
+// The part that the calling thread executes: its index and the number of parts.
 struct Seat {
     int index = 0;
     int count = 1;
@@ -15,9 +15,9 @@ struct Seat {
 
 Seat &own_seat(); // the calling thread's
 
-// Work in numbered parts.  Each part is done once, in any order, by the caller or by a thread of the team that is awake and has
-// nothing else to do.  The caller does what no thread took, so that it waits only for parts that have begun.  Parts do
-// not throw, and do not wait for each other unless they are gathered.  They compute in the caller's floating-point mode.
+// A job of numbered parts.  Each part is executed once, in any order, by the caller or by an idle thread of the team that is awake.
+// The caller executes the parts that no thread claims, so it waits only for parts that have started.  Parts must not throw, nor
+// wait for each other unless they are gathered.  They run in the caller's floating-point mode.
 struct Region {
     void (*part)(void *data);
     void *data;

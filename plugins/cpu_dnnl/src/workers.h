@@ -1,4 +1,4 @@
-// The threads of the team, and how the caller waits for them.
+// The team's worker threads, and how the caller waits for them.
 #pragma once
 
 #include <algorithm>
