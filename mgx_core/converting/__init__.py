@@ -1,1 +1,1 @@
-"""Conversion of other formats: tables of converters, a builder of instructions, values known while a model is read."""
+"""Infrastructure that frontends share: converter tables, an instruction builder and parse-time constant evaluation."""

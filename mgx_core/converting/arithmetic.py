@@ -1,4 +1,4 @@
-"""Arithmetic that formats spell in their own ways."""
+"""Lowers arithmetic that several formats define differently from mgx's ops (floor division, fake quantization, ...)."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def divide_floor(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instr
     if x.shape.dtype.kind == "u":
         return n.pointwise("div", x, y)
     zero, one = n.literal(0, x.shape.dtype), n.literal(1, x.shape.dtype)
-    rest = n.pointwise("fmod", x, y)  # x less that of `mod` may be beyond the type's range
+    rest = n.pointwise("fmod", x, y)  # fmod: x minus the remainder of `mod` may overflow
     toward_zero = n.pointwise("div", n.pointwise("sub", x, rest), y)
     signs = n.pointwise("logical_xor", n.pointwise("less", rest, zero), n.pointwise("less", y, zero))
     beyond = n.pointwise("logical_and", n.pointwise("not_equal", rest, zero), signs)
     made = n.pointwise("where", beyond, n.pointwise("sub", toward_zero, one), toward_zero)
-    n.known.derive(made, operator.floordiv, x, y)  # of extents, whose remainders are known only at run time
+    n.known.derive(made, operator.floordiv, x, y)  # keeps quotients of extents symbolic
     return made
 
 
 def modulo_floor(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instruction:
-    """Returns the remainder that `divide_floor` leaves, with the sign of the divisor."""
+    """Returns the remainder of `divide_floor`; it has the sign of the divisor."""
     return n.pointwise("mod", x, y)
 
 
@@ -51,35 +51,35 @@ def divide_no_nan(n: InstructionBuilder, x: Instruction, y: Instruction) -> Inst
 
 
 def clipped(n: InstructionBuilder, x: Instruction, low: float, high: float) -> Instruction:
-    """x within two bounds."""
+    """Returns x clamped to [low, high]."""
     return n.pointwise("clip", x, n.literal(low, x.shape.dtype), n.literal(high, x.shape.dtype))
 
 
 def l2_normalized(n: InstructionBuilder, x: Instruction, axis: int, epsilon: float) -> Instruction:
-    """x over the root of its sum of squares along an axis."""
+    """Returns x / sqrt(max(sum(x^2), epsilon)), the sum over one axis."""
     total = n.add("reduce_sum", n.pointwise("mul", x, x), axes=(axis,))
     least = n.literal(np.float32(epsilon), x.shape.dtype)
     return n.pointwise("mul", x, n.pointwise("rsqrt", n.pointwise("max", total, least)))
 
 
 def matrix_product(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instruction:
-    """Returns the matrix product, batches broadcast.  Errors: ParseError for less than matrices."""
+    """Returns the matrix product with broadcast batch axes.  Errors: ParseError if an operand has rank below 2."""
     rank = max(x.shape.rank, y.shape.rank)
     if min(x.shape.rank, y.shape.rank) < 2:
-        n.fail(f"matrices are needed, got {x.shape} and {y.shape}")
+        n.fail(f"operands of rank 2 or more are required, got {x.shape} and {y.shape}")
     batches = [(1,) * (rank - v.shape.rank) + v.shape.dims[:-2] for v in (x, y)]
     common = [broadcast(p, q) for p, q in zip(*batches, strict=True)]
     return n.add("dot", *(n.broadcast_to(v, (*common, *v.shape.dims[-2:])) for v in (x, y)))
 
 
 def last_two_turned(n: InstructionBuilder, x: Instruction, turn: bool) -> Instruction:
-    """Returns x with its last two axes exchanged if `turn`."""
+    """Returns x with its last two axes transposed if `turn`."""
     rank = x.shape.rank
     return n.transpose(x, (*range(rank - 2), rank - 1, rank - 2)) if turn else x
 
 
 def reduced(n: InstructionBuilder, op: type[Reduce], x: Instruction, axes: Sequence[int], keep: bool) -> Instruction:
-    """Returns a reduction along axes, which stay with extent 1 if `keep`; none at all changes nothing."""
+    """Returns a reduction over `axes`, kept with extent 1 if `keep`; x itself if `axes` is empty."""
     chosen = n.axes(axes, x.shape.rank)
     if not chosen:
         return x
@@ -90,7 +90,7 @@ def reduced(n: InstructionBuilder, op: type[Reduce], x: Instruction, axes: Seque
 
 
 def turn(n: InstructionBuilder, y: Instruction, x: Instruction) -> Instruction:
-    """Returns the angle between the first axis and the way to (x, y)."""
+    """Returns atan2(y, x)."""
     dtype = x.shape.dtype
     zero, pi = n.literal(0, dtype), n.literal(math.pi, dtype)
     half, minus = n.literal(math.pi / 2, dtype), n.literal(-math.pi / 2, dtype)
@@ -104,14 +104,14 @@ def turn(n: InstructionBuilder, y: Instruction, x: Instruction) -> Instruction:
 
 
 def chosen(n: InstructionBuilder, condition: Instruction, x: Instruction, y: Instruction) -> Instruction:
-    """Returns elements of x where a condition is true, else of y; a condition of one axis decides for whole rows."""
+    """Returns where(condition, x, y); a condition of rank 1 selects whole rows."""
     if condition.shape.rank == 1 and x.shape.rank > 1:
         condition = n.reshape(condition, (condition.shape.dims[0], *(1,) * (x.shape.rank - 1)))
     return n.pointwise("where", condition, x, y)
 
 
 def bucketized(n: InstructionBuilder, x: Instruction, edges: Array) -> Instruction:
-    """Returns how many edges each element has reached."""
+    """Returns the index of each element's bucket: the number of edges that are not above it."""
     axis = x.shape.rank
     wide = n.unsqueeze(n.convert(x, dt.float32), [axis])
     reached = n.pointwise("greater_or_equal", wide, n.literal(edges, dt.float32))
@@ -121,9 +121,9 @@ def bucketized(n: InstructionBuilder, x: Instruction, edges: Array) -> Instructi
 def fake_quantized(
     n: InstructionBuilder, x: Instruction, low: Array, high: Array, bits: int, narrow: bool
 ) -> Instruction:
-    """Returns x rounded to the steps in which so many bits hold a range, moved so that 0 is one of them.
+    """Returns x quantized to `bits` over the range [low, high] and dequantized; the range is nudged so that 0 is exact.
 
-    low, high: of the range, in float32; narrow: the lowest step is left out.
+    low, high: float32; narrow: the lowest quantized value is not used.
     """
     least, most = int(narrow), (1 << bits) - 1
     scale = ((high - low) / np.float32(most - least)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Boxes that overlap, chosen by score: what the suppressions of several formats have in common."""
+"""Non-maximum suppression of boxes, shared by several formats."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["overlap", "suppressed"]
 
 
 def overlap(box: Array, others: Array) -> Array:
-    """Returns the intersection over the union of a box [4] and others [n, 4], corners in any order: float32 [n]."""
+    """Returns the intersection over union of a box [4] with others [n, 4] as float32 [n]; corners may be in any order."""
     low, high = np.minimum(box[:2], box[2:]), np.maximum(box[:2], box[2:])
     lows, highs = np.minimum(others[:, :2], others[:, 2:]), np.maximum(others[:, :2], others[:, 2:])
     sides = np.maximum(np.minimum(high, highs) - np.maximum(low, lows), 0)
@@ -23,10 +23,10 @@ def overlap(box: Array, others: Array) -> Array:
 def suppressed(
     boxes: Array, scores: Array, most: float, limit: float, least: float, sigma: float
 ) -> tuple[list[int], list[float]]:
-    """Returns at most `most` boxes in order of falling score, and their scores.
+    """Returns the indices and scores of at most `most` boxes, by descending score (greedy NMS, or soft-NMS).
 
-    Boxes that overlap one taken before by more than `limit` are left out; a sigma above 0 lowers the scores of all that overlap
-    one; scores must be above `least`.
+    Boxes whose IoU with a selected box exceeds `limit`, and scores not above `least`, are dropped. sigma > 0 decays the scores of
+    overlapping boxes (Bodla et al., Soft-NMS, 2017).
     """
     scale = np.float32(-0.5 / sigma) if sigma > 0 else np.float32(0)
     left = scores.astype(np.float32).copy()

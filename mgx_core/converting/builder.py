@@ -1,4 +1,4 @@
-"""A builder of instructions for one node of a model, with what is known of its operands while the model is read."""
+"""The instruction builder for one node of a model, with access to operand values known at parse time."""
 
 from __future__ import annotations
 
@@ -23,77 +23,77 @@ __all__ = ["InstructionBuilder"]
 
 
 class InstructionBuilder:
-    """Adds instructions to a module on behalf of one node; a frontend derives its node from it.
+    """Adds the instructions of one node to a module; each frontend derives its node class from it.
 
-    Required: `module`, `known`, `absent` and `sources`; errors name the node by its `repr`.
+    Subclasses define `module`, `known`, `absent` and `sources`; errors locate the node by its `repr`.
     """
 
     @property
     def module(self) -> Module:
-        """The module that is built."""
+        """The module under construction."""
         raise NotImplementedError
 
     @property
     def known(self) -> Known:
-        """Values known so far."""
+        """The evaluator of values known at parse time."""
         raise NotImplementedError
 
     def absent(self) -> Instruction:
-        """Returns the stand-in for an input that is not given."""
+        """Returns the instruction that represents an omitted optional input."""
         raise NotImplementedError
 
     def sources(self) -> tuple[str, ...]:
-        """Returns names of the node for the instructions that it becomes."""
+        """Returns the source names to attach to the node's instructions."""
         raise NotImplementedError
 
     # errors
 
     def error(self, message: str) -> ParseError:
-        """Returns an error that names the node, to be raised."""
+        """Returns a ParseError located at this node, for the caller to raise."""
         error = ParseError(message)
         error.located(repr(self))
         return error
 
     def fail(self, message: str) -> NoReturn:
-        """Refuses the node as damaged or contradictory.  Errors: ParseError."""
+        """Rejects the node as invalid.  Errors: ParseError."""
         raise self.error(message)
 
     def unsupported(self, message: str) -> NoReturn:
-        """Refuses the node as valid but not covered.  Errors: UnsupportedError."""
+        """Rejects the node as valid but not supported.  Errors: UnsupportedError."""
         raise UnsupportedError(message).located(repr(self))
 
-    # what is known of its inputs
+    # operand values at parse time
 
     def constant(self, x: Instruction | None) -> Array | None:
-        """Returns the value of `x` if it is known at parse time."""
+        """Returns the value of `x` if it is known at parse time, else None."""
         return None if x is None else self.known.constant(x)
 
     def dims(self, x: Instruction | None) -> tuple[Dim, ...] | None:
-        """Returns the value of an integer scalar or vector as extents, symbolic where they depend on inputs' extents."""
+        """Returns an integer scalar or vector as extents, symbolic if they depend on input extents; None if unknown."""
         found = None if x is None else self.known.extents(x)
         return None if found is None else tuple(found.reshape(-1))
 
     def require(self, x: Instruction, what: str) -> Array:
-        """Returns the value of an operand that must be known while the model is read.  Errors: UnsupportedError."""
+        """Returns the value of an operand that must be known at parse time.  Errors: UnsupportedError."""
         found = self.constant(x)
         if found is None:
             self.unsupported(f"{what} must be known while the model is read; it depends on the model's inputs")
         return found
 
     def extents(self, x: Instruction, what: str) -> tuple[Dim, ...]:
-        """Returns an integer operand as extents.  Errors: UnsupportedError if it is known only at run time."""
+        """Returns an integer operand as extents.  Errors: UnsupportedError if its value is not known at parse time."""
         found = self.dims(x)
         if found is None:
             self.unsupported(f"{what} must be known while the model is read; it depends on the model's inputs")
         return found
 
     def is_true(self, x: Instruction) -> bool:
-        """Returns True if a truth value is known to be true."""
+        """Returns True if a boolean is known to be true at parse time."""
         known = self.constant(x)
         return known is not None and bool(known.reshape(()))
 
     def whole(self, x: Instruction, what: str) -> list[int]:
-        """Returns the numbers of an integer operand that must be known.  Errors: UnsupportedError."""
+        """Returns an integer operand, which must be known at parse time, as a list.  Errors: UnsupportedError."""
         return [int(v) for v in self.require(x, what).reshape(-1)]
 
     # building
@@ -101,7 +101,7 @@ class InstructionBuilder:
     def add(
         self, op: Operation | str, /, *inputs: Instruction | None, modules: Sequence[Module] = (), **attributes: Any
     ) -> Instruction:
-        """Returns an instruction; None stands for an absent input.  An op may be named, with attributes as keywords."""
+        """Adds and returns an instruction; None is an omitted input. `op` may be a name, with attributes as keywords."""
         if isinstance(op, str):
             op = make_op(op, **attributes)
         given = list(inputs)
@@ -110,7 +110,7 @@ class InstructionBuilder:
         return self.insert(op, [self.absent() if i is None else i for i in given], modules)
 
     def insert(self, op: Operation, args: Sequence[Instruction], modules: Sequence[Module]) -> Instruction:
-        """Returns an instruction where the next one belongs."""
+        """Adds and returns an instruction at the insertion point."""
         return self.module.add(op, *args, modules=modules, sources=self.sources())
 
     def get(self, x: Instruction, index: int) -> Instruction:
@@ -137,16 +137,16 @@ class InstructionBuilder:
         return made
 
     def full_like(self, x: Instruction, value: Any) -> Instruction:
-        """`value` in the element type and extents of `x`."""
+        """Returns a tensor filled with `value`, with the dtype and extents of `x`."""
         return self.broadcast_to(self.literal(value, x.shape.dtype), x.shape.dims)
 
     def broadcast_to(self, x: Instruction, dims: Iterable[Dim]) -> Instruction:
-        """`x` repeated to extents `dims` by numpy's rule."""
+        """Returns `x` broadcast to `dims` (numpy rules)."""
         out = tuple(dims)
         return x if x.shape.dims == out else self.add("multibroadcast", x, out_lens=out)
 
     def broadcast(self, *xs: Instruction) -> list[Instruction]:
-        """Returns all brought to common extents by numpy's rule.  Errors: ShapeError if they do not broadcast."""
+        """Returns all operands broadcast to common extents (numpy rules).  Errors: ShapeError if they do not broadcast."""
         rank = max(x.shape.rank for x in xs)
         out: list[Dim] = [1] * rank
         for x in xs:
@@ -155,16 +155,16 @@ class InstructionBuilder:
         return [self.broadcast_to(x, out) for x in xs]
 
     def pointwise(self, op: Operation | str, *xs: Instruction, **attributes: Any) -> Instruction:
-        """Returns a pointwise op on operands brought to common extents."""
+        """Returns a pointwise op on broadcast operands."""
         return self.add(op, *self.broadcast(*xs), **attributes)
 
     def convert(self, x: Instruction, dtype: Any) -> Instruction:
-        """`x` in another element type."""
+        """Returns `x` converted to another element type."""
         to: DType = of(dtype)
         return x if x.shape.dtype is to else self.add("convert", x, target_type=to)
 
     def indices(self, x: Instruction) -> Instruction:
-        """Returns integers in a type that every op takes as positions."""
+        """Returns integers in a type that every op accepts as indices."""
         return x if x.shape.dtype in (int32, int64) else self.convert(x, int64)
 
     def reshape(self, x: Instruction, dims: Iterable[Dim]) -> Instruction:
@@ -179,7 +179,7 @@ class InstructionBuilder:
         return self.add("transpose", x, permutation=tuple(permutation))
 
     def axes(self, values: Iterable[int], rank: int) -> tuple[int, ...]:
-        """Returns axes made non-negative.  Errors: ShapeError outside the rank or named twice."""
+        """Returns normalized (non-negative) axes.  Errors: ShapeError if out of range or repeated."""
         return normalize_all(values, rank)
 
     def squeeze(self, x: Instruction, axes: Iterable[int]) -> Instruction:

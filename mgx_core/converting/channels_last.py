@@ -1,7 +1,7 @@
-"""Channels-last models on ops whose channels come second: axes are moved at the edges of a network and nowhere between.
+"""Converts channels-last (NHWC) models to ops with the channel axis second, with transposes only at the network's boundaries.
 
-A window op on [n, *s, c] is one on [n, c, *s] whose result has its axes moved back.  What follows looks through that move:
-element by element, along axes, joined or padded, a moved value is computed on as it lies, and only its result is moved.
+A window op on [n, *s, c] becomes one on [n, c, *s] followed by a transpose. Later elementwise ops, reductions, concatenations and
+pads operate on the untransposed value and transpose only their result, so adjacent transposes cancel.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .builder import InstructionBuilder
 
 __all__ = ["ChannelsLastBuilder", "Padding", "explicit"]
 
-Padding = Literal["same", "valid"] | Sequence[tuple[int, int]]  # by name, or before and after each spatial axis
+Padding = Literal["same", "valid"] | Sequence[tuple[int, int]]  # a mode, or (before, after) of each spatial axis
 
-SMALL: Final = 1 << 13  # elements of a literal that is computed with while a model is read
+SMALL: Final = 1 << 13  # largest literal, in elements, that is folded at parse time
 FLOATS: Final = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 
 
@@ -46,21 +46,21 @@ class ChannelsLastBuilder(InstructionBuilder):
     # moves
 
     def channels_second(self, x: Instruction) -> Instruction:
-        """x [n, *s, c] as [n, c, *s]; what was moved the other way just before is taken as it was."""
+        """Returns x [n, *s, c] as [n, c, *s]; cancels an earlier `channels_last`."""
         return self.unmoved(x) or self.transpose(x, to_second(x.shape.rank))
 
     def channels_last(self, x: Instruction) -> Instruction:
-        """x [n, c, *s] as [n, *s, c]."""
+        """Returns x [n, c, *s] as [n, *s, c]."""
         return self.transpose(x, to_last(x.shape.rank))
 
     def unmoved(self, x: Instruction) -> Instruction | None:
-        """Returns the value [n, c, *s] that x [n, *s, c] was moved from; None if it was not."""
+        """Returns the value [n, c, *s] whose transpose x [n, *s, c] is, else None."""
         if isinstance(x.op, Transpose) and x.shape.rank > 2 and x.op.permutation == to_last(x.shape.rank):
             return x.inputs[0]
         return None
 
     def where_it_lies(self, x: Instruction, work: Callable[[Instruction], Instruction]) -> Instruction:
-        """Returns what work that asks for no axes makes of x: on [n, c, *s] where x was moved from there, then moved back."""
+        """Applies axis-independent `work` to x; if x is a transposed [n, c, *s], to that value, and transposes the result."""
         inner = self.unmoved(x)
         return work(x) if inner is None else self.channels_last(work(inner))
 
@@ -79,9 +79,9 @@ class ChannelsLastBuilder(InstructionBuilder):
     def _folded(
         self, op: Operation | str, xs: Sequence[Instruction], attributes: Mapping[str, Any]
     ) -> Instruction | None:
-        """Returns the literal that a pointwise op makes of small literals of one float type; None where they are others.
+        """Returns the folded literal of a pointwise op on small literals of one float type, else None.
 
-        Normalisations are written as several ops on statistics, a fifth of a network's nodes: cheapest to compute at once.
+        Normalizations are stored as several ops on statistics, a fifth of a network's nodes; folding them here is cheapest.
         """
         values = [x.literal.value for x in xs if x.literal is not None]
         if len(values) < len(xs) or not all(isinstance(v, np.ndarray) and v.size <= SMALL for v in values):
@@ -95,10 +95,10 @@ class ChannelsLastBuilder(InstructionBuilder):
         try:
             return self.literal(np.asarray(made.evaluate(values)))
         except MgxError:
-            return None  # the shape rule of the op says what is wrong
+            return None  # reported by the op's shape inference
 
     def _lying_so(self, x: Instruction, rank: int) -> Instruction:
-        """x, which broadcasts to [n, *s, c], as it broadcasts to [n, c, *s]."""
+        """Returns x, broadcastable to [n, *s, c], in a form broadcastable to [n, c, *s]."""
         if all(d == 1 for d in x.shape.dims):
             return x if x.shape.rank < 2 else self.reshape(x, (1,) * x.shape.rank)
         if x.shape.rank == 1:
@@ -133,11 +133,11 @@ class ChannelsLastBuilder(InstructionBuilder):
     def padded(
         self, x: Instruction, pads: Sequence[tuple[Dim, Dim]], value: float = 0.0, mode: str = "constant"
     ) -> Instruction:
-        """x with borders, before and after each axis."""
+        """Returns x padded before and after each axis."""
         if all(isinstance(p, int) and p == 0 for pair in pads for p in pair):
             return x
         if len(pads) != x.shape.rank:
-            raise ParseError(f"two pads an axis are needed, got {len(pads)} pairs for rank {x.shape.rank}")
+            raise ParseError(f"two pads per axis are required, got {len(pads)} pairs for rank {x.shape.rank}")
         inner = self.unmoved(x)
         if inner is not None:
             pads = [pads[a] for a in to_second(x.shape.rank)]
@@ -156,7 +156,7 @@ class ChannelsLastBuilder(InstructionBuilder):
         dilation: Sequence[int] = (),
         group: int | None = None,
     ) -> Instruction:
-        """x [n, *s, c] with kernels w [m, c/group, *k] -> [n, *o, m].  group: by default what the channels tell."""
+        """Convolves x [n, *s, c] with w [m, c/group, *k] -> [n, *o, m].  group: inferred from the channels by default."""
         inner = self.channels_second(x)
         rank = inner.shape.rank - 2
         dilation = tuple(dilation) or (1,) * rank
@@ -165,7 +165,7 @@ class ChannelsLastBuilder(InstructionBuilder):
             if not isinstance(channels, int) or not isinstance(taken, int):
                 group = 1
             elif not taken or channels % taken:
-                raise ParseError(f"kernels for {taken} channels do not divide the {channels} of the image")
+                raise ParseError(f"the kernel's {taken} input channels do not divide the image's {channels}")
             else:
                 group = channels // taken
         pads = explicit(inner.shape.dims[2:], w.shape.dims[2:], stride, dilation, padding)
@@ -226,20 +226,20 @@ class ChannelsLastBuilder(InstructionBuilder):
         stride: Sequence[int],
         padding: Padding,
     ) -> Instruction:
-        """Returns windows of x [n, *s, c]; averages leave the padding out of the count."""
+        """Returns x [n, *s, c] pooled; averages exclude the padding."""
         inner = self.channels_second(x)
         pads = explicit(inner.shape.dims[2:], lengths, stride, (1,) * len(lengths), padding)
         made = self.add("pooling", inner, mode=mode, lengths=tuple(lengths), stride=tuple(stride), **pads)
         return self.channels_last(made)
 
     def resized(self, x: Instruction, extents: Sequence[Dim], **attributes: Any) -> Instruction:
-        """x [n, *s, c] resampled to spatial `extents`."""
+        """Returns x [n, *s, c] resized to spatial `extents`."""
         inner = self.channels_second(x)
         axes = tuple(range(2, inner.shape.rank))
         return self.channels_last(self.add("resize", inner, sizes=tuple(extents), axes=axes, **attributes))
 
     def resized_to(self, x: Instruction, size: Instruction, **attributes: Any) -> Instruction:
-        """x [n, h, w, c] resampled to the extents that an operand gives."""
+        """Returns x [n, h, w, c] resized to the extents in an operand."""
         known = self.image_size(x, size)
         if known is not None:
             return self.resized(x, known, **attributes)
@@ -247,23 +247,23 @@ class ChannelsLastBuilder(InstructionBuilder):
         return self.channels_last(self.add("resize", inner, None, self.convert(size, int64), axes=(2, 3), **attributes))
 
     def image_size(self, x: Instruction, size: Instruction) -> tuple[Dim, ...] | None:
-        """Returns the two extents that an operand gives for x [n, h, w, c]; None if they are known only at run time."""
+        """Returns the two spatial extents in an operand for x [n, h, w, c]; None if they are known only at run time."""
         if x.shape.rank != 4:
-            self.fail(f"an image [n, h, w, c] is needed, got {x.shape}")
+            self.fail(f"an image [n, h, w, c] is required, got {x.shape}")
         found = self.dims(size)
         if found is not None and len(found) != 2:
-            self.fail(f"two extents are needed, got {list(found)}")
+            self.fail(f"two extents are required, got {list(found)}")
         return found
 
 
 def explicit(
     dims: Sequence[Dim], lengths: Sequence[Dim], stride: Sequence[int], dilation: Sequence[int], padding: Padding
 ) -> dict[str, Any]:
-    """Returns the attributes `padding` and `padding_mode` of a window op; explicit where the extents are known."""
+    """Returns the attributes `padding` and `padding_mode` of a window op; explicit pads if the extents are known."""
     rank = len(dims)
     if len(stride) != rank or len(dilation) != rank or min((*stride, *dilation)) < 1:
         raise ParseError(
-            f"{rank} strides and dilations of at least 1 are needed, got {list(stride)} and {list(dilation)}"
+            f"{rank} strides and dilations of at least 1 are required, got {list(stride)} and {list(dilation)}"
         )
     if padding == "valid":
         return {"padding": (0,) * (2 * rank)}
@@ -275,5 +275,5 @@ def explicit(
     else:
         pairs = padding
     if len(pairs) != rank:
-        raise ParseError(f"{rank} pairs of pads are needed, got {len(pairs)}")
+        raise ParseError(f"{rank} pairs of pads are required, got {len(pairs)}")
     return {"padding": (*(p[0] for p in pairs), *(p[1] for p in pairs))}

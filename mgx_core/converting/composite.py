@@ -1,4 +1,4 @@
-"""Values other than tensors while a model is read, which loops and branches carry as tensors."""
+"""Parse-time values other than tensors; loops and branches carry them as their component tensors."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ __all__ = ["Composite", "flattened", "rebuilt"]
 
 
 class Composite(ABC):
-    """A value that consists of several tensors, or of none: a list, complex numbers, a table."""
+    """A value represented by zero or more tensors: a list, a complex tensor, a hash table."""
 
     @abstractmethod
     def tensors(self) -> Sequence[Instruction]:
-        """Returns the tensors that it consists of."""
+        """Returns the component tensors."""
 
     @abstractmethod
     def of(self, tensors: Sequence[Instruction]) -> Composite:
-        """Returns a value of this kind from as many tensors."""
+        """Returns a value of this kind from its component tensors."""
 
     def open(self) -> bool:
-        """Returns True if extents of it are not known before something is put into it."""
+        """Returns True if some extents are unknown until an element is added."""
         return False
 
     def closed(self, n: InstructionBuilder) -> Composite:
-        """This value with the extents that were learned since."""
+        """Returns this value with the extents that have become known since."""
         return self
 
     def fitted(self, n: InstructionBuilder, other: object) -> Composite:
-        """This value with tensors of the kinds that the value has which the other way of a branch gives in its place."""
+        """Returns this value with its tensors converted to the types of `other`, the result of the other branch."""
         return self
 
 
 def flattened(values: Sequence[Any]) -> list[Instruction]:
-    """Returns the tensors of some values, those that are tensors themselves among them; other values have none."""
+    """Returns the component tensors of all values, in order; values that are neither tensors nor composites have none."""
     out: list[Instruction] = []
     for value in values:
         match value:
@@ -49,7 +49,7 @@ def flattened(values: Sequence[Any]) -> list[Instruction]:
 
 
 def rebuilt(like: Sequence[Any], tensors: Sequence[Instruction]) -> list[Any]:
-    """Returns values of the kinds of others, from the tensors that `flattened` gives of them."""
+    """Inverse of `flattened`: returns values of the same kinds as the given ones from their component tensors."""
     rest = list(tensors)
     out: list[Any] = []
     for value in like:

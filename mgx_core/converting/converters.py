@@ -1,4 +1,4 @@
-"""Converters: functions that build instructions for one operator of a format, found by domain, name and version."""
+"""Converter tables: functions that convert one operator of a format, looked up by domain, name and version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ C = TypeVar("C", bound=Converter)
 
 
 class Arity(NamedTuple):
-    """The inputs of a converter: names, least and greatest number, and which may be absent."""
+    """The inputs of a converter: names, minimum and maximum count, and which are optional."""
 
     names: tuple[str, ...]
     least: int
@@ -30,7 +30,7 @@ class Arity(NamedTuple):
 
 @cache
 def arity_of(converter: Converter) -> Arity:
-    """Reads from the converter's signature."""
+    """Returns the arity from the converter's signature."""
     kinds = inspect.Parameter
     given = list(inspect.signature(converter).parameters.values())[1:]
     plain = [p for p in given if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
@@ -46,7 +46,7 @@ def arity_of(converter: Converter) -> Arity:
 
 
 class Entry(NamedTuple):
-    """A converter in a table: the version from which it holds, and whether it takes the place of another package's."""
+    """A table entry: the first version it applies to, and whether it overrides another package's converter."""
 
     since: int
     converter: Converter
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
 
 
 class Converters:
-    """Converters by (domain, operator); of those for one operator the newest not newer than the model's version is taken.
+    """Converters by (domain, operator); lookup selects the highest `since` not above the model's version.
 
     A value, joined with ``+``; packages give theirs through the hook `converters`.
     later: functions that add more when called, in the order in which they are called until an operator is found; all of its
@@ -64,7 +64,7 @@ class Converters:
     def __init__(self, later: Iterable[Callable[[], object]] = ()) -> None:
         self._by_name: dict[tuple[str, str], list[Entry]] = {}
         self._later = list(later)
-        self._lock = threading.RLock()  # held while more are added
+        self._lock = threading.RLock()  # held while `later` functions run
 
     def converts(self, *names: str, domain: str = "", since: int = 1, replaces: bool = False) -> Callable[[C], C]:
         """Decorator: a function ``(node, *inputs)`` for operators `names` of `domain` from version `since` on.
@@ -89,16 +89,16 @@ class Converters:
 
     @property
     def complete(self) -> bool:
-        """Returns True if no function is left that adds more."""
+        """Returns True if all `later` functions have run."""
         return not self._later
 
     def entries(self, domain: str, name: str) -> tuple[Entry, ...]:
-        """Returns what there is for an operator, the newest first."""
+        """Returns the entries of an operator, newest first."""
         self._add_until(lambda: (domain, name) in self._by_name)
         return tuple(self._by_name.get((domain, name), ()))
 
     def find(self, domain: str, name: str, version: int) -> Converter | None:
-        """Returns the newest converter of an operator that is not newer than a version; None if there is none."""
+        """Returns the newest converter of an operator up to a version; None if there is none."""
         return next((e.converter for e in self.entries(domain, name) if e.since <= version), None)
 
     def knows(self, domain: str, name: str) -> bool:
@@ -124,7 +124,7 @@ class Converters:
 
 
 def fitting(converter: Converter, inputs: list[Instruction | None]) -> list[Instruction | None]:
-    """Returns the inputs as the converter takes them.
+    """Returns the inputs padded to the converter's parameters.
 
     Errors: ParseError for too few, too many, or a required one that is absent.
     """
@@ -134,7 +134,7 @@ def fitting(converter: Converter, inputs: list[Instruction | None]) -> list[Inst
         given.pop()
     if len(given) < least or (most is not None and len(given) > most):
         span = f"{least} or more" if most is None else f"{least}" if least == most else f"{least} to {most}"
-        raise ParseError(f"takes {span} inputs ({', '.join(names)}), got {len(given)}")
+        raise ParseError(f"expects {span} inputs ({', '.join(names)}), got {len(given)}")
     for place, (name, value) in enumerate(zip(names, given, strict=False)):
         if value is None and place not in optional:
             raise ParseError(f"input {place} ({name}) is required, but absent")
@@ -142,7 +142,7 @@ def fitting(converter: Converter, inputs: list[Instruction | None]) -> list[Inst
 
 
 def no_converter(operator: str, otherwise: str = "", near: Sequence[str] = ()) -> UnsupportedError:
-    """Returns the error for an operator that nothing converts, with the plugins whose converters are missing.
+    """Returns the error for an operator without a converter; it lists plugins that failed to load their converters.
 
     otherwise: what else a model may do; near: operators whose names resemble it.
     """

@@ -1,4 +1,4 @@
-"""Loops that a condition ends after a number of trips that is known before the first: `while i < n`, where a state counts."""
+"""Derives the trip count of loops such as `while i < n` whose condition tests an induction variable."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def counted_trips(
     cond: Instruction | None,
     states: Sequence[Instruction],
 ) -> Instruction | None:
-    """Returns the number of a loop's trips where only a state that each trip adds the same number to ends it; None for others.
+    """Returns the trip count of a loop that ends only by an induction variable with a constant step, else None.
 
     body: (iteration, condition, *states) -> (condition, *states, *rows); trips, cond: as `loop` takes them.
     """
@@ -62,7 +62,7 @@ def counted_trips(
 
 
 def _bound(condition: Instruction, going: Instruction | None) -> _Bound | None:
-    """Returns the one comparison that a condition is, other than the condition of the trip before."""
+    """Returns the single comparison of a condition, besides the previous iteration's condition, else None."""
     found: list[_Bound | None] = []
     for part in _conjuncts(condition):
         if part is going or (part.literal is not None and bool(np.all(part.literal.value))):
@@ -88,14 +88,14 @@ def _conjuncts(condition: Instruction) -> Iterator[Instruction]:
 
 
 def _whole(ins: Instruction) -> Instruction:
-    """Returns the value whose one element an instruction is."""
+    """Returns the one-element value that an instruction is a view of."""
     while isinstance(ins.op, VIEWS) and len(ins.inputs) == 1:
         ins = ins.inputs[0]
     return ins
 
 
 def _counter(body: Module, low: Instruction) -> tuple[int, int] | None:
-    """Returns the place of the state that is `low` after a trip, and what each trip adds to it."""
+    """Returns the index of the state that is `low` after an iteration, and its step."""
     parameters = list(body.parameters.values())[2:]
     if not isinstance(low.op, Add) or low.parent is not body:
         return None
@@ -109,7 +109,7 @@ def _counter(body: Module, low: Instruction) -> tuple[int, int] | None:
 
 
 def _around(body: Module, high: Instruction, states: Sequence[Instruction]) -> Instruction | None:
-    """Returns a value that no trip changes as what it is around the loop."""
+    """Returns the loop-invariant value outside the loop for one inside its body."""
     if high.parent is not body:
         return high
     for k, p in enumerate(list(body.parameters.values())[2:]):
@@ -119,7 +119,7 @@ def _around(body: Module, high: Instruction, states: Sequence[Instruction]) -> I
 
 
 def _same_bound(n: InstructionBuilder, cond: Instruction, first: Instruction, high: Instruction, closed: bool) -> bool:
-    """Returns True for a condition before the first trip that is the one behind each, of the first value."""
+    """Returns True if the initial condition is the body's condition applied to the initial value."""
     found = _bound(cond, None)
     if found is None or found.closed is not closed:
         return False

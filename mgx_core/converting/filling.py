@@ -1,4 +1,4 @@
-"""Tensors of extents that an operand gives: filled, broadcast, drawn, collected by positions and segments."""
+"""Ops whose result extents come from an operand: fill, range, scatter, one-hot, sampling, segment reductions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = [
 
 
 def filled(n: InstructionBuilder, dims: Instruction, value: Instruction) -> Instruction:
-    """`value` in every place of a tensor of extents `dims`.  Errors: ParseError for negative ones."""
+    """Returns a tensor of extents `dims` filled with `value`.  Errors: ParseError for negative extents."""
     known = n.dims(dims)
     if known is not None:
         if any(isinstance(d, int) and d < 0 for d in known):
@@ -27,7 +27,7 @@ def filled(n: InstructionBuilder, dims: Instruction, value: Instruction) -> Inst
 
 
 def count_up(n: InstructionBuilder, count: Instruction, length: Dim | None = None) -> Instruction:
-    """Returns 0, 1, ... below a number, in int64; length: what else is known of that number."""
+    """Returns arange(count) as int64; length: its extent, if known."""
     known = n.dims(count)
     length = maximum(known[0], 0) if known is not None and len(known) == 1 else length
     if isinstance(length, int):
@@ -37,25 +37,25 @@ def count_up(n: InstructionBuilder, count: Instruction, length: Dim | None = Non
 
 
 def places_along(n: InstructionBuilder, x: Instruction, axis: int) -> Instruction:
-    """Returns 0, 1, ... along an axis of x, in int64."""
+    """Returns the int64 indices along an axis of x."""
     return count_up(n, n.add("dimensions_of", x, start=axis, end=axis + 1), x.shape.dims[axis])
 
 
 def places_of_true(n: InstructionBuilder, x: Instruction) -> Instruction:
-    """Returns the positions of what is true or not zero, one a row."""
+    """Returns the indices of nonzero elements, one row each."""
     if x.shape.dtype is not dt.bool_:
         x = n.pointwise("not_equal", x, n.literal(0, x.shape.dtype))
     return n.transpose(n.add("nonzero", x), (1, 0))
 
 
 def scattered(n: InstructionBuilder, indices: Instruction, updates: Instruction, dims: Instruction) -> Instruction:
-    """Returns zeros of extents `dims` with updates added at their positions."""
+    """Returns zeros of extents `dims` with `updates` added at their indices."""
     base = filled(n, dims, n.literal(0, updates.shape.dtype))
     return n.add("scatternd_add", base, n.indices(indices), updates)
 
 
 def drawn(n: InstructionBuilder, seed: Instruction, logits: Instruction, count: Instruction) -> Instruction:
-    """Returns so many classes for each row of logits, drawn by their probabilities, in int64."""
+    """Returns `count` class indices (int64) sampled for each row of logits."""
     number = n.whole(count, "the number of samples")[0]
     total = n.add("prefix_scan_sum", n.pointwise("exp", n.add("logsoftmax", logits, axis=1)), axis=1)
     zeros = n.broadcast_to(n.literal(0.0, logits.shape.dtype), (logits.shape.dims[0], number))
@@ -63,15 +63,15 @@ def drawn(n: InstructionBuilder, seed: Instruction, logits: Instruction, count: 
     below = n.pointwise("less_or_equal", n.unsqueeze(total, [1]), n.unsqueeze(draw, [2]))
     places = n.squeeze(n.add("reduce_sum", n.convert(below, dt.int64), axes=(2,)), [2])
     classes = logits.shape.dims[1]
-    if isinstance(classes, int):  # the sum of all is rounded, and may be below what is drawn
+    if isinstance(classes, int):  # the rounded total may be below the random number
         places = n.pointwise("min", places, n.literal(classes - 1, dt.int64))
     return places
 
 
 def repeated_places(n: InstructionBuilder, counts: Instruction) -> Instruction:
-    """Returns 0 as often as the first count says, 1 as often as the second and so on, in int64; counts below 0 are 0.
+    """Returns repeat(arange(len(counts)), counts) in int64; negative counts are 0.
 
-    Each place is how many runs of equal numbers have ended before it.
+    Computed as the number of runs that end at or before each position.
     """
     counts = n.pointwise("max", n.convert(counts, dt.int64), n.literal(0, dt.int64))
     ends = n.add("prefix_scan_sum", counts, axis=0)
@@ -85,7 +85,7 @@ def repeated_places(n: InstructionBuilder, counts: Instruction) -> Instruction:
 def one_hot(
     n: InstructionBuilder, indices: Instruction, depth: Instruction, on: Instruction, off: Instruction, axis: int
 ) -> Instruction:
-    """Returns `on` at each index along a new axis of an extent that an operand gives, `off` elsewhere.
+    """Returns a one-hot encoding along a new axis whose extent is an operand.
 
     Errors: ParseError for an extent below 0.
     """
@@ -94,7 +94,7 @@ def one_hot(
     known = n.constant(depth)
     if known is not None and known.reshape(-1)[0] < 0:
         n.fail(f"the depth must not be negative, got {known}")
-    if indices.shape.dtype.bits < 32:  # bytes do not count beyond 255
+    if indices.shape.dtype.bits < 32:  # uint8 would overflow
         indices = n.convert(indices, dt.int64)
     own = n.convert(count_up(n, depth), indices.shape.dtype)
     own = n.unsqueeze(own, [k for k in range(rank + 1) if k != at])
@@ -102,7 +102,7 @@ def one_hot(
 
 
 def broadcast_extents(n: InstructionBuilder, a: Instruction, b: Instruction) -> Instruction:
-    """Returns the extents to which tensors of two extents are broadcast.  Errors: UnsupportedError if they are not known."""
+    """Returns the broadcast of two shape operands.  Errors: UnsupportedError if they are not known at parse time."""
     first, second = n.dims(a), n.dims(b)
     if first is None or second is None:
         n.unsupported("extents to be broadcast that are known only at run time")
@@ -130,7 +130,7 @@ def unsorted_segments(
     segments: Instruction,
     count: Instruction,
 ) -> Instruction:
-    """Returns rows of x combined by their segments, of which there are `count`; rows of negative segments are left out."""
+    """Returns x reduced over its rows into `count` segments; rows with a negative segment are dropped."""
     dtype = x.shape.dtype
     start = {"add": 0, "mul": 1, "max": dtype.lowest, "min": dtype.highest}[how]
     rank = segments.shape.rank
@@ -139,7 +139,7 @@ def unsorted_segments(
     total = n.reshape(n.convert(count, flat.shape.dtype), ())
     more = n.reshape(n.pointwise("add", n.convert(count, dt.int64), n.literal(1, dt.int64)), (1,))
     rest = n.add("dimensions_of", rows, start=1)
-    # the row after the last takes what has a negative number
+    # negative segments are reduced into an extra last row
     base = filled(n, n.add("concat", more, rest, axis=0), n.literal(start, dtype))
     low = n.pointwise("less", flat, n.literal(0, flat.shape.dtype))
     made = n.add(f"scatternd_{how}", base, n.unsqueeze(n.pointwise("where", low, total, flat), [1]), rows)

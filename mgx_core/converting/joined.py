@@ -1,4 +1,4 @@
-"""A frontend's converters joined with those of plugins; each conflict concerns one operator alone."""
+"""Merges a frontend's converters with those of plugins; a conflict affects only its own operator."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["Joined", "with_plugins"]
 
 
 def with_plugins(own: Converters, frontend: str) -> Converters:
-    """Returns a frontend's converters and those that installed packages give it."""
+    """Returns a frontend's converters merged with those that installed packages register for it."""
     given = plugin_manager().tables("converters", Converters, frontend=frontend)
     return Joined(own, given, frontend) if given else own
 
 
 class Joined(Converters):
-    """Converters of a frontend and of plugins.
+    """The merged converters of a frontend and of plugins.
 
     For an operator that both convert the frontend's stay, unless the plugin's says ``replaces=True``; what two plugins convert in
     the same way is refused where a model has it.  Both stand on the records of the plugins, and nothing else is lost.  A table
@@ -36,7 +36,7 @@ class Joined(Converters):
         self._settled: dict[tuple[str, str], tuple[tuple[Entry, ...], tuple[Entry, ...]]] = {}
 
     def entries(self, domain: str, name: str) -> tuple[Entry, ...]:
-        mine = self._own.entries(domain, name)  # of which a frontend may import more between two calls
+        mine = self._own.entries(domain, name)  # a frontend may import more converters between calls
         before, settled = self._settled.get((domain, name), ((), ()))
         if not settled or before != mine:
             settled = self._settle(domain, name, mine)
@@ -72,7 +72,7 @@ class Joined(Converters):
         return tuple(sorted((*above, *kept), key=lambda e: -e.since))
 
     def _single(self, operator: str, of: Iterable[tuple[PluginRecord, list[Entry]]]) -> Sequence[Entry]:
-        """Returns the converters of the one plugin that has some; of several, one that refuses every node."""
+        """Returns the converters of the only plugin that has some; if several do, one that rejects every node."""
         groups = list(of)
         if len(groups) < 2:
             return [e for _, entries in groups for e in entries]

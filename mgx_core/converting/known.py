@@ -1,4 +1,4 @@
-"""Values known at parse time: constants, and small integer vectors as (symbolic) extents."""
+"""Parse-time evaluation: constants, and small integer vectors as (symbolic) extents."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from ..types.shape import Shape
 
 __all__ = ["Known"]
 
-SMALL: Final = 1 << 12  # elements of a value that is worth knowing as extents
-LEAST: Final = 1 << 10  # of which a fraction that extents are multiplied by may be a part
+SMALL: Final = 1 << 12  # largest value, in elements, that is evaluated as extents
+LEAST: Final = 1 << 10  # largest denominator of a fraction that extents are multiplied by
 MOVES: Final = (
     Gather, Slice, Concat, Reshape, Squeeze, Unsqueeze, Transpose, Multibroadcast, Identity, Contiguous,
     Flatten, Step, Reverse, Broadcast, Scalar, GetTupleElem, Split,
@@ -71,14 +71,14 @@ ARITHMETIC: Final[dict[type[Operation], Callable[..., Any]]] = {
 
 
 class Known:
-    """Looks values up, evaluating what depends on constants or on extents of inputs alone; each is evaluated once."""
+    """Evaluates instructions that depend only on constants or on input extents; memoizes each."""
 
     def __init__(self) -> None:
         self._constants: dict[Instruction, Array | None] = {}
         self._extents: dict[Instruction, Array | None] = {}
 
     def constant(self, ins: Instruction) -> Array | None:
-        """Returns the value of an instruction that depends on literals and static extents alone."""
+        """Returns the value of an instruction that depends only on literals and static extents, else None."""
         if ins.literal is not None:
             value = ins.literal.value
             return value if isinstance(value, np.ndarray) else None
@@ -116,11 +116,11 @@ class Known:
         return value if isinstance(value, np.ndarray) else None
 
     def extents(self, ins: Instruction) -> Array | None:
-        """Returns the value of a small integer instruction as an object array of extents (or booleans, inside conditions)."""
+        """Returns a small integer instruction as an object array of extents (or booleans, in conditions), else None."""
         return None if isinstance(ins.result, Shape) and ins.result.dtype.kind == "f" else self._exact(ins)
 
     def count(self, start: Instruction, limit: Instruction, delta: Instruction) -> Dim | None:
-        """Returns the number of elements of a range, as far as extents tell; of floats, where these are quotients of extents."""
+        """Returns the length of a range if it can be derived from extents (or, for floats, quotients of extents)."""
         values = [self._exact(i) for i in (start, limit, delta)]
         if any(v is None or v.size != 1 for v in values):
             return None
@@ -132,13 +132,13 @@ class Known:
         return maximum(ceil_div(span, whole) if whole > 0 else ceil_div(-span, -whole), 0)
 
     def _exact(self, ins: Instruction) -> Array | None:
-        """Returns extents, and floats that are extents or quotients of them."""
+        """Returns the value as extents, or as exact quotients of extents for floats."""
         if ins not in self._extents:
             _resolve(ins, self._extents, _extent_inputs, self._find_extents)
         return self._extents[ins]
 
     def derive(self, ins: Instruction, function: Callable[..., Any], *operands: Instruction) -> None:
-        """States that the small integers of `ins` are a function of those of some others, where its own parts do not tell it."""
+        """Declares that the integers of `ins` are a function of other values, if its own expansion does not show it."""
         args = [self.extents(i) for i in operands]
         if any(a is None for a in args) or not isinstance(ins.result, Shape) or ins.result.dynamic():
             return
@@ -148,7 +148,7 @@ class Known:
             return
 
     def suppose(self, ins: Instruction, value: Dim) -> Dim:
-        """States that the one element of `ins` is an extent, and returns that."""
+        """Assumes that the only element of `ins` is a new symbolic extent, which is returned."""
         self._extents[ins] = np.asarray([value], dtype=object).reshape(ins.shape.lens())
         return value
 
@@ -195,7 +195,7 @@ class Known:
             return None
 
     def _find_whole(self, ins: Instruction, shape: Shape) -> Array | None:
-        """Returns floats that are extents, or quotients of extents and numbers: `ceil(n / 2.0)`, as exporters round them."""
+        """Returns integer roundings of quotients of extents computed in floats, such as `ceil(n / 2.0)` from exporters."""
         if ins.literal is not None or ins.is_param or not ins.inputs:
             return None if ins.literal is None else _ratios(ins.literal.value)
         op = ins.op
@@ -218,7 +218,7 @@ class Known:
 
 @dataclass(frozen=True)
 class _Quotient:
-    """An extent over a number above 1, not rounded.  (Not a tuple, which numpy takes for an axis.)"""
+    """An exact fraction: an extent over a number above 1.  (Not a tuple, which numpy would treat as an axis.)"""
 
     a: Dim
     b: int
@@ -235,7 +235,7 @@ def _quotient(a: Any, b: Any) -> Any:
 
 
 def _times(a: Any, b: Any) -> Any:
-    """Returns a product; of quotients, if they have no rest in binary, with whole numbers alone."""
+    """Returns a product; fractions must be exact in binary and are multiplied only with integers."""
     whole, part = (b, a) if isinstance(a, _Quotient) else (a, b)
     if not isinstance(part, _Quotient):
         return whole * part
@@ -257,9 +257,9 @@ def _rounded(up: int) -> Callable[[Any], Any]:
     return lambda q: (q.a + up * (q.b - 1)) // q.b if isinstance(q, _Quotient) else q
 
 
-EXACT: Final = 32  # bits of floats that hold extents: whole numbers below 2^24 are exact in them
+EXACT: Final = 32  # minimum width of floats that hold extents: integers below 2^24 are exact
 
-# ops on floats: exact below 2^24, where a quotient that is not whole is not rounded to one
+# float ops exact below 2^24, where no non-integer quotient rounds to an integer
 WHOLE: Final[dict[type[Operation], Callable[..., Any]]] = {
     Div: _each(_quotient, 2), Ceil: _each(_rounded(1), 1), Floor: _each(_rounded(0), 1), Mul: _each(_times, 2),
     Add: _each(_whole(lambda a, b: a + b), 2), Sub: _each(_whole(lambda a, b: a - b), 2),
@@ -267,7 +267,7 @@ WHOLE: Final[dict[type[Operation], Callable[..., Any]]] = {
 
 
 def _truncated(values: Array | None) -> Array | None:
-    """Returns floats as integers are made of them."""
+    """Returns floats truncated toward zero."""
     if values is None:
         return None
     flat = [trunc_div(v.a, v.b) if isinstance(v, _Quotient) else v for v in values.reshape(-1)]
@@ -275,7 +275,7 @@ def _truncated(values: Array | None) -> Array | None:
 
 
 def _ratios(value: Any) -> Array | None:
-    """Returns floats as integers, or as quotients by small powers of two; None if one is neither."""
+    """Returns floats as integers or as fractions with small power-of-two denominators; None if one is neither."""
     if not isinstance(value, np.ndarray) or not np.isfinite(value).all():
         return None
     found = [_Quotient(*float(v).as_integer_ratio()) for v in value.reshape(-1)]
@@ -290,7 +290,7 @@ def _resolve(
     inputs: Callable[[Instruction], Iterable[Instruction]],
     find: Callable[[Instruction], Array | None],
 ) -> None:
-    """Finds what is known of `ins`, after all that it depends on, however long the chain."""
+    """Evaluates `ins` after its dependencies, iteratively, so that long chains do not overflow the stack."""
     stack = [ins]
     while stack:
         at = stack[-1]
@@ -304,7 +304,7 @@ def _resolve(
 
 
 def _foldable(ins: Instruction) -> bool:
-    """Returns True if its value may be worth knowing, given known inputs."""
+    """Returns True if an instruction is worth evaluating when its inputs are known."""
     if ins.is_param or ins.modules or ins.op.random or ins.op.effect or ins.op.compute is None:
         return False
     if not isinstance(ins.result, Shape) or not ins.result.ranked or ins.result.dynamic() or not ins.inputs:
@@ -338,7 +338,7 @@ def _as_extents(value: Any) -> Array | None:
 
 
 def _converted(values: Array, to: DType) -> Array | None:
-    """Returns extents as numbers of a type; None where it may not hold them all."""
+    """Returns extents converted to an element type; None if they may overflow it."""
     numbers = [v for v in values.reshape(-1) if isinstance(v, (int, np.integer))]  # the others are symbolic
     if to.kind == "b":
         return (values != 0).astype(object) if len(numbers) == values.size else None

@@ -1,4 +1,4 @@
-"""Rows of a loop in place of lists of tensors, and of tensors that each trip would copy, where all that is done is to append."""
+"""Converts lists and tensors that a loop only appends to into stacked loop outputs, so that no iteration copies them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Lists", "item_of", "joined", "length_of", "parts_of", "without_lists
 def parts_of(
     n: InstructionBuilder, x: Instruction, split: Instruction | None, axis: int, keepdims: bool
 ) -> Instruction:
-    """Returns the parts of a tensor along an axis as a sequence; parts that all have length 1 as those of no given lengths."""
+    """Splits a tensor along an axis into a sequence; lengths that are all 1 become a split without lengths."""
     if split is not None and split.shape.ranked and split.shape.rank == 1:
         known = n.dims(split)
         ones = _all_ones(n, split) or (known is not None and known and all(d == 1 for d in known))
@@ -45,7 +45,7 @@ def _all_ones(n: InstructionBuilder, x: Instruction) -> bool:
 
 
 def item_of(n: InstructionBuilder, sequence: Instruction, position: Instruction) -> Instruction:
-    """Returns the item of a sequence at a position: a slice of the tensor that it is the parts of, where their length is 1."""
+    """Returns the item of a sequence at an index; a slice of the split tensor if all parts have length 1."""
     whole = _unit_parts(sequence)
     if whole is None or not position.shape.ranked:
         return n.add("sequence_at", sequence, position)
@@ -55,7 +55,7 @@ def item_of(n: InstructionBuilder, sequence: Instruction, position: Instruction)
 
 
 def joined(n: InstructionBuilder, sequence: Instruction, axis: int, new_axis: bool) -> Instruction:
-    """Returns the items of a sequence in one tensor: the one that they are parts of, if they are, with its axes in order."""
+    """Returns a sequence's items concatenated or stacked; the split tensor itself, transposed, if they are its parts."""
     op = sequence.op
     x = sequence.inputs[0] if isinstance(op, SplitToSequence) else None
     if x is None or not isinstance(op, SplitToSequence) or not x.shape.ranked:
@@ -82,14 +82,14 @@ def _split(sequence: Instruction) -> SplitToSequence:
 
 
 def _unit_parts(sequence: Instruction) -> Instruction | None:
-    """Returns the tensor whose parts of length 1 a sequence is."""
+    """Returns the tensor and axis if a sequence is its split into parts of length 1."""
     if not isinstance(sequence.op, SplitToSequence) or len(sequence.inputs) > 1:
         return None
     return sequence.inputs[0] if sequence.inputs[0].shape.ranked else None
 
 
 def length_of(n: InstructionBuilder, sequence: Instruction) -> Instruction:
-    """Returns the number of items of a sequence: an extent of the tensor that it is the parts of, where their length is 1."""
+    """Returns a sequence's length; the extent of the split tensor if all parts have length 1."""
     whole = _unit_parts(sequence)
     if whole is None:
         return n.add("sequence_length", sequence)
@@ -98,7 +98,7 @@ def length_of(n: InstructionBuilder, sequence: Instruction) -> Instruction:
 
 
 class Lists(NamedTuple):
-    """A loop without the lists that it fills.
+    """A loop whose lists became stacked outputs.
 
     body: rows of `rows` follow its own; made: sequences that are known without the loop; rows: the lists and tensors, by the
     number of the state, whose items are rows of the loop now, in order, and the axis along which a tensor is extended.
@@ -109,7 +109,7 @@ class Lists(NamedTuple):
     rows: dict[int, int]
 
     def filled(self, n: InstructionBuilder, state: int, first: Instruction, rows: Instruction) -> Instruction:
-        """Returns what a state is behind the loop, of what it began with and of the loop's rows."""
+        """Returns a state's value after the loop, from its initial value and the loop's stacked rows."""
         if isinstance(first.result, Shape):
             return _extended(n, first, rows, self.rows[state])
         items = [n.unsqueeze(i, [0]) for i in first.inputs]
@@ -120,9 +120,9 @@ class Lists(NamedTuple):
 def without_lists(
     n: InstructionBuilder, body: Module, states: Sequence[Instruction], trips: Dim | None
 ) -> Lists | None:
-    """Returns a loop's body without the lists and tensors that each trip appends one item to; None if there are none.
+    """Returns a loop's body without the lists and tensors that it appends one item to per iteration; None if there are none.
 
-    Lists begin empty or with items that are named; what is appended to a tensor is as long in each trip.
+    Lists start empty or with known items; items appended to a tensor have the same length in every iteration.
 
     body: (iteration, condition, *states) -> (condition, *states, *rows); trips: how many there are, if that is known.
     """
@@ -151,7 +151,7 @@ def without_lists(
 
 
 def _grown(parameter: Instruction, after: Instruction, body: Module) -> int | None:
-    """Returns the axis along which each trip appends an equally long item to a tensor, if it is all that is done to it."""
+    """Returns the axis along which a tensor is only extended, by items of equal length; None for others."""
     if not isinstance(after.op, Concat) or len(after.inputs) != 2 or not _is_all(parameter, after, body):
         return None
     item, rank = after.inputs[1], after.shape.rank
@@ -165,7 +165,7 @@ def _grown(parameter: Instruction, after: Instruction, body: Module) -> int | No
 
 
 def _with_known_dims(body: Module, after: Instruction, axis: int) -> Instruction:
-    """Returns what is appended to a tensor, with the extents that the tensor has on the other axes."""
+    """Returns the appended item with the tensor's extents on the other axes."""
     item, dims = after.inputs[1], after.shape.dims
     wanted = [item.shape.dims[axis] if a == axis else d for a, d in enumerate(dims)]
     if list(item.shape.dims) == wanted or any(isinstance(d, Sym) for d in wanted):
@@ -186,13 +186,13 @@ def _extended(n: InstructionBuilder, first: Instruction, rows: Instruction, axis
 
 
 def _is_all(parameter: Instruction, after: Instruction, body: Module) -> bool:
-    """Returns True if a state's next value is all that is made of it, and is read by nothing in the body."""
+    """Returns True if a state's only use is its next value, which the body does not read."""
     ends = all(u.is_return for u in after.users) and body.outputs.count(after) == 1
     return list(parameter.users) == [after] and ends and after.inputs.count(parameter) == 1
 
 
 def _appended(state: Instruction, parameter: Instruction, after: Instruction, body: Module) -> Instruction | None:
-    """Returns what each trip appends to a list, if it is all that is done to it."""
+    """Returns the item that each iteration appends to a list that is only appended to, else None."""
     if not isinstance(state.op, (SequenceEmpty, SequenceConstruct)) or not isinstance(after.op, SequenceInsert):
         return None
     sequence, item, *position = after.inputs
@@ -205,14 +205,14 @@ def _appended(state: Instruction, parameter: Instruction, after: Instruction, bo
 
 
 def _own_symbols(body: Module, states: Sequence[Instruction]) -> Iterator[str]:
-    """Returns the extents that may be others in each trip."""
+    """Returns the symbols of extents that may vary between iterations."""
     around = set().union(*(symbols_in(s.result) for s in states))
     for ins in body:
         yield from (symbols_in(ins.result) - around if ins.is_param else introduced(ins))
 
 
 def _rebuilt(body: Module, states: Sequence[Instruction], gone: set[int], items: Sequence[Instruction]) -> Module:
-    """Returns the body without some of its states, and with items as further rows."""
+    """Returns the body without some states and with items as additional stacked outputs."""
     outputs = body.outputs
     kept = [o for k, o in enumerate(outputs) if not 1 <= k <= len(states) or k - 1 not in gone]
     body.replace_return([*kept, *items])
@@ -229,11 +229,11 @@ def _rebuilt(body: Module, states: Sequence[Instruction], gone: set[int], items:
 
 
 def _repeated(n: InstructionBuilder, body: Module, item: Instruction, trips: Dim) -> Instruction | None:
-    """Returns the list of a tensor's slices, each repeated by a count of its own, if a loop's items are that."""
+    """Returns the list of a tensor's slices, each repeated by its own count, if a loop's items form one; else None."""
     iteration = next(iter(body.parameters.values()))
 
     def cut(ins: Instruction) -> Cut | None:
-        """Returns the tensor from around the loop of which this is the slice that has the number of the trip."""
+        """Returns the outer tensor if an instruction is its slice at the iteration number."""
         if not isinstance(ins.op, Gather) or ins.parent is not body or ins.inputs[1] is not iteration:
             return None
         x = ins.inputs[0]

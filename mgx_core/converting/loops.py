@@ -1,4 +1,4 @@
-"""Bodies of loops: types of the carried values that hold for every trip."""
+"""Infers the types of loop-carried values, which must be valid in every iteration."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["carried", "over_numbers"]
 
 
 def carried(states: Sequence[AnyShape], build: Callable[[list[AnyShape]], Module], skip: int) -> Module:
-    """The body with state types that hold for every trip: extents that change become symbols, ranks that change are left open.
+    """Returns the loop body with loop-invariant state types: extents that vary become symbols, ranks that vary become unknown.
 
-    build: makes the body for types of its states; skip: outputs of the body before the states.
+    Iterates to a fixed point. build: builds the body for given state types; skip: number of body outputs before the states.
     Errors: ParseError if the types do not converge.
     """
     shapes = list(states)
@@ -31,11 +31,11 @@ def carried(states: Sequence[AnyShape], build: Callable[[list[AnyShape]], Module
             return body
         shapes = [s if types.covers(s, r) else types.wider(s, r) for s, r in zip(shapes, results, strict=True)]
         body.clear()
-    raise ParseError("the types of the loop's values do not converge")
+    raise ParseError("the types of the loop-carried values do not converge")
 
 
 def over_numbers(body: Module) -> Module:
-    """Returns the body of a loop that no condition ends as that of a scan over the numbers of its trips; `body` is emptied.
+    """Returns the body of a loop without a condition as the body of a scan over its iteration numbers; `body` is emptied.
 
     body: (iteration, condition, *states) -> (condition, *states, *rows) becomes (*states, iteration) -> (*states, *rows).
     """
@@ -51,17 +51,16 @@ def over_numbers(body: Module) -> Module:
 
 
 class _Types:
-    """Comparison of the types before and after a trip of one loop.
+    """Compares the types of loop-carried values before and after an iteration.
 
-    own: symbols that stand for extents which change from trip to trip; any other one is an extent of what is around the loop, and
-    is the same in all trips.
+    own: symbols of extents that vary between iterations; all other symbols are loop-invariant.
     """
 
     def __init__(self) -> None:
         self._own: set[Dim] = set()
 
     def covers(self, old: AnyShape, new: AnyShape) -> bool:
-        """True if the old type stays right: every extent that changed may change, within bounds that the new one keeps."""
+        """Returns True if the old type covers the new one: each changed extent is a loop symbol whose bounds hold."""
         match old, new:
             case Shape(), Shape():
                 if old.dtype is not new.dtype:
@@ -83,7 +82,7 @@ class _Types:
         return old == new or (old in self._own and all(_kept(old, new)))
 
     def wider(self, old: AnyShape, new: AnyShape) -> AnyShape:
-        """Returns the type of both.  A symbol whose bound was passed loses that bound: the next trip would pass any other."""
+        """Returns the join of both types.  A violated bound is dropped (widening), so that the iteration converges."""
         match old, new:
             case Shape(), Shape() if old.ranked and new.ranked and old.rank == new.rank:
                 both = join(old, new)
@@ -107,6 +106,6 @@ class _Types:
 
 
 def _kept(old: Dim, new: Dim) -> tuple[bool, bool]:
-    """Returns True for the lower and for the upper bound of an extent where another one keeps it; none is below 0."""
+    """Returns whether another extent respects the lower and the upper bound of one; extents are never negative."""
     (low, high), (least, most) = bounds(old), bounds(new)
     return low <= max(least, 0), high >= UNBOUNDED or most <= high

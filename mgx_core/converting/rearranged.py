@@ -1,4 +1,4 @@
-"""The same elements at other places: blocks of space moved to the batch or to channels, and back; gathers in batches."""
+"""Data rearrangement: space-to-batch, space-to-depth, batched gather and padding with run-time widths."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 def space_to_batch(
     n: InstructionBuilder, x: Instruction, block: Sequence[int], pads: Sequence[tuple[Dim, Dim]]
 ) -> Instruction:
-    """x [b, *s, ..] padded, with each position within a block of `block` along s a batch entry of its own."""
+    """Returns x [b, *s, ..] padded, with blocks of `block` along s moved to the batch axis (TensorFlow's SpaceToBatchND)."""
     k, rank = len(block), x.shape.rank
     _blocks(block, rank, len(pads))
     if any(not isinstance(p, int) or p != 0 for pair in pads for p in pair):
@@ -76,13 +76,13 @@ def _blocks(block: Sequence[int], rank: int, pairs: int) -> None:
 def padded_at_run_time(
     n: InstructionBuilder, x: Instruction, pads: Instruction, value: Instruction | None = None
 ) -> Instruction:
-    """x with borders that an integer operand [rank, 2] gives while the program runs, of zeros or one value."""
+    """Returns x padded by the run-time widths in an integer operand [rank, 2], with zeros or one value."""
     ordered = n.reshape(n.transpose(n.convert(pads, dt.int64), (1, 0)), (2 * x.shape.rank,))
     return n.add("pad", x, ordered, value)
 
 
 def space_to_depth(n: InstructionBuilder, x: Instruction, size: int) -> Instruction:
-    """x [b, h, w, c] with each block of size x size positions laid along the channels."""
+    """Returns x [b, h, w, c] with each size x size block moved to the channel axis."""
     b, h, w, c = _image(x, size)
     x = n.reshape(x, (b, h // size, size, w // size, size, c))
     return n.reshape(n.transpose(x, (0, 1, 3, 2, 4, 5)), (b, h // size, w // size, c * size * size))
@@ -107,7 +107,7 @@ def _image(x: Instruction, size: int) -> tuple[Dim, ...]:
 def gather_in_batches(
     n: InstructionBuilder, x: Instruction, indices: Instruction, axis: int, batch: int
 ) -> Instruction:
-    """Slices of x [b.., p.., n, q..] along `axis`, at positions [b.., i..] of its own batch -> [b.., p.., i.., q..]."""
+    """Gathers slices of x [b.., p.., n, q..] along `axis` at indices [b.., i..] per batch entry -> [b.., p.., i.., q..]."""
     rank = x.shape.rank
     (axis,) = n.axes([axis], rank)
     if batch < 0:
@@ -119,7 +119,7 @@ def gather_in_batches(
     if not batch:
         return n.add("gather", x, indices, axis=axis)
     before, dims = x.shape.dims[batch:axis], x.shape.dims
-    if before:  # bring the axis to the front of what follows the batch, and what was before it back afterwards
+    if before:  # gather on the first axis after the batch, then transpose back
         x = n.transpose(x, [*range(batch), axis, *range(batch, axis), *range(axis + 1, rank)])
     lead = product(dims[:batch])
     own = indices.shape.dims[batch:]
@@ -138,7 +138,7 @@ def gather_in_batches(
 
 
 def _starts(n: InstructionBuilder, flat: Instruction, lead: Dim, step: Dim) -> Instruction:
-    """Returns positions [lead, 1] at which each batch entry begins in `flat`, whose first extent is lead * step."""
+    """Returns the offsets [lead, 1] of the batch entries in `flat`, whose first extent is lead * step."""
     if lead == 1:
         return n.literal(np.zeros((1, 1), np.int64))
     if isinstance(lead, int) and isinstance(step, int):
@@ -153,13 +153,13 @@ def _starts(n: InstructionBuilder, flat: Instruction, lead: Dim, step: Dim) -> I
 
 
 def padded_symmetrically(n: ChannelsLastBuilder, x: Instruction, pads: Sequence[tuple[Dim, Dim]]) -> Instruction:
-    """x with borders that mirror it, its edges included.  Errors: UnsupportedError for borders that are not known."""
+    """Returns x padded symmetrically (edges included).  Errors: UnsupportedError if pads are not known at parse time."""
     for axis, (before, after) in enumerate(pads):
         length, parts = x.shape.dims[axis], [x]
         if not (isinstance(before, int) and isinstance(after, int)):
             n.unsupported("borders that are known only at run time")
         if isinstance(length, int) and max(before, after) > length:
-            n.fail(f"borders of {before} and {after} exceed axis {axis} of extent {length}")
+            n.fail(f"pads of {before} and {after} exceed axis {axis} of extent {length}")
         if before:
             parts.insert(0, n.add("reverse", n.slice(x, [axis], [0], [before]), axes=(axis,)))
         if after:

@@ -1,4 +1,4 @@
-"""Slices of a tensor, each repeated by a count that is known at run time: one gather in place of a broadcast for each."""
+"""Replaces a concatenation of slices, each repeated a run-time number of times, by one gather."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .known import Known
 __all__ = ["Cut", "joined_repeats", "repeat_of"]
 
 VIEWS: Final = (Reshape, Squeeze, Unsqueeze, Flatten)
-NEAR: Final = 64  # instructions between extents and the count that they are made of
+NEAR: Final = 64  # longest chain of views between extents and their count
 
 
 class Cut(NamedTuple):
-    """A tensor that an instruction is a slice of, and the axis."""
+    """The tensor and axis that an instruction is a slice of."""
 
     x: Instruction
     axis: int
@@ -45,16 +45,16 @@ class Repeat(NamedTuple):
     at: int
 
     def covers(self, slices: Dim) -> bool:
-        """True if this is the number of all slices, and of all counts."""
+        """Returns True if `number` is the number of all slices and of all counts."""
         return bool(self.x.shape.dims[self.axis] == slices and self.counts.shape.dims[0] == slices)
 
     def alike(self, other: Repeat) -> bool:
-        """True if another slice is repeated in the same way."""
+        """Returns True if another slice is repeated in the same way."""
         kept, others = ((*r.dims[: r.at], *r.dims[r.at + 1 :]) for r in (self, other))
         return self._replace(dims=()) == other._replace(dims=()) and kept == others
 
     def gathered(self, n: InstructionBuilder) -> Instruction:
-        """Returns all slices repeated, joined along the repeated axis."""
+        """Returns all repeated slices, concatenated along the repeated axis."""
         long = n.add("gather", self.x, repeated_places(n, self.counts), axis=self.axis)
         order = [a for a in range(self.x.shape.rank) if a != self.axis]
         order.insert(self.place, self.axis)
@@ -63,7 +63,7 @@ class Repeat(NamedTuple):
 
 
 def joined_repeats(n: InstructionBuilder, items: Sequence[Instruction], axis: int) -> Instruction | None:
-    """Returns a concatenation of all slices of a tensor, each repeated by a count of its own; None for any other."""
+    """Returns the gather equivalent to a concatenation of all slices of a tensor, each repeated; None for others."""
     if not isinstance(_through_views(items[0])[1].op, BroadcastWithDims):
         return None
     first: Repeat | None = None
@@ -78,7 +78,7 @@ def joined_repeats(n: InstructionBuilder, items: Sequence[Instruction], axis: in
 
 
 def _cut_at(ins: Instruction, place: int) -> Cut | None:
-    """Returns the tensor whose slice at a place of one axis an instruction is."""
+    """Returns the tensor and axis if an instruction is its slice at index `place`."""
     op = ins.op
     if not isinstance(op, Slice) or len(ins.inputs) > 1 or not ins.inputs[0].shape.ranked or len(op.axes) != 1:
         return None
@@ -89,7 +89,7 @@ def _cut_at(ins: Instruction, place: int) -> Cut | None:
 def repeat_of(item: Instruction, cut: Callable[[Instruction], Cut | None]) -> Repeat | None:
     """Returns the slice that an item is, repeated along one axis by a number out of a vector at the slice's place; else None.
 
-    cut: tells what an instruction is a slice of.
+    cut: returns the tensor that an instruction is a slice of.
     """
     chain, spread = _through_views(item)
     if not isinstance(spread.op, BroadcastWithDims):
@@ -128,7 +128,7 @@ def _through_views(ins: Instruction) -> tuple[list[Instruction], Instruction]:
 
 
 def _steps(ins: Instruction) -> Iterator[Instruction]:
-    """Returns views from the last to the first, and what they look at."""
+    """Returns a chain of views, last first, and the viewed instruction."""
     while isinstance(ins.op, VIEWS) and len(ins.inputs) == 1:
         yield ins
         ins = ins.inputs[0]
@@ -136,7 +136,7 @@ def _steps(ins: Instruction) -> Iterator[Instruction]:
 
 
 def _broadcast(dims: Sequence[Dim], wanted: list[Dim], counts: dict[Dim, Instruction]) -> list[Dim] | None:
-    """Returns the extents of a slice repeated along one axis of extent 1; None if more than that is done to it."""
+    """Returns the extents of a slice that is only broadcast along one axis of extent 1; None for others."""
     missing = len(wanted) - len(dims)
     out: list[Dim] = []
     for have, want in zip([1] * missing + list(dims), [1] * -missing + wanted, strict=True):
@@ -150,7 +150,7 @@ def _broadcast(dims: Sequence[Dim], wanted: list[Dim], counts: dict[Dim, Instruc
 
 
 def _around(dims: Sequence[Dim], at: Dim) -> tuple[list[Dim], list[Dim]]:
-    """Returns the extents other than 1 on both sides of one."""
+    """Returns the extents other than 1 before and after an axis."""
     place = list(dims).index(at)
     return _long(dims[:place]), _long(dims[place + 1 :])
 

@@ -1,4 +1,4 @@
-"""Parts along one axis by their sizes, one of which may be -1 for what the others leave."""
+"""Splits along one axis by sizes, one of which may be -1 for the remainder."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["edges_of_parts", "sizes_of_parts"]
 
 
 def edges_of_parts(n: InstructionBuilder, x: Instruction, axis: int, sizes: Sequence[Dim], count: int) -> list[Dim]:
-    """Returns where parts of known sizes begin, and where the last one ends.
+    """Returns the boundaries of parts of known sizes: len(sizes) + 1 offsets.
 
-    Errors: ParseError for sizes that are no `count`, are negative or do not add up to the axis' extent.
+    Errors: ParseError if there are not `count` sizes, or if they are negative or do not sum to the axis' extent.
     """
     length = x.shape.dims[axis]
     rest = [i for i, s in enumerate(sizes) if s == -1]
     listed = list(sizes)
     if len(listed) != count:
-        n.fail(f"{count} sizes are needed, got {listed}")
+        n.fail(f"{count} sizes are required, got {listed}")
     if len(rest) > 1:
         n.fail(f"one size at most may be -1, got {listed}")
     if rest:
@@ -39,7 +39,7 @@ def edges_of_parts(n: InstructionBuilder, x: Instruction, axis: int, sizes: Sequ
 
 
 def sizes_of_parts(n: InstructionBuilder, x: Instruction, axis: int, sizes: Instruction) -> Instruction:
-    """Returns sizes that are known only at run time, with what the others leave in place of -1."""
+    """Returns sizes known only at run time, with -1 replaced by the remainder."""
     sizes = n.convert(sizes, dt.int64)
     free = n.pointwise("equal", sizes, n.literal(-1, dt.int64))
     stated = n.pointwise("where", free, n.literal(0, dt.int64), sizes)

@@ -1,4 +1,4 @@
-"""Variables while a model is read: the value that each has at a place, in branches and in the bodies of loops, too."""
+"""The current values of a model's variables during parsing, across branches and loop bodies."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Made = TypeVar("Made")
 
 
 class States:
-    """The values of variables that were assigned so far, by name.
+    """The current value of each assigned variable, by name.
 
-    A branch or a loop's body is built by `apart`: what it assigns are results of its module, and those outside see them only
-    once the branch or the loop has given them.
+    Branches and loop bodies are built inside `apart`: their assignments become results of their module, which the caller assigns
+    outside once the branch or loop is built.
     """
 
     def __init__(self) -> None:
         self.current: dict[str, Instruction] = {}
 
     def apart(self, build: Callable[[], Made]) -> tuple[Made, dict[str, Instruction]]:
-        """Returns what `build` gives, and the variables that it assigns with their values; here they stay as they were."""
+        """Returns the result of `build` and the variables it assigned; `current` is restored."""
         outside = self.current
         self.current = dict(outside)
         try:
@@ -40,10 +40,10 @@ class States:
 
 
 def state_parameter(main: Module, name: str, value: Array) -> Instruction:
-    """Returns a new parameter for a state: of what it begins with, under the variable's name in signs that files can hold."""
+    """Returns a new parameter for a state, with the type of its initial value and a sanitized, unique name."""
     word = label = re.sub(r"[^A-Za-z0-9_.]", "_", f"state.{name}")
     count = 0
-    while label in main.parameters:  # of a variable that differs in other signs
+    while label in main.parameters:  # another variable has the same sanitized name
         count += 1
         label = f"{word}_{count}"
     return main.add_parameter(label, Shape.of(of(value.dtype), value.shape))

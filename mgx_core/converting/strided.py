@@ -1,4 +1,4 @@
-"""Slices that are given by begins and sizes, or by begins, ends, strides and bit fields over them."""
+"""Slices specified by begin and size, or by begin, end, strides and bit masks (TensorFlow's StridedSlice)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Masks", "cut", "slice_of_size", "strided_slice"]
 
 
 class Masks(NamedTuple):
-    """Bit fields over the entries of a specification: ignored begins and ends, the ellipsis, new and dropped axes."""
+    """StridedSlice's masks, a bit for each entry: ignore begin, ignore end, ellipsis, new axis, drop axis."""
 
     begin: int = 0
     end: int = 0
@@ -26,7 +26,7 @@ class Masks(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """One axis of the operand: from where to where by which step; at: the entry that says so, -1 for none."""
+    """The range of one operand axis; at: the index of its entry in the specification, -1 for none."""
 
     axis: int
     begin: Dim | None
@@ -37,16 +37,16 @@ class Spec(NamedTuple):
 
 
 def slice_of_size(n: InstructionBuilder, x: Instruction, begin: Instruction, size: Instruction) -> Instruction:
-    """x from a begin on as many elements as a size says along each axis, -1 for all that follow.
+    """Returns x[begin : begin + size] along each axis; a size of -1 extends to the end.
 
-    Errors: ParseError for a begin and a size that x does not hold.
+    Errors: ParseError if the range exceeds x.
     """
     starts, sizes = n.dims(begin), n.dims(size)
     rank = x.shape.rank
     if starts is not None and sizes is not None:
         if len(starts) != rank or len(sizes) != rank:
             raise ParseError(
-                f"one begin and one size an axis are needed, got {list(starts)} and {list(sizes)} for rank {rank}"
+                f"one begin and one size per axis are required, got {list(starts)} and {list(sizes)} for rank {rank}"
             )
         ends: list[Dim] = []
         for axis, (s, c) in enumerate(zip(starts, sizes, strict=True)):
@@ -63,7 +63,7 @@ def slice_of_size(n: InstructionBuilder, x: Instruction, begin: Instruction, siz
     whole = n.pointwise("equal", count, n.literal(-1, dt.int64))
     last = n.pointwise("where", whole, n.literal(FAR, dt.int64), n.pointwise("add", first, count))
     made = n.add("slice", x, first, last, axes=tuple(range(rank)))
-    if sizes is not None and any(not _is(s, -1) for s in sizes):  # the extents are known though the place is not
+    if sizes is not None and any(not _is(s, -1) for s in sizes):  # the extents are static though the begin is not
         dims = [d if _is(s, -1) else s for s, d in zip(sizes, made.shape.dims, strict=True)]
         if all(isinstance(d, int) for d in dims):
             return n.reshape(made, dims)
@@ -77,15 +77,15 @@ def _is(d: Dim, number: int) -> bool:
 def strided_slice(
     n: InstructionBuilder, x: Instruction, begin: Instruction, end: Instruction, strides: Instruction, masks: Masks
 ) -> Instruction:
-    """x cut as the specification says.  Errors: ParseError for one that does not fit x or strides known at run time only."""
+    """Returns a strided slice of x.  Errors: ParseError if it does not fit x, or if strides are not known at parse time."""
     steps = n.dims(strides)
     if steps is None or not all(isinstance(s, int) for s in steps):
-        raise ParseError("the strides of a slice must be known while the model is read")
+        raise ParseError("the strides of a slice must be known at parse time")
     first, last = n.dims(begin), n.dims(end)
     count = len(steps)
     for given in (first, last):
         if given is not None and len(given) != count:
-            raise ParseError(f"begins, ends and strides must have one length, got {len(given)} and {count}")
+            raise ParseError(f"begins, ends and strides must have the same length, got {len(given)} and {count}")
     specs, form = _specification(x.shape.rank, count, first, last, [int(s) for s in steps], masks)
     if any(s.step == 0 for s in specs):
         raise ParseError("a stride must not be 0")
@@ -111,13 +111,13 @@ def strided_slice(
 
 def _inside(at: Dim, length: Dim, axis: int) -> None:
     if isinstance(at, int) and isinstance(length, int) and not -length <= at < length:
-        raise ParseError(f"position {at} lies outside axis {axis} of extent {length}")
+        raise ParseError(f"index {at} is out of range for axis {axis} of extent {length}")
 
 
 def _specification(
     rank: int, count: int, first: Sequence[Dim] | None, last: Sequence[Dim] | None, steps: Sequence[int], masks: Masks
 ) -> tuple[list[Spec], list[int | None]]:
-    """Returns one entry for each axis of the operand, and the axes of the result in order, None for new ones."""
+    """Returns one `Spec` per operand axis, and the result's axes in order, None for new ones."""
     ellipses = [k for k in range(count) if masks.ellipsis >> k & 1]
     if len(ellipses) > 1:
         raise ParseError("a slice may have one ellipsis")
@@ -158,7 +158,7 @@ def _specification(
 def _at_run_time(
     n: InstructionBuilder, x: Instruction, begin: Instruction, end: Instruction, specs: Sequence[Spec], masks: Masks
 ) -> Instruction:
-    """Begins and ends that are known at run time only: one axis after the other."""
+    """Returns x sliced, one axis at a time, by begins and ends that are known only at run time."""
     for s in specs:
         if s.at < 0:
             continue
@@ -181,7 +181,7 @@ def _at_run_time(
 
 
 def _formed(n: InstructionBuilder, x: Instruction, specs: Sequence[Spec], form: Sequence[int | None]) -> Instruction:
-    """x without dropped axes and with new ones."""
+    """Returns x with dropped axes removed and new ones inserted."""
     dropped = [s.axis for s in specs if s.shrinks]
     new = [i for i, axis in enumerate(form) if axis is None]
     if dropped:
@@ -197,7 +197,7 @@ def cut(
     ends: Sequence[Dim],
     steps: Sequence[int],
 ) -> Instruction:
-    """Ranges as slice, reverse and step; a backwards range of symbolic bounds stays one slice."""
+    """Returns ranges of x as slice, reverse and step ops; a reversed range with symbolic bounds stays one slice."""
     if not len(axes) == len(starts) == len(ends) == len(steps):
         counts = [len(starts), len(ends), len(axes), len(steps)]
         raise ParseError(f"starts, ends, axes and steps must have one length, got {counts}")
@@ -228,5 +228,5 @@ def cut(
 
 
 def _all(length: Dim, start: Dim, end: Dim) -> bool:
-    """Returns True if a range takes the whole axis."""
+    """Returns True if a range covers the whole axis."""
     return clip(start, length) == 0 and clip(end, length) == length

@@ -1,4 +1,4 @@
-"""Tables of keys and values, looked up: what formats with such tables have in common."""
+"""Lookup in key-value tables, shared by several formats."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["looked_up"]
 
 
 def looked_up(x: Array, keys: Array, values: Array, default: Array) -> Array:
-    """Returns the value [*e] of each key in x [..], `default` for those that the table lacks: [.., *e].
+    """Returns the value [*e] of each key in x [..], `default` for missing keys: [.., *e].
 
-    keys: [n] of the type of x, each once; values: [n, *e].
+    keys: [n], unique, with the type of x; values: [n, *e].
     """
     if keys.dtype == object:
         known = {k: n for n, k in enumerate(keys.tolist())}

@@ -42,7 +42,7 @@ def test_slice_takes_what_follows_for_a_size_of_minus_one():
 
 @pytest.mark.parametrize(("begin", "size"), [([0, 3], [3, 2]), ([4, 0], [-1, -1]), ([0, 0], [-2, 1]), ([0], [1])])
 def test_slice_refuses_what_lies_outside(begin: list[int], size: list[int]):
-    with pytest.raises(mgx.ParseError, match=r"leave axis|one size an axis"):
+    with pytest.raises(mgx.ParseError, match=r"leave axis|one size per axis"):
         run("SLICE", None, [np.zeros((3, 4), np.float32)], [np.int32(begin), np.int32(size)])
 
 
@@ -71,7 +71,7 @@ def test_parts_whose_sizes_are_inputs():
         ([-2, 8], "must not be negative"),
         ([7, -1], "must not be negative"),
         ([-1, -1], "one size at most may be -1"),
-        ([1, 2, 3], "2 sizes are needed"),
+        ([1, 2, 3], "2 sizes are required"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(sizes: list[int], why: str) -> None:
