@@ -1,1 +1,1 @@
-"""Macros: names under which several instructions are added to a module at once."""
+"""Macros: named operations that expand into several instructions when they are added to a module."""

@@ -1,4 +1,4 @@
-"""Macros of activations, normalisation and quantisation."""
+"""Macros of activations, normalization and quantization."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def batchnorm(
     *,
     epsilon: float = 1e-5,
 ) -> Instruction:
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias, one number of each a channel (axis 1)."""
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias, with per-channel parameters (axis 1)."""
     kind = x.shape.dtype
     parts = [
         b.unsqueeze(p, range(1, x.shape.rank - 1)) if x.shape.rank > 2 else p for p in (scale, bias, mean, variance)
@@ -48,7 +48,7 @@ def celu(b: MacroBuilder, x: Instruction, *, alpha: float = 1.0) -> Instruction:
 def clip(
     b: MacroBuilder, x: Instruction, low: Instruction | None = None, high: Instruction | None = None
 ) -> Instruction:
-    """x held between two bounds, each of which may be absent."""
+    """x clamped between two optional bounds."""
     low, high = (None if i is None or i.is_absent else i for i in (low, high))
     if low is not None and high is not None:
         return b.common("clip", x, low, high)
@@ -111,7 +111,7 @@ def quantizelinear(
     block_size: int = 0,
     output_type: object = None,
 ) -> Instruction:
-    """x / scale + zero_point, rounded; scales for all of x, for each index of an axis, or for blocks along it."""
+    """x / scale + zero_point, rounded; scales are per tensor, per axis, or per block along it."""
     out = None if output_type is None else dt.of(output_type)
     return b.add(
         "quantizelinear", x, _flat(b, scale), _flat(b, zero_point), axis=axis, block_size=block_size, out_type=out
@@ -132,14 +132,14 @@ def dequantizelinear(
 
 
 def _flat(b: MacroBuilder, x: Instruction | None) -> Instruction | None:
-    """Returns a scale or zero point for all of a tensor as a scalar."""
+    """Returns a per-tensor scale or zero point as a scalar."""
     return x if x is None or x.shape.dynamic() or x.shape.elements() != 1 else b.reshape(x, ())
 
 
 def bias_uint8(
     b: MacroBuilder, x: Instruction, bias: Instruction, *, has_bias: bool = False
 ) -> tuple[Instruction, Instruction]:
-    """x and its bias with unsigned bytes moved to signed ones; with has_bias the second result is x less the bias."""
+    """x and its bias shifted from uint8 to int8; with has_bias the second result is x minus the bias."""
     if x.shape.dtype is dt.uint8:
         x = _moved(b, x)
         bias = _moved(b, bias) if has_bias else x

@@ -1,4 +1,4 @@
-"""The builder that the functions of macros work with."""
+"""The instruction builder that is passed to macro functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["MacroBuilder"]
 
 
 class MacroBuilder(InstructionBuilder):
-    """Adds instructions in front of one of a module (None: at its end)."""
+    """Adds instructions before a given one of a module (None: at its end)."""
 
     def __init__(self, module: Module, before: Instruction | None) -> None:
         self._module = module
@@ -52,12 +52,12 @@ class MacroBuilder(InstructionBuilder):
         return made
 
     def common(self, op: Operation | str, *xs: Instruction, **attributes: Any) -> Instruction:
-        """Returns a pointwise op on operands brought to common extents and to the widest of their element types."""
+        """Returns a pointwise op on operands broadcast to common extents and promoted to the widest element type."""
         kind = reduce(_wider, (x.shape.dtype for x in xs))
         return self.pointwise(op, *(self.convert(x, kind) for x in xs), **attributes)
 
     def batched(self, a: Instruction, b: Instruction) -> tuple[Instruction, Instruction]:
-        """Returns two matrices, or stacks of them, brought to common leading extents."""
+        """Returns two (batches of) matrices broadcast to common batch extents."""
         rank = max(a.shape.rank, b.shape.rank)
         lead: list[Dim] = [1] * (rank - 2)
         for x in (a, b):
@@ -68,7 +68,7 @@ class MacroBuilder(InstructionBuilder):
         return self.broadcast_to(a, (*lead, *a.shape.dims[-2:])), self.broadcast_to(b, (*lead, *b.shape.dims[-2:]))
 
     def along(self, x: Instruction, like: Instruction, axis: int) -> Instruction:
-        """Returns a vector repeated over all axes but one of another tensor."""
+        """Returns a vector broadcast along one axis to the extents of another tensor."""
         rest = [n for n in range(like.shape.rank) if n != axis]
         return self.broadcast_to(self.unsqueeze(x, rest), like.shape.dims)
 

@@ -1,4 +1,4 @@
-"""Macros: several instructions under one name, each a function of a builder and inputs, with its options as keywords."""
+"""The macro registry: each macro is a function of a builder and inputs, with options as keywords."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["MACROS", "Macro"]
 
 
 class Macro:
-    """Several instructions under one name, with options as keywords: ``module.add_macro(Macro("gemm", transB=True), [a, b])``.
+    """A named group of instructions with keyword options: ``module.add_macro(Macro("gemm", transB=True), [a, b])``.
 
     Errors: UnsupportedError for an unknown name, ParameterError for an unknown option.
     """
@@ -53,7 +53,7 @@ class Macro:
         args: Sequence[Instruction],
         modules: Sequence[Module] = (),
     ) -> list[Instruction]:
-        """Adds the instructions in front of one of the module (None: at its end); returns the results.
+        """Adds the instructions before a given one of the module (None: at its end); returns the results.
 
         Errors: ShapeError if the inputs do not fit, or if there are too many or too few.
         """
@@ -75,7 +75,7 @@ class Macro:
 
 
 def pointwise(op: Operation) -> Callable[..., Instruction]:
-    """Returns the macro of a pointwise op on two tensors of any extents and element types that fit."""
+    """Returns the macro of a binary pointwise op with broadcasting and type promotion."""
 
     def build(
         b: MacroBuilder,
@@ -86,7 +86,7 @@ def pointwise(op: Operation) -> Callable[..., Instruction]:
         axis: int = 0,
         is_broadcasted: bool = False,
     ) -> Instruction:
-        if is_broadcasted and broadcasted:  # as early versions of formats say it: y lies along x from an axis on
+        if is_broadcasted and broadcasted:  # legacy broadcast: y is aligned with x from an axis on
             rest = range(axis + y.shape.rank, x.shape.rank)
             y = b.broadcast_to(b.unsqueeze(y, [n - axis for n in rest]) if rest else y, x.shape.dims)
         return b.add(op, x, y) if is_broadcasted else b.common(op, x, y)

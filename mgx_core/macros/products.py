@@ -1,4 +1,4 @@
-"""Macros of matrix products, convolutions and what surrounds them."""
+"""Macros of matrix products, convolutions, einsum, tile and rotary embeddings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def gemm(
     transA: bool = False,  # noqa: N803
     transB: bool = False,  # noqa: N803
 ) -> Instruction:
-    """alpha * x y + beta * bias on matrices, each transposed first where its option says so."""
+    """alpha * x @ y + beta * bias on matrices, each optionally transposed first."""
     if x.shape.rank != 2 or y.shape.rank != 2:
         raise ShapeError(f"matrices are required, got {x.shape} and {y.shape}")
     kind = x.shape.dtype
@@ -46,7 +46,7 @@ def _turned(b: MacroBuilder, x: Instruction, transposed: bool) -> Instruction:
 
 
 def dot(b: MacroBuilder, x: Instruction, y: Instruction) -> Instruction:
-    """Returns a matrix product, leading extents by numpy's rule."""
+    """Returns a matrix product with broadcast batch axes."""
     return b.add("dot", *b.batched(x, y))
 
 
@@ -58,7 +58,7 @@ def quant_dot(
 
 
 def einsum(b: MacroBuilder, *xs: Instruction, equation: str) -> Instruction:
-    """Einstein's sum."""
+    """Einstein summation."""
     return b.add("einsum", *xs, equation=equation)
 
 
@@ -75,7 +75,7 @@ def convolution(
     group: int = 1,
     padding_mode: int | str = "default",
 ) -> Instruction:
-    """Returns a convolution with an optional bias of one number a channel."""
+    """Returns a convolution with an optional per-channel bias."""
     attributes = _window(x, auto_pad, paddings, strides, dilations, group, padding_mode)
     made = b.add("convolution", x, w, **attributes)
     return made if bias is None else b.add("add", made, b.along(bias, made, 1))
@@ -95,7 +95,7 @@ def quant_convolution(
     group: int = 1,
     padding_mode: int | str = "default",
 ) -> Instruction:
-    """Returns a convolution of 8-bit integers around their zero points."""
+    """Returns a convolution of 8-bit integers minus their zero points."""
     attributes = _window(x, auto_pad, paddings, strides, dilations, group, padding_mode)
     return b.add("quant_convolution", x, w, x_zero_point, w_zero_point, **attributes)
 
@@ -144,7 +144,7 @@ def rotary_embedding(
     *,
     interleaved: bool = False,
 ) -> Instruction:
-    """Returns pairs of elements turned by the angles of their positions.
+    """Returns x with pairs of elements rotated by position-dependent angles (RoPE).
 
     x: [batch, heads, length, size]; positions: one of each element of the sequences, or the first one of each or of all.
     """

@@ -1,4 +1,4 @@
-"""Values: data with a type.  Tensors share memory with numpy, torch and others; tuples and sequences nest."""
+"""Runtime values with types: tensors, which share memory with numpy, torch and others, and nested tuples and sequences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .strings import as_strings, decoded
 __all__ = ["Argument", "Array", "Value", "as_argument", "as_value", "shape_of"]
 
 Value: TypeAlias = (
-    "Any"  # what ops compute on: an array, a tuple of values, a list (sequence) or None (absent optional)
+    "Any"  # the representation that ops compute on: an array, a tuple, a list (sequence) or None (absent optional)
 )
 
 
@@ -26,8 +26,8 @@ class Argument:
     """A value with its shape.
 
     data: anything with DLPack, the buffer protocol or an array interface, a number, a nested list, another Argument, or
-    for tuples and sequences a Python sequence of these.  Host memory is borrowed where its layout allows (never copied
-    without need) and kept alive; what `run` returns owns its memory.
+    for tuples and sequences a Python sequence of these.  Host memory is borrowed if its layout permits (copied only if
+    necessary) and kept alive; results of `run` own their memory.
     Errors: ParameterError for data that is not a tensor; ShapeError if `shape` is given and does not fit.
     """
 
@@ -43,7 +43,7 @@ class Argument:
 
     @classmethod
     def from_value(cls, value: Value, shape: AnyShape | None = None) -> Self:
-        """Wrap what an op computed, unchecked."""
+        """Wraps an op's result without checks."""
         self = cls.__new__(cls)
         self._value = value
         self._shape = shape  # computed on first access
@@ -57,7 +57,7 @@ class Argument:
 
     @property
     def value(self) -> Value:
-        """The data as ops compute on it: an array, a tuple, a list or None; no copy."""
+        """The data in the representation that ops compute on: an array, a tuple, a list or None; not copied."""
         return self._value
 
     def get_shape(self) -> AnyShape:
@@ -69,7 +69,7 @@ class Argument:
         return hasattr(self._value, "to_host")
 
     def to_numpy(self) -> Array:
-        """Returns the tensor as an array on the same memory.  Errors: ParameterError for tuples, sequences and optionals."""
+        """Returns the tensor as an array that shares its memory.  Errors: ParameterError for tuples, sequences and optionals."""
         if self.on_device:  # a copy of it
             return np.asarray(self._value.to_host())
         if not isinstance(self._value, np.ndarray):
@@ -83,7 +83,7 @@ class Argument:
         return []
 
     def data_ptr(self) -> int:
-        """Address of the first element, in the memory where the tensor lies."""
+        """Address of the first element, in the memory space that holds the tensor."""
         if hasattr(self._value, "device_address"):
             return int(self._value.device_address)
         return int(self.to_numpy().__array_interface__["data"][0])
@@ -109,7 +109,7 @@ class Argument:
         return [a.tolist() for a in self.get_sub_objects()]
 
     def copy(self) -> Argument:
-        """Returns a value of the same shape that owns its memory; of a tensor in a device's memory, one in the host's."""
+        """Returns a copy in host memory that owns its memory."""
         return Argument.from_value(_copied(self._value), self.shape)
 
     # exchange with other libraries
@@ -125,12 +125,12 @@ class Argument:
     @property
     def __array_interface__(self) -> dict[str, Any]:
         array = self._value
-        # ml_dtypes have no type string, and nothing would keep a copy of device memory: leave these to __array__ and DLPack
+        # ml_dtypes have no type string, and nothing would own a copy of device memory: use __array__ or DLPack for these
         if not isinstance(array, np.ndarray) or array.dtype.isbuiltin == 2:
             raise AttributeError("__array_interface__")
         return dict(array.__array_interface__, _owner=array)
 
-    def __buffer__(self, flags: int) -> memoryview:  # used from Python 3.12 on
+    def __buffer__(self, flags: int) -> memoryview:  # called by Python 3.12 and later
         return memoryview(self.to_numpy())
 
     @property
@@ -172,7 +172,7 @@ if sys.version_info < (3, 12):
 
 
 def as_value(data: Any) -> Value:
-    """Returns the array (or nest of arrays) behind anything that holds a tensor; borrowed where possible.
+    """Returns the array (or nested arrays) of any object that holds a tensor; borrowed if possible.
 
     Errors: ParameterError if nothing in `data` can be read as a tensor.
     """
@@ -212,7 +212,7 @@ def as_value(data: Any) -> Value:
 
 
 def as_argument(data: Any) -> Argument:
-    """`data` as an Argument; itself if it is one."""
+    """Returns `data` as an Argument, unchanged if it is one."""
     return data if isinstance(data, Argument) else Argument(data)
 
 
@@ -226,19 +226,19 @@ def _native(array: Array) -> Array:
     if not array.dtype.isnative:
         return array.astype(array.dtype.newbyteorder("="))
     dt.of(array.dtype)
-    if any(step % array.dtype.itemsize for step in array.strides):  # a field of records: no stride in whole elements
+    if any(step % array.dtype.itemsize for step in array.strides):  # record fields may have such strides
         return array.copy()
     return array
 
 
 @lru_cache(maxsize=1024)
 def _row_major(dtype: np.dtype[Any], lens: tuple[int, ...]) -> Shape:
-    """Returns the shape of an array without gaps: shapes are asked for in each run, and few differ."""
+    """Returns the shape of a contiguous array; cached, since every run needs it and few shapes occur."""
     return Shape(dt.of(dtype), lens)
 
 
 def shape_of(value: Value) -> AnyShape:
-    """Returns the shape of a value; of a sequence, the shape that covers all items (unranked where ranks differ)."""
+    """Returns the shape of a value; for a sequence, one that covers all items (unranked if ranks differ)."""
     if isinstance(value, np.ndarray):
         if value.flags.c_contiguous or not value.dtype.itemsize:
             return _row_major(value.dtype, value.shape)
@@ -267,7 +267,7 @@ def shape_of(value: Value) -> AnyShape:
 
 
 def _item_type(items: Sequence[Any]) -> dt.DType:
-    """Returns the element type that some keys or values of a map stand for; Python floats are float32."""
+    """Returns the element type of a map's keys or values; Python floats are float32."""
     first = items[0] if items else 0.0
     return dt.float32 if type(first) is float else dt.of(np.asarray(first).dtype)
 

@@ -1,4 +1,4 @@
-"""Arguments in files: msgpack maps of a shape and the bytes of its elements, in MIGraphX's words."""
+"""Serializes arguments to files, as msgpack maps of shape and data in MIGraphX's format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .shape import AnyShape, Shape, TupleShape
 
 __all__ = ["read_value", "write_value"]
 
-CHUNK: Final = 1 << 30  # bytes of one binary item; a larger tensor is a list of them
+CHUNK: Final = 1 << 30  # maximum bytes of one msgpack binary item; larger tensors are stored as a list
 
 
 def write_value(value: Any, shape: AnyShape, filename: str | os.PathLike[str]) -> None:

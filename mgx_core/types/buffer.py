@@ -1,4 +1,4 @@
-"""The buffer protocol for classes written in Python, on Python 3.11; from 3.12 on a method `__buffer__` does that."""
+"""The buffer protocol for Python classes on Python 3.11, which lacks `__buffer__` (PEP 688)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _AS_BUFFER = 20  # pointers before `tp_as_buffer` in a PyTypeObject
 
 
 def forward_buffer(cls: type) -> None:
-    """Makes objects of a class offer the buffer of the object in their second slot (alphabetically, of two).
+    """Makes instances of a class export the buffer of the object in their second slot (alphabetically, of two).
 
-    CPython has a class for that, PickleBuffer: its C function hands a request on to the object that lies where the second
-    slot of ours lies.  That object answers, so flags, errors and lifetime are its own: a view keeps it alive, and a value
-    that has no buffer is a TypeError.  Where objects are laid out otherwise nothing changes: `np.asarray` still works.
+    Copies the C functions of CPython's PickleBuffer, which forward a request to the object at the offset of our second slot.
+    That object handles flags, errors and lifetime: a view keeps it alive, and a value without a buffer raises TypeError.
+    If the object layout differs, nothing is changed, and `np.asarray` still works.
     """
     word = ctypes.sizeof(ctypes.c_void_p)
     known = sys.implementation.name == "cpython" and not hasattr(sys, "getobjects")
@@ -25,7 +25,7 @@ def forward_buffer(cls: type) -> None:
 
 
 def _functions(cls: type) -> ctypes.Array[ctypes.c_void_p]:
-    """Returns the C functions of a class that give and release buffers, as addresses in memory that can be written."""
+    """Returns a class's `bf_getbuffer` and `bf_releasebuffer` slots as a writable ctypes array."""
     word = ctypes.sizeof(ctypes.c_void_p)
     place = ctypes.c_void_p.from_address(id(cls) + _AS_BUFFER * word).value
     assert place is not None

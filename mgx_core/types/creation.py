@@ -1,4 +1,4 @@
-"""Creation of arguments: from lists, from one value, from random numbers, from an address."""
+"""Creates arguments from lists, a fill value, random numbers or an address."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def create_argument(shape: Shape, values: Sequence[Any]) -> Argument:
 
 
 def fill_argument(shape: Shape, value: Any) -> Argument:
-    """Returns a tensor of the given shape, every element `value`."""
+    """Returns a tensor of the given shape filled with `value`."""
     require_room(shape.lens(), shape.dtype.size, "the argument")
     return Argument(_laid_out(np.full(shape.lens(), _elements(value, shape)), shape), shape)
 
 
 def _elements(values: Any, shape: Shape) -> Array:
-    """Returns values in the element type of `shape`.  Errors: ParameterError for what it cannot hold."""
+    """Returns values converted to the element type of `shape`.  Errors: ParameterError if it cannot represent them."""
     try:
         return np.asarray(values, dtype=object if shape.dtype.kind == "s" else None).astype(shape.dtype.numpy)
     except (TypeError, ValueError, OverflowError) as error:
@@ -76,12 +76,12 @@ def host_argument_from_pointer(shape: Shape, address: int) -> Argument:
 
 
 def _laid_out(array: Array, shape: Shape) -> Array:
-    """Returns the same elements in memory of the shape's strides."""
+    """Returns the same elements in a buffer with the shape's strides."""
     if shape.standard():
         return np.ascontiguousarray(array).reshape(array.shape)
     size = shape.dtype.size
     store = np.empty(shape.element_space(), shape.dtype.numpy)
-    # along an axis of a negative stride the first element lies last
+    # with a negative stride the first element is stored last
     first = sum((n - 1) * -s for n, s in zip(shape.lens(), shape.strides(), strict=True) if s < 0 < n)
     view = np.lib.stride_tricks.as_strided(store[first:], shape.lens(), [s * size for s in shape.strides()])
     view[...] = array

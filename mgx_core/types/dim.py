@@ -1,7 +1,7 @@
 """Extents: an int, or a `Sym`, a polynomial over named symbols with bounds.
 
-Polynomials are kept in one canonical form, so structural equality decides most questions; what it leaves open is decided
-by interval arithmetic on the bounds, or left open (`compare` gives None).
+Polynomials have a canonical form, so most comparisons reduce to structural equality; the others use interval arithmetic on the
+bounds, and may be undecided (`compare` returns None).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _counter = itertools.count()
 
 def fresh(prefix: str = "n", lo: int = 0, hi: Dim = UNBOUNDED) -> Dim:
     """Returns a data-dependent extent (the number of nonzero elements, ...), at most `hi`."""
-    top = min(bounds(hi)[1], UNBOUNDED)  # a product of open extents bounds nothing, and its bound outgrows 64 bits
+    top = min(bounds(hi)[1], UNBOUNDED)  # a product of unbounded extents exceeds 64 bits and bounds nothing
     return symbol(f"{prefix}?{next(_counter)}", min(lo, top), top)
 
 
@@ -41,7 +41,7 @@ def trunc_div(a: Dim, b: Dim) -> Dim:
         return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
     if bounds(b)[0] < 0:
         raise ShapeError(f"{a} / {b}: the sign of the quotient is known only at run time")
-    if bounds(a)[0] < 0:  # one of both terms is zero: quotients of extents are rounded down
+    if bounds(a)[0] < 0:  # one of the two terms is zero: extents' quotients are rounded down
         return maximum(a // b, 0) - maximum(-a // b, 0)
     return a // b
 
@@ -65,7 +65,7 @@ def minimum(a: Dim, b: Dim) -> Dim:
 
 
 def _pick(function: str, a: Dim, b: Dim, a_wins: Callable[[int], bool]) -> Dim:
-    a, b = sorted((a, b), key=lambda d: (isinstance(d, Sym), repr(d)))  # one form for both orders, also for a tie
+    a, b = sorted((a, b), key=lambda d: (isinstance(d, Sym), repr(d)))  # a canonical order of operands, also for ties
     lo, hi = bounds(a - b)
     if a_wins(lo) and a_wins(hi):
         return a
@@ -112,19 +112,19 @@ def broadcast(a: Dim, b: Dim) -> Dim:
 
 
 def _broadcast_parts(d: Dim) -> Iterable[Dim]:
-    """Returns the extents that were broadcast against each other to give this one."""
+    """Returns the operands of a `broadcast` call."""
     call = _call_of(d, "broadcast")
     return (d,) if call is None else (part for arg in call.args for part in _broadcast_parts(arg))
 
 
 def _implied(d: Dim, other: Dim) -> bool:
-    """True if `d` adds nothing to a broadcast with `other`: min(n, c) against n is n, or 1, or no broadcast at all (c > 0)."""
+    """Returns True if `d` is redundant in a broadcast with `other`: min(n, c) with n is n, or invalid (c > 0)."""
     call = _call_of(d, "min")
     return call is not None and other in call.args and all(a == other or bounds(a)[0] > 0 for a in call.args)
 
 
 def _call_of(d: Dim, function: str) -> Call | None:
-    """Returns the call that an extent is, if it is nothing but one of this function."""
+    """Returns the call if an extent is a single call of this function, else None."""
     if isinstance(d, Sym) and d.is_atom:
         atom = d.terms[0][0][0]
         if isinstance(atom, Call) and atom.function == function:
@@ -133,7 +133,7 @@ def _call_of(d: Dim, function: str) -> Call | None:
 
 
 def _bounds_call(call: Call) -> tuple[int, int]:
-    if call.bounds is None:  # extents are made of others over and over
+    if call.bounds is None:  # subexpressions are shared many times
         call.bounds = _found_bounds(call)
     return call.bounds
 
@@ -202,7 +202,7 @@ def compare(a: Dim, relation: str, b: Dim) -> bool | None:
 
 
 def symbols_of(d: Dim) -> set[Symbol]:
-    """Returns the symbols that an extent is made of."""
+    """Returns the symbols in an extent."""
     out: set[Symbol] = set()
     if isinstance(d, Sym):
         for atoms, _ in d.terms:
@@ -219,7 +219,7 @@ def symbols_of(d: Dim) -> set[Symbol]:
 def linear(d: Sym) -> tuple[Sym, int, int] | None:
     """Returns x, a and c of an extent ``a*x + c``; None for others.
 
-    x: a lone symbol, or what no symbol of it is known by itself: ``n//2``, ``n*m``.
+    x: a single symbol, or an expression whose symbols cannot be solved for individually: ``n//2``, ``n*m``.
     """
     found, coefficient, constant = None, 0, 0
     for atoms, factor in d.terms:
@@ -241,7 +241,7 @@ def solved(parts: tuple[Sym, int, int], n: int) -> int | None:
 
 
 def solve(extents: Iterable[tuple[Dim, Dim]], known: dict[str, Dim] | dict[str, int]) -> None:
-    """Adds to `known` the unknowns of linear extents whose values are given, by their text; lone symbols are learnt elsewhere."""
+    """Solves linear extents with given values and adds the unknowns to `known`, by text; single symbols are bound elsewhere."""
     left = [(d, n) for d, n in extents if isinstance(d, Sym) and isinstance(n, int) and d.symbol is None]
     count = -1
     while left and count != len(known):
@@ -249,7 +249,7 @@ def solve(extents: Iterable[tuple[Dim, Dim]], known: dict[str, Dim] | dict[str, 
         for d, n in left:
             try:
                 rest = substitute(d, known)
-            except ShapeError:  # a division by zero, of which `check_symbols` tells
+            except ShapeError:  # a division by zero, reported by `check_symbols`
                 continue
             parts = linear(rest) if isinstance(rest, Sym) else None
             found = None if parts is None else solved(parts, n)
@@ -267,17 +267,17 @@ FUNCTIONS: Final[dict[str, Callable[[Dim, Dim], Dim]]] = {
 
 
 def _unnamed(d: Dim) -> bool:
-    """Returns whether an extent is an expression; a lone symbol has been replaced by its name, and only once."""
+    """Returns True if an extent is an expression other than a single symbol, which was replaced by name already."""
     return isinstance(d, Sym) and d.symbol is None
 
 
 def substitute(d: Dim, values: Mapping[str, Dim]) -> Dim:
-    """The extent with symbols replaced by name, and products and calls that are known as a whole by their text; others stay."""
+    """Returns the extent with symbols replaced by name, and products and calls by their text; unknown ones are kept."""
     return _substituted(d, values, {})
 
 
 def _substituted(d: Dim, values: Mapping[str, Dim], calls: dict[Call, Dim]) -> Dim:
-    """calls: what has been put in the place of calls so far."""
+    """calls: memoized replacements of calls."""
     if not isinstance(d, Sym):
         return d
     if d.symbol is not None:  # most are

@@ -1,4 +1,4 @@
-"""Extents read from their text."""
+"""Parses extents from text."""
 
 from __future__ import annotations
 

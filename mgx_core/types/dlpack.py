@@ -1,7 +1,7 @@
-"""DLPack both ways, for host memory.
+"""DLPack import and export for host memory.
 
-numpy implements the protocol for its own element types and gets lifetimes, flags and versions right; what it lacks are the
-types of ml_dtypes.  Those travel through numpy as integers of the same width, and only the type in the capsule is ours.
+numpy implements the protocol, including lifetimes, flags and versions, for its own element types but not for those of ml_dtypes.
+These are passed through numpy as integers of the same width; only the type code in the capsule is replaced.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COPIED, PADDED = 1 << 1, 1 << 2  # flags of a versioned tensor; PADDED: a sub-by
 PADDED_SINCE: Final = (1, 1)
 INT, UINT = 0, 1  # type codes
 
-# the types that numpy does not know, as (type code, bits)
+# types that numpy does not support, as (type code, bits)
 _CODES: Final[dict[DType, tuple[int, int]]] = {
     **NARROW_FLOATS,
     dt.float4_e2m1fn: (17, 4),
@@ -48,7 +48,7 @@ class _Versioned(ctypes.Structure):
 
 
 class Exporter(Protocol):
-    """An object with DLPack's two methods."""
+    """An object that implements the DLPack protocol."""
 
     def __dlpack__(self, **options: Any) -> Any: ...
 
@@ -62,7 +62,7 @@ _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)((
 
 
 def _opened(capsule: Any) -> tuple[Tensor, _Versioned | None]:
-    """Returns the tensor inside an unused capsule, and the versioned structure around it if there is one."""
+    """Returns the tensor in an unconsumed capsule, and its versioned structure if it has one."""
     if _is_valid(capsule, b"dltensor_versioned"):
         versioned = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
         return versioned.tensor, versioned
@@ -81,8 +81,7 @@ def export(
 ) -> Any:
     """Returns a DLPack capsule of a host array, versioned if the consumer's `max_version` is 1.0 or later.
 
-    4- and 2-bit types are exported a byte an element and marked so where the protocol version can say it (1.1), else
-    packed into a copy.
+    4- and 2-bit types are exported with one byte per element, flagged as padded (version 1.1), or else as a packed copy.
     Errors: BufferError, as the protocol asks, for strings, for another device, and where `copy` is False but needed.
     """
     options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
@@ -109,7 +108,7 @@ def export(
     elif bits < 8:
         tensor.ndim = array.ndim
         step = 1
-        for axis in reversed(range(array.ndim)):  # the capsule has room for as many axes
+        for axis in reversed(range(array.ndim)):  # the capsule has space for this many axes
             tensor.shape[axis] = array.shape[axis]
             if tensor.strides:
                 tensor.strides[axis] = step
@@ -120,7 +119,7 @@ def export(
 
 
 def _packed(store: Array, bits: int) -> Array:
-    """Returns the elements' low bits side by side, the first in the lowest; of the rank of `store`, at least 1."""
+    """Returns the elements' low bits packed, first element lowest; with the rank of `store`, at least 1."""
     per_byte = 8 // bits
     flat = np.zeros(-(-store.size // per_byte) * per_byte, np.uint8)
     flat[: store.size] = store.reshape(-1) & ((1 << bits) - 1)
@@ -134,8 +133,8 @@ def _packed(store: Array, bits: int) -> Array:
 def import_array(obj: Exporter) -> Array:
     """Returns the array in another library's host memory, borrowed and kept alive (packed sub-byte types are copied).
 
-    obj: anything with ``__dlpack__`` and ``__dlpack_device__``.  The array is read-only where the exporter says so
-    or cannot say.
+    obj: anything with ``__dlpack__`` and ``__dlpack_device__``.  The array is read-only unless the exporter states that it
+    is writable.
     Errors: DeviceError for memory that the host cannot read; ParameterError for types that mgx does not have, or if the
     exporter declines.
     """
@@ -162,11 +161,11 @@ def import_array(obj: Exporter) -> Array:
     if dtype is None:
         if (tensor.code, tensor.bits) not in _NATIVE:
             raise ParameterError(f"DLPack type code {tensor.code} of {tensor.bits} bits is not an element type of mgx")
-        return np.from_dlpack(_Lent(capsule, device))
+        return np.from_dlpack(_Capsule(capsule, device))
     if dtype.bits < 8 and not (versioned is not None and versioned.flags & PADDED):
         return _unpacked(tensor, dtype)
     tensor.code, tensor.bits = UINT, dtype.size * 8
-    return np.from_dlpack(_Lent(capsule, device)).view(dtype.numpy)
+    return np.from_dlpack(_Capsule(capsule, device)).view(dtype.numpy)
 
 
 _NATIVE: Final = {
@@ -177,8 +176,8 @@ _NATIVE: Final = {
 }
 
 
-class _Lent:
-    """An already made capsule as the object that numpy imports from."""
+class _Capsule:
+    """Wraps an existing capsule in the protocol object that numpy imports from."""
 
     def __init__(self, capsule: Any, device: tuple[int, int]) -> None:
         self.capsule = capsule
@@ -192,7 +191,7 @@ class _Lent:
 
 
 def _unpacked(tensor: Tensor, dtype: DType) -> Array:
-    """Returns a copy, a byte an element, of a packed row-major tensor."""
+    """Returns an unpacked copy, one byte per element, of a packed row-major tensor."""
     lens = [tensor.shape[axis] for axis in range(tensor.ndim)]
     count = int(np.prod(lens, dtype=np.int64))
     if count and tensor.strides:

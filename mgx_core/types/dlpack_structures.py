@@ -1,4 +1,4 @@
-"""DLPack's structures as ctypes, and the codes of the types that numpy does not know."""
+"""ctypes declarations of DLPack's structures, and type codes that numpy does not support."""
 
 from __future__ import annotations
 

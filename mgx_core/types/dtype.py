@@ -1,4 +1,4 @@
-"""Element types: what one element of a tensor is, and how numpy holds it."""
+"""Element types of tensors and their numpy representation."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Array: TypeAlias = np.ndarray[tuple[Any, ...], np.dtype[Any]]  # `numpy.typing.N
 class DType:
     """One element type.
 
-    name: the word used in text and files (``float32``); alias: the word that MIGraphX uses (``float``); kind: ``b``
+    name: used in text and files (``float32``); alias: MIGraphX's name (``float``); kind: ``b``
     bool, ``i`` signed, ``u`` unsigned, ``f`` float, ``c`` complex, ``s`` string; bits: width of the value; numpy: the dtype
-    in which host arrays hold it (4- and 2-bit types take a byte an element there, strings are objects).
+    of host arrays (4- and 2-bit types use one byte per element, strings are objects).
     """
 
     __slots__ = ("alias", "bits", "kind", "name", "numpy")
@@ -45,7 +45,7 @@ class DType:
 
     @property
     def size(self) -> int:
-        """Bytes that one element takes in a host array."""
+        """Bytes per element in a host array."""
         return self.numpy.itemsize
 
     @property
@@ -66,7 +66,7 @@ class DType:
 
     @property
     def is_computable(self) -> bool:
-        """True if arithmetic is defined on it (all but strings)."""
+        """True if the type supports arithmetic (all but strings)."""
         return self.kind != "s"
 
     @property
@@ -90,12 +90,12 @@ class DType:
 
     @property
     def epsilon(self) -> float:
-        """Distance from 1 to the next larger value; 0 for types that are exact."""
+        """Machine epsilon: distance from 1 to the next larger value; 0 for exact types."""
         return float(_finfo(self.numpy).eps) if self.kind == "f" else 0.0
 
     @property
     def smallest_normal(self) -> float:
-        """Least positive value of a float type that has all of its digits; 0 for types that are exact."""
+        """Smallest positive normal value of a float type; 0 for exact types."""
         return float(_finfo(self.numpy).smallest_normal) if self.kind == "f" else 0.0
 
 
@@ -149,7 +149,7 @@ ALL: Final[tuple[DType, ...]] = (
     complex64, complex128, string,
 )  # fmt: skip
 
-# MIGraphX's `shape.type_t`: the element types by the names that it gives them
+# MIGraphX's `shape.type_t`: element types by MIGraphX's names
 TYPE_T: Final = SimpleNamespace(**{f"{t.alias}_type": t for t in ALL})
 
 _BY_NAME: Final = {word: t for t in ALL for word in (t.name, t.alias, t.name + "_type", t.alias + "_type")}
@@ -157,7 +157,7 @@ _BY_NUMPY: Final = {t.numpy: t for t in ALL}
 
 
 def of(value: Any) -> DType:
-    """The element type meant by a DType, a name (``"float32"``, ``"half"``, ``"float_type"``) or what numpy calls a dtype.
+    """Returns the element type for a DType, a name (``"float32"``, ``"half"``, ``"float_type"``) or a numpy dtype-like.
 
     Errors: ShapeError if mgx has no such element type.
     """

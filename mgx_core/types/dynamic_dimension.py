@@ -1,4 +1,4 @@
-"""Ranges of extents, and extents that are expressions, as MIGraphX's users write them."""
+"""MIGraphX's dynamic dimensions: ranges of extents, and symbolic expressions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .polynomial import UNBOUNDED
 
 __all__ = ["DynamicDimension"]
 
-# n({[1..8], [2..10]}, {2, 4}): a name, the ranges that it lies in and its optimal sizes, also as constraints= and optimals=
+# n({[1..8], [2..10]}, {2, 4}): a name, its ranges and optimal sizes, also as constraints= and optimals=
 _RANGED: Final = re.compile(
     r"([A-Za-z_]\w*)\s*\(\s*(?:constraints\s*=\s*)?\{([^{}]*)\}\s*(?:,\s*(?:optimals\s*=\s*)?\{([^{}]*)\}\s*)?\)"
 )
@@ -131,7 +131,7 @@ class DynamicDimension:
 
 
 def _bound(value: Any) -> int:
-    """Returns an end of a range; a text of digits is one, too.  Errors: TypeError for a fraction, ValueError for another text."""
+    """Returns a bound of a range from an int or digits.  Errors: TypeError for a fraction, ValueError for other text."""
     return int(value) if isinstance(value, str) else index(value)
 
 
@@ -140,8 +140,8 @@ def _optimals(of: DynamicDimension) -> str:
 
 
 def _expression(text: str, given: Mapping[str, Any]) -> Dim:
-    """Returns the extent that a text states; given: the ranges of its names.  Errors: ParameterError."""
-    from .dim_text import parse  # brings Python's parser along, which most programs do not need
+    """Parses an extent; given: the ranges of its names.  Errors: ParameterError."""
+    from .dim_text import parse  # imports Python's parser, which most programs do not need
 
     ranges: dict[str, Dim] = {}
     for name, value in given.items():

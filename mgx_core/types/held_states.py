@@ -1,4 +1,4 @@
-"""States, which a program holds from run to run, and whose extents a run may not change."""
+"""Checks of states, which persist between runs and keep their extents."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["open_states", "require_extents"]
 
 
 def open_states(states: Mapping[str, Any], shapes: Sequence[AnyShape]) -> tuple[str, ...]:
-    """Returns names of the states whose next values, of some shapes, get their extents at run time."""
+    """Returns the names of states whose next values have extents known only at run time."""
     pairs = zip(states.items(), shapes[len(shapes) - len(states) :], strict=True)
     return tuple(k for (k, v), s in pairs if not isinstance(s, Shape) or tuple(s.dims) != _extents(v))
 
 
 def require_extents(names: Iterable[str], states: Mapping[str, Any], held: Mapping[str, Argument]) -> None:
-    """Errors: ShapeError if a state's next value has other extents than its first one, which the next run would refuse."""
+    """Errors: ShapeError if a state's next value differs in extents from its initial one."""
     for name in names:
         begins, shape = _extents(states[name]), held[name].shape
         if not isinstance(shape, Shape) or tuple(shape.dims) != begins:

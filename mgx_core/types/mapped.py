@@ -1,4 +1,4 @@
-"""Arrays that lie in files mapped into memory."""
+"""Arrays in memory-mapped files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Mapped", "MappedFile", "forget_pages", "identity_of", "map_file", "m
 
 
 class Mapped(NamedTuple):
-    """The place of an array in a mapped file: the map, its bytes, and where the array's bytes begin and end."""
+    """The location of an array in a mapped file: the map, its bytes, and the array's begin and end."""
 
     map: mmap.mmap
     bytes: Array
@@ -24,7 +24,7 @@ class Mapped(NamedTuple):
 
 
 class MappedFile(NamedTuple):
-    """The bytes of a file, mapped into memory, and what the system noted of it as it was opened."""
+    """A memory-mapped file, and its identity when it was opened."""
 
     bytes: Array
     identity: tuple[int, ...]
@@ -39,14 +39,14 @@ def map_file(path: Path | str | os.PathLike[str]) -> MappedFile:
 
 
 def identity_of(state: os.stat_result) -> tuple[int, ...]:
-    """Returns what tells a file from another one, and from itself after a change, as far as the system notes it."""
+    """Returns a file's identity (device, inode, size, times), which differs for other files and after most changes."""
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
 def mapped(array: Array) -> Mapped | None:
-    """Returns where an array lies in the file that it was mapped from; None if it was not."""
+    """Returns the location of an array in its mapped file; None if it is not mapped."""
     base: Any = array
-    while not isinstance(base, mmap.mmap):  # arrays, memory views, and what numpy puts between them
+    while not isinstance(base, mmap.mmap):  # arrays, memory views, and numpy's intermediate bases
         base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
         if base is None:
             return None
@@ -63,6 +63,6 @@ def forget_pages(array: Array) -> None:
         return
     first = -(-place.first // mmap.PAGESIZE) * mmap.PAGESIZE
     length = place.end // mmap.PAGESIZE * mmap.PAGESIZE - first
-    # written pages would be lost, so only read-only maps
+    # modified pages would be lost, so only for read-only maps
     if length > 0 and not place.bytes.flags.writeable:
         place.map.madvise(mmap.MADV_DONTNEED, first, length)

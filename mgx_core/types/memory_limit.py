@@ -1,4 +1,4 @@
-"""Memory limits of values, checked before anything large is allocated."""
+"""Memory limits of values, checked before large allocations."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ __all__ = ["ALIGNMENT", "Growth", "static_bytes", "limited", "machine_memory", "
 
 ALIGNMENT: Final = 64  # bytes; a cache line, and the widest vector
 
-GROWN: Final = 1 << 26  # bytes; growth below is not judged
-STEADY: Final = 4  # growths by at least half, one after the other, that are taken for a habit
+GROWN: Final = 1 << 26  # bytes; smaller values may grow freely
+STEADY: Final = 4  # consecutive growths by at least half that count as steady growth
 
-LOOKED_AT: Final = 1 << 10  # strings whose letters are counted at most
-LAST: Final = 64  # items of a list that are counted at most
+LOOKED_AT: Final = 1 << 10  # maximum number of strings whose lengths are counted
+LAST: Final = 64  # maximum number of list items that are counted
 
-LARGE: Final = 1 << 28  # bytes; smaller requests are not compared with the memory that is free at the moment
+LARGE: Final = 1 << 28  # bytes; smaller requests are not checked against free memory
 
 _limit: ContextVar[int] = ContextVar("limit_bytes", default=0)
 
 
 class limited:  # noqa: N801  (every run enters one: a class costs a fifth of a generator)
-    """Inside, no value may take more than so many bytes (0: than half of what this machine has)."""
+    """Context manager that limits the bytes of a value (0: half of the machine's memory)."""
 
     __slots__ = ("_bytes", "_token")
 
@@ -48,7 +48,7 @@ class limited:  # noqa: N801  (every run enters one: a class costs a fifth of a 
 
 @cache
 def machine_memory() -> int:
-    """Returns bytes that this process may have at all: the machine's, or less where the process or its group is limited."""
+    """Returns the bytes available to this process: the machine's memory, or a lower limit (rlimit, cgroup)."""
     found = []
     with contextlib.suppress(ValueError, OSError, AttributeError):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -67,12 +67,12 @@ def machine_memory() -> int:
 
 
 def room() -> int:
-    """Returns the most bytes that one value may take: the stated limit, or half of the machine's memory."""
+    """Returns the maximum bytes of one value: the configured limit, or half of the machine's memory."""
     return _limit.get() or machine_memory() // 2
 
 
 def _free() -> int:
-    """Returns bytes that are free at the moment, or all of the machine's memory where that is unknown."""
+    """Returns the bytes of free memory, or the machine's memory if that is unknown."""
     try:
         with open("/proc/meminfo", "rb") as file:
             for line in file:
@@ -84,7 +84,7 @@ def _free() -> int:
 
 
 def require_bytes(count: int, what: str = "a value") -> None:
-    """Errors: DeviceError if a value of `count` bytes is more than is allowed (option ``limit_bytes``) or free."""
+    """Errors: DeviceError if `count` bytes exceed the limit (option ``limit_bytes``) or free memory."""
     if count <= LARGE and count <= (_limit.get() or LARGE):
         return
     allowed = room()
@@ -102,7 +102,7 @@ def require_room(dims: Iterable[int], itemsize: int, what: str = "the result") -
 
 
 class Growth:
-    """Refuses values that grow from trip to trip of a loop before they are too large.
+    """Stops loops whose values grow in every iteration before they exhaust memory.
 
     what: the values, for messages.
     """
@@ -114,9 +114,9 @@ class Growth:
         self._last = self._steps = 0
 
     def require(self, values: Iterable[object], steps_left: int) -> None:
-        """Errors: DeviceError if the values would exceed what is allowed in `steps_left` steps, growing as steadily as so far.
+        """Errors: DeviceError if the values would exceed the limit within `steps_left` steps at the present rate of growth.
 
-        Values that are not large yet, or that grow by less than half a step, are never refused.
+        Small values, and growth by less than half per step, are always accepted.
         """
         size = sum(map(_held_bytes, values))
         last, self._last = self._last, size
@@ -132,9 +132,9 @@ class Growth:
 
 
 def _held_bytes(value: object) -> int:
-    """Returns bytes of a value as it lies in memory; strings count with their letters, long lists by their last items.
+    """Returns the bytes that a value occupies, including string contents; long lists are estimated from their last items.
 
-    A loop adds few items to a list in each trip, so that a list that grows by half is one whose last items do.
+    A loop appends few items per iteration, so a list that grows by half is one whose last items do.
     """
     if isinstance(value, np.ndarray):
         letters = sum(map(len, value.flat)) if value.dtype.hasobject and value.size <= LOOKED_AT else 0
@@ -143,7 +143,7 @@ def _held_bytes(value: object) -> int:
 
 
 def static_bytes(shape: AnyShape) -> int | None:
-    """Returns bytes of a value, each tensor aligned; None for extents that are not static."""
+    """Returns the bytes of a value with every tensor aligned; None if extents are not static."""
     if isinstance(shape, Shape) and not shape.dynamic():
         return -(-shape.elements() * shape.dtype.size // ALIGNMENT) * ALIGNMENT
     if isinstance(shape, TupleShape):

@@ -1,4 +1,4 @@
-"""Polynomials over named unknowns with bounds, in one canonical form: equal ones are structurally equal."""
+"""Polynomials over bounded symbols in canonical form, so that equal ones are structurally equal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import ShapeError
 
 __all__ = ["UNBOUNDED", "Call", "Dim", "Sym", "Symbol", "of_atom", "floordiv", "mod", "symbol"]
 
-UNBOUNDED: Final = 1 << 40  # the upper bound of a symbol that states none; also what "absurdly large" starts at
+UNBOUNDED: Final = 1 << 40  # the default upper bound of a symbol; larger extents are rejected
 
 
 class Symbol:
@@ -54,8 +54,8 @@ class Call:
         self.function = function
         self.args = args
         self._hash = hash((function, args))
-        self._text = ""  # made when first asked for: terms are sorted by text
-        self.bounds: tuple[int, int] | None = None  # kept here once `mgx_core.types.dim` has found them
+        self._text = ""  # computed lazily; terms are sorted by text
+        self.bounds: tuple[int, int] | None = None  # cached by `mgx_core.types.dim`
         self.symbols: frozenset[Symbol] | None = None
         self.marked = any(isinstance(a, Sym) and a.marked for a in args)  # see `Sym.marked`
 
@@ -68,7 +68,7 @@ class Call:
             if self.args != other.args:
                 return False
             if not (self.marked or other.marked):
-                other.args = self.args  # a part that occurs many times below is compared once
+                other.args = self.args  # compares shared subexpressions once
         return True
 
     def __hash__(self) -> int:
@@ -101,7 +101,7 @@ class Sym:
 
     @property
     def marked(self) -> bool:
-        """True if equal extents may be told apart: by a symbol with preferred values, or that a file wrote."""
+        """True if equal extents may differ in text: a symbol has optimal values, or was written by the user."""
         return any(
             a.marked if isinstance(a, Call) else a.optimals or a.written for atoms, _ in self.terms for a in atoms
         )
@@ -118,7 +118,7 @@ class Sym:
 
     @property
     def symbol(self) -> Symbol | None:
-        """The symbol that this is, if it is nothing but one."""
+        """The symbol, if this is a single one."""
         if len(self.terms) == 1:
             atoms, coefficient = self.terms[0]
             if coefficient == 1 and len(atoms) == 1 and isinstance(atoms[0], Symbol):
@@ -134,7 +134,7 @@ class Sym:
             if self.terms != other.terms:
                 return False
             if not (self.marked or other.marked):
-                other.terms = self.terms  # a part that occurs many times below is compared once
+                other.terms = self.terms  # compares shared subexpressions once
         return True
 
     def __hash__(self) -> int:
@@ -225,7 +225,7 @@ def total(parts: Iterable[Dim]) -> Dim:
 
 
 def _divides(a: Dim, b: Dim) -> Dim | None:
-    """a / b where b is a monomial that divides every term of a exactly."""
+    """Returns a / b, where the monomial b divides every term of a exactly."""
     terms = terms_of(b)
     if len(terms) != 1:
         return 1 if a == b else None
@@ -244,7 +244,7 @@ def _divides(a: Dim, b: Dim) -> Dim | None:
 
 
 def _whole_part(a: Sym, b: int) -> tuple[Dim, Dim]:
-    """a as q*b + r, with q as large as can be told from its terms: 4*s + n - 3 is (s-1)*4 + n+1."""
+    """Returns q and r with a = q*b + r, q as large as its terms show: 4*s + n - 3 is (s-1)*4 + n+1."""
     quotients = {m: c // b for m, c in a.terms if not m or c % b == 0}
     rest = {m: c % b if not m else c for m, c in a.terms if not m or c % b}
     return _from_terms(quotients), _from_terms(rest)
@@ -268,7 +268,7 @@ def _as_quotient(a: Sym) -> tuple[Dim, int] | None:
 
 
 def floordiv(a: Dim, b: Dim) -> Dim:
-    """a / b rounded down; quotients of quotients become one, and what the divisor divides is taken out."""
+    """Returns a / b rounded down; nested quotients are merged, and terms that b divides are factored out."""
     if isinstance(b, int):
         if b == 0:
             raise ShapeError(f"the extent {a} is divided by zero")

@@ -42,7 +42,7 @@ class TupleShape:
 
 
 class _Wrapper:
-    """The type of what holds values of one other type."""
+    """Base of types that contain values of one other type."""
 
     __slots__ = ("element",)
 
@@ -87,7 +87,7 @@ AnyShape: TypeAlias = "Shape | TupleShape | SequenceShape | OptionalShape"
 
 
 def matches(declared: AnyShape, actual: AnyShape) -> bool:
-    """True if a value of shape `actual` may stand where `declared` is expected (symbols and unknown ranks match anything)."""
+    """Returns True if a value of shape `actual` is accepted where `declared` is expected (symbols, unknown ranks match all)."""
     match declared, actual:
         case Shape(), Shape():
             if declared.dtype is not actual.dtype:
@@ -129,5 +129,5 @@ def open_extents(value: Any) -> Iterator[Sym]:
 
 
 def same_type(a: AnyShape, b: AnyShape) -> bool:
-    """Returns True if two results have one dtype and structurally equal dims (strides do not matter)."""
+    """Returns True if two results have the same dtype and structurally equal dims (strides are ignored)."""
     return matches(a, b) or matches(b, a)

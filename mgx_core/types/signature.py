@@ -11,7 +11,7 @@ __all__ = ["ParameterShapes", "Signature"]
 
 
 class ParameterShapes(Mapping[str, AnyShape]):
-    """Shapes of a program's parameters by name; also answers positions (``[0]``)."""
+    """Shapes of a program's parameters by name or by position (``[0]``)."""
 
     def __init__(self, shapes: Mapping[str, AnyShape]) -> None:
         self._shapes = dict(shapes)
@@ -32,7 +32,7 @@ class ParameterShapes(Mapping[str, AnyShape]):
 
 
 class Signature(NamedTuple):
-    """Shapes of the parameters by name, shapes of the results, and the names that the model states for these."""
+    """Shapes of the parameters by name, and shapes and names of the results."""
 
     parameters: dict[str, AnyShape]
     results: list[AnyShape]

@@ -1,4 +1,4 @@
-"""Strings: elements of tensors are `str`; bytes that are not UTF-8 are kept in them as surrogates, and come back unchanged."""
+"""String elements are `str`; bytes that are not UTF-8 are stored as surrogate escapes and round-trip unchanged."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["as_strings", "decoded", "encoded"]
 
 
 def decoded(data: bytes) -> str:
-    """Returns the string that stands for bytes."""
+    """Decodes bytes to a string."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def encoded(text: str) -> bytes:
-    """Returns the bytes that a string stands for."""
+    """Encodes a string to bytes."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def as_strings(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Returns an array of strings or bytes, of any of numpy's kinds, as an object array of `str`; the same one if it is that.
+    """Returns an array of strings or bytes of any numpy kind as an object array of `str`; unchanged if it is one.
 
     Errors: ParameterError for elements that are neither.
     """

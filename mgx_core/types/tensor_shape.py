@@ -17,8 +17,8 @@ from .dynamic_dimension import DynamicDimension
 
 __all__ = ["MAX_BYTES", "MAX_RANK", "Shape", "row_major"]
 
-MAX_RANK: Final = 64  # what numpy can hold
-MAX_BYTES: Final = 1 << 46  # no tensor of ours is larger; catches overflowing products of extents
+MAX_RANK: Final = 64  # numpy's limit
+MAX_BYTES: Final = 1 << 46  # catches overflowing products of extents
 
 
 class Shape:
@@ -32,7 +32,7 @@ class Shape:
 
     __slots__ = ("_count", "_dims", "_hash", "_lens", "_steps", "_strides", "dtype")
 
-    # where MIGraphX's users look for them
+    # as in MIGraphX
     type_t: ClassVar = dt.TYPE_T
     dynamic_dimension: ClassVar = DynamicDimension
 
@@ -40,9 +40,9 @@ class Shape:
     _dims: tuple[Dim, ...] | None
     _strides: tuple[int, ...] | None
     _lens: tuple[int, ...] | None  # the extents if all are ints
-    _steps: tuple[int, ...] | None  # the strides once asked for
-    _count: int  # of elements once asked for, -1 before
-    _hash: int | None  # once asked for
+    _steps: tuple[int, ...] | None  # cached strides
+    _count: int  # cached number of elements, -1 if not computed
+    _hash: int | None  # cached
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Shape:
 
     @classmethod
     def of(cls, dtype: DType, dims: Iterable[Dim]) -> Shape:
-        """Returns a row-major shape from extents that are already known to be good (what shape rules use)."""
+        """Returns a row-major shape from validated extents (used by shape inference)."""
         self = cls.__new__(cls)
         self._set(dtype, tuple(dims), None)
         for d in self._dims or ():
@@ -113,7 +113,7 @@ class Shape:
         self._set(dtype, None, None)
         return self
 
-    # what it is made of
+    # components
 
     @property
     def dims(self) -> tuple[Dim, ...]:
@@ -137,7 +137,7 @@ class Shape:
         return list(self._lens)
 
     def strides(self) -> list[int]:
-        """Returns steps in elements from one index to the next along each axis.  Errors: ShapeError for symbolic extents."""
+        """Returns the strides in elements.  Errors: ShapeError for symbolic extents."""
         if self._steps is None:
             self._steps = row_major(self.lens())
         return list(self._steps)
@@ -164,32 +164,32 @@ class Shape:
         return [DynamicDimension.of(d) for d in self.dims]
 
     def elements(self) -> int:
-        """Returns number of elements; for symbolic extents the largest."""
+        """Returns the number of elements; the maximum for symbolic extents."""
         if self._count < 0:
             self._count = math.prod(self._lens or (bounds(d)[1] for d in self.dims))
         return self._count
 
     def sym_elements(self) -> Dim:
-        """Returns number of elements as an extent."""
+        """Returns the number of elements as an extent."""
         return product(self.dims)
 
     def element_space(self) -> int:
-        """Returns elements of memory spanned from the first to the last element."""
+        """Returns the number of elements spanned in memory, gaps included."""
         lens = self.lens()
         return 0 if 0 in lens else 1 + sum((n - 1) * abs(s) for n, s in zip(lens, self.strides(), strict=True))
 
     def bytes(self) -> int:
-        """Returns bytes of memory spanned; for symbolic extents the most."""
+        """Returns the bytes spanned in memory; the maximum for symbolic extents."""
         return (self.elements() if self.dynamic() else self.element_space()) * self.dtype.size
 
-    # what it is like
+    # predicates
 
     def dynamic(self) -> bool:
         """Returns True if an extent, or the rank, is not static."""
         return self._lens is None
 
     def standard(self) -> bool:
-        """Returns True if it lies row-major without gaps."""
+        """Returns True if it is row-major and contiguous."""
         return self._strides is None
 
     def packed(self) -> bool:
@@ -204,23 +204,23 @@ class Shape:
         return True
 
     def transposed(self) -> bool:
-        """Returns True if axes lie in memory in another order than in the lens."""
+        """Returns True if the memory order of the axes differs from the logical order."""
         if self._strides is None:
             return False
         steps = [s for s, n in zip(self._strides, self.lens(), strict=True) if s and n != 1]
         return steps != sorted(steps, reverse=True)
 
     def broadcasted(self) -> bool:
-        """Returns True if some axis repeats the same memory."""
+        """Returns True if some axis has stride 0."""
         return self._strides is not None and any(
             not s and n != 1 for s, n in zip(self._strides, self.lens(), strict=True)
         )
 
     def scalar(self) -> bool:
-        """Returns True if it is one element, however often repeated."""
+        """Returns True if all strides are 0: one element, possibly broadcast."""
         return not self.dynamic() and (self.elements() == 1 or not any(self.strides()))
 
-    # others like it
+    # derived shapes
 
     def with_dims(self, dims: Iterable[Dim]) -> Shape:
         """Returns the same element type with other extents, row-major."""
@@ -287,7 +287,7 @@ def row_major(lens: Sequence[int]) -> tuple[int, ...]:
 
 
 def _steps(strides: Iterable[int]) -> tuple[int, ...]:
-    """Returns strides as ints.  Errors: ShapeError for what are none."""
+    """Returns strides as ints.  Errors: ShapeError if some are not."""
     steps = tuple(strides)
     for s in steps:
         if s.__class__ is not int:
