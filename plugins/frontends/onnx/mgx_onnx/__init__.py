@@ -1,1 +1,1 @@
-"""The ONNX frontend: models of opsets 1 to 28 become programs."""
+"""The ONNX frontend: converts models of opsets 1 to 28 to programs."""

@@ -1,8 +1,7 @@
-"""The types that the standard gives operators' attributes.
+"""Attribute types of ONNX operators.
 
-Nearly every name has one type, whichever operator it belongs to.  These names stand here, since reading ONNX's own schemas
-loads and registers all of them, which takes longer than parsing most models; they are read for the other names, and where a
-type is not the usual one.
+Nearly every attribute name has the same type in all operators. These are tabulated here, since ONNX's schemas take longer to
+load than most models take to parse; the schemas are consulted only for other names and for unexpected types.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ TENSORS: Final = frozenset({"Constant", "ConstantOfShape"})  # operators whose `
 
 
 def attribute_type(op_type: str, version: int, domain: str, name: str, given: int) -> int | None:
-    """Returns the type of an operator's attribute, as a number of ONNX's enumeration; None if the standard does not have it.
+    """Returns the type of an operator's attribute (AttributeProto.AttributeType); None if ONNX does not define it.
 
-    given: the type that the model states, which is the answer where it cannot be another.
+    given: the type stated by the model, returned if it is the only possible one.
     """
     if USUAL.get(name) == given or (name == "value" and op_type in TENSORS and given == onnx.AttributeProto.TENSOR):
         return given
@@ -62,7 +61,7 @@ def attribute_type(op_type: str, version: int, domain: str, name: str, given: in
 
 @cache
 def attribute_types(op_type: str, version: int, domain: str) -> Mapping[str, int]:
-    """Returns the types of all attributes that the standard gives an operator, by name; none if it does not have the operator."""
+    """Returns the types of an operator's attributes by name; empty if ONNX does not define the operator."""
     try:
         schema: Any = onnx.defs.get_schema(op_type, version, domain)  # onnx's stubs lack half of what a schema has
     except (onnx.defs.SchemaError, TypeError):

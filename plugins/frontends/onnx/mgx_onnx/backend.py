@@ -1,4 +1,4 @@
-"""Adapters for the test suites of the ONNX world: `onnx.backend.base.Backend` classes and run functions, one a target."""
+"""Adapters for ONNX test suites: an `onnx.backend.base.Backend` class and a run function per target."""
 
 from __future__ import annotations
 
@@ -91,17 +91,17 @@ class _Backend(Backend):  # type: ignore[misc,unused-ignore]
 
 
 class RefBackend(_Backend):
-    """The standard's suite on the reference target."""
+    """Runs ONNX's backend tests on the reference target."""
 
 
 class CpuBackend(_Backend):
-    """The standard's suite on the cpu target."""
+    """Runs ONNX's backend tests on the cpu target."""
 
     target = "cpu"
 
 
 class GpuBackend(_Backend):
-    """The standard's suite on the gpu target; takes the suite's CPU tests, since those are the ones it runs."""
+    """Runs ONNX's backend tests on the gpu target; accepts the device CPU, since most tests request it."""
 
     target = "gpu"
 

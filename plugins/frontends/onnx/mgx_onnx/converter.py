@@ -1,4 +1,4 @@
-"""The table of this package's converters."""
+"""The converter table of this package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mgx_core.converting.converters import Converter, Converters
 __all__ = ["STANDARD", "Converter", "Converters", "converts"]
 
 PACKAGE: Final = f"{__package__}.converters"
-# families that are imported before the others, while an operator is looked for
+# modules imported first when an operator is looked up
 COMMON: Final = (
     "elementwise", "convolution", "linear", "movement", "reduce", "norm", "pooling", "activation", "constant", "cast", "slice",
     "index", "select", "resize", "recurrent", "quantized", "attention", "control",
@@ -20,7 +20,7 @@ COMMON: Final = (
 
 
 def _others() -> None:
-    """Imports all families."""
+    """Imports all converter modules."""
     for module in iter_modules(import_module(PACKAGE).__path__):
         import_module(f"{PACKAGE}.{module.name}")
 

@@ -1,4 +1,4 @@
-"""Nodes deferred to run time, because the rank of an input is known only then.
+"""Deferred nodes, which are converted at run time because the rank of an input is not known earlier.
 
 A deferred node keeps its ONNX form; at run time, when every rank is known, it is converted like any other node and evaluated.
 Programs whose ranks are all known never contain one.
@@ -42,14 +42,14 @@ from .tensors import dtype_of, shape_of_type
 
 __all__ = ["OPS", "Deferred", "defer"]
 
-TRIED: Final = (2, 1, 3, 4, 0)  # ranks of operands, to find the element types of results, which hang on no rank
+TRIED: Final = (2, 1, 3, 4, 0)  # operand ranks tried to infer the result element types, which do not depend on ranks
 
 
 @define_op("onnx.deferred")
 class Deferred(Operation):
     """One ONNX node that is converted at run time.
 
-    xs: what the node reads (values that its sub-graphs capture included) -> tuple of its outputs, of the types in `results`.
+    xs: the node's inputs, including values captured by subgraphs -> tuple of its outputs, of the types in `results`.
     model: a model with this one node, and the functions it may call.
     """
 
@@ -64,7 +64,7 @@ class Deferred(Operation):
         try:
             module, args = _module(self.model, shapes), list(xs)
         except UnrankedError:
-            # knowing the ranks is not enough: the values of its small operands decide the result's rank
+            # the result's rank also depends on the values of small operands
             module, taken = _module_for_values(self.model, shapes, xs)
             args = [xs[n] for n in taken]
         results = tuple(Interpreter().run(module, args))
@@ -76,12 +76,12 @@ class Deferred(Operation):
         return results
 
     def module_for(self, shapes: Sequence[AnyShape], values: Sequence[Value | None]) -> tuple[Module, list[int]] | None:
-        """Returns the node as a module for operands of these shapes, and the operands that it takes; see `Operation`."""
+        """Returns the node as a module for operands of these shapes, and the operands that it uses; see `Operation`."""
         known = tuple(s.as_standard() if isinstance(s, Shape) else s for s in shapes)
         try:
             return _module_for_values(self.model, known, values)
         except MgxError:
-            return None  # the run reports it, or knows more
+            return None  # reported at run time, unless the values resolve it
 
     def __repr__(self) -> str:
         return f"onnx.deferred[{_node(self.model).op_type}]"
@@ -107,7 +107,7 @@ def _declared(data: bytes) -> list[AnyShape]:
 
 
 def _actual(declared: AnyShape, value: Value) -> AnyShape:
-    """Returns the type of a value; where the value says nothing (an empty sequence, an absent optional), the declared one."""
+    """Returns the type of a value; the declared one for an empty sequence or an absent optional."""
     if value is None:
         return declared
     if isinstance(value, list):
@@ -137,7 +137,7 @@ def _module(data: bytes, shapes: tuple[AnyShape, ...]) -> Any:
 def _module_for_values(
     data: bytes, shapes: tuple[AnyShape, ...], values: Sequence[Value | None]
 ) -> tuple[Module, list[int]]:
-    """Returns the node's module with small known operands as constants, and the positions of the operands that are left."""
+    """Returns the node's module with small operands as constants, and the positions of the remaining operands."""
     model = _typed(data, shapes)
     left = []
     for n, (info, x) in enumerate(zip(model.graph.input, values, strict=True)):
@@ -151,7 +151,7 @@ def _module_for_values(
 
 
 def defer(parser: GraphParser, node: Node, error: MgxError) -> tuple[Instruction, ...]:
-    """Returns the node as a deferred instruction; raises `error` where its results' element types are not known either."""
+    """Returns the node as a deferred instruction; raises `error` if its results' element types are unknown as well."""
     model = onnx.ModelProto(ir_version=10)
     names: dict[str, Instruction] = {}
     for name in names_read(node.proto):
@@ -198,7 +198,7 @@ def _result_types(parser: GraphParser, node: Node, model: onnx.ModelProto, error
         if found is not None and not found.is_absent:
             kind = _open(found.result)
             if bound.setdefault(formal.type_str, kind) != kind and formal.is_homogeneous:
-                raise error from None  # of two types, which only a converter can resolve
+                raise error from None  # several types are possible, which only the converter resolves
     out = []
     for position in range(node.outputs):
         formal = schema.outputs[min(position, len(schema.outputs) - 1)]
@@ -207,20 +207,20 @@ def _result_types(parser: GraphParser, node: Node, model: onnx.ModelProto, error
 
 
 def _types_by_trial(model: onnx.ModelProto, error: MgxError) -> tuple[AnyShape, ...]:
-    """Returns the types that the converter of an operator without schema gives to operands of some rank, ranks left open."""
+    """Infers result types of an operator without schema by trial conversion at some rank; ranks are then dropped."""
     data = model.SerializeToString(deterministic=True)
     for rank in TRIED:
         shapes = [_of_rank(s, rank, f"tried_{n}") for n, s in enumerate(_declared(data))]
         try:
             program = parse_proto(_typed(data, tuple(shapes)), OnnxOptions())
         except MgxError:
-            continue  # an operator may need more axes, or fewer
+            continue  # the operator may require another rank
         return tuple(_open(s) for s in program.get_output_shapes())
     raise error from None
 
 
 def _of_rank(shape: AnyShape, rank: int, name: str) -> AnyShape:
-    """Returns a tensor's type with extents of a rank, if its own is not known."""
+    """Returns a tensor's type with symbolic extents of a rank, if its own rank is unknown."""
     if not isinstance(shape, Shape) or shape.ranked:
         return shape
     return Shape(shape.dtype, [symbol(f"{name}_{axis}") for axis in range(rank)])
@@ -262,7 +262,7 @@ def _onnx_word(shape: Shape) -> str:
 
 
 def _open(shape: AnyShape) -> AnyShape:
-    """Returns the same type with nothing said about ranks."""
+    """Returns the same type without ranks."""
     match shape:
         case Shape():
             return Shape.unranked(shape.dtype)

@@ -1,6 +1,6 @@
-"""Programs as ONNX models for viewers: every instruction a node of the domain ``mgx``, modules as graph attributes.
+"""Exports programs as ONNX models for viewers: instructions become nodes of the domain ``mgx``, modules graph attributes.
 
-The models are to be viewed, not run: no runtime has these operators.  Any stage of a program can be written.
+No runtime implements these operators, so the models can only be viewed. Programs of any stage can be exported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .tensors import ONNX_TYPES
 __all__ = ["DOMAIN", "SMALL", "exported", "write_model"]
 
 DOMAIN: Final = "mgx"
-SMALL: Final = 1024  # bytes of a constant up to which its values are written
+SMALL: Final = 1024  # maximum bytes of a constant whose values are written
 
 
 def exported(program: Program, small: int = SMALL) -> onnx.ModelProto:
@@ -46,7 +46,7 @@ def write_model(program: Program, path: str | os.PathLike[str], small: int = SMA
 
 
 class _Exporter:
-    """Gives values names that are unique in the whole model, and writes graph after graph."""
+    """Writes graphs, with value names that are unique in the whole model."""
 
     def __init__(self, small: int) -> None:
         self.small = small
@@ -74,7 +74,7 @@ class _Exporter:
         return graph
 
     def _output(self, graph: onnx.GraphProto, ins: Instruction, wanted: str) -> str:
-        """Returns the name of a result; where the model's own name is free or differs, an identity brings it about."""
+        """Returns the name of a result; adds an identity if the value has another name."""
         name = self._value(ins)
         made_here = any(name in node.output for node in graph.node)
         if made_here and (not wanted or wanted == name) and all(o.name != name for o in graph.output):
@@ -92,7 +92,7 @@ class _Exporter:
         return name
 
     def _value(self, ins: Instruction) -> str:
-        if ins not in self.names and ins in self.parts:  # a tuple that is read as a whole
+        if ins not in self.names and ins in self.parts:  # a tuple that is used as a whole
             return self.parts[ins][0] if self.parts[ins] else ""
         return self.names.get(ins, "")
 
@@ -146,7 +146,7 @@ class _Exporter:
 
 
 def attribute(name: str, value: Any) -> onnx.AttributeProto | None:
-    """Returns an attribute of an op; what ONNX has no type for is written as text.  None for an attribute that is not set."""
+    """Returns an op's attribute, as text if ONNX has no type for it; None if it is not set."""
     if value is None:
         return None
     if isinstance(value, (bool, int)):
@@ -164,7 +164,7 @@ def attribute(name: str, value: Any) -> onnx.AttributeProto | None:
 
 
 def value_info(name: str, shape: Any) -> onnx.ValueInfoProto:
-    """Returns a value's type; none is stated where ONNX has no word for it."""
+    """Returns a value's type, left empty if ONNX cannot express it."""
     info = onnx.ValueInfoProto(name=name)
     made = type_of(shape)
     if made is not None:

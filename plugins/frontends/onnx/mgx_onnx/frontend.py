@@ -1,4 +1,4 @@
-"""The frontend as mgx sees it: files and bytes in, programs out."""
+"""The frontend's entry point: parses files and bytes into programs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OnnxFrontend(Frontend):
         folder = record.external_data_path or Path(path).resolve().parent
         program = parse_model(model.proto, record, folder, weights=model.weights)
         program.files = (Path(path), *program.files)
-        if record.external_data_path:  # a folder that may be another one for another process
+        if record.external_data_path:  # a relative folder may differ between processes
             program.beside = {}
         return program
 
@@ -47,7 +47,7 @@ class OnnxFrontend(Frontend):
         return parse_model(read_model_bytes(data), record, record.external_data_path or None)
 
     def operators(self) -> list[str]:
-        """Returns names of all operators with a converter or a function body in the standard, sorted."""
+        """Returns the sorted names of all operators with a converter or a standard function body."""
         names = {name for _, name in all_converters().names()}
         schemas: Iterable[Any] = onnx.defs.get_all_schemas()  # onnx's stubs lack their function bodies
         names |= {s.name for s in schemas if s.has_function or s.has_context_dependent_function}
@@ -66,8 +66,8 @@ def parse_model(
     folder: str | os.PathLike[str] | None = None,
     weights: Mapping[int, Array] | None = None,
 ) -> Program:
-    """Returns a program from a model that is in memory; nodes whose ranks are known only at run time are deferred.
+    """Parses a model in memory; nodes whose ranks are known only at run time are deferred.
 
-    weights: raw data of initializers by position, where it is not in the model itself.
+    weights: raw data of initializers by position, if it is not in the model itself.
     """
     return parse_proto(model, options, folder, defer, weights)

@@ -1,4 +1,4 @@
-"""Functions: the bodies of model-local ones and of the standard's own, with arguments and attributes put in."""
+"""Instantiates function bodies, model-local and standard, with a call's arguments and attributes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def expanded_nodes(
     limit_nodes: int,
     limit_depth: int,
 ) -> int:
-    """Returns the number of nodes once all local functions are inlined; counted, not expanded.
+    """Returns the number of nodes after inlining all local functions, without expanding them.
 
     Errors: ParseError for more than `limit_nodes`, for calls deeper than `limit_depth`, for functions that call themselves.
     """
@@ -88,7 +88,7 @@ def expanded_nodes(
 
 
 def _with_attributes(node: NodeProto, values: Mapping[str, AttributeProto]) -> NodeProto:
-    """Returns a copy of a node with references to the function's attributes replaced by values (dropped where none is given)."""
+    """Returns a copy of a node with attribute references replaced by values (dropped if the caller sets none)."""
     if not any(a.ref_attr_name or a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute):
         return node
     copy = NodeProto()
@@ -111,14 +111,14 @@ def _with_attributes(node: NodeProto, values: Mapping[str, AttributeProto]) -> N
 
 
 def standard_body(node: Node, domain: str, version: int, inputs: Sequence[Instruction | None]) -> Body | None:
-    """Returns the body that the ONNX standard gives for an operator, or None if it gives none."""
+    """Returns the standard's function body of an operator, or None."""
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, version, domain)  # onnx's stubs lack its function bodies
     except onnx.defs.SchemaError:
         return None
     if not schema.has_function and not schema.has_context_dependent_function:
         return None
-    importlib.import_module("onnx.defs")  # the package gives schemas what only reading bodies needs: see messages.py
+    importlib.import_module("onnx.defs")  # schemas need the full package to read bodies: see messages.py
     function = FunctionProto()
     if schema.has_context_dependent_function:
         types = [b"" if i is None else type_proto(i.result).SerializeToString() for i in inputs]

@@ -1,4 +1,4 @@
-"""Reverse-mode differentiation of what has been parsed, for the Gradient operator."""
+"""Reverse-mode automatic differentiation of parsed instructions, for the Gradient operator."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ RULES: dict[str, Rule] = {}  # op -> (node, instruction, gradient of its result,
 
 
 def gradients(n: Node, y: Instruction, xs: Sequence[Instruction], at: Sequence[Instruction]) -> list[Instruction]:
-    """dy/dx for each of xs (the gradient of y's sum if y has several elements), where xs have the values `at`.
+    """Returns dy/dx for each of xs (the gradient of sum(y) if y has several elements), at the values `at`.
 
     Errors: UnsupportedError if y depends on one of xs through an op without a rule.
     """
     path = _between(y, xs)
     wanted = {*path, *xs}
     values = dict(zip(xs, at, strict=True))
-    for i in path:  # the part of y that depends on xs, once more for the given values
+    for i in path:  # recompute the part of y that depends on xs at the given values
         if i not in values:
             inputs = [values.get(j, j) for j in i.inputs]
             values[i] = i if list(i.inputs) == inputs else n.add(i.op, *inputs, modules=i.modules)
@@ -44,7 +44,7 @@ def gradients(n: Node, y: Instruction, xs: Sequence[Instruction], at: Sequence[I
 
 
 def _between(y: Instruction, xs: Sequence[Instruction]) -> list[Instruction]:
-    """Returns instructions that y depends on and that depend on one of xs, y included, xs not, in order."""
+    """Returns, in order, the instructions between xs (excluded) and y (included)."""
     order: list[Instruction] = []
     depends: dict[Instruction, bool] = dict.fromkeys(xs, True)
     stack = [y]

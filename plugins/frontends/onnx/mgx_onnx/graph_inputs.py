@@ -1,4 +1,4 @@
-"""The types of a graph's inputs: what the file states, and what the options say instead."""
+"""Types of a graph's inputs: those in the file, overridden by options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["input_shape", "word"]
 
 
 def input_shape(info: onnx.ValueInfoProto, options: OnnxOptions) -> AnyShape:
-    """Returns the type of a graph's input, with the extents that the options give."""
+    """Returns the type of a graph input, with extents overridden by options."""
     mapped = options.map_input_dims.get(info.name)
     ranged = options.map_dyn_input_dims.get(info.name)
 
@@ -62,6 +62,6 @@ def _named(of: DynamicDimension, name: str, options: OnnxOptions) -> Dim:
 
 
 def word(text: str) -> str:
-    """Returns a name that the text form can hold."""
+    """Returns a name that is valid in the text form."""
     cleaned = re.sub(r"[^A-Za-z0-9_.]", "_", text)
     return cleaned if not cleaned[:1].isdigit() else "_" + cleaned

@@ -1,7 +1,7 @@
-"""ONNX's message classes and operator schemas without the rest of its package, which takes several times as long to import.
+"""Imports ONNX's protobuf classes and operator schemas without the rest of the package, which takes several times as long.
 
-``onnx`` here stands for the package: what parsing needs is loaded from the package's own files under their own names, so that a
-later import of the whole package finds the same classes; every other attribute imports the package.
+``onnx`` here is a proxy of the package: modules that parsing needs are loaded from the package's files under their own names, so
+that a later import of the package finds the same classes; any other attribute imports the package.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
 
     class Package:
-        """Attributes of the package onnx, each loaded when first asked for."""
+        """Proxy of the package onnx that loads each attribute on first access."""
 
         def __getattr__(self, name: str) -> Any:
             if name == "defs":
@@ -43,7 +43,7 @@ def _schemas() -> Any:
 
 
 def _part(name: str, *suffixes: str) -> ModuleType:
-    """Returns a module of the package, without the package's own import where its file is found."""
+    """Returns a module of the package, without importing the package if the module's file is found."""
     full = f"onnx.{name}"
     known = sys.modules.get(full)
     if known is not None:

@@ -1,4 +1,4 @@
-"""Model files: bytes to a checked ModelProto, opsets, local functions."""
+"""Reads model files: a validated ModelProto, opsets, local functions."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ NEWEST_OPSET = 28
 
 @dataclass
 class Model:
-    """A model and the raw data of its large initializers by position, borrowed from the file."""
+    """A model and its large initializers' raw data by position, borrowed from the file."""
 
     proto: onnx.ModelProto
     weights: dict[int, Array] = field(default_factory=dict)
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:
-    """Returns the model in a file.  Errors: ParseError if the file is missing, truncated or no model."""
+    """Parses a model file.  Errors: ParseError if the file is missing, truncated or no model."""
     try:
         text, weights = split_weights(map_file(path).bytes)
     except OSError as error:
@@ -42,7 +42,7 @@ def read_model(path: str | os.PathLike[str]) -> Model:
 
 
 def read_model_bytes(data: bytes) -> onnx.ModelProto:
-    """Returns the model in some bytes.  Errors: ParseError if they are not a model."""
+    """Parses a model from bytes.  Errors: ParseError if they are not a model."""
     model = onnx.ModelProto()
     try:
         model.ParseFromString(bytes(data))
@@ -55,7 +55,7 @@ def read_model_bytes(data: bytes) -> onnx.ModelProto:
 
 
 def _check_names(model: onnx.ModelProto) -> None:
-    """Errors: ParseError if a name is not UTF-8 (protobuf hands such strings over as bytes)."""
+    """Errors: ParseError if a name is not UTF-8 (protobuf returns such strings as bytes)."""
     graphs: list[onnx.GraphProto] = [model.graph]
     nodes: list[onnx.NodeProto] = [n for f in model.functions for n in f.node]
     words: list[object] = [w for o in model.opset_import for w in (o.domain,)]
@@ -84,7 +84,7 @@ def _check_names(model: onnx.ModelProto) -> None:
 
 
 def _extents_named(given: onnx.TypeProto) -> list[object]:
-    """Returns the names of extents in a type, those of elements of sequences and optionals included."""
+    """Returns the symbolic dimension names in a type, including those of sequence and optional elements."""
     words: list[object] = []
     while True:
         words += [d.dim_param for t in (given.tensor_type, given.sparse_tensor_type) for d in t.shape.dim]

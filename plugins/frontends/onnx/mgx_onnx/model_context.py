@@ -1,4 +1,4 @@
-"""State shared by all graphs of one model while it is parsed."""
+"""Parsing state shared by all graphs of one model."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class ModelContext:
     budget: int = 1 << 60
     defer: Defer | None = None
     names: dict[str, int] = field(default_factory=dict)
-    told: set[tuple[str, str, str]] = field(default_factory=set)  # attributes of which a warning has told, by operator
+    told: set[tuple[str, str, str]] = field(default_factory=set)  # attributes that were warned of, by operator
 
     def module_name(self, wanted: str) -> str:
-        """Returns a module name that no other module of the program has."""
+        """Returns a unique module name."""
         count = self.names.get(wanted, 0)
         self.names[wanted] = count + 1
         return wanted if not count else f"{wanted}_{count}"
 
     def tell_of_attributes(self, node: Node) -> None:
-        """Warns, once for each operator and name, of attributes without effect; the option `strict` refuses them."""
+        """Warns once per operator and name of attributes without effect; an error with the option `strict`."""
         for name in node.without_effect():
             if self.options.strict:
                 raise node.error(f"the operator has no attribute {name!r} (option strict)")

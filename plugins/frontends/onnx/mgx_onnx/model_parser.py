@@ -1,4 +1,4 @@
-"""Models in memory become programs."""
+"""Parses in-memory models into programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["all_converters", "parse_proto"]
 
 
 def all_converters() -> Converters:
-    """Our converters and those of installed plugins."""
+    """Returns this package's converters and those of installed plugins."""
     return with_plugins(STANDARD, "onnx")
 
 
@@ -35,7 +35,7 @@ def parse_proto(
     defer: Defer | None = None,
     weights: Mapping[int, Array] | None = None,
 ) -> Program:
-    """Returns a program from a model that is in memory.
+    """Parses a model in memory.
 
     weights: raw data of initializers by position, where it is not in the model itself; defer: puts off a node whose ranks are
     not known yet (None: it raises UnrankedError).
@@ -51,7 +51,7 @@ def parse_proto(
     context.defer = defer
     try:
         there = expanded_nodes(model.graph.node, context.functions, options.limit_nodes, options.limit_depth)
-        context.budget = min(options.limit_nodes, 100_000 + 16 * there)  # bodies of loops are parsed more than once
+        context.budget = min(options.limit_nodes, 100_000 + 16 * there)  # loop bodies are parsed more than once
         outputs = GraphParser(context, main).parse_graph(model.graph, weights=weights or {})
     except RecursionError:
         raise ParseError("the model nests too deeply") from None

@@ -1,4 +1,4 @@
-"""A node as converters see it: attributes, the opset in force, and a builder of instructions."""
+"""The node that is passed to converters: attributes, opset and instruction builder."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .tensors import DataFolder, sparse_array, tensor_array
 __all__ = ["Node", "Surroundings"]
 
 _REQUIRED: Any = object()
-LOOSE = {("Cast", "to")}  # a number where opsets below 6 have a name
+LOOSE = {("Cast", "to")}  # a number, or a name before opset 6
 
 
 class Surroundings(Protocol):
-    """The graph that a node stands in, as `GraphParser` builds it."""
+    """The interface of the enclosing `GraphParser` that nodes use."""
 
     @property
     def module(self) -> Module: ...
@@ -42,7 +42,7 @@ class Surroundings(Protocol):
 
 
 class Node(InstructionBuilder):
-    """One ONNX node on its way to instructions."""
+    """An ONNX node under conversion."""
 
     def __init__(self, parser: Surroundings, proto: onnx.NodeProto, version: int) -> None:
         self.parser = parser
@@ -58,7 +58,7 @@ class Node(InstructionBuilder):
             outputs.pop()
         self.outputs = len(outputs)
 
-    # where it builds
+    # insertion
 
     @property
     def module(self) -> Module:
@@ -74,7 +74,7 @@ class Node(InstructionBuilder):
     def sources(self) -> tuple[str, ...]:
         return self.parser.sources(self)
 
-    # what the node says
+    # attributes
 
     def __repr__(self) -> str:
         domain = f"{self.domain}::" if self.domain else ""
@@ -89,7 +89,7 @@ class Node(InstructionBuilder):
         return name in self._attributes
 
     def without_effect(self) -> list[str]:
-        """Returns the attributes that the converter did not ask for and that the standard does not give this operator."""
+        """Returns the attributes that the converter did not read and the standard does not define."""
         left = self._attributes.keys() - self._asked
         return sorted(left - attribute_types(self.op_type, self.version, self._standard_domain).keys()) if left else []
 
@@ -142,7 +142,7 @@ class Node(InstructionBuilder):
         return self._untyped(a, default)
 
     def _coerced(self, a: onnx.AttributeProto, wanted: int) -> Any:
-        """Returns a number where the standard has another kind of number, or a list of one; exporters are lax about that."""
+        """Converts between numeric types, and one-element lists and numbers, which exporters mix up."""
         kind = onnx.AttributeProto
         numbers, one, many = (
             (kind.FLOAT, kind.INT, kind.FLOATS, kind.INTS),
@@ -171,7 +171,7 @@ class Node(InstructionBuilder):
         return values[0]
 
     def _untyped(self, a: onnx.AttributeProto, default: Any) -> Any:
-        """Old exporters leave the type out: take the one field that is filled."""
+        """Returns the only non-empty field of an attribute without type, as old exporters write it."""
         for field in ("f", "i", "s", "t", "g"):
             if a.HasField(field):
                 value = getattr(a, field)
@@ -190,7 +190,7 @@ class Node(InstructionBuilder):
             raise self.error(f"attribute {name!r} is not UTF-8") from None
 
     def largest(self, x: Instruction) -> Instruction:
-        """Returns a result whose extents depend on data, filled up with zeros to the greatest where the option says so."""
+        """Returns a result with data-dependent extents, zero-padded to their maximum if `use_dyn_output` is off."""
         if self.parser.options.use_dyn_output or not x.shape.dynamic():
             return x
         return self.add("fixed_pad", x, output_lens=tuple(bounds(d)[1] for d in x.shape.dims))

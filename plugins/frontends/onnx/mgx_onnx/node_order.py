@@ -1,4 +1,4 @@
-"""The order of a graph's nodes: each after the nodes whose results it reads."""
+"""Topological order of a graph's nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["in_order", "names_read"]
 
 
 def in_order(nodes: list[NodeProto]) -> list[NodeProto]:
-    """Returns nodes so that each follows what it reads.  Errors: ParseError if they form a cycle."""
+    """Returns nodes in topological order.  Errors: ParseError if they form a cycle."""
     made_by = {name: n for n, node in enumerate(nodes) for name in node.output if name}
     done: set[str] = set()
     needs = [{i for i in names_read(node) if i in made_by} for node in nodes]
@@ -46,7 +46,7 @@ def in_order(nodes: list[NodeProto]) -> list[NodeProto]:
 
 
 def names_read(node: NodeProto) -> Iterable[str]:
-    """Returns names that a node reads, those that its sub-graphs take from outside included."""
+    """Returns the names that a node reads, including values captured by its subgraphs."""
     yield from (i for i in node.input if i)
     for a in node.attribute:
         for graph in [a.g] if a.type == AttributeProto.GRAPH else a.graphs:

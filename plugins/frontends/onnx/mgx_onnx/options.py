@@ -19,16 +19,16 @@ __all__ = ["OnnxOptions"]
 class OnnxOptions:
     """The options of `parse_onnx`.
 
-    default_dim_value: the extent of dimensions that the model leaves open (0: they stay symbolic); default_dyn_dim_value: the
-    range of such dimensions; dim_params: an int or a range by symbol name; map_input_dims, map_dyn_input_dims: extents of whole
-    inputs by name; skip_unknown_operators: keep them as `unknown` instructions instead of refusing; print_program_on_error: print
-    what was built so far; use_dyn_output: results of NonZero, NonMaxSuppression and loops have their true extent, else
-    the greatest that they may have, filled up with zeros, and a loop's rows at least one axis; max_loop_iterations: trips
-    after which a loop then ends, where the model states no number; limit_max_iterations: trips after which a loop is refused at
-    run time; use_debug_symbols: kept for compatibility, since node names are always kept; external_data_path: the folder of
-    external data (default: the model's); strict: refuse attributes that an operator does not have (default: warn of them);
-    use_symbolic_shapes: show open extents as expressions of their names and not as ranges.
-    Limits: limit_nodes nodes after inlining functions, limit_depth nested sub-graphs and functions, limit_bytes of one constant.
+    default_dim_value: the extent of unknown dimensions (0: they stay symbolic); default_dyn_dim_value: the range of such
+    dimensions; dim_params: an int or a range by symbol name; map_input_dims, map_dyn_input_dims: extents of whole inputs by name;
+    skip_unknown_operators: convert them to `unknown` instructions instead of raising an error; print_program_on_error: print the
+    instructions built so far; use_dyn_output: results of NonZero, NonMaxSuppression and loops have their true extent, else they
+    are zero-padded to the maximum, and a loop's rows have at least one axis; max_loop_iterations: maximum trip count of loops
+    for which the model states none; limit_max_iterations: trip count above which a loop fails at run time; use_debug_symbols:
+    ignored, since node names are always kept; external_data_path: the folder of external data (default: the model's); strict:
+    reject attributes that an operator does not define (default: warn); use_symbolic_shapes: show unknown extents as expressions
+    of their names and not as ranges.
+    Limits: limit_nodes nodes after inlining functions, limit_depth nested subgraphs and functions, limit_bytes of one constant.
     """
 
     default_dim_value: int = 0

@@ -1,4 +1,4 @@
-"""ONNX graphs become modules: names to instructions, nodes through converters, functions inlined, sub-graphs nested."""
+"""Parses ONNX graphs into modules: converts nodes, inlines functions, nests subgraphs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ NodeProto = onnx.NodeProto
 __all__ = ["GraphParser"]
 
 DEFAULT = ("", "ai.onnx")
-# what converters run into where a node is not as the standard says
+# errors that converters raise on malformed nodes
 MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class GraphParser:
     """Builds one module from one graph, or from the nodes of an inlined function.
 
-    scope: names to instructions, looked up in enclosing graphs where this one does not know them.
+    scope: instructions by name; unknown names are looked up in enclosing graphs.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class GraphParser:
         self.context = context
         self.module = module
         self.outer = outer
-        self.isolated = isolated  # a function's body sees none of its caller's names
+        self.isolated = isolated  # function bodies do not see their caller's names
         self.opsets = context.opsets if opsets is None else opsets
         self.scope: dict[str, Instruction | None] = {}
         self.initializers: dict[str, Any] = {}
@@ -78,7 +78,7 @@ class GraphParser:
     # names
 
     def lookup(self, name: str) -> Instruction | None:
-        """Returns the instruction that a name stands for; an initializer becomes a literal when it is first read.
+        """Returns the instruction of a name; initializers become literals on first use.
 
         Errors: ParseError for a name that nothing defines.
         """
@@ -111,7 +111,7 @@ class GraphParser:
         return self.module.add_literal(Argument(array))
 
     def absent(self) -> Instruction:
-        """Returns the stand-in for an input that is not given."""
+        """Returns the instruction that represents an omitted input."""
         if self._absent is None or self._absent.parent is not self.module:
             self._absent = self.module.add_absent()
         return self._absent
@@ -127,10 +127,10 @@ class GraphParser:
         inputs: Sequence[Instruction] | None = None,
         weights: Mapping[int, Array] | None = None,
     ) -> list[Instruction]:
-        """Builds all of a graph; returns its outputs' instructions in order.
+        """Parses a graph; returns its outputs' instructions in order.
 
-        inputs: instructions that stand for the graph's inputs (default: they become parameters of the module); weights: raw data
-        of initializers by position, where it is not in the graph.
+        inputs: instructions for the graph's inputs (default: parameters of the module); weights: raw data of initializers by
+        position, if it is not in the graph.
         """
         for position, tensor in enumerate(graph.initializer):
             raw = weights.get(position) if weights else None
@@ -176,7 +176,7 @@ class GraphParser:
             self.parse_node(proto)
 
     def parse_node(self, proto: NodeProto) -> None:
-        """One node: converted, expanded through a function, or deferred until its ranks are known."""
+        """Parses a node: converts it, inlines its function, or defers it until its ranks are known."""
         context = self.context
         context.nodes += 1
         if context.nodes > context.budget:
@@ -221,7 +221,7 @@ class GraphParser:
             raise ParseError(f"malformed node: {type(e).__name__}: {e}").located(repr(node)) from e
 
     def _roll_back(self, mark: Instruction | None) -> None:
-        """Takes back what a converter built before it gave up."""
+        """Removes the instructions that a failed converter added."""
         while self.module.last is not None and self.module.last is not mark and not self.module.last.users:
             last = self.module.last
             if last.is_param or any(found is last for found in self.scope.values()):
@@ -250,13 +250,13 @@ class GraphParser:
             return [made] * max(node.outputs, 1)
         operator = f"{domain or 'ai.onnx'}::{node.op_type} (opset {version})"
         known = [name for of, name in self.context.converters.names() if of == domain]
-        import difflib  # only messages need it
+        import difflib  # used only in messages
 
         near = difflib.get_close_matches(node.op_type, known, 1)
         raise no_converter(operator, ", or the model brings it as a local function", near)
 
     def _inline(self, node: Node, body: Any) -> list[Instruction | None]:
-        """Returns the nodes of a function in this module, in a scope of their own."""
+        """Inlines a function's nodes into this module, in a new scope."""
         key = f"{node.domain}::{node.op_type}"
         if body.local and key in self.inlining:
             raise ParseError(f"function {key} calls itself")
@@ -277,14 +277,14 @@ class GraphParser:
     # sub-graphs
 
     def inline_graph(self, node: Node, graph: GraphProto) -> list[Instruction]:
-        """Returns a sub-graph without inputs, built right into this module (the taken branch of an If)."""
+        """Inlines a subgraph without inputs into this module (the taken branch of an If)."""
         if graph.input:
             raise node.error(f"sub-graph {graph.name!r} must not take inputs, it takes {len(graph.input)}")
         inner = GraphParser(self.context, self.module, self, self.opsets, prefix=self.prefix, inlining=self.inlining)
         return inner.parse_graph(graph, [])
 
     def subgraph(self, node: Node, graph: GraphProto, name: str, inputs: Sequence[AnyShape] = ()) -> Module:
-        """Returns a sub-graph as a module with parameters of the given shapes and a return."""
+        """Parses a subgraph into a module with parameters of the given shapes."""
         if len(graph.input) != len(inputs):
             raise node.error(f"sub-graph {graph.name!r} must take {len(inputs)} inputs, it takes {len(graph.input)}")
         module = Module(self.context.module_name(f"{word(node.name) or 'node'}:{name}"))

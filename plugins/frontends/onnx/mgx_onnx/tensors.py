@@ -1,4 +1,4 @@
-"""Tensors and types of ONNX files as arrays and shapes."""
+"""Converts tensors and types of ONNX files to arrays and shapes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def onnx_type(dtype: DType) -> int:
 
 
 class DataFolder:
-    """The one folder that external data may be read from."""
+    """The only folder that external data may be read from."""
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self.path = Path(path).resolve() if path else None
@@ -55,7 +55,7 @@ class DataFolder:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files that data was borrowed from so far."""
+        """The files that data was borrowed from."""
         return tuple(dict.fromkeys(path for path, _ in self._files.values()))
 
     @property
@@ -66,7 +66,7 @@ class DataFolder:
     def read(self, tensor: onnx.TensorProto, size: int) -> Array:
         """Returns the raw bytes of an external tensor, memory-mapped.
 
-        Errors: ParseError for anything that is not right about it.
+        Errors: ParseError for invalid external data.
         """
         entry = {e.key: e.value for e in tensor.external_data}
         location = entry.get("location", "")
@@ -89,7 +89,7 @@ class DataFolder:
         return data[offset : offset + size]
 
     def _bytes(self, location: str) -> Array:
-        """Returns the bytes of a file, opened once.  Errors: ParseError unless a file in the folder lies there."""
+        """Returns the bytes of a file, opened once.  Errors: ParseError unless it is a file inside the folder."""
         if location in self._files:
             return self._files[location][1].bytes
         if self.path is None:
@@ -102,7 +102,7 @@ class DataFolder:
             file = (self.path / location).resolve()
             inside = file.is_relative_to(self.path)
             opened = map_file(file) if inside and file.is_file() else None
-        except (OSError, RuntimeError, ValueError) as error:  # loops of links, names that no file system has
+        except (OSError, RuntimeError, ValueError) as error:  # symlink loops, invalid file names
             raise ParseError(f"external data {location[:100]!r} cannot be read: {type(error).__name__}") from None
         if not inside:
             raise ParseError(f"external data {location!r} leads outside the model's folder")
@@ -163,7 +163,7 @@ def _from_raw(raw: Array, dtype: DType, count: int) -> Array:
 
 
 def _unpack(raw: Array, dtype: DType, count: int) -> Array:
-    """Sub-byte values, the first in the lowest bits."""
+    """Unpacks sub-byte values, the first in the lowest bits."""
     per = 8 // dtype.bits
     shifts = np.arange(per, dtype=np.uint8) * dtype.bits
     codes = ((raw[:, None] >> shifts) & ((1 << dtype.bits) - 1)).reshape(-1)[:count].astype(np.uint8)

@@ -1,8 +1,8 @@
-"""Weights taken out of a model file before protobuf sees it, so that they are borrowed from the file and never copied.
+"""Extracts weights from a model file before protobuf parses it, so that they are borrowed from the file, not copied.
 
-A serialized model is walked once, by the protobuf wire format's rule that a message is a list of (tag, value): the raw data of
-large initializers of the main graph is noted and left out of what is handed to protobuf.  Anything that does not look as
-expected is left in, so that protobuf reports what is wrong with it.
+The serialized model is scanned once as protobuf wire format, a list of (tag, value) fields. The raw data of the main graph's
+large initializers is recorded and removed from the bytes that protobuf parses. Unexpected data is kept, so that protobuf
+reports the error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["split_weights"]
 GRAPH: Final = 7  # ModelProto.graph
 INITIALIZER: Final = 5  # GraphProto.initializer
 RAW_DATA: Final = 9  # TensorProto.raw_data
-LARGE: Final = 1 << 12  # bytes; smaller ones cost nothing in protobuf
+LARGE: Final = 1 << 12  # bytes; smaller ones are cheap to copy
 
 
 class _Malformed(Exception):
@@ -38,7 +38,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def _fields(data: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """(field number, where it starts, where its value starts, where it ends); values that are not messages have start = end."""
+    """Yields (field number, start, value start, end); the number is -1 for values that are not length-delimited."""
     while at < end:
         start = at
         tag, at = _varint(data, at)
@@ -71,7 +71,7 @@ def _encoded(number: int, payload: int) -> bytes:
 
 
 def split_weights(data: Array) -> tuple[bytes, dict[int, Array]]:
-    """The model without the raw data of large initializers, and that data by the initializer's position in the main graph."""
+    """Returns the model without large initializers' raw data, and that data by position in the main graph."""
     view = memoryview(data)
     try:
         return _split(view, data)

@@ -269,7 +269,7 @@ def test_tree_classifier(transform: str, ids: list[int]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"nodes_truenodeids": [9, 0, 0, 1, 0, 3, 0, 0]}, "lacks"),
+        ({"nodes_truenodeids": [9, 0, 0, 1, 0, 3, 0, 0]}, "does not exist"),
         ({"nodes_truenodeids": [0, 0, 0, 1, 0, 3, 0, 0]}, "do not form trees"),
         ({"nodes_nodeids": [0, 0, 2, 0, 1, 2, 3, 4]}, "two nodes"),
         ({"nodes_modes": ["OTHER"] * 8}, "'OTHER'"),

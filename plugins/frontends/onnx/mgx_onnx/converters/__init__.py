@@ -1,1 +1,1 @@
-"""Converters by family, which add themselves to `mgx_onnx.converter.STANDARD`; that imports a family when it may be needed."""
+"""Converters by family. They register in `mgx_onnx.converter.STANDARD`, which imports a family on first lookup."""

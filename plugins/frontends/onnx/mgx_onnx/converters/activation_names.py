@@ -1,4 +1,4 @@
-"""Activations that fused operators name in an attribute."""
+"""Activations named by attributes of fused operators."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WITH_NUMBERS = {
 
 
 def activate(n: Node, x: Instruction, name: str, numbers: Sequence[float] = ()) -> Instruction:
-    """x through the activation called `name`; none for an empty name.  `numbers`: its parameters in ONNX's order."""
+    """Applies the activation `name` to x (none if empty).  numbers: its parameters in ONNX's order."""
     key = name.lower().replace("_", "")
     if key in ("", "none", "identity"):
         return x

@@ -1,4 +1,4 @@
-"""Attention, its flexible and linear forms, rotary embeddings, and the causal convolution that goes with them."""
+"""Attention, flexible and linear attention, rotary embeddings, causal convolution."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def merged_heads(n: Node, x: Instruction) -> Instruction:
 
 
 def length_of(n: Node, x: Instruction) -> Instruction:
-    """Returns the length s of [b, h, s, d] as an int64 vector of one element, a constant where it is known."""
+    """Returns the length s of [b, h, s, d] as int64 [1], constant if known."""
     d: Dim = x.shape.dims[2]
     return n.literal([d], dt.int64) if isinstance(d, int) else n.add("dimensions_of", x, start=2, end=3)
 

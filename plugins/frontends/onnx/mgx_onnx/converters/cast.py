@@ -28,7 +28,7 @@ def _target(n: Node) -> DType:
 
 
 def _converted(n: Node, x: Instruction, to: DType) -> Instruction:
-    """`saturate` and `round_mode` are kept only where they say something."""
+    """Adds `convert`; `saturate` and `round_mode` are set only if they differ from the defaults."""
     if x.shape.dtype is to:
         return x
     options: dict[str, Any] = {}

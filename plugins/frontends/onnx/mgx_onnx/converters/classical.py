@@ -1,4 +1,4 @@
-"""ai.onnx.ml without the trees: feature preparation, labels, maps, linear models, support vector machines."""
+"""ai.onnx.ml except trees: feature preparation, labels, maps, linear models, support vector machines."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ CAST_TO = {"TO_FLOAT": dt.float32, "TO_INT64": dt.int64, "TO_STRING": dt.string}
 
 
 def given(n: Node, *names: str) -> dict[str, Any]:
-    """Returns the attributes of these names that the node has; an op's defaults are the standard's."""
+    """Returns those of the named attributes that the node has; ops have the standard's defaults."""
     return {name: n.attr(name) for name in names if n.has(name)}
 
 
 def labels(n: Node, ints: str) -> dict[str, Any]:
-    """Returns class labels under the names that all classifiers of ours use."""
+    """Returns class labels under the attribute names of our classifier ops."""
     return {"labels_ints": n.attr(ints, []), "labels_strings": n.attr("classlabels_strings", [])}
 
 
@@ -72,7 +72,7 @@ def scaler(n: Node, x: Instruction) -> Instruction:
 
 @converts("LabelEncoder", domain=ML)
 def label_encoder_1(n: Node, x: Instruction) -> Instruction:
-    """Version 1 numbers the classes in their order."""
+    """Version 1 maps classes to their indices."""
     classes = n.attr("classes_strings")
     return _two_way(n, x, classes, list(range(len(classes))))
 

@@ -1,4 +1,4 @@
-"""Values that no data flows into: constants, shapes as values, ranges, identity matrices."""
+"""Constants, shape queries, ranges, identity matrices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..node import Node
 from ..tensors import dtype_of
 from .movement import bounded, known_ints
 
-SMALL = 1 << 16  # elements of a computed constant that is kept as a literal
+SMALL = 1 << 16  # largest computed constant, in elements, that is stored as a literal
 
 FORMS = (
     "value",
@@ -34,7 +34,7 @@ FORMS = (
 def constant(n: Node) -> Instruction:
     given = [f for f in FORMS if n.has(f)]
     if len(given) != 1:
-        n.fail(f"exactly one of {', '.join(FORMS)} is needed, got {', '.join(given) or 'none'}")
+        n.fail(f"exactly one of {', '.join(FORMS)} is required, got {', '.join(given) or 'none'}")
     value = n.attr(given[0])
     kinds: dict[str, DType] = {"value_float": dt.float32, "value_int": dt.int64, "value_string": dt.string}
     kind = kinds.get(given[0].removesuffix("s"))
@@ -59,13 +59,13 @@ def _filled(n: Node, value: np.ndarray[tuple[int, ...], np.dtype[np.generic]], s
 
 @converts("ConstantFill")
 def constant_fill(n: Node, shape: Instruction | None = None) -> Instruction:
-    """Returns an experimental operator of early ONNX that some old models carry."""
+    """ConstantFill, an experimental operator of early ONNX that some old models contain."""
     value = np.asarray(n.attr("value", 0.0)).astype(dtype_of(n.attr("dtype", 1)).numpy)
     if n.attr("extra_shape", None):
         n.unsupported("extra_shape is not supported")
     if n.attr("input_as_shape", 0):
         if shape is None or n.attr("shape", None):
-            n.fail("with input_as_shape an input, and no attribute shape, is needed")
+            n.fail("input_as_shape requires an input and excludes attribute shape")
         return _filled(n, value, shape)
     if shape is not None:
         return n.broadcast_to(n.literal(value), shape.shape.dims)
@@ -120,7 +120,7 @@ def eye_like(n: Node, x: Instruction) -> Instruction:
 @converts("ATen")
 @converts("ATen", domain="org.pytorch.aten")
 def aten(n: Node, *inputs: Instruction | None) -> Instruction:
-    """PyTorch's own operators, of which embedding_bag alone is known."""
+    """PyTorch's ATen operators, of which only embedding_bag is supported."""
     name = n.attr("operator", "")
     if name != "embedding_bag":
         n.unsupported(f"ATen operator {name!r} is not supported")
@@ -134,7 +134,7 @@ def aten(n: Node, *inputs: Instruction | None) -> Instruction:
     assert indices is not None
     reduce = {0: "reduce_sum", 1: "reduce_mean", 2: "reduce_max"}.get(n.attr("mode", 1))
     if reduce is None or indices.shape.rank != 1:
-        n.fail(f"mode 0, 1 or 2 and a vector of indices are needed, got {n.attr('mode', 1)} and {indices.shape}")
+        n.fail(f"mode 0, 1 or 2 and a vector of indices are required, got {n.attr('mode', 1)} and {indices.shape}")
     begins = [0] if offsets is None else known_ints(n, offsets)
     if begins is None:
         if offsets is None or offsets.shape.dims != (1,):

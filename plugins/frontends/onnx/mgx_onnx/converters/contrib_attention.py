@@ -108,7 +108,7 @@ def _heads_of(
     bias: Instruction | None,
     heads: int,
 ) -> tuple[Instruction, Instruction, Instruction]:
-    """Queries, keys and values [b, h, s, d] from any of the layouts of MultiHeadAttention."""
+    """Returns queries, keys and values [b, h, s, d] from any layout of MultiHeadAttention."""
     if query.shape.rank == 5:
         b, s, h, three, d = query.shape.dims
         if key is not None or value is not None or three != 3 or not may_equal(h, heads):
@@ -176,7 +176,7 @@ def multi_head_attention(
         n.unsupported("beams that share a cache (cache_indirection)")
     heads = n.attr("num_heads")
     if key is not None and value is not None and key.shape.rank == 5 and value.shape.rank == 1:
-        value, bias, key_padding_mask = None, value, bias  # some exporters leave the place of a packed value out
+        value, bias, key_padding_mask = None, value, bias  # some exporters omit the value input if it is packed
     if key_padding_mask is not None and key_padding_mask.shape.rank > 3:
         n.fail(f"key_padding_mask must have 1 to 3 axes, got {key_padding_mask.shape}")
     q, k, v = _heads_of(n, query, key, value, bias, heads)

@@ -20,17 +20,17 @@ ORT_MASK = -10000.0
 
 
 class Cache(NamedTuple):
-    """Keys and values of all tokens so far [b, g, t, d], and where the queries stand among them."""
+    """Keys and values of all tokens so far [b, g, t, d], and the queries' positions."""
 
     key: Instruction
     value: Instruction
     offset: Dim = 0
-    lengths: Instruction | None = None  # [b], where not all t are in use
+    lengths: Instruction | None = None  # [b], if not all t are in use
     offsets: Instruction | None = None  # [b], if the offset is known only at run time
 
 
 def counted(n: Node, d: Dim) -> Instruction:
-    """0, 1, 2, .. as int64, `d` of them."""
+    """Returns arange(d) as int64."""
     if isinstance(d, int):
         return n.literal(np.arange(d), dt.int64)
     ones = n.broadcast_to(n.literal([1], dt.int64), (d,))
@@ -45,7 +45,7 @@ def grown(
     past_value: Instruction | None,
     past_length: Instruction | None = None,
 ) -> Cache:
-    """Returns new keys and values [b, g, s, d] behind the past ones; with a past length, written into buffers of full size."""
+    """Appends new keys and values [b, g, s, d] to the past ones; with a past length, writes them into full-size buffers."""
     if (past_key is None) != (past_value is None):
         n.fail("past key and past value must be given together")
     if past_key is None or past_value is None:
@@ -70,7 +70,7 @@ def grown(
 def padding_bias(
     n: Node, mask: Instruction | None, batch: Dim, length: Dim, total: Dim, past: Dim, dtype: dt.DType
 ) -> Instruction | None:
-    """Returns what a mask of any of ORT's forms adds to the scores: 0, or `mask_filter_value` where it closes a key."""
+    """Returns a mask in any of ORT's forms as an additive bias: 0, or `mask_filter_value` for masked keys."""
     if mask is None:
         return None
     if mask.shape.dtype not in (dt.int32, dt.int64, dt.bool_):
@@ -112,7 +112,7 @@ def padding_bias(
 
 
 def added(n: Node, *biases: Instruction | None) -> Instruction | None:
-    """Returns the sum of the biases that there are."""
+    """Returns the sum of the biases that are not None."""
     out: Instruction | None = None
     for bias in biases:
         if bias is not None:
@@ -141,12 +141,12 @@ def attend(
 
 
 def finite(n: Node, scores: Instruction) -> Instruction:
-    """Returns scores with the lowest finite value where a key is closed, as ORT gives them out."""
+    """Returns scores with the lowest finite value for masked keys, as ORT returns them."""
     return n.pointwise("max", scores, n.literal(scores.shape.dtype.lowest, scores.shape.dtype))
 
 
 def mask_extent(mask: Instruction | None, cache: Cache) -> Dim:
-    """Returns the number of keys that a mask over a shared buffer is about."""
+    """Returns the number of keys that a mask over a shared buffer covers."""
     extent: Dim = cache.key.shape.dims[2]
     if mask is not None and mask.shape.rank in (2, 3):
         extent = mask.shape.dims[-1]

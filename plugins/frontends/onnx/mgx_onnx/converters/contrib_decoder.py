@@ -41,7 +41,7 @@ def rotary_embedding(
         whole = split_heads(n, x, heads)
     if positions.shape.rank == 1 and not may_equal(positions.shape.dims[0], 1):
         n.fail(f"position_ids must be [1] or [batch, length], got {positions.shape}")
-    at = n.convert(positions, dt.int64)  # the attribute `scale` has no effect in ORT
+    at = n.convert(positions, dt.int64)  # ORT ignores the attribute `scale`
     y = n.add("rotary_embedding", whole, cos, sin, at, interleaved=bool(n.attr("interleaved", 0)))
     return merged_heads(n, y) if x.shape.rank == 3 else y
 
@@ -86,7 +86,7 @@ def group_query_attention(
             n.fail("do_rotary needs cos_cache and sin_cache")
         at = None if position_ids is None else n.convert(position_ids, dt.int64)
         if at is not None and (past_key is None or past_key.shape.dims[2] == 0):
-            # a prompt's first position counts, for all samples
+            # the first position of a prompt applies to all samples
             at = n.reshape(n.slice(at, [0, 1], [0, 0], [1, 1]), (1,))
         q, k = (_turned(n, x, cos, sin, last, at) for x in (q, k))
     if past_key is not None and past_value is not None:
@@ -109,7 +109,7 @@ def group_query_attention(
 
 
 def _attended(n: Node, *operands: Instruction | None) -> tuple[Instruction, Instruction | None]:
-    """Returns the attention of operands by the node's attributes, and the stage before its result that is asked for."""
+    """Returns the attention by the node's attributes, and the requested intermediate result."""
     window = n.attr("local_window_size", -1)
     causal = bool(n.attr("causal", 1))
     attributes: dict[str, Any] = {
@@ -123,7 +123,7 @@ def _attended(n: Node, *operands: Instruction | None) -> tuple[Instruction, Inst
         return y, None
     which = {1: "masked", 2: "probabilities"}.get(n.attr("qk_output", 0))
     if which is None:
-        n.fail(f"qk_output must be 1 or 2 where output_qk is asked for, got {n.attr('qk_output', 0)}")
+        n.fail(f"qk_output must be 1 or 2 for output_qk, got {n.attr('qk_output', 0)}")
     stage = n.add("attention", *operands, **attributes, result_of=which)
     if which == "masked":
         stage = n.pointwise("where", n.add("isinf", stage), n.literal(0.0, stage.shape.dtype), stage)
@@ -147,7 +147,7 @@ def _grouped_heads(
 def _turned(
     n: Node, x: Instruction, cos: Instruction, sin: Instruction, last: Instruction, at: Instruction | None
 ) -> Instruction:
-    """Returns heads turned by their positions: those given, or the ones up to each sample's last."""
+    """Applies rotary embedding to heads, at the given positions or at those up to each sample's last."""
     interleaved = bool(n.attr("rotary_interleaved", 0))
     if at is not None:
         return n.add("rotary_embedding", x, cos, sin, at, interleaved=interleaved)
@@ -155,7 +155,7 @@ def _turned(
 
 
 def _rms(n: Node, x: Instruction, weight: Instruction) -> Instruction:
-    """x divided by the root of its mean square over the last axis, times a weight."""
+    """RMS normalization of x over the last axis, times a weight."""
     wide = n.convert(x, dt.float32)
     mean = n.add("reduce_mean", n.add("mul", wide, wide), axes=(3,))
     factor = n.add("rsqrt", n.pointwise("add", mean, n.literal(n.attr("qk_norm_epsilon", 1e-6), dt.float32)))

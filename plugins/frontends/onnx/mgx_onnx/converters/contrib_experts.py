@@ -15,14 +15,14 @@ from .contrib_weights import unpacked
 
 
 def mixing(n: Node, router: Instruction, weights: Instruction | None) -> Instruction:
-    """Returns the weight of each expert for each token [t, e]: zero for all but the k best."""
+    """Returns the routing weights [t, e] of tokens and experts: zero except for the top k."""
     if n.attr("use_sparse_mixer", 0):
         n.unsupported("sparse mixers")
     k: int = n.attr("k", 1)
     logits = n.convert(router, dt.float32)
     normalised = bool(n.attr("normalize_routing_weights", 0))
     if n.op_type == "QMoE" and weights is None:
-        normalised = True  # as ORT does, regardless of the attribute
+        normalised = True  # ORT ignores the attribute
     if weights is not None:
         best, places = n.items(n.add("topk", logits, k=k, axis=1))
         best = n.add("gather_elements", n.convert(weights, dt.float32), places, axis=1)
@@ -37,7 +37,7 @@ def mixing(n: Node, router: Instruction, weights: Instruction | None) -> Instruc
 
 
 def activated(n: Node, x: Instruction, gate: Instruction | None) -> Instruction:
-    """Returns the hidden layer's activation; gate: the second half of a gated unit, if it comes from weights of its own."""
+    """Returns the hidden layer's activation; gate: the gated unit's second half, if it has separate weights."""
     kind = n.attr("activation_type", "relu")
     if kind == "swiglu":
         fusion = n.attr("swiglu_fusion", 0)
@@ -78,7 +78,7 @@ def experts(
     second: tuple[Instruction, Instruction | None],
     third: tuple[Instruction, Instruction | None] | None,
 ) -> Instruction:
-    """Returns every expert on every token, weighted and summed."""
+    """Applies every expert to every token and returns the weighted sum."""
     dims = x.shape.dims
     tokens: Dim = product(dims[:-1])
     count = first[0].shape.dims[0]

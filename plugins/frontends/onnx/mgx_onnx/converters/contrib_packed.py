@@ -65,7 +65,7 @@ def _packed(
     attention_bias: Instruction | None,
     heads: int,
 ) -> Instruction:
-    """Attention of sequences without padding [tokens, hidden]: spread over [b, s, hidden], attended, gathered again."""
+    """Attention on packed sequences [tokens, hidden]: unpacked to [b, s, hidden], attended and repacked."""
     batch, length = token_offset.shape.dims
     tokens = q.shape.dims[0]
     places = n.slice(n.reshape(token_offset, (batch * length,)), [0], [0], [tokens])

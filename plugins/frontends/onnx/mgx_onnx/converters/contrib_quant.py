@@ -15,13 +15,13 @@ MS = "com.microsoft"
 def quantized(
     n: Node, x: Instruction, scale: Instruction, zero_point: Instruction | None, dtype: dt.DType
 ) -> Instruction:
-    """Floats as `dtype` by one scale."""
+    """Quantizes floats to `dtype` with one scale."""
     scale = one_value(n, n.convert(scale, dt.float32)) or scale
     return n.add("quantizelinear", x, scale, one_value(n, zero_point), out_type=dtype)
 
 
 def centred(n: Node, x: Instruction, zero_point: Instruction | None) -> Instruction:
-    """x less its zero point, as float32, exactly."""
+    """Returns x minus its zero point as float32 (exact)."""
     return dequantized(n, x, n.literal(1.0, dt.float32), zero_point)
 
 

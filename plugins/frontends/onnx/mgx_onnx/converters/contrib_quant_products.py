@@ -1,4 +1,4 @@
-"""Products of com.microsoft on 8-bit tensors with scales and zero points, and a recurrent layer with 8-bit weights."""
+"""Matrix products of com.microsoft on 8-bit quantized tensors, and an LSTM with 8-bit weights."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _product_to_float(
         check_vector(n, "bias", bias, columns)
     wide_a, wide_b = (one_value(n, n.convert(s, dt.float32)) or s for s in (a_scale, b_scale))
     point = one_value(n, a_zero_point)
-    if wide_a.shape.rank or (point is not None and point.shape.rank):  # one scale an index of the inner axis
+    if wide_a.shape.rank or (point is not None and point.shape.rank):  # one scale per index of the inner axis
         wide_a = n.broadcast_to(wide_a, [k])
         point = None if point is None else n.broadcast_to(point, [k])
         left = dequantized(n, a, wide_a, point, axis=-1)
@@ -56,7 +56,7 @@ def check_vector(n: Node, name: str, x: Instruction, extent: Dim) -> None:
 
 
 def centred_columns(n: Node, b: Instruction, zero_point: Instruction | None) -> Instruction:
-    """Returns a right operand [.., k, n] less its zero point (a scalar or one a column), as float32."""
+    """Returns a right operand [.., k, n] minus its zero point (a scalar or per column) as float32."""
     point = one_value(n, zero_point)
     if point is None or not point.shape.rank:
         return centred(n, b, point)
@@ -65,7 +65,7 @@ def centred_columns(n: Node, b: Instruction, zero_point: Instruction | None) -> 
 
 
 def matmul(n: Node, a: Instruction, b: Instruction) -> Instruction:
-    """Matrix product with batch dims brought to each other."""
+    """Matrix product with broadcast batch axes."""
     if a.shape.rank == b.shape.rank == 2:
         return n.add("dot", a, b)
     a, b = n.add("broadcast_for_dot", a, b), n.add("broadcast_for_dot", b, a)
@@ -128,10 +128,10 @@ def qgemm(
 
 @converts("DynamicQuantizeLSTM", domain=MS)
 def dynamic_quantize_lstm(n: Node, x: Instruction, w: Instruction, r: Instruction, *rest: Any) -> Any:
-    """Returns the layer of the float weights that the bytes stand for; x and the states stay floats.
+    """Returns the LSTM with dequantized weights; x and the states stay in float.
 
-    The operator's definition gives W and R with scales and says nothing of x.  onnxruntime rounds x, and in every step the
-    state, to bytes too, which takes it two to three times as far from the float model.
+    The operator's definition quantizes only W and R. onnxruntime also quantizes x and, in every step, the state, which makes it
+    deviate two to three times as much from the float model.
     """
     given = [*rest, *[None] * (9 - len(rest))]
     operands, (w_scale, w_point, r_scale, r_point) = given[:5], given[5:9]

@@ -1,4 +1,4 @@
-"""Operators whose weights are packed into few bits: products, gathers, and the MX block formats."""
+"""Operators with weights packed to few bits: matrix products, gathers, MX block formats."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def block_size_of(n: Node) -> int:
 
 
 def unpacked(n: Node, x: Instruction, bits: int) -> Instruction:
-    """Returns the unsigned codes in the bytes of x along its last axis, low bits first."""
+    """Unpacks the unsigned codes in the bytes of x along its last axis, low bits first."""
     if bits == 8:
         return x
     return n.add("unpack_int4", x, axis=-1) if bits == 4 else n.add("unpack_bits", x, bits=bits)
@@ -63,7 +63,7 @@ def matmul_nbits(
         n.unsupported("weights packed for one device cannot be read")
     if isinstance(a.shape.dims[-1], int) and a.shape.dims[-1] != k:
         n.fail(f"the last extent of A must be K = {k}, got {a.shape.dims[-1]}")
-    if a.shape.dims[-1] != k:  # a run that gives another extent is refused
+    if a.shape.dims[-1] != k:  # runs with another extent are rejected
         a = n.reshape(a, (*a.shape.dims[:-1], k))
     blocks, blob = ceil_div(k, size), size * bits // 8
     elements(n, b, rows * blocks * blob, f"B ({rows} rows of {blocks} blocks of {blob} bytes)")
@@ -76,7 +76,7 @@ def matmul_nbits(
         elif bits == 2:
             operands.append(n.broadcast_to(n.literal(2, dt.uint8), (rows, blocks)))
         left = a if a.shape.rank > 1 else n.unsqueeze(a, [0])
-        # the least that A may keep: 4 is 8 bits, others are floats, of which A's own do for all
+        # minimum precision of A: 4 is 8 bits, others are float types, all satisfied by A's own type
         rounded = 8 if level == 4 else 0
         y = n.add("dequant_dot", left, *operands, bits=4 if bits == 4 else 8, block_size=size, activation_bits=rounded)
         y = y if a.shape.rank > 1 else n.squeeze(y, [0])
@@ -103,21 +103,21 @@ def matmul_nbits(
 def coded(
     a: Instruction, bits: int, level: int, zero_points: Instruction | None, group_index: Instruction | None
 ) -> bool:
-    """True if a product keeps its weights in codes: with integer zero points, in the order of the columns.
+    """Returns True if a product keeps its weights quantized: integer zero points, columns not reordered.
 
-    Codes of 2 bits are bytes then, which products of bytes read; others are as fast with floats.
+    2-bit codes are then expanded to bytes for int8 products; otherwise float products are as fast.
     """
     integers = zero_points is None or zero_points.shape.dtype is dt.uint8
     return (bits != 2 or level == 4) and integers and group_index is None and a.shape.rank > 0
 
 
 def codes_in_bytes(n: Node, rows: Instruction, bits: int, count: Dim) -> Instruction:
-    """Returns rows of codes as `dequant_dot` reads them: two of 4 bits in a byte, or one."""
+    """Returns rows of codes in the layout of `dequant_dot`: two 4-bit codes per byte, or one code per byte."""
     return rows if bits == 4 else n.slice(unpacked(n, rows, bits), [1], [0], [count])
 
 
 def codes_of(n: Node, zero_points: Instruction, rows: int, blocks: Dim, bits: int) -> Instruction:
-    """Returns packed zero points as one byte each."""
+    """Returns packed zero points unpacked to one byte each."""
     width = ceil_div(blocks * bits, 8)
     elements(n, zero_points, rows * width, f"zero_points ({rows} rows of {width} bytes)")
     points = unpacked(n, n.reshape(zero_points, (rows, width)), bits)
@@ -125,7 +125,7 @@ def codes_of(n: Node, zero_points: Instruction, rows: int, blocks: Dim, bits: in
 
 
 def product(n: Node, a: Instruction, b: Instruction) -> Instruction:
-    """a [.., k] times b [k, n], as one matrix product where a is a vector or has batches."""
+    """Returns a [.., k] @ b [k, n] as one matrix product, for a of any rank."""
     if a.shape.rank == 2:
         return n.add("dot", a, b)
     if a.shape.rank == 1:
@@ -146,7 +146,7 @@ def matmul_bnb4(n: Node, a: Instruction, b: Instruction, absmax: Instruction) ->
     if isinstance(have, int) and 2 * have < count:
         n.fail(f"B must have {ceil_div(count, 2)} bytes, got {have}")
     pairs = n.slice(n.reshape(b, (have,)), [0], [0], [ceil_div(count, 2)])
-    codes = n.add("unpack_int4", n.unsqueeze(pairs, [1]), axis=1)  # the high half comes first here
+    codes = n.add("unpack_int4", n.unsqueeze(pairs, [1]), axis=1)  # the high nibble comes first
     codes = n.reshape(n.add("reverse", codes, axes=(1,)), (2 * ceil_div(count, 2),))
     table = NF4 if kind else [*FP4, *(-v for v in FP4)]
     values = n.add("gather", n.literal(table, absmax.shape.dtype), n.convert(codes, dt.int32), axis=0)
@@ -202,7 +202,7 @@ def _with(x: Instruction, axis: int, like: Instruction) -> tuple[Dim, ...]:
 
 
 def mx_scales(n: Node, x: Instruction, axis: int, size: int) -> Instruction:
-    """Returns the power of two for each block of `size` along an axis that brings its largest magnitude into the range of fp4."""
+    """Returns a power-of-two scale per block of `size` along an axis, such that the block's maximum fits into fp4."""
     dims = list(x.shape.dims)
     blocks = ceil_div(dims[axis], size)
     missing = blocks * size - dims[axis]

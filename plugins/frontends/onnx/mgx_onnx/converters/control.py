@@ -1,4 +1,4 @@
-"""If, Loop and Scan: sub-graphs become modules."""
+"""If, Loop and Scan; subgraphs are converted to modules."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def loop(n: Node, trips: Instruction | None = None, cond: Instruction | None = N
     most = options.limit_max_iterations
     trips = _scalar(n, trips)
     cond = _scalar(n, cond)
-    if not options.use_dyn_output:  # the loop ends, and its rows are filled up, at a number that is known now
+    if not options.use_dyn_output:  # the loop ends, and its rows are padded, at a known iteration count
         known = None if trips is None else n.constant(trips)
         most = min(options.max_loop_iterations if known is None else int(known.reshape(())), most)
         limit = n.literal(np.asarray(most, np.int64))
@@ -54,7 +54,7 @@ def loop(n: Node, trips: Instruction | None = None, cond: Instruction | None = N
         sure = _known_trips(n, counted, most)
         if sure is not None:
             trips, cond = counted, None
-            body.replace_return([body.add_literal(np.asarray(True)), *body.outputs[1:]])  # the number of trips ends it
+            body.replace_return([body.add_literal(np.asarray(True)), *body.outputs[1:]])  # terminated by its trip count
     lists = without_lists(n, body, states, sure)
     if lists is None:
         items = _run(n, most, [trips, cond, *states], body, sure is not None)
@@ -71,9 +71,9 @@ def loop(n: Node, trips: Instruction | None = None, cond: Instruction | None = N
 def _run(
     n: Node, most: int, operands: Sequence[Instruction | None], body: Module, sure: bool
 ) -> tuple[Instruction, ...]:
-    """Returns what a loop gives: nothing is run for a body that gives nothing.
+    """Returns a loop's results; a body without results is not run.
 
-    sure: the number of trips is known; then rows are those of a scan, whose number is known, too.
+    sure: the trip count is known; the rows are then those of a scan, with a known extent.
     """
     trips, states = operands[0], operands[2:]
     if len(body.outputs) == 1:
@@ -87,7 +87,7 @@ def _run(
 
 
 def _sure_trips(n: Node, trips: Instruction | None, cond: Instruction | None, body: Module, most: int) -> Dim | None:
-    """Returns the number of a loop's trips if no condition ends it, and if it is known or an extent."""
+    """Returns the trip count of a loop without a condition if it is constant or an extent, else None."""
     if trips is None or not goes_on(body) or (cond is not None and not n.is_true(cond)):
         return None
     return _known_trips(n, trips, most)
@@ -101,7 +101,7 @@ def _known_trips(n: Node, trips: Instruction | None, most: int) -> Dim | None:
 
 
 def _filled(n: Node, rows: Instruction) -> Instruction:
-    """Returns a loop's rows; filled up where the option says so, and then a row that is one number has one axis."""
+    """Returns a loop's rows, padded if the option requires it; scalar rows then get one axis."""
     if n.parser.options.use_dyn_output or not rows.shape.ranked:
         return rows
     rows = n.largest(rows)
@@ -162,7 +162,7 @@ def _list(n: Node, name: str, count: int) -> list[int]:
 
 @converts("Scan", since=8)
 def scan_8(n: Node, lengths: Instruction | None, *inputs: Instruction) -> Any:
-    """Builds the scan of opset 8, which scans each batch row on its own: a loop over rows around the scan of opset 9."""
+    """Converts Scan-8, which scans each batch row separately, to a loop over rows around a Scan-9."""
     if lengths is not None:
         n.unsupported("sequence_lens of Scan-8 is not supported")
     graph = n.attr("body")

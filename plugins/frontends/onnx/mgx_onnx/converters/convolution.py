@@ -34,7 +34,7 @@ def padding_of(
     if mode == "VALID":
         return {"padding": (0,) * (2 * rank)}
     if mode == "SAME":
-        mode = "SAME_UPPER"  # not ONNX's, but some exporters write it
+        mode = "SAME_UPPER"  # nonstandard, but written by some exporters
     if mode not in ("SAME_UPPER", "SAME_LOWER"):
         n.fail(f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, got {mode!r}")
     if all(isinstance(d, int) for d in (*dims, *lengths)):
@@ -45,7 +45,7 @@ def padding_of(
 
 
 def numbers(n: Node, name: str, rank: int) -> tuple[int, ...]:
-    """Returns one positive number an axis from an attribute, 1 by default."""
+    """Returns one positive number per spatial axis from an attribute, 1 by default."""
     values = tuple(n.attr(name, None) or (1,) * rank)
     if len(values) != rank or min(values) < 1:
         n.fail(f"{name} needs {rank} positive numbers, got {list(values)}")
@@ -55,7 +55,7 @@ def numbers(n: Node, name: str, rank: int) -> tuple[int, ...]:
 def spatial_rank(n: Node, x: Instruction, w: Instruction) -> int:
     rank: int = x.shape.rank - 2
     if rank < 1 or w.shape.rank != rank + 2:
-        n.fail(f"X and W need one rank of at least 3, got {x.shape} and {w.shape}")
+        n.fail(f"X and W must have the same rank of at least 3, got {x.shape} and {w.shape}")
     kernel = n.attr("kernel_shape", None)
     if kernel and (len(kernel) != rank or not all(map(dims_.may_equal, kernel, w.shape.dims[2:]))):
         n.fail(f"kernel_shape {kernel} does not fit W {w.shape}")
@@ -63,7 +63,7 @@ def spatial_rank(n: Node, x: Instruction, w: Instruction) -> int:
 
 
 def biased(n: Node, y: Instruction, bias: Instruction | None) -> Instruction:
-    """y [n, m, ..] plus one number a channel."""
+    """Returns y [n, m, ..] plus a per-channel bias."""
     if bias is None:
         return y
     if bias.shape.rank != 1 or not dims_.may_equal(bias.shape.dims[0], y.shape.dims[1]):
@@ -73,7 +73,7 @@ def biased(n: Node, y: Instruction, bias: Instruction | None) -> Instruction:
 
 
 def convolution(n: Node, x: Instruction, w: Instruction, bias: Instruction | None = None) -> Instruction:
-    """Conv by the attributes of the node."""
+    """Converts Conv by the node's attributes."""
     rank = spatial_rank(n, x, w)
     stride, dilation = numbers(n, "strides", rank), numbers(n, "dilations", rank)
     pads = padding_of(n, x.shape.dims[2:], w.shape.dims[2:], stride, dilation)

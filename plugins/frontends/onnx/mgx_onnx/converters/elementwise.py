@@ -29,9 +29,9 @@ BINARY: Final[Mapping[str, str]] = {
 
 
 def operands(n: Node, a: Instruction, b: Instruction) -> list[Instruction]:
-    """Returns two operands with common extents: by numpy's rule, or as attributes `broadcast` and `axis` say.
+    """Returns two broadcast operands, by numpy's rules or by the attributes `broadcast` and `axis`.
 
-    Only opsets below 7 have these attributes; exporters left them in later models, too.
+    These attributes were removed in opset 7, but some exporters still write them.
     """
     if n.attr("broadcast", 0) and n.has("axis"):
         dims, rank = b.shape.dims, a.shape.rank
@@ -70,7 +70,7 @@ def identity(n: Node, x: Instruction) -> Instruction:
 
 @converts("Pow")
 def power(n: Node, a: Instruction, b: Instruction) -> Instruction:
-    """The result has the base's type; where types differ the wider kind computes."""
+    """The result has the base's type; mixed types are computed in the wider one."""
     to = a.shape.dtype
     if b.shape.dtype is not to:
         if to.is_float and b.shape.dtype.is_integer:
@@ -92,7 +92,7 @@ def modulo(n: Node, a: Instruction, b: Instruction) -> Instruction:
 
 
 def _common(n: Node, a: Instruction, b: Instruction) -> tuple[Instruction, Instruction]:
-    """Returns operands of one type: older exporters mix them, where the wider float, or else the wider integer, is meant."""
+    """Returns operands promoted to one type (widest float, else widest integer), since older exporters mix them."""
     x, y = a.shape.dtype, b.shape.dtype
     to = max(x, y, key=lambda t: (t.is_float, t.bits, t.kind == "i"))
     return n.convert(a, to), n.convert(b, to)
@@ -119,7 +119,7 @@ def is_inf(n: Node, x: Instruction) -> Instruction:
 
 @converts("Clip")
 def clip(n: Node, x: Instruction, low: Instruction | None = None, high: Instruction | None = None) -> Instruction:
-    """Bounds are attributes under opset 11."""
+    """Bounds are attributes before opset 11."""
     if low is None and n.has("min"):
         low = n.literal(n.attr("min"), x.shape.dtype)
     if high is None and n.has("max"):
@@ -131,7 +131,7 @@ def clip(n: Node, x: Instruction, low: Instruction | None = None, high: Instruct
 
 
 def _bound(n: Node, x: Instruction, bound: Instruction) -> Instruction:
-    """Returns a scalar by the standard; anything that broadcasts to `x` is accepted."""
+    """Returns a bound: a scalar in the standard, but anything that broadcasts to `x` is accepted."""
     if bound.shape.rank > x.shape.rank:
         bound = n.reshape(bound, ())
     return n.broadcast_to(n.convert(bound, x.shape.dtype), x.shape.dims)
@@ -173,7 +173,7 @@ def mean(n: Node, *xs: Instruction) -> Instruction:
     return n.convert(n.add("mul", out, n.full_like(out, 1 / len(xs))), xs[0].shape.dtype)
 
 
-# contributed operators
+# com.microsoft operators
 
 
 @converts("BiasAdd", domain="com.microsoft")

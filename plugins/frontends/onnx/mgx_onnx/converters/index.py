@@ -1,4 +1,4 @@
-"""Elements picked or placed by position: Gather and Scatter families, OneHot, Trilu."""
+"""Indexing: Gather and Scatter families, OneHot, Trilu."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mgx_core import dtype as dt
 from ..converter import converts
 from ..node import Node
 
-SMALL = 1 << 20  # elements of a mask that is worth keeping as a constant
+SMALL = 1 << 20  # largest mask, in elements, that is stored as a constant
 
 
 def _inside(n: Node, indices: Instruction, length: object) -> None:
-    """Errors: ParseError if an index is known to lie outside an axis."""
+    """Errors: ParseError if an index is known to be out of range."""
     known = n.constant(indices) if isinstance(length, int) else None
     if known is not None and known.size and known.dtype.kind in "iu" and isinstance(length, int):
         low, high = int(known.min()), int(known.max())
@@ -42,7 +42,7 @@ def gather_nd(n: Node, x: Instruction, indices: Instruction) -> Instruction:
 
 
 def _reduction(n: Node) -> str:
-    allowed = ("none", "add", "mul", "max", "min")  # files use them before the opsets that bring them (16, 18)
+    allowed = ("none", "add", "mul", "max", "min")  # models use them before the opsets that define them (16, 18)
     found: str = n.attr("reduction", "none")
     if found not in allowed:
         n.fail(f"reduction must be one of {', '.join(allowed)}, got {found!r}")

@@ -17,7 +17,7 @@ __all__ = ["product"]
 
 
 def product(n: Node, a: Instruction, b: Instruction) -> Instruction:
-    """Returns the matrix product by numpy's rule: batches broadcast, vectors stand for one row (a) or one column (b)."""
+    """Returns numpy's matmul: batches broadcast, vectors are a row (a) or a column (b)."""
     row, column = a.shape.rank == 1, b.shape.rank == 1
     if not a.shape.rank or not b.shape.rank:
         n.fail(f"a matrix product needs operands of rank 1 or more, got {a.shape} and {b.shape}")
@@ -38,13 +38,13 @@ def product(n: Node, a: Instruction, b: Instruction) -> Instruction:
 
 
 def turned(n: Node, x: Instruction) -> Instruction:
-    """x with its last two axes exchanged."""
+    """Returns x with its last two axes transposed."""
     rank = x.shape.rank
     return n.transpose(x, [*range(rank - 2), rank - 1, rank - 2])
 
 
 def scaled(n: Node, x: Instruction, factor: float) -> Instruction:
-    """x times a number; whole numbers only for integers."""
+    """Returns x times a number, which must be an integer for integer x."""
     if factor == 1:
         return x
     if x.shape.dtype.is_integer and factor != int(factor):
@@ -59,7 +59,7 @@ def matmul(n: Node, a: Instruction, b: Instruction) -> Instruction:
 
 
 def general(n: Node, a: Instruction, b: Instruction, c: Instruction | None) -> Instruction:
-    """alpha A' B' + beta C for matrices."""
+    """Returns alpha A' B' + beta C of matrices (Gemm)."""
     if a.shape.rank != 2 or b.shape.rank != 2:
         n.fail(f"A and B must be matrices, got {a.shape} and {b.shape}")
     a = turned(n, a) if n.attr("transA", 0) else a
@@ -103,7 +103,7 @@ def einsum(n: Node, *xs: Instruction) -> Instruction:
     op: Any = make_op("einsum", equation=n.attr("equation"))  # by name: only a model that has one reads its file
     op.result([x.shape for x in xs])
     narrow = xs[0].shape.dtype
-    builder: Any = n  # a node builds instructions, too
+    builder: Any = n  # Node is an InstructionBuilder
     if narrow.is_float and narrow.bits < 32:
         made = cast(Instruction, op.decompose(builder, *(n.convert(x, float32) for x in xs)))
         return n.convert(made, narrow)

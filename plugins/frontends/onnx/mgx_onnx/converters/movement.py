@@ -1,4 +1,4 @@
-"""The same elements in another form: Reshape, Transpose, Expand, Tile, block rearrangement."""
+"""Data movement: Reshape, Transpose, Expand, Tile, DepthToSpace and similar."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["bounded", "known_ints"]
 
 
 def known_ints(n: Node, x: Instruction | None) -> list[int] | None:
-    """Returns the value of an integer operand if it is known at parse time, without symbols."""
+    """Returns an integer operand as ints if it is constant at parse time, else None."""
     found = n.dims(x)
     if found is None or not all(isinstance(d, int) for d in found):
         return None
@@ -25,7 +25,7 @@ def known_ints(n: Node, x: Instruction | None) -> list[int] | None:
 
 
 def bounded(n: Node, dims: Sequence[Dim], size: int) -> tuple[Dim, ...]:
-    """Returns the extents of a result.  Errors: ParseError for negative ones or more bytes than the options allow."""
+    """Returns the extents of a result after checks.  Errors: ParseError for negative ones, or above the limit of bytes."""
     if any(isinstance(d, int) and d < 0 for d in dims):
         n.fail(f"extents must not be negative, got {list(dims)}")
     total = product(dims)
@@ -42,7 +42,7 @@ def reshape_1(n: Node, x: Instruction) -> Instruction:
 
 @converts("Reshape", since=5)
 def reshape_5(n: Node, x: Instruction, shape: Instruction | None = None) -> Instruction:
-    if shape is None:  # files that keep the form of an older opset
+    if shape is None:  # models that use the form of an older opset
         return reshape_1(n, x)
     allowzero = bool(n.attr("allowzero", 0)) and n.version >= 14
     wanted = n.dims(shape)
@@ -59,7 +59,7 @@ def _reshape(n: Node, x: Instruction, wanted: Sequence[Dim], allowzero: bool) ->
         if zeros and zeros[-1] >= x.shape.rank:
             n.fail(f"shape {list(wanted)} copies axis {zeros[-1]} of a tensor of rank {x.shape.rank}")
         wanted = [x.shape.dims[i] if i in zeros else d for i, d in enumerate(wanted)]
-    # every remaining 0 is meant: -1 next to one stands for nothing left
+    # remaining zeros are literal (allowzero): a -1 beside one is 0
     dims = resolve(
         x.shape.dims, wanted, allowzero or (bool(zeros) and -1 not in [d for d in wanted if isinstance(d, int)])
     )
@@ -127,10 +127,10 @@ def tile_6(n: Node, x: Instruction, repeats: Instruction) -> Instruction:
 
 
 def tiled(n: Node, x: Instruction, repeats: Sequence[Dim]) -> Instruction:
-    """Copies side by side: a new axis before each repeated one, broadcast, then both joined."""
+    """Tiles x: inserts an axis before each repeated one, broadcasts it and merges both."""
     dims = x.shape.dims
     if len(repeats) != len(dims) or any(isinstance(r, int) and r < 0 for r in repeats):
-        n.fail(f"one repeat of at least 0 an axis is needed, got {list(repeats)} for {x.shape}")
+        n.fail(f"one nonnegative repeat per axis is required, got {list(repeats)} for {x.shape}")
     out = bounded(n, [d * r for d, r in zip(dims, repeats, strict=True)], x.shape.dtype.size)
     spread: list[Dim] = []
     wide: list[Dim] = []

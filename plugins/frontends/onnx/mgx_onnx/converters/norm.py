@@ -1,4 +1,4 @@
-"""Normalisations of ai.onnx: LRN, Batch-, Instance-, Layer-, Group-, RMS-, Lp- and MeanVarianceNormalization."""
+"""Normalizations of ai.onnx: LRN, Batch-, Instance-, Layer-, Group-, RMS-, Lp- and MeanVarianceNormalization."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def lrn(n: Node, x: Instruction) -> Instruction:
 
 
 def computed_in(x: Instruction) -> DType:
-    """Returns the type in which a composition on x is computed."""
+    """Returns the type in which a composite op on x is computed."""
     return float32 if x.shape.dtype.bits < 32 else x.shape.dtype
 
 
 def moments(n: Node, x: Instruction, axes: Sequence[int]) -> tuple[Instruction, Instruction]:
-    """Returns mean and variance along some axes, which stay with extent 1."""
+    """Returns mean and variance over some axes, kept with extent 1."""
     mean = n.add("reduce_mean", x, axes=tuple(axes))
     apart = n.pointwise("sqdiff", x, mean)
     return mean, n.add("reduce_mean", apart, axes=tuple(axes))
@@ -77,8 +77,8 @@ def batch_norm(
 
 
 def column(n: Node, v: Instruction, x: Instruction) -> Instruction:
-    """Returns a vector over channels (or a value for each element of an image) broadcast to x [n, c, ..]."""
-    if v.shape.rank == 1 and v.shape.dims != x.shape.dims[1:2]:  # a vector of one number is refused when run
+    """Returns a per-channel vector (or per-element values of an image) broadcast to x [n, c, ..]."""
+    if v.shape.rank == 1 and v.shape.dims != x.shape.dims[1:2]:  # vectors of extent 1 are rejected at run time
         v = n.reshape(v, [x.shape.dims[1], *(1,) * (x.shape.rank - 2)])
     elif v.shape.rank == 1 and x.shape.rank > 2:
         v = n.unsqueeze(v, range(1, x.shape.rank - 1))
@@ -99,7 +99,7 @@ def layer_norm(
     epsilon: float,
     statistics: bool,
 ) -> tuple[Instruction, ...]:
-    """Layer normalisation; with `statistics` also the mean and the inverse deviation, in float32 or wider."""
+    """Layer normalization; with `statistics` also the mean and inverse standard deviation, in float32 or wider."""
     y = n.add("layernorm", x, scale, bias, axis=axis, epsilon=epsilon)
     if not statistics:
         return (y,)
@@ -119,7 +119,7 @@ def layer_normalization(n: Node, x: Instruction, scale: Instruction, bias: Instr
 
 
 def rms_norm(n: Node, x: Instruction, scale: Instruction, axis: int, epsilon: float) -> Instruction:
-    """Root-mean-square normalisation in the scale's type."""
+    """RMS normalization in the scale's type."""
     to = scale.shape.dtype
     if x.shape.dtype is not to:
         x, scale = n.convert(x, computed_in(x)), n.convert(scale, computed_in(x))
@@ -158,7 +158,7 @@ def group_norm(n: Node, x: Instruction, scale: Instruction, bias: Instruction) -
 
 
 def per_group(n: Node, v: Instruction, groups: int, channels: dims_.Dim) -> Instruction:
-    """Returns one number a group repeated for each of its channels; a single one, as lax exporters write it, for all of them."""
+    """Returns per-group values repeated for each channel; a single value (nonstandard) applies to all channels."""
     if v.shape.rank == 1 and v.shape.dims[0] == 1:
         return n.broadcast_to(v, (channels,))
     if v.shape.rank != 1 or not dims_.may_equal(v.shape.dims[0], groups) or groups == channels or groups < 1:

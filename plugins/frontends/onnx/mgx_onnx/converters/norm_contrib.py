@@ -1,4 +1,4 @@
-"""Normalisations of com.microsoft: Skip- and EmbedLayerNormalization, GroupNorm, SkipGroupNorm."""
+"""Normalizations of com.microsoft: Skip- and EmbedLayerNormalization, GroupNorm, SkipGroupNorm."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def joined(n: Node, x: Instruction, skip: Instruction, bias: Instruction | None)
 
 
 def hidden(n: Node, name: str, v: Instruction | None, x: Instruction) -> None:
-    """Refuses a factor that is not a vector over the last axis of x."""
+    """Rejects a factor that is not a vector over the last axis of x."""
     if v is not None and (v.shape.rank != 1 or not dims_.may_equal(v.shape.dims[0], x.shape.dims[-1])):
         n.fail(f"{name} must have dims [{x.shape.dims[-1]}], got {v.shape}")
 
@@ -112,7 +112,7 @@ def embed_layer_norm(
 
 
 def groups_of(n: Node, x: Instruction, gamma: Instruction, beta: Instruction) -> Instruction:
-    """GroupNorm by the attributes of the node on x as it lies."""
+    """Converts GroupNorm by the node's attributes, without changing the layout of x."""
     rank = x.shape.rank
     last = bool(n.attr("channels_last", 1))
     if rank < 3:

@@ -14,7 +14,7 @@ __all__ = ["windows_of"]
 
 
 def windows_of(n: Node, x: Instruction) -> dict[str, Any]:
-    """Returns the attributes of the windows as pooling ops name them."""
+    """Returns the window attributes under the names of pooling ops."""
     rank = x.shape.rank - 2
     lengths = tuple(n.attr("kernel_shape"))
     if rank < 1 or len(lengths) != rank:

@@ -1,4 +1,4 @@
-"""Compositions of ops on narrow types: computed in a wider one, rounded once."""
+"""Computes composite ops on narrow types in a wider type, rounding once."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["as_float", "widened"]
 
 
 def widened(n: Node, x: Instruction) -> Instruction:
-    """`x` as float32 if its float type is narrower; others unchanged."""
+    """Returns `x` as float32 if its float type is narrower, else unchanged."""
     dtype = x.shape.dtype
     return n.convert(x, dt.float32) if dtype.is_float and dtype.bits < 32 else x
 
 
 def as_float(n: Node, x: Instruction) -> Instruction:
-    """`x` in a type fit for elementary functions: float32 for narrow floats, float64 for integers."""
+    """Returns `x` in a type that supports elementary functions: float32 for narrow floats, float64 for integers."""
     return n.convert(x, dt.float64) if x.shape.dtype.is_integer else widened(n, x)

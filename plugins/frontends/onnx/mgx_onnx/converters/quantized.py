@@ -1,4 +1,4 @@
-"""Quantize and dequantize, and the operators of the standard on quantised tensors."""
+"""Quantize and dequantize, and the operators of the standard on quantized tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["as_rows", "convolution_attributes", "dequantized", "dynamic_quantize
 
 
 def block_size(n: Node, x: Instruction, scale: Instruction) -> int:
-    """Returns the attribute, or where it is missing what the extents of x and of its scale say."""
+    """Returns the attribute block_size, inferred from the extents of x and its scale if it is missing."""
     stated: int = n.attr("block_size", 0)
     if stated or not x.shape.ranked or x.shape.rank < 2 or scale.shape.rank != x.shape.rank:
         return stated
@@ -70,7 +70,7 @@ def dynamic_quantize_linear(n: Node, x: Instruction) -> tuple[Instruction, ...]:
 
 
 def dynamic_quantize(n: Node, x: Instruction) -> tuple[Instruction, Instruction, Instruction]:
-    """x as uint8 over its own range, which always holds zero, with that range's scale and zero point."""
+    """Quantizes x to uint8 over its range extended to 0; returns values, scale and zero point."""
     zero = n.literal(0.0, dt.float32)
     high = n.add("max", n.reshape(n.add("reduce_max", x), ()), zero)
     low = n.add("min", n.reshape(n.add("reduce_min", x), ()), zero)
@@ -83,7 +83,7 @@ def dynamic_quantize(n: Node, x: Instruction) -> tuple[Instruction, Instruction,
 
 
 def convolution_attributes(n: Node, w: Instruction, channels_last: bool = False) -> dict[str, Any]:
-    """Returns the attributes of `convolution` from those of Conv and its relatives; w is their weight, channels first."""
+    """Returns attributes of `convolution` from those of Conv and its variants; w: the weight, channels first."""
     rank = w.shape.rank - 2
     kernel = n.attr("kernel_shape", None)
     for stated, real in zip(kernel or (), w.shape.dims[2:], strict=False):
@@ -164,7 +164,7 @@ def requantized(
     y_zero_point: Instruction | None,
     out: dt.DType | None = None,
 ) -> Instruction:
-    """Returns products, or int32 sums of products, of two quantised tensors as a quantised tensor: one factor, one rounding.
+    """Requantizes (int32 sums of) products of two quantized tensors with one factor and one rounding.
 
     out: its type; by default the zero point's, or uint8.
     """
@@ -180,7 +180,7 @@ def requantized(
 
 
 def as_rows(n: Node, x: Instruction | None, rank: int) -> Instruction | None:
-    """Returns a scale or zero point of a left operand [.., m, k]: a scalar, [m] as [m, 1], or unchanged."""
+    """Returns a left operand's scale or zero point for [.., m, k]: a scalar, [m] as [m, 1], or unchanged."""
     x = one_value(n, x)
     if x is None or x.shape.rank != 1 or rank == 1:
         return x
@@ -194,7 +194,7 @@ def integer_product(
     a_zero_point: Instruction | None,
     b_zero_point: Instruction | None,
 ) -> tuple[Instruction, list[int]]:
-    """Returns the int32 matrix product less zero points, and the axes to squeeze out for vector operands."""
+    """Returns the int32 matrix product minus zero points, and the axes to squeeze for vector operands."""
     drop: list[int] = []
     if a.shape.rank == 1:
         a, drop = n.unsqueeze(a, [0]), [-2]
@@ -244,5 +244,5 @@ def qlinear_matmul(
 def dequantized(
     n: Node, x: Instruction, scale: Instruction, zero_point: Instruction | None, axis: int = 1
 ) -> Instruction:
-    """x as floats, by one scale or one an index of `axis`."""
+    """Dequantizes x with one scale or one per index of `axis`."""
     return n.add("dequantizelinear", x, one_value(n, scale), one_value(n, zero_point), axis=axis)

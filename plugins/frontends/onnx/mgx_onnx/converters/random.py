@@ -1,4 +1,4 @@
-"""Random tensors: a seed as a value, pseudo-random numbers from it, and arithmetic on these."""
+"""Random tensors, computed from a seed that is itself a value of the program."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .movement import bounded
 
 
 def _seed(n: Node) -> Instruction:
-    """Returns the seed of the attribute, whose bits all count; without one, another at each run."""
+    """Returns the seed from the attribute (all of its bits matter); without one, a new seed for each run."""
     if n.has("seed"):
         return n.literal(np.array([np.float32(n.attr("seed")).view(np.uint32)], np.uint64))
     return n.add("random_seed")
 
 
 def _numbers(n: Node, op: str, dims: Iterable[Dim], dtype: DType, spread: float, offset: float) -> Instruction:
-    """spread * random + offset, computed in float32 or float64."""
+    """Returns spread * random + offset, computed in float32 or float64."""
     if not dtype.is_float:
         n.fail(f"dtype must be a float type, got {dtype}")
     wide = dt.float64 if dtype is dt.float64 else dt.float32
@@ -39,7 +39,7 @@ def _numbers(n: Node, op: str, dims: Iterable[Dim], dtype: DType, spread: float,
 
 
 def like(x: Instruction) -> DType:
-    """Returns the type of numbers drawn for x: its own, where that is a float type."""
+    """Returns the type of random numbers for x: its own if it is a float type."""
     return x.shape.dtype if x.shape.dtype.is_float else dt.float32
 
 
@@ -85,7 +85,7 @@ def multinomial(n: Node, x: Instruction) -> Instruction:
     if x.shape.rank != 2 or not x.shape.dtype.is_float:
         n.fail(f"the input must be a float matrix, got {x.shape}")
     if dtype not in (dt.int32, dt.int64) or count < 1:
-        n.fail(f"dtype int32 or int64 and a sample_size of at least 1 are needed, got {dtype} and {count}")
+        n.fail(f"dtype int32 or int64 and a sample_size of at least 1 are required, got {dtype} and {count}")
     x = x if x.shape.dtype is dt.float64 else n.convert(x, dt.float32)
     top = n.broadcast_to(n.add("reduce_max", x, axes=(1,)), x.shape.dims)
     weights = n.add("exp", n.add("sub", x, top))

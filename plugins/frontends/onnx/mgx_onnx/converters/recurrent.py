@@ -12,12 +12,12 @@ from ..node import Node
 
 __all__ = ["layer_attributes"]
 
-# ONNX's names in lower case -> ours
+# ONNX's names in lower case -> op names
 NAMES = {name.replace("_", ""): name for name in ACTIVATIONS}
 
 
 def layer_attributes(n: Node, r: Instruction, functions: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the attributes that the layers share; `functions` are the activations of one direction, by default."""
+    """Returns attributes common to RNN, GRU and LSTM; functions: default activations of one direction."""
     direction = n.attr("direction", "forward").lower()
     if direction not in ("forward", "reverse", "bidirectional"):
         n.fail(f"direction must be forward, reverse or bidirectional, got {direction!r}")
@@ -53,7 +53,7 @@ def layer_attributes(n: Node, r: Instruction, functions: tuple[str, ...]) -> dic
 
 
 def _filled(names: tuple[str, ...], functions: tuple[str, ...], count: int) -> tuple[str, ...]:
-    """Shorter lists than the standard asks for, as exporters write them: one direction's serve both, the last one repeats."""
+    """Pads lists shorter than the standard requires: one direction applies to both, the last entry repeats."""
     if len(names) == count or len(names) > count:
         return names
     if count == 2 * len(functions) and len(names) == len(functions):
@@ -64,7 +64,7 @@ def _filled(names: tuple[str, ...], functions: tuple[str, ...], count: int) -> t
 
 
 class Layout:
-    """Batch-major operands and results (attribute `layout`) as the layers take and give them."""
+    """Converts batch-major operands and results (attribute `layout`) to and from the ops' layout."""
 
     def __init__(self, n: Node) -> None:
         self.n = n

@@ -1,4 +1,4 @@
-"""ONNX's reductions, positions of extremes, softmax family, running sums and top-k."""
+"""Reductions, ArgMax and ArgMin, softmax family, cumulative sums and top-k."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Step: TypeAlias = Callable[[str, Instruction], Instruction]
 
 
 def _axes(n: Node, x: Instruction, given: Instruction | None) -> Axes:
-    """Returns the axes named by attribute (old opsets) or input, or known only at run time."""
+    """Returns the axes from the attribute (old opsets) or the input, possibly known only at run time."""
     noop = n.attr("noop_with_empty_axes", 0)
     if given is not None:
         known = n.constant(given)
@@ -47,7 +47,7 @@ def _step(n: Node, axes: Axes) -> Step:
 
 
 def _dropped(n: Node, x: Instruction, axes: Axes) -> Instruction:
-    """Without the reduced axes, unless the node keeps them."""
+    """Squeezes the reduced axes unless the node keeps them."""
     if axes is None or axes == () or n.attr("keepdims", 1):
         return x
     if isinstance(axes, tuple):
@@ -95,7 +95,7 @@ def _log_of_sum(n: Node, reduced: Step, x: Instruction) -> Instruction:
 
 
 def _log_of_sum_of_powers(n: Node, reduced: Step, x: Instruction) -> Instruction:
-    """The largest is taken out before exponentials, unless it is infinite."""
+    """Subtracts the maximum before exponentials, unless it is infinite."""
     wide = as_float(n, x)
     top = reduced("reduce_max", wide)
     top = n.add("where", n.add("isinf", top), n.full_like(top, 0), top)
@@ -131,7 +131,7 @@ def _along_axis(name: str) -> Converter:
 
 
 def _flattened(name: str) -> Converter:
-    """Under opset 13 all axes from `axis` on count as one."""
+    """Before opset 13, all axes from `axis` on are flattened into one."""
 
     def convert(n: Node, x: Instruction) -> Instruction:
         dims = x.shape.dims
@@ -168,7 +168,7 @@ converts("CumProd")(_scan("prefix_scan_prod"))
 
 @converts("TopK")
 def topk(n: Node, x: Instruction, k: Instruction | None = None) -> tuple[Instruction, ...]:
-    """The number of elements is an attribute under opset 10."""
+    """K is an attribute before opset 10."""
     options: dict[str, Any] = {key: bool(n.attr(key, 1)) for key in ("largest", "sorted")}
     options["axis"] = n.attr("axis", -1)
     if k is None:

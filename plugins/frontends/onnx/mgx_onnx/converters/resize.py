@@ -1,4 +1,4 @@
-"""Resampling: Resize and Upsample."""
+"""Resize and Upsample."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def upsample_7(n: Node, x: Instruction) -> Instruction:
 def upsample_9(
     n: Node, x: Instruction, scales: Instruction | None = None, more: Instruction | None = None
 ) -> Instruction:
-    """more: where lax exporters write the inputs of Resize (x, roi, scales)."""
+    """more: inputs of Resize (x, roi, scales), which some exporters write."""
     scales = more if more is not None else scales
     if scales is None and n.has("scales"):
         return simple(n, x, None, tuple(n.attr("scales")))
@@ -48,7 +48,7 @@ def resize_10(n: Node, x: Instruction, scales: Instruction) -> Instruction:
 
 
 def simple(n: Node, x: Instruction, scales: Instruction | None, fixed: tuple[float, ...]) -> Instruction:
-    """Returns the forms before opset 11, which have a mode and scales only."""
+    """Converts the forms before opset 11, which have only a mode and scales."""
     mode = n.attr("mode", "nearest").lower()
     known = n.constant(scales)
     if known is not None:

@@ -1,4 +1,4 @@
-"""Results whose extents depend on the data: NonZero, Compress, Unique, NonMaxSuppression."""
+"""Ops with data-dependent result extents: NonZero, Compress, Unique, NonMaxSuppression."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ def non_max_suppression(
     center = n.attr("center_point_box", 0)
     if center not in (0, 1):
         n.fail(f"center_point_box must be 0 or 1, got {center}")
-    # an empty tensor is how some exporters leave an optional input out
+    # some exporters write an omitted input as an empty tensor
     rest = [None if i is None or 0 in i.shape.dims else i for i in (most, iou_threshold, score_threshold)]
     return n.largest(n.add("nonmaxsuppression", boxes, scores, *rest, center_point_box=bool(center)))

@@ -64,7 +64,7 @@ def optional(n: Node, x: Instruction | None = None) -> Instruction:
 
 
 def _extents(tensor: Any) -> list[int] | None:
-    """Returns the extents that a type fixes, if it fixes all."""
+    """Returns the extents of a type if all are static, else None."""
     if not tensor.HasField("shape") or not all(d.HasField("dim_value") for d in tensor.shape.dim):
         return None
     return [d.dim_value for d in tensor.shape.dim]

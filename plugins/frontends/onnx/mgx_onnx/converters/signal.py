@@ -1,4 +1,4 @@
-"""Signals: DFT, STFT, windows, MelWeightMatrix, Rfft, Irfft."""
+"""Signal processing: DFT, STFT, windows, MelWeightMatrix, Rfft, Irfft."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def stft(
     for name, v in (("frame_step", step), ("frame_length", length)):
         if v is not None and v < 1:
             n.fail(f"{name} must be at least 1, got {v}")
-    # the standard wants [batch, length, 1]; exporters write real signals so, and onnxruntime reads them
+    # the standard requires [batch, length, 1], but exporters omit the last axis and onnxruntime accepts it
     if signal.shape.rank == 2:
         signal = n.unsqueeze(signal, [2])
     return n.add(

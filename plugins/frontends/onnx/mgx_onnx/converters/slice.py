@@ -1,4 +1,4 @@
-"""Parts and wholes: Slice, Split, Concat, Pad, CenterCropPad."""
+"""Slice, Split, Concat, Pad, CenterCropPad."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ..converter import converts
 from ..node import Node
 from .movement import bounded, known_ints
 
-MOST_PARTS = 1 << 16  # parts of a Split whose outputs are not all named
-MODES = ("constant", "reflect", "edge", "wrap")  # the last is of opset 19; torch's exporter writes it for 18, too
+MOST_PARTS = 1 << 16  # number of Split's parts if not all outputs are named
+MODES = ("constant", "reflect", "edge", "wrap")  # wrap is of opset 19, but torch's exporter also writes it for 18
 
 
 @converts("Slice")
@@ -38,7 +38,7 @@ def slice_10(
     axes: Instruction | None = None,
     steps: Instruction | None = None,
 ) -> Instruction:
-    if starts is None and n.has("starts"):  # files that keep the form of an older opset
+    if starts is None and n.has("starts"):  # models that use the form of an older opset
         return slice_1(n, x)
     if starts is None or ends is None:
         return n.fail("starts and ends are needed")
@@ -84,14 +84,14 @@ def _split(n: Node, x: Instruction, sizes: Instruction | None, listed: list[int]
     if listed is None:
         parts = outputs if parts is None else parts
         if not max(n.outputs, 1) <= parts <= max(outputs, MOST_PARTS):
-            n.fail(f"{parts} parts are asked for, {n.outputs} outputs are named")
+            n.fail(f"num_outputs is {parts}, but {n.outputs} outputs are named")
         if n.version < 18 and isinstance(length, int) and length % parts:
             n.fail(f"axis {axis} of extent {length} does not split into {parts} equal parts")
         chunk = ceil_div(length, parts) if n.version >= 18 else length // parts
         at: list[Dim] = [minimum(chunk * i, length) for i in range(parts)] + [length]
     else:
         if len(listed) < n.outputs or any(bounds(s)[1] < 0 for s in listed):
-            n.fail(f"one size of at least 0 an output is needed, got {listed} for {n.outputs} outputs")
+            n.fail(f"one nonnegative size per output is required, got {listed} for {n.outputs} outputs")
         at = [0]
         for s in listed:
             at.append(at[-1] + s)
@@ -104,7 +104,7 @@ def _split(n: Node, x: Instruction, sizes: Instruction | None, listed: list[int]
 def concat(n: Node, *xs: Instruction) -> Instruction:
     axis = n.attr("axis", 1) if n.version < 4 else n.attr("axis")
     if not xs:
-        n.fail("at least one input is needed")
+        n.fail("at least one input is required")
     if len(xs) == 1:
         n.axes([axis], xs[0].shape.rank)
         return xs[0]
@@ -129,10 +129,10 @@ def pad_11(
     value: Instruction | None = None,
     axes: Instruction | None = None,
 ) -> Instruction:
-    if pads is None:  # files that keep the form of an older opset
+    if pads is None:  # models that use the form of an older opset
         return pad_2(n, x)
     if axes is None and value is not None and value.shape.dtype.is_integer and value.shape.dtype is not x.shape.dtype:
-        value, axes = None, value  # lax exporters leave out the gap
+        value, axes = None, value  # nonstandard models omit the empty input between
     if value is not None and 0 in value.shape.dims:
         value = None
     widths, on = n.dims(pads), known_ints(n, axes)
@@ -141,7 +141,7 @@ def pad_11(
     if on is not None:
         places = n.axes(on, x.shape.rank)
         if len(widths) != 2 * len(places):
-            n.fail(f"two pads an axis are needed, got {list(widths)} for axes {on}")
+            n.fail(f"two pads per axis are required, got {list(widths)} for axes {on}")
         full: list[Dim] = [0] * (2 * x.shape.rank)
         for i, axis in enumerate(places):
             full[axis], full[axis + x.shape.rank] = widths[i], widths[i + len(places)]
@@ -164,7 +164,7 @@ def _mode(n: Node) -> str:
 def _pad(n: Node, x: Instruction, pads: Sequence[Dim], number: float, value: Instruction | None = None) -> Instruction:
     mode, rank = _mode(n), x.shape.rank
     if len(pads) != 2 * rank:
-        n.fail(f"two pads an axis are needed, got {list(pads)} for rank {rank}")
+        n.fail(f"two pads per axis are required, got {list(pads)} for rank {rank}")
     if all(p == 0 for p in pads):
         return x
     if all(
@@ -183,7 +183,7 @@ def center_crop_pad(n: Node, x: Instruction, shape: Instruction) -> Instruction:
     if wanted is None:
         return _center_at_run_time(n, x, shape, axes)
     if len(wanted) != len(axes) or any(isinstance(t, int) and t < 0 for t in wanted):
-        n.fail(f"one extent of at least 0 an axis is needed, got {list(wanted)} for axes {list(axes)}")
+        n.fail(f"one nonnegative extent per axis is required, got {list(wanted)} for axes {list(axes)}")
     dims = x.shape.dims
     starts = [maximum(dims[a] - t, 0) // 2 for a, t in zip(axes, wanted, strict=True)]
     ends = [s + minimum(dims[a], t) for s, a, t in zip(starts, axes, wanted, strict=True)]

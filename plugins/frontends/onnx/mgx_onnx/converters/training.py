@@ -1,4 +1,4 @@
-"""ai.onnx.preview.training: steps of optimisers, and gradients."""
+"""ai.onnx.preview.training: optimizer steps and gradients."""
 
 from __future__ import annotations
 

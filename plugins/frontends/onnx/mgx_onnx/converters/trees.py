@@ -1,4 +1,4 @@
-"""Ensembles of decision trees: the three forms that ONNX has become one."""
+"""Tree ensembles: converts ONNX's three forms to one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def tree_ensemble_classifier(n: Node, x: Instruction) -> Any:
 
 
 def _votes(n: Node, prefix: str) -> dict[str, Any]:
-    """Returns votes as the older forms list them: leaves by tree and node."""
+    """Returns votes in the older forms' representation: leaves by tree and node."""
     trees, nodes = n.attr(f"{prefix}_treeids", []), n.attr(f"{prefix}_nodeids", [])
     targets, weights = n.attr(f"{prefix}_ids", []), _floats(n, f"{prefix}_weights")
     if not len(trees) == len(nodes) == len(targets) == len(weights):
@@ -54,15 +54,15 @@ def _votes(n: Node, prefix: str) -> dict[str, Any]:
 
 
 def _floats(n: Node, name: str) -> list[float]:
-    """Returns a list of floats, or the tensor of doubles that may stand for it."""
+    """Returns a float list attribute, or its double tensor alternative (*_as_tensor)."""
     tensor = n.attr(f"{name}_as_tensor", None)
     return list(n.attr(name, []) if tensor is None else tensor.reshape(-1).astype(np.float64).tolist())
 
 
 class _Places:
-    """Positions of nodes that are named by tree and id; sorted, since ensembles have millions of nodes.
+    """Maps (tree, node id) to positions; a sorted array, since ensembles have millions of nodes.
 
-    twice: the position of a node whose name another one before it has; None if there is none.
+    twice: the position of a node with a duplicate key; None if there is none.
     """
 
     def __init__(self, trees: Sequence[int], ids: Sequence[int]) -> None:
@@ -74,14 +74,14 @@ class _Places:
         self.twice = int(again.min()) if again.size else None
 
     def find(self, trees: Sequence[int] | Array, ids: Sequence[int] | Array) -> Array:
-        """Returns positions; -1 for nodes that are not there."""
+        """Returns positions; -1 for unknown nodes."""
         codes = self._codes(trees, ids)
         at = np.searchsorted(self._sorted, codes)
         there = np.append(self._sorted, -1)[at] == codes
         return np.where(there & (codes >= 0), np.append(self._order, -1)[at], -1)
 
     def _codes(self, trees: Sequence[int] | Array, ids: Sequence[int] | Array) -> Array:
-        """Returns one number for each pair; -1 where the tree or the id is not known at all."""
+        """Returns a single code per pair; -1 if the tree or the id is unknown."""
         known = np.ones(len(ids), np.bool_)
         ranks = []
         for table, given in ((self._trees, trees), (self._ids, ids)):
@@ -93,7 +93,7 @@ class _Places:
 
 
 def _numbered(n: Node, votes: dict[str, Any]) -> dict[str, Any]:
-    """Returns nodes named by tree and id as nodes and leaves numbered through all trees."""
+    """Renumbers nodes, given by tree and id, as nodes and leaves numbered across all trees."""
     trees, ids = n.attr("nodes_treeids", []), n.attr("nodes_nodeids", [])
     columns: dict[str, Sequence[Any]] = {
         name: n.attr(f"nodes_{name}", []) for name in ("modes", "featureids", "truenodeids", "falsenodeids")
@@ -121,7 +121,7 @@ def _numbered(n: Node, votes: dict[str, Any]) -> dict[str, Any]:
         if (at < 0).any():
             k = int(np.argmax(at < 0))
             i = int(inner[k])
-            n.fail(f"node {ids[i]} of tree {trees[i]} leads to node {children[k]}, which that tree lacks")
+            n.fail(f"node {ids[i]} of tree {trees[i]} refers to node {children[k]}, which does not exist in that tree")
         reached[at] = True
         sides[name] = number[at]
     first: dict[int, int] = {}
@@ -193,7 +193,7 @@ def tree_ensemble(n: Node, x: Instruction) -> Instruction:
 
 
 def _members(n: Node, modes: list[int]) -> tuple[list[float], list[int]]:
-    """Returns the sets of the membership nodes, joined, and their sizes; in the file NaN ends each."""
+    """Returns the concatenated sets of membership nodes and their sizes; NaN terminates each set in the file."""
     tensor = n.attr("membership_values", None)
     sets: list[list[float]] = [[]]
     for value in [] if tensor is None else tensor.reshape(-1).astype(np.float64).tolist():

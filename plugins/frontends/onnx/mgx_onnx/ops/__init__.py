@@ -1,4 +1,4 @@
-"""Operations that only ONNX files have: classical models, text, images, losses and optimisers of training."""
+"""ONNX-specific operations: classical ML, text, images, losses and optimizers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["OPS"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "OPS":  # the families are imported when the set is first asked for
+    if name == "OPS":  # imported lazily
         from .standard import OPS
 
         return OPS

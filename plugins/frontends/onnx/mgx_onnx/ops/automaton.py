@@ -1,7 +1,7 @@
-"""Automata that match texts: all states that a text may have led to are followed at once, so the time is linear in its length.
+"""Nondeterministic finite automata for regular expressions; all active states advance together, in time linear in the text.
 
-Where several matches are possible, the order in which a state's empty moves are listed says which one a backtracking matcher
-would find first, and that one is found.
+Among several matches the one that a backtracking matcher would find first is returned; the order of a state's epsilon
+transitions determines it (Thompson simulation with priorities, as in RE2's Pike VM).
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from mgx_core.errors import ParameterError
 __all__ = ["Automaton", "Test"]
 
 MAX_STATES: Final = 20_000
-MAX_CACHE: Final = 4096  # transitions kept while matching
+MAX_CACHE: Final = 4096  # maximum cached transitions
 
 Test: TypeAlias = Callable[[str], bool]
 
 
 class Automaton:
-    """States with a test to consume a character, or empty moves that may be tied to an anchor; number 0 accepts."""
+    """States with a character test or with epsilon transitions, possibly conditional on an anchor; state 0 accepts."""
 
     __slots__ = ("_anchored", "_cache", "moves", "start", "tests")
 
     def __init__(self) -> None:
-        self.tests: list[tuple[Test, int] | None] = []  # consuming move of each state
-        self.moves: list[list[tuple[str, int]]] = []  # empty moves: (anchor or "", target)
+        self.tests: list[tuple[Test, int] | None] = []  # character transition of each state
+        self.moves: list[list[tuple[str, int]]] = []  # epsilon transitions: (anchor or "", target)
         self.start = 0
         self._anchored = False
         self._cache: dict[tuple[frozenset[int], str], frozenset[int]] = {}
@@ -39,7 +39,7 @@ class Automaton:
         return len(self.tests) - 1
 
     def copy(self, begin: int, end: int) -> int:
-        """Appends the states begin..end-1 once more, before anything outside is linked to them; returns how far they moved."""
+        """Appends a copy of the states begin..end-1, which must not be linked from outside; returns the copy's offset."""
         shift = len(self.tests) - begin
         for i in range(begin, end):
             made = self.state()
@@ -71,9 +71,9 @@ class Automaton:
         return 0 in current
 
     def find_all(self, text: str) -> list[tuple[int, int]]:
-        """Returns begin and end of the matches that are not empty, without overlap, as a backtracking matcher finds them."""
+        """Returns (begin, end) of all nonempty, nonoverlapping matches, as a backtracking matcher finds them."""
         found: list[tuple[int, int]] = []
-        threads: list[tuple[int, int]] = []  # (state, where its match began), the preferred first
+        threads: list[tuple[int, int]] = []  # (state, start of its match), by descending priority
         best: tuple[int, int] | None = None
         at = 0
         while at <= len(text):
@@ -84,7 +84,7 @@ class Automaton:
             for state, begin in seeds:
                 for reached in self._ordered(state, before, after, seen):
                     threads.append((reached, begin))
-                if 0 in seen:  # what comes later is preferred less than this match
+                if 0 in seen:  # later states have lower priority than this match
                     if at > begin:
                         best = begin, at
                         break
@@ -101,7 +101,7 @@ class Automaton:
         return found
 
     def _ordered(self, state: int, before: str, after: str, seen: set[int]) -> list[int]:
-        """States reached by empty moves, the preferred first; nothing after the accepting one."""
+        """Returns the epsilon closure by descending priority, cut after the accepting state."""
         out, todo = [], [state]
         while todo:
             s = todo.pop()

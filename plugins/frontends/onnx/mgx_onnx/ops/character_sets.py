@@ -1,4 +1,4 @@
-"""Sets of characters that regular expressions name: POSIX classes, Perl's, Unicode's general categories."""
+"""Character classes of regular expressions: POSIX, Perl and Unicode general categories."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ CATEGORIES: Final = frozenset(group + kind for group, kinds in GROUPS.items() fo
 
 
 def variants(c: str) -> set[str]:
-    """Returns a character in every case that it has."""
+    """Returns all case variants of a character."""
     return {c, *(v for v in (c.lower(), c.upper(), c.casefold(), c.upper().lower()) if len(v) == 1)}
 
 
 def negated(test: Test, invert: bool) -> Test:
-    """Returns a test, or its opposite if `invert`."""
+    """Returns a test, negated if `invert`."""
     return (lambda c: not test(c)) if invert else test
 
 
 def ranges(members: str) -> Test:
-    """Returns the test of a set written as in brackets: characters, and first-last."""
+    """Returns the test of a bracket-style set of characters and ranges (first-last)."""
     spans, i = [], 0
     while i < len(members):
         if members[i + 1 : i + 2] == "-" and i + 2 < len(members):

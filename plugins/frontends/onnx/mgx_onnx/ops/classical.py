@@ -1,4 +1,4 @@
-"""Feature preparation of classical models: scaling, filling in, picking and joining columns."""
+"""Feature preprocessing of classical ML: scaling, imputation, selection and concatenation of columns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__: list[str] = []
 
 @op("array_feature_extractor", exact=True)
 class ArrayFeatureExtractor(Operation):
-    """Columns of the last axis, picked by index.
+    """Selects columns of the last axis by index.
 
     x: any [.., f], y: int64 of k elements in any dims -> [.., k]; x [f] -> [1, k].
     Errors: ShapeError for an index outside 0..f-1.  Source: ONNX-ML ArrayFeatureExtractor-1.
@@ -53,7 +53,7 @@ class ArrayFeatureExtractor(Operation):
 
     def decompose(self, b: Builder, x: Operand, y: Operand) -> Operand:
         flat = b.add(Reshape(dims=(y.shape.sym_elements(),)), y)
-        # unlike gather, this op counts no index from the end: negative ones are refused as those beyond the end
+        # unlike gather, negative indices are out of range
         known = b.add(Where(), b.add(Less(), flat, spread(b, 0, flat)), spread(b, 2**31 - 1, flat), flat)
         out = b.add(Gather(axis=x.shape.rank - 1), x, known)
         return out if x.shape.rank > 1 else b.add(Reshape(dims=(1, *out.shape.dims)), out)
@@ -82,10 +82,10 @@ class Binarizer(Operation):
 
 @op("feature_vectorizer")
 class FeatureVectorizer(Operation):
-    """All features side by side.
+    """Concatenates features.
 
     xs: number [n, ..] or [f] (one row) each -> float32 [n, sum of features].  `inputdimensions` gives the width
-    that each input takes: narrower ones are filled with zeros, wider ones cut.
+    of each input: narrower ones are zero-padded, wider ones truncated.
     Errors: ShapeError for different numbers of rows.  Source: ONNX-ML FeatureVectorizer-1.
     """
 
@@ -131,7 +131,7 @@ class FeatureVectorizer(Operation):
 
 @op("imputer", exact=True)
 class Imputer(Operation):
-    """x with the replaced value (NaN counts) exchanged for the imputed one, of which there is one or one per feature.
+    """Replaces a value (or NaN) in x by an imputed value, one for all or one per feature.
 
     x: float or integer [.., f] -> same shape.  Floats use the `_float` attributes, integers the `_int64` ones.
     Errors: ParameterError without imputed values or with two kinds, ShapeError for a number of them that is not 1 or f.
@@ -170,7 +170,7 @@ class Imputer(Operation):
         return np.where(wanted, values, x)
 
     def decompose(self, b: Builder, x: Operand) -> Operand | None:
-        if not x.shape.dtype.is_float:  # numbers that do not fit the type are refused
+        if not x.shape.dtype.is_float:  # values out of the type's range are rejected
             return None
         values = self.imputed_value_floats
         old = self.replaced_value_float
@@ -180,7 +180,7 @@ class Imputer(Operation):
 
 @op("normalizer")
 class Normalizer(Operation):
-    """Each row divided by its maximum (MAX), its sum of magnitudes (L1) or its Euclidean length (L2); rows where that is 0 stay.
+    """Divides each row by its maximum (MAX), L1 norm or L2 norm; rows whose norm is 0 are unchanged.
 
     x: number [n, f] or [f] -> float32 of the same dims.  Source: ONNX-ML Normalizer-1.
     """
@@ -222,7 +222,7 @@ class Normalizer(Operation):
 
 @op("one_hot_encoder", exact=True)
 class OneHotEncoder(Operation):
-    """For each element a row of zeros with a one at the index of its category.
+    """One-hot encodes each element by its category.
 
     x: string (cats_strings) or number (cats_int64s; floats are truncated) [..] -> float32 [.., categories].
     Errors: ParameterError unless one list is given; at run time, for an unknown category if `zeros` is false.
@@ -270,7 +270,7 @@ class OneHotEncoder(Operation):
 
 @op("scaler")
 class Scaler(Operation):
-    """(x - offset) * scale, each with one value or one per feature; absent ones do nothing.
+    """Computes (x - offset) * scale, each with one value or one per feature, and optional.
 
     x: number [.., f] -> float32 of the same dims.
     Errors: ShapeError for a number of values that is not 1 or f.  Source: ONNX-ML Scaler-1.
@@ -305,10 +305,10 @@ class Scaler(Operation):
 
 
 def _scaled_as(dtype: DType) -> DType:
-    """Returns the type in which numbers are scaled."""
+    """Returns the type used for scaling."""
     return dt.float32 if dtype is dt.float32 or dtype.size < 4 else dt.float64
 
 
 def _check_number(x: Shape) -> None:
     if not (x.dtype.is_float or x.dtype.is_integer):
-        raise ShapeError(f"numbers are needed, got {x}")
+        raise ShapeError(f"numbers are required, got {x}")

@@ -1,4 +1,4 @@
-"""Dropout as used while training."""
+"""Dropout in training mode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Dropout"]
 
 @op("dropout", random=True)
 class Dropout(Operation):
-    """Elements set to zero with a probability, the others scaled up by 1 / (1 - probability).
+    """Zeroes elements with a probability and scales the others by 1 / (1 - probability).
 
     x: float [..], ratio: float scalar in [0, 1), training: bool scalar (false: nothing is dropped) -> (same shape, bool
     mask of what was kept).  The same `seed` drops the same elements.

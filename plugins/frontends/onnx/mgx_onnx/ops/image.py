@@ -17,13 +17,13 @@ from mgx_core.types.shape import Shape
 
 __all__: list[str] = []
 
-MAX_PIXELS: Final = 1 << 26  # a small file may claim any size; one of 8192 x 8192 takes 192 MiB
-FORMATS: Final = ("BMP", "JPEG", "JPEG2000", "TIFF", "PNG", "WEBP", "PPM")  # others are never tried: some run programs
+MAX_PIXELS: Final = 1 << 26  # a small file may declare any size; 8192 x 8192 pixels take 192 MiB
+FORMATS: Final = ("BMP", "JPEG", "JPEG2000", "TIFF", "PNG", "WEBP", "PPM")  # some other decoders run external programs
 
 
 @op("image_decoder", exact=True)
 class ImageDecoder(Operation):
-    """The pixels of an encoded image (BMP, JPEG, JPEG 2000, TIFF, PNG, WebP or PNM).
+    """Decodes an image (BMP, JPEG, JPEG 2000, TIFF, PNG, WebP or PNM).
 
     stream: uint8 [n] -> uint8 [h, w, c], c = 1 for Grayscale, else 3; an image that cannot be decoded gives [0, 0, c].
     Errors: ParameterError for an image of more than 2^26 pixels, UnsupportedError without Pillow.  Source: ONNX ImageDecoder-20.
@@ -46,7 +46,7 @@ class ImageDecoder(Operation):
             image: Any = Image.open(io.BytesIO(stream.tobytes()), formats=FORMATS)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning):
             raise _too_large("that many") from None
-        except Exception:  # Pillow raises any error for a damaged file; the standard wants an empty image
+        except Exception:  # Pillow raises arbitrary errors for corrupt files; the standard requires an empty image
             return np.empty((0, 0, 1 if gray else 3), np.uint8)
         with image:
             if image.width * image.height > MAX_PIXELS:

@@ -1,4 +1,4 @@
-"""The op that maps categories to others: labels to numbers and back."""
+"""The op that maps labels to numbers and back."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from .score_parts import spread
 
 __all__: list[str] = []
 
-MOST_ENTRIES: Final = 65536  # of a table of integers
+MOST_ENTRIES: Final = 65536  # maximum size of an integer lookup table
 
 
 @op("label_encoder", exact=True)
 class LabelEncoder(Operation):
-    """Each element looked up among the keys; what is not there becomes the default.
+    """Maps each element by a table of keys and values; unknown elements become the default.
 
-    x: string, integer or float [..] -> dtype [..].  One list of keys and one of values are given, of the kinds of
-    x and of `dtype`; of equal keys the last counts; NaN finds NaN.
+    x: string, integer or float [..] -> dtype [..].  One list of keys and one of values are required, of the kinds of
+    x and of `dtype`; the last of equal keys applies; NaN matches NaN.
     Errors: ParameterError for lists that do not fit; ShapeError if x is of another kind than the keys.
     Source: ONNX-ML LabelEncoder-4.
     """
@@ -52,11 +52,11 @@ class LabelEncoder(Operation):
         values = [v for v in (self.values_floats, self.values_int64s, self.values_strings) if v]
         if len(keys) != 1 or len(values) != 1 or len(keys[0]) != len(values[0]):
             raise ParameterError(
-                f"one list of keys and one of values of the same length are needed, got keys of lengths "
+                f"one list of keys and one of values of the same length are required, got keys of lengths "
                 f"{[len(k) for k in keys]} and values of lengths {[len(v) for v in values]}"
             )
         if self._kind(self.dtype) != ("float" if self.values_floats else "int64" if self.values_int64s else "string"):
-            raise ParameterError(f"the values do not suit the result's type {self.dtype}")
+            raise ParameterError(f"the values do not match the result's type {self.dtype}")
 
     def _kind(self, dtype: DType) -> str:
         return "string" if dtype is dt.string else "float" if dtype.is_float else "int64"
@@ -89,7 +89,7 @@ class LabelEncoder(Operation):
         return out
 
     def decompose(self, b: Builder, x: Operand) -> Operand | None:
-        """Integers near each other are looked up in a table."""
+        """Looks dense integer keys up in a table."""
         keys, signed = self.keys_int64s, x.shape.dtype is not dt.uint64
         if not (keys and signed and max(keys) - min(keys) < MOST_ENTRIES) or self.values_strings:
             return None

@@ -1,4 +1,4 @@
-"""Linear models: a matrix of coefficients, intercepts, a transform of the scores."""
+"""Linear models: coefficient matrix, intercepts, score transform."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__: list[str] = []
 
 @op("linear_regressor")
 class LinearRegressor(Operation):
-    """x times the coefficients of each target, plus its intercept.
+    """Computes a linear regression for each target.
 
     x: number [n, f] -> float32 [n, targets]; coefficients: [targets, f] row by row; intercepts: [targets] or none.
     Errors: ParameterError for lists that do not fit `targets`, ShapeError for another number of features.
@@ -65,7 +65,7 @@ class LinearRegressor(Operation):
 
 @op("linear_classifier")
 class LinearClassifier(Operation):
-    """The class with the highest linear score, and the scores.
+    """Returns the class with the highest linear score, and the scores.
 
     x: number [n, f] -> (labels int64 or string [n], float32 [n, e]).  coefficients: [e, f] row by row; intercepts: [e] or none.
     One row of coefficients for two classes scores the second, which wins above 0 and leaves 1 - score to the first.

@@ -30,10 +30,10 @@ __all__ = ["NegativeLogLikelihoodLoss"]
 
 @op("negative_log_likelihood_loss")
 class NegativeLogLikelihoodLoss(Operation):
-    """The weighted negative log-probability of the true classes.
+    """Computes the weighted negative log-likelihood of the true classes.
 
     x: float [n, c, d1, ..] log-probabilities, target: int32 or int64 [n, d1, ..], weight: optional float [c] ->
-    [n, d1, ..] if `reduction` is none, else a scalar; the mean is weighted.  Targets equal to `ignore_index` do not count.
+    [n, d1, ..] if `reduction` is none, else a scalar; the mean is weighted.  Targets equal to `ignore_index` are ignored.
     Errors: ShapeError if dims do not fit, at run time for targets outside 0..c-1.
     Source: ONNX NegativeLogLikelihoodLoss-22.
     """
@@ -62,7 +62,7 @@ class NegativeLogLikelihoodLoss(Operation):
         if (kept & ((target < 0) | (target >= classes))).any():
             raise ShapeError(f"targets must lie in [0, {classes - 1}]")
         index = np.where(kept, target, 0).astype(np.int64)
-        if not classes:  # every target is ignored
+        if not classes:  # all targets are ignored
             picked = np.zeros(target.shape, widen(x).dtype)
         else:
             picked = np.squeeze(np.take_along_axis(widen(x), index[:, None], axis=1), 1)
@@ -84,7 +84,7 @@ class NegativeLogLikelihoodLoss(Operation):
         to = x.shape.dtype
         wide = dt.float64 if to is dt.float64 else dt.float32
         index = b.add(Convert(target_type=dt.int64), target)
-        # no class counts from the end: negative targets are refused as those beyond the last
+        # negative targets are out of range
         at = b.add(Where(), b.add(Less(), index, spread(b, 0, index)), spread(b, 2**31 - 1, index), index)
         kept = None
         if self.ignore_index is not None:

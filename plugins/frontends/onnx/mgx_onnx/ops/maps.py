@@ -26,23 +26,23 @@ Map: TypeAlias = "dict[Any, Any]"
 
 
 def map_shape(key: DType, value: DType) -> TupleShape:
-    """Returns the type of maps with these types of keys and values."""
+    """Returns the type of maps with given key and value types."""
     entries = fresh("entries")
     return TupleShape([Shape.of(key, (entries,)), Shape.of(value, (entries,))])
 
 
 def map_types(x: AnyShape) -> tuple[DType, DType]:
-    """Returns types of keys and values of a map.  Errors: ShapeError for what is not a map."""
+    """Returns the key and value types of a map.  Errors: ShapeError if it is not a map."""
     if isinstance(x, TupleShape) and len(x.items) == 2:
         key, value = x.items
         if isinstance(key, Shape) and isinstance(value, Shape) and key.dtype in (dt.int64, dt.string):
             return key.dtype, value.dtype
-    raise ShapeError(f"a map is needed, got {x}")
+    raise ShapeError(f"a map is required, got {x}")
 
 
 @op("zip_map", exact=True)
 class ZipMap(Operation):
-    """For each row a map from labels to the row's values.
+    """Converts each row to a map from labels to the row's values.
 
     x: float32 [n, e] or [e] -> sequence of n (or 1) maps.
     Errors: ParameterError unless one list of labels is given, ShapeError for another number of columns.
@@ -72,7 +72,7 @@ class ZipMap(Operation):
 
 @op("cast_map", exact=True)
 class CastMap(Operation):
-    """The values of a map as a row, in ascending order of the keys (DENSE) or each at the index that its key is (SPARSE).
+    """Converts a map to a row, in ascending order of the keys (DENSE) or indexed by key (SPARSE).
 
     x: map from int64 to string or float -> dtype [1, entries] or [1, max_map].
     Errors: ParameterError for a key outside 0..max_map-1 (SPARSE) or a string that is not a number.
@@ -117,10 +117,10 @@ class CastMap(Operation):
 
 @op("dict_vectorizer", exact=True)
 class DictVectorizer(Operation):
-    """The values of a map as a row, each at its key's index in the vocabulary, others 0 (or empty).
+    """Converts a map to a row indexed by the vocabulary; missing keys are 0 (or empty).
 
     x: map from int64 or string to values of type dtype -> dtype [1, vocabulary].
-    Errors: ParameterError unless one vocabulary is given, or for a key that it lacks.  Source: ONNX-ML DictVectorizer-1.
+    Errors: ParameterError unless one vocabulary is given, or for an unknown key.  Source: ONNX-ML DictVectorizer-1.
     """
 
     dtype: DType = dt.float32

@@ -1,6 +1,6 @@
-"""Regular expressions in RE2's syntax, matched in time linear in the text.
+"""Compiles regular expressions in RE2's syntax to automata that match in time linear in the text.
 
-A pattern becomes an automaton, whose size is bounded when it is compiled, so no pattern from a model file can make a match slow.
+The automaton's size is bounded at compile time, so no pattern in a model file can cause slow matches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Fragment: TypeAlias = "tuple[int, int]"  # first and last state
 
 
 class _Reader(PatternText):
-    """Recursive descent over the pattern's text; each part becomes a run of states, which repetition copies."""
+    """Recursive-descent parser; each subexpression becomes a contiguous range of states, which repetition copies."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""Text of a regular expression in RE2's syntax, read from left to right: words, characters, sets and repetitions."""
+"""The lexer of regular expressions in RE2's syntax: characters, escapes, sets and repetition counts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .character_sets import CATEGORIES, CLASSES, PERL, negated, ranges, variants
 
 __all__ = ["PatternText"]
 
-MAX_REPEAT: Final = 1000  # RE2's own bound
+MAX_REPEAT: Final = 1000  # RE2's limit
 CONTROL: Final = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
 class PatternText:
-    """The text of a pattern and how much of it was read; flags: the letters that hold here, as in ``(?i)``."""
+    """A pattern and the current position in it; flags: the active flags, as in ``(?i)``."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -75,7 +75,7 @@ class PatternText:
         return (*found, self.take("?") != ("U" in self.flags))
 
     def class_escape(self, c: str) -> Test | None:
-        """Returns the test of a set that an escape names; None if it names none."""
+        """Returns the test of a class escape such as ``\\d``; None for other escapes."""
         if c.lower() in PERL:
             return negated(ranges(PERL[c.lower()]), c.isupper())
         if c in "pP":
@@ -90,7 +90,7 @@ class PatternText:
         return None
 
     def character(self, c: str) -> str:
-        """Returns the one character that an escape means; `c` is what follows the backslash."""
+        """Returns the character of an escape; `c` is the character after the backslash."""
         if c in CONTROL:
             return CONTROL[c]
         if c == "x":
@@ -114,7 +114,7 @@ class PatternText:
         return c
 
     def brackets(self) -> Test:
-        """Returns the test of a set in brackets, whose first bracket was read."""
+        """Returns the test of a bracket expression whose opening bracket was consumed."""
         invert = self.take("^")
         tests: list[Test] = []
         first = True

@@ -1,4 +1,4 @@
-"""Scores of classical models taken apart: products, transforms of a row, the winning class.  In float64, as they are defined."""
+"""Score computations of classical models as instructions, in float64 as the standard defines them."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def wide_rows(b: Builder, x: Operand) -> Operand:
 
 
 def spread(b: Builder, values: Array | float, like: Operand) -> Operand:
-    """Returns numbers with the extents, and of the type, of a value."""
+    """Returns numbers broadcast to the extents and converted to the type of a value."""
     number = b.literal(np.asarray(values, like.shape.dtype.numpy))
     return b.add(Multibroadcast(out_lens=like.shape.dims), number)
 
 
 def linear(b: Builder, rows: Operand, weights: Array, shifts: Sequence[float] = ()) -> Operand:
-    """Returns rows [n, f] times weights [f, m], plus shifts [m]."""
+    """Returns rows [n, f] @ weights [f, m] + shifts [m]."""
     out = b.add(Dot(), rows, b.literal(np.ascontiguousarray(weights, np.float64)))
     return b.add(Add(), out, spread(b, np.array(shifts), out)) if shifts else out
 
 
 def transformed_parts(b: Builder, scores: Operand, post_transform: str) -> Operand | None:
-    """Returns `transformed` as instructions; None for transforms that have none."""
+    """Returns `transformed` as instructions; None if the transform has no such form."""
     known: dict[str, Operation] = {"LOGISTIC": Sigmoid(), "SOFTMAX": Softmax(axis=-1)}
     if post_transform == "NONE":
         return scores
@@ -51,7 +51,7 @@ def transformed_parts(b: Builder, scores: Operand, post_transform: str) -> Opera
 
 
 def two_score_parts(b: Builder, score: Operand, post_transform: str, probabilities: bool) -> Operand | None:
-    """Returns `two_scores` as instructions: [n, 1] -> [n, 2]; None for transforms that have none."""
+    """Returns `two_scores` as instructions: [n, 1] -> [n, 2]; None if the transform has no such form."""
     if post_transform == "PROBIT":
         return None
     if post_transform == "LOGISTIC":

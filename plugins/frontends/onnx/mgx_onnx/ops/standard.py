@@ -1,4 +1,4 @@
-"""The set of operations that only ONNX files have: every family of this package."""
+"""The operation set of this package."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ MOST_FACTORS: Final = 16  # of a power that is computed as products; `pow` of fl
 
 @op("svm_regressor")
 class SVMRegressor(Operation):
-    """The weighted sum of the kernel between x and the support vectors, plus rho; with `one_class` its sign, 1 or -1.
+    """Returns the weighted sum of kernel values between x and the support vectors plus rho; with `one_class` its sign.
 
     x: number [n, f] -> float32 [n, 1]; support_vectors: [n_supports, f] row by row; coefficients: [n_supports].
     Without support vectors (n_supports 0) the coefficients are those of a linear model, [f].  kernel_params:
@@ -94,7 +94,7 @@ class SVMRegressor(Operation):
 
 @op("svm_classifier")
 class SVMClassifier(Operation):
-    """The class that wins most pairwise votes, and the scores.
+    """Returns the class with the most pairwise votes, and the scores.
 
     x: number [n, f] -> (labels int64 or string [n], float32 [n, e]).  support_vectors: [s, f] row by row, ordered by class as
     `vectors_per_class` says; coefficients: [classes - 1, s]; rho, prob_a, prob_b: one per pair of classes.  The scores are
@@ -131,7 +131,7 @@ class SVMClassifier(Operation):
             raise ParameterError(f"{len(self.support_vectors)} values are not shared by {vectors} support vectors")
         if len(self.coefficients) != (classes - 1) * vectors or len(self.rho) != pairs:
             raise ParameterError(
-                f"{(classes - 1) * vectors} coefficients and {pairs} rho are needed, "
+                f"{(classes - 1) * vectors} coefficients and {pairs} rho are required, "
                 f"got {len(self.coefficients)} and {len(self.rho)}"
             )
         if len(self.prob_a) != len(self.prob_b) or len(self.prob_a) not in (0, pairs):
@@ -163,7 +163,7 @@ class SVMClassifier(Operation):
             out = transformed(scores, self.post_transform)
         else:
             pairwise, votes = self._pairs(rows)
-            won = votes.argmax(axis=1)  # also beside probabilities, whose order may be another
+            won = votes.argmax(axis=1)  # also with probabilities, whose order may differ
             if not self.prob_a and classes == 2:
                 out = two_scores(pairwise[:, 0], self.post_transform, self.post_transform.startswith("SOFTMAX"))
             else:
@@ -171,7 +171,7 @@ class SVMClassifier(Operation):
         return labels_of(won, self.labels_ints, self.labels_strings), out.astype(np.float32)
 
     def decompose(self, b: Builder, x: Operand) -> tuple[Operand, Operand] | None:
-        if self.labels_strings or self.prob_a:  # probabilities are found step by step
+        if self.labels_strings or self.prob_a:  # probabilities are computed iteratively
             return None
         rows, classes = wide_rows(b, x), self._classes()
         if not self.vectors_per_class:
@@ -194,7 +194,7 @@ class SVMClassifier(Operation):
         return None if out is None else (labelled(b, won, self.labels_ints), rounded(b, out))
 
     def _pair_matrices(self) -> tuple[Array, Array, Array]:
-        """Returns the weights of each pair [vectors, pairs], and which class it votes for above 0 and else [pairs, classes]."""
+        """Returns the weights of each pair [vectors, pairs], and the votes for scores above 0 and others [pairs, classes]."""
         classes, vectors = self._classes(), sum(self.vectors_per_class)
         given = np.array(self.coefficients, np.float64).reshape(classes - 1, vectors)
         ends = np.concatenate([[0], np.cumsum(self.vectors_per_class)])

@@ -28,7 +28,7 @@ MAX_COORDINATES: Final = 1 << 28  # elements of an n-gram vector
 
 @op("string_concat", exact=True)
 class StringConcat(Operation):
-    """Each string of x followed by the one of y, broadcast against each other.
+    """Concatenates strings of x and y with broadcasting.
 
     x, y: string [..] -> string [..].  Errors: ShapeError if the dims do not broadcast.  Source: ONNX StringConcat-20.
     """
@@ -48,7 +48,7 @@ class StringConcat(Operation):
 
 @op("string_split", exact=True)
 class StringSplit(Operation):
-    """The parts of each string between delimiters, padded with empty strings, and how many parts there are.
+    """Splits each string at a delimiter; returns the parts, padded with empty strings, and their number.
 
     x: string [..] -> string [.., most parts], int64 [..].  An empty `delimiter` splits at runs of white space.
     `maxsplit` < 0 sets no limit.  Source: ONNX StringSplit-20.
@@ -74,10 +74,10 @@ class StringSplit(Operation):
 
 @op("string_normalizer", exact=True)
 class StringNormalizer(Operation):
-    """Strings without the stop words, in lower or upper case if so asked.
+    """Removes stop words and optionally changes case.
 
     x: string [n] or [1, n] -> string [m] or [1, m]; one empty string if none is left.
-    Case does not matter in the comparison with the stop words unless `is_case_sensitive`.
+    Stop words are compared case-insensitively unless `is_case_sensitive`.
     Errors: ShapeError for other dims.  Source: ONNX StringNormalizer-10.
     """
 
@@ -138,7 +138,7 @@ class TfIdfVectorizer(Operation):
     x: string, int32 or int64 [c] or [n, c] -> float32 [k] or [n, k], k = max(ngram_indexes) + 1.  The pool holds
     all 1-grams, then all 2-grams, ...; `ngram_counts` says where each length starts, `ngram_indexes` the
     coordinate of each n-gram. The tokens of an n-gram may lie 1 to max_skip_count + 1 apart.  Mode TF counts, IDF
-    says the weight if it occurs, TFIDF multiplies.
+    uses the weight if it occurs, TFIDF multiplies.
     Errors: ParameterError for pools that do not fit.  Source: ONNX TfIdfVectorizer-9.
     """
 
@@ -233,4 +233,4 @@ class TfIdfVectorizer(Operation):
 
 def _check_strings(x: Shape) -> None:
     if x.dtype is not dt.string:
-        raise ShapeError(f"strings are needed, got {x}")
+        raise ShapeError(f"strings are required, got {x}")

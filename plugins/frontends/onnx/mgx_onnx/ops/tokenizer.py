@@ -1,4 +1,4 @@
-"""Splitting of strings into tokens, as text pipelines do before counting n-grams."""
+"""Tokenization of strings."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .regex import compile_pattern
 
 __all__: list[str] = []
 
-START, END = "\x02", "\x03"  # what `mark` puts around the tokens of a string
+START, END = "\x02", "\x03"  # markers that `mark` adds around the tokens of a string
 
 
 @op("tokenizer", exact=True)
 class Tokenizer(Operation):
-    """The tokens of each string, padded to the largest number of them.
+    """Splits each string into tokens, padded to the maximum count.
 
     x: string [c] or [n, c] -> string [.., most tokens].  Tokens are what matches `tokenexp`, or what lies between
     matches of one of `separators` (a lone empty separator: every character), in both cases only those of
@@ -47,7 +47,7 @@ class Tokenizer(Operation):
 
     def infer(self, x: Shape) -> Shape:
         if x.dtype is not dt.string or x.rank not in (1, 2):
-            raise ShapeError(f"strings of dims [c] or [n, c] are needed, got {x}")
+            raise ShapeError(f"strings of dims [c] or [n, c] are required, got {x}")
         return x.with_dims([*x.dims, fresh("tokens")])
 
     def compute(self, x: Array) -> Array:

@@ -1,7 +1,7 @@
-"""One step of an optimiser: new weights and new statistics from weights, gradients and statistics.
+"""Optimizer steps: update weights and statistics from gradients.
 
-Several tensors are optimised at once; inputs come as all weights, then all gradients, then all of each statistic, and outputs as
-all new weights, then all of each new statistic.
+Several tensors are optimized at once. Inputs are all weights, all gradients, then all of each statistic; outputs are all new
+weights, then all of each new statistic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Optimizer"]
 
 
 class Optimizer(Operation):
-    """Base of optimisers: groups their inputs, `group` for each tensor."""
+    """Base of optimizers; groups inputs, `group` per tensor."""
 
     __slots__ = ()
 
@@ -39,7 +39,7 @@ class Optimizer(Operation):
         for i, x in enumerate(inputs):
             weight = inputs[i % count]
             if x.dtype not in (dt.float32, dt.float64):
-                raise ShapeError(f"optimised tensors must be float32 or float64, got {x.dtype}")
+                raise ShapeError(f"optimized tensors must be float32 or float64, got {x.dtype}")
             if x.dtype is not weight.dtype or not same_dims(x.dims, weight.dims):
                 raise ShapeError(f"gradient and statistics must be like their tensor {weight}, got {x}")
         return TupleShape([*inputs[:count], *inputs[2 * count :]])
@@ -51,7 +51,7 @@ class Optimizer(Operation):
         return tuple(n.astype(x.dtype, copy=False) for column in columns for n, x in zip(column, inputs, strict=False))
 
     def step(self, r: float, t: int, *tensors: Array) -> tuple[Array, ...]:
-        """Returns new weights and statistics of one tensor."""
+        """Returns one tensor's new weights and statistics."""
         raise NotImplementedError
 
 

@@ -193,7 +193,7 @@ def test_label_encoder_refuses() -> None:
         LabelEncoder(dtype=dt.int64, keys_strings=["a"], values_int64s=[1, 2])
     with pytest.raises(ParameterError, match="same length"):
         LabelEncoder(dtype=dt.int64, keys_strings=["a"], keys_int64s=[1], values_int64s=[1])
-    with pytest.raises(ParameterError, match="suit"):
+    with pytest.raises(ParameterError, match="match"):
         LabelEncoder(dtype=dt.string, keys_strings=["a"], values_int64s=[1])
     with pytest.raises(ShapeError, match="kind string"):
         LabelEncoder(dtype=dt.int64, keys_strings=["a"], values_int64s=[1]).result([Shape.of(dt.int64, ())])

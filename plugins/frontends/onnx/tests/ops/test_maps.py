@@ -61,5 +61,5 @@ def test_dict_vectorizer() -> None:
         op.evaluate([{"q": 1.0}])
     with pytest.raises(ShapeError, match="different types"):
         op.result([map_shape(dt.int64, dt.float32)])
-    with pytest.raises(ShapeError, match="a map is needed"):
+    with pytest.raises(ShapeError, match="a map is required"):
         op.result([Shape.of(dt.float32, (2,))])
