@@ -1,1 +1,1 @@
-"""The TFLite frontend of mgx: .tflite files, float and quantised, become programs, without TensorFlow."""
+"""The TFLite frontend of mgx: converts float and quantized .tflite files to programs, without TensorFlow."""

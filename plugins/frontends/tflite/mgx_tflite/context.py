@@ -1,4 +1,4 @@
-"""The state of a conversion that all subgraphs of a file share: converters, options, states and tables."""
+"""Conversion state shared by all subgraphs of a file: converters, options, states and tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Context"]
 
 @dataclass
 class Context:
-    """State shared by all subgraphs: the model, options, converters, variables and tables."""
+    """The model, options, converters, variables and tables, shared by all subgraphs."""
 
     main: Module
     model: Model
@@ -31,11 +31,11 @@ class Context:
     names: dict[str, int] = field(default_factory=dict)
     states: dict[str, tuple[Instruction, Array]] = field(default_factory=dict)  # parameter and initial value
     assigned: States = field(default_factory=States)
-    initial: dict[str, Array] = field(default_factory=dict)  # what a CALL_ONCE assigns
+    initial: dict[str, Array] = field(default_factory=dict)  # assigned by a CALL_ONCE
     tables: dict[str, tuple[Array, Array]] = field(default_factory=dict)
     initializing: bool = False
-    stateful: dict[int, bool] = field(default_factory=dict)  # subgraphs that may set a state
-    shared: dict[str, Any] = field(default_factory=dict)  # what converters of plugins keep
+    stateful: dict[int, bool] = field(default_factory=dict)  # subgraphs that may assign a state
+    shared: dict[str, Any] = field(default_factory=dict)  # storage for plugins' converters
 
     def converter(self, name: str) -> Converter:
         """Returns the converter of an operator.  Errors: UnsupportedError."""

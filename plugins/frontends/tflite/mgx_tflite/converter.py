@@ -1,4 +1,4 @@
-"""The table of this package's converters."""
+"""The converter table of this package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mgx_core.converting.converters import Converters
 
 __all__ = ["STANDARD", "converts"]
 
-FAMILIES: Final = (  # in the order in which they are imported until an operator is found
+FAMILIES: Final = (  # in import order: later ones are imported only if the operator was not found
     "neural", "elementwise", "movement", "reduce", "parts", "positions", "control", "recurrent", "stablehlo",
 )  # fmt: skip
 

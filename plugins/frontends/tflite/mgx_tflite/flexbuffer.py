@@ -11,7 +11,7 @@ __all__ = ["read_map"]
 
 
 def read_map(data: bytes) -> dict[str, Any]:
-    """Returns names to numbers, truth values and strings; other values are left out.  Errors: ParseError for damaged bytes."""
+    """Returns the numbers, booleans and strings of a map by name; other values are omitted.  Errors: ParseError if invalid."""
     if not data:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""The frontend as mgx sees it: files and bytes in, programs out."""
+"""The frontend's entry point: parses files and bytes into programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TfliteFrontend(Frontend):
     converter_type = Converters
 
     def parse(self, path: str | os.PathLike[str], **options: Any) -> Program:
-        """Returns a program from a file, which is mapped into memory: constants are borrowed from it.
+        """Parses a memory-mapped file; constants are borrowed from it.
 
         Errors: ParseError for damaged files, UnsupportedError for operators that nothing converts, ParameterError for bad
         options.
@@ -40,7 +40,7 @@ class TfliteFrontend(Frontend):
         return program
 
     def parse_buffer(self, data: bytes, **options: Any) -> Program:
-        """Returns a program from the bytes of a file."""
+        """Parses the bytes of a file."""
         record = TfliteOptions.of(**options)
         return parse_model(read_model(bytes(data), record.limit_bytes), record)
 

@@ -1,4 +1,4 @@
-"""States that live from run to run, as the operators of a model's subgraphs see them."""
+"""Access to states, which persist between runs, from operators of subgraphs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["EFFECTS", "Keeping"]
 
 Made = TypeVar("Made")
 
-# operators that are converted though nothing reads what they give
+# operators with side effects, converted even if their results are unused
 EFFECTS: Final = frozenset({"ASSIGN_VARIABLE", "CALL_ONCE"})
-# attributes that name the subgraphs that an operator runs
+# attributes that reference the subgraphs that an operator runs
 CALLS: Final = {
     "IF": ("ThenSubgraphIndex", "ElseSubgraphIndex"),
     "WHILE": ("CondSubgraphIndex", "BodySubgraphIndex"),
@@ -32,17 +32,17 @@ CALLS: Final = {
 
 
 def _may_be(dims: Sequence[Dim], held: Sequence[Dim]) -> bool:
-    """Returns False if extents differ; those that are known only at run time are compared there."""
+    """Returns False if extents are known to differ; symbolic ones are compared at run time."""
     return len(dims) == len(held) and all(a == b or not isinstance(a, int) for a, b in zip(dims, held, strict=True))
 
 
 class Keeping:
-    """The part of a scope that reads and sets states."""
+    """The part of a scope that reads and assigns states."""
 
     context: Context
 
     def state(self, key: str, like: Callable[[], Array]) -> Instruction:
-        """Returns the value of a state that lives from run to run: a parameter of the program."""
+        """Returns the parameter of the program that represents a state."""
         context = self.context
         if key in context.assigned.current:
             return context.assigned.current[key]
@@ -56,7 +56,7 @@ class Keeping:
         if context.initializing:
             found = context.known.constant(value)
             if found is None:
-                raise UnsupportedError(f"state {key!r} begins with a value that is not constant")
+                raise UnsupportedError(f"the initial value of state {key!r} is not constant")
             context.initial[key] = found
             return
         if key in context.states:
@@ -68,26 +68,26 @@ class Keeping:
         context.assigned.current[key] = value
 
     def apart(self, build: Callable[[], Made]) -> tuple[Made, dict[str, Instruction]]:
-        """Returns what `build` gives, and the states that it sets with their values; here they stay as they were."""
+        """Returns the result of `build` and the states it assigned; the current states are restored."""
         return self.context.assigned.apart(build)
 
     def held(self, keys: Sequence[str], changed: Mapping[str, Instruction]) -> list[Instruction]:
-        """Returns the values of states that are there already, after a part that changes some of them."""
+        """Returns the values of existing states, for branches or loops that assign some of them."""
         return [changed[k] if k in changed else self.state(k, lambda: np.zeros(())) for k in keys]
 
     def assign(self, keys: Sequence[str], values: list[Any]) -> list[Any]:
-        """Returns all values but the last ones, which states are given."""
+        """Assigns the last values to states and returns the others."""
         count = len(values) - len(keys)
         for key, value in zip(keys, values[count:], strict=True):
             self.set_state(key, value)
         return values[:count]
 
     def stateful(self, subgraph: int) -> bool:
-        """Returns True if a subgraph may set a state, itself or in those that it calls."""
+        """Returns True if a subgraph may assign a state, directly or in a subgraph that it calls."""
         subgraphs, found = self.context.model.subgraphs, self.context.stateful
         if subgraph in found or not 0 <= subgraph < len(subgraphs):
-            return found.get(subgraph, False)  # one that is not there is refused where it is called
-        found[subgraph] = False  # while it is looked at: one that calls itself is refused later
+            return found.get(subgraph, False)  # an invalid index is rejected at the call
+        found[subgraph] = False  # during the traversal; recursion is rejected later
         graph = subgraphs[subgraph]
         found[subgraph] = any(
             o.name in EFFECTS
@@ -99,7 +99,7 @@ class Keeping:
         return found[subgraph]
 
     def calls_stateful(self, operator: Operator) -> bool:
-        """Returns True if an operator runs a subgraph that may set a state."""
+        """Returns True if an operator runs a subgraph that may assign a state."""
         words = CALLS.get(operator.name, ()) if operator.options is not None else ()
         return any(self.stateful(getattr(operator.options, word)()) for word in words)
 

@@ -1,4 +1,4 @@
-"""Models on disk: the tables of a FlatBuffer as plain records, everything in them checked against the file's size."""
+"""Reads a FlatBuffer model into plain records, with every reference checked against the file's size."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DAMAGED: Final = (struct.error, IndexError, ValueError, TypeError, OverflowError
 
 @dataclass(frozen=True)
 class Quantization:
-    """Real values are scale * (q - zero point), one pair a tensor, or one a place along `axis`."""
+    """Affine quantization: real = scale * (q - zero point), per tensor or per index of `axis`."""
 
     scale: Array
     zero_point: Array
@@ -49,7 +49,7 @@ class Quantization:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of a subgraph; dims has -1 for extents that are open, `value` is the array of a constant."""
+    """A tensor of a subgraph; dims is -1 for unknown extents, `value` the array of a constant."""
 
     name: str
     dtype: DType | None
@@ -61,7 +61,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator: its name, the tensors that it reads (-1 for none) and makes, its attributes."""
+    """An operator: its name, input (-1 if omitted) and output tensors, attributes."""
 
     name: str
     inputs: list[int]
@@ -85,7 +85,7 @@ class Subgraph:
 
 @dataclass(frozen=True)
 class Signature:
-    """A way to call a model: tensors by the names of inputs and outputs."""
+    """An entry point of a model: tensors by input and output names."""
 
     name: str
     subgraph: int
@@ -102,16 +102,16 @@ class Model:
 
 
 def read_model(data: Any, limit: int) -> Model:
-    """Returns the model in some bytes (or a memory map); constants are borrowed from them.
+    """Parses a model from bytes (or a memory map); constants are borrowed from them.
 
-    Errors: ParseError if they hold none, are truncated, or point outside themselves.
+    Errors: ParseError if it is not a model, is truncated, or has references outside the file.
     """
     if len(data) < 8 or bytes(data[4:8]) != b"TFL3":
         raise ParseError("not a TFLite model: bytes 4 to 7 are not TFL3")
     try:
         return _Reader(data, limit).model()
     except DAMAGED as error:
-        raise ParseError(f"a damaged TFLite model: {type(error).__name__}: {error}") from None
+        raise ParseError(f"damaged TFLite model: {type(error).__name__}: {error}") from None
 
 
 class _Reader:
@@ -134,20 +134,20 @@ class _Reader:
             key = self._name(s.SignatureKey())
             index = s.SubgraphIndex()
             if not 0 <= index < len(subgraphs):
-                raise ParseError(f"signature {key!r} is of subgraph {index} of {len(subgraphs)}")
+                raise ParseError(f"signature {key!r} refers to subgraph {index} of {len(subgraphs)}")
             inputs, outputs = (self._map(s, side, len(subgraphs[index].tensors)) for side in ("Inputs", "Outputs"))
             model.signatures[key] = Signature(key, index, inputs, outputs)
         return model
 
     def _each(self, table: Any, name: str) -> list[Any]:
-        """Returns the tables of a vector.  Errors: ParseError for more, with those before, than the file can hold."""
+        """Returns the tables of a vector.  Errors: ParseError if the total exceeds what the file can hold."""
         count = getattr(table, name + "Length")()
         self.budget.records(count, name)
         at: Callable[[int], Any] = getattr(table, name)
         return [at(k) for k in range(count)]
 
     def _numbers(self, table: Any, name: str) -> list[int]:
-        found = getattr(table, name + "AsNumpy")()  # as they lie in the file
+        found = getattr(table, name + "AsNumpy")()  # as stored in the file
         self.budget.read(4 * len(found))
         numbers: list[int] = found.tolist()
         return numbers
@@ -193,7 +193,7 @@ class _Reader:
         return Operator(self.codes[code], read, made, between, options, custom, place)
 
     def _options(self, table: Any, name: str, kinds: tuple[str, ...]) -> Any:
-        """Returns the attributes of an operator; None where it has none, or some of a later schema."""
+        """Returns the attributes of an operator; None if it has none, or has those of a newer schema."""
         kind = getattr(table, name + "Type")()
         return table.union(name, kinds[kind]) if 0 < kind < len(kinds) else None
 
@@ -281,7 +281,7 @@ class _Reader:
 
 
 def _strings(raw: bytes, count: int) -> Array:
-    """Returns the strings of a buffer: their number, their offsets, their bytes."""
+    """Returns the strings of a buffer, stored as count, offsets and bytes."""
     (number,) = struct.unpack_from("<i", raw, 0)
     if number != count or (number + 2) * 4 > len(raw):
         raise ParseError(f"{count} strings are required, got {number}")

@@ -1,4 +1,4 @@
-"""An operator as converters see it: attributes with their defaults, and a builder of instructions."""
+"""The operator that is passed to converters: attributes with defaults, and instruction builder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Made = TypeVar("Made")
 
 
 class Surroundings(Protocol):
-    """The scope that an operator stands in."""
+    """The interface of the enclosing scope that nodes use."""
 
     module: Module
     known: Known
@@ -54,7 +54,7 @@ class Surroundings(Protocol):
 
 
 class Node(ChannelsLastBuilder):
-    """One TFLite operator on its way to instructions."""
+    """A TFLite operator under conversion."""
 
     def __init__(self, scope: Surroundings, operator: Operator) -> None:
         self.scope = scope
@@ -62,7 +62,7 @@ class Node(ChannelsLastBuilder):
         self.op_type = operator.name
         self.name = scope.tensor(operator.outputs[0]).name if operator.outputs else f"operator_{operator.place}"
 
-    # where it builds
+    # insertion
 
     @property
     def module(self) -> Module:
@@ -78,13 +78,13 @@ class Node(ChannelsLastBuilder):
     def sources(self) -> tuple[str, ...]:
         return (self.scope.prefix + self.name,)
 
-    # what the operator says
+    # attributes
 
     def __repr__(self) -> str:
         return f"operator {self.operator.place} {self.op_type} of {self.name!r}"
 
     def option(self, name: str, default: Any) -> Any:
-        """Returns an attribute; `default` where the operator has no attributes at all."""
+        """Returns an attribute; `default` if the operator has no attributes."""
         if self.operator.options is None:
             return default
         return getattr(self.operator.options, name)()
@@ -96,13 +96,13 @@ class Node(ChannelsLastBuilder):
         return [int(v) for v in self.option(name + "AsNumpy", None)]
 
     def input(self, place: int) -> Tensor | None:
-        """Returns what the file says of an input; None if it is absent."""
+        """Returns the tensor record of an input; None if it is omitted."""
         if place >= len(self.operator.inputs) or self.operator.inputs[place] < 0:
             return None
         return self.scope.tensor(self.operator.inputs[place])
 
     def output(self, place: int = 0) -> Tensor:
-        """Returns what the file says of an output."""
+        """Returns the tensor record of an output."""
         if place >= len(self.operator.outputs):
             self.fail(f"output {place} is required, there are {len(self.operator.outputs)}")
         return self.scope.tensor(self.operator.outputs[place])
@@ -115,7 +115,7 @@ class Node(ChannelsLastBuilder):
         return found
 
     def rank(self, x: Instruction) -> int:
-        """Returns the rank of x, the first operand, as the file counts it: complex numbers have a last axis for their parts."""
+        """Returns the rank of the first operand in the file, without the axis that complex numbers have for their parts."""
         given = self.input(0)
         return x.shape.rank - (given is not None and given.dtype is not None and given.dtype.kind == "c")
 
@@ -123,7 +123,7 @@ class Node(ChannelsLastBuilder):
         return "valid" if self.option("Padding", 0) else "same"
 
     def activated(self, x: Instruction) -> Instruction:
-        """x after the activation that the operator ends with."""
+        """Applies the operator's fused activation to x."""
         match self.option("FusedActivationFunction", 0):
             case 0:
                 return x
@@ -138,17 +138,17 @@ class Node(ChannelsLastBuilder):
             case other:
                 return self.unsupported(f"activation {other}")
 
-    # quantised values
+    # quantized values
 
     def zero(self, x: Instruction) -> int:
-        """Returns what stands for 0 in x, the first operand: the zero point of one that is quantised and was not made real."""
+        """Returns the representation of 0 in the first operand: its zero point if it is quantized and not dequantized."""
         given = self.input(0)
         if given is None or given.quantization is None or x.shape.dtype is not given.dtype:
             return 0
         return int(given.quantization.zero_point[0])
 
     def dequantized(self, x: Instruction, place: Tensor) -> Instruction:
-        """Returns the real values of a quantised tensor."""
+        """Returns the dequantized values of a tensor."""
         given = place.quantization
         if given is None:
             return x
@@ -164,7 +164,7 @@ class Node(ChannelsLastBuilder):
         return self.where_it_lies(x, lambda inner: self.add("dequantizelinear", inner, scale, point, axis=0))
 
     def quantized(self, x: Instruction, place: Tensor) -> Instruction:
-        """Real values as the quantised ones of a tensor."""
+        """Returns real values quantized by a tensor's parameters."""
         given = place.quantization
         if given is None or place.dtype is None:
             return x

@@ -16,10 +16,9 @@ __all__ = ["TfliteOptions"]
 class TfliteOptions:
     """The options of the TFLite frontend.
 
-    signature: the one to read (default: the first, or subgraph 0 where there is none); map_input_dims, map_dyn_input_dims: the
-    extents of inputs by name, also of those that the file states as numbers; limit_max_iterations: trips after which a loop is
-    refused at run time; limit_nodes: operators after inlining subgraphs; limit_depth: nested subgraphs; limit_bytes: of one
-    constant.
+    signature: the signature to parse (default: the first, or subgraph 0 if there is none); map_input_dims, map_dyn_input_dims:
+    extents of inputs by name, which override those in the file. Limits: limit_max_iterations of a loop at run time; limit_nodes
+    operators after inlining subgraphs; limit_depth nested subgraphs; limit_bytes of one constant.
     """
 
     signature: str = ""

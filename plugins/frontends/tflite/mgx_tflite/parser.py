@@ -1,4 +1,4 @@
-"""Models in memory become programs: a signature or subgraph 0, from its inputs on."""
+"""Parses in-memory models into programs: a signature, or subgraph 0."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = ["all_converters", "parse_model"]
 
 
 def all_converters() -> Converters:
-    """Our converters and those of installed plugins."""
+    """Returns this package's converters and those of installed plugins."""
     return with_plugins(STANDARD, "tflite")
 
 
 def parse_model(model: Model, options: TfliteOptions) -> Program:
-    """Returns a program from a model that is in memory.
+    """Parses a model in memory.
 
-    Errors: ParseError, UnsupportedError with the operator's place; ParameterError for a signature that the model does not have.
+    Errors: ParseError, UnsupportedError with the operator's location; ParameterError for an unknown signature.
     """
     signature = _signature(model, options.signature)
     main = Module("main")
@@ -63,7 +63,7 @@ def parse_model(model: Model, options: TfliteOptions) -> Program:
 
 
 def _asked(options: TfliteOptions, signature: Signature) -> dict[str, list[Dim]]:
-    """Returns the extents that the options ask for, by input.  Errors: ParameterError for an input that there is none of."""
+    """Returns the extents set by options, by input.  Errors: ParameterError for an unknown input."""
     asked = asked_dims(options.map_input_dims, options.map_dyn_input_dims)
     for name in asked:
         if name not in signature.inputs:
@@ -83,7 +83,7 @@ def _signature(model: Model, name: str) -> Signature:
 
 
 def _unique(tensors: list, indices: list[int]) -> dict[str, int]:  # type: ignore[type-arg]
-    """Returns tensors by name; of several of one name all but the first with their number."""
+    """Returns tensors by name; duplicate names get a number appended."""
     found: dict[str, int] = {}
     for index in indices:
         name = tensors[index].name

@@ -1,7 +1,7 @@
-"""The tables of a .tflite file: names, places and types of their fields, as the schema of TFLite 2.18 has them.
+"""Accessors of the FlatBuffer tables in a .tflite file, by the schema of TFLite 2.18.
 
-A table is read where it lies: a number is unpacked when it is asked for, a vector of numbers is a view of the file.  Whatever
-points outside the file is refused.
+Tables are read in place: a number is unpacked when it is accessed, a vector of numbers is a view of the file. References outside
+the file are rejected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mgx_core.types.argument import Array
 
 __all__ = ["OPERATORS", "OPTIONS", "OPTIONS_2", "Table", "root"]
 
-# `table: field place type`; types are those of `struct`, s a string, u a union, `*` a vector, `=` another default than 0
+# `table: field slot type`; types are those of `struct`, s a string, u a union, `*` a vector, `=` a default other than 0
 FIELDS: Final = """
 AddOptions: FusedActivationFunction 0 b, PotScaleInt16 1 ?=1
 ArgMaxOptions: OutputType 0 b
@@ -136,7 +136,7 @@ WhileOptions: CondSubgraphIndex 0 i, BodySubgraphIndex 1 i
 
 
 def _listed(words: str) -> tuple[str, ...]:
-    """Returns names by their number."""
+    """Returns enumeration names by number."""
     return tuple(words.split())
 
 
@@ -194,7 +194,7 @@ StablehloWhileOptions StablehloGatherOptions StablehloTransposeOptions DilateOpt
 ReduceWindowOptions StableHLOCompositeOptions StablehloShiftLeftOptions
 """)
 
-Fields = dict[str, tuple[int, str, int]]  # by name: place, type, default
+Fields = dict[str, tuple[int, str, int]]  # by name: slot, type, default
 
 
 @cache
@@ -211,7 +211,7 @@ def _tables() -> dict[str, Fields]:
 
 
 def root(data: Any) -> Table:
-    """Returns the model that a file begins with.  Errors: struct.error, ValueError for what points outside."""
+    """Returns the file's root table.  Errors: struct.error, ValueError for references outside the file."""
     return Table(data, _unpacked(data, "I", 0), "Model")
 
 
@@ -222,7 +222,7 @@ def _unpacked(data: Any, kind: str, at: int) -> Any:
 
 
 class Table:
-    """One table.  A field is a method of its name; a vector has an index, `NameLength` and, of numbers, `NameAsNumpy`."""
+    """A table.  Fields are methods; vectors take an index and have `NameLength` and, for numbers, `NameAsNumpy`."""
 
     __slots__ = ("_at", "_data", "_fields", "_places", "_size")
 
@@ -233,7 +233,7 @@ class Table:
         self._size = _unpacked(data, "H", self._places)
 
     def _place(self, slot: int) -> int:
-        """Returns the place of a field in the file; 0 if the table leaves it out."""
+        """Returns the file offset of a field; 0 if it is absent."""
         if slot + 2 > self._size:
             return 0
         offset = _unpacked(self._data, "H", self._places + slot)
@@ -257,7 +257,7 @@ class Table:
         return lambda: self._other(slot, kind)
 
     def _other(self, slot: int, kind: str) -> Any:
-        """Returns a string as bytes, or a table; None if it is left out."""
+        """Returns a string as bytes, or a table; None if it is absent."""
         at = self._place(slot)
         if not at:
             return None
@@ -270,12 +270,12 @@ class Table:
         return bytes(self._data[start : start + count])
 
     def union(self, name: str, kind: str) -> Table | None:
-        """Returns the table of a union, of a kind that another field states; None if it is left out."""
+        """Returns the table of a union, whose kind another field states; None if it is absent."""
         found: Table | None = self._other(self._fields[name][0], kind)
         return found
 
     def _vector(self, slot: int) -> tuple[int, int]:
-        """Returns the place of a vector's first element, and their number."""
+        """Returns the offset of a vector's first element, and its length."""
         at = self._place(slot)
         if not at:
             return 0, 0

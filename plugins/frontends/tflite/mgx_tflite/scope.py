@@ -1,6 +1,6 @@
-"""Subgraphs become instructions: operators in order, quantised ones on real values between a dequantisation and a quantisation.
+"""Converts subgraphs to instructions; quantized operators become dequantize, float op, quantize (QDQ form).
 
-In this form (values are dequantised, computed on, and quantised again) integer kernels can take them over, as for other formats.
+In QDQ form the passes fuse them into integer kernels, as for other formats.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Scope"]
 
 MALFORMED: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, struct.error)
 
-# operators whose results are elements of their operands: on quantised values as on others, where all scales are equal
+# operators that only move elements: they work on quantized values directly if all scales are equal
 EXACT: Final = frozenset({
     "RESHAPE", "TRANSPOSE", "CONCATENATION", "SLICE", "STRIDED_SLICE", "SPLIT", "SPLIT_V", "PACK", "UNPACK", "GATHER",
     "GATHER_ND",
@@ -35,16 +35,16 @@ EXACT: Final = frozenset({
     "ARG_MIN", "SHAPE", "RANK", "EMBEDDING_LOOKUP", "TOPK_V2", "EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS",
     "LESS_EQUAL", "BATCH_TO_SPACE_ND", "DYNAMIC_UPDATE_SLICE", "PAD", "PADV2", "MIRROR_PAD", "CALL", "SCATTER_ND",
 })  # fmt: skip
-# of these, operators that copy bytes as they are, whatever the scales of their operands and results say
+# of these, operators that copy bytes unchanged, regardless of scales
 COPIED: Final = frozenset({
     "BROADCAST_TO", "DEPTH_TO_SPACE", "SPACE_TO_DEPTH", "GATHER", "GATHER_ND", "RESHAPE", "RESIZE_NEAREST_NEIGHBOR",
     "REVERSE_V2", "SLICE", "STRIDED_SLICE", "TILE", "TRANSPOSE",
 })  # fmt: skip
-# operators on complex numbers, whose parts lie along a last axis: others would take that for one of their own
+# operators that support complex numbers, stored as pairs along an additional last axis
 ON_COMPLEX: Final = frozenset({
     "ADD", "SUB", "MUL", "NEG", "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "REAL", "IMAG", "COMPLEX_ABS", "WHILE", "IF", "CALL",
 })  # fmt: skip
-# operators that see to quantisation themselves, or copy values as they are: a variable holds what was assigned to it
+# operators that handle quantization themselves or copy values unchanged, such as assignments to variables
 OWN: Final = frozenset({
     "QUANTIZE", "DEQUANTIZE", "WHILE", "IF", "CALL_ONCE", "READ_VARIABLE", "ASSIGN_VARIABLE",
     "CUSTOM:TFLite_Detection_PostProcess",
@@ -52,7 +52,7 @@ OWN: Final = frozenset({
 
 
 class Scope(Keeping):
-    """Builds one subgraph into a module."""
+    """Converts one subgraph into a module."""
 
     def __init__(
         self, context: Context, subgraph: int, module: Module, prefix: str = "", calling: tuple[int, ...] = ()
@@ -75,10 +75,10 @@ class Scope(Keeping):
         self.handles: dict[int, Any] = {}
         self._absent: Instruction | None = None
 
-    # what nodes ask for
+    # the interface for nodes
 
     def absent(self) -> Instruction:
-        """Returns the stand-in for an input that is not given."""
+        """Returns the instruction that represents an omitted input."""
         if self._absent is None or self._absent.parent is not self.module:
             self._absent = self.module.add_absent()
         return self._absent
@@ -100,7 +100,7 @@ class Scope(Keeping):
         return self.handles[index] if index in self.handles else self.raw(index)
 
     def shared(self, key: str, make: Callable[[], Any]) -> Any:
-        """Returns what converters of a plugin keep for the whole model."""
+        """Returns a plugin converter's storage for the whole model."""
         if key not in self.context.shared:
             self.context.shared[key] = make()
         return self.context.shared[key]
@@ -115,7 +115,7 @@ class Scope(Keeping):
             if tensor.value is None:
                 raise ParseError(f"tensor {tensor.name!r} is read before an operator makes it")
             value = tensor.value
-            if value.dtype.kind == "c":  # complex numbers have a last axis for their parts
+            if value.dtype.kind == "c":  # complex numbers are stored as pairs along a last axis
                 value = np.stack([value.real, value.imag], -1)
             found = self.module.add_literal(value)
             found.sources = (self.prefix + tensor.name,)
@@ -138,7 +138,7 @@ class Scope(Keeping):
         return self.context.tables
 
     def initialize(self, subgraph: int) -> None:
-        """Runs a subgraph for what it assigns before the first run, in a module that is thrown away."""
+        """Converts an initialization subgraph (CALL_ONCE) in a temporary module and records its assignments as initial values."""
         context = self.context
         context.initializing = True
         try:
@@ -147,25 +147,25 @@ class Scope(Keeping):
             context.initializing = False
 
     def submodule(self, name: str) -> Module:
-        """Returns a new module for a part of this subgraph."""
+        """Returns a new module for a branch or body of this subgraph."""
         word = re.sub(r"[^A-Za-z0-9_.:]", "_", name)
         count = self.context.names.get(word, 0)
         self.context.names[word] = count + 1
         return Module(word if not count else f"{word}_{count}")
 
     def within(self, module: Module) -> Scope:
-        """Returns this scope as one that builds into another module."""
+        """Returns a copy of this scope that builds into another module."""
         inner = copy(self)
         inner.module, inner._absent = module, None
         return inner
 
     def call(self, subgraph: int, given: Sequence[Any], module: Module | None = None) -> list[Any]:
-        """Returns the results of another subgraph on some values, built into a module (by default this scope's own)."""
+        """Inlines another subgraph on some values into a module (by default this scope's); returns its results."""
         inner = Scope(self.context, subgraph, self.module if module is None else module, self.prefix, self.calling)
         return inner.build(given)
 
     def reducer(self, subgraph: int) -> str:
-        """Returns the name of the one operator by which another subgraph joins its two inputs."""
+        """Returns the name of the only operator of a reduction body, which combines its two inputs."""
         if not 0 <= subgraph < len(self.context.model.subgraphs):
             raise ParseError(f"subgraph {subgraph} is named, there are {len(self.context.model.subgraphs)}")
         graph = self.context.model.subgraphs[subgraph]
@@ -174,17 +174,17 @@ class Scope(Keeping):
             (only,) = graph.operators
             if sorted(only.inputs) == sorted(graph.inputs) and only.outputs == graph.outputs:
                 return only.name
-        raise UnsupportedError(f"a reduction by {names}: one operator that joins both inputs of the body is needed")
+        raise UnsupportedError(f"a reduction by {names}: the body must be one operator that combines both inputs")
 
     def unchanged(self, subgraph: int) -> list[int]:
-        """Returns places of results of a subgraph that are its inputs."""
+        """Returns the indices of a subgraph's results that are its inputs, unchanged."""
         graph = self.context.model.subgraphs[subgraph]
         return [k for k, (a, b) in enumerate(zip(graph.inputs, graph.outputs, strict=False)) if a == b]
 
     # building
 
     def build(self, given: Sequence[Any]) -> list[Any]:
-        """Returns the values of the subgraph's outputs for those of its inputs."""
+        """Converts the subgraph for given input values; returns its outputs."""
         if len(given) != len(self.graph.inputs):
             raise ParseError(f"subgraph {self.graph.name!r} takes {len(self.graph.inputs)} values, got {len(given)}")
         for index, value in zip(self.graph.inputs, given, strict=True):
@@ -196,7 +196,7 @@ class Scope(Keeping):
         return [self.any(i) for i in self.graph.outputs]
 
     def run(self, wanted: Sequence[int] | None = None) -> None:
-        """Converts the operators, those left out that nothing wanted depends on."""
+        """Converts the operators that the results depend on."""
         needed = None if wanted is None else self._needed(wanted)
         for k, operator in enumerate(self.graph.operators):
             if needed is None or k in needed:
@@ -222,7 +222,7 @@ class Scope(Keeping):
         return seen
 
     def convert(self, n: Node) -> None:
-        """One operator.  Errors: those of its converter, with its place and name."""
+        """Converts an operator.  Errors: those of its converter, located at the operator."""
         context = self.context
         context.nodes += 1
         if context.nodes > context.options.limit_nodes:
@@ -272,7 +272,7 @@ class Scope(Keeping):
         return out
 
     def _one_scale(self, operator: Any) -> bool:
-        """Returns True if all quantised tensors of an operator share scale and zero point, or it copies them as they are."""
+        """Returns True if an operator's quantized tensors share scale and zero point, or if it copies bytes unchanged."""
         tensors = [self.tensor(i) for i in (*operator.inputs, *operator.outputs) if i >= 0]
         found = [
             t.quantization for t in tensors if t.quantization is not None and t.dtype is not None and t.dtype.bits <= 16

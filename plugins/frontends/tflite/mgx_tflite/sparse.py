@@ -1,4 +1,4 @@
-"""Sparse constants made dense."""
+"""Converts sparse constants to dense arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["dense"]
 def dense(raw: Array, dtype: DType, dims: list[int], sparsity: Any, limit: int) -> Array:
     """Returns the dense array of a sparse constant: dimensions in traversal order, the inner blocks last.
 
-    limit: bytes that the places of its elements may take.
+    limit: maximum bytes of the element indices.
     Errors: ParseError for metadata that does not fit the extents or the data.
     """
     order = [int(v) for v in sparsity.TraversalOrderAsNumpy()]
@@ -43,7 +43,7 @@ def dense(raw: Array, dtype: DType, dims: list[int], sparsity: Any, limit: int) 
     extents = [sizes[k] if k < rank else inner[k] for k in order]
     # position of each stored element along each level, expanded level by level
     places = np.zeros((1, 0), np.int64)
-    starts = np.zeros(1, np.int64)  # which entry of the level above each row stems from
+    starts = np.zeros(1, np.int64)  # the parent entry of each row in the level above
     for level, extent in zip(levels, extents, strict=True):
         places, starts = _expanded(level, extent, places, starts, limit)
     if len(places) != values.size:
@@ -92,7 +92,7 @@ def _require(count: int, levels: int, limit: int) -> None:
 
 
 def _vector(level: Any, word: str) -> Array:
-    """Segments or indices, of one of three widths."""
+    """Returns segments or indices, which have one of three widths."""
     kinds = {1: "Int32Vector", 2: "Uint16Vector", 3: "Uint8Vector"}
     kind = kinds.get(getattr(level, f"Array{word}Type")())
     vector = None if kind is None else level.union(f"Array{word}", kind)

@@ -1,1 +1,1 @@
-"""Converters by family, which add themselves to `mgx_tflite.converter.STANDARD`; that imports a family when it may be needed."""
+"""Converters by family. They register in `mgx_tflite.converter.STANDARD`, which imports a family on first lookup."""

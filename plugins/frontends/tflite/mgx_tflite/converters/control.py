@@ -22,12 +22,12 @@ from ..node import Node
 
 
 def _inputs(n: Node, first: int = 0) -> list[Any]:
-    """Returns the operands from a place on: tensors, and values that are none."""
+    """Returns the operands from an index on, including values other than tensors."""
     return [n.scope.any(i) for i in n.operator.inputs[first:]]
 
 
 def _called(n: Node, place: int, given: Sequence[Any], count: int, module: Module | None = None) -> list[Any]:
-    """Returns the results of a subgraph.  Errors: ParseError if it gives another number of them."""
+    """Returns the results of a subgraph.  Errors: ParseError if their number differs from the operator's outputs."""
     found: list[Any] = n.scope.call(place, given, module)
     if len(found) != count:
         n.fail(f"{count} results are required of subgraph {place}, it gives {len(found)}")
@@ -59,7 +59,7 @@ def if_(n: Node, condition: Instruction, *_: Instruction | None) -> Any:
 
 
 def results_of(n: Node, values: Sequence[Any]) -> list[Instruction | None]:
-    """Returns tensors as they are; other values are kept for who reads them."""
+    """Returns results with values other than tensors stored for their consumers."""
     out: list[Instruction | None] = []
     for index, value in zip(n.operator.outputs, values, strict=False):
         if not isinstance(value, Instruction):
@@ -82,7 +82,7 @@ def while_(n: Node, *_: Instruction | None) -> Any:
     def going(module: Module, values: Sequence[Any]) -> Instruction:
         (found,) = _called(n, test, whole(values), 1, module)
         if not isinstance(found, Instruction) or found.shape.dtype is not dt.bool_:
-            n.fail(f"a truth value is required of subgraph {test}, which says whether the loop goes on")
+            n.fail(f"subgraph {test}, the condition of a loop, must return one boolean")
         if not found.shape.rank:
             return found
         from mgx_core import op
@@ -91,7 +91,7 @@ def while_(n: Node, *_: Instruction | None) -> Any:
 
     states, keys = [xs[k] for k in moving], []
     if n.scope.stateful(body) or n.scope.stateful(test) or any(isinstance(v, Composite) and v.open() for v in states):
-        # extents of what has none yet, and the states that a trip sets, are learnt from one that is thrown away
+        # a discarded trial iteration infers unknown extents and the states that the body assigns
         trial = n.scope.submodule(f"{n.name}:trial")
         inside = [trial.add_parameter(f"state_{k}", x.result) for k, x in enumerate(flattened(states))]
         given = rebuilt(states, inside)

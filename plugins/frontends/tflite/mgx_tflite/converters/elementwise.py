@@ -1,4 +1,4 @@
-"""Operators that work element by element."""
+"""Elementwise operators."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _binary(op: str, activates: bool) -> Callable[..., Instruction]:
 
 
 def _complex_product(n: Node, x: Instruction, y: Instruction) -> Instruction:
-    """Returns the product of numbers whose parts lie along the last axis."""
+    """Returns the product of complex numbers stored as pairs along the last axis."""
     (a, b), (c, d) = ([n.slice(v, [v.shape.rank - 1], [k], [k + 1]) for k in range(2)] for v in (x, y))
     real = n.pointwise("sub", n.pointwise("mul", a, c), n.pointwise("mul", b, d))
     imag = n.pointwise("add", n.pointwise("mul", a, d), n.pointwise("mul", b, c))
@@ -148,7 +148,7 @@ def cast(n: Node, x: Instruction) -> Instruction:
     to = n.kind()
     if to is dt.bool_ and x.shape.dtype is not dt.bool_:
         return n.pointwise("not_equal", x, n.literal(0, x.shape.dtype))
-    if to.kind == "c":  # numbers get a last axis for their parts
+    if to.kind == "c":  # complex numbers get a last axis for real and imaginary parts
         real = n.convert(x, dt.float64 if to is dt.complex128 else dt.float32)
         axis = x.shape.rank
         return n.concat([n.unsqueeze(real, [axis]), n.unsqueeze(n.full_like(real, 0), [axis])], axis)

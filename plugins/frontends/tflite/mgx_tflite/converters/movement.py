@@ -1,4 +1,4 @@
-"""The same elements in another form: reshapes, slices, parts and wholes."""
+"""Data movement: reshapes, slices, splits and concatenations."""
 
 from __future__ import annotations
 

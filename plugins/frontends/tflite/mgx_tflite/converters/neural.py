@@ -1,4 +1,4 @@
-"""Convolutions, products, pooling, normalisation, activations along axes."""
+"""Convolutions, matrix products, pooling, normalization, softmax."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def fully_connected(n: Node, x: Instruction, w: Instruction, bias: Instruction |
 
 
 def rows_in_steps(n: Node, x: Instruction, asymmetric: bool) -> Instruction:
-    """Returns rows rounded to int8 steps of their own largest element, as kernels do whose weights alone are quantised."""
+    """Returns rows quantized to int8 by their own maximum and dequantized, as TFLite's hybrid kernels do."""
     axis = x.shape.rank - 1
     one = n.literal(np.float32(1))
     if asymmetric:

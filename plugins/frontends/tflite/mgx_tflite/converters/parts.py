@@ -1,4 +1,4 @@
-"""Parts of a value from places that are known only at run time, which are moved so that the part lies inside."""
+"""Slices and updates at run-time positions, clamped so that the slice is inside the operand."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["inside", "replaced"]
 
 
 def inside(n: Node, x: Instruction, sizes: Sequence[Dim], start: Instruction) -> Instruction:
-    """Returns a vector of begins, one an axis, moved so that a part of some extents lies inside x.
+    """Returns begins, one per axis, clamped so that a slice of the given extents is inside x.
 
     Errors: ParseError if it does not fit x, UnsupportedError for extents that are known only at run time.
     """
     if list(start.shape.dims) != [x.shape.rank]:
-        n.fail(f"{x.shape.rank} begins are needed, got {start.shape}")
+        n.fail(f"{x.shape.rank} begins are required, got {start.shape}")
     room = [d - s for d, s in zip(x.shape.dims, sizes, strict=True) if isinstance(d, int) and isinstance(s, int)]
     if len(room) < x.shape.rank:
         n.unsupported("extents that are known only at run time")
@@ -34,9 +34,9 @@ def inside(n: Node, x: Instruction, sizes: Sequence[Dim], start: Instruction) ->
 
 
 def replaced(n: Node, x: Instruction, update: Instruction, start: Instruction) -> Instruction:
-    """x with a part in place of its own from `start` on.
+    """Returns x with the slice at `start` replaced (dynamic update slice).
 
-    Only axes up to the last one along which the part is shorter are indexed: the others are replaced as a whole.
+    Only axes up to the last one along which the slice is shorter are indexed; the others are replaced entirely.
     """
     at = inside(n, x, update.shape.dims, start)
     dims = [int(d) for d in update.shape.dims]

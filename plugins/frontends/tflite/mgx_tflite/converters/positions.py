@@ -1,4 +1,4 @@
-"""Elements picked, placed and counted by position."""
+"""Indexing: gather, scatter, segments, diagonals, one-hot."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def unsorted_segment(n: Node, x: Instruction, segments: Instruction, count: Inst
 
 @converts("SEGMENT_SUM")
 def segment_sum(n: Node, x: Instruction, segments: Instruction) -> Instruction:
-    """The segments do not fall: the last says how many there are."""
+    """The segment ids are sorted, so the last one determines the count."""
     known = n.constant(segments)
     if known is not None:
         count = n.literal(int(known.max(initial=-1)) + 1, dt.int64)

@@ -1,4 +1,4 @@
-"""Recurrent layers with states that live from run to run."""
+"""Recurrent layers with states that persist between runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GATES = 4  # input, forget, cell, output, in the file's order
 
 
 def _steps(n: Node, x: Instruction, time_major: bool) -> tuple[Instruction, Any, Any]:
-    """x as [time, batch, features], with its numbers of steps and of rows."""
+    """Returns x as [time, batch, features], with its numbers of steps and rows."""
     if x.shape.rank == 2:
         x = n.unsqueeze(x, [0 if time_major else 1])
     if not time_major:
@@ -54,7 +54,7 @@ def lstm(n: Node, x: Instruction, *weights: Instruction | None) -> Instruction:
     def joined(first: int) -> Instruction:
         parts = [given[first + k] for k in order]
         if any(p is None for p in parts):
-            n.fail("all four gates need weights")
+            n.fail("weights are required for all four gates")
         return n.add("concat", *parts, axis=0)
 
     w, r, b = joined(1), joined(5), joined(12)

@@ -1,4 +1,4 @@
-"""Reductions, running sums, positions, constants, shapes, random numbers, transforms."""
+"""Reductions, cumulative sums, ArgMax, constants, shapes, random numbers, Fourier transforms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StableHLO's operators, which converters of JAX and PyTorch models put into .tflite files; REDUCE_WINDOW."""
+"""StableHLO operators, which JAX's and PyTorch's converters write to .tflite files, and REDUCE_WINDOW."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def broadcast_in_dim(n: Node, x: Instruction) -> Instruction:
     if any(d < 0 for d in dims):
         n.unsupported(f"open extents {dims}")
     if len(axes) != x.shape.rank or sorted(set(axes)) != list(axes) or any(not 0 <= a < len(dims) for a in axes):
-        n.fail(f"rising axes of {dims} are needed for {x.shape}, got {axes}")
+        n.fail(f"ascending axes of {dims} are required for {x.shape}, got {axes}")
     wide: list[Dim] = [1] * len(dims)
     for axis, d in zip(axes, x.shape.dims, strict=True):
         wide[axis] = d
@@ -112,7 +112,7 @@ def broadcast_in_dim(n: Node, x: Instruction) -> Instruction:
 def slice_(n: Node, x: Instruction) -> Instruction:
     starts, ends, steps = (n.options(w) for w in ("StartIndices", "LimitIndices", "Strides"))
     if any(s < 0 for s in starts) or any(s < 1 for s in steps):
-        n.fail(f"begins of at least 0 and strides of at least 1 are needed, got {starts} and {steps}")
+        n.fail(f"begins of at least 0 and strides of at least 1 are required, got {starts} and {steps}")
     return cut(n, x, range(x.shape.rank), starts, ends, steps)
 
 
@@ -135,7 +135,7 @@ def dynamic_update_slice(n: Node, x: Instruction, update: Instruction, *starts: 
 
 @converts("STABLEHLO_PAD")
 def pad(n: Node, x: Instruction, value: Instruction) -> Instruction:
-    """Borders, some of them negative, and elements between those of x."""
+    """Pads x at its edges, by possibly negative widths, and between its elements."""
     low, high, inner = (n.options(w) for w in ("EdgePaddingLow", "EdgePaddingHigh", "InteriorPadding"))
     for axis, between in enumerate(inner):
         if between > 0:
@@ -158,7 +158,7 @@ def pad(n: Node, x: Instruction, value: Instruction) -> Instruction:
 def iota(n: Node) -> Instruction:
     dims, axis = n.output().dims, n.option("IotaDimension", 0)
     if any(d < 0 for d in dims) or not 0 <= axis < len(dims):
-        n.fail(f"known extents and an axis within them are needed, got {dims} and {axis}")
+        n.fail(f"known extents and an axis within them are required, got {dims} and {axis}")
     require_room(dims, max(n.kind().size, 8), "the numbers")
     row = np.arange(dims[axis]).reshape([-1 if a == axis else 1 for a in range(len(dims))])
     return n.broadcast_to(n.literal(row, n.kind()), dims)
@@ -169,7 +169,7 @@ def dot_general(n: Node, x: Instruction, y: Instruction) -> Instruction:
     sides = [[n.options(f"{side}{what}Dimensions") for what in ("Batching", "Contracting")] for side in ("Lhs", "Rhs")]
     (xb, xc), (yb, yc) = sides
     if len(xb) != len(yb) or len(xc) != len(yc) or x.shape.rank + y.shape.rank > 52:
-        n.fail(f"as many axes of both operands are needed, got {sides}")
+        n.fail(f"both operands must have the same number of axes, got {sides}")
     letters = iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
     left = [next(letters) for _ in range(x.shape.rank)]
     right = [next(letters) for _ in range(y.shape.rank)]
@@ -184,13 +184,13 @@ def dot_general(n: Node, x: Instruction, y: Instruction) -> Instruction:
 
 @converts("STABLEHLO_REDUCE")
 def reduce(n: Node, x: Instruction, start: Instruction) -> Instruction:
-    """Returns a reduction whose body is one operator; it begins with `start`, which is joined at the end."""
+    """Returns a reduction whose body is one operator; the initial value `start` is combined at the end."""
     name = n.scope.reducer(n.option("BodySubgraphIndex", -1))
     word = name.removeprefix("STABLEHLO_")
     if word not in BODIES:
         n.unsupported(f"a reduction by {name}")
     if BODIES[word] in (ReduceAll, ReduceAny) and x.shape.dtype is not dt.bool_:
-        n.unsupported(f"a reduction of {x.shape.dtype} by {name}: it is known of truth values only")
+        n.unsupported(f"a reduction of {x.shape.dtype} by {name}: it is supported for booleans only")
     made = n.squeeze(n.along_axes(BODIES[word], x, n.options("Dimensions")), n.options("Dimensions"))
     joins = {ReduceSum: "add", ReduceProd: "mul", ReduceMax: "max", ReduceMin: "min", ReduceAll: "logical_and"}
     return n.pointwise(joins.get(BODIES[word], "logical_or"), made, start)
@@ -198,7 +198,7 @@ def reduce(n: Node, x: Instruction, start: Instruction) -> Instruction:
 
 @converts("STABLEHLO_COMPOSITE")
 def composite(n: Node, *_: Instruction | None) -> Any:
-    """Returns the operators that it stands for."""
+    """Inlines the operators of a composite."""
     given = [n.scope.any(i) for i in n.operator.inputs]
     return results_of(n, n.scope.call(n.option("DecompositionSubgraphIndex", -1), given))
 
@@ -215,7 +215,7 @@ def reduce_window(
     strides: Instruction,
     dilations: Instruction,
 ) -> Instruction:
-    """Returns windows without borders, reduced; `start` is joined."""
+    """Returns a windowed reduction without padding; the initial value `start` is combined."""
     kinds = {1: ("add", "reduce_sum"), 2: ("mul", "reduce_prod"), 3: ("min", "reduce_min"), 4: ("max", "reduce_max"),
              5: ("logical_and", "reduce_all"), 6: ("logical_or", "reduce_any")}  # fmt: skip
     how = n.option("ReduceFunction", 0)

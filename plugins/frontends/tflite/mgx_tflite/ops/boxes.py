@@ -1,4 +1,4 @@
-"""Boxes: suppression of those that overlap better ones, and the step that ends detection networks."""
+"""Non-maximum suppression and TFLite's detection postprocessing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 @op("tflite_suppression")
 class Suppression(Operation):
-    """Boxes in order of falling score, scores lowered by their overlap with boxes taken before; filled up to `most`.
+    """Selects boxes by descending score with (soft) non-maximum suppression; padded to `most`.
 
     boxes: float32 [n, 4], scores: float32 [n]; limit (intersection over union), least score, sigma: one float32 each; a sigma
     of 0 drops what overlaps by more than the limit -> int32 [most], float32 [most], int32 [] how many are valid.
@@ -28,7 +28,7 @@ class Suppression(Operation):
 
     def infer(self, boxes: Shape, scores: Shape, limit: Shape, least: Shape, sigma: Shape) -> TupleShape:
         if boxes.rank != 2 or scores.rank != 1 or self.most < 0:
-            raise ShapeError(f"boxes [n, 4] and scores [n] are needed, got {boxes} and {scores}")
+            raise ShapeError(f"boxes [n, 4] and scores [n] are required, got {boxes} and {scores}")
         return TupleShape(
             [Shape.of(dt.int32, (self.most,)), Shape.of(dt.float32, (self.most,)), Shape.of(dt.int32, ())]
         )
@@ -43,7 +43,7 @@ class Suppression(Operation):
 
 @op("tflite_detection")
 class Detection(Operation):
-    """Boxes decoded from anchors, and the best of them after suppression.
+    """Decodes boxes from anchors and selects the best after suppression.
 
     boxes: float32 [1, n, 4] as y x h w relative to anchors, scores: float32 [1, n, classes or one more], anchors: float32 [n, 4]
     as y x h w -> boxes [1, k, 4], classes [1, k], scores [1, k], number [1], all float32, k = most * classes_per_detection.
@@ -63,7 +63,7 @@ class Detection(Operation):
     def infer(self, boxes: Shape, scores: Shape, anchors: Shape) -> TupleShape:
         if boxes.rank != 3 or scores.rank != 3 or anchors.rank != 2 or self.classes < 1:
             raise ShapeError(
-                f"boxes [1, n, 4], scores [1, n, c], anchors [n, 4] are needed, got {boxes}, {scores}, {anchors}"
+                f"boxes [1, n, 4], scores [1, n, c], anchors [n, 4] are required, got {boxes}, {scores}, {anchors}"
             )
         k = self.most * self.classes_per_detection
         each = Shape.of(dt.float32, (1, k))

@@ -1,4 +1,4 @@
-"""Strings compared, and tables of keys and values."""
+"""String comparison and hash table lookup."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 @op("tflite_string_equal", exact=True)
 class StringEqual(Operation):
-    """True where two strings are the same.  x, y: string [..] -> bool [..].  Source: TFLite EQUAL."""
+    """Compares strings elementwise.  x, y: string [..] -> bool [..].  Source: TFLite EQUAL."""
 
     def infer(self, x: Shape, y: Shape) -> Shape:
         return x.with_dtype(dt.bool_)
@@ -28,7 +28,7 @@ class StringEqual(Operation):
 
 @op("tflite_table_find", exact=True)
 class TableFind(Operation):
-    """The value of each key, a default for keys that a table lacks.
+    """Looks keys up in a table; missing keys return a default.
 
     x: any [..], keys, values: [n], default: one element -> [..] of the type of values.
     Errors: ShapeError if types differ.  Source: TFLite HASHTABLE_FIND.
@@ -37,7 +37,7 @@ class TableFind(Operation):
     def infer(self, x: Shape, keys: Shape, values: Shape, default: Shape) -> Shape:
         if keys.dtype is not x.dtype or values.dtype is not default.dtype:
             raise ShapeError(
-                f"keys and values must be of the types asked for, got {keys} for {x}, {values} for {default}"
+                f"keys must have the type of x and values that of the default, got {keys} for {x}, {values} for {default}"
             )
         return x.with_dtype(values.dtype)
 
