@@ -1,4 +1,4 @@
-"""PyTorch and mgx: exported programs, ``torch.compile(model, backend="mgx")`` and `lower_to_mgx`."""
+"""The PyTorch frontend: exported programs, ``torch.compile(model, backend="mgx")`` and `lower_to_mgx`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLACES = {
 }  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:  # torch is imported when something that needs it is
+def __getattr__(name: str) -> Any:  # lazy, since these import torch
     if name in PLACES:
         from importlib import import_module
 

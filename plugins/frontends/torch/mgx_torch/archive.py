@@ -1,4 +1,4 @@
-"""Exported programs from ``.pt2`` files: read as JSON and raw bytes; nothing is unpickled and no code of a file is run."""
+"""Reads exported programs from ``.pt2`` files as JSON and raw bytes, without unpickling or executing anything in them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .decompositions import all_converters
 
 __all__ = ["read"]
 
-LIMIT: Final = 1 << 30  # bytes of the graph's description
-LENGTH: Final = 1 << 14  # characters of a size
-LARGEST: Final = 1 << 63  # number in a size
-DEGREE: Final = 4096  # factors in a size
-EXPONENT: Final = 4  # of a power in a size
-BASE: Final = 100  # parts of what is raised to a power: torch expands sums
+LIMIT: Final = 1 << 30  # maximum bytes of the serialized graph
+LENGTH: Final = 1 << 14  # maximum characters of a size expression
+LARGEST: Final = 1 << 63  # maximum integer in a size expression
+DEGREE: Final = 4096  # maximum factors in a size expression
+EXPONENT: Final = 4  # maximum exponent in a size expression
+BASE: Final = 100  # maximum terms in the base of a power, since torch expands it
 MULTIPLIES: Final = re.compile(r"\b_?operator\.mul$|\.(repeat|tile)\b")
-# operators that open no file, functions of numbers that torch.export writes; no powers and shifts, whose results have no bound
+# harmless operators and integer functions that torch.export writes; not powers and shifts, whose results are unbounded
 TARGET: Final = re.compile(
     r"torch\.ops\.(aten|prims|prim|torchvision|quantized_decomposed|torchao|higher_order)"
     r"\.(?!(from_file|save|load)\b)\w+(\.\w+)?"
@@ -33,7 +33,7 @@ TARGET: Final = re.compile(
     r"|math\.(trunc|ceil|floor|sqrt)|torch\.sym_(not|int|float|ite|max|min|sum|sqrt|constrain_range_for_size)|torch\._sym_sqrt"
 )
 CUSTOM: Final = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?")
-# functions that sizes are written with
+# functions allowed in size expressions
 FUNCTIONS: Final = frozenset((
     "FloorDiv", "Mod", "PythonMod", "CleanDiv", "CeilDiv", "Max", "Min", "Abs", "TruncToInt", "CeilToInt",
     "FloorToInt", "RoundToInt", "ToFloat", "IntTrueDiv", "FloatTrueDiv", "Identity", "Eq", "Ne", "Lt", "Le", "Gt",
@@ -45,7 +45,7 @@ EXPRESSION: Final = (
     ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Name, ast.Constant, ast.unaryop, ast.cmpop, ast.Load,
     ast.keyword, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod,
 )  # fmt: skip
-PICKLED: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # what torch.save begins with where it makes no archive
+PICKLED: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # signature of torch.save's legacy format
 INSTEAD: Final = (
     ", and mgx unpickles nothing; write the model with torch.export.save(torch.export.export(model, inputs), path)"
 )
@@ -55,7 +55,7 @@ TREES: Final = (None, "builtins.tuple", "builtins.list", "builtins.dict", "colle
 def read(data: bytes) -> ExportedProgram:
     """Returns the exported program in the bytes of a file.
 
-    Errors: ParseError for a damaged file, and for one whose weights are pickled or that asks for code to be run.
+    Errors: ParseError for a corrupt file, for pickled weights, and for references to code.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -66,7 +66,7 @@ def read(data: bytes) -> ExportedProgram:
         if data.startswith(PICKLED):
             raise ParseError(f"the file was written by torch.save{INSTEAD}") from None
         raise ParseError(f"the file is not an archive of torch.export.save: {error}") from None
-    except Exception as error:  # torch's reader raises what it runs into
+    except Exception as error:  # torch's deserializer raises arbitrary errors
         raise ParseError(f"the exported program is damaged: {type(error).__name__}: {str(error)[:500]}") from None
 
 
@@ -101,7 +101,7 @@ def _entry(archive: zipfile.ZipFile, name: str, limit: int | None = None) -> byt
 
 
 def _check(value: Any) -> None:
-    """Errors: ParseError for what torch's reader would import or evaluate."""
+    """Errors: ParseError for anything that torch's deserializer would import or evaluate."""
     if isinstance(value, list):
         for item in value:
             _check(item)
@@ -116,7 +116,7 @@ def _check(value: Any) -> None:
                     f"node {value.get('name')!r} calls {item!r}, which is no operator of torch, and no "
                     "installed package converts it"
                 )
-            elif key == "as_operator" and not TARGET.fullmatch(str(item)):  # which an operator of higher order may call
+            elif key == "as_operator" and not TARGET.fullmatch(str(item)):  # callable by a higher-order operator
                 raise ParseError(f"a node takes {item!r} as an argument, which is no operator of torch")
             elif key in ("in_spec", "out_spec") and isinstance(item, str):
                 _check_tree(json.loads(item)[1])
@@ -125,7 +125,7 @@ def _check(value: Any) -> None:
 
 
 def _callable(target: str) -> bool:
-    """Returns True for torch's own operators, and for those that an installed package converts, which looking for it imports."""
+    """Returns True for torch's own operators, and for those with a converter (whose lookup imports its package)."""
     if TARGET.fullmatch(target):
         return True
     custom = CUSTOM.fullmatch(target)
@@ -137,8 +137,8 @@ def _callable(target: str) -> bool:
 
 
 def _check_products(nodes: list[Any]) -> None:
-    """Errors: ParseError for sizes that are multiplied by each other without bound: torch computes them as it reads the graph."""
-    degrees: dict[str, int] = {}  # of sizes and tensors, in sizes of inputs
+    """Errors: ParseError for products of too many sizes, which torch would expand symbolically during deserialization."""
+    degrees: dict[str, int] = {}  # degrees of sizes and tensors as polynomials in input sizes
     for node in nodes:
         given = [degrees.get(name, 1) for name in _names(node.get("inputs"))]
         multiplies = MULTIPLIES.search(str(node.get("target"))) is not None
@@ -149,7 +149,7 @@ def _check_products(nodes: list[Any]) -> None:
 
 
 def _names(value: Any) -> list[str]:
-    """Returns names of values in arguments or results as files have them."""
+    """Returns the value names in serialized arguments or results."""
     if isinstance(value, list):
         return [name for item in value for name in _names(item)]
     if not isinstance(value, dict):
@@ -165,7 +165,7 @@ def _check_expression(text: Any) -> None:
         tree = ast.parse(str(text), mode="eval")
     except SyntaxError:
         raise ParseError(f"the size {text!r} is not an expression") from None
-    names = set()  # of symbols, the only strings that there may be
+    names = set()  # symbol names, the only strings allowed
     for node in ast.walk(tree):
         known = isinstance(node, EXPRESSION)
         if isinstance(node, ast.Call):
@@ -184,7 +184,7 @@ def _check_expression(text: Any) -> None:
 
 
 def _is_small_power(node: ast.AST) -> bool:
-    """Returns True for ``Pow(base, Integer(n))`` with a small n, as squares of sizes are written, and no power in the base."""
+    """Returns True for ``Pow(base, Integer(n))`` with small n and no nested power, the form of squared sizes."""
     match node:
         case ast.Call(ast.Name("Pow"), [base, ast.Call(ast.Name("Integer"), [ast.Constant(int(exponent))], [])], []):
             parts = list(ast.walk(base))

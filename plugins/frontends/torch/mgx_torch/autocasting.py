@@ -1,4 +1,4 @@
-"""Casts of autocast in exported programs, where torch's own decomposition loses them."""
+"""Inserts autocast's casts into exported programs, which torch's decompositions would lose."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ ASSERTS = torch.ops.aten._assert_tensor_metadata.default
 
 
 def with_casts(exported: ExportedProgram) -> ExportedProgram:
-    """Returns an exported program in which operators that autocast passes by, but not their products, have operands of its type.
+    """Casts operands of operators that autocast does not intercept but whose decompositions contain matrix products.
 
-    Autocast is that of the program's regions and what surrounds this call. `run_decompositions` keeps these operators or takes
-    them apart below autocast: either way they would compute in float32.
+    Applies to the program's autocast regions and to the ambient autocast. `run_decompositions` keeps these operators or
+    decomposes them below autocast; either way they would compute in float32.
     """
     around = next(((d, torch.get_autocast_dtype(d), True, None) for d in DEVICES if torch.is_autocast_enabled(d)), None)
     if around is None and not any(map(_autocasts, exported.graph_module.modules())):
@@ -53,14 +53,14 @@ def _autocasts(gm: torch.nn.Module) -> bool:
 
 
 def _cast(gm: torch.fx.GraphModule, region: Region | None) -> None:
-    """Inserts casts into a graph that is called in a region, and into the graphs within it."""
+    """Inserts casts into a graph called in an autocast region, and into its subgraphs."""
     around: list[Region | None] = []
     for node in list(gm.graph.nodes):
         if node.op != "call_function":  # inputs may have the names of operators
             continue
         for inner in _called(gm, node):
             _cast(inner, node.args[:4] if node.target is AUTOCAST else region)
-        if node.target is ASSERTS:  # the types of before
+        if node.target is ASSERTS:  # the original types
             gm.graph.erase_node(node)
         elif node.target is ENTER:
             around.append(region)
@@ -73,13 +73,13 @@ def _cast(gm: torch.fx.GraphModule, region: Region | None) -> None:
 
 
 def _called(gm: torch.fx.GraphModule, node: torch.fx.Node) -> list[torch.fx.GraphModule]:
-    """Returns the graphs within a graph that a node calls."""
+    """Returns the subgraphs that a node calls."""
     given = [getattr(gm, str(x.target), None) for x in node.all_input_nodes if x.op == "get_attr"]
     return [inner for inner in given if isinstance(inner, torch.fx.GraphModule)]
 
 
 def _narrows(node: torch.fx.Node, region: Region) -> bool:
-    """Returns True if the call gives autocast's type in the region, as it does in eager torch."""
+    """Returns True if eager torch returns autocast's type for the call in this region."""
     device, dtype, enabled, _ = region
     with FakeTensorMode(), torch.no_grad(), torch.autocast(device, dtype, bool(enabled), False):
         args, kwargs = tree_map(_sample, (described(node.args), {k: described(v) for k, v in node.kwargs.items()}))
@@ -88,7 +88,7 @@ def _narrows(node: torch.fx.Node, region: Region) -> bool:
 
 
 def _sample(value: Any) -> Any:
-    """Returns a tensor like one that a node describes, in the sizes of the export: torch's LSTM takes no symbols."""
+    """Returns a tensor like a node's with the example sizes, since torch's LSTM does not support symbols."""
     if isinstance(value, torch.Tensor):
         return torch.empty([_sample(d) for d in value.shape], dtype=value.dtype, device=value.device)
     if isinstance(value, torch.SymInt):

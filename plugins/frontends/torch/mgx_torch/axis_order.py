@@ -1,4 +1,4 @@
-"""The order of a tensor's axes in memory."""
+"""The memory order of a tensor's axes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["arranged", "hint", "order_of"]
 
 
 def order_of(value: torch.Tensor) -> tuple[int, ...] | None:
-    """Returns the axes of a dense tensor in the order of memory; None where that is row-major, or memory is not dense."""
+    """Returns the axes of a dense tensor in memory order; None if it is row-major or not dense."""
     rank = value.dim()
     if rank < 2:
         return None
@@ -29,7 +29,7 @@ def order_of(value: torch.Tensor) -> tuple[int, ...] | None:
 
 
 def hint(size: Any) -> int:
-    """Returns the number that a size stands for at the moment, without a guard: only for what holds for all sizes alike."""
+    """Returns a size's example value without adding a guard; only for decisions that hold for all sizes."""
     if isinstance(size, torch.SymInt):
         hint = size.node.hint
         return 2 if hint is None else int(hint)
@@ -37,6 +37,6 @@ def hint(size: Any) -> int:
 
 
 def arranged(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
-    """Returns the same values with the axes in another order of memory."""
+    """Returns the same values with another memory order of the axes."""
     back = [order.index(a) for a in range(len(order))]
     return tensor.permute(order).contiguous().permute(back)

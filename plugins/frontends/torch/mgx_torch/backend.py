@@ -1,4 +1,4 @@
-"""The backend of ``torch.compile``: found by its entry point, with nothing to import."""
+"""The ``torch.compile`` backend, registered by entry point."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Part", "Taken", "mgx"]
 
 @dataclass
 class Part:
-    """A part of a compiled graph: where it runs, the operators in it, and why it is not mgx's."""
+    """A part of a partitioned graph: where it runs, its operators, and why it fell back to eager."""
 
     target: str
     operators: list[str]
@@ -42,7 +42,7 @@ def mgx(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:
-    """Compiles a graph of Dynamo's: forward for inference, or forward and backward.
+    """Compiles a Dynamo graph: forward for inference, or forward and backward.
 
     Errors: ParameterError for options that there are not.
     """
@@ -55,7 +55,7 @@ around_tracing(mgx)
 def compile_graph(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: TorchOptions, parts: list[Part]
 ) -> Callable[..., Any]:
-    """Returns the callable for a graph; `parts` receives what became of it when it is first called."""
+    """Returns a callable for a graph; its first call appends to `parts`."""
     converters = all_converters()
 
     def taken(inner: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
@@ -91,11 +91,11 @@ def _static() -> tuple[int, ...]:
 
 
 class Taken:
-    """An ATen graph, of which mgx takes all that it can.
+    """An ATen graph, of which mgx compiles all supported operators.
 
-    It is split at its first call: what cannot be converted stays with torch, for the reason that `parts` keeps.
-    Safe to call from several threads: the first one there compiles, and others wait for it.
-    aliases: results that share memory share it as torch has them; views of others are left to torch.
+    The first call partitions it: unsupported operators fall back to eager torch, and `parts` records the reasons.
+    Thread-safe: the first thread compiles while others wait.
+    aliases: results alias each other and inputs as in eager mode; views of these are left to torch.
     """
 
     def __init__(
@@ -123,11 +123,11 @@ class Taken:
         } | {n: f"{describe(n)} shares the memory of another result" for n in self.views}
         self.ready: Callable[..., Any] | None = None
         self._lock = threading.RLock()
-        # by which AOTAutograd knows that it takes one list; wrappers copy what an instance holds
+        # tells AOTAutograd that arguments are passed as one list; wrappers copy instance attributes
         self._boxed_call = True
 
     def __call__(self, args: list[Any]) -> list[Any]:
-        """Returns the results; the list of arguments is emptied, so that what nobody else holds is freed."""
+        """Returns the results; clears the list of arguments, so that unreferenced ones are freed."""
         found = self._first(args) if self.ready is None else self.ready(*args)
         if not self.writes:
             args.clear()
@@ -139,16 +139,16 @@ class Taken:
         return list(found[:kept])
 
     def _first(self, args: Sequence[Any]) -> list[Any]:
-        """Compiles and runs, or runs what another thread has compiled meanwhile.  Errors: as `_compiled`."""
+        """Compiles and runs, unless another thread has compiled meanwhile.  Errors: as `_compiled`."""
         with self._lock:
             if self.ready is None:
                 return self._compiled(args)
         return list(self.ready(*args))
 
     def _compiled(self, args: Sequence[Any]) -> list[Any]:
-        """Compiles, leaving to torch each node that turns out not to convert, and runs.
+        """Compiles and runs; retries with each node that fails to convert left to torch.
 
-        Each attempt begins with the random numbers of the first: what torch drew in one that was given up is drawn again.
+        Each attempt restores torch's random state, so that failed attempts do not change the random numbers.
         Errors: DeviceError and PluginError, and any other that neither is a refusal nor names a node; UnsupportedError with the
         option `strict` where a node would stay with torch.
         """
@@ -177,7 +177,7 @@ class Taken:
                 self.reasons[node] = str(error)
 
     def _culprit(self, error: MgxError) -> torch.fx.Node | None:
-        """Returns the node of the whole graph that an error names."""
+        """Returns the node of the unpartitioned graph that an error refers to."""
         text = str(error)
         for node in self.gm.graph.nodes:
             if node.op not in ("placeholder", "output") and node not in self.reasons and f"node {node.name!r} " in text:
@@ -185,7 +185,7 @@ class Taken:
         return None
 
     def _kept(self, piece: torch.fx.GraphModule) -> list[str]:
-        """Why a part stays with torch; nothing of views that only share memory."""
+        """Returns why a part falls back to torch; views that only share memory are not mentioned."""
         names = {n.meta.get(NAME) for n in piece.graph.nodes}
         return [why for n, why in self.reasons.items() if n.name in names and n not in self.views]
 
@@ -203,7 +203,7 @@ class Taken:
         places = {n.name: i for i, n in enumerate(n for n in self.gm.graph.nodes if n.op == "placeholder")}
         static = {name for name, i in places.items() if i in self.static}
         for name, piece in list(pieces.named_children()):
-            if not name.startswith("submod_"):  # what operators of higher order call
+            if not name.startswith("submod_"):  # subgraphs called by higher-order operators
                 continue
             if eager_name(name):
                 kept = self._kept(piece)
@@ -223,7 +223,7 @@ class Taken:
 
 
 def _random_numbers(gm: torch.fx.GraphModule, args: Sequence[Any]) -> Callable[[], None]:
-    """Returns what puts torch's generators back to where they are now, for a graph that draws from them."""
+    """Returns a function that restores the present state of torch's generators, if the graph uses them."""
     targets = (n.target for n in gm.graph.nodes if isinstance(n.target, torch._ops.OpOverload))
     if not any(torch.Tag.nondeterministic_seeded in t.tags for t in targets):
         return lambda: None
@@ -240,7 +240,7 @@ def _random_numbers(gm: torch.fx.GraphModule, args: Sequence[Any]) -> Callable[[
 
 
 def overwrite(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    """Writes a result to a tensor of the caller's, which may have it in its memory already."""
+    """Writes a result to a caller's tensor, unless it is stored there already."""
     if value.data_ptr() != tensor.data_ptr() or value.stride() != tensor.stride():
         tensor.copy_(value)
     elif not tensor.is_inference():
@@ -248,7 +248,7 @@ def overwrite(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 
 class Piece(torch.nn.Module):
-    """A compiled part of a split graph, which gives one value bare as torch's parts do."""
+    """A compiled part of a partitioned graph; a single result is returned without a tuple, as by torch's parts."""
 
     def __init__(self, compiled: CompiledGraph) -> None:
         super().__init__()
@@ -262,7 +262,7 @@ class Piece(torch.nn.Module):
 
 
 def not_ours(node: torch.fx.Node, converters: Converters) -> str:
-    """Returns the reason for which a node stays with torch; empty where it can be tried."""
+    """Returns why a node must stay with torch; empty if conversion can be tried."""
     if node.op in ("placeholder", "output", "get_attr") or node.op != "call_function":
         return ""
     target = node.target
@@ -284,7 +284,7 @@ def not_ours(node: torch.fx.Node, converters: Converters) -> str:
 
 
 def _inert(node: torch.fx.Node) -> bool:
-    """Returns True for an op that could draw random numbers, but is asked not to."""
+    """Returns True for a random op whose arguments disable randomness."""
     schema = node.target._schema
     for place, argument in enumerate(schema.arguments):
         if argument.name in ("dropout_p", "p", "dropout"):
@@ -307,7 +307,7 @@ def _operators(gm: torch.fx.GraphModule) -> list[str]:
 
 
 def _writes(gm: torch.fx.GraphModule) -> list[tuple[int, torch.fx.Node]]:
-    """Takes ``copy_(input, value)`` out of a graph: the values become further results, which the caller's tensors receive."""
+    """Removes ``copy_(input, value)`` from a graph: the values become additional results that the caller copies."""
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     (output,) = (n for n in gm.graph.nodes if n.op == "output")
     found = []

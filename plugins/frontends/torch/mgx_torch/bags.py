@@ -1,4 +1,4 @@
-"""Embedding bags and their gradients, said in gathers and sums over rows."""
+"""Decomposes embedding bags and their gradients into gathers and segment sums."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> Any:
-    """Returns sums or means of rows by bags; maxima stay as they are, for their backward reads where they came from."""
+    """Decomposes sums and means over bags; maxima are kept whole, since their backward needs the argmax."""
     if mode == 2 or indices.dim() != 1:
         return NotImplemented
     starts = (offsets[:-1] if include_last_offset else offsets).long()
@@ -56,7 +56,7 @@ def embedding_bag_backward(
     per_sample_weights: Tensor | None = None,
     padding_idx: int = -1,
 ) -> Any:
-    """Returns the gradient of the table: that of each bag at the rows that it sums or averages."""
+    """Returns the table's gradient: each bag's gradient scattered to its rows."""
     if mode == 2 or sparse or scale_grad_by_freq or bag.shape != indices.shape:
         return NotImplemented
     if mode == 1:

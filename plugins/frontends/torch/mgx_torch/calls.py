@@ -1,4 +1,4 @@
-"""Calls of torch's operators: their names, and what is in their arguments and results."""
+"""Queries on operator calls in FX graphs: names, arguments and results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["asserts", "flat", "is_complex", "keywords_of", "name_of"]
 
 
 def name_of(target: Any) -> tuple[str, str, str]:
-    """Namespace, operator and overload of a call's target."""
+    """Returns namespace, operator and overload of a call's target."""
     if isinstance(target, torch._ops.OpOverload):
         namespace, _, packet = target._schema.name.partition("::")
         return namespace, packet, target._overloadname
@@ -29,7 +29,7 @@ def name_of(target: Any) -> tuple[str, str, str]:
 
 
 def asserts(fx: torch.fx.Node) -> bool:
-    """Returns True for an assertion, and for a number or truth that nothing but assertions reads."""
+    """Returns True for an assertion, and for scalars used only by assertions."""
     if fx.target in (torch.ops.aten._assert_scalar.default, torch.ops.aten._assert_async.msg):
         return True
     number = isinstance(fx.meta.get("val"), (torch.SymInt, torch.SymBool))

@@ -1,4 +1,4 @@
-"""Graphs of torch, compiled: called with tensors, they give fresh tensors."""
+"""Compiled FX graphs: callables from tensors to new tensors."""
 
 from __future__ import annotations
 
@@ -29,20 +29,19 @@ from .weights import Seal, held
 
 __all__ = ["CompiledGraph"]
 
-VARIANTS: Final = 4  # sets of weights whose packed copies are kept at once
-PARTS: Final = ("real", "imag")  # of a complex number
+VARIANTS: Final = 4  # maximum sets of weights with packed copies
+PARTS: Final = ("real", "imag")  # of a complex tensor
 NOTHING: Final[Mapping[int, int]] = {}
-CHANGES: Final = 3  # changes of weights after which they are taken as inputs
+CHANGES: Final = 3  # changes of weights after which they become inputs
 
 
 class CompiledGraph:
-    """One functional graph on a target.  Safe to call from several threads.
+    """A functional graph compiled for a target.  Thread-safe.
 
-    static: numbers of inputs that hold weights; those that are kept (`held`) are packed at the first call that brings them, and
-    again when they were written to.  writes: inputs that the caller overwrites with a result, by its number: where the target can
-    leave the result in their memory it does.  watches: weights on a device are constants, and looked at there at each call, which
-    is for graphs whose weights are not being trained.
-    Errors: UnsupportedError, at construction, for a node that cannot be converted, which it holds as `node`.
+    static: indices of inputs that are weights; those that are constants (`held`) are packed on first use and again after
+    writes.  writes: inputs that a result (by index) overwrites; the target stores it in place if it can.  watches: weights on
+    a device are constants whose contents are checked on the device in each call, for graphs whose weights are not being trained.
+    Errors: UnsupportedError, at construction, for a node that cannot be converted, in its attribute `node`.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class CompiledGraph:
         if not self._chosen:
             options = self.options
             narrowed = options.fp16 or options.bf16
-            kept_apart = options.freeze or options.cache  # what is stored must not lie in this process' memory
+            kept_apart = options.freeze or options.cache  # cached programs must not refer to this process' memory
             self.watched = self.watches and not kept_apart and _device(args) is not None
             self.static = held(
                 self.gm, self.static, args, trusted=options.freeze, narrowed=narrowed, watched=self.watched
@@ -95,7 +94,7 @@ class CompiledGraph:
             if found is not None:
                 self.changes += 1
             if self.changes >= CHANGES:
-                self._variants.clear()  # weights that are trained: packing them anew each time does not pay
+                self._variants.clear()  # weights under training: packing them each time does not pay off
                 self.static = key = ()
             made = Variant(self, args)
             self._variants[key] = made
@@ -110,7 +109,7 @@ class Variant:
     def __init__(self, graph: CompiledGraph, args: Sequence[Any]) -> None:
         self.static = graph.static
         self.addresses = [args[i].data_ptr() for i in self.static]
-        # the same as `lie_at` takes them
+        # the same in the form of `lie_at`'s arguments
         self.numbers, self.places = list(self.static), [0] * len(args)
         for number, address in zip(self.numbers, self.addresses, strict=True):
             self.places[number] = address
@@ -118,7 +117,7 @@ class Variant:
         weights = {i: args[i] for i in self.static}
         self.seals = [] if graph.watched else [Seal(w, not graph.options.freeze) for w in weights.values()]
         trusted = graph.options.freeze and not any(w.is_inference() for w in weights.values())
-        # all that their seals would look at
+        # everything that their seals would check
         self.versions = [w._version for w in weights.values()] if trusted else None
         self.program, given, self.results = _program(graph, args, {} if graph.watched else weights)
         watched = {n: weights[i].detach() for n, i, part in given if graph.watched and i in weights and not part}
@@ -133,7 +132,7 @@ class Variant:
         self.unstored = Stored(self.program, target, options) if options.cache else None
         found = None if self.unstored is None else self.unstored.load()
         if found is None:
-            apart = options.cache or self.device is not None  # what is stored has results of its own
+            apart = options.cache or self.device is not None  # cached programs own their results
             taken = {} if apart else _memory(graph.writes, self.given, self.results)
             self.program.compile(
                 get_target(target),
@@ -147,10 +146,10 @@ class Variant:
         self.executable = self.program.executable
         tensors = not any(part for *_, part in self.given)
         self.unchanged = all(kind == "tensor" and order is None for kind, order in self.results)
-        # the argument of each parameter, where nothing but tensors in host memory goes in, and comes out as it is
+        # argument index of each parameter, if all are host tensors that are passed and returned unchanged
         plain = self.device is None and tensors and self.unchanged
         self.plain = {name: index for name, index, _ in self.given} if plain else None
-        # the same in the order of the program's parameters, where sizes are fixed too, which Dynamo's guards have seen to
+        # the same in parameter order, if sizes are static as well (checked by Dynamo's guards)
         fixed = tensors and not any(s.dynamic() for s in self.executable.parameters.values())
         self.order = (
             [self.plain[name] for name in self.executable.parameters] if self.plain is not None and fixed else None
@@ -159,7 +158,7 @@ class Variant:
         self._lock = threading.Lock()
 
     def serves(self, args: Sequence[Any]) -> bool:
-        """Returns True if the weights are those of this variant, and nothing has to be packed again."""
+        """Returns True if the weights are those of this variant and their packed copies are valid."""
         if self.device is None:
             return [args[i].data_ptr() for i in self.static] == self.addresses and self.current(args)
         return lie_at(list(args), self.places, self.numbers) and self.current(args)
@@ -167,8 +166,8 @@ class Variant:
     def current(self, args: Sequence[Any]) -> bool:
         """Returns True if no weight was written to since it was packed.
 
-        Of watched weights it is the device that finds out, in a call that is right all the same; nothing is compiled while the
-        caller's stream is captured.
+        Watched weights are checked on the device during the call, whose results are correct in any case. Nothing is compiled
+        while the caller's stream is being captured.
         """
         if self.watched:
             return not self.executable.outdated or torch.cuda.is_current_stream_capturing()
@@ -195,7 +194,7 @@ class Variant:
         return found if self.unchanged else self._results(args, iter(found))
 
     def _value(self, given: Any, part: str) -> Any:
-        """Returns what a parameter takes of an argument (see `_program`)."""
+        """Returns the value of a parameter from an argument (see `_program`)."""
         if part == "size":
             number = int(given)
             return torch.empty((max(number, 0), max(-number, 0), 0), dtype=torch.uint8).numpy()
@@ -208,7 +207,7 @@ class Variant:
         return (given.detach() if given.requires_grad else given).contiguous()
 
     def _results(self, args: Sequence[Any], found: Iterator[torch.Tensor]) -> list[Any]:
-        """Returns the results of the graph, in the order in which it has them, out of the program's."""
+        """Returns the graph's results, in order, from the program's."""
         out: list[Any] = []
         for kind, detail in self.results:
             if kind == "input":
@@ -225,7 +224,7 @@ class Variant:
         return out
 
     def _store(self) -> None:
-        """Writes the program to the cache, in the first of the threads that have run it."""
+        """Writes the program to the cache, once."""
         with self._lock:
             stored, self.unstored = self.unstored, None
         if stored is not None:
@@ -235,10 +234,10 @@ class Variant:
 def _program(
     graph: CompiledGraph, args: Sequence[Any], weights: dict[int, Any]
 ) -> tuple[Program, list[tuple[str, int, str]], list[tuple[str, Any]]]:
-    """Returns the program of a graph; which argument each parameter takes, and how each result is made of the program's.
+    """Converts a graph; returns the program, the source of each parameter, and that of each result.
 
-    A parameter takes an argument as it is, or its `real` or `imag`, or its `size`, as an extent of an empty tensor, of which
-    another is there for a negative number, or a `number` that is none, as a scalar.
+    A parameter is an argument, its `real` or `imag` part, its `size` as the extent of an empty tensor (a second one for negative
+    numbers), or a `number` that is not a size, as a scalar.
     """
     main = Module("main")
     values = [n.meta.get("val") for n in graph.placeholders]
@@ -260,7 +259,7 @@ def _inputs(
     args: Sequence[Any],
     weights: Mapping[int, Any],
 ) -> tuple[list[Any], list[tuple[str, int, str]]]:
-    """Returns the values of a graph's placeholders, and which argument each parameter that is added for them takes."""
+    """Adds parameters for a graph's placeholders; returns their values and each parameter's source."""
     main, extents = converter.module, converter.extents
     given: list[tuple[str, int, str]] = []
     inputs: list[Any] = []
@@ -272,17 +271,17 @@ def _inputs(
         elif isinstance(args[i], torch.SymInt):
             if any(u.op != "output" for u in fx.users):
                 raise UnsupportedError(
-                    f"the input {fx.name!r} is the ragged size of a nested tensor, which is no number"
+                    f"the input {fx.name!r} is the ragged size of a nested tensor, which is not a number"
                 )
             inputs.append(value)
         elif isinstance(value, torch.SymInt):
             size = extents.of(value)
             inputs.append(size)
-            if isinstance(size, Sym) and str(value) not in carried:  # no tensor has it as an extent
+            if isinstance(size, Sym) and str(value) not in carried:  # not an extent of any tensor
                 made = main.add_parameter(fx.name, Shape.of(dt.uint8, [*extents.parts(value), 0]))
                 converter.meet(made)
                 given.append((fx.name, i, "size"))
-        elif isinstance(value, (torch.SymFloat, torch.SymBool)):  # which another part of the graph computes
+        elif isinstance(value, (torch.SymFloat, torch.SymBool)):  # computed by another part of the graph
             kind = dt.bool_ if isinstance(value, torch.SymBool) else dt.float64
             inputs.append(main.add_parameter(fx.name, Shape.of(kind, [])))
             given.append((fx.name, i, "number"))
@@ -302,10 +301,10 @@ def _inputs(
 def _results(
     graph: CompiledGraph, converter: GraphConverter, found: Any
 ) -> tuple[list[Instruction], list[tuple[str, Any]]]:
-    """Returns the program's outputs, and how each result of a graph is made of them; found: what its nodes gave."""
+    """Returns the program's outputs and how to build each graph result from them; found: values of nodes."""
     (output,) = (n for n in graph.gm.graph.nodes if n.op == "output")
     nodes = output.args[0]
-    # a part of a split graph; its one value may be a complex number, of two parts
+    # a part of a partitioned graph, whose single value may be complex (two parts)
     if not isinstance(nodes, (list, tuple)):
         nodes, found = [nodes], [found]
     outputs: list[Instruction] = []
@@ -331,7 +330,7 @@ def _results(
 def _memory(
     writes: Mapping[int, int], given: Sequence[tuple[str, int, str]], results: Sequence[tuple[str, Any]]
 ) -> dict[str, int]:
-    """Returns the parameters that results are written to, with the number of the program's result, where it is taken as it is."""
+    """Returns the parameters that results overwrite, with the index of each result that is used unchanged."""
     names = {index: name for name, index, part in given if not part}
     numbers: dict[int, int] = {}
     count = 0
@@ -343,18 +342,18 @@ def _memory(
 
 
 def _ranges(values: Sequence[Any]) -> dict[Any, Any]:
-    """Returns the ranges of all symbols, from the environment that they live in."""
+    """Returns the ranges of all symbols of a ShapeEnv."""
     found = environment(values)
     return {} if found is None else dict(found.var_to_range)
 
 
 def _device(args: Sequence[Any]) -> Any:
-    """Returns the accelerator on which the tensors lie; None for the host."""
+    """Returns the accelerator that stores the tensors; None for the host."""
     return next((a.device for a in args if isinstance(a, torch.Tensor) and a.device.type != "cpu"), None)
 
 
 def _target_of(args: Sequence[Any]) -> str:
-    """Returns the target for the device on which the tensors lie."""
+    """Returns the target for the tensors' device."""
     kinds = {a.device.type for a in args if isinstance(a, torch.Tensor)}
     if kinds <= {"cpu"}:
         return "cpu"

@@ -1,4 +1,4 @@
-"""Converters of real tensors that take both parts of complex ones alike."""
+"""Applies converters of real tensors to the real and imaginary parts of complex ones."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .node import Complex, Node
 
 __all__ = ["by_parts"]
 
-# arguments of torch's operators that hold elements of the result; a real one has no imaginary part
+# arguments with result elements; a real one has no imaginary part
 ELEMENTS: Final = frozenset(("self", "input", "other", "tensors", "src", "source", "values", "value", "fill_value"))
 
 
 def by_parts(*names: str) -> Callable[[Any], Any]:
-    """Decorator: a converter by which elements move or are added; of complex numbers both parts are, one after the other."""
+    """Decorator for linear converters (moves and sums), which are applied separately to both parts of complex tensors."""
 
     def keep(function: Any) -> Any:
         converts(*names)(function)

@@ -1,4 +1,4 @@
-"""Operators of torch that no converter takes whole, said in others: the layers that `torch.nn` calls as one, and rare ones."""
+"""Decompositions of operators without converters: fused `torch.nn` layers and rare operators."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ aten = torch.ops.aten
 
 
 def composed() -> dict[Any, Callable[..., Any]]:
-    """Returns decompositions by overload; one that gives NotImplemented leaves that call as it is."""
+    """Returns decompositions by overload; one that returns NotImplemented keeps the call."""
     return {
         aten._transformer_encoder_layer_fwd.default: encoder_layer,
         aten._native_multi_head_attention.default: multi_head_attention,
@@ -83,7 +83,7 @@ def encoder_layer(
     mask: Tensor | None = None,
     mask_type: int | None = None,
 ) -> Tensor:
-    """Returns a layer of ``nn.TransformerEncoder``, which it calls whole where no gradients are asked for."""
+    """Decomposes the fused ``nn.TransformerEncoderLayer`` of inference."""
 
     def first(y: Tensor) -> Tensor:
         return torch.nn.functional.layer_norm(y, (size,), first_weight, first_bias, eps)
@@ -122,7 +122,7 @@ def multi_head_attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """``nn.MultiheadAttention`` as it calls it whole where no gradients are asked for; its masks are true where nothing is read.
+    """Decomposes the fused ``nn.MultiheadAttention`` of inference; masks are true at ignored positions.
 
     mask_type: 0 for a mask [queries, keys], 1 for [batch, keys], 2 for [batch, heads, queries, keys].
     """
@@ -157,11 +157,11 @@ def _lengths(difference: Tensor, p: float) -> Tensor:
     return size.amax(-1) if p == math.inf else size.pow(p).sum(-1).pow(1 / p)
 
 
-MANY = 25  # rows above which torch computes Euclidean distances by a product
+MANY = 25  # number of rows above which torch computes Euclidean distances by a matrix product
 
 
 def distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Any:
-    """Returns distances of each row of one matrix to each of another."""
+    """Returns pairwise distances between the rows of two matrices."""
     if x.shape[-1] == 0 or x.numel() == 0 or y.numel() == 0:
         return NotImplemented
     many = x.shape[-2] > MANY or y.shape[-2] > MANY
@@ -172,13 +172,13 @@ def distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Any:
 
 
 def pairwise_distances(x: Tensor, p: float = 2) -> Any:
-    """Returns distances of each row to each later one."""
+    """Returns distances between each row and all later ones (condensed form)."""
     if x.shape[0] < 2 or x.shape[1] == 0:
         return NotImplemented
     count = x.shape[0]
     if isinstance(count, int):
         first, second = torch.triu_indices(count, count, 1, device=x.device)
-    else:  # row n of a triangle, counted from its tip, begins behind n * (n + 1) / 2 places
+    else:  # row n of a triangle, counted from its tip, begins at offset n * (n + 1) / 2
         place = torch.arange(count * (count - 1) // 2, device=x.device)
         left = place.shape[0] - 1 - place
         tip = ((8.0 * left.double() + 1).sqrt() / 2 - 0.5).floor().long()
@@ -197,7 +197,7 @@ def trilinear(
     sumdim: Sequence[int],
     unroll_dim: int = 1,
 ) -> Tensor:
-    """Returns sums of products of three tensors, each repeated along some axes: `nn.Bilinear` and its gradients."""
+    """Returns sums of products of three tensors with inserted axes: `nn.Bilinear` and its gradients."""
     axes = "abcdefghijklmnopqrstuvwxyz"[: first.dim() + len(expand1)]
     terms = [
         "".join(a for i, a in enumerate(axes) if i not in missing) for missing in (expand1, expand2, expand3, sumdim)
@@ -219,7 +219,7 @@ def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, 
 def index_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """Returns a tensor with rows replaced by those of another: a scatter with the same index along each row."""
+    """Decomposes index_reduce into a scatter with the same index along each row."""
     if x.dim() == 0:
         return NotImplemented
     shape = [1] * x.dim()
@@ -229,13 +229,13 @@ def index_reduce(
 
 
 def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """Returns elements replaced by their number in row-major order."""
+    """Returns x with elements replaced by flat (row-major) index."""
     flat = aten.index_put(x.reshape(-1), [index.reshape(-1)], source.reshape(-1), accumulate)
     return flat.view(x.shape)
 
 
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-    """Returns the k-th least element along an axis and its place."""
+    """Returns the k-th smallest element along an axis and its index."""
     if x.dim() == 0:
         return NotImplemented
     values, places = x.sort(dim)
@@ -244,14 +244,14 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 def median(x: Tensor) -> Any:
-    """Returns the lower median of all elements; NaN where there is one."""
+    """Returns the lower median of all elements; NaN if there is one."""
     if x.numel() == 0:
         return NotImplemented
     return median_along(x.reshape(-1), 0)[0]
 
 
 def median_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
-    """Returns the lower median along an axis and its place; a NaN, which is sorted last, where there is one."""
+    """Returns the lower median along an axis and its index; NaN if there is one (NaN sorts last)."""
     if x.dim() == 0 or x.shape[dim] == 0:
         return NotImplemented
     last = x.shape[dim] - 1
@@ -264,7 +264,7 @@ def median_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
 
 
 def nanmedian_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
-    """Returns the lower median along an axis of what is not NaN, and its place."""
+    """Returns the lower median along an axis, ignoring NaN, and its index."""
     if x.dim() == 0 or x.shape[dim] == 0 or not x.is_floating_point():
         return NotImplemented
     values, places = x.sort(dim=dim, stable=True)

@@ -1,4 +1,4 @@
-"""Functions of torch that no converter takes, said in others: logarithms of gamma, running extremes, places in sorted rows."""
+"""Decompositions of functions without converters: lgamma, digamma, cummax, logcumsumexp, searchsorted and others."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ __all__ = [
     "searchsorted_number",
 ]
 
-SHIFT = 10  # from which on the expansions for large arguments are exact to float64
-# B(2k) / (2k (2k - 1)) and B(2k) / 2k, for k = 1, 2, ...: the coefficients of the expansions of both functions
+SHIFT = 10  # smallest argument for which the asymptotic expansions are accurate to float64
+# B(2k) / (2k (2k - 1)) and B(2k) / 2k, for k = 1, 2, ...: coefficients of both expansions
 LOG_GAMMA = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
 
@@ -43,7 +43,7 @@ def _series(inverse: Tensor, coefficients: Sequence[float]) -> Tensor:
 
 
 def lgamma(x: Tensor) -> Any:
-    """Returns the logarithm of the gamma function's size, computed in float64: its zeros at 1 and 2 cancel large terms."""
+    """Returns log|gamma(x)|, computed in float64, since large terms cancel near its zeros at 1 and 2."""
     if x.is_complex():
         return NotImplemented
     wide = x.double()
@@ -58,7 +58,7 @@ def lgamma(x: Tensor) -> Any:
     found = found - torch.where(small, product, 1.0).log()
     fraction = wide - wide.floor()
     mirrored = math.log(math.pi) - (fraction * math.pi).sin().log() - found
-    mirrored = torch.where((fraction == 0) | wide.isinf(), math.inf, mirrored)  # a pole, and what torch gives at -inf
+    mirrored = torch.where((fraction == 0) | wide.isinf(), math.inf, mirrored)  # poles, and torch's result at -inf
     return torch.where(wide < 0.5, mirrored, found).to(_result_type(x))
 
 
@@ -82,22 +82,22 @@ def digamma(x: Tensor) -> Any:
 
 
 def copysign(size: Tensor, sign: Tensor) -> Tensor:
-    """Returns numbers with the signs of others, those of zeros and NaN among them."""
+    """Returns the magnitudes of x with the signs of y, including signs of zeros and NaN."""
     dtype = torch.result_type(size, sign)
     wide = size.to(dtype if dtype.is_floating_point else torch.get_default_dtype())
     return torch.where(wide.signbit() == sign.signbit(), wide, -wide)
 
 
 def copysign_of_number(size: Tensor, sign: float) -> Tensor:
-    """Returns numbers with the sign of one."""
+    """Returns the magnitudes of x with the sign of a number."""
     wide = size.to(_result_type(size)).abs()
     return -wide if math.copysign(1.0, sign) < 0 else wide
 
 
 def _doubled(values: Sequence[Tensor], dim: int, combine: Callable[..., Sequence[Tensor]]) -> Sequence[Tensor]:
-    """Returns running results along an axis: each element is combined with those 1, 2, 4, ... places before it.
+    """Returns an inclusive scan along an axis by recursive doubling (Hillis and Steele).
 
-    combine: takes the earlier values and the later ones; associative.
+    combine: associative function of earlier and later values.
     """
     size, step = values[0].shape[dim], 1
     while step < size:
@@ -110,12 +110,12 @@ def _doubled(values: Sequence[Tensor], dim: int, combine: Callable[..., Sequence
 
 
 def _unknown(x: Tensor, dim: int) -> bool:
-    """Returns True for axes along which the number of doublings is not known while tracing, or which a scalar lacks."""
+    """Returns True if the number of doublings is not known at trace time, or if x is a scalar."""
     return x.dim() == 0 or not isinstance(x.shape[dim], int)
 
 
 def _running(x: Tensor, dim: int, exceeds: Callable[[Tensor, Tensor], Tensor]) -> Any:
-    """Returns running extremes and the last place of each; a NaN exceeds everything."""
+    """Returns cumulative extremes and the last index of each; NaN exceeds everything."""
     if _unknown(x, dim):
         return NotImplemented
     shape = [1] * x.dim()
@@ -133,17 +133,17 @@ def _running(x: Tensor, dim: int, exceeds: Callable[[Tensor, Tensor], Tensor]) -
 
 
 def running_maximum(x: Tensor, dim: int) -> Any:
-    """Returns the greatest element so far along an axis, and its place."""
+    """Returns the cumulative maximum along an axis, and its index."""
     return _running(x, dim, torch.ge)
 
 
 def running_minimum(x: Tensor, dim: int) -> Any:
-    """Returns the least element so far along an axis, and its place."""
+    """Returns the cumulative minimum along an axis, and its index."""
     return _running(x, dim, torch.le)
 
 
 def logcumsumexp(x: Tensor, dim: int) -> Any:
-    """Returns logarithms of running sums of exponentials, without leaving the logarithmic scale."""
+    """Returns log(cumsum(exp(x))), computed in log space."""
     if x.is_complex() or _unknown(x, dim):
         return NotImplemented
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
@@ -160,12 +160,12 @@ def searchsorted(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor:
-    """Returns where values belong in sorted rows: the number of elements before them. NaN belongs behind all."""
+    """Returns insertion points of values in sorted rows; NaN sorts last."""
     if sorter is not None:
         rows = rows.gather(-1, sorter)
     common = torch.promote_types(rows.dtype, values.dtype)
     among, sought = rows.to(common), values.to(common)
-    # one row serves values of any number of axes; several rows have values of their own
+    # a single row applies to values of any rank; several rows to their own values
     among = among if rows.dim() == 1 else among.unsqueeze(-2)
     behind = among > sought.unsqueeze(-1) if right or side == "right" else among >= sought.unsqueeze(-1)
     return behind.logical_not().sum(-1).to(torch.int32 if out_int32 else torch.int64)
@@ -180,7 +180,7 @@ def searchsorted_number(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor:
-    """Returns where one number belongs in a sorted row."""
+    """Returns the insertion point of a number in a sorted row."""
     sought = torch.scalar_tensor(value, dtype=rows.dtype if rows.is_floating_point() else None, device=rows.device)
     if not rows.is_floating_point() and isinstance(value, int):
         sought = torch.scalar_tensor(value, dtype=rows.dtype, device=rows.device)
@@ -188,11 +188,11 @@ def searchsorted_number(
 
 
 def fft_frequencies(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, **_: Any) -> Tensor:
-    """Returns the frequencies of a Fourier transform of n samples that lie d apart, negative ones last."""
+    """Returns the DFT sample frequencies for n samples of spacing d, negative ones last."""
     places = torch.arange(n, dtype=dtype or torch.get_default_dtype(), device=device)
     return torch.where(places < (n + 1) // 2, places, places - n) * (1 / (n * d))
 
 
 def real_fft_frequencies(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, **_: Any) -> Tensor:
-    """Returns the frequencies that are not negative."""
+    """Returns the nonnegative DFT sample frequencies."""
     return torch.arange(n // 2 + 1, dtype=dtype or torch.get_default_dtype(), device=device) * (1 / (n * d))

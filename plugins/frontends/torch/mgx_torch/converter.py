@@ -1,4 +1,4 @@
-"""The table of this package's converters: by namespace and operator of torch, with or without its overload."""
+"""The converter table of this package, by torch namespace and operator, with or without overload."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from mgx_core.converting.converters import Converter, Converters
 
 __all__ = ["COMPLEX", "STANDARD", "Converter", "Converters", "converts", "converts_complex"]
 
-COMPLEX = "complex "  # before the namespace: converters for operands or results that are complex
+COMPLEX = "complex "  # namespace prefix of converters for complex operands or results
 STANDARD = Converters()
 
 
 def converts(*names: str, domain: str = "aten"):  # type: ignore[no-untyped-def]  # a decorator that keeps its function's type
-    """Decorator: a function ``(node, *arguments)`` for operators of torch, ``name`` or ``name.overload``."""
+    """Decorator: registers ``(node, *arguments)`` for torch operators, ``name`` or ``name.overload``."""
     return STANDARD.converts(*names, domain=domain)
 
 
 def converts_complex(*names: str, domain: str = "aten"):  # type: ignore[no-untyped-def]  # as `converts`
-    """Decorator: as `converts`, for calls in which an operand or a result is complex."""
+    """Decorator: as `converts`, for calls with a complex operand or result."""
     return STANDARD.converts(*names, domain=COMPLEX + domain)

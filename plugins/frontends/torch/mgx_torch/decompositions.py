@@ -1,4 +1,4 @@
-"""Which operators of torch stay whole, and which break down before conversion."""
+"""Selects which torch operators are decomposed before conversion."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ __all__ = ["PASSED_BY", "all_converters", "differentiable_layers", "kept_whole",
 
 
 def all_converters() -> Converters:
-    """Our converters and those of installed plugins."""
+    """Returns this package's converters and those of installed plugins."""
     return with_plugins(STANDARD, "pt2")
 
 
 def converts(converters: Converters, op: Any) -> bool:
-    """Returns True if an overload has a converter of its own."""
+    """Returns True if an overload has a converter."""
     namespace, packet, overload = name_of(op)
     names = (f"{packet}.{overload}", packet)
     return any(converters.find(space + namespace, name, 1) for space in ("", COMPLEX) for name in names)
 
 
 def reals_only(converters: Converters, op: Any) -> bool:
-    """Returns True if an overload has a converter that takes no complex numbers."""
+    """Returns True if an overload's converter does not support complex tensors."""
     namespace, packet, overload = name_of(op)
     return not any(converters.find(COMPLEX + namespace, name, 1) for name in (f"{packet}.{overload}", packet))
 
 
 def complex_apart(apart: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a decomposition that is taken where an operand is complex; of real ones there is a converter."""
+    """Returns a decomposition that applies to complex operands only, since real ones have a converter."""
 
     def decompose(*args: Any, **kwargs: Any) -> Any:
         given = any(isinstance(x, torch.Tensor) and x.is_complex() for x in flat([list(args), kwargs]))
@@ -49,12 +49,12 @@ def complex_apart(apart: Callable[..., Any]) -> Callable[..., Any]:
     return decompose
 
 
-# whole only in part of their cases: the decomposition is taken where torch draws random numbers or mutates
+# decomposed only if they draw random numbers or mutate
 BREAK = ("native_dropout", "dropout", "_fused_moving_avg_obs_fq_helper")
 
 
 def table(converters: Converters) -> dict[Any, Callable[..., Any]]:
-    """Returns decompositions of all operators that nothing converts, for `ExportedProgram.run_decompositions`."""
+    """Returns decompositions of all operators without converters, for `ExportedProgram.run_decompositions`."""
     from torch.export import default_decompositions
 
     # with those of other packages
@@ -69,7 +69,7 @@ def table(converters: Converters) -> dict[Any, Callable[..., Any]]:
 
 
 def traced_table(converters: Converters) -> dict[Any, Callable[..., Any]]:
-    """Returns the same for graphs that AOTAutograd traces, without operators that are made of others in any case."""
+    """Returns the same for graphs that AOTAutograd traces, without composite operators, which it always decomposes."""
     from torch._decomp import core_aten_decompositions
 
     found = {**core_aten_decompositions(), **composed()}
@@ -84,9 +84,9 @@ def traced_table(converters: Converters) -> dict[Any, Callable[..., Any]]:
 
 @contextmanager
 def kept_whole(converters: Converters, autocast: bool = False) -> Iterator[None]:
-    """While it lasts, operators that are made of others and have a converter are traced as they are.
+    """Context manager in which composite operators with a converter are traced without decomposition.
 
-    autocast: parts of the graph are cast; operators that autocast passes by are taken apart, for it casts what they are made of.
+    autocast: operators that autocast does not intercept are decomposed, since it casts their components.
     """
     from torch._export.utils import _collect_all_valid_cia_ops, _get_decomp_for_cia, _special_op_to_preserve_cia
     from torch.export.exported_program import _override_composite_implicit_decomp
@@ -111,7 +111,7 @@ def kept_whole(converters: Converters, autocast: bool = False) -> Iterator[None]
 
 
 def unless_written(apart: Callable[..., Any]) -> Callable[..., Any]:
-    """An instance norm that writes to running statistics taken apart: the operator's schema denies that it does."""
+    """Decomposes instance norms that update running statistics, which the operator's schema does not declare."""
 
     def instance_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, use_input_stats: bool, *rest: Any) -> Any:
         writes = use_input_stats and not (mean is None and var is None)
@@ -121,7 +121,7 @@ def unless_written(apart: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def products_only(apart: Callable[..., Any]) -> Callable[..., Any]:
-    """An einsum of one operand taken apart: it may be a view, though the operator's schema denies that memory is shared."""
+    """Decomposes einsums of one operand, which may be views although the operator's schema declares no alias."""
 
     def einsum(equation: str, operands: Sequence[Any], *, path: Sequence[int] | None = None) -> Any:
         return NotImplemented if len(operands) > 1 else apart(equation, operands, path=path)
@@ -134,10 +134,10 @@ TRACING = threading.RLock()  # compiling one graph may compile another
 
 @contextmanager
 def differentiable_layers() -> Iterator[None]:
-    """While it lasts, LSTM layers are traced step by step: AOTAutograd cannot differentiate oneDNN's, which torch takes else.
+    """Context manager in which LSTMs are traced step by step, since AOTAutograd cannot differentiate oneDNN's LSTM.
 
-    torch has one switch for oneDNN in a process: other threads compute without it meanwhile. Only one thread at a time is in
-    here, so that each finds the user's setting and restores it.
+    Disables oneDNN process-wide, so other threads compute without it meanwhile. A lock admits one thread at a time, so that each
+    saves and restores the user's setting.
     """
     with TRACING:
         before = torch._C._get_mkldnn_enabled()
@@ -148,7 +148,7 @@ def differentiable_layers() -> Iterator[None]:
             torch._C._set_mkldnn_enabled(before)
 
 
-# made of others in torch, and better whole here
+# composite in torch, but better converted whole
 WHOLE = frozenset((
     "linear", "matmul", "einsum", "scaled_dot_product_attention", "layer_norm", "rms_norm", "group_norm", "instance_norm",
     "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
@@ -158,7 +158,7 @@ WHOLE = frozenset((
     "max_pool1d", "max_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "repeat_interleave",
     "bilinear",
 ))  # fmt: skip
-# of these, those that autocast does not cast, while it does cast products that they are made of
+# of these, those that autocast does not cast although it casts the products inside
 PASSED_BY = frozenset((
     "einsum", "lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "bilinear",
 ))  # fmt: skip

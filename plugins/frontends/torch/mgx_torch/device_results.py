@@ -1,4 +1,4 @@
-"""Results of programs on a device as tensors of torch's own memory."""
+"""Copies or writes device results into tensors of torch's allocator."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from .torch_internals import current_stream
 
 __all__ = ["DeviceResults"]
 
-OFTEN: Final = 4  # calls with the same addresses after which a graph is recorded for these
-MET: Final = 64  # sets of addresses whose calls are counted
-QUEUED: Final = 8  # sets of addresses with a call of their own
+OFTEN: Final = 4  # calls with the same addresses after which a device graph is captured for them
+MET: Final = 64  # maximum address sets whose calls are counted
+QUEUED: Final = 8  # maximum address sets with their own captured call
 
 
 class DeviceResults:
-    """Fresh tensors of the runs of one program, on the caller's current stream.  Safe to call from several threads.
+    """Returns new tensors with a program's results, on the caller's current stream.  Thread-safe.
 
-    Results lie in memory of the program, which its next run writes again, and are copied from there; where arguments and fresh
-    tensors lie at the same addresses again and again, which in loops they do, the program writes to the fresh tensors itself.
-    fixed: all extents of arguments and results are the same in each run.
+    Results are stored in the program's memory, which the next run overwrites, and are copied from there. If arguments and new
+    tensors have the same addresses repeatedly, as in loops, the program writes to the new tensors directly.
+    fixed: all extents of arguments and results are static.
     """
 
     def __init__(self, executable: Executable, device: torch.device, fixed: bool) -> None:
         self.executable, self.device = executable, device
-        self._lock = threading.Lock()  # a run and the copies of its results are enqueued as one
+        self._lock = threading.Lock()  # a run and the copies of its results are enqueued atomically
         self._stream: torch.cuda.Stream | None = None
         self._handle = -1  # of that stream
         self._arguments: Sequence[Argument] = ()
         self._views: list[torch.Tensor] = []
-        self._direct = fixed  # results may be written to fresh tensors
-        self._records = True  # further graphs
+        self._direct = fixed  # results may be written to new tensors directly
+        self._records = True  # additional graphs
         self._met: Counter[tuple[int, ...]] = Counter()
         self._queued: dict[tuple[int, ...], Callable[[int], None]] = {}
 
@@ -59,14 +59,14 @@ class DeviceResults:
             return self._placed(values, fresh, key, handle)
 
     def _follow(self, handle: int) -> None:
-        """Lets the caller's stream wait for the last run, where that was on another one: both use the program's memory."""
+        """Makes the caller's stream wait for the last run if that was on another stream: both use the program's memory."""
         stream = torch.cuda.current_stream(self.device)
         if self._stream is not None and not torch.cuda.is_current_stream_capturing():
             stream.wait_stream(self._stream)
         self._stream, self._handle = stream, handle
 
     def _copied(self, values: Mapping[str, Any], handle: int) -> list[torch.Tensor]:
-        """Runs, and copies the results."""
+        """Runs and copies the results."""
         views = self._run(values, handle)
         if len(views) == 1:
             return [views[0].clone() if views[0].device == self.device else views[0].to(self.device)]
@@ -87,7 +87,7 @@ class DeviceResults:
     def _placed(
         self, values: Mapping[str, Any], fresh: list[torch.Tensor], key: tuple[int, ...], handle: int
     ) -> list[torch.Tensor]:
-        """Returns fresh tensors, filled; from now on without copies where their addresses have often been met."""
+        """Returns new tensors with the results; captures a call without copies once their addresses recur often enough."""
         if not self._records or torch.cuda.is_current_stream_capturing() or not self._often(key):
             return self._filled(fresh, self._run(values, handle))
         placed = {**values, **dict(zip(self.executable.output_places, fresh, strict=True))}

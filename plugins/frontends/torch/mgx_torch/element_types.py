@@ -1,4 +1,4 @@
-"""Element types of torch and of mgx."""
+"""Maps element types between torch and mgx."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mgx_core import dtype as dt
 
 __all__ = ["dtype_of", "torch_dtype"]
 
-# types of torch under mgx's names where the two differ
+# torch's types by mgx's names, where they differ
 RENAMED = {"bool": "bool_"}
 COMPLEX = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 
@@ -29,7 +29,7 @@ def _table() -> dict[torch.dtype, DType]:
 
 
 def dtype_of(dtype: torch.dtype) -> DType:
-    """Returns the element type for one of torch; of complex numbers that of their parts.
+    """Returns the element type for a torch dtype; for complex ones that of their parts.
 
     Errors: UnsupportedError for types that mgx does not have.
     """
@@ -41,7 +41,7 @@ def dtype_of(dtype: torch.dtype) -> DType:
 
 @cache
 def torch_dtype(dtype: DType) -> torch.dtype:
-    """Returns the type of torch for an element type.  Errors: UnsupportedError if torch has none."""
+    """Returns the torch dtype of an element type.  Errors: UnsupportedError if torch has none."""
     for theirs, ours in _table().items():
         if ours is dtype:
             return theirs

@@ -1,4 +1,4 @@
-"""What became of a model under ``torch.compile(backend="mgx")``: graphs, parts, and reasons for what torch keeps."""
+"""Explains how ``torch.compile(backend="mgx")`` compiles a model: graphs, parts, reasons for fallback."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["Explanation", "explain"]
 
 @dataclass
 class Explanation:
-    """The parts of a model in the order in which they first ran; printed as a table.
+    """The parts of a model in order of first execution; prints as a table.
 
-    graphs: the number that Dynamo made (one, if nothing broke them; none, if it left the model to Python whole); breaks: its
-    reasons for another number than one.
+    graphs: the number of Dynamo's graphs (1 without graph breaks; 0 if it skipped the model); breaks: reasons for breaks and
+    skips.
     """
 
     graphs: int
@@ -30,7 +30,7 @@ class Explanation:
 
     @property
     def whole(self) -> bool:
-        """True if one graph holds the model, and was compiled with nothing left to torch."""
+        """True if the model is a single graph that mgx compiled entirely."""
         compiled = bool(self.parts) and all(p.target != "torch" for p in self.parts)
         return self.graphs == 1 and not self.breaks and compiled
 
@@ -47,9 +47,9 @@ class Explanation:
 
 
 def explain(model: Any, *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any) -> Explanation:
-    """Runs a model once under a backend of its own, and says what ran where.
+    """Runs a model once and returns which parts ran where.
 
-    Gradients are taken into account if they are enabled, as in the call that is explained.
+    Compiles forward and backward if gradients are enabled.
     """
     parts: list[Part] = []
     graphs = 0
@@ -66,7 +66,7 @@ def explain(model: Any, *args: Any, options: Mapping[str, Any] | None = None, **
         with inferring():
             torch.compile(model, backend=backend)(*args, **kwargs)
         new = {kind: Counter(torch._dynamo.utils.counters[kind]) - known for kind, known in before.items()}
-        left = new["frames"]["total"] > new["frames"]["ok"]  # functions that Dynamo left to Python whole
+        left = new["frames"]["total"] > new["frames"]["ok"]  # functions that Dynamo skipped
         breaks = new["graph_break"] or (new["unimplemented"] if left else Counter())
     finally:
         torch._dynamo.reset()

@@ -1,4 +1,4 @@
-"""Exported programs of torch become programs of mgx."""
+"""Converts torch's exported programs to mgx programs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ CHANGED = {OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKin
 
 
 def from_exported(exported: ExportedProgram) -> Program:
-    """Returns the program of an exported model: weights are literals on torch's memory, user inputs are parameters.
+    """Converts an exported program: weights become literals that share torch's memory, user inputs become parameters.
 
-    A buffer that the model changes is a parameter under its own name, and its new value a result of that name after those of
-    the user; so is an input that it writes to.
+    A mutated buffer or input is a parameter under its own name; its new value is a result of that name, after the user's results.
     Errors: UnsupportedError for an operator that nothing converts; ParseError for a malformed graph; ParameterError for what is
     not an exported program.
     """
@@ -43,13 +42,13 @@ def from_exported(exported: ExportedProgram) -> Program:
             functional = with_casts(exported).run_decompositions(table(converters))
     except MgxError:
         raise
-    except Exception as error:  # torch raises what its decompositions run into
+    except Exception as error:  # torch's decompositions raise arbitrary errors
         raise ParseError(f"torch could not bring the exported program into functional form: {error}") from error
     return parse_exported(functional, converters)
 
 
 def parse_exported(exported: ExportedProgram, converters: Any) -> Program:
-    """Returns the program of an exported model in functional form."""
+    """Converts an exported program in functional form."""
     signature = exported.graph_signature
     main = Module("main")
     changed = {spec.target for spec in signature.output_specs if spec.kind in CHANGED}
@@ -82,18 +81,18 @@ def parse_exported(exported: ExportedProgram, converters: Any) -> Program:
 
 
 def is_result(value: Any) -> bool:
-    """Returns True if a program gives a value of the module's results: None and text are left out."""
+    """Returns True if a result of the module is a result of the program; None and strings are not."""
     return value is not None and not isinstance(value, str)
 
 
 def _input(graph: GraphConverter, exported: ExportedProgram, spec: Any, fx: Any, changed: set[Any]) -> Any:
-    """Returns the value of a placeholder: a literal for weights, a parameter for what the user gives."""
+    """Returns the value of a placeholder: a literal for weights, a parameter for user inputs."""
     if spec.kind in STATE:
         tensors: Mapping[str, Any] = (
             exported.constants if spec.kind is InputKind.CONSTANT_TENSOR else exported.state_dict
         )
         tensor = tensors.get(spec.target)
-        if tensor is None:  # buffers that are not kept in the state_dict
+        if tensor is None:  # nonpersistent buffers
             tensor = exported.constants.get(spec.target)
         if tensor is None:
             raise ParseError(f"the exported program holds no tensor {spec.target!r}")

@@ -1,4 +1,4 @@
-"""Symbolic sizes of torch as extents of mgx."""
+"""Converts torch's symbolic sizes to extents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .element_types import dtype_of
 __all__ = ["DECIDED", "Extents", "environment", "names_of_dims", "shape_of", "undecided"]
 
 UNBOUNDED = 1 << 40
-# what torch raises under `undecided`; older versions cannot be asked for it
+# raised by torch under `undecided`; not available in older versions
 DECIDED: tuple[type[Exception], ...] = tuple(
     vars(symbolic_shapes)[name] for name in ("_ShapeEnvGuardError",) if name in vars(symbolic_shapes)
 )
@@ -31,7 +31,7 @@ def _ceil_div(a: Dim, b: Dim) -> Dim:
     return dims.ceil_div(a, b)
 
 
-# functions of torch's symbolic arithmetic by the name of their class
+# torch's symbolic functions by class name
 FUNCTIONS: dict[str, Callable[..., Dim]] = {
     "FloorDiv": lambda a, b: a // b,
     "CleanDiv": lambda a, b: a // b,
@@ -42,15 +42,15 @@ FUNCTIONS: dict[str, Callable[..., Dim]] = {
     "Min": lambda *xs: reduce(dims.minimum, xs),
     "Abs": lambda a: dims.maximum(a, -a),
 }
-# numbers that are whole however they are rounded: these give their operand
+# rounding functions, identities on integers
 ROUNDED = {"TruncToInt", "CeilToInt", "FloorToInt", "RoundToInt", "ToFloat", "Identity"}
 
 
 class Extents:
     """The symbols of one graph: torch's names to extents, with the ranges that torch knows.
 
-    ranges: of symbols, by their expression; names: what symbols are called, by torch's name, where that is another.  A symbol
-    that torch introduces for a size that depends on data stands for the extent that mgx's op gave the result (`learn`).
+    ranges: of symbols, by expression; names: names of symbols that differ from torch's.  torch's symbols for data-dependent sizes
+    are bound to the extent of the op's result (`learn`).
     """
 
     def __init__(self, ranges: Mapping[Any, Any] | None = None, names: Mapping[str, str] | None = None) -> None:
@@ -61,9 +61,9 @@ class Extents:
         self._renamed: list[tuple[Any, Any]] = []
 
     def met(self, sizes: Iterable[Any]) -> None:
-        """Takes the sizes of all inputs: those whose symbols no size has alone become symbols of their own.
+        """Registers the sizes of all inputs; sizes whose symbols no size equals by itself become new symbols.
 
-        Part of a graph may be called with a tensor of s0 * s1 rows and with nothing that tells s0 from s1.
+        A part of a graph may have an input with s0 * s1 rows, but none from which s0 and s1 can be determined.
         """
         expressions = [s.node.expr for s in sizes if isinstance(s, torch.SymInt)]
         alone = {e for e in expressions if isinstance(e, sympy.Symbol)}
@@ -84,7 +84,7 @@ class Extents:
         return expr
 
     def of(self, size: Any) -> Dim:
-        """Returns the extent for an int or a SymInt.  Errors: UnsupportedError for expressions that extents cannot say."""
+        """Returns the extent of an int or SymInt.  Errors: UnsupportedError for expressions that extents cannot represent."""
         if isinstance(size, torch.SymInt):
             found = self._translated(self._named(size.node.expr))
             if isinstance(found, (int, Sym)):
@@ -93,26 +93,26 @@ class Extents:
         return int(size)
 
     def learn(self, size: Any, found: Dim) -> None:
-        """Lets a lone symbol that was not met yet stand for an extent."""
+        """Binds a single, still unbound symbol to an extent."""
         if isinstance(size, torch.SymInt):
             expr = size.node.expr
             if isinstance(expr, sympy.Symbol):
                 self._known.setdefault(expr.name, found)
 
     def knows(self, size: Any) -> bool:
-        """Returns True if an extent, or all symbols in it, were met or come with the graph's inputs."""
+        """Returns True if an extent, or all of its symbols, are bound or determined by the graph's inputs."""
         return not isinstance(size, torch.SymInt) or all(s.name in self._known for s in size.node.expr.free_symbols)
 
     def computable(self, size: Any) -> bool:
-        """Returns False for an extent with a symbol that stands for data that were not met yet."""
+        """Returns False for an extent with an unbound data-dependent symbol."""
         return self.knows(size) or not symbolic_shapes.free_unbacked_symbols(size)
 
     def may_be_negative(self, size: torch.SymInt) -> bool:
-        """Returns True unless torch knows that a number is at least 0."""
+        """Returns True unless a number is known to be nonnegative."""
         return _bound(size.node.shape_env.bound_sympy(size.node.expr).lower, -UNBOUNDED) < 0
 
     def text(self, size: Any) -> str:
-        """Returns a size or expression of torch for messages, in the names that the extents have."""
+        """Returns a torch size or expression as text, with the extents' names."""
         expr = size.node.expr if isinstance(size, torch.SymInt) else size
         if not isinstance(expr, sympy.Basic):
             return str(expr)
@@ -120,7 +120,7 @@ class Extents:
         return str(expr.xreplace(named))
 
     def _symbol(self, name: str) -> Dim:
-        """Returns a symbol; a number that may be negative is the difference of two, of which at least one is zero."""
+        """Returns a symbol; a possibly negative number is the difference of two symbols, one of which is zero."""
         if name not in self._known:
             low, high = 0, UNBOUNDED
             found = self._ranges.get(name)
@@ -134,7 +134,7 @@ class Extents:
         return self._known[name]
 
     def parts(self, size: Any) -> tuple[Dim, Dim]:
-        """Returns two extents of which a number is the difference; the second is 0 for one that is never negative.
+        """Returns two extents whose difference is a number; the second is 0 if it is nonnegative.
 
         Errors: UnsupportedError for an expression that may be negative.
         """
@@ -176,7 +176,7 @@ class Extents:
         raise UnsupportedError(f"the size {self.text(expr)} cannot be said as an extent ({kind})")
 
     def _share(self, factor: Any, size: Any) -> Dim:
-        """Returns a size times a number of float64, rounded down: a size times a fraction that the number stands for.
+        """Returns floor(size * number), where the float64 number represents a fraction.
 
         Products that are not whole lie further from the next whole number than rounding reaches. Others come out too small only
         if the number is below its fraction by more than half a unit of the last place that it has in a power of two.
@@ -191,7 +191,7 @@ class Extents:
 
 
 def environment(values: Iterable[Any]) -> Any:
-    """Returns the environment in which the symbols of tensors and sizes live; None where all sizes are numbers."""
+    """Returns the ShapeEnv of tensors and sizes; None if all sizes are static."""
     for value in values:
         for size in value.shape if isinstance(value, torch.Tensor) else [value]:
             if isinstance(size, torch.SymInt):
@@ -200,7 +200,7 @@ def environment(values: Iterable[Any]) -> Any:
 
 
 def names_of_dims(values: Iterable[Any], symbols: Iterable[Any]) -> dict[str, str]:
-    """Returns names of `torch.export.Dim` by torch's name of the symbol, as far as the sizes of inputs have them.
+    """Returns names of `torch.export.Dim` by symbol, as far as the inputs' sizes have them.
 
     symbols: all of the graph; a name that torch gave one of them is left out.  Files keep no names of Dim, and other versions of
     torch may not.
@@ -213,9 +213,9 @@ def names_of_dims(values: Iterable[Any], symbols: Iterable[Any]) -> dict[str, st
 
 
 def undecided(graph: torch.fx.Graph) -> AbstractContextManager[None]:
-    """Makes torch raise `DECIDED` where code takes a symbol of the graph for the number that it stands for at the moment.
+    """Context manager in which torch raises `DECIDED` if code specializes a symbol to its example value.
 
-    A graph is converted after Dynamo has made its guards: such a number would hold for all sizes, and no guard would watch it.
+    Graphs are converted after Dynamo has installed its guards, so such a specialization would not be guarded.
     """
     found = environment(n.meta.get("val") for n in graph.nodes)
     return found.error_on_new_guards() if found is not None and DECIDED else nullcontext()
@@ -230,5 +230,5 @@ def _bound(value: Any, infinite: int) -> int:
 
 
 def shape_of(value: Any, extents: Extents) -> Shape:
-    """Returns the shape of a tensor as torch describes it."""
+    """Returns the shape of a torch tensor or fake tensor."""
     return Shape.of(dtype_of(value.dtype), [extents.of(s) for s in value.shape])

@@ -1,4 +1,4 @@
-"""The frontend as mgx sees it: ``.pt2`` files in, programs out."""
+"""The frontend's entry point: parses ``.pt2`` files into programs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["TorchFrontend"]
 
 
 class TorchFrontend(Frontend):
-    """Reads what ``torch.export.save`` wrote; no code of a file is run, and nothing in it is unpickled."""
+    """Parses files of ``torch.export.save`` without executing or unpickling anything in them."""
 
     def parse_buffer(self, data: bytes, **options: Any) -> Program:
-        """Errors: ParseError for a damaged file or one that asks for code to be run; UnsupportedError for its operators."""
+        """Errors: ParseError for a corrupt file or references to code; UnsupportedError for unsupported operators."""
         if options:
             raise ParameterError(f"the frontend 'pt2' takes no options, got {', '.join(options)}")
         from .archive import read
@@ -22,7 +22,7 @@ class TorchFrontend(Frontend):
         return from_exported(read(data))
 
     def operators(self) -> list[str]:
-        """Returns names of the operators that are converted, with the overload where only that one is."""
+        """Returns the names of all operators with a converter, with the overload if only that one is converted."""
         from .decompositions import all_converters
 
         return sorted({f"{domain.split()[-1]}::{name}" for domain, name in all_converters().names()})

@@ -1,4 +1,4 @@
-"""Graphs of torch become modules: nodes through converters, sub-graphs nested."""
+"""Converts FX graphs to modules, node by node; subgraphs become nested modules."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from .weights import lent
 
 __all__ = ["GraphConverter"]
 
-# what the description of the result says too, and what values do not depend on
+# arguments that the result's metadata repeats, or that do not affect values
 LAYOUT = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "generator"}
-# what converters run into where a node is not as its schema says
+# errors that converters raise on malformed nodes
 MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class GraphConverter:
     """Builds one module from one graph.
 
-    converters: by namespace and operator, with or without its overload.  The module's parameters are made by the caller and
-    given as `inputs` of `convert`.
+    converters: by namespace and operator, with or without overload.  The caller adds the module's parameters and passes them as
+    `inputs` of `convert`.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class GraphConverter:
         self._literals: dict[tuple[Any, ...], Instruction] = {}
 
     def absent(self) -> Instruction:
-        """Returns the stand-in for an operand that is not given."""
+        """Returns the instruction that represents an omitted operand."""
         if self._absent is None:
             self._absent = self.module.add_absent()
         return self._absent
 
     def convert(self, graph: torch.fx.Graph, inputs: Sequence[Any]) -> Any:
-        """Returns the values of a graph's output for values of its placeholders.
+        """Converts a graph for given placeholder values; returns its outputs.
 
         Errors: UnsupportedError for an operator that nothing converts, ParseError for one that is not as its schema says.
         """
@@ -75,7 +75,7 @@ class GraphConverter:
         raise UnsupportedError("the graph has no output")
 
     def value_of(self, fx: torch.fx.Node) -> Any:
-        """Returns the value of a node whose operands have theirs."""
+        """Returns the value of a node whose operands were converted."""
         if fx.op == "get_attr":
             return self.attribute(fx)
         if fx.op != "call_function":
@@ -90,7 +90,7 @@ class GraphConverter:
             if found is not NotImplemented:
                 return found
         if n.value is None and not isinstance(target, torch._ops.HigherOrderOperator):
-            return None  # an assertion: torch has drawn its conclusions from it
+            return None  # an assertion, which torch has already used
         try:
             found = self.converted(n)
         except MgxError as error:
@@ -106,7 +106,7 @@ class GraphConverter:
         return found
 
     def number(self, n: Node) -> Any:
-        """Returns the value of a node that gives a number: an extent, or whatever torch knows already."""
+        """Returns the value of a node that computes a number: an extent, or a constant."""
         target = n.fx.target
         if not isinstance(n.value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return n.value
@@ -139,7 +139,7 @@ class GraphConverter:
         return found(n, *positional, **keywords)
 
     def arguments(self, fx: torch.fx.Node) -> tuple[list[Any], dict[str, Any]]:
-        """Positional arguments and keyword-only ones, with the schema's defaults in the places of those that are not given."""
+        """Returns positional and keyword-only arguments, with the schema's defaults."""
         args, kwargs = [self.resolve(a) for a in fx.args], {k: self.resolve(v) for k, v in fx.kwargs.items()}
         if not isinstance(fx.target, torch._ops.OpOverload):
             return args, kwargs
@@ -164,7 +164,7 @@ class GraphConverter:
         return arg
 
     def attribute(self, fx: torch.fx.Node) -> Any:
-        """Returns a tensor or sub-graph that the graph's module holds."""
+        """Returns a tensor or subgraph attribute of the graph's module."""
         found: Any = fx.graph.owning_module
         for part in str(fx.target).split("."):
             found = found[int(part)] if isinstance(found, (list, tuple)) else getattr(found, part)
@@ -173,7 +173,7 @@ class GraphConverter:
         return found
 
     def constant(self, tensor: torch.Tensor, name: str) -> Any:
-        """Returns a literal on a tensor's memory; one for all uses of the same memory."""
+        """Returns a literal that shares a tensor's memory; one literal per memory."""
         if tensor.is_complex():
             parts = torch.view_as_real(tensor.detach().resolve_conj())
             return Complex(self.constant(parts[..., 0], name), self.constant(parts[..., 1], name))
@@ -219,7 +219,7 @@ class GraphConverter:
         return found if found is not None or self.outer is None else self.outer._carrier(symbol)
 
     def meet(self, value: Any) -> None:
-        """Remembers which tensors have which symbols as extents."""
+        """Records which tensors have which symbols as extents."""
         for x in flat(value):
             if isinstance(x, Complex):
                 x = x.real
@@ -230,9 +230,9 @@ class GraphConverter:
                         self._carriers.setdefault(lone.name, (x, axis))
 
     def check(self, n: Node, found: Any, value: Any) -> None:
-        """Compares a result with what torch says of it where anything reads it, and learns sizes that depend on data.
+        """Compares a used result with torch's metadata, and binds data-dependent sizes.
 
-        Errors: PluginError if they differ: a converter is wrong, and a wrong program must not be built.
+        Errors: PluginError if they differ, since the converter is wrong.
         """
         if isinstance(value, (list, tuple)):
             for index, (one, other) in enumerate(zip(found, value, strict=False)):
@@ -258,7 +258,7 @@ class GraphConverter:
     def subgraph(
         self, n: Node, module: torch.fx.GraphModule, name: str, shapes: Sequence[Any], operands: Sequence[Any]
     ) -> Any:
-        """Returns a nested module for a sub-graph, and the values of its output.
+        """Converts a subgraph to a nested module; returns it and its outputs.
 
         shapes: of its own parameters, which come first among the sub-graph's inputs; operands: values of enclosing modules.
         """
@@ -269,7 +269,7 @@ class GraphConverter:
         return inner, [child.output(f) for f in found]
 
     def child(self, inner: Module) -> GraphConverter:
-        """Returns a converter that builds a module nested in this one."""
+        """Returns a converter for a nested module."""
         return GraphConverter(inner, self.converters, self.extents, self)
 
     def output(self, value: Any) -> Any:
@@ -279,7 +279,7 @@ class GraphConverter:
         return value
 
     def module_name(self, wanted: str) -> str:
-        """Returns a module name that no other module of the program has."""
+        """Returns a unique module name."""
         if self.outer is not None:
             return self.outer.module_name(wanted)
         self._names += 1
@@ -287,7 +287,7 @@ class GraphConverter:
 
 
 class Numbers(Node):
-    """A builder for numbers that a module returns, on behalf of no node."""
+    """A builder for numbers that a module returns, without a node."""
 
     def __init__(self, graph: GraphConverter) -> None:
         super().__init__(graph, None)

@@ -1,4 +1,4 @@
-"""Products of experts: rows of one matrix, in groups, each group by a matrix of its own; as exported programs have them."""
+"""Grouped matrix products (mixture of experts) of exported programs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def grouped_products() -> dict[Any, Callable[..., Any]]:
 def grouped_mm(
     x: Tensor, weights: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
 ) -> Any:
-    """Returns rows of x by the matrix of their group; other forms of the operator stay as they are."""
+    """Decomposes grouped_mm of rows; other forms are kept."""
     if offs is None or bias is not None or x.dim() != 2 or weights.dim() != 3:
         return NotImplemented
     return by_groups(x, weights, offs).to(out_dtype or x.dtype)

@@ -1,4 +1,4 @@
-"""Modules that run on mgx: exported once, called like any other module."""
+"""Lowers modules to mgx: exported once, called like any other module."""
 
 from __future__ import annotations
 
@@ -157,9 +157,9 @@ class MgxModule(torch.nn.Module):
         return found
 
     def _apply(self, fn: Any, recurse: bool = True) -> MgxModule:
-        """Moves the module, as `to`, `cuda` and `cpu` ask of each module: from then on it runs on the device's target.
+        """Implements `to`, `cuda` and `cpu`: the module then runs on the device's target.
 
-        A module that was never moved runs where its inputs lie.
+        A module that was never moved runs on the device of its inputs.
         Errors: ParameterError for another element type, or a device that no target computes on.
         """
         probe = fn(torch.empty(0))
@@ -237,7 +237,7 @@ def lower_to_mgx(
     release_weights: bool = False,
     **options: Any,
 ) -> MgxModule:
-    """Exports a module with example inputs and makes it a module that runs on mgx.
+    """Exports a module with example inputs and returns a module that runs on mgx.
 
     What is written to the module's weights afterwards does not reach the result, which has a copy of them.
 
@@ -268,7 +268,7 @@ def lower_to_mgx(
 
 
 def _copy_weights(exported: Any, parameters: bool) -> None:
-    """Gives an exported program weights in memory of its own, one copy of what it has under several names.
+    """Copies an exported program's weights; aliased weights are copied once.
 
     parameters: or else buffers and constants only.
     """

@@ -1,4 +1,4 @@
-"""Modes that a graph of Dynamo's switches or runs in: derivatives taken within it, and autocast."""
+"""Detects derivatives and autocast inside Dynamo graphs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ DERIVATIVES: Final = frozenset(
 
 
 def differentiates(gm: torch.fx.GraphModule) -> bool:
-    """Returns True if a graph takes derivatives itself: by `torch.func`, or where it switches gradients on.
+    """Returns True if a graph computes derivatives: by `torch.func`, or by enabling gradients.
 
-    An operator that is kept whole has no derivative: its gradient would be zero, and nothing would say so.
+    Operators kept whole have no derivative: their gradient would silently be zero.
     """
     off = not torch.is_grad_enabled()  # else switching them on ends a part without
     for node in _nodes(gm):
@@ -31,7 +31,7 @@ def differentiates(gm: torch.fx.GraphModule) -> bool:
 
 
 def _nodes(gm: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
-    """Yields the nodes of a graph and of those within it: branches, bodies of loops, parts that are computed again."""
+    """Yields the nodes of a graph and its subgraphs: branches, loop bodies, checkpointed regions."""
     for module in gm.modules():
         if isinstance(module, torch.fx.GraphModule):
             yield from module.graph.nodes

@@ -1,4 +1,4 @@
-"""A node as converters see it: its arguments, its result's type, and a builder of instructions."""
+"""The node that is passed to converters: arguments, result type and instruction builder."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Scalar: TypeAlias = "Instruction | Sym | int | float | bool"  # what a number in
 
 
 class Complex(NamedTuple):
-    """A tensor of complex numbers as two of reals."""
+    """A complex tensor as a pair of real ones."""
 
     real: Instruction
     imag: Instruction
 
 
 class Surroundings(Protocol):
-    """The graph that a node belongs to, as converters use it."""
+    """The interface of the enclosing graph converter that nodes use."""
 
     module: Module
     known: Known
@@ -45,26 +45,26 @@ class Surroundings(Protocol):
         """Returns an extent as an int64 scalar."""
 
     def meet(self, value: Any) -> None:
-        """Remembers which tensors have which symbols as extents."""
+        """Records which tensors have which symbols as extents."""
 
     def convert(self, graph: torch.fx.Graph, inputs: Sequence[Any]) -> Any:
-        """Returns the values of a graph's output for values of its placeholders."""
+        """Converts a graph for given placeholder values; returns its outputs."""
 
     def child(self, inner: Module) -> Surroundings:
-        """Returns a converter that builds a module nested in this one."""
+        """Returns a converter for a nested module."""
 
     def subgraph(self, n: Node, module: Any, name: str, shapes: Sequence[Any], operands: Sequence[Any]) -> Any:
-        """Returns a nested module for a sub-graph, and the values of its output."""
+        """Converts a subgraph to a nested module; returns it and its outputs."""
 
     def output(self, value: Any) -> Any:
         """Returns a value that the module can return: numbers become scalars."""
 
     def module_name(self, wanted: str) -> str:
-        """Returns a module name that no other module of the program has."""
+        """Returns a unique module name."""
 
 
 class Node(InstructionBuilder):
-    """One call of an operator on its way to instructions."""
+    """An operator call under conversion."""
 
     def __init__(self, graph: Surroundings, fx: torch.fx.Node | None) -> None:
         self.graph = graph
@@ -92,7 +92,7 @@ class Node(InstructionBuilder):
     def __repr__(self) -> str:
         return f"node {self.fx.meta.get(NAME, self.fx.name)!r} ({self.fx.target}){place_of(self.fx)}"
 
-    # its result as torch sees it
+    # torch's metadata of the result
 
     @property
     def dtype(self) -> DType:
@@ -100,7 +100,7 @@ class Node(InstructionBuilder):
         return dtype_of(self.result().dtype)
 
     def result(self, index: int = 0) -> Any:
-        """Returns a result as torch describes it: type, sizes, strides."""
+        """Returns torch's metadata of a result: type, sizes, strides."""
         value = self.value
         if isinstance(value, (tuple, list)):
             value = value[index]
@@ -117,15 +117,15 @@ class Node(InstructionBuilder):
         return tuple(self.graph.extents.of(s) for s in sizes)
 
     def wants(self, index: int) -> bool:
-        """Returns True if a result of several is read."""
+        """Returns True if one of several results is used."""
         return any(u.args[1] == index for u in self.fx.users if len(u.args) > 1)
 
     def given(self, index: int) -> Any:
-        """Returns an argument as torch describes it: a tensor without data, or the number itself."""
+        """Returns torch's metadata of an argument: a fake tensor, or the number itself."""
         return described(self.fx.args[index]) if index < len(self.fx.args) else None
 
     def common_dtype(self, *indices: int) -> DType:
-        """Returns the type in which torch computes on some arguments, by its rules of promotion."""
+        """Returns torch's promoted type of some arguments."""
         args = [self.given(i) for i in indices]
         args = [a for a in args if isinstance(a, (torch.Tensor, int, float, bool, torch.SymInt, torch.SymFloat))]
         _, found = elementwise_dtypes(*args, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT)
@@ -153,7 +153,7 @@ class Node(InstructionBuilder):
         return self.broadcast_to(self.tensor(value, dtype), dims)
 
     def tensors(self, xs: Iterable[Scalar], dtype: DType) -> list[Instruction]:
-        """Returns tensors and numbers in one element type, brought to common extents."""
+        """Returns tensors and numbers converted to one element type and broadcast."""
         return self.broadcast(*(self.tensor(x, dtype) for x in xs))
 
     def axis(self, axis: int, rank: int) -> int:
@@ -167,7 +167,7 @@ class Node(InstructionBuilder):
         return self.axes([axes] if isinstance(axes, int) else axes, max(x.shape.rank, 1))
 
     def reduce(self, op: str, x: Instruction, axes: Sequence[int], keep: bool) -> Instruction:
-        """Returns a reduction over axes, which stay with extent 1 or go."""
+        """Returns a reduction over axes, kept with extent 1 or removed."""
         if not x.shape.rank:
             return self.squeeze(self.add(op, self.unsqueeze(x, [0]), axes=(0,)), [0])
         if not axes:
@@ -183,7 +183,7 @@ class Node(InstructionBuilder):
         return count
 
     def static(self, d: Dim, what: str) -> int:
-        """Returns an extent that must be a number.  Errors: UnsupportedError for a symbolic one."""
+        """Returns an extent that must be static.  Errors: UnsupportedError for a symbolic one."""
         if isinstance(d, Sym):
             self.unsupported(f"{what} must be a fixed number here, got {d}")
         return d

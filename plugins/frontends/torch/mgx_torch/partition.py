@@ -1,4 +1,4 @@
-"""Splits a graph into parts that mgx computes and parts that stay with torch."""
+"""Partitions a graph into parts for mgx and parts for eager torch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _is_view(node: Any) -> bool:
 
 
 def stages(graph: torch.fx.Graph, eager: Callable[[torch.fx.Node], bool]) -> dict[torch.fx.Node, int]:
-    """Returns a number for each call: even ones are mgx's, odd ones torch's; each depends on lower or equal numbers only."""
+    """Returns a stage number per call: even for mgx, odd for torch; each depends only on lower or equal ones."""
     found: dict[torch.fx.Node, int] = {}
     for node in graph.nodes:
         if node.op in ("placeholder", "output"):

@@ -1,4 +1,4 @@
-"""Dynamo's setting that lets recurrent layers into its graphs, on while it traces for mgx without gradients."""
+"""Enables Dynamo's `allow_rnn` while it traces for mgx without gradients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["around_tracing", "inferring"]
 
 
 class WholeRecurrentLayers:
-    """Within it Dynamo takes LSTM, GRU and RNN layers into its graphs, where it would break them."""
+    """Context manager in which Dynamo traces LSTM, GRU and RNN layers without graph breaks."""
 
     def __enter__(self) -> None:
         self.token = _recurrent_setting().set(True)

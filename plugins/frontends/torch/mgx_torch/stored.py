@@ -1,4 +1,4 @@
-"""Compiled programs on disk: what one process compiled, others take."""
+"""The on-disk cache of compiled programs, shared between processes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .options import TorchOptions
 __all__ = ["Stored"]
 
 FORMAT: Final = 2
-LIMIT: Final = 8 << 30  # bytes of all programs together, weights that were packed included
+LIMIT: Final = 8 << 30  # maximum bytes of all programs, including packed weights
 
 
 class Stored:
-    """The place of one program in the user's cache.
+    """The cache entry of one program.
 
     It is found by the program as it was converted, the target, the options and the version of mgx: whatever changed the graph,
     the weights or the converters changed the program's bytes, which also name the versions of all plugins.
@@ -30,7 +30,7 @@ class Stored:
         self._disk = DiskCache("torch", limit=LIMIT)
 
     def load(self) -> Program | None:
-        """Returns the compiled program, its weights read where they are used; None if there is none for this machine."""
+        """Returns the compiled program, with weights read lazily; None if there is none for this machine."""
         path = self._disk.path(self._key)
         try:
             found = load(path) if path.exists() else None
@@ -41,6 +41,6 @@ class Stored:
         return found if found.executable is not None else None
 
     def keep(self, program: Program) -> None:
-        """Writes a program that has run once, so that its kernels are there, too."""
+        """Writes a program that has run once, so that its kernels are included."""
         with contextlib.suppress(MgxError):
             self._disk.put_file(self._key, [save_buffer(program)])

@@ -1,4 +1,4 @@
-"""Tensors of torch and values of mgx on the same memory."""
+"""Zero-copy conversion between torch tensors and mgx values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SAME_WIDTH: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.in
 
 
 def host_array(tensor: torch.Tensor) -> Array:
-    """Returns a tensor in host memory as an array on that memory.
+    """Returns an array that shares a host tensor's memory.
 
     Errors: UnsupportedError for a layout that is not strided.
     """
@@ -51,7 +51,7 @@ def host_array(tensor: torch.Tensor) -> Array:
 
 
 def borrowed(tensor: torch.Tensor, name: str) -> Any:
-    """Returns a weight as a value on its own memory; from another device it is copied to the host.
+    """Returns a weight as a value that shares its memory; copied to the host from another device.
 
     Errors: UnsupportedError for tensors that hold no plain numbers.
     """
@@ -67,7 +67,7 @@ def as_tensor(value: Value) -> torch.Tensor:
     if not isinstance(value, np.ndarray):  # on a device
         found: torch.Tensor = torch.from_dlpack(Argument.from_value(value))
         return found
-    if not value.flags.c_contiguous:  # a broadcast: torch may write to what it gets
+    if not value.flags.c_contiguous:  # a broadcast: torch may write to its results
         value = value.copy(order="C")
     kind = value.dtype
     if kind.isbuiltin == 1:

@@ -1,4 +1,4 @@
-"""Functions that torch's own compiler calls at each call of a graph, since the public ones take several times as long."""
+"""Internal fast functions of torch (used by its own compiler); the public ones take several times as long."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["current_stream", "lie_at"]
 
 
 def lie_at(tensors: list[Any], addresses: list[int], numbers: list[int]) -> bool:
-    """Returns True if the tensors that have these numbers in a list lie at the addresses that have them in another one."""
+    """Returns True if the tensors at these indices have the addresses at the same indices of another list."""
     return all(tensors[n].data_ptr() == addresses[n] for n in numbers)
 
 

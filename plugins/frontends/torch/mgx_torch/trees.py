@@ -1,4 +1,4 @@
-"""Trees of arguments and results as torch describes them, copied without the warning that torch has about its own class."""
+"""Copies pytree specs of arguments and results without torch's warning about its own class."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOCK = threading.RLock()  # filters are of the process: of two threads, the seco
 
 @contextmanager
 def leaves_are_copied() -> Iterator[None]:
-    """While it lasts, torch's descriptions of leaves are copied in silence.
+    """Context manager in which torch's leaf specs are copied without a warning.
 
     torch itself copies and unpickles objects of the class `LeafSpec`, and warns its users of that class (2.13).
     """

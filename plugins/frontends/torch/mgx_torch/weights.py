@@ -1,4 +1,4 @@
-"""Weights that programs hold: which they are, whether they are still what they were, and arrays on torch's memory."""
+"""Selects weights that become constants, detects changes to them, and shares their memory with programs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .tensors import borrowed, host_array
 
 __all__ = ["Seal", "held", "lent", "only_in_products"]
 
-# operators whose kernels read a weight as it lies in torch's memory, and those that only look at it in another way
+# operators whose kernels read a weight in torch's layout, and views
 PRODUCTS: Final = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding", "einsum"))
 VIEWS: Final = frozenset(("t", "transpose", "permute", "view", "reshape", "detach", "alias", "unsqueeze", "expand"))
-WATCHED: Final = 1 << 28  # bytes of products' operands above which reading them once more would take too long
-SMALL: Final = 1 << 14  # bytes up to which comparing a weight costs less than passing it
+WATCHED: Final = 1 << 28  # bytes of matrix operands above which another read would take too long
+SMALL: Final = 1 << 14  # bytes up to which comparing a weight is cheaper than passing it
 
 
 def held(
@@ -55,7 +55,7 @@ def held(
 
     def kept(i: int) -> bool:
         weight = args[i]
-        if weight is None:  # what AOTAutograd passes for an input that the graph does not read
+        if weight is None:  # passed by AOTAutograd for an input that the graph does not read
             return False
         if not weight.is_floating_point():
             return True
@@ -67,7 +67,7 @@ def held(
 
 
 def only_in_products(node: torch.fx.Node) -> bool:
-    """Returns True if all that reads a value, or views of it, are products."""
+    """Returns True if a value and its views are used only by matrix products."""
     for user in node.users:
         if user.op == "output":
             continue
@@ -83,7 +83,7 @@ def _packet(node: torch.fx.Node) -> str:
 
 
 class Seal:
-    """A mark of a weight's contents: torch's count of writes, and a digest of all bytes in host memory.
+    """A fingerprint of a weight's contents: torch's version counter, and a digest of all bytes in host memory.
 
     exact: without it the digest is left out, and writes that torch does not count (through `.data`, or by others who share the
     memory) are not seen.
@@ -95,19 +95,19 @@ class Seal:
         self._seen = b"" if self._words is None else _digest(self._words)
 
     def holds(self, weight: torch.Tensor) -> bool:
-        """True if the weight, which lies at the same address, is still what it was."""
+        """Returns True if the weight, at the same address, is unchanged."""
         return _version(weight) == self.version and (self._words is None or _digest(self._words) == self._seen)
 
 
 def _version(weight: torch.Tensor) -> int:
-    """Returns the number of writes that torch counted; it counts none in inference mode."""
+    """Returns torch's version counter, which is not maintained in inference mode."""
     return 0 if weight.is_inference() else int(weight._version)
 
 
 def _words(weight: torch.Tensor) -> Array | None:
-    """Returns the bytes of a weight in the order of its memory, or as it is where they are few.
+    """Returns the bytes of a weight in memory order, or in logical order if they are few.
 
-    They are those of the memory itself: a view that is conjugated or negated when it is read is taken as what it looks at.
+    Lazy conjugation and negation of views are ignored.
     """
     flat = weight.detach()
     if flat.is_complex():
@@ -128,15 +128,15 @@ def _digest(array: Array) -> bytes:
 
 
 class Lender:
-    """Which memory is lent to programs that live, and in what state it was."""
+    """Tracks which weight memory live programs share, and its version when it was first shared."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._there: dict[int, tuple[Any, Seal]] = {}
 
     def lend(self, weight: torch.Tensor, name: str) -> Array:
-        """Returns the weight's memory as an array, a copy of it if it was written to since it was lent first."""
-        # targets share what they pack by address: changed memory would bring back its old contents
+        """Returns the weight as an array on its memory, or a copy if it was written to since it was first shared."""
+        # targets cache packed weights by address: changed memory would hit stale entries
         with self._lock:
             found = self._there.get(weight.data_ptr())
             if found is not None and found[0]() is not None and not found[1].holds(weight):
@@ -154,5 +154,5 @@ def _lender() -> Lender:
 
 
 def lent(weight: torch.Tensor, name: str) -> Array:
-    """Returns a weight as an array that a program may keep.  Errors: UnsupportedError for tensors that hold no plain numbers."""
+    """Returns a weight as an array that a program may retain.  Errors: UnsupportedError for tensors without plain numbers."""
     return _lender().lend(weight, name)

@@ -18,9 +18,9 @@ __all__: list[str] = []
 def attended(
     n: Node, q: Instruction, k: Instruction, v: Instruction, mask: Instruction | None, causal: bool, scale: float | None
 ) -> Instruction:
-    """Attention over any number of batch axes, which torch broadcasts.
+    """Returns attention over any number of broadcast batch axes.
 
-    The op has one batch axis and one of heads; heads of k and v it broadcasts itself.
+    The op has one batch and one head axis, and broadcasts the heads of k and v itself.
     """
     rank = max(x.shape.rank for x in (q, k, v))
     front = common(q, k, v)
@@ -53,20 +53,20 @@ def attended(
 
 
 def common(*operands: Instruction) -> tuple[Dim, ...]:
-    """Returns the batch axes that operands have in common."""
+    """Returns the operands' broadcast batch axes."""
     rank = max(x.shape.rank for x in operands)
     dims = [(*[1] * (rank - x.shape.rank), *x.shape.dims[:-2]) for x in operands]
     return tuple(next((d for d in each if d != 1), 1) for each in zip(*dims, strict=True))
 
 
 def spread(n: Node, x: Instruction, front: Sequence[Dim]) -> Instruction:
-    """Returns an operand over some batch axes."""
+    """Returns an operand broadcast to batch axes."""
     wanted = (*front, *x.shape.dims[-2:])
     return x if tuple(x.shape.dims) == wanted else n.broadcast_to(x, wanted)
 
 
 def over_keys(n: Node, mask: Instruction, k: Instruction) -> Instruction:
-    """Returns a mask as wide as the keys: where torch has one column for all of them, the op reads that of the first key."""
+    """Returns a mask broadcast over the keys, since the op does not broadcast a single column."""
     keys = k.shape.dims[-2]
     return n.broadcast_to(mask, [*mask.shape.dims[:-1], keys]) if mask.shape.dims[-1] == 1 and keys != 1 else mask
 

@@ -1,4 +1,4 @@
-"""Gradients that torch computes with an operator of their own."""
+"""Backward operators of torch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def convolution_backward(
 
 
 def _adjoint(n: Node, grad: Instruction, x: Instruction, w: Instruction, given: dict[str, Any]) -> Instruction:
-    """Returns the gradient of the image: what the strides left over at its end is zero."""
+    """Returns the image's gradient; elements at its end that no window reached are zero."""
     extra = []
     for axis, d in enumerate(x.shape.dims[2:]):
         o, k = grad.shape.dims[axis + 2], w.shape.dims[axis + 2]
@@ -60,7 +60,7 @@ def _adjoint(n: Node, grad: Instruction, x: Instruction, w: Instruction, given: 
 
 
 def _weight_gradient(n: Node, x: Instruction, grad: Instruction, w: Instruction, given: dict[str, Any]) -> Instruction:
-    """Returns each group's image correlated with its gradient: batches become channels, strides dilation."""
+    """Returns the weight gradient: a convolution of image and gradient per group, batch as channels, stride as dilation."""
     groups, rank = given["group"], w.shape.rank
     pieces = []
     for g in range(groups):
@@ -84,7 +84,7 @@ def _group(n: Node, x: Instruction, index: int, count: int) -> Instruction:
 
 
 def max_pool_backward(n: Node, grad: Instruction, x: Instruction, indices: Instruction, axes: int) -> Instruction:
-    """Returns each maximum's gradient added at the place where it was found, counted along the last axes."""
+    """Scatters each maximum's gradient to its flat index in the last axes."""
     dims = x.shape.dims
     kept = len(dims) - axes
     flat = (*dims[:kept], n.size(x, range(kept, len(dims))))
@@ -149,13 +149,13 @@ def _lengths(n: Node, x: Instruction, grad: Instruction, axis: int) -> tuple[int
 
 
 def _members(starts: Array, ends: Array, length: int) -> Array:
-    """Returns one at [cell, element] where an element of an axis lies in a cell, zero elsewhere."""
+    """Returns a 0/1 matrix [cell, element] of which elements of an axis belong to each cell."""
     places = np.arange(length)
     return ((places >= starts[:, None]) & (places < ends[:, None])).astype(np.float64)
 
 
 def _spread(n: Node, grad: Instruction, tables: Sequence[Array]) -> Instruction:
-    """Each cell's gradient given to its elements by their shares [cell, element] of the two axes: a product for each axis."""
+    """Distributes each cell's gradient to its elements by shares [cell, element]: a matrix product per axis."""
     swap = [*range(grad.shape.rank - 2), grad.shape.rank - 1, grad.shape.rank - 2]
     rows, columns = (n.literal(t, n.dtype) for t in tables)
     return n.transpose(product(n, n.transpose(product(n, grad, columns), swap), rows), swap)

@@ -13,12 +13,12 @@ from ..weights import only_in_products
 
 __all__ = ["cast"]
 
-# in which torch lets what exceeds them become infinity or NaN; in float8_e4m3fn it becomes the largest number
+# types in which torch overflows to infinity or NaN; float8_e4m3fn saturates
 OVERFLOWING: Final = (dt.float8_e4m3fnuz, dt.float8_e5m2, dt.float8_e5m2fnuz)
 
 
 def cast(n: Node, x: Instruction, dtype: DType) -> Instruction:
-    """`x` in another element type as torch converts: everything but zero is true."""
+    """Returns x converted as in torch; for bool, nonzero is true."""
     if dtype is dt.bool_ and x.shape.dtype is not dt.bool_:
         return n.add("not_equal", x, n.full_like(x, 0))
     if dtype is dt.float8_e8m0fnu and x.shape.dtype is not dtype:
@@ -29,9 +29,9 @@ def cast(n: Node, x: Instruction, dtype: DType) -> Instruction:
 
 
 def _power_of_two(n: Node, x: Instruction) -> Instruction:
-    """Returns the nearest power of two without the sign: the smallest for zero, NaN for what is above the largest."""
+    """Returns the nearest power of two of |x|: the smallest for zero, NaN above the largest."""
     size = n.add("abs", x)
-    least, normal = (n.full_like(x, 2.0**p) for p in (-127, -126))  # between these two torch takes the upper
+    least, normal = (n.full_like(x, 2.0**p) for p in (-127, -126))  # between these two torch rounds up
     small = n.add("where", n.add("greater", size, least), normal, least)
     known = n.add("where", n.add("less", size, normal), small, size)
     return n.add("convert", known, target_type=dt.float8_e8m0fnu, saturate=False, round_mode="nearest")
@@ -40,7 +40,7 @@ def _power_of_two(n: Node, x: Instruction) -> Instruction:
 @converts("_to_copy", "to", "type_as")
 def to(n: Node, x: Instruction, *_: Any) -> Instruction:
     if x.shape.dtype in (dt.int8, dt.uint8) and n.dtype is dt.float32 and only_in_products(n.fx):
-        # bytes, which products of few rows read as they are
+        # bytes, which matrix products with few rows read directly
         return n.add("dequantizelinear", x, n.literal(1, dt.float32))
     return cast(n, x, n.dtype)
 

@@ -1,4 +1,4 @@
-"""Comparisons, logic, and choices by them."""
+"""Comparisons, logic and selection."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def isfinite(n: Node, x: Instruction) -> Instruction:
 
 @converts("signbit")
 def signbit(n: Node, x: Instruction) -> Instruction:
-    """Returns True for what is negative, -0.0 and NaN by their bits."""
+    """Returns the sign bit, also of -0.0 and NaN."""
     if x.shape.dtype is dt.bool_:
         return n.full_like(x, False)
     if x.shape.dtype.is_float:

@@ -1,4 +1,4 @@
-"""Elementary functions of complex numbers."""
+"""Elementary functions of complex tensors."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def half(n: Node, x: Instruction) -> Instruction:
 
 
 def turned(n: Node, x: Complex) -> Complex:
-    """i times a number."""
+    """Returns i * x."""
     return Complex(n.add("neg", x.imag), x.real)
 
 
 def turned_back(n: Node, x: Complex) -> Complex:
-    """-i times a number."""
+    """Returns -i * x."""
     return Complex(x.imag, n.add("neg", x.real))
 
 
@@ -46,7 +46,7 @@ def exp2(n: Node, x: Complex) -> Complex:
 
 @converts_complex("expm1")
 def expm1(n: Node, x: Complex) -> Complex:
-    """exp(x) - 1 without cancellation near 0."""
+    """Returns exp(x) - 1 without cancellation near 0."""
     sine = n.add("sin", half(n, x.imag))
     versed = n.add("mul", n.full_like(sine, 2), n.add("mul", sine, sine))
     real = n.add("sub", n.add("mul", n.add("expm1", x.real), n.add("cos", x.imag)), versed)
@@ -71,7 +71,7 @@ converts_complex("log10")(logarithm(10))
 
 @converts_complex("log1p")
 def log1p(n: Node, x: Complex) -> Complex:
-    """log(1 + x) without cancellation, near 0 and near -1."""
+    """Returns log(1 + x) without cancellation near 0 and -1."""
     moved = Complex(n.add("add", x.real, n.full_like(x.real, 1)), x.imag)
     far = log(n, moved)
     product = n.add("mul", x.real, n.add("add", x.real, n.full_like(x.real, 2)))
@@ -82,7 +82,7 @@ def log1p(n: Node, x: Complex) -> Complex:
 
 @converts_complex("sqrt")
 def sqrt(n: Node, x: Complex) -> Complex:
-    """Returns the root with a real part that is not negative; its imaginary part has the sign of the number's, also of -0."""
+    """Returns the principal square root; its imaginary part has the sign of the operand's, also for -0."""
     root = n.add("sqrt", half(n, n.add("add", size(n, x), n.add("abs", x.real))))
     nothing = zero(n, root)
     other = n.add("div", half(n, x.imag), n.add("where", nothing, n.full_like(root, 1), root))
@@ -111,7 +111,7 @@ def cosh(n: Node, x: Complex) -> Complex:
 
 @converts_complex("tanh")
 def tanh(n: Node, x: Complex) -> Complex:
-    """By Kahan's formula; where it overflows, the limit."""
+    """Returns tanh by Kahan's formula, and its limit on overflow."""
     tangent, s = n.add("tan", x.imag), n.add("sinh", x.real)
     one = n.full_like(s, 1)
     beta = n.add("add", one, n.add("mul", tangent, tangent))
@@ -152,7 +152,7 @@ def square(n: Node, x: Complex) -> Complex:
 
 @converts_complex("pow", "float_power")
 def power(n: Node, x: Any, y: Any) -> Complex:
-    """x to the y; 0 to 0 is 1, and 0 to anything with a positive real part is 0."""
+    """Returns x ** y; 0 ** 0 is 1, and 0 ** y is 0 if y has a positive real part."""
     a, b = pair(n, x), pair(n, y)
     match y:
         case 1:

@@ -1,4 +1,4 @@
-"""Complex numbers as pairs of reals: what they are made of, arithmetic, sums and products."""
+"""Complex tensors as pairs of real ones: construction, parts, arithmetic, sums and products."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["div", "mul", "pair", "parted", "polar", "size", "stacked"]
 
 
 def pair(n: Node, x: Any, dtype: DType | None = None) -> Complex:
-    """Any operand as a complex one, of the result's type or another."""
+    """Returns an operand as a complex one, in the result's type or a given one."""
     dtype = n.dtype if dtype is None else dtype
     if isinstance(x, Complex):
         return Complex(n.convert(x.real, dtype), n.convert(x.imag, dtype))
@@ -28,7 +28,7 @@ def pair(n: Node, x: Any, dtype: DType | None = None) -> Complex:
 
 
 def stacked(n: Node, x: Complex) -> Instruction:
-    """Real and imaginary parts along a new last axis."""
+    """Returns real and imaginary parts stacked along a new last axis."""
     rank = x.real.shape.rank
     return n.add("concat", n.unsqueeze(x.real, [rank]), n.unsqueeze(x.imag, [rank]), axis=rank)
 
@@ -138,7 +138,7 @@ def mul(n: Node, x: Any, y: Any) -> Complex:
 
 @converts_complex("div")
 def div(n: Node, x: Any, y: Any) -> Complex:
-    """Returns the quotient; the divisor is scaled by its larger part, so that no square overflows."""
+    """Returns the quotient; the divisor is scaled by its larger part to avoid overflow (Smith's method)."""
     a, b = pair(n, x), pair(n, y)
     largest = n.add("max", n.add("abs", b.real), n.add("abs", b.imag))
     zero = n.add("equal", largest, n.full_like(largest, 0))
@@ -162,7 +162,7 @@ def size(n: Node, x: Complex) -> Instruction:
 
 @converts_complex("sgn")
 def sgn(n: Node, x: Complex) -> Complex:
-    """Returns the number of size 1 in the same direction; 0 of 0."""
+    """Returns x / |x|; 0 for 0."""
     length = size(n, x)
     length = n.add("where", n.add("equal", length, n.full_like(length, 0)), n.full_like(length, 1), length)
     return Complex(n.add("div", x.real, length), n.add("div", x.imag, length))
@@ -211,7 +211,7 @@ def vdot(n: Node, x: Complex, y: Complex) -> Complex:
 
 @converts_complex("einsum")
 def einsum_(n: Node, equation: str, xs: Sequence[Any], **given: Any) -> Complex:
-    """Of one or two operands: each part of one meets each part of the other."""
+    """Einsum of one or two complex operands, as einsums of all combinations of their parts."""
     if len(xs) == 1:
         return Complex(einsum(n, equation, [xs[0].real]), einsum(n, equation, [xs[0].imag]))
     if len(xs) != 2:

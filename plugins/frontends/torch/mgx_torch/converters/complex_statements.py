@@ -1,4 +1,4 @@
-"""What is true of complex numbers, and how large they are: comparisons, logic, norms, variances."""
+"""Comparisons, logic, norms and variances of complex tensors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def unequal(n: Node, x: Any, y: Any) -> Instruction:
 
 
 def either(name: str) -> Converter:
-    """Returns True where a statement about reals holds of one of the parts."""
+    """Returns True where a predicate holds for the real or imaginary part."""
 
     def convert(n: Node, x: Complex) -> Instruction:
         return n.add("logical_or", n.add(name, x.real), n.add(name, x.imag))
@@ -82,7 +82,7 @@ def norm(n: Node, x: Complex, order: Any = 2, dim: Any = None, keepdim: bool = F
 
 @converts_complex("var.correction")
 def variance(n: Node, x: Complex, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Instruction:
-    """Returns the mean square of the distance from the mean."""
+    """Returns the variance: the mean squared magnitude of the deviation."""
     return n.add("add", *(spread(n, part, dim, correction, keepdim)[0] for part in x))
 
 

@@ -1,4 +1,4 @@
-"""Higher-order operators: conditions, loops, scans."""
+"""Higher-order operators: cond, while_loop, scan."""
 
 from __future__ import annotations
 

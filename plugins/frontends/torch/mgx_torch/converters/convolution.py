@@ -1,4 +1,4 @@
-"""Convolutions, and windows as columns."""
+"""Convolutions, im2col and col2im."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["filled"]
 
 
 def filled(values: Any, rank: int) -> tuple[int, ...]:
-    """Returns one number an axis, where torch takes one for all."""
+    """Returns one number per axis; a single one is repeated."""
     given = (values,) if isinstance(values, int) else tuple(values)
     return given * rank if len(given) == 1 else given
 

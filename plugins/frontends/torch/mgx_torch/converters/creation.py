@@ -1,4 +1,4 @@
-"""Tensors from numbers: constants, ranges, diagonals."""
+"""Tensor creation: constants, ranges, diagonals."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def arange_from(n: Node, start: Scalar, end: Scalar, step: Scalar = 1) -> Instru
 
 
 def ranged(n: Node, start: Scalar, end: Scalar, step: Scalar) -> Instruction:
-    """start, start + step, ... in as many elements as torch says."""
+    """Returns start, start + step, ... with torch's number of elements."""
     (length,) = n.result_dims()
     numbers = [x for x in (start, end, step) if isinstance(x, (int, float))]
     if isinstance(length, int) and len(numbers) == 3:
@@ -74,7 +74,7 @@ def ranged(n: Node, start: Scalar, end: Scalar, step: Scalar) -> Instruction:
 
 @converts("linspace")
 def linspace(n: Node, start: Scalar, end: Scalar, steps: int) -> Instruction:
-    """From each end in equal steps up to the middle, as torch does."""
+    """Returns equal steps computed from both ends to the middle, as in torch."""
     count = n.static(steps, "the number of steps")
     if isinstance(start, (int, float)) and isinstance(end, (int, float)):
         return n.literal(np.linspace(start, end, count), n.dtype)
@@ -92,7 +92,7 @@ def linspace(n: Node, start: Scalar, end: Scalar, steps: int) -> Instruction:
 
 @converts("tril_indices", "triu_indices")
 def triangle(n: Node, rows: Any, columns: Any, offset: int = 0, **_: Any) -> Instruction:
-    """Returns the places of one triangle of a matrix of fixed size, in row-major order."""
+    """Returns the row-major indices of a triangle of a matrix of static size."""
     shape = n.static(rows, "the number of rows"), n.static(columns, "the number of columns")
     lower = "tril" in str(n.fx.target)
     kept = np.tril(np.ones(shape, bool), offset) if lower else np.triu(np.ones(shape, bool), offset)

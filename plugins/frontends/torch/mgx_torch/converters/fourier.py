@@ -13,7 +13,7 @@ from .complex_numbers import pair, parted, stacked
 
 __all__: list[str] = []
 
-# normalization: 0 as it is, 1 by the root of the number of points, 2 by the number
+# normalization: 0 none, 1 by sqrt(n), 2 by n
 
 
 def _factor(n: Node, x: Instruction, axes: Sequence[int], dims: Sequence[Any], mode: int) -> Instruction:
@@ -31,7 +31,7 @@ def _count(dims: Sequence[Any], axes: Sequence[int]) -> Any:
 
 
 def _transformed(n: Node, x: Instruction, axis: int, inverse: bool = False, **given: Any) -> Instruction:
-    """Returns one axis; an inverse is not divided by the number of points, as torch has it."""
+    """Transforms one axis; inverses are not normalized by n, as in torch."""
     length = given.get("dft_length") or x.shape.dims[axis]
     out = n.add("dft", x, axis=axis, inverse=inverse, **given)
     if inverse:

@@ -1,4 +1,4 @@
-"""Elements picked or placed by position."""
+"""Indexing: gather, scatter, advanced indexing, masks, bucketize."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__: list[str] = []
 
 
 def advanced(n: Node, x: Instruction, indices: Sequence[Instruction | None]) -> tuple[list[int], list[Instruction]]:
-    """Returns axes and integer indices of one shape; masks become the positions of their true elements."""
+    """Returns axes and broadcast integer indices; masks become the indices of their true elements."""
     axes: list[int] = []
     found: list[Instruction] = []
     axis = 0
@@ -85,7 +85,7 @@ def index_put(
 def _masked_put(
     n: Node, x: Instruction, mask: Instruction, values: Instruction, before: int, accumulate: bool
 ) -> Instruction:
-    """`x` with its k-th masked place replaced by the k-th of the values, which may be one for all.
+    """Returns x with its k-th masked element replaced by the k-th value, or all by a single value.
 
     before: the number of axes before the mask's.
     """
@@ -101,7 +101,7 @@ def _masked_put(
     flat = n.reshape(mask, (count,))
     if available == 1:
         picked = values
-    else:  # one row more is never read: there may be none
+    else:  # an extra row, never read, since x may be empty
         spare = n.filled([1, *rest], 0, values.shape.dtype)
         running = n.add("prefix_scan_sum", n.convert(flat, dt.int64), axis=0)
         last = n.graph.scalar(n, available - 1)
@@ -122,7 +122,7 @@ def gather(n: Node, x: Instruction, dim: int, index: Instruction, **given: Any) 
     if not index.shape.rank:
         return n.squeeze(n.add("gather_elements", x, n.unsqueeze(n.indices(index), [0]), axis=0), [0])
     if index.shape.rank != x.shape.rank:
-        return n.filled(n.result_dims(), 0, x.shape.dtype)  # which torch takes where the index is empty
+        return n.filled(n.result_dims(), 0, x.shape.dtype)  # accepted by torch if the index is empty
     return n.add("gather_elements", x, n.indices(index), axis=n.axis(dim, x.shape.rank))
 
 
@@ -244,7 +244,7 @@ def index_add(
 
 @by_parts("masked_scatter")
 def masked_scatter(n: Node, x: Instruction, mask: Instruction, source: Instruction) -> Instruction:
-    """The k-th true place takes the source's k-th element."""
+    """Replaces the k-th true element by the source's k-th element."""
     dims = n.result_dims()
     x, mask = n.broadcast_to(x, dims), n.broadcast_to(mask, dims)
     count = n.size(mask, range(mask.shape.rank))
@@ -267,7 +267,7 @@ def nonzero(n: Node, x: Instruction) -> Instruction:
 
 @converts("where.default", "nonzero_numpy")
 def places(n: Node, x: Instruction) -> list[Instruction]:
-    """Returns the places of what is not zero, a tensor for each axis."""
+    """Returns the indices of nonzero elements, one tensor per axis."""
     x = x if x.shape.rank else n.unsqueeze(x, [0])
     found = n.add("nonzero", cast(n, x, dt.bool_))
     return [n.squeeze(n.slice(found, [0], [i], [i + 1]), [0]) for i in range(x.shape.rank)]
@@ -289,7 +289,7 @@ def one_hot(n: Node, x: Instruction, classes: int = -1) -> Instruction:
 def bucketize(
     n: Node, x: Instruction, boundaries: Instruction, out_int32: bool = False, right: bool = False
 ) -> Instruction:
-    """Returns the number of boundaries before each element; NaN lies behind all."""
+    """Returns the number of boundaries before each element; NaN sorts last."""
     kind = n.common_dtype(0, 1)
     sought, limits = n.broadcast(n.unsqueeze(n.convert(x, kind), [x.shape.rank]), n.convert(boundaries, kind))
     before = n.add("not", n.add("greater" if right else "greater_or_equal", limits, sought))

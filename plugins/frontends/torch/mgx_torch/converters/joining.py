@@ -1,4 +1,4 @@
-"""Parts of tensors, tensors joined to one, and repeated."""
+"""Splits, concatenations and repeats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["parts"]
 
 
 def parts(n: Node, x: Instruction, axis: int, sizes: Sequence[Dim]) -> list[Instruction]:
-    """Consecutive parts along an axis."""
+    """Returns consecutive parts along an axis."""
     out, start = [], 0
     for size in sizes:
         out.append(n.slice(x, [axis], [start], [start + size]))

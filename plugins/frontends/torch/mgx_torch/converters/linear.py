@@ -16,7 +16,7 @@ __all__ = ["product"]
 
 
 def product(n: Node, a: Instruction, b: Instruction) -> Instruction:
-    """numpy's matmul.  Errors: UnsupportedError for operands of two element types, which torch refuses when it computes."""
+    """Returns matmul.  Errors: UnsupportedError for mixed element types, which torch rejects at run time."""
     if a.shape.dtype is not b.shape.dtype:
         n.unsupported(
             f"a product takes operands of one element type, got {a.shape.dtype} and {b.shape.dtype}; convert one"
@@ -53,7 +53,7 @@ def matmul(n: Node, a: Instruction, b: Instruction) -> Instruction:
 
 @converts("mm.dtype", "bmm.dtype")
 def matmul_into(n: Node, a: Instruction, b: Instruction, out_dtype: Any) -> Instruction:
-    """Returns a product of another element type than its operands', that of the node."""
+    """Returns a matrix product in the node's element type, which differs from the operands'."""
     return product(n, a, b)
 
 
@@ -63,7 +63,7 @@ def outer(n: Node, a: Instruction, b: Instruction) -> Instruction:
 
 
 def combined(n: Node, x: Instruction, y: Instruction, beta: Any, alpha: Any) -> Instruction:
-    """beta * x + alpha * y."""
+    """Returns beta * x + alpha * y."""
     if alpha != 1:
         y = n.pointwise("mul", y, n.tensor(alpha, n.dtype))
     if beta == 0:
@@ -88,7 +88,7 @@ def addmm_into(
 
 @converts("addbmm")
 def addbmm(n: Node, x: Instruction, a: Instruction, b: Instruction, beta: Any = 1, alpha: Any = 1) -> Instruction:
-    """Returns the sum of a batch of products: one product, along whose inner axis the batch lies."""
+    """Returns the sum of a batch of matrix products, as one product with the batch merged into the inner axis."""
     batch, rows, inner = a.shape.dims
     long = batch * inner
     left = n.reshape(n.transpose(a, [1, 0, 2]), (rows, long))

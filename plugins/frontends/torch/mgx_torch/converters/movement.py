@@ -1,4 +1,4 @@
-"""Views, joins and parts."""
+"""Views, transposes, slices and other data movement."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def expand(n: Node, x: Instruction, *_: Any) -> Instruction:
 
 
 def bounded(value: Any, length: Dim, absent: Dim) -> Dim:
-    """Returns a limit of a slice as torch takes it: counted from the end if negative, clipped."""
+    """Returns a slice bound normalized as in torch: negative ones count from the end, then clamped."""
     if value is None:
         return absent
     if isinstance(value, int) and value < 0:
@@ -114,7 +114,7 @@ def narrow(n: Node, x: Instruction, dim: int, start: Any, length: Any) -> Instru
 
 
 def from_start(place: Dim, length: Dim) -> Dim:
-    """Returns the number of an element, which is counted from the end if it is negative."""
+    """Returns a nonnegative element index; negative ones count from the end."""
     negative = dims_.minimum(dims_.maximum(-place, 0), 1)
     return place + length * negative
 

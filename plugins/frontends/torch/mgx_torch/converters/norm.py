@@ -1,4 +1,4 @@
-"""Normalisation."""
+"""Normalization."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def per_channel(n: Node, v: Instruction, rank: int) -> Instruction:
 def scaled(
     n: Node, x: Instruction, mean: Instruction, var: Instruction, weight: Optional, bias: Optional, eps: float
 ) -> Instruction:
-    """(x - mean) / sqrt(var + eps) * weight + bias as one factor and one summand a channel."""
+    """Returns (x - mean) / sqrt(var + eps) * weight + bias as a per-channel scale and shift."""
     kind = wide(n, x).shape.dtype
     mean, var = n.convert(mean, kind), n.convert(var, kind)
     factor = n.add("rsqrt", n.add("add", var, n.full_like(var, eps)))
@@ -47,7 +47,7 @@ def scaled(
 
 
 def _unused(n: Node, x: Instruction) -> list[Instruction]:
-    """Returns the saved statistics of fixed ones, which mean nothing; their extents differ from device to device."""
+    """Returns placeholder saved statistics for inference; their extents depend on the device."""
     return [n.filled(n.result_dims(i), 0, wide(n, x).shape.dtype) for i in (1, 2)]
 
 
@@ -58,7 +58,7 @@ def batch_statistics(n: Node, x: Instruction) -> tuple[Instruction, Instruction]
 
 
 def _saved(n: Node, mean: Instruction, var: Instruction, eps: float) -> tuple[Instruction, Instruction]:
-    """Returns the saved mean and inverse deviation, in the types that torch keeps them in."""
+    """Returns the saved mean and inverse standard deviation, in torch's types."""
     inverse = n.add("rsqrt", n.add("add", var, n.full_like(var, eps)))
     return n.convert(mean, dtype_of(n.result(1).dtype)), n.convert(inverse, dtype_of(n.result(2).dtype))
 
@@ -106,7 +106,7 @@ def batch_norm_own(
 
 
 def _promised(n: Node, place: int, running: Instruction) -> dt.DType:
-    """Returns the type of new running statistics: float32 also for those in a narrow type, where the op gives them."""
+    """Returns the type of new running statistics: float32 even for narrow types, if the op returns them."""
     return dtype_of(n.result(place).dtype) if len(n.value) > place else running.shape.dtype
 
 
@@ -122,7 +122,7 @@ def batch_norm_functional(
     momentum: float,
     eps: float,
 ) -> Any:
-    """Result, saved mean and inverse deviation, and where the op gives them the new running statistics."""
+    """Returns result, saved mean and inverse standard deviation, and new running statistics if the op has them."""
     if not training and running_mean is not None and running_var is not None:
         out = scaled(n, x, running_mean, running_var, weight, bias, eps)
         kept = (n.convert(r, _promised(n, i, r)) for i, r in ((3, running_mean), (4, running_var)))

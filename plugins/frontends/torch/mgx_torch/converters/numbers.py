@@ -1,4 +1,4 @@
-"""Arithmetic on numbers that are no sizes: fractions of sizes, and numbers that the caller gives, as scalars of float64."""
+"""Arithmetic on SymFloats and caller-supplied numbers, as float64 scalars."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ __all__: list[str] = []
 
 
 def padded(n: Node, x: Instruction, pad: Sequence[Any], mode: str, value: Any) -> Instruction:
-    """Borders given by torch: pairs of (begin, end) from the last axis backwards."""
+    """Pads x; pads are (begin, end) pairs from the last axis backwards."""
     rank = x.shape.rank
     begins, ends = [0] * rank, [0] * rank
     for i in range(len(pad) // 2):

@@ -1,4 +1,4 @@
-"""Tensors written into parts of others."""
+"""Slice and select scatter: tensors written into parts of others."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def slice_scatter(
 
 
 def placed(n: Node, x: Instruction, positions: Instruction, source: Instruction, axis: int) -> Instruction:
-    """`x` with slices replaced along an axis."""
+    """Returns x with slices replaced along an axis."""
     order = [axis, *(a for a in range(x.shape.rank) if a != axis)]
     back = [order.index(a) for a in range(len(order))]
     lead, put = n.transpose(x, order), n.transpose(n.convert(source, x.shape.dtype), order)

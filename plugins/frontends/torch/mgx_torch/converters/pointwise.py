@@ -31,7 +31,7 @@ def dropout(n: Node, x: Instruction, p: float, train: bool) -> Instruction:
 
 
 def unary(name: str) -> Converter:
-    """Returns an op on floats: other element types are converted as torch promotes them."""
+    """Returns an op on floats; other types are promoted as in torch."""
 
     def convert(n: Node, x: Instruction) -> Instruction:
         return n.add(name, cast(n, x, n.dtype))
@@ -49,7 +49,7 @@ converts("reciprocal")(unary("recip"))
 
 @converts("sign", "sgn")
 def sign(n: Node, x: Instruction) -> Instruction:
-    """Returns the sign, which of NaN is 0 in torch."""
+    """Returns the sign; NaN gives 0, as in torch."""
     if x.shape.dtype is dt.bool_:
         return x
     if not x.shape.dtype.is_float:
@@ -115,7 +115,7 @@ def square(n: Node, x: Instruction) -> Instruction:
 
 
 def scaled(n: Node, y: Scalar, alpha: Any, dtype: DType) -> Instruction:
-    """alpha * y."""
+    """Returns alpha * y."""
     y = n.tensor(y, dtype)
     return y if isinstance(alpha, (int, float)) and alpha == 1 else n.pointwise("mul", y, n.tensor(alpha, dtype))
 
@@ -157,7 +157,7 @@ def floor_divide(n: Node, x: Scalar, y: Scalar) -> Instruction:
 
 
 def floor_divided(n: Node, a: Instruction, b: Instruction) -> Instruction:
-    """Returns the quotient rounded down, exact where the quotient itself is rounded; NaN where the dividend is infinite."""
+    """Returns the exact floor of the quotient, even if the quotient rounds up; NaN for infinite dividends."""
     if not a.shape.dtype.is_float:
         return divide_floor(n, a, b)
     zero = n.full_like(a, 0)
@@ -182,7 +182,7 @@ for _torch, _name in (("remainder", "mod"), ("fmod", "fmod"), ("maximum", "max")
 
 
 def ignoring_nan(name: str) -> Converter:
-    """Returns the other operand where one is NaN."""
+    """Applies a binary op; where one operand is NaN, returns the other."""
 
     def convert(n: Node, x: Scalar, y: Scalar) -> Instruction:
         a, b = n.tensors((x, y), n.dtype)
@@ -221,14 +221,14 @@ def power(n: Node, x: Scalar, y: Scalar) -> Instruction:
     out = n.add("pow", base, exponent)
     if n.dtype.is_float or (isinstance(y, (int, float)) and y >= 0):
         return out
-    zero = n.full_like(base, 0)  # of integers, torch has 0 ** -1 as 0, where the op has the type's least number
+    zero = n.full_like(base, 0)  # for integers, 0 ** -1 is 0 in torch, but the type's minimum in the op
     lost = n.add("logical_and", n.add("equal", base, zero), n.add("less", exponent, n.full_like(exponent, 0)))
     return n.add("where", lost, zero, out)
 
 
 @converts("atan2", "arctan2")
 def atan2(n: Node, x: Scalar, y: Scalar) -> Instruction:
-    """Returns the angle of (y, x) from atan of the smaller by the larger, moved to its octant."""
+    """Returns atan2(y, x) by argument reduction: atan of the smaller over the larger, moved to its octant."""
     a, b = n.tensors((x, y), n.dtype)  # a: ordinate, b: abscissa
     zero, pi = n.full_like(a, 0), n.full_like(a, 3.141592653589793)
     half = n.full_like(a, 1.5707963267948966)
@@ -249,7 +249,7 @@ def atan2(n: Node, x: Scalar, y: Scalar) -> Instruction:
 
 @converts("hypot")
 def hypot(n: Node, x: Instruction, y: Instruction) -> Instruction:
-    """Returns the root of two squares, of which none overflows; infinite where either is, even beside NaN."""
+    """Returns sqrt(x^2 + y^2) without overflow; infinite if either is, even with NaN."""
     a, b = (n.add("abs", v) for v in n.tensors((x, y), n.dtype))
     zero, one, long = n.full_like(a, 0), n.full_like(a, 1), n.add("max", a, b)
     ratio = n.add("div", n.add("min", a, b), n.add("where", n.add("equal", long, zero), one, long))

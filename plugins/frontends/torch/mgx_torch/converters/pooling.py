@@ -1,4 +1,4 @@
-"""Pooling: windows at equal steps, and cells that share an image among themselves."""
+"""Pooling: fixed windows, and adaptive pooling."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__: list[str] = []
 def windows(
     x: Instruction, rank: int, size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
 ) -> dict[str, Any]:
-    """Returns the attributes of windows as pooling ops name them."""
+    """Returns the window attributes under the names of pooling ops."""
     lengths = filled(size, rank)
     empty = stride is None or (isinstance(stride, Sequence) and not stride)
     return {
@@ -36,7 +36,7 @@ def windows(
 
 
 def batched(n: Node, x: Instruction, rank: int, compute: Any) -> Any:
-    """Runs on an image with a batch axis, and drops it again where the operand has none."""
+    """Runs a function on a batched image; adds and removes the batch axis if the operand has none."""
     if x.shape.rank == rank + 2:
         return compute(x)
     out = compute(n.unsqueeze(x, [0]))
@@ -84,7 +84,7 @@ def average_pool(rank: int) -> Converter:
         def pooled(image: Instruction) -> Instruction:
             if image.shape.dtype.is_float:
                 return means(image)
-            # torch rounds to zero: quotients of whole numbers that are not whole are further from one than the margin
+            # torch truncates: noninteger quotients of integers differ from integers by more than the margin
             found = means(n.convert(image, dt.float64))
             margin = n.full_like(found, 0.25 / max(prod(given["lengths"]), divisor or 1))
             found = n.add("add", found, n.add("mul", n.add("sign", found), margin))
@@ -105,7 +105,7 @@ def average_pool(rank: int) -> Converter:
 
 
 def _reached(n: Node, given: dict[str, Any], dims: Sequence[Any], results: Sequence[Any]) -> list[int]:
-    """The width of the border behind an image that its windows reach into: more than the padding where torch rounds up."""
+    """Returns the end padding that the windows reach, which exceeds the stated padding in ceil mode."""
     found = []
     for axis, (d, out) in enumerate(zip(dims, results, strict=True)):
         padding = given["padding"][axis]
@@ -149,7 +149,7 @@ def adaptive(rank: int, mode: str) -> Converter:
 
 
 def _cells(n: Node, x: Instruction, axis: int, length: Dim, count: int | None, mode: str) -> Instruction:
-    """Returns means or maxima of `count` cells along one axis, whose limits torch rounds outwards."""
+    """Returns means or maxima of `count` adaptive cells along one axis; boundaries are rounded outward."""
     if count is None or count == length:
         return x
     pieces = []
@@ -161,14 +161,14 @@ def _cells(n: Node, x: Instruction, axis: int, length: Dim, count: int | None, m
 
 
 def adaptive_max(rank: int) -> Converter:
-    """Maxima of cells and their positions in the plane: those of the cells' elements side by side, short cells filled up."""
+    """Returns the maxima of adaptive cells and their flat indices; elements are gathered per cell, short cells padded."""
     values = adaptive(rank, "max")
 
     def convert(n: Node, x: Instruction, size: Any) -> Any:
         if not n.wants(1):
             return values(n, x, size), None
         dims = [n.static(d, "the extent under an adaptive pooling") for d in x.shape.dims[-rank:]]
-        places = np.zeros((1, 1), np.int64)  # [cells, elements of a cell], in the plane of the axes so far
+        places = np.zeros((1, 1), np.int64)  # [cells, elements of a cell], flat indices over the axes so far
         for d, w in zip(dims, filled(size, rank), strict=True):
             along = _members(d, d if w is None else w)
             places = places[:, None, :, None] * d + along[None, :, None, :]
@@ -186,7 +186,7 @@ def adaptive_max(rank: int) -> Converter:
 
 
 def _members(length: int, count: int) -> Array:
-    """Returns the elements [cell, element] of each of `count` cells along an axis, the last one again where a cell has fewer."""
+    """Returns element indices [cell, element] of `count` cells along an axis; shorter cells repeat their last element."""
     starts = np.arange(count) * length // count
     ends = -(-(np.arange(count) + 1) * length // count)
     return np.minimum(starts[:, None] + np.arange((ends - starts).max())[None, :], ends[:, None] - 1)

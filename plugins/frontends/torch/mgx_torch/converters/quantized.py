@@ -1,4 +1,4 @@
-"""Quantise and dequantise: torch's PT2E ops and torchao's affine ones."""
+"""Quantize and dequantize: torch's PT2E ops and torchao's affine ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _narrow(
 
 
 def _points(n: Node, zero: Scalar | None, kind: Any) -> Instruction | None:
-    """Returns zero points in the narrow type; None for zeros."""
+    """Returns zero points in the quantized type; None if all are zero."""
     if zero is None or (isinstance(zero, int) and zero == 0):
         return None
     found: Array | None = n.constant(zero) if isinstance(zero, Instruction) else None
@@ -84,7 +84,7 @@ def _scalar(n: Node, zero: Scalar) -> Scalar:
 def choose_qparams(
     n: Node, x: Instruction, low: int, high: int, eps: float, dtype: Any
 ) -> tuple[Instruction, Instruction]:
-    """Returns scale and zero point of an asymmetric range that holds 0."""
+    """Returns scale and zero point of an asymmetric range that includes 0."""
     axes = tuple(range(x.shape.rank))
     wide = n.convert(x, dt.float32)
     zero = n.literal(0, dt.float32)
@@ -111,7 +111,7 @@ def dequantize_affine(
     high: Any = None,
     *_: Any,
 ) -> Instruction:
-    """Returns one scale for each block of the operand, whose extents `block` gives."""
+    """Dequantizes with one scale per block of extents `block`."""
     dims = [n.static(d, "an extent of a tensor in blocks") for d in x.shape.dims]
     counts = [d // b for d, b in zip(dims, block, strict=True)]
     x = _few_bits(n, x, low, high)
@@ -133,7 +133,7 @@ def dequantize_affine(
 
 
 def _few_bits(n: Node, x: Instruction, low: Any, high: Any) -> Instruction:
-    """Returns constant codes of 4 bits, which torchao keeps in bytes, in a type of 4 bits."""
+    """Returns constant 4-bit codes, which torchao stores in bytes, in a 4-bit type."""
     kind = {(-8, 7): dt.int4, (0, 15): dt.uint4}.get((low, high))
     codes = None if kind is None else n.constant(x)
     return x if codes is None else n.literal(codes, kind)

@@ -1,6 +1,6 @@
-"""Random numbers of exported programs: drawn again in each run, and not those of torch's generator.
+"""Random numbers of exported programs: new in each run, and not those of torch's generator.
 
-Under ``torch.compile`` these operators stay with torch, whose generator gives the numbers there.
+Under ``torch.compile`` these operators run in torch, with its generator.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 
 def drawn(n: Node, op: str, dtype: DType | None = None) -> Instruction:
-    """Returns numbers in the extents of the result, and in its type where no other is named."""
+    """Returns random numbers with the result's extents, and its type by default."""
     return n.add(op, n.add("random_seed"), n.filled(n.result_dims(), 0, dtype or n.dtype))
 
 
@@ -37,7 +37,7 @@ def uniform(n: Node, x: Instruction, low: Scalar = 0.0, high: Scalar = 1.0) -> I
 
 
 def between(n: Node, low: Scalar, high: Scalar, dtype: DType) -> Instruction:
-    """Returns numbers from low up to high, which they do not reach."""
+    """Returns uniform random numbers in [low, high)."""
     unit, first, end = n.tensors([drawn(n, "random_uniform", dtype), low, high], dtype)
     return n.add("add", n.add("mul", unit, n.add("sub", end, first)), first)
 
@@ -96,14 +96,14 @@ def bernoulli_of(n: Node, x: Instruction, probability: Scalar) -> Instruction:
 
 
 def below(n: Node, probability: Scalar) -> Instruction:
-    """Returns True with a probability, which is a number or one for each element."""
+    """Returns Bernoulli samples; the probability is a number or per element."""
     wide = dt.float64 if n.dtype is dt.float64 else dt.float32
     return n.add("less", *n.tensors([drawn(n, "random_uniform", wide), probability], wide))
 
 
 @converts("native_dropout")
 def native_dropout(n: Node, x: Instruction, p: float, train: bool | None) -> tuple[Instruction, Instruction]:
-    """Without a word on `train` torch drops."""
+    """`train` is True by default, as in torch."""
     if train is False or p == 0:
         return x, n.filled(x.shape.dims, True, dt.bool_)
     kept = below(n, 1 - p)
@@ -113,7 +113,7 @@ def native_dropout(n: Node, x: Instruction, p: float, train: bool | None) -> tup
 
 @converts("multinomial")
 def multinomial(n: Node, x: Instruction, count: int, replacement: bool = False) -> Instruction:
-    """Categories by weight; without replacement those of the greatest log(u) / weight, u drawn for each."""
+    """Samples categories by weight; without replacement those of greatest log(u) / weight (Efraimidis and Spirakis)."""
     weights = n.convert(x, dt.float64)
     axis = x.shape.rank - 1
     seed = n.add("random_seed")

@@ -13,12 +13,12 @@ from .linear import linear
 
 __all__: list[str] = []
 
-# order of torch's gates in the order of the op's
+# torch's gate indices in the op's gate order
 GATES = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn": (0,)}
 
 
 def ordered(n: Node, weight: Instruction, kind: str) -> Instruction:
-    """Returns rows of a weight or bias with the gates in the op's order."""
+    """Returns the rows of a weight or bias in the op's gate order."""
     order = GATES[kind]
     rows = weight.shape.dims[0] // len(order)
     if order == tuple(range(len(order))):
@@ -48,14 +48,14 @@ def recurrent(kind: str, activation: str = "") -> Converter:
         single = x.shape.rank == 2
         states = list(state) if isinstance(state, (list, tuple)) else [state]
         for index, (last, first) in enumerate(zip(n.value[1:], states, strict=True), 1):
-            if n.wants(index) and last.dim() != first.shape.rank:  # torch 2.11 on a GPU; what reads it may rely on that
+            if n.wants(index) and last.dim() != first.shape.rank:  # torch 2.11 on a GPU; consumers may rely on that
                 n.unsupported(f"torch describes its last state with {last.dim()} axes, where it has {first.shape.rank}")
         if single:
             x = n.unsqueeze(x, [0 if batch_first else 1])
             states = [n.unsqueeze(s, [1]) for s in states]
         y = n.transpose(x, [1, 0, 2]) if batch_first else x
         ways, each = (2 if bidirectional else 1), len(weights) // (layers * (2 if bidirectional else 1))
-        if each % 2:  # the weights of x and of the state, a bias of each, and the one that is too many
+        if each % 2:  # weights of x and of the state, a bias of each, and an unexpected one
             n.unsupported("an LSTM with proj_size projects its state in every step, which the recurrent op does not")
         lasts: list[list[Instruction]] = [[] for _ in states]
         for layer in range(layers):
@@ -77,7 +77,7 @@ def recurrent(kind: str, activation: str = "") -> Converter:
             if activation:
                 given["actv_func"] = (activation,) * ways
             out = n.add(kind, y, w, r, bias, None, *start, **given)
-            hidden = n.get(out, 0) if kind == "lstm" else out  # [steps, ways, batch, width]
+            hidden = n.get(out, 0) if kind == "lstm" else out  # [steps, directions, batch, width]
             lasts[0].append(_last(n, hidden, ways))
             if len(states) > 1:
                 lasts[1].append(n.get(out, 1))
@@ -94,7 +94,7 @@ def recurrent(kind: str, activation: str = "") -> Converter:
 
 
 def _last(n: Node, hidden: Instruction, ways: int) -> Instruction:
-    """Returns the last state of each direction; the one that runs backwards ends at the first step."""
+    """Returns the last state of each direction; the reverse direction ends at the first step."""
     steps = hidden.shape.dims[0]
     forward = n.squeeze(n.slice(hidden, [0, 1], [steps - 1, 0], [steps, 1]), [0])
     if ways == 1:

@@ -1,4 +1,4 @@
-"""Reductions, positions of extremes, running sums, sorting."""
+"""Reductions, argmax and argmin, cumulative sums, sorting."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ converts("all")(truth("reduce_all"))
 
 
 def ordered(n: Node, x: Instruction) -> Instruction:
-    """Truth values as numbers, which can be compared."""
+    """Returns booleans as uint8, which can be ordered."""
     return n.convert(x, dt.int32) if x.shape.dtype is dt.bool_ else x
 
 
@@ -86,7 +86,7 @@ converts("min.dim")(extreme("reduce_min", "argmin", "reduce_all"))
 def variance(
     n: Node, x: Instruction, axes: tuple[int, ...], correction: float, keep: bool
 ) -> tuple[Instruction, Instruction]:
-    """Returns variance and mean over axes; sums are float32 at least."""
+    """Returns variance and mean over axes, accumulated in float32 or wider."""
     dtype = x.shape.dtype
     wide = n.convert(x, dt.float32) if dtype.bits < 32 else x
     if not x.shape.rank:
@@ -129,7 +129,7 @@ def var_mean(
 
 
 def logsumexp_of(n: Node, x: Instruction, axes: tuple[int, ...]) -> Instruction:
-    """log(sum(exp(x))) over axes, which stay with extent 1; the largest is taken out first unless it is infinite."""
+    """Returns log(sum(exp(x))) over axes, kept with extent 1; the maximum is subtracted unless it is infinite."""
     top = n.reduce("reduce_max", x, axes, True)
     top = n.add("where", n.add("isinf", top), n.full_like(top, 0), top)
     total = n.reduce("reduce_sum", n.add("exp", n.pointwise("sub", x, top)), axes, True)
@@ -180,7 +180,7 @@ converts("cumprod")(running("prefix_scan_prod"))
 
 
 def numeric(n: Node, x: Instruction, compute: Any) -> Any:
-    """Truth values pass through an op on numbers as bytes."""
+    """Applies a numeric op to booleans as uint8."""
     if x.shape.dtype is not dt.bool_:
         return compute(x)
     values, places = compute(n.convert(x, dt.uint8))

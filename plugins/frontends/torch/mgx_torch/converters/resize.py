@@ -1,4 +1,4 @@
-"""Resampling of images, grids, and torchvision's regions."""
+"""Image resizing, grid sampling, and torchvision's region ops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__: list[str] = []
 
 
 def resampled(n: Node, x: Instruction, scales: Sequence[float | None] | None, **how: Any) -> Instruction:
-    """`x` with the extents that torch says, by the factors that it computes with."""
+    """Returns x resized to torch's extents with torch's scale factors."""
     rank = x.shape.rank
     axes = tuple(range(2, rank))
     wanted = n.result_dims()[2:]
@@ -43,7 +43,7 @@ def nearest(exact: bool) -> Converter:
         given = _scales(scales) or [None] * len(axes)
         doubles = not exact and _doubles(n)
         factors: list[float | None] = []
-        plain = True  # the ratios of extents, which the op takes by itself, do
+        plain = True  # the op's default factors (ratios of extents) suffice
         for old, new, factor in zip(x.shape.dims[2:], wanted, given, strict=True):
             if not isinstance(old, int) or not isinstance(new, int):
                 factors.append(None if factor is None else _factor(1 / float(factor)))
@@ -64,17 +64,17 @@ def nearest(exact: bool) -> Converter:
 
 
 def _factor(step: float) -> float:
-    """Returns the factor by which the op picks what torch does, which multiplies places by a step in float32.
+    """Returns the factor with which the op selects the same nearest elements as torch, which multiplies by a float32 step.
 
-    The op divides in float64 before it rounds. What torch rounds up to a whole number from half of its last place below must not
-    come out lower; the next other product lies four times further away than the factor is lowered.
+    The op divides in float64 and rounds down. Products that torch's float32 rounds up to an integer (up to half an ulp below it)
+    must not end below it, so the factor is lowered slightly; other products are at least four times that margin away.
     """
     exact = float(np.float32(step))
     return 1 / exact if np.frexp(exact)[0] == 0.5 else (1 - 2.0**-50) / exact
 
 
 def _picks(how: dict[str, Any], old: int, new: int, step: float) -> bool:
-    """Returns True if the op picks what torch does, by a step, without being given a factor."""
+    """Returns True if the op selects the same elements as torch without an explicit factor."""
     op = Resize(sizes=(new,), **how)
     plain, torchs = (Axis(old, new, factor, 0, 1) for factor in (new / old, _factor(step)))
     own, wanted = (np.clip(op.nearest(op.source(axis), axis.scale), 0, old - 1) for axis in (plain, torchs))
@@ -82,9 +82,9 @@ def _picks(how: dict[str, Any], old: int, new: int, step: float) -> bool:
 
 
 def _doubles(n: Node) -> bool:
-    """Returns True if torch repeats elements where the new extent is the old one or twice that, whatever the factor is.
+    """Returns True if torch ignores the factor when the new extent equals the old one or twice it.
 
-    One of its two kernels on a CPU does: that for channels last, and for small images.
+    One of torch's two CPU kernels does: the one for channels-last and small images.
     """
     x, sizes = n.given(0), n.result().shape[2:]
     if x.device.type != "cpu" or not all(isinstance(s, int) for s in sizes):
@@ -97,7 +97,7 @@ def _doubles(n: Node) -> bool:
 
 
 def _scales(given: Sequence[Any]) -> Sequence[float | None] | None:
-    """Returns the factors of a `.vec` overload (a list) or of a plain one (a number an axis)."""
+    """Returns the scale factors of a `.vec` overload (a list) or of a plain one (a number per axis)."""
     if len(given) == 1 and (given[0] is None or isinstance(given[0], (list, tuple))):
         found: Sequence[float | None] | None = given[0]
         return found
@@ -112,7 +112,7 @@ def smooth(mode: str, antialias: bool = False) -> Converter:
             how["cubic_coeff_a"] = -0.5 if antialias else -0.75
         if antialias:
             how |= {"antialias": True, "exclude_outside": True}
-        if antialias and align_corners:  # which torch takes for the factor alone
+        if antialias and align_corners:  # used by torch only for the factor
             how["coordinate_transformation_mode"] = "half_pixel"
             sizes = zip(x.shape.dims[2:], n.result_dims()[2:], strict=True)
             pairs = [[n.static(d, "an extent resized without aliases between corners") for d in pair] for pair in sizes]
@@ -161,7 +161,7 @@ def affine_grid(n: Node, theta: Instruction, size: Any, align_corners: bool) -> 
 
 @converts("nms", domain="torchvision")
 def nms(n: Node, boxes: Instruction, scores: Instruction, threshold: float) -> Instruction:
-    """Returns boxes as x1, y1, x2, y2; the op takes corners in any order of the axes."""
+    """Boxes are x1, y1, x2, y2; the op accepts either order of axes."""
     kind = dt.float32 if boxes.shape.dtype.bits < 32 else boxes.shape.dtype
     count = n.graph.scalar(n, boxes.shape.dims[0])
     found = n.add(
@@ -220,7 +220,7 @@ def deform_conv2d(
 def histc(n: Node, x: Instruction, bins: int = 100, low: float = 0, high: float = 0) -> Instruction:
     flat = n.convert(n.reshape(x, (n.size(x, range(x.shape.rank)), 1)), dt.float32)
     first, last = n.full_like(flat, low), n.full_like(flat, high)
-    if low == high:  # limits are those of the data, and one apart from data that are all the same
+    if low == high:  # the range is that of the data, widened by one if all data are equal
         first, last = (n.reduce(f"reduce_{kind}", flat, [0], True) for kind in ("min", "max"))
         apart = n.convert(n.add("equal", first, last), dt.float32)
         first, last = n.broadcast(n.add("sub", first, apart), n.add("add", last, apart), flat)[:2]

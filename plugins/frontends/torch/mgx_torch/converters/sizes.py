@@ -1,4 +1,4 @@
-"""Sizes of tensors, and facts about their memory, as numbers."""
+"""Sizes, strides and storage queries of tensors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sym_numel(n: Node, x: Instruction | Complex) -> Dim:
 @converts_complex("sym_stride", "sym_storage_offset")
 @converts("sym_stride", "sym_storage_offset")
 def memory(n: Node, x: Instruction | Complex, dim: int | None = None) -> Any:
-    """What torch knows of its memory: an instruction's own says nothing of it."""
+    """Answers from torch's metadata, since an instruction's layout does not reflect it."""
     values = n.value if isinstance(n.value, (list, tuple)) else [n.value]
     if not all(n.graph.extents.knows(v) for v in values):
         n.unsupported(f"the place of its elements in memory depends on sizes that no tensor has yet: {n.value}")
@@ -58,14 +58,14 @@ def _real(x: Instruction | Complex) -> Instruction:
 
 
 def _met(n: Node, found: Dim) -> Dim:
-    """Returns an extent, which a symbol of torch that depends on data stands for from here on."""
+    """Binds a data-dependent symbol of torch to an extent, which is returned."""
     n.graph.extents.learn(n.value, found)
     return found
 
 
 @converts("_local_scalar_dense", "item")
 def item(n: Node, x: Instruction) -> Instruction | Dim:
-    """Returns the one element: as an extent where torch makes sizes, or other whole numbers, of it."""
+    """Returns the only element, as an extent if torch uses it as a size or other integer."""
     value = n.reshape(x, ())
     if not isinstance(n.value, torch.SymInt) or _only_multiplied(n):
         return value
@@ -80,7 +80,7 @@ def item(n: Node, x: Instruction) -> Instruction | Dim:
 
 
 def _only_multiplied(n: Node) -> bool:
-    """Returns True if a number is only read by pointwise operators on tensors, and is no part of a size."""
+    """Returns True if a number is used only by pointwise tensor operators, and not in sizes."""
     wanted = n.value.node.expr.free_symbols
     for fx in n.fx.graph.nodes:
         found = fx.meta.get("val")

@@ -1,4 +1,4 @@
-"""Views by strides of memory as torch lays it out."""
+"""as_strided and other views of torch's memory layout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__: list[str] = []
 
 
 class Memory(NamedTuple):
-    """A tensor's elements in the order of its memory, the order of its axes there, and the places that a view takes."""
+    """A tensor's elements in memory order, the memory order of its axes, and the offsets that a view reads."""
 
     flat: Instruction
     order: list[int]
@@ -31,13 +31,13 @@ class Memory(NamedTuple):
 
 
 def ordered(given: torch.Tensor) -> list[int]:
-    """Returns the axes of a tensor in the order of its memory."""
+    """Returns a tensor's axes in memory order."""
     steps = [hint(s) for s in given.stride()]
     return sorted(range(given.dim()), key=lambda a: (-steps[a], a))
 
 
 def flattened(n: Node, x: Instruction) -> tuple[Instruction, list[int]]:
-    """Returns the elements of the first argument in the order of its memory, and that of its axes there.
+    """Returns the first argument's elements in memory order, and the memory order of its axes.
 
     Errors: UnsupportedError for memory that is not dense.
     """
@@ -53,13 +53,13 @@ def flattened(n: Node, x: Instruction) -> tuple[Instruction, list[int]]:
 
 
 def first_place(n: Node, offset: Any) -> int:
-    """Where a view begins in its operand's memory."""
+    """Returns a view's storage offset relative to its operand."""
     skipped = 0 if offset is None else offset - n.graph.extents.of(n.given(0).storage_offset())
     return n.static(skipped, "the place at which as_strided begins")
 
 
 def spread(n: Node, first: int, size: Sequence[Any], stride: Sequence[Any], extent: Dim) -> Array:
-    """Returns the places that fixed extents take.  Errors: UnsupportedError for symbolic ones, and places outside the extent."""
+    """Returns the offsets of a static view.  Errors: UnsupportedError for symbolic extents, or offsets out of range."""
     places = np.asarray(first)
     for d, s in zip(size, stride, strict=True):
         count, step = n.static(d, "an extent under as_strided"), n.static(s, "a step under as_strided")
@@ -70,13 +70,13 @@ def spread(n: Node, first: int, size: Sequence[Any], stride: Sequence[Any], exte
 
 
 def memory(n: Node, x: Instruction, size: Any, stride: Any, offset: Any) -> Memory:
-    """Errors: UnsupportedError for memory that is not dense, symbolic extents, and places outside it."""
+    """Errors: UnsupportedError for non-dense memory, symbolic extents, or offsets out of range."""
     flat, order = flattened(n, x)
     return Memory(flat, order, spread(n, first_place(n, offset), size, stride, flat.shape.dims[0]))
 
 
 def taken(n: Node, x: Instruction, places: Array, axis: int) -> Instruction:
-    """Returns the elements of an axis at some places, whose axes take its own's place."""
+    """Returns the elements of an axis at some offsets, whose axes replace it."""
     extent = x.shape.dims[axis]
     if isinstance(extent, int) and np.array_equal(places, np.arange(extent)):
         return x
@@ -84,10 +84,10 @@ def taken(n: Node, x: Instruction, places: Array, axis: int) -> Instruction:
 
 
 def across(n: Node, x: Instruction, size: Any, stride: Any, offset: Any) -> Instruction:
-    """Returns a view with neighbouring symbolic extents, that goes through all blocks of memory of one fixed size.
+    """Returns a view with adjacent symbolic extents that covers all memory blocks of a static size.
 
-    Memory has three axes: what lies outside of the symbolic extents, those as one, and a block.  The view's fixed extents look
-    either at the outermost or into the blocks.
+    Memory is viewed as three axes: outside of the symbolic extents, these merged, and a block. The view's static extents address
+    either the outermost axis or the block.
     Errors: UnsupportedError for other symbolic extents, and as `memory`.
     """
     flat, _ = flattened(n, x)
@@ -131,7 +131,7 @@ def as_strided(n: Node, x: Instruction, size: Any, stride: Any, offset: Any = No
 
 @converts("resize", "resize_")
 def resize(n: Node, x: Instruction, size: Any, *_: Any) -> Instruction:
-    """Returns a tensor's memory under other extents; elements beyond it, which torch does not define, are zero."""
+    """Returns a tensor's memory with other extents; elements beyond it, undefined in torch, are zero."""
     flat, _order = flattened(n, x)
     dims = [n.static(d, "an extent under resize_") for d in size]
     have, count = n.static(flat.shape.dims[0], "the extent of memory"), math.prod(dims)
