@@ -1,4 +1,4 @@
-"""The command line, ``mgx-driver``: one file a command, each loaded when it is called."""
+"""The command line tool ``mgx-driver``; each command is a module, loaded when it is called."""
 
 from __future__ import annotations
 

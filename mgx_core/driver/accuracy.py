@@ -1,4 +1,4 @@
-"""Comparing values with the reference: tolerances, and by how much results differ."""
+"""Compares values with the reference: tolerances and error measures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Difference", "Signal", "Tolerance", "compare", "default_tolerance", 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Allowed difference between floats: root mean square over the largest magnitude, and per element absolute and relative."""
+    """Tolerances for floats: RMS error relative to the largest magnitude, and absolute and relative error per element."""
 
     rms: float
     atol: float
@@ -45,7 +45,7 @@ class Difference:
 
 
 def default_tolerance(module: Module, quantized: bool) -> Tolerance:
-    """MIGraphX's defaults by the narrowest float type of a program's values."""
+    """Returns MIGraphX's default tolerances for the narrowest float type of a program."""
     from ..ir.module import nested
     from ..types.shape import Shape
 
@@ -58,7 +58,7 @@ def default_tolerance(module: Module, quantized: bool) -> Tolerance:
 
 
 def compare(name: str, got: Any, gold: Any, tolerance: Tolerance) -> Difference:
-    """Returns a value against its reference: floats within the tolerance, all else exactly."""
+    """Compares a value with its reference: floats within the tolerance, other types exactly."""
     if isinstance(gold, (list, tuple)):
         if not isinstance(got, (list, tuple)) or len(got) != len(gold):
             return Difference(
@@ -84,13 +84,13 @@ def compare(name: str, got: Any, gold: Any, tolerance: Tolerance) -> Difference:
 
 @dataclass
 class Signal:
-    """Energy of a result over all batches, and that of its error."""
+    """Accumulates the energies of a result and of its error over batches (signal-to-noise ratio)."""
 
     signal: float = 0.0
     noise: float = 0.0
 
     def add(self, gold: Any, got: Any) -> None:
-        """Takes one batch.  An error that is not finite counts as infinite."""
+        """Adds one batch.  Nonfinite errors count as infinite."""
         if not isinstance(gold, np.ndarray) or not isinstance(got, np.ndarray) or gold.shape != got.shape:
             self.noise = np.inf
             return
@@ -102,7 +102,7 @@ class Signal:
 
     @property
     def ratio(self) -> float:
-        """Decibel; 200 without noise."""
+        """The ratio in decibels; 200 without noise."""
         if not self.noise:
             return 200.0
         return 10 * float(np.log10(max(self.signal, 1e-300) / self.noise)) if np.isfinite(self.noise) else -200.0
@@ -138,7 +138,7 @@ def _first(wrong: Any) -> tuple[int, ...]:
 
 
 def worst(name: str, parts: Iterable[Difference]) -> Difference:
-    """Returns the first of some differences that is too large, or the largest as one."""
+    """Returns the first difference beyond the tolerance, else the largest."""
     found = list(parts)
     bad = next((p for p in found if not p.ok), None)
     return bad or Difference(

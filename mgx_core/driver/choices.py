@@ -1,8 +1,8 @@
-"""Results that choose: positions that a target finds, judged by what they choose of the reference's values.
+"""Verifies results that are indices (top-k, argmax, NMS) by the reference values that they select.
 
-Where two scores differ by less than the rounding of a narrow type, a target may order them otherwise, and no result behind them
-can be compared number by number.  The target's choice is then judged by itself, within the tolerance, on the operands of the
-reference, which goes on with that choice, so that all results behind it are compared for the same one.
+If two scores differ by less than the rounding error of a narrow type, a target may order them differently, and later results
+cannot be compared elementwise. The target's choice is then checked against the reference's operands within the tolerance, and the
+reference continues with that choice, so that later results are comparable.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["Following", "chooses"]
 
 
 def chooses(ins: Instruction) -> bool:
-    """Returns True for an instruction whose result is judged by what it chooses."""
+    """Returns True for an instruction whose result is verified by the values it selects."""
     return type(ins.op) in JUDGES
 
 
 class Following(Interpreter):
-    """The reference with the choices of a target; `wrong` are those that the tolerance does not allow.
+    """The reference interpreter with a target's choices; `wrong` lists those outside the tolerance.
 
     chosen: the target's values of instructions that choose.
     """
@@ -58,7 +58,7 @@ Judge = Callable[[Any, Sequence[Any], Any, Any, Tolerance], tuple[str, Any]]
 
 
 def _topk(op: Topk, args: Sequence[Any], own: Any, got: Any, tolerance: Tolerance) -> tuple[str, Any]:
-    """Returns elements as large as the definition's, each chosen once."""
+    """Returns an error ("" if the elements are distinct and as large as the reference's), and the choice to continue with."""
     x, indices = args[0], got[1]
     axis = normalize(op.axis, x.ndim)
     if indices.shape != own[1].shape:
@@ -77,7 +77,7 @@ def _topk(op: Topk, args: Sequence[Any], own: Any, got: Any, tolerance: Toleranc
 
 
 def _position(op: Argmax | Argmin, args: Sequence[Any], own: Any, got: Any, tolerance: Tolerance) -> tuple[str, Any]:
-    """Returns an element as large, or as small, as the definition's."""
+    """Returns an error ("" if the element is as large, or small, as the reference's), and the choice to continue with."""
     x = args[0]
     axis = normalize(op.axis, x.ndim)
     if got.shape != own.shape:
@@ -89,7 +89,7 @@ def _position(op: Argmax | Argmin, args: Sequence[Any], own: Any, got: Any, tole
 
 
 def _boxes(op: Nonmaxsuppression, args: Sequence[Any], own: Any, got: Any, tolerance: Tolerance) -> tuple[str, Any]:
-    """Returns boxes in order of falling score of which none overlaps a better one, while each that is left out does."""
+    """Returns an error ("" if the boxes are a valid suppression by descending score), and the choice to continue with."""
     boxes, scores = args[0], widen(args[1])
     if got.ndim != 2 or got.shape[1] != 3:
         return f"rows of three numbers required, got extents {list(got.shape)}", own

@@ -1,4 +1,4 @@
-"""``mgx-driver compile``: compile and report, or save."""
+"""``mgx-driver compile``: compiles and reports, or saves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options for target and compilation, and compiling itself."""
+"""Options for target and compilation, and the compilation of commands' programs."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ QUANTIZE: Final = {
 
 
 def rewriting_options(function: F) -> F:
-    """Returns the options that choose among rewriting rules, for commands that optimise and do not compile."""
+    """Adds the options that select rewriting rules, for commands that optimize without compiling."""
     for option in reversed(REWRITING):
         function = option(function)
     return function
 
 
 def compile_options(function: F) -> F:
-    """Target, options of the compiler, reduced precision."""
+    """Adds the options for target, compiler and reduced precision."""
     options = [
         click.option("--gpu", is_flag=True, help="Compile for the target gpu."),
         click.option("--cpu", is_flag=True, help="Compile for the target cpu."),
@@ -79,7 +79,7 @@ def target_name(given: Mapping[str, Any]) -> str:
     """Returns the one target that the options name, else the best installed.  Errors: click.UsageError if they name two."""
     named = [n for n in ("gpu", "cpu", "ref") if given[n]] + ([given["target"]] if given["target"] else [])
     if len(set(named)) > 1:
-        raise click.UsageError(f"one target, please: got {' and '.join(named)}")
+        raise click.UsageError(f"only one target may be selected, got {' and '.join(named)}")
     if named:
         return str(named[0])
     from ..api import best_target
@@ -139,7 +139,7 @@ def compiled(program: Program, given: Mapping[str, Any]) -> Executable:
 
 
 def _keep(program: Program) -> None:
-    """Leaves a program that could not be compiled in a file, for a look at it with the other commands."""
+    """Saves a program that failed to compile, for inspection with the other commands."""
     place = Path(tempfile.mkdtemp(prefix="mgx-")) / "uncompiled.mxr"
     try:
         program.save(place)
@@ -175,7 +175,7 @@ def switched(given: Iterable[str]) -> dict[str, bool]:
 
 
 def host_placements(instance: Instance) -> list[dict[str, Any]]:
-    """Returns ops that the target declined: the op, where it came from, and every refusal."""
+    """Returns the ops that fell back to the host: op, source names, and every reason for refusal."""
     return [
         {"op": p.op, "sources": list(p.sources), "kernel": p.kernel, "refused": list(p.refused)}
         for p in instance.placements

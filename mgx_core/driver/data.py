@@ -1,4 +1,4 @@
-"""Inputs of a run: random values of the right shapes, files, or fills."""
+"""Inputs of a run: random values, files, or constants."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MANY: Final = ("--fill0", "--fill1", "--load-arg")
 
 
 def data_options(function: F) -> F:
-    """Returns options for the parameters' values."""
+    """Adds the options for parameters' values."""
     options = [
         click.option("--fill0", multiple=True, metavar="NAME...", help="Parameters filled with 0."),
         click.option("--fill1", multiple=True, metavar="NAME...", help="Parameters filled with 1."),
@@ -42,8 +42,8 @@ def data_options(function: F) -> F:
 def inputs(shapes: Mapping[str, AnyShape], given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a value for every parameter: loaded, filled or random; symbols get a value that all parameters share.
 
-    A symbol is what a loaded file says, else its smallest optimal size, else 1 or its lower bound.  Integers are 0 or 1, so
-    that they are valid as indices.
+    A symbol's value comes from a loaded file, else its smallest optimal size, else 1 or its lower bound.  Integers are 0 or 1,
+    which are valid indices.
     Errors: ParameterError for names that are not parameters and for files that cannot be read.
     """
     from ..types.shape import Shape
@@ -98,7 +98,7 @@ def _learn(shape: Shape, array: Any, symbols: dict[str, int]) -> None:
 
 
 def value_of(shape: AnyShape, symbols: dict[str, int], fill: int | None, seed: int) -> Any:
-    """Returns a value of this shape; chooses symbols that have no value yet and notes them."""
+    """Returns a value of this shape; assigns values to symbols that have none yet."""
     import numpy as np
 
     from ..types.creation import fill_argument, generate_argument

@@ -1,4 +1,4 @@
-"""Edits of whole programs: prefixes, and passes by name."""
+"""Transformations of whole programs: prefixes, trimming, passes by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["PEERS", "apply_passes", "prefix", "steps", "trimmed", "without_literals"]
 
 
-# passes by MIGraphX's names that do the same; empty where the engine does it after every pass
+# equivalent passes by MIGraphX's names; empty if the engine does it after every pass
 PEERS: Final = {
     "dead_code_elimination": "",
     "eliminate_common_subexpression": "merge-common",
@@ -45,14 +45,14 @@ PEERS: Final = {
 
 
 def steps(module: Module) -> list[Instruction]:
-    """Returns the instructions that compute something, in order."""
+    """Returns the instructions that perform computation, in order."""
     return [i for i in module if not (i.is_param or i.is_literal or i.is_return or i.is_absent)]
 
 
 def prefix(program: Program, count: int) -> tuple[Program, list[int]]:
     """Returns a copy that ends after its first `count` steps, and the positions of the steps that it returns.
 
-    Returned is what no other step of the prefix reads, so that all of the prefix is alive.
+    It returns the steps that no other step uses, so that the whole prefix is live.
     """
     from ..program import Program
 
@@ -75,7 +75,7 @@ def _belongs(user: Instruction, inside: set[Instruction]) -> bool:
 def trimmed(program: Program, drop: int, keep: int = 0) -> Program:
     """Returns a copy without its last `drop` instructions.
 
-    keep: of the rest the last so many only, what they read from others as parameters (0: all).
+    keep: only the last `keep` of the rest, whose other inputs become parameters (0: all).
     Errors: ParameterError if nothing would be left.
     """
     count = len(steps(program.get_main_module()))

@@ -1,4 +1,4 @@
-"""The forms in which a program is printed or written: text, JSON, binary, graphviz, and a brief."""
+"""Output formats of programs: text, JSON, binary, graphviz, Python, C++, and a summary."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BY_EXTENSION: Final = {
 
 
 def form_options(function: F) -> F:
-    """Returns the options that choose a form and a file."""
+    """Adds the options for output format and file."""
     options = [
         click.option("--text", is_flag=True, help="As text, literals cut short (default; whole in a file)."),
         click.option("--binary", is_flag=True, help="As a binary program file (default for .mxr)."),
@@ -58,7 +58,7 @@ def chosen_form(given: Mapping[str, Any], as_json: bool) -> str:
     """``text``, ``json``, ``binary``, ``graphviz``, ``python`` or ``cpp``, by the options, else by the file's extension."""
     forms = [f for f in ("text", "binary", "graphviz", "python", "cpp") if given[f]] + (["json"] if as_json else [])
     if len(forms) > 1:
-        raise click.UsageError(f"one form, please: got {' and '.join('--' + f for f in forms)}")
+        raise click.UsageError(f"only one output format may be selected, got {' and '.join('--' + f for f in forms)}")
     if forms:
         return forms[0]
     output = given["output"]
@@ -66,7 +66,7 @@ def chosen_form(given: Mapping[str, Any], as_json: bool) -> str:
 
 
 def write(program: Program, given: Mapping[str, Any], as_json: bool) -> None:
-    """Prints a program, or write it to the file of ``--output``."""
+    """Prints a program, or writes it to the file of ``--output``."""
     form = chosen_form(given, as_json)
     if given["strip_context"]:
         program = program.clone()
@@ -101,7 +101,7 @@ def _text(program: Program, form: str, full: bool) -> str:
 
 
 def brief(program: Program, report: Report) -> None:
-    """Inputs and outputs of a program, and its number of instructions per op."""
+    """Returns a program's inputs, outputs and number of instructions per op."""
     from ..ir.module import nested
 
     modules = list(nested(program.shown))

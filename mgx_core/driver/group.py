@@ -1,4 +1,4 @@
-"""Finds, parses and guards commands: names to modules, options that take many values, errors to exit codes."""
+"""The command group: lazy loading of commands, options with many values, errors as exit codes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COMMANDS: Final = {
 }
 ALIASES: Final = {"op": "ops", "roctx": "ranges"}  # MIGraphX's names
 
-FLAGS: Final = {  # the options of the Python functions, as the command line has them
+FLAGS: Final = {  # Python options by their command line flags
     "default_dim_value": "--batch",
     "default_dyn_dim_value": "--default-dyn-dim",
     "dim_params": "--dim-param",
@@ -56,7 +56,7 @@ SEPARATOR: Final = "\x1f"  # joins the values of one many-valued option into one
 
 
 def chosen_sizes(context: click.Context | None = None) -> dict[str, int]:
-    """Returns the sizes that the command chose for open extents, by name; none where all are given."""
+    """Returns the sizes that the command chose for symbolic extents, by name."""
     context = context or click.get_current_context(silent=True)
     return dict(context.meta.get(CHOSEN, {})) if context is not None else {}
 
@@ -78,7 +78,7 @@ class DriverCommand(click.Command):
         return super().parse_args(ctx, self.joined(args))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command; what plugins print meanwhile goes to the error stream."""
+        """Runs the command; plugins' output is redirected to stderr."""
         with own_output(ctx):
             return super().invoke(ctx)
 
@@ -103,7 +103,7 @@ class DriverCommand(click.Command):
 
 
 def in_flags(message: str) -> str:
-    """Returns a message on options of the Python functions in the words of the command line."""
+    """Returns a message with Python option names replaced by command line flags."""
     for name, flag in FLAGS.items():
         message = re.sub(rf"\b{name}\[(['\"])(.*?)\1\]", rf"{flag} @\2", message)
         message = re.sub(rf"(['\"]?)\b{name}\b\1", flag, message)
@@ -115,7 +115,7 @@ def _is_option(word: str) -> bool:
 
 
 class DriverGroup(click.Group):
-    """The commands of this package and those that plugins bring through the hook `commands`."""
+    """The commands of this package and those that plugins add with the hook `commands`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*COMMANDS, *(name for name in self._plugged() if name not in COMMANDS)]
@@ -199,7 +199,7 @@ class DriverGroup(click.Group):
 
 
 def _wants_traceback() -> bool:
-    """Returns True if the option stands before or after the command's name."""
+    """Returns True if --traceback is given before or after the command's name."""
     ctx = click.get_current_context(silent=True)
     root = None if ctx is None else ctx.find_root()
     if root is None:

@@ -1,4 +1,4 @@
-"""Finding the instruction that goes wrong: prefixes of a program, and instructions on their own, against the reference."""
+"""Locates the instruction with wrong results, by comparing prefixes or single instructions with the reference."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Hunt"]
 
 
 def _doubled(value: Any) -> Any:
-    """Returns a float tensor in 64 bits; others as they are."""
+    """Returns a float tensor as float64, others unchanged."""
     if isinstance(value, np.ndarray) and value.dtype != object and dt.of(value.dtype).is_float:
         return value.astype(np.float64)
     return value
@@ -40,12 +40,12 @@ def _rounded(value: Any, shape: AnyShape) -> Any:
 
 
 def _values(executable: Executable, values: Mapping[str, Any]) -> list[Any]:
-    """Results of a run, in the host's memory."""
+    """Returns results in host memory."""
     return [a.copy().value if a.on_device else a.value for a in executable.run(values)]
 
 
 class Hunt:
-    """One program on one set of inputs: the reference's value of every instruction, and the target's where asked.
+    """A program and its inputs, with reference values of all instructions, compared with a target's values.
 
     compile: makes the executable of a program on the target under test; double: the reference computes narrower floats in
     64 bits, and rounds what is compared.
@@ -113,7 +113,7 @@ class Hunt:
         return self._results
 
     def compared(self, executable: Executable) -> list[Difference]:
-        """Each result of an executable of the program against the reference's, for the same choices where they are allowed."""
+        """Compares the results of an executable with the reference's, with the target's choices if these are valid."""
         got = _values(executable, self.values)
         found = self._differences(got, self._results)
         return found if all(d.ok for d in found) else self._following(got) or found
@@ -165,7 +165,7 @@ class Hunt:
 
     def bisect(self, tell: Callable[[int, Difference], None]) -> int | None:
         """Returns the position of the first step with which a prefix differs; None if the whole program does not."""
-        low, high = 0, len(self.steps)  # the first `low` steps are right, the first `high` differ
+        low, high = 0, len(self.steps)  # a prefix of `low` steps is correct, one of `high` steps differs
         whole = self.prefix(high)
         tell(high, whole)
         if whole.ok:
@@ -178,7 +178,7 @@ class Hunt:
         return high - 1
 
     def alone(self, index: int) -> tuple[Difference, str]:
-        """Returns one step on the reference's inputs; with the reason, if it was skipped."""
+        """Compares one step run on the reference's inputs; with the reason if it is skipped."""
         from ..ir.graph import Graph
         from ..ir.ordering import captures
         from ..program import Program

@@ -1,4 +1,4 @@
-"""Commands that print the operators which an installed frontend reads."""
+"""Commands that list the operators of an installed frontend."""
 
 from __future__ import annotations
 

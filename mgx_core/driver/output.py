@@ -1,4 +1,4 @@
-"""The standard output of a command: it holds what the command says and nothing that plugins print."""
+"""Keeps a command's standard output free of anything that plugins or libraries print."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STREAM: Final = "mgx.output"  # in the context's `meta`
 
 
 def stdout() -> TextIO:
-    """Returns the stream for what the running command says."""
+    """Returns the stream for the running command's output."""
     context = click.get_current_context(silent=True)
     found: TextIO | None = None if context is None else context.meta.get(STREAM)
     return found or sys.stdout
@@ -25,7 +25,7 @@ def stdout() -> TextIO:
 
 @contextlib.contextmanager
 def own_output(context: click.Context) -> Iterator[None]:
-    """Keeps standard output for `stdout`: what is printed otherwise, from Python or from C, goes to the error stream."""
+    """Reserves standard output for `stdout`: all other output, from Python or C, is redirected to stderr."""
     stream = _apart()
     context.meta[STREAM] = stream or sys.stdout
     try:
@@ -38,7 +38,7 @@ def own_output(context: click.Context) -> Iterator[None]:
 
 
 def _apart() -> TextIO | None:
-    """Returns a stream of its own for standard output, whose descriptor becomes that of errors; None where it has none."""
+    """Returns a stream on a duplicate of stdout's descriptor and redirects the original to stderr; None if it has none."""
     try:
         sys.stdout.flush()
         if sys.stdout.fileno() != 1 or sys.stderr.fileno() != 2:
@@ -52,7 +52,7 @@ def _apart() -> TextIO | None:
 
 
 def _back(stream: TextIO) -> None:
-    """Gives standard output its descriptor back, once C has written what it holds."""
+    """Restores stdout's descriptor after flushing C's buffers."""
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError):

@@ -1,4 +1,4 @@
-"""``mgx-driver params``: what a model takes and gives."""
+"""``mgx-driver params``: parameters and results of a model."""
 
 from __future__ import annotations
 

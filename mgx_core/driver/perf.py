@@ -1,4 +1,4 @@
-"""``mgx-driver perf``: how long a model takes, in all and instruction by instruction."""
+"""``mgx-driver perf``: times a model, in total and per instruction."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _share(seconds: float, spent: float) -> float:
 
 
 def _rates(step: dict[str, Any], limits: Mapping[str, float]) -> tuple[str, ...]:
-    """Work per second, and the part of the ceiling that this is."""
+    """Returns work per second, and its fraction of the measured peak."""
     if not limits:
         return ()
     return tuple(

@@ -1,4 +1,4 @@
-"""Options for output that other programs show: the report page, the trace, the memory picture, a model for Netron."""
+"""Output for other viewers: the report page, traces, memory diagrams, models for Netron."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write_trace(
 
 
 def measured(executable: Executable, values: Mapping[str, Any], runs: int, warmup: int, report: Report) -> list[Timing]:
-    """Returns times per instruction; none, with a note, where the target's runner gives none."""
+    """Returns times per instruction; none, with a note, if the target does not measure them."""
     from ..errors import ParameterError
 
     try:
@@ -58,7 +58,7 @@ def measured(executable: Executable, values: Mapping[str, Any], runs: int, warmu
 
 
 def show_memory(program: Program, picture: Path | None, name: str, report: Report) -> None:
-    """Prints the memory plan of a program, or write its picture (SVG, or a page for ``.html``).
+    """Prints a program's memory plan, or writes it as a diagram (SVG, or a page for ``.html``).
 
     A compiled program shows the plan that it runs with; any other is planned without compiling, with its symbols at the
     values that `run` would give them.
@@ -107,7 +107,7 @@ def show_memory(program: Program, picture: Path | None, name: str, report: Repor
 
 
 def export_netron(program: Program, path: Path) -> None:
-    """Writes a program as an ONNX model that viewers open.  Errors: UnsupportedError if no installed frontend can."""
+    """Writes a program as an ONNX model for viewers.  Errors: UnsupportedError if no installed frontend can."""
     from ..parsing import frontend_of
 
     frontend_of("onnx").export(program, path)

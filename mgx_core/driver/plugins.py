@@ -1,4 +1,4 @@
-"""``mgx-driver plugins``: what is installed, what it offers, and what is broken."""
+"""``mgx-driver plugins``: installed plugins, what they provide, and failures."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def command(as_json: bool, load: bool, verbose: bool) -> None:
 
 
 def load_everything(plugins: Plugins) -> None:
-    """Loads everything that plugins offer, so that the records hold every failure."""
+    """Loads everything that plugins provide, so that every failure is recorded."""
     from ..compile.pipeline import STAGES
     from ..errors import MgxError
     from ..frontend import checked_frontend
 
     def quietly(ask: Callable[..., Any], *arguments: Any) -> Any:
-        with contextlib.suppress(MgxError):  # which is on the plugin's record
+        with contextlib.suppress(MgxError):  # recorded for the plugin
             return ask(*arguments)
 
     targets, kinds = plugins.named("targets"), {}

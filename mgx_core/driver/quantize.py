@@ -16,7 +16,7 @@ from .source import Source, source_options
 __all__ = ["command"]
 
 KINDS = ("int8", "fp8", "dynamic", "int4-weights")
-# options that only some kinds have
+# options of some kinds only
 OF_KINDS: Final = {
     "ranges": KINDS[:2], "no_smooth": KINDS[:2], "no_bias_correction": KINDS[:2], "only": KINDS[:3], "skip": KINDS[:3],
     "group_size": KINDS[3:], "method": KINDS[3:],

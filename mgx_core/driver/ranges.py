@@ -1,4 +1,4 @@
-"""``mgx-driver ranges``: runs inside ranges that a profiler shows."""
+"""``mgx-driver ranges``: runs with profiler ranges (roctx, NVTX)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mgx-driver read``: a model as a program, in one of several forms."""
+"""``mgx-driver read``: prints or converts a model's program."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def command(
     if memory is not None or memory_svg is not None:
         picture = memory_svg if memory in (None, "-") else Path(str(memory))
         if memory_svg is not None and picture is not memory_svg:
-            raise click.UsageError("one picture, please: --memory FILE or --memory-svg FILE")
+            raise click.UsageError("--memory FILE and --memory-svg FILE exclude each other")
         show_memory(program, picture, Source.of(given).name, Report(as_json))
     elif view is not None:
         Report(as_json).say(f"written to {view}")

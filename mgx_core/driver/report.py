@@ -1,4 +1,4 @@
-"""Output of commands: text and tables for people, or one JSON document for machines; progress on terminals only."""
+"""Output of commands: text and tables, or one JSON document; progress bars on terminals only."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 def report_options(function: F) -> F:
-    """Returns the options that every command has: ``--json``, ``--traceback``, ``--log-level`` and ``--log-file``."""
+    """Adds the options that every command has: ``--json``, ``--traceback``, ``--log-level`` and ``--log-file``."""
 
     def note(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
         if value:
@@ -108,7 +108,7 @@ class Report:
         click.echo("\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n")), file=stdout())
 
     def sizes(self) -> None:
-        """States the sizes that the command chose for open extents, if it chose any."""
+        """Prints the sizes that the command chose for symbolic extents, if any."""
         chosen = chosen_sizes()
         if chosen:
             self.say(f"sizes   {listed(chosen)} ({CHANGE})")
@@ -132,7 +132,7 @@ class Report:
 
 
 def plain(value: Any) -> Any:
-    """Returns the same with what JSON cannot hold as text."""
+    """Returns the document with values that JSON cannot represent as text."""
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

@@ -69,7 +69,7 @@ def listing(passes: bool = False) -> str:
 
 
 def known_passes() -> dict[str, Any]:
-    """Passes by name: those of the usual stages, those of plugins, and those that need nothing but their fields' defaults."""
+    """Returns passes by name: those of the default pipeline, of plugins, and all with default fields."""
     from .. import passes
     from ..compile.pipeline import STAGES
     from ..compile.stages import stages
@@ -84,7 +84,7 @@ def known_passes() -> dict[str, Any]:
                 try:
                     made: Any = value()
                     found[made.name] = made
-                except TypeError:  # it needs more than defaults: a target's kernels, a set of rules
+                except TypeError:  # it requires arguments: a target's kernels, a set of rules
                     continue
     found |= {p.name: p for stage in stages(None, None, CompileOptions()) for p in stage.passes}
     for target in target_names():  # with all of their rules

@@ -1,4 +1,4 @@
-"""``mgx-driver run``: once, with results printed or saved."""
+"""``mgx-driver run``: runs a model once; prints or saves its results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-SHOWN: Final = 4096  # the most elements of a result that a JSON document holds
+SHOWN: Final = 4096  # maximum elements of a result in a JSON document
 
 
 @click.command("run", cls=DriverCommand, many=(*source.MANY, *data.MANY))

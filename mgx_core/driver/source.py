@@ -1,4 +1,4 @@
-"""Source of a command's program: a file of any readable format, or the built-in example; then edited as asked."""
+"""Loads and edits the program of a command: a model file, or the built-in example."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MANY: Final = ("--input-dim", "--dyn-input-dim", "--dim-param", "--output-names"
 
 
 def source_options(function: F) -> F:
-    """Returns the model file and the options for reading and editing it."""
+    """Adds the model argument and the options for reading and editing it."""
     options = [
         click.argument("file", required=False, type=click.Path(path_type=Path)),
         click.option("--test", is_flag=True, help="Use the built-in example: a 4x5 by 5x3 matrix product."),
@@ -152,11 +152,11 @@ class Source:
         )
 
     def _has_open(self) -> bool:
-        """Returns True if an extent of the inputs is open without --batch."""
+        """Returns True if an input extent is symbolic without --batch."""
         return any(s.dynamic() for s in _tensors(self._read()).values())
 
     def _reader(self) -> str | None:
-        """Returns the reader that the options name; None for the one of the file's extension."""
+        """Returns the reader selected by options; None to select it by the file's extension."""
         from ..parsing import PROGRAM
 
         given = [
@@ -226,7 +226,7 @@ class Source:
 
 
 def rows_a_run(program: Program, asked: int | None) -> int:
-    """Returns how many rows a run has: what --batch asks for if an input begins with it, otherwise 1."""
+    """Returns the batch size of a run: --batch if an input's first extent equals it, otherwise 1."""
     return asked if asked is not None and any(s.dims[:1] == (asked,) for s in _tensors(program).values()) else 1
 
 
@@ -235,7 +235,7 @@ def _tensors(program: Program) -> dict[str, Shape]:
 
 
 def _stated(option: str) -> bool:
-    """Returns True if the command line has the option, and not only a default."""
+    """Returns True if the option is given on the command line."""
     return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 

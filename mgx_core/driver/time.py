@@ -1,4 +1,4 @@
-"""``mgx-driver time``: whole runs, without a look at instructions."""
+"""``mgx-driver time``: times whole runs, without instructions."""
 
 from __future__ import annotations
 

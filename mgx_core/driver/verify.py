@@ -127,7 +127,7 @@ def command(as_json: bool, **given: Any) -> None:
 
 
 def _end(report: Report, ok: bool, executable: Executable, limits: str, rules: Mapping[str, Mapping[str, int]]) -> None:
-    """States the verdict, and which rules of packages took part; exit status 1 for results that differ."""
+    """Prints the verdict and the packages' rules that fired; exits with status 1 if results differ."""
     report.say(f"{'passed' if ok else 'FAILED'} on {executable.target.name} ({limits})")
     for package, counts in rules.items():
         fired = [f"{name} ({count})" for name, count in counts.items() if count]
@@ -138,7 +138,7 @@ def _end(report: Report, ok: bool, executable: Executable, limits: str, rules: M
 
 
 def _tolerance(program: Program, given: dict[str, Any]) -> Tolerance:
-    """Returns the tolerance that the options ask for, and where they do not, the one of the program's types."""
+    """Returns the tolerance from the options, with defaults by the program's types."""
     from .accuracy import Tolerance, default_tolerance
 
     default = default_tolerance(program.get_main_module(), any(given[q] for q in QUANTIZE))

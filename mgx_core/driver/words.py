@@ -1,4 +1,4 @@
-"""Values of options as people type them: ``@name 1 3``, JSON with unquoted keys, ranges."""
+"""Parses option values: ``@name 1 3``, JSON with unquoted keys, ranges."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def by_name(given: Iterable[str], option: str) -> dict[str, list[str]]:
     for word in split(given):
         if word.startswith("@"):
             if word[1:] in groups:
-                raise click.UsageError(f"{option}: {word} stands twice")
+                raise click.UsageError(f"{option}: {word} is given twice")
             at = groups[word[1:]] = []
         elif at is None:
             raise click.UsageError(f"{option} takes @name and then its values, got {word!r} first")
@@ -46,7 +46,7 @@ def assigned(given: Iterable[str], option: str) -> dict[str, Any]:
         if not name or not equals:
             raise click.UsageError(f"{option} takes NAME=VALUE, got {word!r}")
         if name in found:
-            raise click.UsageError(f"{option}: {name} stands twice")
+            raise click.UsageError(f"{option}: {name} is given twice")
         try:
             found[name] = json.loads(value)
         except ValueError:

@@ -50,7 +50,7 @@ def test_memory(drive, drive_json, chain, tmp_path):
 
 def test_two_memory_pictures_are_refused(drive, chain, tmp_path):
     args = ("read", chain("tanh"), "--memory", tmp_path / "a.svg", "--memory-svg", tmp_path / "b.svg")
-    assert "one picture" in drive(*args, code=2)
+    assert "exclude each other" in drive(*args, code=2)
 
 
 def test_netron_needs_a_frontend_that_exports(drive, chain, tmp_path, plugins):

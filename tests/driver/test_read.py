@@ -37,7 +37,7 @@ def test_json_is_the_program_file(drive, chain, tmp_path):
 
 
 def test_two_forms_are_refused(drive, chain):
-    assert "one form" in drive("read", chain("tanh"), "--text", "-g", code=2)
+    assert "only one output format" in drive("read", chain("tanh"), "--text", "-g", code=2)
 
 
 def test_why_names_the_rules(drive, chain):

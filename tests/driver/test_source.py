@@ -146,7 +146,7 @@ def test_options_of_a_frontend_itself(drive, chain):
     assert "takes no option 'name'; known are alias" in drive("params", path, "--frontend-option", "name=1", code=2)
     assert "takes NAME=VALUE, got 'alias'" in drive("params", path, "--frontend-option", "alias", code=2)
     twice = ("--frontend-option", "alias=a", "--frontend-option", "alias=b")
-    assert "alias stands twice" in drive("params", path, *twice, code=2)
+    assert "alias is given twice" in drive("params", path, *twice, code=2)
     assert "dim_params is given by --dim-param" in drive("params", path, "--frontend-option", "dim_params=1", code=2)
 
 
