@@ -1,1 +1,1 @@
-"""The TensorFlow frontend of mgx: frozen graphs and SavedModels become programs, without TensorFlow."""
+"""The TensorFlow frontend of mgx: converts frozen graphs and SavedModels to programs, without TensorFlow."""

@@ -1,4 +1,4 @@
-"""State shared by all graphs of a model while it is read."""
+"""Parsing state shared by all graphs of a model."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Context:
     initializing: bool = False
 
     def effects(self, graph: Graph) -> set[str]:
-        """Returns names of the nodes of a graph whose order matters."""
+        """Returns the names of a graph's nodes with side effects."""
         return effects_of(graph, self.functions, bool(self.resources.changing))
 
     def module_name(self, wanted: str) -> str:
-        """Returns a module name that no other module of the program has."""
+        """Returns a unique module name."""
         count = self.names.get(wanted, 0)
         self.names[wanted] = count + 1
         return wanted if not count else f"{wanted}_{count}"

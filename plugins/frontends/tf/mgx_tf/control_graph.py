@@ -1,7 +1,7 @@
-"""Control flow of the first version of TensorFlow: which loop each node runs in, and under which conditions it runs.
+"""TensorFlow 1 control flow: the loop (frame) and conditions in which each node runs.
 
-Switch sends a value one of two ways (a _SwitchN one of many), Merge takes the one that comes; loops are frames of nodes between
-Enter and Exit.
+Switch forwards a value to one of two outputs (_SwitchN to one of many), Merge forwards whichever input is available; loops are
+frames of nodes between Enter and Exit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SWITCH: Final = ("Switch", "RefSwitch", "_SwitchN")
 
 @dataclass(eq=False)
 class Frame:
-    """A loop: its Merge nodes with the Enter and NextIteration that feed each, its condition, its Exit nodes by Merge."""
+    """A loop: its Merge nodes with their Enter and NextIteration inputs, its condition, and its Exit nodes by Merge."""
 
     name: str
     parent: Frame | None
@@ -43,7 +43,7 @@ class Frame:
 
 @dataclass
 class Places:
-    """Places that nodes run in: the frame and the conditions (predicate -> branch) of each; empty without such nodes."""
+    """The frame and conditions (predicate -> branch) of each node; empty without TensorFlow 1 control flow."""
 
     frames: dict[str, Frame | None] = field(default_factory=dict)
     conditions: dict[str, dict[Port, int]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Places:
         return self.conditions.get(node, {})
 
     def along(self, graph: Graph, port: Port) -> dict[Port, int]:
-        """Returns the conditions under which a value comes through a port: those of its node, and the branch of a Switch."""
+        """Returns the conditions under which a port has a value: those of its node, and the branch of a Switch."""
         found = self.conditions_of(port.node)
         node = graph.nodes.get(port.node)
         if node is None or node.op not in SWITCH or self._of_loop(node):
@@ -97,7 +97,7 @@ def _computed(graph: Graph) -> Places:
 
 
 def _ordered(graph: Graph) -> list[GraphNode]:
-    """Returns nodes so that each follows what it reads, edges back to the start of a loop left out."""
+    """Returns the nodes in topological order, ignoring loop back edges."""
     waiting: dict[str, int] = {}
     readers: dict[str, list[GraphNode]] = {}
     for node in graph.nodes.values():
@@ -143,7 +143,7 @@ def _frame(
 
 
 def _register(graph: Graph, node: GraphNode, places: Places) -> None:
-    """Keeps what a node is to its loop."""
+    """Records a node's role in its loop."""
     frame = places.frame(node.name)
     if frame is None:
         return

@@ -1,4 +1,4 @@
-"""The tables of this package's converters: on tensors, and on values of any kind."""
+"""This package's converter tables: for tensors, and for values of any kind."""
 
 from __future__ import annotations
 

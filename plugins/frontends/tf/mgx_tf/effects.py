@@ -1,4 +1,4 @@
-"""Nodes whose order matters: assignments to variables and the filling of tables, which run though nothing reads them."""
+"""Nodes with side effects (variable assignment, table initialization), which run even if their results are unused."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ READS: Final = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
 
 
 def effects_of(graph: Graph, functions: Functions, reads: bool = False) -> set[str]:
-    """Returns names of the nodes that have an effect, or wait for one through control inputs.
+    """Returns the names of nodes with side effects, or with control inputs from such nodes.
 
-    reads: those that read variables count, too, which matters where variables change.
+    reads: include nodes that read variables, for programs whose variables change.
     """
     key = "accesses" if reads else "effects"
     found: set[str] | None = graph.derived.get(key)
@@ -72,7 +72,7 @@ def _effective(nodes: Iterable[Any], functions: Functions, reads: bool) -> Itera
 def _function_has(name: str, functions: Functions, reads: bool) -> bool:
     known: bool | None = functions.derived.get((name, reads))
     if known is None:
-        functions.derived[name, reads] = False  # a function that calls itself is refused later
+        functions.derived[name, reads] = False  # recursion is rejected later
         known = any(True for _ in _effective(functions.nodes(name), functions, reads))
         functions.derived[name, reads] = known
     return known

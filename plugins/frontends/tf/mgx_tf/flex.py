@@ -1,7 +1,7 @@
-"""TensorFlow's operators inside TFLite models (``Flex``): converters that a TFLite frontend finds through the plugin hook.
+"""Converters for TensorFlow operators inside TFLite models (``Flex``), registered through the plugin hook.
 
-A node comes as a message in the operator's attributes.  It is converted in a graph of its own, whose arguments are the
-operator's inputs.  Lists, tables and other values beside tensors go from operator to operator as `Held`.
+The operator's attributes contain a NodeDef message. It is converted in a separate graph, whose arguments are the operator's
+inputs. Lists, tables and other values than tensors are passed between operators as `Held`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PREFIX: Final = "CUSTOM:Flex"
 
 @dataclass(frozen=True)
 class Held(Composite):
-    """A value of TensorFlow's other than a tensor."""
+    """A TensorFlow value other than a tensor."""
 
     value: Value
 

@@ -1,4 +1,4 @@
-"""The frontend as mgx sees it: files and bytes in, programs out."""
+"""The frontend's entry point: parses files and bytes into programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs as tables of nodes: where each input comes from, in graphs and in function bodies."""
+"""Graphs and function bodies as tables of nodes with resolved inputs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["FunctionGraph", "Functions", "Graph", "GraphNode", "Port", "Signatur
 
 
 class Port(NamedTuple):
-    """One output of a node by its position."""
+    """An output of a node, by index."""
 
     node: str
     place: int = 0
 
 
 class GraphNode:
-    """One node: its operator, where its inputs come from, what must run before it, its attributes."""
+    """A node: operator, data inputs, control inputs, attributes."""
 
     __slots__ = ("controls", "inputs", "name", "op", "proto")
 
@@ -102,7 +102,7 @@ OUTPUTS: Final[dict[str, tuple[str, ...]]] = {
 
 
 class Signatures:
-    """The outputs of operators by name: from definitions in the file, from functions, else from our own table."""
+    """Named outputs of operators: from OpDefs in the file, from functions, else from a built-in table."""
 
     def __init__(self, definitions: Iterable[Any] = (), functions: Mapping[str, Any] | None = None) -> None:
         self._definitions = {d.name: d.output_arg for d in definitions}
@@ -154,7 +154,7 @@ class Graph:
         self.signatures = signatures
         self.nodes: dict[str, GraphNode] = {}
         self._protos = {p.name: p for p in protos}
-        self.derived: dict[str, Any] = {}  # what others compute from the graph once
+        self.derived: dict[str, Any] = {}  # cached analyses of the graph
         if len(self._protos) < len(protos):
             seen: set[str] = set()
             for p in protos:
@@ -175,7 +175,7 @@ class Graph:
         return tensor_port(text)
 
     def origin(self, port: Port) -> Port:
-        """Returns the port that the value of another comes from, identities left out."""
+        """Returns the port that produces a value, looking through identities."""
         for _ in range(len(self.nodes)):
             node = self.nodes.get(port.node)
             if node is None or node.op != "Identity" or len(node.inputs) != 1:
@@ -238,7 +238,7 @@ class Functions(Mapping[str, FunctionGraph]):
         # operators of which the file says that no attribute names a function
         self.plain = {d.name for d in definitions if not any("func" in a.type for a in d.attr)}
         self._read: dict[str, FunctionGraph] = {}
-        self.derived: dict[Any, Any] = {}  # what others compute from functions once
+        self.derived: dict[Any, Any] = {}  # cached analyses of functions
 
     def __getitem__(self, name: str) -> FunctionGraph:
         if name not in self._read:

@@ -1,4 +1,4 @@
-"""Lists of tensors, kept as one tensor with the elements along a new first axis, and what else fits itself to another value."""
+"""Tensor lists as one stacked tensor, and conversion of values to the types of another branch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops and choices on values of any kind."""
+"""Loops and branches on values of any kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Part = Callable[[Module, list[Value]], list[Value]]  # builds into a module, on 
 
 
 def choice(n: Node, condition: Instruction, ways: Sequence[Callable[[Module], list[Value]]]) -> list[Value]:
-    """Returns the values of the first way where the condition holds, else of the second."""
+    """Returns the results of the first branch if the condition holds, else of the second."""
     known = n.constant(condition)
     if known is not None and known.size == 1:
         return ways[0 if known.reshape(()) else 1](n.module)
@@ -61,10 +61,10 @@ def _assigned(n: Node, names: Sequence[str], values: list[Value]) -> list[Value]
 
 
 def loop(n: Node, states: Sequence[Value], condition: Part, body: Part, fixed: Collection[int] = ()) -> list[Value]:
-    """Returns the values after all trips of a loop.
+    """Returns the loop-carried values after a loop.
 
-    condition: gives one truth value for the states; body: the states of the next trip; fixed: places of states that no trip
-    changes, which the loop reads from outside.
+    condition: returns one bool for the states; body: returns the next iteration's states; fixed: indices of loop-invariant
+    states, which are read from outside.
     """
     if fixed:
         every = list(states)

@@ -1,4 +1,4 @@
-"""Models on disk: a frozen graph or a SavedModel as graph, functions, signatures and variables."""
+"""Reads frozen graphs and SavedModels: graph, functions, signatures and variables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAVED: Final = "saved_model.pb"
 
 @dataclass(frozen=True)
 class Signature:
-    """A way to call a model: tensors of the main graph by the names of its inputs and outputs, in order."""
+    """An entry point of a model: tensors of the main graph by input and output names, in order."""
 
     name: str
     inputs: Mapping[str, Any]

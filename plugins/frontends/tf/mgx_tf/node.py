@@ -1,4 +1,4 @@
-"""A node as converters see it: attributes with their defaults, and a builder of instructions."""
+"""The node that is passed to converters: attributes with defaults, and instruction builder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REQUIRED: Any = object()
 
 
 class Surroundings(Protocol):
-    """The scope that a node stands in."""
+    """The interface of the enclosing scope that nodes use."""
 
     context: Context
     graph: Graph
@@ -49,7 +49,7 @@ class Surroundings(Protocol):
 
 
 class Node(ChannelsLastBuilder):
-    """One TensorFlow node on its way to instructions."""
+    """A TensorFlow node under conversion."""
 
     def __init__(self, scope: Surroundings, node: GraphNode) -> None:
         self.scope = scope
@@ -57,7 +57,7 @@ class Node(ChannelsLastBuilder):
         self.op_type = node.op
         self.name = node.name
 
-    # where it builds
+    # insertion
 
     @property
     def module(self) -> Module:
@@ -73,7 +73,7 @@ class Node(ChannelsLastBuilder):
     def sources(self) -> tuple[str, ...]:
         return (self.scope.prefix + self.name,)
 
-    # what the node says
+    # attributes
 
     def __repr__(self) -> str:
         where = f" in {self.scope.graph.name}" if self.scope.graph.name else ""

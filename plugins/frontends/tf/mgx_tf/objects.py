@@ -1,4 +1,4 @@
-"""The objects of a SavedModel: which entry of the checkpoint a captured variable is, where no function restores it.
+"""The object graph of a SavedModel, which maps captured variables without a restore function to checkpoint entries.
 
 A variable that Keras made stands twice in the main graph when `tf.saved_model.save` writes a module that holds a Keras model: as
 what the signatures capture, and as what the checkpoint restores.  The object graph says that both are one.

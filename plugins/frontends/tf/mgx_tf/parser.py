@@ -1,4 +1,4 @@
-"""Models in memory become programs: a signature or a graph's outputs, from placeholders on."""
+"""Parses in-memory models into programs: a signature, or a graph's outputs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ IGNORED = ("NoOp", "Assert", "Const", "Placeholder", "PlaceholderV2", "VarHandle
 
 
 def all_converters() -> tuple[Converters, Converters]:
-    """Our converters and those of installed plugins: on tensors, and on values of any kind."""
+    """Returns this package's converters and those of installed plugins: for tensors, and for values of any kind."""
     load_all()
     return _joined(), VALUES
 
@@ -57,7 +57,7 @@ CHANNELS_LAST: Final = (0, 2, 3, 1)  # of NCHW
 
 
 def parse_model(model: Model, options: TfOptions) -> Program:
-    """Returns a program from a model that is in memory.
+    """Parses a model in memory.
 
     Errors: ParseError, UnsupportedError with the node's name; ParameterError for names that the model does not have.
     """
@@ -123,7 +123,7 @@ def _before(graph: Graph, ports: Sequence[Port]) -> set[str]:
 
 
 def _initialize(scope: Scope, model: Model) -> None:
-    """Fills the tables, in a module of its own that is thrown away."""
+    """Runs table initializers in a temporary module."""
     trial = Scope(scope.context, scope.graph, Module("initial"))
     node = model.graph.nodes.get(model.initial)
     if node is None:

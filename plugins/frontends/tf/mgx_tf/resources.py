@@ -1,4 +1,4 @@
-"""Variables and tables of a model: what they hold when it is loaded."""
+"""Variables and tables of a model, with their initial contents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Lists: TypeAlias = dict[str, tuple[list[str], list[str]]]  # keys and parts by t
 
 
 class Table:
-    """Keys and the values that they stand for."""
+    """The keys and values of a table."""
 
     def __init__(self, keys: Array, values: Array) -> None:
         if len(keys) != len(values):

@@ -1,4 +1,4 @@
-"""Graphs become instructions: each value that is asked for is converted after what it reads, in the module that it belongs to."""
+"""Converts graphs to instructions on demand: each requested value after its inputs, in the module that it belongs to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .values import Value
 
 __all__ = ["MALFORMED", "Scope"]
 
-# what converters run into where a node is not as its operator says
+# errors that converters raise on malformed nodes
 MALFORMED: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -69,7 +69,7 @@ class Scope:
         return Module(self.context.module_name(re.sub(r"[^A-Za-z0-9_.:]", "_", name)))
 
     def absent(self) -> Instruction:
-        """Returns the stand-in for an input that is not given."""
+        """Returns the instruction that represents an omitted input."""
         if self._absent is None or self._absent.parent is not self.module:
             self._absent = self.module.add_absent()
         return self._absent
@@ -182,7 +182,7 @@ class Scope:
         given: Sequence[Value],
         module: Module | None = None,
     ) -> list[Value]:
-        """Returns the results of a function on some values, built into a module (by default this scope's own)."""
+        """Inlines a function call into a module (by default this scope's); returns its results."""
         function = self.function(name)
         if name in self.calling:
             raise ParseError(f"function {name!r} calls itself")

@@ -1,7 +1,6 @@
-"""Values other than tensors: lists of tensors, complex numbers, ragged tensors, optional values, handles of variables and tables.
+"""Parse-time values other than tensors: lists, complex and ragged tensors, optionals, resource handles.
 
-They live while a model is read; each falls apart into tensors (`leaves`) that loops and branches carry, and is made again of them
-(`rebuilt`).
+Loops and branches carry them as their component tensors (`leaves`), from which `rebuilt` restores them.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ __all__ = ["Complex", "Handle", "Optional", "Ragged", "TensorList", "Value", "le
 
 @dataclass(frozen=True)
 class Complex:
-    """Complex numbers as two tensors of one shape."""
+    """A complex tensor as two tensors of one shape."""
 
     real: Instruction
     imag: Instruction

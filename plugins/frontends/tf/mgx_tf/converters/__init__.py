@@ -1,4 +1,4 @@
-"""Converters by family, which fill `STANDARD` and `VALUES`: `load_for` imports what an operator needs, `load_all` every one."""
+"""Converters by family, which register in `STANDARD` and `VALUES`; `load_for` imports the families an operator needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..converter import STANDARD, VALUES
 
 __all__ = ["STANDARD", "VALUES", "load_all", "load_for"]
 
-# the first two take complex numbers where another family takes real ones, and are asked before it; networks need the rest
+# the first two handle complex operands and precede the families for real ones
 FIRST: Final = (
     "complex_numbers", "constant", "control", "resources", "neural", "elementwise", "linear", "reduce", "movement", "norm",
     "parts", "index", "lists",

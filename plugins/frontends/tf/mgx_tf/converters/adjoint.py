@@ -1,4 +1,4 @@
-"""Gradients of operators that are linear, which models have that derive by their inputs: forces, saliency."""
+"""Gradients of linear operators, in models that differentiate by their inputs (forces, saliency)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _numbers(n: Node, x: Any, what: str) -> list[int]:
 
 
 def scattered(n: Node, dy: Instruction, places: np.ndarray, dims: list[int]) -> Instruction:
-    """Returns the sums of the elements of dy that stand for each place of a flattened tensor of extents `dims`."""
+    """Returns dy scatter-added into a flattened tensor of extents `dims`."""
     base = n.broadcast_to(n.literal(0, dy.shape.dtype), (int(np.prod(dims)),))
     flat = n.reshape(dy, (product(dy.shape.dims),))
     return n.reshape(n.add("scatternd_add", base, n.literal(places.reshape(-1, 1)), flat), dims)

@@ -1,4 +1,4 @@
-"""Boxes in images: cropping, suppression of overlapping ones."""
+"""Image boxes: crop and resize, non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def suppression_v4(
 
 
 def _filled_up(n: Node, x: Instruction, most: int) -> Instruction:
-    """Returns a vector with zeros after its last element, up to a length."""
+    """Returns a vector zero-padded to a length."""
     missing = n.pointwise("sub", n.literal([most], dt.int64), n.convert(n.add("dimensions_of", x), dt.int64))
     made = n.add("pad", x, n.add("concat", n.literal([0], dt.int64), missing, axis=0))
     return n.reshape(made, (most,))

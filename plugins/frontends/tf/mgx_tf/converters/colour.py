@@ -1,4 +1,4 @@
-"""Colours of images."""
+"""Color space conversions and color adjustments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of complex numbers, which are pairs of tensors, by those of real ones."""
+"""Elementary functions of complex tensors, represented as pairs of real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Complex numbers and Fourier transforms; complex values are pairs of tensors while a model is read."""
+"""Complex arithmetic and Fourier transforms; complex values are pairs of tensors during parsing."""
 
 from __future__ import annotations
 

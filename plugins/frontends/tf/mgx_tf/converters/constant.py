@@ -1,4 +1,4 @@
-"""Constants, shapes and what is filled or counted."""
+"""Constants, shape queries, fills and ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Control flow: functions, branches and loops, in the forms of both versions of TensorFlow."""
+"""Control flow: functions, branches and loops of TensorFlow 1 and 2."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def partitioned_call(n: Node, *xs: Value) -> Any:
 
 
 def truth(n: Node, x: Value) -> Instruction:
-    """Returns a condition as a truth value: true if it is not zero or, for other than scalars, not empty."""
+    """Returns a condition as bool: true if it is nonzero or, unless scalar, not empty."""
     if not isinstance(x, Instruction):
         n.fail("a condition must be a tensor")
     if x.shape.rank:
@@ -68,7 +68,7 @@ def case(n: Node, index: Value, *xs: Value) -> Any:
 
 
 def _chosen(n: Node, index: Instruction, count: int, way: Callable[[Module, int], list[Value]]) -> list[Value]:
-    """Returns the values of way `index`; an index out of range takes the last."""
+    """Returns the results of branch `index`; an index out of range selects the last branch."""
     known = n.constant(index)
     if known is not None:
         at = int(known.reshape(()))

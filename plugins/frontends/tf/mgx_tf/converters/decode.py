@@ -1,4 +1,4 @@
-"""Strings that hold something else: numbers, tables, tensors, sounds, pictures."""
+"""Decoding of strings: raw numbers, CSV, tensors, audio, images."""
 
 from __future__ import annotations
 

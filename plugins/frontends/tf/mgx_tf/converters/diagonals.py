@@ -1,4 +1,4 @@
-"""Matrices made of diagonals, diagonals taken out of them and put into them."""
+"""Diagonals of matrices: construction, extraction, replacement, band parts."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def _open(low: int, high: int, *dims: Dim) -> bool:
 
 
 def _on_diagonal(n: Node, x: Instruction, k: int) -> Instruction:
-    """Returns whether places of the matrices x lie on their k-th diagonal."""
+    """Returns a mask of the k-th diagonal of the matrices x."""
     rows, columns = (places_along(n, x, x.shape.rank - axis) for axis in (2, 1))
     moved = n.pointwise("add", rows, n.literal(k, dt.int64))
     return n.pointwise("equal", n.unsqueeze(moved, [1]), n.unsqueeze(columns, [0]))
 
 
 def _count(k: int, rows: Dim, columns: Dim) -> Dim:
-    """Returns how many elements the k-th diagonal of a matrix has."""
+    """Returns the length of the k-th diagonal."""
     return minimum(rows + min(k, 0), columns - max(k, 0))
 
 

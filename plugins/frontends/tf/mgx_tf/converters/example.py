@@ -1,4 +1,4 @@
-"""Serialized examples as inputs, which models have that were exported for serving."""
+"""Parsing of serialized `tf.Example` inputs, in models exported for serving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of simple functions, which graphs hold that explain their own results."""
+"""Gradients of elementwise functions, in graphs that differentiate themselves."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def of_bias(n: Node, dy: Instruction) -> Instruction:
 
 @converts("BroadcastGradientArgs")
 def of_broadcast(n: Node, a: Instruction, b: Instruction) -> Any:
-    """Returns the axes along which the gradients of two operands of other extents are summed."""
+    """Returns the axes over which the gradients of two broadcast operands are summed."""
     found = [n.dims(v) for v in (a, b)]
     if found[0] is None or found[1] is None:
         n.unsupported("extents that are known only at run time")

@@ -1,4 +1,4 @@
-"""Elements picked, placed and counted by position."""
+"""Indexing: gather, scatter, segments, one-hot, bincount."""
 
 from __future__ import annotations
 

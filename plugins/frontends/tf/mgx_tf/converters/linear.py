@@ -1,4 +1,4 @@
-"""Matrix products, einsum, and work on matrices."""
+"""Matrix products, einsum and linear algebra."""
 
 from __future__ import annotations
 

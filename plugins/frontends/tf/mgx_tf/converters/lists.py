@@ -1,4 +1,4 @@
-"""Lists of tensors (TensorList) and arrays of tensors of the first version (TensorArray)."""
+"""TensorList, and TensorFlow 1's TensorArray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same elements in another form: reshapes, transpositions, borders, blocks."""
+"""Data movement: reshape, transpose, pad, roll, space-to-batch."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def mirror_pad(n: Node, x: Instruction, paddings: Instruction) -> Instruction:
 
 
 def mirrored(n: Node, x: Instruction, pairs: list[tuple[Dim, Dim]], mode: str) -> Instruction:
-    """x with borders that mirror it: REFLECT without its edge, SYMMETRIC with it."""
+    """Returns x with mirror padding: REFLECT excludes the edge, SYMMETRIC includes it."""
     if mode == "REFLECT":
         return n.padded(x, pairs, mode="reflect")
     if mode != "SYMMETRIC":

@@ -1,4 +1,4 @@
-"""Convolutions, pooling, patches."""
+"""Convolutions, pooling, patch extraction."""
 
 from __future__ import annotations
 

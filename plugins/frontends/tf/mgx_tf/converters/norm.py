@@ -1,4 +1,4 @@
-"""Normalisation, activations along axes, losses, layouts."""
+"""Normalization, softmax, losses, layout conversion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optional values, in which a branch gives what the gradient of it needs."""
+"""Optional values, by which a branch passes intermediates to its gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of tensors and wholes of them: joined, split, sliced."""
+"""Concatenation, stacking, splitting and slicing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantisation: of values on their way through a graph, and of tensors into bytes and back."""
+"""Fake quantization, and quantization to integers and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random numbers: drawn again in each run, or by a seed of the graph (equal in each run then, but not TensorFlow's own)."""
+"""Random numbers: new in each run, or fixed by a seed (but not TensorFlow's sequence)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent cells and sequences that are one operator; decoders of their results."""
+"""Fused recurrent cells and sequences, and CTC decoders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions, running reductions, positions, sorting."""
+"""Reductions, cumulative reductions, argmax and argmin, sorting."""
 
 from __future__ import annotations
 

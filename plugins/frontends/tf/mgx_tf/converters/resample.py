@@ -1,4 +1,4 @@
-"""Images resampled: to other extents, and by projections."""
+"""Image resizing and projective transforms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sparse tensors, which come as indices, values and extents."""
+"""Sparse tensors, represented as indices, values and extents (COO)."""
 
 from __future__ import annotations
 

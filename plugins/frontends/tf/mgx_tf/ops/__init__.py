@@ -1,4 +1,4 @@
-"""Operations that TensorFlow has and the standard set lacks; on targets without kernels they run by their definition."""
+"""TensorFlow-specific operations; targets without kernels run their reference implementations."""
 
 from __future__ import annotations
 

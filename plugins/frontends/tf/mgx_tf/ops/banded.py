@@ -1,4 +1,4 @@
-"""Equations whose matrices have few diagonals, solved row by row: no dense matrix is made."""
+"""Solvers for banded systems of equations, without dense matrices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Special functions that are integrals: of one number by their series and integrals, in double precision."""
+"""Bessel functions and other special functions of a scalar, in double precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boxes in images: crops, and the suppression of boxes that overlap better ones."""
+"""Crop-and-resize, and variants of non-maximum suppression."""
 
 from __future__ import annotations
 

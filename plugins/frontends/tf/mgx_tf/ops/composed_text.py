@@ -1,4 +1,4 @@
-"""Strings that are made of others: joined by segment, and templates with tensors in their places."""
+"""Strings composed of others: segment joins and string templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of text that hold the fields of a table."""
+"""CSV decoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences of labels out of scores of each step: connectionist temporal classification."""
+"""Decoders of connectionist temporal classification (CTC)."""
 
 from __future__ import annotations
 

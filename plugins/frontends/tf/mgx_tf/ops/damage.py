@@ -1,4 +1,4 @@
-"""Errors that reading damaged data may raise, as one error of ours."""
+"""Converts errors raised by corrupt data to ShapeError."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAMAGED: Final = (
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Errors: ShapeError in place of what Python raises on damaged data; errors of ours stay as they are."""
+    """Errors: ShapeError for any error of Python on corrupt data; MgxErrors propagate unchanged."""
     try:
         yield
     except MgxError:

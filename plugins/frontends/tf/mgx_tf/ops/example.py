@@ -1,4 +1,4 @@
-"""Records of named features: TensorFlow's `Example` messages, taken apart."""
+"""Parsing of TensorFlow's `Example` messages (records of named features)."""
 
 from __future__ import annotations
 

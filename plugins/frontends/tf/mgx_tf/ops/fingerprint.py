@@ -1,4 +1,4 @@
-"""Numbers of strings: FarmHash's 64-bit fingerprint, by which TensorFlow puts words into buckets."""
+"""FarmHash's 64-bit fingerprint and hash buckets of strings."""
 
 from __future__ import annotations
 

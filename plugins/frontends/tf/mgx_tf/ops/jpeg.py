@@ -1,4 +1,4 @@
-"""JPEG files: entropy-coded blocks of cosine coefficients, in one pass or in several, as pixels."""
+"""A JPEG decoder: baseline, extended and progressive files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .jpeg_pixels import coloured, fast_pixels, larger, pixels_of, wider
 
 __all__ = ["extents", "jpeg"]
 
-SCANS = 256  # passes over a picture; encoders make about ten
+SCANS = 256  # maximum scans of an image; encoders write about ten
 FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive
 
 

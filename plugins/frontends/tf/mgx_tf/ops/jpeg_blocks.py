@@ -1,4 +1,4 @@
-"""Coefficients of the blocks of a JPEG file, as one scan gives or refines them."""
+"""Decodes the DCT coefficients of JPEG blocks, scan by scan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bits and prefix codes of JPEG files."""
+"""Bit reader and Huffman tables of JPEG files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pixels of a JPEG file's cosine coefficients, and planes that are stored at half their size made whole."""
+"""JPEG's inverse DCT, chroma upsampling and color conversion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of strings by a key: SipHash-2-4, by which TensorFlow puts words into buckets that cannot be foreseen without it."""
+"""SipHash-2-4, a keyed hash, and strong hash buckets of strings."""
 
 from __future__ import annotations
 

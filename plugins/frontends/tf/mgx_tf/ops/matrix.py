@@ -1,4 +1,4 @@
-"""Decompositions and solutions of matrices."""
+"""Matrix decompositions, inverses and solvers."""
 
 from __future__ import annotations
 

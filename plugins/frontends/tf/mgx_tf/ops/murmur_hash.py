@@ -1,4 +1,4 @@
-"""Numbers of strings: MurmurHash64A, by which TensorFlow's oldest operator puts words into buckets."""
+"""MurmurHash64A, the string hash of TensorFlow's StringToHashBucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strings that match patterns: RE2's syntax, on Python's matcher; what may take exponential time is refused."""
+"""Regular expressions in RE2's syntax on Python's matcher; patterns that may take exponential time are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures in files: PNG and BMP, and which of them a string holds."""
+"""Image decoding: format detection, PNG and BMP; and drawing of bounding boxes."""
 
 from __future__ import annotations
 

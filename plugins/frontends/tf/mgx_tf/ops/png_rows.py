@@ -1,4 +1,4 @@
-"""Rows of PNG files, of which each is stored as its difference to pixels before it."""
+"""Reverses PNG's row filters."""
 
 from __future__ import annotations
 

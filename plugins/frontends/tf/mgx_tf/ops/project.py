@@ -1,4 +1,4 @@
-"""Images under projections of the plane."""
+"""Projective transforms of images."""
 
 from __future__ import annotations
 

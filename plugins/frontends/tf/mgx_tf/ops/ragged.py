@@ -1,4 +1,4 @@
-"""Ragged tensors: rows of unequal length in one vector of values."""
+"""Ragged tensors: rows of unequal length stored in one vector of values."""
 
 from __future__ import annotations
 

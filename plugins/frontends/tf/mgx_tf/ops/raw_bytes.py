@@ -1,4 +1,4 @@
-"""Strings that hold numbers, compressed data and tensors as bytes."""
+"""Decoding of strings with raw numbers, compressed data and serialized tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images resampled by sums of their pixels: the weights, and the operation for extents that are known only at run time."""
+"""Image resampling by weight matrices (bicubic, area, kernels), with extents known only at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts of code points."""
+"""Unicode scripts of code points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows combined by segments, and stitched together."""
+"""Segment reductions, dynamic stitch and bincount."""
 
 from __future__ import annotations
 

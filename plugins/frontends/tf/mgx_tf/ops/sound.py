@@ -1,4 +1,4 @@
-"""Sounds: files of samples, spectra of windows, mel-frequency cepstral coefficients."""
+"""Audio: WAV decoding, spectrograms, mel-frequency cepstral coefficients."""
 
 from __future__ import annotations
 

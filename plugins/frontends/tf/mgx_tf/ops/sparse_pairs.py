@@ -1,4 +1,4 @@
-"""Sparse tensors put together, cut and reduced."""
+"""Addition, concatenation, slicing and reduction of sparse tensors."""
 
 from __future__ import annotations
 

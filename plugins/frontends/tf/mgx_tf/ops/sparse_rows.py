@@ -1,4 +1,4 @@
-"""Rows of sparse tensors as sets, as sequences and as numbers to be counted; places in ragged tensors."""
+"""Set operations, counts and edit distance on sparse rows; ragged-to-sparse conversion."""
 
 from __future__ import annotations
 

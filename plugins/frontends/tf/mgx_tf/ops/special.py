@@ -1,4 +1,4 @@
-"""Special functions, and random numbers that the standard set lacks."""
+"""Special functions and random distributions that the standard set lacks."""
 
 from __future__ import annotations
 

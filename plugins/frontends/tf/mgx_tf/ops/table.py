@@ -1,4 +1,4 @@
-"""Tables of keys and values."""
+"""Hash table lookup."""
 
 from __future__ import annotations
 

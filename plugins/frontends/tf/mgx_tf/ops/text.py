@@ -1,4 +1,4 @@
-"""Strings: case, length, pieces, numbers.
+"""String operations: case, length, substrings, conversion to and from numbers.
 
 A string tensor is an object array of `str`; bytes that are not UTF-8 are surrogates.
 """

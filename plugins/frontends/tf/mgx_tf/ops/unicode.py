@@ -1,4 +1,4 @@
-"""Strings as code points, and back."""
+"""Unicode decoding and encoding of strings."""
 
 from __future__ import annotations
 

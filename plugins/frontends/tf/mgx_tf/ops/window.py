@@ -1,4 +1,4 @@
-"""Windows on images [n, h, w, c]: maxima with their places, morphological dilation."""
+"""Max pooling with argmax and morphological dilation of images [n, h, w, c]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strings taken apart and put together."""
+"""String split, join and n-grams."""
 
 from __future__ import annotations
 

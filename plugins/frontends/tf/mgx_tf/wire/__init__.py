@@ -1,1 +1,1 @@
-"""Files of TensorFlow as they lie on disk: messages, tensors, the bundle of variables."""
+"""TensorFlow's file formats: protobuf messages, tensors, checkpoint bundles."""

@@ -1,4 +1,4 @@
-"""The bundle of variables: an index of keys (a sorted table of strings) and shards of raw data, mapped into memory.
+"""Reads checkpoint bundles: a sorted string table as index, and memory-mapped shards of raw data.
 
 Source: TensorFlow's tensor_bundle and LevelDB's table format.
 """

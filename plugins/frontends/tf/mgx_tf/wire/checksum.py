@@ -1,4 +1,4 @@
-"""CRC-32C with the mask that TensorFlow stores it under."""
+"""Masked CRC-32C checksums, as TensorFlow stores them."""
 
 from __future__ import annotations
 

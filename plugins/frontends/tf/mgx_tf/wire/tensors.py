@@ -1,4 +1,4 @@
-"""Tensors, element types and shapes of TensorFlow's messages as arrays, dtypes and extents."""
+"""Converts TensorFlow's tensor, type and shape messages to arrays, dtypes and extents."""
 
 from __future__ import annotations
 
