@@ -1,4 +1,4 @@
-"""Program files: a program as bytes or as a ``.mxr`` file, in msgpack or JSON, literals memory-mapped when read."""
+"""Serialization of programs, as bytes or ``.mxr`` files in msgpack or JSON; literals are memory-mapped on load."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ __all__ = [
 
 T = TypeVar("T")
 
-# what damaged data makes of code that takes it to be whole
+# errors raised by decoding corrupt data
 FOREIGN: Final = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError)
 
 _FORMATS: Final = {"msgpack": msgpack_chunks, "json": json_chunks}
 
 
 def save(program: Storable, path: Any, format: str = "msgpack") -> None:
-    """Writes a program to a file (``msgpack`` or ``json``); the file is replaced in one step.
+    """Writes a program to a file (``msgpack`` or ``json``), which is replaced atomically.
 
-    Of a compiled program the file holds the optimised module, the target's name, the options, the records of the passes, and
-    what the target gives of its compiled kernels, tuned choices and rearranged weights for each instance; see `load`.
+    The file of a compiled program contains the optimized module, the target's name, the options, the passes' records, and for
+    each instance the target's compiled kernels, tuning results and packed weights; see `load`.
     Errors: ParameterError for an unknown format; StoreError if the file cannot be written or the program holds something that
     has no stored form.
     """
@@ -55,13 +55,13 @@ def save(program: Storable, path: Any, format: str = "msgpack") -> None:
 
 
 def save_buffer(program: Storable, format: str = "msgpack") -> bytes:
-    """Returns a program as the bytes of its file."""
+    """Serializes a program to bytes."""
     return b"".join(_chunks(program, format))
 
 
 def digest(program: Storable) -> str:
-    """Returns the SHA-256 of a program's file, in hexadecimal digits; the file is never made in one piece."""
-    from hashlib import sha256  # OpenSSL's, which takes a while to load
+    """Returns the SHA-256 of a program's serialized form, in hexadecimal; computed in chunks."""
+    from hashlib import sha256  # imports OpenSSL, which is slow
 
     made = sha256()
     for chunk in _chunks(program, "msgpack"):
@@ -70,10 +70,10 @@ def digest(program: Storable) -> str:
 
 
 def kept_chunks(program: Storable, source: Sources, limit: int, key: str) -> Iterator[Any] | None:
-    """Returns a compiled program's file piece by piece, literals named by their place in the model's files where they lie there.
+    """Serializes a compiled program in chunks; literals stored in the model's files are references to these.
 
-    key: what the file is kept under; the user's seal covers it and all metadata.
-    None if its own literals take more bytes than `limit`, if kernels of it are left out, or if the user has no seal.
+    key: the cache key; the user's seal covers it and all metadata.
+    Returns None if its own literals exceed `limit` bytes, if some kernels cannot be stored, or if the user has no key.
     """
     metadata, literals = _encoded(program, source)
     whole = metadata["compiled"]["instances"] and not metadata["compiled"]["notes"]
@@ -85,7 +85,7 @@ def kept_chunks(program: Storable, source: Sources, limit: int, key: str) -> Ite
 
 
 def load_kept(path: Path, source: Sources, target: Target, context: Any, key: str) -> Contents:
-    """Reads what `kept_chunks` wrote, for a target and a context of the caller's, all checksums compared.
+    """Loads a file of `kept_chunks` for the caller's target and context, verifying all checksums.
 
     Errors: StoreError if the file is damaged, or was not written by this user under this key.
     """
@@ -98,14 +98,14 @@ def load_kept(path: Path, source: Sources, target: Target, context: Any, key: st
 
 
 def load(path: Any, check: bool = False, trust: bool | None = None) -> Contents:
-    """Returns the contents of a file in either format; its literals are read-only views of the file, which is memory-mapped.
+    """Loads a file in either format; its literals are read-only views of the memory-mapped file.
 
-    What was compiled is ready to run, with the kernels from the file where the machine is like the one that it was
-    compiled on; elsewhere they are compiled again, and where its target is not installed or not usable it is left
-    uncompiled (the reason is logged, and kept in the executable's notes).
-    check: look at the checksums of all literals too, which reads the whole file; trust: whether compiled code may be taken
-    from the file (None: if the same user wrote it).
-    Errors: StoreError for files that are damaged, cut off or written by a newer mgx; UnsupportedError for unknown ops.
+    A compiled program is ready to run, with the kernels from the file if this machine matches the one that compiled them;
+    otherwise they are recompiled. If its target is not installed or not usable, the program is left uncompiled (the reason
+    is logged and recorded in the executable's notes).
+    check: verify the checksums of all literals too, which reads the whole file; trust: whether to load compiled code from
+    the file (None: if the same user wrote it).
+    Errors: StoreError for files that are corrupt, truncated or written by a newer mgx; UnsupportedError for unknown ops.
     """
     where = Path(file_path(path, "load", "load_buffer"))
     try:
@@ -115,13 +115,13 @@ def load(path: Any, check: bool = False, trust: bool | None = None) -> Contents:
 
 
 def load_buffer(data: Any, trust: bool | None = None) -> Contents:
-    """Returns the contents of a file given as bytes; see `load`."""
+    """Loads a program from bytes; see `load`."""
     data = file_bytes(data, "load_buffer", "load")
     return _contents(read_bytes(data if isinstance(data, bytes) else bytes(data)), trust)
 
 
 def check_format(format: str) -> None:
-    """Raises ParameterError for a name of a format that there is not."""
+    """Errors: ParameterError for an unknown format."""
     if format not in _FORMATS:
         raise ParameterError(f"format must be one of {', '.join(map(repr, _FORMATS))}, got {format!r}")
 
@@ -168,7 +168,7 @@ def _contents(
     data: Any = {}
 
     def fitting(part: Callable[[], T]) -> T:
-        """Returns a part of the program, with errors that name the file."""
+        """Decodes a part of the program; errors name the file."""
         try:
             return part()
         except UnsupportedError as error:

@@ -1,4 +1,4 @@
-"""Extents, shapes and attribute values as plain data: numbers, strings, bytes, lists and maps with string keys."""
+"""Encodes extents, shapes and attribute values as plain data: numbers, strings, bytes, lists and maps with string keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DTYPES: Final = {t.name: t for t in dtype.ALL}
 
 
 class Encoder:
-    """Turns values into plain data and keeps the table of the symbols that it met."""
+    """Encodes values as plain data, and collects a table of symbols."""
 
     def __init__(self) -> None:
         self.symbols: dict[Symbol, int] = {}
@@ -76,7 +76,7 @@ class Decoder:
 
     def __init__(self, table: Any) -> None:
         self.symbols: list[Dim] = []
-        # by their text: the extents of a program are made of a few others over and over
+        # memoized by text, since a program's extents share subexpressions
         self._dims: dict[str, Dim] = {}
         for name, lo, hi, optimals, *written in table:
             made = FRESH.fullmatch(_typed(name, str))
@@ -121,7 +121,7 @@ class Decoder:
         return Shape(kind, [self.dim(d) for d in plain["dims"]], plain.get("strides"))
 
     def attribute(self, annotation: str, plain: Any) -> Any:
-        """Returns a value of the kind that the attribute's annotation names; the op's own check follows."""
+        """Decodes a value by the attribute's annotation; the op validates it afterwards."""
         if plain is None:
             return None
         annotation = annotation.removesuffix(" | None")
@@ -143,7 +143,7 @@ class Decoder:
 
 
 def dtype_named(name: Any) -> DType:
-    """Returns an element type by the name under which it is stored.  Errors: StoreError."""
+    """Returns an element type by its stored name.  Errors: StoreError."""
     found = _DTYPES.get(_typed(name, str))
     if found is None:
         raise StoreError(f"{name!r} is not an element type")

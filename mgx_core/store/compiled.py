@@ -31,7 +31,7 @@ __all__ = ["plain_executable", "restore"]
 
 
 def plain_executable(executable: Executable, values: Encoder, literals: LiteralWriter) -> dict[str, Any]:
-    """Returns an executable as plain data; what it compiled is packed into bytes of its own, which the user's seal goes with."""
+    """Encodes an executable as plain data; compiled code is packed into separate bytes, which the user's seal authenticates."""
     instances, unsaved = [], []
     for instance in executable.instances():
         code = instance.runner.saved(literals)
@@ -69,7 +69,7 @@ def restore(
     trust: bool | None,
     on: tuple[Target, Any] | None = None,
 ) -> None:
-    """Adds the executable that was saved, if its target is installed; logs what has to be compiled again.
+    """Restores the saved executable if its target is installed; logs what has to be recompiled.
 
     on: the target and the context to restore it for (None: new ones of the target's name).
 
@@ -108,7 +108,7 @@ def restore(
 
 
 def left_uncompiled(target: str, error: MgxError) -> None:
-    """Log why a program that was compiled cannot be run at once."""
+    """Logs why a compiled program was loaded uncompiled."""
     log.warning("the program was compiled for target %r and is left uncompiled: %s", target, error)
 
 
@@ -121,7 +121,7 @@ def _records(plain: Any) -> list[PassRecord]:
 def _saved(
     plain: Any, machine: str, values: Decoder, literals: LiteralReader, trust: bool | None
 ) -> tuple[list[SavedInstance], str]:
-    """Returns the instances that may be used here, and else why not."""
+    """Returns the instances that are usable on this machine, or the reason why not."""
     packed: bytes = plain["instances"]
     if not packed:
         return [], ""

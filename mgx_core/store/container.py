@@ -41,7 +41,7 @@ class Stored(NamedTuple):
 
 
 def msgpack_chunks(metadata: Any, literals: LiteralWriter) -> Iterator[Any]:
-    """Yields the file piece by piece."""
+    """Yields the file in chunks."""
     try:
         packed = msgpack.packb(metadata, use_bin_type=True, unicode_errors="surrogatepass")
     except (OverflowError, ValueError) as error:
@@ -54,7 +54,7 @@ def msgpack_chunks(metadata: Any, literals: LiteralWriter) -> Iterator[Any]:
 
 
 def json_chunks(metadata: Any, literals: LiteralWriter) -> Iterator[bytes]:
-    """Writes the JSON form; delete the digest after editing a file by hand."""
+    """Yields the JSON form; after editing a file manually, its digest must be deleted."""
     import base64
     import json
 
@@ -104,7 +104,7 @@ def read_file(path: Path, check: bool) -> Stored:
 
 
 def read_bytes(data: bytes, check: bool = True) -> Stored:
-    """Returns the same from memory; the section is a view of `data`."""
+    """As `read_file`, from memory; the section is a view of `data`."""
     if data[:1].isspace() or data[:1] == b"{":
         return _read_json(data)
     head = data[: _HEADER.size]
@@ -114,12 +114,12 @@ def read_bytes(data: bytes, check: bool = True) -> Stored:
 
 
 def is_program(head: bytes) -> bool:
-    """Returns True if the beginning of a file, 64 bytes or more, is one of a program file in either format."""
+    """Returns True if the first 64 or more bytes of a file are those of a program file in either format."""
     return head.startswith(MAGIC) or head.lstrip().startswith(b'{"mxr"')
 
 
 def _parse_header(head: bytes, size: int) -> tuple[int, int, int]:
-    """Metadata bytes, section offset and section bytes, which add up to the file's size."""
+    """Returns metadata bytes, section offset and section bytes, which add up to the file's size."""
     if not head:
         raise StoreError("the file is empty")
     if not head.startswith(MAGIC[: len(head)]):
@@ -127,14 +127,14 @@ def _parse_header(head: bytes, size: int) -> tuple[int, int, int]:
             "this is not an mgx program file: it starts with neither the signature nor JSON; parse reads models"
         )
     if len(head) < _HEADER.size:
-        raise StoreError(f"the file is cut off: the header takes {_HEADER.size} bytes, there are {len(head)}")
+        raise StoreError(f"the file is truncated: the header takes {_HEADER.size} bytes, there are {len(head)}")
     _, number, _, length, start, section, _ = _HEADER.unpack(head)
     _check_format(number)
     if start < aligned(_HEADER.size + length) or start != aligned(start):
         raise StoreError(f"the header is damaged: {length} bytes of metadata before offset {start}")
     wanted = start + section if section else max(start, _HEADER.size + length)
     if wanted > size:
-        raise StoreError(f"the file is cut off: it should have {wanted} bytes and has {size}")
+        raise StoreError(f"the file is truncated: it should have {wanted} bytes and has {size}")
     if wanted < size:
         raise StoreError(f"the file is damaged: it should have {wanted} bytes and has {size}")
     return length, start, section
@@ -172,5 +172,5 @@ def _read_json(data: bytes) -> Stored:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, StoreError):
             raise
-        raise StoreError(f"the file is damaged or cut off JSON: {type(error).__name__}: {error}") from error
+        raise StoreError(f"the file is damaged or truncated JSON: {type(error).__name__}: {error}") from error
     return Stored(whole["mxr"], whole["program"], section, True)

@@ -16,7 +16,7 @@ __all__ = ["Contents", "Storable"]
 
 
 class Storable(Protocol):
-    """A program: its modules, the names that the model states for its results, and what it was compiled to."""
+    """A program: its modules, result names and executable."""
 
     @property
     def graph(self) -> Graph: ...
@@ -32,8 +32,8 @@ class Storable(Protocol):
 class Contents:
     """A program as it was read.
 
-    graph: gives the modules, decoded once they are asked for; again: target and options to compile for where the file holds
-    nothing compiled that this mgx can use.
+    graph: returns the modules, decoded lazily; again: target and options to compile for if the file contains no usable compiled
+    code.
     """
 
     graph: Callable[[], Graph]

@@ -15,17 +15,16 @@ from .seal import SIZE, seal, sealed
 __all__ = ["RememberedDigest", "digest_of", "rested"]
 
 FORMAT: Final = 3
-SLACK: Final = 2 * 10**9  # nanoseconds by which a file system's times may lag behind
-DIGESTED: Final = 64 << 20  # bytes of a file that a digest reads at once
+SLACK: Final = 2 * 10**9  # nanoseconds; maximum lag of file system timestamps
+DIGESTED: Final = 64 << 20  # chunk size in bytes
 
 
 class RememberedDigest:
-    """The digest of a file that another process took, as long as the system changed nothing of what it notes of the file.
+    """A file's digest cached by another process, valid while the file's identity (see `identity_of`) is unchanged.
 
-    The time of the last change to a file's data or names is set by the system alone.  It counts only where it lies back far
-    enough that a later change cannot have the same.
+    Only the system sets the change time (ctime). It is trusted only if it is old enough that a later change must differ.
 
-    found: the digest, "" if it is not known; rests: whether the last change lies back far enough.
+    found: the digest, "" if it is not known; rests: whether the last change is old enough.
     """
 
     def __init__(self, path: Any, state: os.stat_result) -> None:
@@ -42,23 +41,23 @@ class RememberedDigest:
         return DiskCache("digests", FORMAT, limit=1 << 20)
 
     def remember(self, digest: str) -> None:
-        """Notes the digest, unless it is known or the last change is too young."""
+        """Caches the digest, unless it is known or the last change is too recent."""
         if self.rests and not self.found:
             self._disk.put(self._key, seal(self._key.encode() + digest.encode()) + digest.encode())
 
 
 def rested(identity: tuple[int, ...], since: int) -> bool:
-    """Returns True if a file was changed so long before a time, in nanoseconds, that each later change shows in its identity."""
+    """Returns True if a file's last change precedes a time (ns) by enough that any later change alters its identity."""
     return max(identity[-2:]) < since - SLACK
 
 
 def digest_of(source: Array) -> str:
-    """Returns a cryptographic digest of some bytes, whose pages of a file are given back: models come from anywhere."""
+    """Returns a cryptographic digest (models are untrusted) of bytes; releases the pages of mapped files."""
     if source.size < LARGE:
         whole = sha256(source.tobytes()).hexdigest()
         forget_pages(source)
         return whole
-    import hashlib  # loads OpenSSL, whose instructions pay for it here
+    import hashlib  # imports OpenSSL, whose faster code pays off here
 
     made = hashlib.sha256()
     for at in range(0, source.size, DIGESTED):

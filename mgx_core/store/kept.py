@@ -51,27 +51,27 @@ if TYPE_CHECKING:
 __all__ = ["Origin", "Place"]
 
 FORMAT: Final = 4
-LIMIT: Final = 4 << 30  # bytes of all programs together; a file of more than a quarter is not kept
-INSTANCES: Final = 4  # sets of input shapes of one program, and how often a process writes it
+LIMIT: Final = 4 << 30  # maximum bytes of all programs; files above a quarter of it are not cached
+INSTANCES: Final = 4  # maximum instances of one program, and writes of it per process
 PLAIN: Final = (type(None), bool, int, float, str, bytes)
 
 
 class Origin:
-    """The files that a program was read from, and all that decided what they were read as.
+    """The files and options that determine a parsed program.
 
-    files: the one that was asked for, and those that its contents name, which lie in its folder; key: a name for everything.
+    files: the model file and the files in its folder that it references; key: the cache key of all.
     """
 
     def __init__(self, file: ModelFile, about: str) -> None:
         self.files: tuple[ModelFile, ...] = (file,)
-        self.known: Signature | None = None  # what an earlier process noted of the program
+        self.known: Signature | None = None  # the record of an earlier process
         self._names: list[str] = []  # of the files but the first
         self._since = time.time_ns()
         self._first_key = sha256(about.encode()).hexdigest()
 
     @classmethod
     def of(cls, path: Any, frontend: str, options: Mapping[str, Any]) -> Self | None:
-        """Returns the origin of what a frontend reads from a file; None where it cannot be known, or not be kept."""
+        """Returns the origin of a model file; None if it cannot be determined, or must not be cached."""
         listen()
         given = _as_text(dict(options))
         if given is None or debugging() or not seals():
@@ -84,7 +84,7 @@ class Origin:
 
     @property
     def others(self) -> list[Path]:
-        """The files but the first, wherever links lead."""
+        """The referenced files (all but the first), with symlinks resolved."""
         return [file.path.resolve() for file in self.files[1:]]
 
     @property
@@ -100,18 +100,18 @@ class Origin:
 
     @property
     def there(self) -> bool:
-        """True if all paths still lead to the files that were read."""
+        """True if all paths still refer to the files that were read."""
         return all(file.there for file in self.files)
 
     @property
     def unchanged(self) -> bool:
-        """True if all paths still lead to the files that were read, with the same contents."""
+        """True if all paths still refer to the files that were read, with unchanged contents."""
         return all(file.unchanged for file in self.files)
 
     def contents(self) -> bytes:
-        """Returns the bytes that were read, whatever the path leads to now.
+        """Returns the bytes that were read, even if the path has been replaced.
 
-        Errors: ParseError if they were overwritten, or do not hold everything.
+        Errors: ParseError if they were overwritten or are incomplete.
         """
         data = self.files[0].contents() if not self._names else None
         if data is None:
@@ -121,7 +121,7 @@ class Origin:
         return data
 
     def covers(self, files: Sequence[Any], identities: Mapping[str, tuple[int, ...]]) -> bool:
-        """Returns True if this is all that a program was just read from, each file as it is here.
+        """Returns True if these are all files that a program was just parsed from, unchanged.
 
         files: the first is the one that was asked for; identities: of the others, by name, as they were opened (see `Program`).
         Files that were not known before are looked at now, and must have rested when this was made: a change since then shows.
@@ -152,7 +152,7 @@ class Origin:
         return True
 
     def look_up(self) -> Signature | None:
-        """Returns what an earlier process noted of the program, and keeps it as `known`."""
+        """Returns an earlier process' record of the program, and stores it as `known`."""
         plain = self._noted()
         if plain is not None and "files" in plain:
             plain = self._noted() if self._look_at(plain["files"]) else None
@@ -164,7 +164,7 @@ class Origin:
         return self.known
 
     def describe(self, about: Signature) -> None:
-        """Notes what the program is, so that it need not be parsed again."""
+        """Records the program's signature, so that later processes need not parse it."""
         values = Encoder()
         plain = {
             "parameters": {name: values.shape(shape) for name, shape in about.parameters.items()},
@@ -176,7 +176,7 @@ class Origin:
             self._note(self._first_key, {"files": self._names})
 
     def _noted(self) -> Any:
-        """Returns what an earlier process of this user noted under the key as it is now; None if there is nothing."""
+        """Returns the record that an earlier process of this user stored under the current key, or None."""
         found = DiskCache("parsed", FORMAT).get(self.key)
         if found is None or not sealed(self.key.encode() + found[SIZE:], found[:SIZE]):
             return None
@@ -187,7 +187,7 @@ class Origin:
         DiskCache("parsed", FORMAT).put(key, seal(key.encode() + packed) + packed)
 
     def place(self, target: Target, context: Any, options: CompileOptions) -> Place | None:
-        """Returns the place of the program's compiled form for a target; None for targets and options of which none is kept."""
+        """Returns the cache entry of the program compiled for a target; None if the target or options are not cacheable."""
         if options.exhaustive_tune or options.validate or target.name not in manager().names("targets"):
             return None
         folder = _programs().folder
@@ -205,17 +205,17 @@ class Origin:
 
 @dataclass
 class Place:
-    """The place of a compiled program in the cache, filled or not."""
+    """The cache entry of a compiled program, which may not exist yet."""
 
     origin: Origin
     key: str
     target: Target
     context: Any
-    note: str = ""  # why what lay there could not be used
-    left: int = INSTANCES  # how often it may still be written
+    note: str = ""  # why the existing entry could not be used
+    left: int = INSTANCES  # remaining writes
 
     def load(self, about: Signature) -> Executable | None:
-        """Returns what an earlier process compiled; None if there is nothing, nothing intact, or if a file changed."""
+        """Returns the program that an earlier process compiled; None if it is missing or corrupt, or if a file changed."""
         path = _programs().path(self.key)
         if not is_private(path) or not seals() or not self.origin.there:
             return None
@@ -231,12 +231,12 @@ class Place:
             self.note = f"what was kept of this program could not be used, so it was compiled again: {notes[0]}"
             return None
         with contextlib.suppress(OSError):
-            os.utime(path)  # the oldest go first
+            os.utime(path)  # evicts the oldest entries
         found.on_instance = functools.partial(self._write, about)
         return found
 
     def keep(self, about: Signature, made: Executable) -> None:
-        """Writes a compiled program: now, or once a run has given it an instance; and again with each of the next few."""
+        """Writes a compiled program, once it has an instance, and again with each of the next few instances."""
         if made.instances():
             self._write(about, made)
         made.on_instance = functools.partial(self._write, about)
@@ -244,7 +244,7 @@ class Place:
             made.note(self.note)
 
     def _write(self, about: Signature, made: Executable) -> None:
-        """Writes what is compiled, unless a file of the model changed since it was read or something is to be told of it."""
+        """Writes the compiled program, unless a file of the model changed since it was read or the program has notes."""
         try:
             if not self.left or not self.origin.there or not made.restore_saved():
                 return
@@ -255,13 +255,13 @@ class Place:
                 self.left -= 1
                 _programs().put_file(self.key, self._unless_changed(chunks))
                 self.origin.describe(about)
-        except Exception as error:  # keeping a program must not make compiling fail
+        except Exception as error:  # caching errors must not make compilation fail
             log.debug("the program is not kept: %s: %s", type(error).__name__, error)
 
     def _unless_changed(self, chunks: Iterable[Any]) -> Iterator[Any]:
-        """Yields pieces of a file.
+        """Yields the chunks of a file.
 
-        Errors: StoreError at its end if a file of the model changed meanwhile, so that it is not kept.
+        Errors: StoreError at the end if a file of the model changed meanwhile, so that nothing is cached.
         """
         yield from chunks
         if not self.origin.unchanged:
@@ -270,7 +270,7 @@ class Place:
 
 @dataclass
 class _Whole:
-    """A compiled program to be written, which has no other modules than its executable's."""
+    """A compiled program to be written; its modules are those of its executable."""
 
     output_names: list[str]
     executable: Executable
@@ -286,7 +286,7 @@ def _programs() -> DiskCache:
 
 
 def _as_text(value: Any) -> Any:
-    """Returns options as what names them in a key; None if they hold something that has no such name."""
+    """Returns options as text for a cache key; None if a value has no stable text."""
     match value:
         case None | bool() | int() | float() | str() | bytes() if type(value) in PLAIN:
             return repr(value)

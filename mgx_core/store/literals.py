@@ -19,24 +19,24 @@ from .codec import dtype_named
 __all__ = ["ALIGNMENT", "LiteralReader", "LiteralWriter", "Sources", "aligned"]
 
 ALIGNMENT: Final = 64
-COMPARED: Final = 1 << 18  # bytes that are compared at once
+COMPARED: Final = 1 << 18  # chunk size in bytes for comparisons
 
 
 def aligned(offset: int) -> int:
-    """Returns the next offset at which a literal may lie."""
+    """Returns the next offset that is aligned for a literal."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
 class Sources:
-    """The bytes of other files, mapped, which readers have too.  A place counts the bytes of the files before it."""
+    """Memory-mapped files that readers have too.  A place is an offset into their concatenation."""
 
     def __init__(self, *files: Array) -> None:
         self.files = files
 
     def place(self, array: Array, raw: Array) -> tuple[int, int | None]:
-        """Returns the checksum of an array's bytes, and their place in the file that it was mapped from.
+        """Returns the checksum of an array's bytes, and their place in the mapped file.
 
-        The place is None if it was not mapped from one of the files, or if the bytes are not there.
+        The place is None if the array is not mapped from one of the files, or if the bytes differ there.
         """
         found = mapped(array) if array.flags.c_contiguous else None
         start = 0
@@ -49,7 +49,7 @@ class Sources:
         return zlib.crc32(raw), None
 
     def at(self, place: int, size: int) -> Array | None:
-        """Returns as many bytes from a place on; None if no file has them."""
+        """Returns `size` bytes at a place; None if they are not inside one file."""
         for file in self.files:
             if 0 <= place <= file.size - size:
                 return file[place : place + size]
@@ -58,9 +58,9 @@ class Sources:
 
 
 class LiteralWriter:
-    """Collects literals; each array is kept once however many literals share it.
+    """Collects literals; arrays that literals share are stored once.
 
-    source: other files, which readers have, too: what lies in them is named by its place there and not copied.
+    source: files that readers have too; arrays stored in them are referenced by place instead of copied.
     """
 
     def __init__(self, source: Sources | None = None) -> None:
@@ -72,7 +72,7 @@ class LiteralWriter:
         self._known: dict[Any, int] = {}
 
     def value(self, value: Value) -> Any:
-        """Returns a value as plain data; tensors as an index into the table, strings written out."""
+        """Returns a value as plain data; tensors as an index into the table, strings inline."""
         if isinstance(value, np.ndarray):
             if value.dtype == object:
                 return {"strings": [_string(v) for v in value.reshape(-1).tolist()], "dims": list(value.shape)}
@@ -87,14 +87,14 @@ class LiteralWriter:
 
     @property
     def brief(self) -> bool:
-        """True if readers have the source, so that constants cost next to nothing here."""
+        """True if readers have the source files, so that constants are mostly references."""
         return self.source is not None
 
     def __call__(self, array: Array, /) -> int:
         return self.array(array)
 
     def array(self, array: Array) -> int:
-        """Returns the number of a tensor, kept once however often it is given."""
+        """Returns the index of a tensor, which is stored once."""
         key = array.__array_interface__["data"][0], array.dtype, array.shape, array.strides
         index = self._known.get(key)
         if index is None:
@@ -112,7 +112,7 @@ class LiteralWriter:
         return index
 
     def chunks(self) -> Iterator[Any]:
-        """Yields the section piece by piece, without a copy of the whole."""
+        """Yields the section in chunks, without copying it as a whole."""
         at = 0
         for (_, _, offset, size, _), array in zip(self.table, self.arrays, strict=True):
             if offset < 0:
@@ -123,7 +123,7 @@ class LiteralWriter:
 
 
 class LiteralReader:
-    """Finds literals in a section, or in the files that the writer had as its sources; they are read-only views of them."""
+    """Returns literals as read-only views of a section or of the writer's source files."""
 
     def __init__(self, table: Any, section: Array, check: bool, source: Sources | None = None) -> None:
         self.source = source
@@ -146,7 +146,7 @@ class LiteralReader:
         return strings.reshape(plain["dims"])
 
     def array(self, index: int) -> Array:
-        """Returns a tensor by its number, a read-only view of the section.  Errors: StoreError."""
+        """Returns a tensor by index, as a read-only view.  Errors: StoreError."""
         if index in self._known:
             return self._known[index]
         if not 0 <= index < len(self.table):
@@ -174,13 +174,13 @@ class LiteralReader:
 
 
 def _compared(raw: Array, there: Array) -> tuple[int, bool]:
-    """Returns the checksum of some bytes, and whether they are those that lie in a mapped file, whose pages are given back."""
+    """Returns the checksum of bytes, and whether they equal those of a mapped file, whose pages are released."""
     checksum, same = 0, True
-    for at in range(0, raw.size, COMPARED):  # what the checksum has just read is still in the processor's cache
+    for at in range(0, raw.size, COMPARED):  # the bytes are still in the CPU cache after the checksum
         part = raw[at : at + COMPARED]
         checksum = zlib.crc32(part, checksum)
         same = same and np.array_equal(part, there[at : at + COMPARED])
-    for read in (raw, there):  # compiled programs have their own copies of what is large
+    for read in (raw, there):  # compiled programs have their own copies of large literals
         forget_pages(read)
     return checksum, same
 

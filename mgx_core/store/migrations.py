@@ -7,11 +7,11 @@ from typing import Any, Final
 
 __all__ = ["FORMAT", "migrated"]
 
-FORMAT: Final = 2  # raised when an older mgx could not read the file any more
+FORMAT: Final = 2  # incremented when older versions of mgx cannot read the file
 
 
 def migrated(metadata: Any, number: int) -> Any:
-    """Returns the content of a file of format `number` in the present format."""
+    """Migrates the content of a file of format `number` to the current format."""
     while number < FORMAT:
         metadata = MIGRATIONS[number](metadata)
         number += 1
@@ -19,7 +19,7 @@ def migrated(metadata: Any, number: int) -> Any:
 
 
 def _from_1(metadata: Any) -> Any:
-    """Format 1 kept the program as it was before it was compiled, and of compiling only the target and the options."""
+    """Format 1 stored the uncompiled program, and only the target and options of the executable."""
     compiled = metadata["compiled"]
     if compiled is not None:
         compiled = {**compiled, "optimised": False, "machine": "", "passes": [], "instances": b"", "seal": b""}

@@ -17,9 +17,9 @@ __all__ = ["ModelFile"]
 
 
 class ModelFile:
-    """One file, as it was when its contents were digested.
+    """A file as it was when its contents were hashed.
 
-    identity: what the system notes of it; rests: whether it was changed long enough ago that a later change shows in that.
+    identity: see `identity_of`; rests: whether its last change is old enough that a later one alters the identity.
     """
 
     def __init__(self, path: Path, mapped: mmap.mmap, state: os.stat_result, digest: str, rests: bool) -> None:
@@ -32,9 +32,9 @@ class ModelFile:
 
     @classmethod
     def of(cls, path: Path, limit: int) -> Self | None:
-        """Returns the file at a path; None for anything else, for one of more bytes, and for one that is being changed."""
+        """Returns the file at a path; None if it is not a regular file, exceeds the limit, or is being changed."""
         try:
-            if not path.is_file():  # to open a pipe would wait for who writes to it
+            if not path.is_file():  # opening a pipe would block
                 return None
             with open(path, "rb") as file:
                 state = os.fstat(file.fileno())
@@ -52,7 +52,7 @@ class ModelFile:
 
     @property
     def there(self) -> bool:
-        """True if its path still leads to the file that was read."""
+        """True if its path still refers to the file that was read."""
         try:
             return identity_of(self.path.stat()) == self.identity
         except OSError:
@@ -60,14 +60,14 @@ class ModelFile:
 
     @property
     def unchanged(self) -> bool:
-        """True if its path still leads to the file that was read, with the same contents.
+        """True if its path still refers to the file that was read, with unchanged contents.
 
-        The contents are read again only where a change could have left all that the system notes of the file as it was.
+        The contents are read again only if a change could have left the identity unchanged.
         """
         return self.there and self._whole and (self.rests or digest_of(self.bytes) == self.digest)
 
     def contents(self) -> bytes | None:
-        """Returns the bytes that were read, whatever the path leads to now; None if they were overwritten."""
+        """Returns the bytes that were read, even if the path was replaced; None if they were overwritten."""
         if self._whole:
             data = self.bytes.copy()
             if digest_of(data) == self.digest:
@@ -76,5 +76,5 @@ class ModelFile:
 
     @property
     def _whole(self) -> bool:
-        """True if the file was not cut off: pages behind its end must not be touched."""
+        """True if the file was not truncated: pages beyond its end must not be accessed."""
         return self._mapped.size() >= len(self._mapped)

@@ -21,9 +21,9 @@ __all__ = ["ModuleDecoder", "ModuleEncoder"]
 
 
 class ModuleEncoder:
-    """Writes a module and those below it.
+    """Encodes a module and its nested modules.
 
-    Instructions are numbered as they come, those of nested modules before the instruction that runs them; inputs are numbers.
+    Instructions are numbered in order, those of nested modules before the instruction that owns them; inputs are numbers.
     """
 
     def __init__(self, source: Sources | None = None) -> None:
@@ -63,7 +63,7 @@ class ModuleEncoder:
 
 
 class ModuleDecoder:
-    """Reads what `ModuleEncoder` wrote; every shape is checked against its op's rule.
+    """Decodes the output of `ModuleEncoder`; checks every shape against its op's shape inference.
 
     Errors: UnsupportedError for unknown ops; StoreError for inconsistent contents.
     """

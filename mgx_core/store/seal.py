@@ -22,18 +22,18 @@ SIZE: Final = 32
 
 
 def seal(data: bytes) -> bytes:
-    """Returns the user's seal for some bytes; empty where no key can be kept."""
+    """Returns the user's seal (HMAC) of bytes; empty if no key can be stored."""
     key = _key()
     return hmac_sha256(key, data) if key else b""
 
 
 def seals() -> bool:
-    """Returns True if there is a key, or one could be made."""
+    """Returns True if a key exists or could be created."""
     return bool(_key())
 
 
 def sealed(data: bytes, given: bytes) -> bool:
-    """Returns True if these bytes carry the user's own seal; how long it takes tells nothing of the seal."""
+    """Returns True if a seal is the user's for these bytes (constant-time comparison)."""
     return bool(given) and sha256(seal(data)).digest() == sha256(given).digest()
 
 
@@ -47,7 +47,7 @@ def _key() -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    """Returns the key, if no other user can have read or written it."""
+    """Returns the key if no other user could have read or written it."""
     try:
         with path.open("rb") as file:
             state = os.fstat(file.fileno())
@@ -60,7 +60,7 @@ def _read(path: Path) -> bytes:
 
 
 def _make(path: Path) -> None:
-    """Writes a new key in one step, unless there is one by then; a folder that cannot be written is not an error."""
+    """Creates a key atomically, unless one exists; an unwritable folder is not an error."""
     import secrets
 
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

@@ -380,7 +380,7 @@ def test_every_cut_is_noticed(mapped, tmp_path):
     path = tmp_path / "a.mxr"
     for size in [*range(1, 70), *range(70, len(data), 37), len(data) - 1]:
         path.write_bytes(data[:size])
-        with pytest.raises(StoreError, match="cut off"):
+        with pytest.raises(StoreError, match="truncated"):
             mgx.load(path) if mapped else mgx.load_buffer(data[:size])
     with pytest.raises(StoreError, match=f"it should have {len(data)} bytes and has {len(data) + 1}"):
         mgx.load_buffer(data + b"\0")
@@ -395,7 +395,7 @@ def test_json_that_holds_no_program_is_called_so(data):
 def test_every_cut_of_json_is_noticed():
     data = mgx.save_buffer(simple(), "json").rstrip()
     for size in range(1, len(data), 29):
-        with pytest.raises(StoreError, match="damaged or cut off JSON"):
+        with pytest.raises(StoreError, match="damaged or truncated JSON"):
             mgx.load_buffer(data[:size])
 
 

@@ -1,4 +1,4 @@
-"""Set operations, counts and edit distance on sparse rows; ragged-to-sparse conversion."""
+"""Sparse rows as sets: set operations, counts, edit distance; ragged-to-sparse conversion."""
 
 from __future__ import annotations
 
