@@ -23,7 +23,7 @@ from .sources import file_bytes, file_path
 if TYPE_CHECKING:
     from logging import LogRecord
 
-    from .store.kept import Origin
+    from .store.program_cache import Origin
 
 __all__ = ["PROGRAM", "PROGRAM_TEXT", "frontend_of", "parse", "parse_buffer", "reader_of"]
 
@@ -98,7 +98,7 @@ def _kept_or_parsed(reader: str, options: Mapping[str, Any], path: str | os.Path
     first = FirstSight.of(path, reader) if keeping == "again" else None
     origin = None
     if keeping != "never" and first is None:
-        from .store.kept import Origin
+        from .store.program_cache import Origin
 
         origin = Origin.of(path, reader, options)
     if origin is None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .run.several_targets import Assignment
     from .seen import FirstSight
     from .store import Contents
-    from .store.kept import Origin
+    from .store.program_cache import Origin
 
 __all__ = ["Program"]
 

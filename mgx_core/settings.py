@@ -35,7 +35,7 @@ def threads() -> int:
 
 
 def keeps_programs() -> Literal["always", "again", "never"]:
-    """Returns which parsed and compiled programs are kept between processes (see `mgx_core.store.kept`).
+    """Returns which parsed and compiled programs are kept between processes (see `mgx_core.store.program_cache`).
 
     again: those of files that an earlier process compiled as well.
 

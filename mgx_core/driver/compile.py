@@ -14,10 +14,10 @@ from .compiling import compile_options, compiled, host_placements
 from .data import data_options, inputs
 from .forms import chosen_form, form_options, write
 from .group import DriverCommand
-from .pictures import trace_option, write_trace
 from .prepare import requested_program
 from .report import Report, report_options
 from .source import Source, source_options
+from .viewers import trace_option, write_trace
 
 if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord

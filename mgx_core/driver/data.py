@@ -10,7 +10,7 @@ import click
 
 from ..errors import ParameterError, StoreError
 from .group import CHOSEN
-from .words import by_name, split
+from .option_values import by_name, split
 
 if TYPE_CHECKING:
     from ..types.shape import AnyShape, Shape

@@ -14,10 +14,10 @@ from . import data, source
 from .compiling import compile_options
 from .data import data_options
 from .group import DriverCommand, chosen_sizes
-from .pictures import measured, trace_option, write_trace
 from .prepare import ready, requested_program
 from .report import Report, report_options
 from .source import Source, rows_a_run, source_options
+from .viewers import measured, trace_option, write_trace
 
 if TYPE_CHECKING:
     from ..run.executable import Executable

@@ -10,10 +10,10 @@ import click
 from .compiling import rewriting, rewriting_options
 from .forms import brief, form_options, write
 from .group import DriverCommand
-from .pictures import export_netron, show_memory
 from .report import Report, report_options
 from .rules import refusals
 from .source import MANY, Source, source_options
+from .viewers import export_netron, show_memory
 
 __all__ = ["command"]
 

@@ -11,10 +11,10 @@ from . import data, source
 from .compiling import compile_options
 from .data import data_options
 from .group import DriverCommand
-from .pictures import measured, trace_option, write_trace
 from .prepare import ready, requested_program
 from .report import Report, report_options, shape_document
 from .source import source_options
+from .viewers import measured, trace_option, write_trace
 
 if TYPE_CHECKING:
     from ..types.argument import Argument

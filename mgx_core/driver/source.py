@@ -16,7 +16,7 @@ from ..records import dataclass
 from ..types.shape import Shape
 from .compiling import rewriting
 from .group import FLAGS
-from .words import assigned, by_name, json_value, split
+from .option_values import assigned, by_name, json_value, split
 
 if TYPE_CHECKING:
     from ..program import Program

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..program import Program
     from ..run.executable import Executable
     from .accuracy import Difference, Tolerance
-    from .hunt import Hunt
+    from .bisection import Bisection
 
 __all__ = ["command"]
 
@@ -85,7 +85,7 @@ def command(as_json: bool, **given: Any) -> None:
       mgx-driver verify model.onnx --gpu -i --json         every instruction on its own
       mgx-driver verify model.onnx --quantized model.mxr --data batches
     """
-    from .hunt import Hunt
+    from .bisection import Bisection
 
     modes = [m for m in ("per_instruction", "reduce", "bisect") if given[m]]
     if len(modes) > 1:
@@ -99,7 +99,7 @@ def command(as_json: bool, **given: Any) -> None:
         raise click.UsageError("--data goes with --quantized FILE")
     values = {**inputs(program.get_parameter_shapes(), given), **program.states}
     tolerance = _tolerance(program, given)
-    hunt = Hunt(
+    hunt = Bisection(
         program,
         values,
         tolerance,
@@ -191,7 +191,7 @@ def _document(d: Difference) -> dict[str, Any]:
     return {"name": d.name, "ok": d.ok, "rms": d.rms, "largest": d.largest, "why": d.why}
 
 
-def _alone(hunt: Hunt, report: Report, document: dict[str, Any]) -> bool:
+def _alone(hunt: Bisection, report: Report, document: dict[str, Any]) -> bool:
     rows: list[tuple[str, ...]] = []
     document["instructions"] = entries = []
     for n in report.progress(range(len(hunt.steps)), "instructions"):
@@ -202,7 +202,7 @@ def _alone(hunt: Hunt, report: Report, document: dict[str, Any]) -> bool:
     return all(e["ok"] for e in entries)
 
 
-def _reduced(hunt: Hunt, report: Report, document: dict[str, Any]) -> bool:
+def _reduced(hunt: Bisection, report: Report, document: dict[str, Any]) -> bool:
     rows = []
     document["reduced"] = entries = []
     for count in report.progress(range(len(hunt.steps), 0, -1), "reducing"):
@@ -213,7 +213,7 @@ def _reduced(hunt: Hunt, report: Report, document: dict[str, Any]) -> bool:
     return all(e["ok"] for e in entries)
 
 
-def _bisected(hunt: Hunt, report: Report, document: dict[str, Any]) -> bool:
+def _bisected(hunt: Bisection, report: Report, document: dict[str, Any]) -> bool:
     first = hunt.bisect(lambda count, d: report.say(f"  first {count} instructions: {'ok' if d.ok else 'differ'}"))
     if first is None:
         document["first"] = None

@@ -9,7 +9,7 @@ import pytest
 
 from mgx_core import HostKernel, Kernels, Program, Reference, Shape, Target, dtype, op
 from mgx_core.driver.accuracy import HALF, WIDE, Tolerance
-from mgx_core.driver.hunt import Hunt
+from mgx_core.driver.bisection import Bisection
 from mgx_core.ir.graph import Graph
 
 
@@ -41,7 +41,7 @@ def judged(program: Program, feed: dict[str, Any], target: Target, tolerance: To
         made.compile(target)
         return made.executable
 
-    hunt = Hunt(program, feed, tolerance, compile)
+    hunt = Bisection(program, feed, tolerance, compile)
     return [d.why for d in hunt.compared(compile(program)) if not d.ok]
 
 

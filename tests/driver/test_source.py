@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mgx_core.driver.words import assigned, by_name, json_value, split
+from mgx_core.driver.option_values import assigned, by_name, json_value, split
 
 
 def shapes(document):

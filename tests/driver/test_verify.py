@@ -7,8 +7,8 @@ import pytest
 
 from mgx_core import HostContext, Program, Shape, op
 from mgx_core.driver.accuracy import FOUR_BITS, HALF, WIDE, Difference, Tolerance, compare, default_tolerance
+from mgx_core.driver.bisection import Bisection
 from mgx_core.driver.edit import prefix, steps
-from mgx_core.driver.hunt import Hunt
 
 
 def test_passes_on_a_right_target(drive, drive_json, chain):
@@ -132,6 +132,6 @@ def test_instruction_that_reads_a_tuple_is_checked_alone(plugins):
         one.compile(plugins.target("host"))
         return one.executable
 
-    hunt = Hunt(program, {"x": np.array([3, 9, 1, 5], np.float32)}, WIDE, compile)
+    hunt = Bisection(program, {"x": np.array([3, 9, 1, 5], np.float32)}, WIDE, compile)
     assert [r.tolist() for r in hunt.results()] == [[9, 5], [1, 3]]
     assert [hunt.alone(n) for n in range(3)] == [(Difference(repr(hunt.steps[n]), ""), "") for n in range(3)]

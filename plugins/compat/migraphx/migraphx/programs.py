@@ -271,7 +271,7 @@ class program:
         """Writes an ONNX model that viewers open.  Errors: UnsupportedError where no installed frontend can."""
         from pathlib import Path
 
-        from mgx_core.driver.pictures import export_netron
+        from mgx_core.driver.viewers import export_netron
 
         export_netron(self.core, Path(filename))
 

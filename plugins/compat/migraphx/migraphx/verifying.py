@@ -14,7 +14,7 @@ from mgx_core import MgxError, ParameterError, Program
 
 if TYPE_CHECKING:
     from mgx_core.driver.accuracy import Difference
-    from mgx_core.driver.hunt import Hunt
+    from mgx_core.driver.bisection import Bisection
     from mgx_core.run.executable import Executable
 
 __all__ = ["program_verify_mode", "program_verify_options", "program_verify_precision", "verified"]
@@ -102,7 +102,7 @@ def verified(
 ) -> Verified:
     """Compares a program with the reference; `compile` takes a program for itself and keywords of `program.compile`."""
     from mgx_core.driver.accuracy import Tolerance, default_tolerance
-    from mgx_core.driver.hunt import Hunt
+    from mgx_core.driver.bisection import Bisection
 
     narrow = options.precision is not program_verify_precision.fp32
     default = default_tolerance(core.get_main_module(), narrow)
@@ -110,7 +110,7 @@ def verified(
     tolerance = Tolerance(
         *(d if g is None else g for g, d in zip(given, (default.rms, default.atol, default.rtol), strict=True))
     )
-    hunt = Hunt(core, values, tolerance, lambda p: _compiled(p, compile, options), options.ref_use_double)
+    hunt = Bisection(core, values, tolerance, lambda p: _compiled(p, compile, options), options.ref_use_double)
     result = Verified(mode)
     count = len(hunt.steps)
     match mode:
@@ -144,7 +144,7 @@ def _compiled(
     return compile(made, {n: getattr(options, n) for n in chosen} | options.backend)
 
 
-def _outputs(hunt: Hunt, options: program_verify_options) -> Compared:
+def _outputs(hunt: Bisection, options: program_verify_options) -> Compared:
     from mgx_core.driver.accuracy import worst
 
     def whole() -> Difference:
@@ -164,11 +164,11 @@ def _loaded(path: str) -> Executable | None:
     return found
 
 
-def _alone(hunt: Hunt, index: int) -> Difference:
+def _alone(hunt: Bisection, index: int) -> Difference:
     return hunt.alone(index)[0]
 
 
-def _bisected(hunt: Hunt) -> list[Compared]:
+def _bisected(hunt: Bisection) -> list[Compared]:
     tried: list[Compared] = []
     if not hunt.steps:
         return tried
@@ -179,7 +179,7 @@ def _bisected(hunt: Hunt) -> list[Compared]:
     return tried
 
 
-def _step(hunt: Hunt, index: int, compare: Callable[[], Difference]) -> Compared:
+def _step(hunt: Bisection, index: int, compare: Callable[[], Difference]) -> Compared:
     ins = hunt.steps[index]
     return _tried(ins.sources[0] if ins.sources else "", ins.name, index, compare)
 

@@ -18,9 +18,9 @@ from mgx_core.converting.converters import fitting
 from mgx_core.types.argument import Array
 
 from .context import Context
-from .keeping import EFFECTS, Keeping
 from .model import Subgraph, Tensor
 from .node import Node
+from .state_access import EFFECTS, StateAccess
 
 __all__ = ["Scope"]
 
@@ -51,7 +51,7 @@ OWN: Final = frozenset({
 })  # fmt: skip
 
 
-class Scope(Keeping):
+class Scope(StateAccess):
     """Converts one subgraph into a module."""
 
     def __init__(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..program import Program
     from ..run.executable import Executable
 
-__all__ = ["Hunt"]
+__all__ = ["Bisection"]
 
 
 def _doubled(value: Any) -> Any:
@@ -44,7 +44,7 @@ def _values(executable: Executable, values: Mapping[str, Any]) -> list[Any]:
     return [a.copy().value if a.on_device else a.value for a in executable.run(values)]
 
 
-class Hunt:
+class Bisection:
     """A program and its inputs, with reference values of all instructions, compared with a target's values.
 
     compile: makes the executable of a program on the target under test; double: the reference computes narrower floats in

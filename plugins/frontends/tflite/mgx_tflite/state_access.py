@@ -15,7 +15,7 @@ from mgx_core.types.dim import Dim
 from .context import Context
 from .model import Operator
 
-__all__ = ["EFFECTS", "Keeping"]
+__all__ = ["EFFECTS", "StateAccess"]
 
 Made = TypeVar("Made")
 
@@ -36,7 +36,7 @@ def _may_be(dims: Sequence[Dim], held: Sequence[Dim]) -> bool:
     return len(dims) == len(held) and all(a == b or not isinstance(a, int) for a, b in zip(dims, held, strict=True))
 
 
-class Keeping:
+class StateAccess:
     """The part of a scope that reads and assigns states."""
 
     context: Context

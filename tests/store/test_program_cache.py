@@ -32,7 +32,7 @@ from mgx_core.plugins import stamp as stamps
 from mgx_core.plugins.manager import Lazy, Plugins, hookimpl
 from mgx_core.run.executable import Executable
 from mgx_core.seen import FirstSight
-from mgx_core.store import digests, kept, literals, model_file
+from mgx_core.store import digests, literals, model_file, program_cache
 from mgx_core.store.container import msgpack_chunks, read_file
 from mgx_core.store.literals import LiteralReader, LiteralWriter, Sources
 from mgx_core.types import mapped
@@ -328,7 +328,7 @@ def test_by_default_a_first_compilation_takes_no_digest_and_no_stamp(path, monke
 
     monkeypatch.delenv("MGX_KEEP_PROGRAMS")
     monkeypatch.setattr(model_file, "digest_of", failing)
-    monkeypatch.setattr(kept, "stamp", failing)
+    monkeypatch.setattr(program_cache, "stamp", failing)
     assert runners(compiled(path)) == [CpuRunner]
 
 
@@ -373,7 +373,7 @@ def test_what_another_user_could_have_written_is_not_taken(path):
 
 
 def test_a_model_is_known_by_a_digest_that_nobody_can_match(path):
-    origin = kept.Origin.of(path, "onnx", {})
+    origin = program_cache.Origin.of(path, "onnx", {})
     assert origin.files[0].digest == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -386,29 +386,29 @@ def test_the_digest_of_a_file_that_rests_is_taken_once(path, monkeypatch):
 
     ours = model_file.digest_of
     monkeypatch.setattr(model_file, "digest_of", digest)
-    of = [kept.Origin.of(path, "onnx", {}).files[0].digest for _ in range(2)]
+    of = [program_cache.Origin.of(path, "onnx", {}).files[0].digest for _ in range(2)]
     assert (len(taken), entries("digests")) == (2, [])  # it was written just now
     monkeypatch.setattr(digests, "SLACK", -(1 << 62))
-    of += [kept.Origin.of(path, "onnx", {}).files[0].digest for _ in range(3)]
+    of += [program_cache.Origin.of(path, "onnx", {}).files[0].digest for _ in range(3)]
     assert (len(taken), len(set(of))) == (3, 1)
     (entry,) = entries("digests")
     entry.write_bytes(entry.read_bytes()[:-1])
-    assert (kept.Origin.of(path, "onnx", {}).files[0].digest, len(taken)) == (of[0], 4)
+    assert (program_cache.Origin.of(path, "onnx", {}).files[0].digest, len(taken)) == (of[0], 4)
     state = path.stat()
     overwrite(path)
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-    assert kept.Origin.of(path, "onnx", {}).files[0].digest not in of
+    assert program_cache.Origin.of(path, "onnx", {}).files[0].digest not in of
     assert len(taken) == 5
 
 
 def test_a_remembered_digest_without_the_users_seal_is_not_taken(path, monkeypatch):
     monkeypatch.setattr(digests, "SLACK", -(1 << 62))
-    right = kept.Origin.of(path, "onnx", {}).files[0].digest
+    right = program_cache.Origin.of(path, "onnx", {}).files[0].digest
     (entry,) = entries("digests")
     other = DiskCache("digests", digests.FORMAT)
     monkeypatch.setattr(DiskCache, "path", lambda self, key: entry)
-    other.put("", b"x" * kept.SIZE + b"0" * 64)
-    assert kept.Origin.of(path, "onnx", {}).files[0].digest == right
+    other.put("", b"x" * program_cache.SIZE + b"0" * 64)
+    assert program_cache.Origin.of(path, "onnx", {}).files[0].digest == right
 
 
 def test_switched_off_nothing_is_written_read_or_looked_at(path, monkeypatch):
@@ -418,9 +418,9 @@ def test_switched_off_nothing_is_written_read_or_looked_at(path, monkeypatch):
     def failing(*args: object) -> None:
         raise AssertionError("looked at")
 
-    monkeypatch.setattr(kept.Origin, "of", failing)
+    monkeypatch.setattr(program_cache.Origin, "of", failing)
     monkeypatch.setattr(FirstSight, "of", failing)
-    monkeypatch.setattr(kept, "stamp", failing)
+    monkeypatch.setattr(program_cache, "stamp", failing)
     assert runners(compiled(path)) == [CpuRunner]
     (entry,) = entries()
     entry.unlink()
@@ -461,10 +461,10 @@ def test_steps_that_live_in_one_process_keep_a_program_out(tmp_path):
 
 
 def test_what_takes_too_much_room_is_not_kept(path, monkeypatch):
-    monkeypatch.setattr(kept, "LIMIT", 4 * path.stat().st_size)
+    monkeypatch.setattr(program_cache, "LIMIT", 4 * path.stat().st_size)
     compiled(path)
     assert len(entries()) == 1
-    monkeypatch.setattr(kept, "LIMIT", 4 * (path.stat().st_size - 1))
+    monkeypatch.setattr(program_cache, "LIMIT", 4 * (path.stat().st_size - 1))
     entries()[0].unlink()
     compiled(path)
     assert entries() == []
@@ -563,8 +563,8 @@ def test_weights_beside_a_model_that_change_while_it_is_kept_leave_no_entry(tmp_
         yield from ours(*given)
         os.utime(tmp_path / "data.bin")
 
-    ours = kept.kept_chunks
-    monkeypatch.setattr(kept, "kept_chunks", chunks)
+    ours = program_cache.kept_chunks
+    monkeypatch.setattr(program_cache, "kept_chunks", chunks)
     compiled(model(tmp_path / "c.onnx", external=True))
     assert (entries(), entries("parsed")) == ([], [])
 
@@ -595,10 +595,10 @@ def test_a_folder_of_the_callers_own_keeps_a_program_out(tmp_path, rest):
 def test_files_beside_a_model_count_for_its_size(tmp_path, rest, monkeypatch):
     path = model(tmp_path / "c.onnx", external=True)
     both = path.stat().st_size + path.with_name("data.bin").stat().st_size
-    monkeypatch.setattr(kept, "LIMIT", 4 * (both - 1))
+    monkeypatch.setattr(program_cache, "LIMIT", 4 * (both - 1))
     compiled(path)
     assert entries() == []
-    monkeypatch.setattr(kept, "LIMIT", 4 * both)
+    monkeypatch.setattr(program_cache, "LIMIT", 4 * both)
     compiled(path)
     assert len(entries()) == 1
 
@@ -633,7 +633,7 @@ def overwrite(path: Path, seed: int = 2) -> None:
 @pytest.mark.parametrize("seen", [True, False], ids=["by its times", "by its contents alone"])
 def test_a_file_that_changes_before_it_is_compiled_leaves_no_entry(path, monkeypatch, seen):
     if not seen:
-        monkeypatch.setattr(kept.Origin, "there", True)
+        monkeypatch.setattr(program_cache.Origin, "there", True)
     program = mgx.parse_onnx(path)
     overwrite(path)
     program.compile(mgx.get_target("cpu"))
@@ -645,8 +645,8 @@ def test_a_file_that_changes_while_it_is_kept_leaves_no_entry(path, monkeypatch)
         yield from ours(*given)
         overwrite(path)
 
-    ours = kept.kept_chunks
-    monkeypatch.setattr(kept, "kept_chunks", chunks)
+    ours = program_cache.kept_chunks
+    monkeypatch.setattr(program_cache, "kept_chunks", chunks)
     assert compiled(path).executable.notes == []
     assert (entries(), entries("parsed")) == ([], [])
 
@@ -674,9 +674,9 @@ def test_a_file_that_rests_and_changes_while_it_is_kept_leaves_no_entry(path, mo
         yield from ours(*given)
         overwrite(path)
 
-    ours = kept.kept_chunks
+    ours = program_cache.kept_chunks
     monkeypatch.setattr(digests, "SLACK", -(1 << 62))
-    monkeypatch.setattr(kept, "kept_chunks", chunks)
+    monkeypatch.setattr(program_cache, "kept_chunks", chunks)
     assert compiled(path).executable.notes == []
     assert (entries(), entries("parsed")) == ([], [])
 
@@ -697,8 +697,8 @@ def test_a_file_that_changes_while_what_is_kept_is_loaded(path, monkeypatch):
         return found
 
     compiled(path)
-    ours = kept.load_kept
-    monkeypatch.setattr(kept, "load_kept", load)
+    ours = program_cache.load_kept
+    monkeypatch.setattr(program_cache, "load_kept", load)
     with pytest.raises(ParseError, match="overwritten after it was parsed"):
         compiled(path)
     assert len(entries()) == 1
@@ -779,7 +779,7 @@ def test_what_cannot_be_written_is_not_kept(path, monkeypatch, error):
     def failing(*args: object) -> None:
         raise error
 
-    monkeypatch.setattr(kept, "kept_chunks", failing)
+    monkeypatch.setattr(program_cache, "kept_chunks", failing)
     program = compiled(path)
     assert (runners(program), program.executable.notes, entries()) == ([CpuRunner], [], [])
 
@@ -796,14 +796,14 @@ def test_no_more_instances_are_taken_up_than_the_program_holds(tmp_path):
 
 def test_shapes_that_alternate_are_written_a_few_times_only(tmp_path, monkeypatch):
     written = []
-    put = kept.DiskCache.put_file
+    put = program_cache.DiskCache.put_file
     monkeypatch.setattr(
-        kept.DiskCache, "put_file", lambda self, *given: (written.append(self.folder.name), put(self, *given))
+        program_cache.DiskCache, "put_file", lambda self, *given: (written.append(self.folder.name), put(self, *given))
     )
     program = compiled(model(tmp_path / "b.onnx", "n"), options={"instances": 1})
     for n in (1, 3) * 4:
         result(program, n)
-    assert written.count("programs") == kept.INSTANCES
+    assert written.count("programs") == program_cache.INSTANCES
 
 
 def test_an_entry_belongs_to_its_model(path, tmp_path):
@@ -954,8 +954,8 @@ def test_the_packages_of_passes_are_part_of_the_stamp():
 
 def test_options_whose_passes_have_no_stamp_keep_a_program_out(path, monkeypatch):
     compiled(path)
-    ours = kept.stamp
-    monkeypatch.setattr(kept, "stamp", lambda stages, options=None: ours(stages) if options is None else "")
+    ours = program_cache.stamp
+    monkeypatch.setattr(program_cache, "stamp", lambda stages, options=None: ours(stages) if options is None else "")
     assert runners(compiled(path)) == [RestoredRunner]
     for _ in range(2):
         assert runners(compiled(path, options={"fast_math": False})) == [CpuRunner]
