@@ -21,6 +21,7 @@ PACKAGES = {
     "migraphx": "plugins/compat/migraphx/migraphx",
     "mgx_tf": "plugins/frontends/tf/mgx_tf",
     "mgx_tflite": "plugins/frontends/tflite/mgx_tflite",
+    "mgx_torch": "plugins/frontends/torch/mgx_torch",
     "mgx_conformance": "conformance/mgx_conformance",
 }
 PAGES = [
@@ -43,6 +44,7 @@ BANNED = re.compile(
     r"\b(?:whoever|somebody|nobody|anybody|anew|spoken|unsettled|settled|alike|to be had"
     r"|in whose (?:place|stead)|as it comes|takes? away|taken away"
     r"|(?:known|only|or) while running|the rules circle|cannot meet|required kinds|ready-made|kernel texts?"
+    r"|as (?:mgx|converters) sees? (?:it|them)|said in others"
     r"|(?<!there )(?:is|are) no (?!longer|more|less|\w+er\b))\b",
     re.IGNORECASE,
 )
@@ -125,6 +127,8 @@ def test_an_order_is_found(verb):
         "Nobody reads it",
         "both are alike",
         "as it comes",
+        "the frontend as mgx sees it",
+        "functions said in others",
     ],
 )
 def test_a_banned_word_is_found(text):

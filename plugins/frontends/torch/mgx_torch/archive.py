@@ -113,11 +113,11 @@ def _check(value: Any) -> None:
                 _check_expression(item)
             elif key == "target" and isinstance(item, str) and "inputs" in value and not _callable(item):
                 raise ParseError(
-                    f"node {value.get('name')!r} calls {item!r}, which is no operator of torch, and no "
+                    f"node {value.get('name')!r} calls {item!r}, which is not an operator of torch, and no "
                     "installed package converts it"
                 )
             elif key == "as_operator" and not TARGET.fullmatch(str(item)):  # callable by a higher-order operator
-                raise ParseError(f"a node takes {item!r} as an argument, which is no operator of torch")
+                raise ParseError(f"a node takes {item!r} as an argument, which is not an operator of torch")
             elif key in ("in_spec", "out_spec") and isinstance(item, str):
                 _check_tree(json.loads(item)[1])
             else:

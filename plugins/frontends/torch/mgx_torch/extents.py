@@ -89,7 +89,7 @@ class Extents:
             found = self._translated(self._named(size.node.expr))
             if isinstance(found, (int, Sym)):
                 return found
-            raise UnsupportedError(f"the size {self.text(size)} is no whole number")
+            raise UnsupportedError(f"the size {self.text(size)} is not an integer")
         return int(size)
 
     def learn(self, size: Any, found: Dim) -> None:

@@ -105,7 +105,7 @@ class Node(InstructionBuilder):
         if isinstance(value, (tuple, list)):
             value = value[index]
         if not isinstance(value, torch.Tensor):
-            self.unsupported(f"result {index} is no tensor but a {type(value).__name__}")
+            self.unsupported(f"result {index} is a {type(value).__name__}, a tensor is required")
         return value
 
     def result_dims(self, index: int = 0) -> tuple[Dim, ...]:
@@ -190,7 +190,7 @@ class Node(InstructionBuilder):
 
 
 def described(arg: Any) -> Any:
-    """What torch knows of an argument of a node: for the result of another node its type."""
+    """Returns torch's metadata of a node's argument."""
     if isinstance(arg, torch.fx.Node):
         return arg.meta.get("val")
     if isinstance(arg, (list, tuple)):

@@ -23,13 +23,12 @@ MODES = {
 
 @dataclass(frozen=True, kw_only=True)
 class TorchOptions:
-    """What a user may say.
+    """The options of the backend.
 
-    target: the name of a target, by default that of the device on which the inputs lie; fp16, bf16: compute in that type;
-    exhaustive_tune: time every kernel on the device; freeze: keep packed copies of all weights, made again after writes that
-    torch counts, and let writes that it does not count (through `.data`, by other processes) go unseen; threads: of the target
-    `cpu`; cache: take programs that an earlier process compiled from the user's cache, and leave this one's there; strict: raise
-    where a part would go to eager.
+    target: a target's name (default: that of the inputs' device); fp16, bf16: compute in that type; exhaustive_tune: time every
+    kernel on the device; freeze: keep packed copies of all weights, refreshed only after writes that torch's version counters
+    record (not those through `.data` or by other processes); threads: of the target `cpu`; cache: read and write the user's
+    on-disk cache of compiled programs; strict: raise an error instead of falling back to eager.
     """
 
     target: str = ""

@@ -54,7 +54,7 @@ def around_tracing(backend: Any) -> None:
 
 @functools.cache
 def _recurrent_setting() -> Any:
-    """What holds a user's value of `torch._dynamo.config.allow_rnn` for this thread: a variable with `set` and `reset`."""
+    """Returns the per-thread holder of the user's `torch._dynamo.config.allow_rnn`, with `set` and `reset`."""
     held = torch._dynamo.config._config["allow_rnn"].user_override
     return held if isinstance(held, ContextVar) else Setting()
 

@@ -1,4 +1,4 @@
-"""Operators that are said in others: layers that ``torch.nn`` calls as one, distances, bags, medians, complex numbers."""
+"""Decomposed operators: fused ``torch.nn`` layers, distances, embedding bags, medians, complex tensors."""
 
 from __future__ import annotations
 

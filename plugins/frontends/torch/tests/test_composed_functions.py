@@ -1,4 +1,4 @@
-"""Functions that are said in others: gamma functions, running extremes, places in sorted rows, frequencies."""
+"""Decomposed functions: lgamma, digamma, cummax, searchsorted, FFT frequencies."""
 
 from __future__ import annotations
 
