@@ -69,7 +69,7 @@ class FuseAttention(Pass):
         inside = set(members)
         for member in members[:-1]:
             if any(not _inside(u, inside) for u in member.users):
-                return No(f"the result of {member.op.name} is read elsewhere too")
+                return No(f"the result of {member.op.name} has other users")
         return members
 
     def _above(self, softmax: Instruction) -> list[Instruction] | None:

@@ -69,7 +69,7 @@ class FuseEpilogue(Pass):
         if at.parent is not reader.parent:  # a branch may not need the result
             return No(f"the {at.op.name} is computed around the module that reads it")
         if at.users != (user,) or user.inputs.count(at) != 1:
-            return No(f"the {at.op.name} is read elsewhere too")
+            return No(f"the {at.op.name} has other users")
         body = reader.modules[0]
         full = [o.shape.dims for o in body.outputs]
         if any(dims != read.shape.dims for dims in full):

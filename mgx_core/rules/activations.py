@@ -31,7 +31,7 @@ from .matching import either, one_user, other
 __all__ = ["ACTIVATIONS", "scalar_of"]
 
 ACTIVATIONS: Final = Rules("raise-activations")
-DEEPEST: Final = 6  # products of products that a formula has
+DEEPEST: Final = 6  # the most nested products in a formula
 
 
 def factors(ins: Instruction, depth: int = 0) -> tuple[float, list[Instruction]]:
@@ -198,7 +198,7 @@ def hard_swish_from_hard_sigmoid(i: Instruction, b: Builder) -> Instruction | No
 
 @ACTIVATIONS.on(Prelu)
 def leaky_relu_from_prelu(i: Instruction, b: Builder) -> Instruction | No | None:
-    """prelu(x, a) -> leaky_relu(x), a a uniform constant: no kernel reads it from memory."""
+    """prelu(x, a) -> leaky_relu(x), a a uniform constant, which becomes an attribute."""
     if not i.shape.dtype.is_float:
         return None
     slope = uniform(i.inputs[1])

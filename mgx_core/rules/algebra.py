@@ -47,9 +47,9 @@ def reweighted(b: Builder, old: Instruction, w: Array, factors: Array, behind: b
     """Returns the weight w times factors that broadcast to it, as a replacement for `old`, broadcast as that is.
 
     None if a product overflows, or if a subnormal product (which has lost digits) is not negligible beside the largest weight,
-    as channels are that training has all but removed.  behind: the factors could as well be applied to the sums at no cost;
-    None, too, if the products would be rounded to bfloat16, which has 8 bits: the errors of darknet53, whose weights are exact
-    in torch, were 2 to 3 times torch's.
+    as in channels that training has almost removed.  behind: the factors could be applied to the sums at no cost;
+    then also None if the products would be rounded to bfloat16 (8 bits of mantissa): with darknet53, whose weights are exact
+    in torch, the errors were 2 to 3 times torch's.
     """
     with np.errstate(all="ignore"):
         exact = widen(w) * widen(factors)
@@ -59,7 +59,7 @@ def reweighted(b: Builder, old: Instruction, w: Array, factors: Array, behind: b
     if (counts & (largest < old.shape.dtype.smallest_normal)).any():
         return None
     with np.errstate(all="ignore"):
-        narrow = convert(exact, old.shape.dtype)  # not before: numpy is slow where numbers become subnormal
+        narrow = convert(exact, old.shape.dtype)  # checked after the range: numpy is slow on subnormal numbers
     if not finite(narrow) or (behind and old.shape.dtype is bfloat16 and not np.array_equal(widen(narrow), exact)):
         return None
     made = b.literal(narrow)
@@ -78,7 +78,7 @@ def factor_into_convolution(i: Instruction, b: Builder) -> Instruction | No | No
     convolution, s = found
     w, scale = weight(convolution.inputs[1]), aligned(s)
     if w is None or scale is None or len(convolution.users) > 1 or not i.shape.dtype.is_float:
-        return No("the weights are not constant, or the convolution is read elsewhere too")
+        return No("the weights are not constant, or the convolution has other users")
     factors = along(scale, i.shape.rank, 1)
     if factors is None:
         return No("the factor differs within a channel")
@@ -88,7 +88,7 @@ def factor_into_convolution(i: Instruction, b: Builder) -> Instruction | No | No
 
 @SIMPLIFY.on(Convert, changes=ROUNDING)
 def wide_norm_into_product(i: Instruction, b: Builder) -> Instruction | No | None:
-    """narrow(wide(product(x, w) + a) * s + c) -> product(x, w * s) + narrow(a * s + c): a norm that is computed in a wider type.
+    """narrow(wide(product(x, w) + a) * s + c) -> product(x, w * s) + narrow(a * s + c): a normalization in a wider type.
 
     The product is a convolution or dot; s, a and c are one number for each of its channels or columns; a and c may be absent.
     """
@@ -104,7 +104,7 @@ def wide_norm_into_product(i: Instruction, b: Builder) -> Instruction | No | Non
     if i.shape.dtype is not kind or not kind.is_float or not wide.shape.dtype.is_float:
         return None
     if any(len(x.users) > 1 for x in (i.inputs[0], scaled, wide, wide.inputs[0], product)):
-        return No("the product or a part of the norm is read elsewhere too")
+        return No("the product or a part of the norm has other users")
     by_filter = isinstance(product.op, Convolution)
     axis = 1 if by_filter else i.shape.rank - 1
     none = np.zeros(1, np.float32)
@@ -136,11 +136,11 @@ def _constant_before(i: Instruction, cls: type[Mul | Add], axis: int) -> tuple[I
         return None
     x, constant = found
     if cls is Add and isinstance(x.op, (Pointwise, Convolution, Dot)):
-        return No("the sum ends the work that makes x: nothing would be saved")
+        return No("the sum is the last op of x's epilogue: nothing would be saved")
     values = along(aligned(constant), i.shape.rank, axis)
     if values is None or len(work.users) > 1 or not i.shape.dtype.is_float:
         what = "sum" if cls is Add else "product"
-        return No(f"the constant differs within a channel or column, or the {what} is read elsewhere too")
+        return No(f"the constant differs within a channel or column, or the {what} has other users")
     return x, values, w
 
 
@@ -188,7 +188,7 @@ def factor_into_dot(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     w, scale = weight(operands[at]), aligned(s)
     if len(dot.users) > 1 or w is None or scale is None or not i.shape.dtype.is_float:
-        return No("the product is read elsewhere too")
+        return No("the product has other users")
     rank = i.shape.rank
     factors = along(scale, rank, rank - 1 if at == 1 else rank - 2)
     if factors is None:
@@ -227,7 +227,7 @@ def input_term_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None
 
 @SIMPLIFY.on(Dot, changes=ROUNDING)
 def scale_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None:
-    """dot(a * s, c) -> dot(a, c) * s for a scalar s, also through transposes: the product of many joins the epilogue."""
+    """dot(a * s, c) -> dot(a, c) * s for a scalar s, also through transposes: the scale moves into the epilogue."""
     for side in (0, 1):
         mul = i.inputs[side]
         moves: list[Instruction] = []
@@ -241,7 +241,7 @@ def scale_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None:
             if scale.literal is None or scale.shape.elements() != 1:
                 continue
             if len(mul.users) > 1:
-                return No("the scaled operand is read elsewhere too")
+                return No("the scaled operand has other users")
             if not i.shape.dtype.is_float or i.shape.dtype.highest < float32.highest / 2:
                 return No(f"{i.shape.dtype} products may overflow in another order")
             operands = list(i.inputs)
@@ -258,12 +258,12 @@ def scale_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None:
 
 @SIMPLIFY.on(Transpose)
 def dot_of_transposes(i: Instruction, b: Builder) -> Instruction | No | None:
-    """transpose(dot(transpose(x), transpose(y))) -> dot(y, x); constants count as transposed."""
+    """transpose(dot(transpose(x), transpose(y))) -> dot(y, x); constants are transposed at compile time."""
     dot = i.inputs[0]
     if not isinstance(dot.op, Dot) or not last_two_swapped(i):
         return None
     if len(dot.users) > 1:
-        return No("the product is read elsewhere too")
+        return No("the product has other users")
     x, y = dot.inputs
     if not all(last_two_swapped(v) or v.is_literal for v in (x, y)) or (x.is_literal and y.is_literal):
         return No("an operand is not transposed")

@@ -40,7 +40,7 @@ def drop_unit_factor(i: Instruction, b: Builder) -> Instruction | No | None:
 
 @ARITHMETIC.on(Mul)
 def product_with_zero(i: Instruction, b: Builder) -> Instruction | No | None:
-    """x * 0 -> 0 for whole numbers."""
+    """x * 0 -> 0 for integers."""
     found = split(i)
     if found is None or uniform(found[1]) != 0:
         return None
@@ -61,7 +61,7 @@ def float_product_with_zero(i: Instruction, b: Builder) -> Instruction | No | No
 
 @ARITHMETIC.on(Sub)
 def difference_with_itself(i: Instruction, b: Builder) -> Instruction | No | None:
-    """x - x -> 0 for whole numbers."""
+    """x - x -> 0 for integers."""
     x, y = i.inputs
     if x is not y:
         return None
@@ -109,7 +109,7 @@ def absorb_negation(i: Instruction, b: Builder) -> Instruction | No | None:
     if not first and not second:
         return None
     if isinstance(i.op, Div) and i.shape.dtype.is_integer:
-        return No("a negated integer that wraps around has another quotient")
+        return No("negating the most negative integer wraps around")
     if isinstance(i.op, (Mul, Div)):
         return b.add(i.op, x.inputs[0], y.inputs[0]) if first and second else None
     if second:
@@ -119,11 +119,11 @@ def absorb_negation(i: Instruction, b: Builder) -> Instruction | No | None:
 
 @ARITHMETIC.on(Abs, Cos, Cosh)
 def even_function_of_negation(i: Instruction, b: Builder) -> Instruction | No | None:
-    """|-x|, cos(-x), cosh(-x) -> the same of x."""
+    """|-x|, cos(-x), cosh(-x) -> the same function of x."""
     if not isinstance(i.inputs[0].op, Neg):
         return None
     if not i.shape.dtype.is_signed:
-        return No("a negated unsigned number is another number without a sign")
+        return No("negation of unsigned integers wraps around")
     return b.add(i.op, i.inputs[0].inputs[0])
 
 
@@ -142,7 +142,7 @@ def apply_once(i: Instruction, b: Builder) -> Instruction | No | None:
 
 @ARITHMETIC.on(Add, Sub)
 def join_added_integers(i: Instruction, b: Builder) -> Instruction | No | None:
-    """(x + c) + d -> x + (c + d), also with differences, for whole numbers."""
+    """(x + c) + d -> x + (c + d), also with differences, for integers."""
     return _join_sums(i, b) if i.shape.dtype.is_integer else None
 
 
@@ -163,7 +163,7 @@ def _join_sums(i: Instruction, b: Builder) -> Instruction | No | None:
     if parts is None:
         return None
     if len(inner.users) > 1:
-        return No("the sum inside is read elsewhere too")
+        return No("the sum inside has other users")
     x, c = parts
     outer, sign = isinstance(i.op, Sub), 1
     inside = isinstance(inner.op, Sub)
@@ -189,7 +189,7 @@ def _join_sums(i: Instruction, b: Builder) -> Instruction | No | None:
 
 @ARITHMETIC.on(Mul)
 def join_integer_factors(i: Instruction, b: Builder) -> Instruction | No | None:
-    """(x * c) * d -> x * (c * d) for whole numbers."""
+    """(x * c) * d -> x * (c * d) for integers."""
     return _join_products(i, b) if i.shape.dtype.is_integer else None
 
 
@@ -210,7 +210,7 @@ def _join_products(i: Instruction, b: Builder) -> Instruction | No | None:
     if parts is None:
         return None
     if len(inner.users) > 1:
-        return No("the product inside is read elsewhere too")
+        return No("the product inside has other users")
     x, c = parts
     outer, inside = isinstance(i.op, Div), isinstance(inner.op, Div)
     divides = outer and d is i.inputs[0]  # d / (..)
@@ -242,7 +242,7 @@ def gather_added_constants(i: Instruction, b: Builder) -> Instruction | No | Non
     if one is None or other is None:
         return None
     if len(left.users) > 1 or len(right.users) > 1 or not i.shape.dtype.is_float:
-        return No("a sum inside is read elsewhere too, or is of whole numbers")
+        return No("a sum inside has other users, or is of integers")
     if one[0].op.product and other[0].op.product:
         return No("each constant is the bias of a product")
     value = computed(b, Add(), i, aligned(one[1]), aligned(other[1]))
@@ -251,7 +251,7 @@ def gather_added_constants(i: Instruction, b: Builder) -> Instruction | No | Non
 
 @ARITHMETIC.on(Mul, changes=ROUNDING)
 def factor_into_sum(i: Instruction, b: Builder) -> Instruction | No | None:
-    """(x + c) * d -> x * d + c * d where x * d then goes into the weights of a product."""
+    """(x + c) * d -> x * d + c * d if x * d can be folded into the weights of a product."""
     found = split(i)
     if found is None or not isinstance(found[0].op, (Add, Sub)):
         return None
@@ -263,7 +263,7 @@ def factor_into_sum(i: Instruction, b: Builder) -> Instruction | No | None:
     if not weighted(x):
         return No("x is not a product with constant weights that is read here alone")
     if len(total.users) > 1:
-        return No("the sum is read elsewhere too")
+        return No("the sum has other users")
     value = computed(b, Mul(), i, aligned(c), aligned(d))
     if value is None:
         return None
@@ -278,7 +278,7 @@ def weighted(x: Instruction) -> bool:
 
 @ARITHMETIC.on(Mul)
 def relu_out_of_mul(i: Instruction, b: Builder) -> Instruction | No | None:
-    """relu(x) * c -> relu(x * c), c > 0, where x * c then goes into the weights of a product."""
+    """relu(x) * c -> relu(x * c), c > 0, if x * c can be folded into the weights of a product."""
     found = split(i)
     if found is None or not isinstance(found[0].op, Relu):
         return None

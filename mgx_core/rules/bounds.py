@@ -104,12 +104,12 @@ def relu_of_clip(i: Instruction, b: Builder) -> Instruction | No | None:
     if 0 <= low <= high:
         return inner
     if len(inner.users) > 1 or not low <= high:
-        return No("the clip is read elsewhere too, or its bounds cross")
+        return No("the clip has other users, or its bounds cross")
     made = [spread(b, np.asarray(max(v, 0)), i.shape.dims, i) for v in (low, high)]
     return b.add(Clip(), inner.inputs[0], *made)
 
 
-# choices --------------------------------------------------------------------------------------------------------------
+# where ----------------------------------------------------------------------------------------------------------------
 
 
 @BOUNDS.on(Where)

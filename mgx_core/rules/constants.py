@@ -23,7 +23,7 @@ __all__ = [
     "uniform", "whole",
 ]  # fmt: skip
 
-LARGEST = 1 << 16  # the most elements that are compared with each other
+LARGEST = 1 << 16  # the most elements of a constant that are compared
 
 
 def scalar_of(ins: Instruction) -> float | None:

@@ -36,13 +36,13 @@ def holds_all(wide: DType, narrow: DType) -> bool:
 
 @CONVERTS.on(Convert)
 def drop_same_type(i: Instruction, b: Builder) -> Instruction | No | None:
-    """convert(x) -> x where x has the type already."""
+    """convert(x) -> x if x already has the type."""
     return i.inputs[0] if i.inputs[0].result == i.result else None
 
 
 @CONVERTS.on(Convert)
 def join_converts(i: Instruction, b: Builder) -> Instruction | No | None:
-    """convert(convert(x)) -> convert(x) where the type between holds every value of x."""
+    """convert(convert(x)) -> convert(x) if the intermediate type represents every value of x."""
     inner = i.inputs[0]
     if not isinstance(inner.op, Convert):
         return None
@@ -53,5 +53,5 @@ def join_converts(i: Instruction, b: Builder) -> Instruction | No | None:
     if to.kind == "s":
         return No("text shows which type it was made of")
     if between.is_float and source.is_integer and to.is_integer and not holds_all(to, source):
-        return No(f"{to} does not hold every {source}: floats end at its bounds, integers wrap")
+        return No(f"{to} does not represent every {source}: floats saturate, integers wrap")
     return x if x.result == i.result else b.add(i.op, x)

@@ -22,14 +22,14 @@ __all__ = ["CONVOLUTION_SUMS"]
 
 CONVOLUTION_SUMS: Final = Rules("simplify-convolution-sums")
 
-MOST: Final = 32  # terms of a sum that are looked at
+MOST: Final = 32  # the most terms of a sum that are examined
 
 Term = tuple[Instruction, int]  # with its sign
 
 
 @CONVOLUTION_SUMS.on(Add, Sub, changes=ROUNDING)
 def sum_of_convolutions_of_one_tensor(i: Instruction, b: Builder) -> Instruction | No | None:
-    """convolution(x, w) + convolution(x, v) -> convolution(x, w + v), small windows amid large ones; x * s counts as one of 1."""
+    """convolution(x, w) + convolution(x, v) -> convolution(x, w + v), padding small kernels; x * s counts as 1x1."""
     if not i.shape.dtype.is_float:
         return None
     terms = _terms(i)
@@ -41,15 +41,15 @@ def sum_of_convolutions_of_one_tensor(i: Instruction, b: Builder) -> Instruction
     for base in bases:
         x = base[0].inputs[0]
         same = [t for t in terms if t[0] is not base[0] and _source(t[0]) is x]
-        found = [(t, w) for t in same if (w := _laid(base[0], t[0])) is not None]
+        found = [(t, w) for t in same if (w := _aligned_kernels(base[0], t[0])) is not None]
         alone = [(t, w) for t, w in found if one_user(t[0])]
         if alone and one_user(base[0]):
             taken = [id(t) for t, _ in alone]
             return _joined(b, base, alone, [t for t in terms if t is not base and id(t) not in taken])
         if found:
-            why = No("a branch is read elsewhere too")
+            why = No("a branch has other users")
         elif same and why is None:
-            why = No("strides, groups or places of the windows differ")
+            why = No("strides, groups or positions of the windows differ")
     return why
 
 
@@ -81,7 +81,7 @@ def _kernels(term: Instruction) -> Array | None:
 def _source(term: Instruction) -> Instruction | None:
     """Returns the operand of a convolution or of a product with a constant.
 
-    A term without a factor does not count: the sum with it costs nothing where a convolution writes over it.
+    Other terms are not merged: a convolution adds them in its epilogue at no cost.
     """
     if isinstance(term.op, Convolution):
         return term.inputs[0]
@@ -89,14 +89,14 @@ def _source(term: Instruction) -> Instruction | None:
     return None if found is None else found[0]
 
 
-def _laid(base: Instruction, term: Instruction) -> Array | None:
-    """Returns a term that reads what the convolution `base` reads as kernels with its windows; None where it has no such form."""
+def _aligned_kernels(base: Instruction, term: Instruction) -> Array | None:
+    """Returns a term on the same operand as `base` as kernels over the windows of `base`; None if it has no such form."""
     op, w = base.op, base.inputs[1].shape
     assert isinstance(op, Convolution)
     lengths = [n for n in w.dims[2:] if isinstance(n, int)]
     if isinstance(term.op, Convolution):
         kernels = _kernels(term)
-        return None if kernels is None else _placed(op, lengths, term.op, kernels)
+        return None if kernels is None else _padded_kernels(op, lengths, term.op, kernels)
     factors = _factors(term)
     channels, inner = w.dims[:2]
     if factors is None or not isinstance(channels, int) or not isinstance(inner, int) or channels != op.group * inner:
@@ -104,7 +104,7 @@ def _laid(base: Instruction, term: Instruction) -> Array | None:
     one = np.zeros((channels, inner, *(1 for _ in lengths)), np.result_type(factors, np.float32))
     every = np.arange(channels)
     one.reshape(channels, inner)[every, every % inner] = factors
-    return _placed(op, lengths, Convolution(group=op.group), one)
+    return _padded_kernels(op, lengths, Convolution(group=op.group), one)
 
 
 def _factors(term: Instruction) -> Array | None:
@@ -115,7 +115,7 @@ def _factors(term: Instruction) -> Array | None:
     return None if vector is None else widen(vector)
 
 
-def _placed(base: Convolution, lengths: Sequence[int], part: Convolution, kernels: Array) -> Array | None:
+def _padded_kernels(base: Convolution, lengths: Sequence[int], part: Convolution, kernels: Array) -> Array | None:
     """Returns kernels padded with zeros to the windows of `base`, equivalent to those of `part`."""
     rank = len(lengths)
     if base.group != part.group or base.padding_mode != "default" or part.padding_mode != "default":
@@ -133,7 +133,7 @@ def _placed(base: Convolution, lengths: Sequence[int], part: Convolution, kernel
 def _places(
     base: Convolution, part: Convolution, lengths: Sequence[int], own: Sequence[int]
 ) -> Iterator[tuple[int, ...]]:
-    """Gives for each axis where in the windows of `base` the elements of those of `part` lie; -1: between two of them."""
+    """Returns for each axis the positions in the windows of `base` of the elements of those of `part`; -1 if between two."""
     rank = len(lengths)
     axes = zip(
         own,
@@ -147,7 +147,7 @@ def _places(
 
 
 def _joined(b: Builder, base: Term, found: Sequence[tuple[Term, Array]], left: Sequence[Term]) -> Instruction | No:
-    """Returns the convolution with the sum of all kernels, with the other terms added: constants first."""
+    """Returns the convolution with the sum of all kernels, plus the other terms, constants first."""
     convolution, sign = base
     kernels = _kernels(convolution)
     assert kernels is not None

@@ -42,7 +42,7 @@ def add_of_convolutions(i: Instruction, b: Builder) -> Instruction | No | None:
     if w is None or v is None or one is other:
         return None
     if len(one.users) > 1 or len(other.users) > 1:
-        return No("a convolution is read elsewhere too")
+        return No("a convolution has other users")
     op, second = one.op, other.op
     assert isinstance(op, Convolution)
     assert isinstance(second, Convolution)
@@ -57,14 +57,14 @@ def add_of_convolutions(i: Instruction, b: Builder) -> Instruction | No | None:
     if (x.shape.dims[0], x.shape.dims[2:]) != (y.shape.dims[0], y.shape.dims[2:]):
         return No("the images have other extents")
     if not compare(product(x.shape.dims) + product(y.shape.dims), "<=", 2 * product(i.shape.dims)):
-        return No("joining the inputs would move more than is saved")
+        return No("concatenating the inputs would cost more than is saved")
     return b.add(op, b.add(Concat(axis=1), x, y), b.literal(np.concatenate((w, v), 1)))
 
 
 def _same_stride(
     b: Builder, one: Instruction, other: Instruction
 ) -> tuple[Convolution, Instruction, Instruction] | None:
-    """Returns one convolution's op and both inputs, that of the smaller stride thinned out, for windows of one element."""
+    """Returns one op and both inputs for 1x1 convolutions; the input of the one with the smaller stride is subsampled."""
     first, second = one.op, other.op
     assert isinstance(first, Convolution)
     assert isinstance(second, Convolution)
@@ -100,14 +100,14 @@ def concat_of_convolutions(i: Instruction, b: Builder) -> Instruction | No | Non
     if any(c.op != first.op or w.shape != kernels.shape or (v is None) != (bias is None) for c, w, v in parts):
         return No("the convolutions differ in more than their weights")
     if any(len(c.users) > 1 or len(x.users) > 1 for (c, _, _), x in zip(parts, i.inputs, strict=True)):
-        return No("a convolution is read elsewhere too")
+        return No("a convolution has other users")
     own = [ranges(c.inputs[0]) for c, _, _ in parts]
     source = first.inputs[0].inputs[0] if own[0] else None
     at = own[0][1][0] if own[0] and 1 in own[0] else 0
     joined = at
     for (c, _, _), r in zip(parts, own, strict=True):
         if r is None or list(r) != [1] or c.inputs[0].inputs[0] is not source or r[1][0] != joined or r[1][2] != 1:
-            return No("the inputs do not lie side by side in one tensor")
+            return No("the inputs are not adjacent slices of one tensor")
         joined = r[1][1]
     assert source is not None
     group: int = first.op.group  # type: ignore[attr-defined]
@@ -124,7 +124,7 @@ def concat_of_convolutions(i: Instruction, b: Builder) -> Instruction | No | Non
 
 
 def _biased(ins: Instruction) -> tuple[Instruction, Array, Array | None] | None:
-    """Returns a convolution with constant weights, its weights, and the constant for each channel that is added to it."""
+    """Returns a convolution with constant weights, its weights, and its per-channel bias."""
     w = weights(ins)
     if w is not None:
         return ins, w, None
@@ -138,7 +138,7 @@ def _biased(ins: Instruction) -> tuple[Instruction, Array, Array | None] | None:
 
 @CONVOLUTIONS.on(Mul, changes=ROUNDING)
 def factor_of_slice_into_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
-    """slice(convolution(x, w)) * s -> slice(convolution(x, w')), by channel, where the others read other channels."""
+    """slice(convolution(x, w)) * s -> slice(convolution(x, w')), by channel, if all other users read other channels."""
     found = split(i)
     if found is None or not isinstance(found[0].op, Slice):
         return None
@@ -148,13 +148,13 @@ def factor_of_slice_into_convolution(i: Instruction, b: Builder) -> Instruction 
     if w is None or own is None:
         return None
     if convolution.parent is not i.parent or len(part.users) > 1 or not i.shape.dtype.is_float:
-        return No("the part is read elsewhere too")
+        return No("the slice has other users")
     if list(own) != [1]:
-        return No("another axis than that of the channels is cut")
+        return No("the slice is not along the channels")
     for user in convolution.users:
         theirs = ranges(user)
         if user is not part and (theirs is None or 1 not in theirs or not _apart(own[1], theirs[1])):
-            return No("other channels are not all that the others read")
+            return No("other users read these channels")
     factors = along(aligned(s), i.shape.rank, 1)
     start, end, step = own[1]
     if factors is None or step != 1 or not isinstance(start, int) or not isinstance(end, int):

@@ -37,7 +37,7 @@ def decompose(module: Module, ins: Instruction) -> list[Instruction] | No | None
     if isinstance(new, tuple) and all(isinstance(n, Instruction) for n in new):
         if _read_one_by_one(module, ins, new):
             return builder.made
-        new = No(f"{ins.op.name} does not decompose: its results are read as one")
+        new = No(f"{ins.op.name} does not decompose: its results are used as one tuple")
     if isinstance(new, Instruction) and same_type(ins.result, new.result):
         module.replace(ins, new)
         return builder.made

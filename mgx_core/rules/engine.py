@@ -30,8 +30,8 @@ EXACT: Final = 0  # equal results (but for the sign of zero)
 ROUNDING: Final = 1  # results within a few units in the last place: sums and products in another order
 RANGE: Final = 2  # results may differ where a value overflows, is NaN or lies outside a function's domain
 
-MOST_REWRITES: Final = 50  # per instruction of a module
-LOOKED_BACK: Final = 100  # the last rewrites that the error message on endless rewriting counts
+MOST_REWRITES: Final = 50  # the most rewrites per instruction of a module
+LOOKED_BACK: Final = 100  # the number of last rewrites that the error message on endless rewriting summarizes
 
 
 class Builder:
@@ -228,7 +228,7 @@ class Rewriter:
         firing = [f"{_blamed(rule)} ({count} times)" for rule, count in Counter(recent).most_common()]
         worst = max(Counter(recent).items(), key=lambda found: found[1])[0]
         whose = (
-            f"{firing[0]} keeps firing on what it gives"
+            f"{firing[0]} keeps firing on its own result"
             if len(firing) == 1
             else f"these undo each other: {', '.join(firing)}"
         )

@@ -31,7 +31,7 @@ __all__ = ["INDICES", "Count", "count"]
 
 INDICES: Final = Rules("simplify-indices")
 
-DEEPEST: Final = 12  # views that a count is followed through
+DEEPEST: Final = 12  # the longest chain of views that is followed
 FLIPPED: Final[dict[type, type]] = {
     Less: Greater,
     Greater: Less,
@@ -41,14 +41,14 @@ FLIPPED: Final[dict[type, type]] = {
 
 
 class Count(NamedTuple):
-    """Whole numbers that go up by one along an axis, from `first`, and are the same along every other axis."""
+    """Consecutive integers along an axis, starting at `first`, constant along all other axes (an iota)."""
 
     axis: int
     first: int
 
 
 def count(ins: Instruction, depth: int = DEEPEST) -> Count | None:
-    """Returns the first number and axis of an integer tensor that counts, else None: ranges and constants, through views."""
+    """Returns an integer tensor as a `Count` if it is one (a range or constant, possibly through views), else None."""
     if depth == 0 or not isinstance(ins.result, Shape) or not ins.shape.ranked or not ins.shape.dtype.is_integer:
         return None
     if ins.literal is not None:
@@ -70,7 +70,7 @@ def count(ins: Instruction, depth: int = DEEPEST) -> Count | None:
 
 
 def _held(ins: Instruction, found: Count) -> Count | None:
-    """A count, if the element type holds all its numbers: others would wrap around."""
+    """Returns a count if the element type represents all its numbers (others would wrap around), else None."""
     dtype, last = ins.shape.dtype, found.first + bounds(ins.shape.dims[found.axis])[1] - 1
     return found if dtype.lowest <= found.first and last <= dtype.highest else None
 
@@ -97,7 +97,7 @@ def _broadcast(ins: Instruction, inner: Count) -> Count | None:
 
 
 def _regrouped(ins: Instruction, inner: Count) -> Count | None:
-    """Through a reshape that only inserts and removes axes of extent 1."""
+    """Follows a reshape that only inserts and removes axes of extent 1."""
     source, dims = ins.inputs[0].shape.dims, ins.shape.dims
     before = [a for a, d in enumerate(source) if d != 1]
     after = [a for a, d in enumerate(dims) if d != 1]
@@ -129,12 +129,12 @@ _VIEWS: Final[dict[type, Callable[[Instruction, Count], Count | None]]] = {
 }
 
 
-# looking up -----------------------------------------------------------------------------------------------------------
+# gathers --------------------------------------------------------------------------------------------------------------
 
 
 @INDICES.on(Gather)
 def gather_in_order(i: Instruction, b: Builder) -> Instruction | No | None:
-    """gather(x, positions that count) -> a slice of x."""
+    """gather(x, consecutive indices) -> a slice of x."""
     x, indices = i.inputs
     found = count(indices) if aligned(indices) is None else None  # what is known: see `gather_of_range`
     if found is None or not x.shape.ranked:
@@ -149,7 +149,7 @@ def gather_in_order(i: Instruction, b: Builder) -> Instruction | No | None:
 
 @INDICES.on(Gathernd)
 def gather_in_order_of_axes(i: Instruction, b: Builder) -> Instruction | No | None:
-    """gathernd(x, positions that count, each along an axis of its own) -> a slice of x."""
+    """gathernd(x, consecutive indices, each along its own axis) -> a slice of x."""
     x, indices = i.inputs
     op = op_as(i, Gathernd)
     if op.batch_dims or not (x.shape.ranked and indices.shape.ranked and i.shape.ranked):
@@ -159,7 +159,7 @@ def gather_in_order_of_axes(i: Instruction, b: Builder) -> Instruction | No | No
         return None
     axes = [c.axis for c in columns if isinstance(c, Count)]
     if axes != sorted(set(axes)):
-        return No("the positions count along the same axis, or in another order")
+        return No("the indices are consecutive along the same axis, or in another order")
     for n, found in enumerate(columns):
         first, length = (found, 1) if isinstance(found, int) else (found.first, indices.shape.dims[found.axis])
         part = _part(b, x, n, first, length)
@@ -172,7 +172,7 @@ def gather_in_order_of_axes(i: Instruction, b: Builder) -> Instruction | No | No
 
 
 def _columns(indices: Instruction) -> list[Count | int] | None:
-    """Returns each position of `gathernd`, one number or how it counts: the last axis of its indices taken apart."""
+    """Splits the last axis of the indices of `gathernd`: returns each component as a number or a `Count`."""
     last = indices.shape.rank - 1
     found: list[Count | int | None]
     if indices.literal is not None:
@@ -191,25 +191,25 @@ def _columns(indices: Instruction) -> list[Count | int] | None:
 
 
 def _part(b: Builder, x: Instruction, axis: int, first: int, length: Dim) -> Instruction | None:
-    """So many elements of x along an axis; None unless they are all there."""
+    """Returns a slice of x along an axis; None unless all its elements exist."""
     if first < 0 or not compare(length + first, "<=", x.shape.dims[axis]):
         return None
     return cut(b, x, {axis: (first, length + first, 1)})
 
 
 def _placed(b: Builder, x: Instruction, i: Instruction, axes: list[int]) -> Instruction:
-    """x with its axes where `axes` says among those of i, repeated along all others."""
+    """Returns x with its axes at `axes` of the result, broadcast along all others."""
     others = tuple(a for a in range(i.shape.rank) if a not in axes)
     wide = b.add(Unsqueeze(axes=others), x) if others else x
     return wide if wide.shape.dims == i.shape.dims else b.add(Multibroadcast(out_lens=i.shape.dims), wide)
 
 
-# comparing ------------------------------------------------------------------------------------------------------------
+# comparisons ----------------------------------------------------------------------------------------------------------
 
 
 @INDICES.on(Less, LessOrEqual, Greater, GreaterOrEqual)
 def comparison_of_count(i: Instruction, b: Builder) -> Instruction | No | None:
-    """numbers that count compared with a constant -> true or false where the answer is the same for all."""
+    """consecutive integers compared with a constant -> true or false, if the result is the same for all."""
     x, y = i.inputs
     found, limit, relation = count(x), whole(y), type(i.op)
     if found is None:
@@ -225,7 +225,7 @@ def comparison_of_count(i: Instruction, b: Builder) -> Instruction | No | None:
     }
     always, never = answers[relation]  # type: ignore[index]
     if not (always or never):
-        return No("the answer depends on the position")
+        return No("the result depends on the position")
     return spread(b, np.asarray(always), i.shape.dims)
 
 

@@ -40,7 +40,7 @@ from .quantization import Quantized, dequantized
 __all__ = ["INTEGER_PRODUCTS", "NARROW_FLOAT_PRODUCTS"]
 
 INTEGER_PRODUCTS: Final = Rules("integer-products")
-NARROW_FLOAT_PRODUCTS: Final = Rules("narrow-float-products")  # for targets that multiply 8-bit floats as such
+NARROW_FLOAT_PRODUCTS: Final = Rules("narrow-float-products")  # for targets with 8-bit float products
 
 BYTES: Final = (int8, uint8)
 FLOATS: Final = (float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz)
@@ -105,7 +105,7 @@ def _convolution(i: Instruction, b: Builder, types: Sequence[DType]) -> Instruct
 
 
 def _narrow(i: Instruction) -> QuantConvolution:
-    """Returns the convolution of narrow numbers with the attributes of one of wide ones."""
+    """Returns the quantized convolution with the attributes of a float one."""
     op = op_as(i, Convolution)
     return QuantConvolution(
         padding=op.padding, stride=op.stride, dilation=op.dilation, group=op.group, padding_mode=op.padding_mode
@@ -113,14 +113,14 @@ def _narrow(i: Instruction) -> QuantConvolution:
 
 
 def _unfit(x: Quantized, axis: int, wide: Instruction, types: Sequence[DType]) -> No | None:
-    """Returns a refusal if a tensor's numbers are not of these types with scales along `axis` alone."""
+    """Returns a refusal if a tensor's quantized type is not one of these, or its scale varies along other axes than `axis`."""
     dtype = x.values.shape.dtype
     if dtype not in types:
         return No(f"numbers of type {dtype} are not multiplied as {'floats' if types is FLOATS else 'integers'}")
     if wide.shape.dtype is float64:
-        return No("float64 holds more digits than a factor in float32")
+        return No("a float64 result would lose precision with a factor in float32")
     if x.op.block_size:
-        return No("each block along the summed axis has a scale of its own")
+        return No("blocks along the summed axis have different scales")
     if x.zero_point is not None and dtype.is_float and uniform(x.zero_point) != 0:
         return No("the zero point is not 0")
     if x.zero_point is not None and not dtype.is_float and not x.zero_point.shape.dtype.is_integer:
@@ -133,7 +133,7 @@ def _unfit(x: Quantized, axis: int, wide: Instruction, types: Sequence[DType]) -
 
 
 def _overflow(left: Quantized, right: Quantized, counts: Sequence[Dim]) -> No | None:
-    """Returns a refusal if sums of products of integers might leave int32; counts: their number as each operand states it."""
+    """Returns a refusal if the integer sums may overflow int32; counts: the number of terms, from the shape of each operand."""
     if left.values.shape.dtype.is_float:
         return None
     most = _magnitude(left) * _magnitude(right)
@@ -143,7 +143,7 @@ def _overflow(left: Quantized, right: Quantized, counts: Sequence[Dim]) -> No | 
 
 
 def _magnitude(x: Quantized) -> int:
-    """Returns the largest magnitude that a number less its zero point may have."""
+    """Returns the largest possible magnitude of a value minus its zero point."""
     dtype = WIDER.get(x.values.shape.dtype, x.values.shape.dtype)
     zero = 0 if x.zero_point is None else aligned(x.zero_point)
     if zero is None:
@@ -158,12 +158,12 @@ def _bytes(b: Builder, x: Quantized) -> Instruction:
 
 
 def _zero(x: Quantized) -> Instruction | None:
-    """Returns the zero point of integers; that of floats is 0."""
+    """Returns the zero point of an integer tensor; 0 for floats."""
     return None if x.values.shape.dtype.is_float else x.zero_point
 
 
 def _along(b: Builder, x: Instruction | None, rank: int, axis: int) -> Instruction | None:
-    """A scale or zero point as a scalar, or as a vector along one axis of a tensor of that rank, of which later axes are 1."""
+    """Returns a scale or zero point as a scalar, or reshaped to broadcast along one axis of a tensor of that rank."""
     if x is None:
         return None
     if all(d == 1 for d in x.shape.dims):
@@ -173,7 +173,7 @@ def _along(b: Builder, x: Instruction | None, rank: int, axis: int) -> Instructi
 
 
 def _operands(b: Builder, left: Quantized, right: Quantized, zeros: Sequence[Instruction | None]) -> list[Instruction]:
-    """Returns zero points as operands of the product: in the type of their tensors, absent ones left out."""
+    """Returns zero points as operands of the product, in the type of their tensors, without trailing absent ones."""
     found = []
     for x, zero in zip((left, right), zeros, strict=True):
         if zero is None:
@@ -189,7 +189,7 @@ def _operands(b: Builder, left: Quantized, right: Quantized, zeros: Sequence[Ins
 def _scaled(
     b: Builder, i: Instruction, sums: Instruction, left: Instruction | None, right: Instruction | None
 ) -> Instruction:
-    """Returns sums times the two scales, in the type of the product that they replace."""
+    """Returns the sums times both scales, in the result type of the original product."""
     assert left is not None and right is not None
     dims = i.shape.dims
     factors = [x if x.shape.dtype is float32 else b.add(Convert(target_type=float32), x) for x in (left, right)]
@@ -203,12 +203,12 @@ def _scaled(
     return out if i.shape.dtype is float32 else b.add(Convert(target_type=i.shape.dtype), out)
 
 
-# forms that kernels have --------------------------------------------------------------------------------------------
+# forms that kernels support ----------------------------------------------------------------------------------------
 
 
 @INTEGER_PRODUCTS.on(QuantDot, QuantConvolution)
 def signed_weights(i: Instruction, b: Builder) -> Instruction | No | None:
-    """A constant uint8 right operand -> int8, 128 taken from it and from its zero point."""
+    """A constant uint8 right operand -> int8, with 128 subtracted from it and from its zero point."""
     weights = i.inputs[1]
     if weights.shape.dtype is not uint8:
         return None
@@ -217,7 +217,7 @@ def signed_weights(i: Instruction, b: Builder) -> Instruction | No | None:
     if source.literal is None or not isinstance(source.literal.value, np.ndarray):
         return No("the right operand is not constant")
     if zero is None:
-        return No("the right operand has no zero point from which 128 could be taken")
+        return No("the right operand has no zero point from which 128 could be subtracted")
     points = aligned(zero)
     if points is None:
         return No("the zero point of the right operand is not constant")
@@ -229,7 +229,7 @@ def signed_weights(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _less_128(b: Builder, x: Instruction) -> Instruction:
-    """Returns a constant of type uint8 less 128, as int8; repeated as it was."""
+    """Returns a uint8 constant minus 128 as int8, broadcast as before."""
     if x.literal is None:
         return b.add(x.op, _less_128(b, x.inputs[0]))
     value = np.asarray(x.literal.value)
@@ -267,6 +267,6 @@ def bias_after_factor(i: Instruction, b: Builder) -> Instruction | No | None:
     if not isinstance(x.op, (QuantDot, QuantConvolution)):
         return None
     if not is_constant(y) or not one_user(total) or not one_user(x):
-        return No("the term is not constant, or a sum is read elsewhere too")
+        return No("the term is not constant, or a sum has other users")
     bias = computed(b, i.op, i, aligned(y))
     return None if bias is None else b.add(Add(), b.add(i.op, x), bias)

@@ -23,7 +23,7 @@ from ..types.shape import Shape
 
 __all__ = ["extents", "given", "ints"]
 
-LONGEST: Final = 16  # elements of a vector of extents
+LONGEST: Final = 16  # the most elements of a vector of extents
 DEEPEST: Final = 12  # the longest chain of ops to follow
 _ELEMENTWISE: Final = {Add: operator.add, Sub: operator.sub, Mul: operator.mul, Min: minimum, Max: maximum}
 _COMBINED: Final = {ReduceMin: minimum, ReduceMax: maximum}

@@ -145,7 +145,7 @@ def layernorm_from_batch_form(i: Instruction, b: Builder) -> Instruction | No | 
                     continue
                 axes = spread[1]
                 if reduced_axes(mean) != axes or not _trailing(axes, i.shape.rank):
-                    return No("it does not normalise over the last axes")
+                    return No("the normalization is not over the last axes")
                 made = b.add(Mul(), b.add(LayerNorm(axis=axes[0], epsilon=under.epsilon), x), gamma)
                 return b.add(Add(), made, beta)
     return None
@@ -170,7 +170,7 @@ def rmsnorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _factor(ins: Instruction, axis: int) -> Instruction | None:
-    """Returns a scale or bias as a norm takes it: repeated over the axes before `axis` only."""
+    """Returns a scale or bias in the form that a norm accepts: broadcast over the axes before `axis` only."""
     value = aligned(ins)
     if value is not None:
         rank = ins.shape.rank
@@ -189,15 +189,15 @@ def _factor(ins: Instruction, axis: int) -> Instruction | None:
 def _taken_in(
     i: Instruction, b: Builder, norms: tuple[type[LayerNorm | RmsNorm], ...], before: int, what: str
 ) -> Instruction | No | None:
-    """Returns a norm that has `before` operands with the other operand of `i` as one more."""
+    """Appends the other operand of `i` to the operands of a norm that has `before` of them."""
     for norm, term in either(i):
         given = norm.inputs[:before]
         if isinstance(norm.op, norms) and len(given) == before and all(x.is_absent for x in norm.inputs[before:]):
             if len(norm.users) > 1:
-                return No("the norm is read elsewhere too")
+                return No("the norm has other users")
             found = _factor(term, norm.op.axis % i.shape.rank)
             if found is None:
-                return No(f"the {what} is not one for each place of the normalised axes")
+                return No(f"the {what} does not match the normalized axes")
             return b.add(norm.op, *given, found)
     return None
 
@@ -229,10 +229,10 @@ def group_norm_from_instances(i: Instruction, b: Builder) -> Instruction | No | 
     x = joined.inputs[0]
     groups = joined.shape.dims[1]
     if x.shape.rank < 2 or x.shape.dims != i.shape.dims or x.shape.dims[0] != joined.shape.dims[0]:
-        return No("the result has other extents than what is normalised, or batches are joined")
+        return No("the result's extents differ from the normalized tensor's, or batches are merged")
     channels = x.shape.dims[1]
     if not isinstance(groups, int) or not isinstance(channels, int) or channels % groups:
         return No("the channels do not divide into the groups")
     if [uniform(f) for f in factors] != [1.0, 0.0][: len(factors)]:
-        return No("each group has a factor of its own")
+        return No("the factors differ between groups")
     return b.add(GroupNorm(num_groups=groups, epsilon=inner.op.epsilon), x)

@@ -16,7 +16,7 @@ __all__ = ["Names", "is_copied", "outline", "through_views"]
 
 
 class Names:
-    """Names for new modules that no module below a root has yet."""
+    """Generates unique names for new modules below a root."""
 
     def __init__(self, taken: Sequence[str]) -> None:
         self._taken = set(taken)
@@ -114,7 +114,7 @@ def outline(
 
 @lru_cache(4096)
 def _param(label: str, shape: AnyShape) -> Param:
-    """Groups have the same few parameters over and over."""
+    """Cached, since groups have the same few parameters."""
     return Param(label=label, shape=shape)
 
 
@@ -130,7 +130,7 @@ def _only_inside(user: Instruction, inside: set[Instruction], module: Module) ->
 def _move_views(module: Module, view: Instruction, before: Instruction | None) -> None:
     """Moves a view, and views of it, after the instruction that it now reads.
 
-    A view with symbolic extents that is already after it stays: the definition of an extent may be between the two.
+    A view with symbolic extents that is already after it is not moved: an extent may be defined between the two.
     """
     if view.op.symbols() and _follows(view, before):
         return

@@ -61,7 +61,7 @@ def join_pads(i: Instruction, b: Builder) -> Instruction | No | None:
     outer, below = widths(i), widths(inner)
     value = border(i)
     if outer is None or below is None or value is None or border(inner) != value or len(inner.users) > 1:
-        return No("the borders differ, are not constant, or the inner one is read elsewhere too")
+        return No("the borders differ, are not constant, or the inner one has other users")
     if min(min(p) for p in (*outer, *below)) < 0:
         return No("a width is negative")
     both = [(p[0] + q[0], p[1] + q[1]) for p, q in zip(outer, below, strict=True)]
@@ -92,7 +92,7 @@ def pad_into_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
 def moved_pad_into_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
     """convolution(transpose(pad(x, 0)), w) -> convolution(transpose(x), w) with more padding.
 
-    quant_convolution, of which the zero point is the border, likewise, and with no transpose.
+    Also quant_convolution, whose zero point is the border value, and without a transpose.
     """
     turned = i.inputs[0]
     order = list(turned.op.permutation) if isinstance(turned.op, Transpose) else []
@@ -103,11 +103,11 @@ def moved_pad_into_convolution(i: Instruction, b: Builder) -> Instruction | No |
     if isinstance(i.op, QuantConvolution) and len(i.inputs) > 2 and not i.inputs[2].is_absent:
         zero = scalar_of(i.inputs[2])
     if zero is None or border(pad) != zero:
-        return No("the border is not what stands for 0")
+        return No("the border is not the zero point")
     if i.op.padding_mode != "default":  # type: ignore[attr-defined]
         return No("the convolution's padding follows from the extents")
     if order and len(turned.users) > 1:
-        return No("the padded tensor is read elsewhere too")
+        return No("the padded tensor has other users")
     padding = _more(i, pad, order)
     if isinstance(padding, No):
         return padding
@@ -119,7 +119,7 @@ def moved_pad_into_convolution(i: Instruction, b: Builder) -> Instruction | No |
 def pad_into_pooling(i: Instruction, b: Builder) -> Instruction | No | None:
     """max pooling of pad(x, -infinity), average pooling of pad(x, 0) -> the same of x with more padding.
 
-    For max pooling the border may be as much as x is at least: 0 behind a relu.
+    For max pooling the border may be any lower bound of x, such as 0 after a relu.
     """
     pad = i.inputs[0]
     if not isinstance(pad.op, Pad):
@@ -133,13 +133,13 @@ def pad_into_pooling(i: Instruction, b: Builder) -> Instruction | No | None:
         if value is None or value > max(lowest, _least(pad.inputs[0])):
             return No("the border could be a maximum")
     elif value != 0 or (op.mode == "average" and own and not op.count_include_pad):
-        return No("the border is not 0, or would not count")
+        return No("the border is not 0, or is excluded from the average")
     padding = _more(i, pad)
     if isinstance(padding, No):
         return padding
     spread = any(d != 1 for d in op.dilations) or any(p >= n for p, n in zip(padding, op.lengths * 2, strict=True))
     if op.mode == "max" and value is not None and value > lowest and spread:
-        return No("a window could lie in the border alone")
+        return No("a window could cover only padding")
     changes = {"padding": padding}
     if op.mode == "average":
         return b.add(op.replace(**changes, count_include_pad=True), pad.inputs[0])
@@ -158,15 +158,15 @@ def _least(x: Instruction) -> float:
 
 
 def _more(i: Instruction, pad: Instruction, order: Sequence[int] = ()) -> tuple[int, ...] | No:
-    """Returns the padding of a window op with that of a pad before it, whose axes are in another `order` where one is given."""
+    """Returns the padding of a window op plus that of a pad before it; order: the permutation of the axes between the two."""
     found = widths(pad)
     if found is None:
         return No("the widths are known only at run time")
     found = [found[a] for a in order] or found
     if len(pad.users) > 1:
-        return No("the padded tensor is read elsewhere too")
+        return No("the padded tensor has other users")
     if any(p != (0, 0) for p in found[:2]) or min(min(p) for p in found) < 0:
-        return No("images or channels are padded, or something is cropped")
+        return No("batch or channels are padded, or an axis is cropped")
     begins, ends = sides(i.op.padding, len(found) - 2)  # type: ignore[attr-defined]
     before = [p[0] + q for p, q in zip(found[2:], begins, strict=True)]
     after = [p[1] + q for p, q in zip(found[2:], ends, strict=True)]

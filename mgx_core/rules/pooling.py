@@ -49,7 +49,7 @@ def reduction_from_average_pooling(i: Instruction, b: Builder) -> Instruction | 
 
 @POOLING.on(Windows)
 def fit_windows(i: Instruction, b: Builder) -> Instruction | No | None:
-    """windows that reach behind an axis and its padding end there where an axis has one window."""
+    """windows that extend beyond the padded axis are shortened, if an axis has a single window."""
     op: Windows = i.op  # type: ignore[assignment]
     if isinstance(op, Pooling) and op.dyn_global:
         return None
@@ -68,7 +68,7 @@ def drop_pooling_of_one(i: Instruction, b: Builder) -> Instruction | No | None:
 
 @POOLING.on(Pooling)
 def plain_average(i: Instruction, b: Builder) -> Instruction | No | None:
-    """count_include_pad is dropped where there is no padding to count."""
+    """count_include_pad -> false if there is no padding."""
     op = op_as(i, Pooling)
     if not op.count_include_pad or any(op.padding) or op.padding_mode != "default" or op.ceil_mode:
         return None

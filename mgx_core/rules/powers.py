@@ -23,7 +23,7 @@ __all__ = ["POWERS"]
 
 POWERS: Final = Rules("simplify-powers")
 
-RANGES: Final = (Max, Min, Abs, Neg, Relu, Sub, Reshape)  # of ranges they give ranges
+RANGES: Final = (Max, Min, Abs, Neg, Relu, Sub, Reshape)  # applied to ranges, their result is a range
 
 
 @POWERS.on(Div)
@@ -50,7 +50,7 @@ def divide_by_constant(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _extreme(x: Instruction, depth: int = 8) -> bool:
-    """Returns True for the greatest or least values along axes, their sizes and their differences."""
+    """Returns True for minima and maxima along axes, their absolute values and their differences."""
     x = through_views(x)
     if isinstance(x.op, (ReduceMax, ReduceMin)):
         return True
@@ -111,7 +111,7 @@ def divide_by_root(i: Instruction, b: Builder) -> Instruction | No | None:
         chain.append(at)
         at = at.inputs[0]
     if len(at.users) > 1:
-        return No("the root is read elsewhere too")
+        return No("the root has other users")
     root = b.add(Rsqrt(), at.inputs[0])
     for view in reversed(chain):
         root = b.add(view.op, root)

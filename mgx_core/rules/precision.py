@@ -34,7 +34,7 @@ def compute_in_wider_type(i: Instruction, b: Builder) -> Instruction | No | None
     ):
         return None
     if len(work.users) > 1:
-        return No("the narrow result is read elsewhere too")
+        return No("the narrow result has other users")
     operands = []
     for x in work.inputs:
         if isinstance(x.op, Convert) and x.inputs[0].shape.dtype is wide and x.shape.dtype is narrow:
@@ -47,7 +47,7 @@ def compute_in_wider_type(i: Instruction, b: Builder) -> Instruction | No | None
 
 
 def _converted(b: Builder, x: Instruction, like: Instruction) -> Instruction:
-    """Returns a constant in a wider type, converted before it is repeated."""
+    """Returns a constant in a wider type, converted before it is broadcast."""
     if isinstance(x.op, Multibroadcast):
         return b.add(Multibroadcast(out_lens=x.shape.dims), _converted(b, x.inputs[0], like))
     return b.add(Convert(target_type=like.shape.dtype), x)
@@ -58,7 +58,7 @@ LOW_PRECISION: Final = Rules("rewrite-low-precision")
 
 @LOW_PRECISION.on(Div, Mul, changes=ROUNDING)
 def scale_before_square(i: Instruction, b: Builder) -> Instruction | No | None:
-    """x * x / c -> x * (x / c), c > 1, in float16, where x * x might overflow; products with a small constant likewise."""
+    """x * x / c -> x * (x / c), c > 1, in float16, where x * x might overflow; also for products with a small constant."""
     if i.shape.dtype is not dt.float16:
         return None
     at = 0 if isinstance(i.op, Div) or uniform(i.inputs[0]) is None else 1
@@ -71,5 +71,5 @@ def scale_before_square(i: Instruction, b: Builder) -> Instruction | No | None:
     if c is None or not (c > 1 if isinstance(i.op, Div) else 0 < c < 1):
         return No("the other operand is not a constant that makes it smaller")
     if len(power.users) > 1:
-        return No("the square is read elsewhere too")
+        return No("the square has other users")
     return b.add(Mul(), x, b.add(i.op, x, other))

@@ -41,7 +41,7 @@ def slice_of_product(i: Instruction, b: Builder) -> Instruction | No | None:
     if not isinstance(product.op, (Dot, QuantDot, Convolution, QuantConvolution)) or len(i.inputs) > 1:
         return None
     if len(product.users) > 1:
-        return No("other parts of the product are read too")
+        return No("the whole product or other parts have users")
     op = op_as(i, Slice)
     if len(op.axes) != 1 or product in (product.parent.outputs if product.parent else ()):
         return No("several axes are sliced")
@@ -50,7 +50,7 @@ def slice_of_product(i: Instruction, b: Builder) -> Instruction | No | None:
         return No(f"positions along axis {op.axes[0]} depend on both operands")
     operands = list(product.inputs)
     own = 0
-    if isinstance(product.op, (Dot, QuantDot)):  # whose operands may lack batch axes that the result has
+    if isinstance(product.op, (Dot, QuantDot)):  # operands may lack batch axes of the result
         own = op.axes[0] - product.shape.rank + operands[at].shape.rank
     operands[at] = b.add(op.replace(axes=(own,)), operands[at])
     return b.add(product.op, *operands)
@@ -63,7 +63,7 @@ def cut_from(x: Instruction) -> Instruction:
 
 @PRODUCT_SLICES.on(Slice)
 def slice_before_epilogue(i: Instruction, b: Builder) -> Instruction | No | None:
-    """slice(f(product, constants)) -> f(slice(product), slice(constants)) where nothing else reads the product."""
+    """slice(f(product, constants)) -> f(slice(product), slice(constants)) if the product has no other users."""
     last = i.inputs[0]
     if not isinstance(last.op, Pointwise) or len(i.inputs) > 1 or len(last.users) > 1:
         return None
@@ -72,7 +72,7 @@ def slice_before_epilogue(i: Instruction, b: Builder) -> Instruction | No | None
         if isinstance(at.op, (Dot, Convolution)):
             break
         if isinstance(at.op, Slice) and at is not last:
-            return No("a slice in between has not gone before its own product")
+            return No("a slice in between could not move above its own product")
         varying = [x for x in at.inputs if not is_constant(cut_from(x))]
         if not isinstance(at.op, Pointwise) or len(varying) != 1 or len(at.users) > 1:
             return None
@@ -87,13 +87,13 @@ def slice_before_epilogue(i: Instruction, b: Builder) -> Instruction | No | None
 
 @PRODUCT_SLICES.on(Slice)
 def slice_of_repeated(i: Instruction, b: Builder) -> Instruction | No | None:
-    """slice(multibroadcast(x)) -> multibroadcast(slice(x)), or of x where it is the repeated axes that are cut."""
+    """slice(multibroadcast(x)) -> multibroadcast(slice(x)), or multibroadcast(x) if only broadcast axes are sliced."""
     wide = i.inputs[0]
     if not isinstance(wide.op, Multibroadcast) or len(wide.inputs) > 1 or len(i.inputs) > 1:
         return None
     known = set[Symbol]().union(*(symbols_of(d) for d in wide.shape.dims))
     if any(symbols_of(d) - known for d in i.shape.dims):
-        return No("an extent of the result is known only once the slice has run")
+        return No("an extent of the result is data-dependent")
     x = wide.inputs[0]
     op = op_as(i, Slice)
     offset = wide.shape.rank - x.shape.rank

@@ -42,7 +42,7 @@ class Quantized(NamedTuple):
 
     @property
     def by_tensor(self) -> bool:
-        """True if one scale holds for all elements."""
+        """True for per-tensor quantization: one scale for all elements."""
         return _one(self.scale) and (self.zero_point is None or _one(self.zero_point)) and not self.op.block_size
 
     @property
@@ -76,7 +76,7 @@ def same_constant(x: Instruction | None, y: Instruction | None) -> bool:
     return one is not None and other is not None and one.dtype == other.dtype and np.array_equal(one, other)
 
 
-def _alike(x: Quantized, y: Quantized) -> bool:
+def _same_quantization(x: Quantized, y: Quantized) -> bool:
     """Returns True if two tensors have the same scale and zero point, one of each."""
     return (
         x.by_tensor
@@ -87,7 +87,7 @@ def _alike(x: Quantized, y: Quantized) -> bool:
     )
 
 
-# pairs ----------------------------------------------------------------------------------------------------------------
+# inverses -------------------------------------------------------------------------------------------------------------
 
 
 @QUANTIZATION.on(Quantizelinear)
@@ -99,10 +99,10 @@ def quantize_what_was_quantized(i: Instruction, b: Builder) -> Instruction | No 
         return None
     q = given.values
     if q.result != i.result or not q.shape.dtype.is_integer or q.shape.dtype.bits > 8 or wide.shape.dtype.bits < 32:
-        return No("the types differ, or hold numbers that would be rounded")
+        return No("the types differ, or represent numbers that would be rounded")
     mine = quantization(i)
     if mine.op.block_size != given.op.block_size or (mine.op.axis != given.op.axis and mine.scale.shape.rank > 0):
-        return No("the scales lie along different axes")
+        return No("the scales are along different axes")
     if not same_constant(mine.scale, given.scale) or not same_constant(mine.zero_point, given.zero_point):
         return No("the scales or zero points differ")
     scale = aligned(mine.scale)
@@ -137,16 +137,16 @@ def drop_bounds_before_quantization(i: Instruction, b: Builder) -> Instruction |
     if not to.is_integer or not np.isfinite(scale) or scale <= 0:
         return No("the result is not an integer, or the scale not a positive number")
     if low > (to.lowest - zero) * scale or high < (to.highest - zero) * scale:
-        return No("the bounds are narrower than what the narrow type holds")
+        return No("the bounds are narrower than the range of the quantized type")
     return b.add(i.op, work.inputs[0], *i.inputs[1:])
 
 
-# movement -------------------------------------------------------------------------------------------------------------
+# data movement --------------------------------------------------------------------------------------------------------
 
 
 @QUANTIZATION.on(Operation)
 def move_narrow_values(i: Instruction, b: Builder) -> Instruction | No | None:
-    """move(dequantizelinear(q, s, z)) -> dequantizelinear(move(q), s, z) for what only moves elements: fewer bytes are moved."""
+    """move(dequantizelinear(q, s, z)) -> dequantizelinear(move(q), s, z) for data movement ops: fewer bytes are moved."""
     if not i.op.moves or not i.inputs:
         return None
     given = dequantized(i.inputs[0])
@@ -155,7 +155,7 @@ def move_narrow_values(i: Instruction, b: Builder) -> Instruction | No | None:
     if given.values.shape.dtype.bits > 8:
         return No(f"{given.values.shape.dtype} is not narrow")
     if isinstance(i.op, (Broadcast, Multibroadcast)) and _moved_constant(given.values) and _for_elements(i):
-        return No("what is repeated is a constant of work on elements, which in its wide form is a constant, too")
+        return No("the broadcast constant is an operand of pointwise ops and is folded in its wide form")
     if given.by_tensor:
         return b.add(given.op, b.add(i.op, given.values, *i.inputs[1:]), *given.parameters)
     if isinstance(i.op, Transpose):
@@ -168,19 +168,19 @@ def move_narrow_values(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _moved_constant(ins: Instruction) -> bool:
-    """Returns True for a constant, also where its elements are still to be moved."""
+    """Returns True for a constant, possibly through data movement that has not been folded yet."""
     while ins.op.moves and len(ins.inputs) == 1:
         ins = ins.inputs[0]
     return is_constant(ins)
 
 
 def _for_elements(ins: Instruction) -> bool:
-    """Returns True if only work on elements reads an instruction, or views of it."""
+    """Returns True if all users of an instruction, or of its views, are pointwise."""
     return all(isinstance(u.op, Pointwise) or (is_view(u) and _for_elements(u)) for u in ins.users)
 
 
 def _transposed(order: Sequence[int], given: Quantized, b: Builder) -> Instruction:
-    """Returns a tensor with one scale an index of an axis, or one a block, with its axes in another order."""
+    """Transposes a dequantization with one scale per index of an axis, or per block."""
     axis = order.index(given.op.axis % len(order))
     turn = Transpose(permutation=tuple(order))
     whole = given.scale.shape.rank == len(order) and len(order) > 1
@@ -189,7 +189,7 @@ def _transposed(order: Sequence[int], given: Quantized, b: Builder) -> Instructi
 
 
 def _place(i: Instruction, axis: int) -> int | None:
-    """Returns the axis of the result that an axis of the operand became, if it was neither cut nor repeated."""
+    """Returns the axis of the result that corresponds to an axis of the operand, if it was neither sliced nor broadcast."""
     old, new = i.inputs[0].shape.dims, i.shape.dims
     if i.op.reshapes:
         found = [a for a in range(len(new)) if kept_axis(old, new, a) == axis]
@@ -205,21 +205,21 @@ def _place(i: Instruction, axis: int) -> int | None:
 
 @QUANTIZATION.on(Quantizelinear)
 def quantize_before_movement(i: Instruction, b: Builder) -> Instruction | No | None:
-    """quantizelinear(move(x), s, z) -> move(quantizelinear(x, s, z)) where all elements are moved: fewer bytes are moved."""
+    """quantizelinear(move(x), s, z) -> move(quantizelinear(x, s, z)) if all elements are used: fewer bytes are moved."""
     moved = i.inputs[0]
     whole = moved.op.reshapes or isinstance(moved.op, Transpose) or _enlarges(moved)
     if not whole or not moved.inputs[0].shape.ranked:
         return None
     mine = quantization(i)
     if not mine.by_tensor or i.shape.dtype.bits > 8:
-        return No("there is more than one scale, or the result is not narrow")
+        return No("the scale is not per tensor, or the result is not narrow")
     if not one_user(moved):
-        return No("what was moved is read elsewhere too")
+        return No("the moved tensor has other users")
     return b.add(moved.op, b.add(mine.op, moved.inputs[0], *mine.parameters), *moved.inputs[1:])
 
 
 def _enlarges(ins: Instruction) -> bool:
-    """Returns True if elements are repeated by resampling to the nearest, and none is left out."""
+    """Returns True for nearest-neighbor resampling that uses every element."""
     if not isinstance(ins.op, Resize) or not ins.op.moves:
         return False
     pairs = zip(ins.inputs[0].shape.dims, ins.shape.dims, strict=True)
@@ -228,7 +228,7 @@ def _enlarges(ins: Instruction) -> bool:
 
 @QUANTIZATION.on(Quantizelinear)
 def quantize_before_pooling(i: Instruction, b: Builder) -> Instruction | No | None:
-    """quantizelinear(max-pooling(x), s, z) -> max-pooling(quantizelinear(x, s, z)), s > 0: the greatest stays the greatest."""
+    """quantizelinear(max-pooling(x), s, z) -> max-pooling(quantizelinear(x, s, z)), s > 0, since quantization is monotonic."""
     pooled = i.inputs[0]
     if not isinstance(pooled.op, Pooling) or pooled.op.mode != "max":
         return None
@@ -239,7 +239,7 @@ def quantize_before_pooling(i: Instruction, b: Builder) -> Instruction | No | No
     if not i.shape.dtype.is_integer or i.shape.dtype.bits != 8:
         return No(f"windows of {i.shape.dtype}")
     if not one_user(pooled):
-        return No("the pooled values are read elsewhere too")
+        return No("the pooling has other users")
     return b.add(pooled.op, b.add(mine.op, pooled.inputs[0], *mine.parameters))
 
 
@@ -252,7 +252,7 @@ def concat_narrow_values(i: Instruction, b: Builder) -> Instruction | No | None:
     if len(given) < len(i.inputs):
         return No("not all parts are quantized")
     first = given[0]
-    if not all(_alike(first, other) and other.op == first.op for other in given):
+    if not all(_same_quantization(first, other) and other.op == first.op for other in given):
         return No("the scales or zero points differ")
     return b.add(first.op, b.add(i.op, *(x.values for x in given)), *first.parameters)
 
@@ -265,9 +265,9 @@ def quantize_before_concat(i: Instruction, b: Builder) -> Instruction | No | Non
         return None
     mine = quantization(i)
     if not mine.by_tensor or i.shape.dtype.bits > 8:
-        return No("there is more than one scale, or the result is not narrow")
+        return No("the scale is not per tensor, or the result is not narrow")
     if not one_user(joined):
-        return No("the concatenation is read elsewhere too")
+        return No("the concatenation has other users")
     return b.add(joined.op, *(b.add(mine.op, x, *mine.parameters) for x in joined.inputs))
 
 

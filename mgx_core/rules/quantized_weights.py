@@ -24,12 +24,12 @@ __all__ = ["CODED_WEIGHTS", "packed_codes"]
 CODED_WEIGHTS: Final = Rules("coded-weights")
 
 BITS: Final = {int4: 4, uint4: 4, int8: 8, uint8: 8}
-FEW: Final = 16  # rows up to which reading the weights is what takes the time
+FEW: Final = 16  # up to this number of rows, reading the weights dominates the time
 
 
 @CODED_WEIGHTS.on(Dot, changes=ROUNDING)
 def weights_as_codes(i: Instruction, b: Builder) -> Instruction | No | None:
-    """dot(x, dequantizelinear(constant, s, z)) -> dequant_dot(x, codes, s, z) with a scale a column, or a block of a column."""
+    """dot(x, dequantizelinear(constant, s, z)) -> dequant_dot(x, codes, s, z) with a scale per column, or per block of one."""
     x, wide = i.inputs
     given = dequantized(_before_repeats(wide))
     values = None if given is None else aligned(given.values)
@@ -44,14 +44,16 @@ def weights_as_codes(i: Instruction, b: Builder) -> Instruction | No | None:
     k, n = values.shape[-2:] if values.ndim > 1 else (1, 1)
     if wide.shape.dims[-2:] != (k, n) or values.size != k * n:
         return No("the weights are not one constant matrix for all batches")
-    if x.shape.dims[-1] != k:  # codes may be more than the row has numbers, so nothing would refuse other extents
+    if (
+        x.shape.dims[-1] != k
+    ):  # rows of codes may be longer than the row of x, so a mismatch would not be detected later
         return No(f"the rows are {x.shape.dims[-1]} long, which only a run knows to be {k}")
     bits = BITS.get(given.values.shape.dtype)
     if bits is None:
         return No(f"weights of {given.values.shape.dtype} are not codes of 4 or 8 bits")
     rows = product(x.shape.dims[:-1])
     if bits == 8 and isinstance(rows, int) and rows > FEW:
-        return No(f"with {rows} rows a product of floats is faster")
+        return No(f"with {rows} rows a float product is faster")
     rank = given.values.shape.rank
     block, axis = given.op.block_size, given.op.axis % rank - (rank - 2)
     if block and axis != 0:
@@ -78,7 +80,7 @@ def _repeated(ins: Instruction, block: int) -> Array | None:
 
 
 def _by_column(numbers: Array, columns: int, block: int) -> Array:
-    """Returns scales or zero points: a row for each column of the weights, with a number for each of its blocks."""
+    """Returns scales or zero points as [columns of the weights, blocks]."""
     if block:
         return numbers.reshape(numbers.shape[-2:]).T
     return np.broadcast_to(numbers.reshape(-1, 1), (columns, 1))
@@ -92,7 +94,7 @@ def _before_repeats(ins: Instruction) -> Instruction:
 
 
 def packed_codes(values: Array, points: Array | None, bits: int, block: int) -> tuple[Array, Array | None]:
-    """Returns numbers [n, k] of 4 or 8 bits as the bytes of unsigned codes, and their zero points as unsigned ones.
+    """Packs 4- or 8-bit numbers [n, k] into bytes of unsigned codes; returns these and the unsigned zero points.
 
     Signed numbers are shifted by half the range.  If all zero points equal half the range, the default, they are omitted.
     Rows of 4 bits are padded to whole blocks.

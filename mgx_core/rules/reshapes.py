@@ -39,13 +39,13 @@ def join_views(i: Instruction, b: Builder) -> Instruction | No | None:
     if x.result == i.result and not isinstance(i.op, Transpose):
         return x
     if not links(x):
-        return _alone(i, b)
+        return _canonical(i, b)
     chain = [i]
     while len(chain) < 8 and links(x) and (one_user(x) or isinstance(x.op, FREE)):
         chain.append(x)
         x = x.inputs[0]
     if x.literal is not None and isinstance(i.op, (Multibroadcast, Broadcast, Squeeze, Unsqueeze)):
-        return None  # rules see constants through these
+        return None  # rules look through these to find constants
     while chain:
         source = chain[-1].inputs[0]
         if isinstance(source.result, Shape) and source.result.ranked:
@@ -58,8 +58,8 @@ def join_views(i: Instruction, b: Builder) -> Instruction | No | None:
     return None
 
 
-def _alone(i: Instruction, b: Builder) -> Instruction | None:
-    """Returns one view on something that is none: a flatten is a reshape, a transpose that moves only units too."""
+def _canonical(i: Instruction, b: Builder) -> Instruction | None:
+    """Canonicalizes a single view: flatten, and transposes that only move axes of extent 1, become reshapes."""
     x = i.inputs[0]
     if not isinstance(x.result, Shape) or not x.result.ranked:
         return None
@@ -77,7 +77,7 @@ def _alone(i: Instruction, b: Builder) -> Instruction | None:
 def shortest(
     dims: tuple[Dim, ...], chain: tuple[tuple[Operation, tuple[Dim, ...]], ...]
 ) -> tuple[Operation, ...] | None:
-    """Fewer or cheaper ops equivalent to a chain of views (each with its result's extents); None if there are none.
+    """Returns fewer or cheaper ops equivalent to a chain of views (each with its result's extents), or None.
 
     Cached, because the layers of a model repeat their chains.
     """

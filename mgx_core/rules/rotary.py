@@ -24,12 +24,12 @@ from .matching import either, other
 __all__ = ["ROTARY"]
 
 ROTARY: Final = Rules("raise-rotary")
-DEEPEST = 12  # how far the angles are followed to where their two halves come from
+DEEPEST = 12  # the longest chain of ops followed to the source of the angles' halves
 
 
 @ROTARY.on(Add, changes=ROUNDING)
 def rotary_from_halves(i: Instruction, b: Builder) -> Instruction | No | None:
-    """x cos + concat(-x2, x1) sin -> rotary_embedding(x, cos, sin), x1 and x2 the halves of x, cos and sin equal in both."""
+    """x cos + concat(-x2, x1) sin -> rotary_embedding(x, cos, sin), x1 and x2 the halves of x, cos and sin with equal halves."""
     for straight, turned in either(i):
         if not (isinstance(straight.op, Mul) and isinstance(turned.op, Mul)):
             return None

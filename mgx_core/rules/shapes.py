@@ -33,12 +33,12 @@ __all__ = ["SHAPES"]
 
 SHAPES: Final = Rules("simplify-shapes")
 
-NO_AXES: Final = "the axes are not axes of the tensor, each named once"
+NO_AXES: Final = "the axes are outside the rank, or one appears twice"
 
 
 @SHAPES.on(DimensionsOf, Gather, Slice, Concat, Squeeze, Unsqueeze, Reshape, Add, Sub, Mul)
 def literal_from_extents(i: Instruction, b: Builder) -> Instruction | No | None:
-    """dimensions_of(x), and what is computed from extents -> a literal where the extents are static."""
+    """dimensions_of(x), and values computed from extents -> a literal if the extents are static."""
     if i.shape.dtype not in (dt.int64, dt.int32):
         return None
     found = extents(i)
@@ -105,7 +105,7 @@ def static_axes(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _distinct(axes: Sequence[int], rank: int) -> bool:
-    """Returns True for axes of a tensor of that rank, each named once."""
+    """Returns True if all axes are within the rank and distinct."""
     return all(-rank <= a < rank for a in axes) and len({a % rank for a in axes}) == len(axes)
 
 
@@ -230,12 +230,12 @@ def static_resize(i: Instruction, b: Builder) -> Instruction | No | None:
 
 @SHAPES.on(Resize)
 def drop_resize(i: Instruction, b: Builder) -> Instruction | No | None:
-    """resize(x) by factors of one to the extents that x has -> x."""
+    """resize(x) to its own extents, with factors of 1 -> x."""
     op, x = op_as(i, Resize), i.inputs[0]
     if len(i.inputs) > 1 or not x.shape.ranked or i.shape.dims != x.shape.dims:
         return None
     if op.coordinate_transformation_mode == "tf_crop_and_resize" or any(s != 1 for s in op.scales):
-        return No("a part is cut out, or places are not those of x")
+        return No("a region is cropped, or the sampled positions are not those of x")
     if not op.scales and op.keep_aspect_ratio_policy != "stretch":
         return No("the factor follows from the extents")
     return x

@@ -48,7 +48,7 @@ def ranges(ins: Instruction) -> dict[int, Range] | None:
 
 
 def cut(b: Builder, x: Instruction, wanted: dict[int, Range]) -> Instruction:
-    """Returns a slice of x over these ranges, or x itself if they leave it whole."""
+    """Returns a slice of x over these ranges, or x itself if they cover it."""
     dims = x.shape.dims
     real = {a: r for a, r in sorted(wanted.items()) if r != (0, dims[a], 1)}
     if not real:
@@ -64,7 +64,7 @@ def cut(b: Builder, x: Instruction, wanted: dict[int, Range]) -> Instruction:
 
 @SLICES.on(Slice)
 def drop_whole_slice(i: Instruction, b: Builder) -> Instruction | No | None:
-    """A slice of everything -> x."""
+    """slice(x) of all elements -> x."""
     if i.inputs[0].result != i.result:
         return None
     found = ranges(i)
@@ -97,14 +97,14 @@ def join_slices(i: Instruction, b: Builder) -> Instruction | No | None:
 
 @SLICES.on(Slice)
 def slice_of_concat(i: Instruction, b: Builder) -> Instruction | No | None:
-    """slice(concat(x, y, ..)) -> what it reads of these, where one of them is not read."""
+    """slice(concat(x, y, ..)) -> the used operands, sliced, if one of them is unused."""
     whole = i.inputs[0]
     if not isinstance(whole.op, Concat):
         return None
     found = ranges(i)
     axis = whole.op.axis % whole.shape.rank
     if found is None or axis not in found:
-        return No("a bound is known only at run time, or another axis is cut")
+        return No("a bound is known only at run time, or the slice is along another axis")
     start, end, step = found.pop(axis)
     if step != 1:
         return No("its step is not 1")
@@ -117,7 +117,7 @@ def slice_of_concat(i: Instruction, b: Builder) -> Instruction | No | None:
             first = 0 if compare(start, "<=", at) else start - at
             last = n if compare(end, ">=", at + n) else end - at
             if not (compare(first, ">=", 0) and compare(last, "<=", n)):
-                return No("which part it reads is known only at run time")
+                return No("the operands it reads are known only at run time")
             parts.append((x, (first, last, 1)))
         at = at + n
     if len(parts) == len(whole.inputs) or not parts:
@@ -139,7 +139,7 @@ def slice_from_step(i: Instruction, b: Builder) -> Instruction | No | None:
 
 @SLICES.on(Concat)
 def concat_of_one(i: Instruction, b: Builder) -> Instruction | No | None:
-    """concat(x) -> x; empty operands are left out."""
+    """concat(x) -> x; empty operands are removed."""
     axis = op_as(i, Concat).axis % i.shape.rank
     kept = [x for x in i.inputs if x.shape.dims[axis] != 0]
     if not kept or len(kept) == len(i.inputs) > 1:
@@ -165,7 +165,7 @@ def join_concats(i: Instruction, b: Builder) -> Instruction | No | None:
     return (
         b.add(i.op, *flat)
         if len(flat) > len(i.inputs)
-        else No("the inner one has another axis, or is read elsewhere too")
+        else No("the inner concat is along another axis, or has other users")
     )
 
 
@@ -203,7 +203,7 @@ def concat_of_slices(i: Instruction, b: Builder) -> Instruction | No | None:
 
 @SLICES.on(Gather)
 def gather_of_range(i: Instruction, b: Builder) -> Instruction | No | None:
-    """gather(x, constant) -> a slice of x where the positions are one, or evenly rising."""
+    """gather(x, constant) -> a slice of x for a single index or evenly increasing ones."""
     x, indices = i.inputs
     value = aligned(indices)
     if value is None or not x.shape.ranked or is_constant(x):
@@ -218,10 +218,10 @@ def gather_of_range(i: Instruction, b: Builder) -> Instruction | No | None:
             return No("positions count from the end of an extent that is known only at run time")
         at = at + n
     if not (at.min() >= 0 and compare(int(at.max()), "<", n)):
-        return No("whether the positions lie in the axis is known only at run time")
+        return No("whether the positions are in range is known only at run time")
     step = int(at[1] - at[0]) if at.size > 1 else 1
     if step < 1 or (at.size > 1 and not (np.diff(at) == step).all()):
-        return No("the positions do not rise evenly")
+        return No("the positions are not evenly increasing")
     part = cut(b, x, {axis: (int(at[0]), int(at[-1]) + 1, step)})
     if indices.shape.rank == 1:
         return part
@@ -232,7 +232,7 @@ def gather_of_range(i: Instruction, b: Builder) -> Instruction | No | None:
 
 @SLICES.on(Gather)
 def repetition_from_gather(i: Instruction, b: Builder) -> Instruction | No | None:
-    """gather(x, constant) -> a broadcast of x where the positions name each element of the axis equally often, in order."""
+    """gather(x, constant) -> a broadcast of x if the indices repeat each element of the axis equally often, in order."""
     x, indices = i.inputs
     value = aligned(indices)
     if value is None or not x.shape.ranked or is_constant(x) or value.shape != tuple(indices.shape.dims):

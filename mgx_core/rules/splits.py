@@ -41,7 +41,7 @@ class _Cut(NamedTuple):
 
 
 def cut_up(mine: Instruction) -> _Cut | No | None:
-    """Returns the cut that a slice belongs to, where its slices cover a tensor without overlap and each has one reader."""
+    """Returns the cut that a slice belongs to, if its slices cover a tensor without overlap and each has one user."""
     own = ranges(mine)
     if own is None or len(own) != 1:
         return None
@@ -55,7 +55,7 @@ def cut_up(mine: Instruction) -> _Cut | No | None:
         if theirs is None or list(theirs) != [axis] or theirs[axis][2] != 1:
             return No("x is read otherwise too")
         if not one_user(other):
-            return No("a slice is read more than once")
+            return No("a slice has more than one user")
         found[other] = theirs[axis][:2]
     order: list[Instruction] = []
     at: Dim = 0
@@ -92,13 +92,13 @@ def replace_readers(i: Instruction, cut: _Cut, made: Sequence[Instruction], slic
 
 @SPLITS.on(Pointwise)
 def work_before_slices(i: Instruction, b: Builder) -> Instruction | No | None:
-    """f(slice(x)), f(slice'(x)), .. -> slices of f(x), where all of x is cut up so; f may take constants."""
+    """f(slice(x)), f(slice'(x)), .. -> slices of f(x), if the slices cover x; f may have constant operands."""
     return _before_slices(i, b)
 
 
 @SPLITS.on(Reduce, changes=ROUNDING)
 def reduction_before_slices(i: Instruction, b: Builder) -> Instruction | No | None:
-    """sum(slice(x)), sum(slice'(x)), .. -> slices of sum(x), where all of x is cut up along an axis that stays."""
+    """sum(slice(x)), sum(slice'(x)), .. -> slices of sum(x), if the slices cover x along an axis that is not reduced."""
     return _before_slices(i, b)
 
 
@@ -115,9 +115,9 @@ def _before_slices(i: Instruction, b: Builder) -> Instruction | No | None:
         r.op != i.op or len(r.inputs) != len(i.inputs) or r.inputs[at] is not s
         for r, s in zip(cut.readers, cut.slices, strict=True)
     ):
-        return No("the slices do not all go into the same op")
+        return No("the users of the slices are not all the same op")
     if isinstance(i.op, Reduce) and (not i.op.axes or cut.axis in i.op.axes):
-        return No("the axis that is cut is reduced")
+        return No("the sliced axis is reduced")
     operands, made = [cut.x], []
     if len(i.inputs) == 2:
         constant = _joined(b, [r.inputs[1 - at] for r in cut.readers], cut.x.shape.dims, cut.axis)
@@ -130,7 +130,7 @@ def _before_slices(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _joined(b: Builder, constants: Sequence[Instruction], dims: tuple[Dim, ...], axis: int) -> list[Instruction] | None:
-    """Returns one constant with the extents `dims` for several side by side along an axis, as the instructions that make it."""
+    """Returns several constants concatenated along an axis, with the extents `dims`, as instructions."""
     if not all(is_constant(c) for c in constants):
         return None
     numbers = [uniform(c) for c in constants]
@@ -155,12 +155,12 @@ def _joined(b: Builder, constants: Sequence[Instruction], dims: tuple[Dim, ...],
 
 @SPLITS.on(Transpose)
 def transpose_before_slices(i: Instruction, b: Builder) -> Instruction | No | None:
-    """transpose(slice(x)), transpose(slice'(x)), .. -> slices of transpose(x), where all of x is cut up so."""
+    """transpose(slice(x)), transpose(slice'(x)), .. -> slices of transpose(x), if the slices cover x."""
     cut = cut_up(i.inputs[0]) if isinstance(i.inputs[0].op, Slice) else None
     if not isinstance(cut, _Cut):
         return cut
     if any(r.op != i.op for r in cut.readers):
-        return No("the slices are not all transposed likewise")
+        return No("the slices are not all transposed in the same way")
     axis = op_as(i, Transpose).order(i.shape.rank).index(cut.axis)
     slices = [s.op.replace(axes=(axis,)) for s in cut.slices]
     return replace_readers(i, cut, [b.add(i.op, cut.x)], slices)  # type: ignore[arg-type]
@@ -168,17 +168,17 @@ def transpose_before_slices(i: Instruction, b: Builder) -> Instruction | No | No
 
 @SPLITS.on(Reshape)
 def reshape_before_slices(i: Instruction, b: Builder) -> Instruction | No | None:
-    """reshape(slice(x)), reshape(slice'(x)), .. -> slices of reshape(x), where all of x is cut into equal parts so."""
+    """reshape(slice(x)), reshape(slice'(x)), .. -> slices of reshape(x), if the slices are equal and cover x."""
     cut = cut_up(i.inputs[0]) if isinstance(i.inputs[0].op, Slice) and len(i.inputs) == 1 else None
     if not isinstance(cut, _Cut):
         return cut
     if any(r.op != i.op or r.result != i.result for r in cut.readers):
-        return No("the slices are not all reshaped likewise")
+        return No("the slices are not all reshaped in the same way")
     old, new = i.inputs[0].shape.dims, i.shape.dims
     lead = product(old[: cut.axis])
     at = next((n for n in range(len(new)) if product(new[:n]) == lead), None)
     if at is None:
-        return No("the axis that is cut does not begin an axis of the result")
+        return No("the sliced axis does not become the leading factor of an axis of the result")
     n, count = new[at], len(cut.slices)
     whole = b.add(Reshape(dims=(*new[:at], n * count, *new[at + 1 :]), allowzero=True), cut.x)
     slices = [Slice(axes=(at,), starts=(n * k,), ends=(n * (k + 1),)) for k in range(count)]
@@ -187,17 +187,17 @@ def reshape_before_slices(i: Instruction, b: Builder) -> Instruction | No | None
 
 @SPLITS.on(Concat)
 def work_after_concat(i: Instruction, b: Builder) -> Instruction | No | None:
-    """concat(f(x), f(y)) -> f(concat(x, y)) for one op f on elements, perhaps with constants, where f ends no other work."""
+    """concat(f(x), f(y)) -> f(concat(x, y)) for one pointwise op f, perhaps with constants, that cannot fuse with producers."""
     first = i.inputs[0]
     if not isinstance(first.op, Pointwise) or len(first.inputs) not in (1, 2) or len(i.inputs) < 2:
         return None
     at = next((n for n, x in enumerate(first.inputs) if not is_constant(x)), 0)
     for x in i.inputs:
         if x.op != first.op or not one_user(x) or x.inputs[at].shape.dtype is not first.inputs[at].shape.dtype:
-            return No("the operands are not all the same op, read here alone")
+            return No("the operands are not all the same op, or have other users")
         source = through_views(x.inputs[at])
         if not (source.is_param or source.is_literal or isinstance(source.op, (Slice, Concat, Gather))):
-            return No("the work would have run together with what is before it")
+            return No("the ops would fuse with their producers")
     operands = [b.add(i.op, *(x.inputs[at] for x in i.inputs))]
     if len(first.inputs) == 2:
         axis: int = op_as(i, Concat).axis % i.shape.rank

@@ -25,12 +25,12 @@ class Refusal(NamedTuple):
 
     @classmethod
     def at(cls, rule: str, ins: Instruction, why: str) -> Refusal:
-        """Returns one at an instruction as it is now."""
+        """Returns a refusal that records the instruction's current text."""
         return cls(rule, ins.op, tuple(i.op.name for i in ins.inputs), ins.result, ins.sources, why)
 
     @property
     def instruction(self) -> str:
-        """The instruction's text, as it was."""
+        """The instruction's text at the time of the refusal."""
         return f"{self.op!r}({', '.join(self.inputs)}) -> {self.result}"
 
 
@@ -53,11 +53,11 @@ class Tally:
         self.refusals: list[Refusal] = []
 
     def refuse(self, rule: str, ins: Instruction, no: No) -> None:
-        """Notes that a rule did not fire at an instruction."""
+        """Records that a rule refused at an instruction."""
         self.refusals.append(Refusal.at(rule, ins, no.why))
 
     def clear(self) -> None:
-        """Begins again."""
+        """Resets all counts and refusals."""
         self.fired.clear()
         self.refusals.clear()
 

@@ -20,11 +20,11 @@ from .engine import ROUNDING, Builder, Rules
 
 __all__ = ["transposed_convolutions"]
 
-MOST: Final = 4  # products with the zeros that fill up the last window, for each product that is needed
+MOST: Final = 4  # the most multiplications by padding zeros per useful multiplication
 
 
 class _Axis(NamedTuple):
-    """One image axis: its stride, taps for each place, padding on both sides, and where the result begins and how long it is."""
+    """One spatial axis: its stride, taps per phase, padding on both sides, and the start and length of the result."""
 
     stride: int
     taps: int
@@ -39,12 +39,12 @@ def transposed_convolutions(name: str, declined: Callable[[Instruction], No | No
 
     @rules.on(ConvolutionBackwards)
     def convolution_for_each_place(i: Instruction, b: Builder) -> Instruction | No | None:
-        """convolution_backwards(x, w) of stride s -> convolution(x, w') with s times the channels, moved to their places."""
+        """convolution_backwards(x, w) of stride s -> convolution(x, w') with s times the channels, then a pixel shuffle."""
         return declined(i) or _convolved(i, b, zeros=False)
 
     @rules.on(ConvolutionBackwards, changes=ROUNDING)
     def convolution_with_filled_windows(i: Instruction, b: Builder) -> Instruction | No | None:
-        """The same where zeros fill up windows, which make NaN of infinities that the result would not depend on."""
+        """The same with kernels padded by zeros, which turn an infinity that the result does not depend on into NaN."""
         return declined(i) or _convolved(i, b, zeros=True)
 
     return rules
@@ -71,7 +71,7 @@ def _convolved(i: Instruction, b: Builder, zeros: bool) -> Instruction | No:
     if products > needed and not zeros:
         return No("zeros would fill up windows")
     if products > MOST * needed:
-        return No("most products would be with zeros")
+        return No("most multiplications would be by zero")
     padding = tuple(a.padding for a in axes)
     kernels = b.literal(Argument.from_value(_kernels(w, op.group, axes, dilations)))
     made = b.add(Convolution(padding=(*padding, *padding), group=op.group), x, kernels)
@@ -94,18 +94,18 @@ def _convolved(i: Instruction, b: Builder, zeros: bool) -> Instruction | No:
 
 def _axis(n: Dim, out: Dim, k: int, stride: int, dilation: int, begin: int) -> _Axis | None:
     taps = -(-((k - 1) * dilation + 1) // stride)
-    end = out - 1 + begin - stride * (n - 1)  # of the result, from where the last window begins
+    end = out - 1 + begin - stride * (n - 1)  # of the result, from the start of the last window
     if not isinstance(end, int):
         return None
     # steps of the stride that the result touches, before the first and after the last of x
     first, last = begin // stride, end // stride
-    room = -(-(taps - int(bounds(n)[0])) // 2)  # so that a window fits on the least that an open extent may be
+    room = -(-(taps - int(bounds(n)[0])) // 2)  # so that a window fits the lower bound of a symbolic extent
     padding = max(taps - 1 - first, last, room, 0)
     return _Axis(stride, taps, padding, begin - (taps - 1 - padding) * stride, out)
 
 
 def _kernels(w: Array, group: int, axes: list[_Axis], dilations: tuple[int, ...]) -> Array:
-    """w [c, m, *k] as [group s m, c / group, *taps]: turned around, and apart by place within the stride."""
+    """w [c, m, *k] as [group s m, c / group, *taps]: flipped, and split by phase within the stride."""
     channels, outer, *lengths = w.shape
     spread = np.zeros((channels, outer, *(a.taps * a.stride for a in axes)), w.dtype)
     taps = tuple(slice(0, (k - 1) * d + 1, d) for k, d in zip(lengths, dilations, strict=True))

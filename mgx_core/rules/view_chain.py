@@ -1,7 +1,7 @@
 """Symbolic composition of reshapes, transposes and broadcasts: maps factors of source axes to axes of the result.
 
 Every axis is a list of parts; a part is a factor of a source axis, or a repetition.  Reshaping splits and joins parts,
-transposing orders them, broadcasting adds repetitions; at the end the shortest list of ops with the same effect is read off.
+transposing permutes them, broadcasting adds repetitions; `ops` returns the cheapest equivalent list of ops.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COSTS: Final[dict[type[Operation], int]] = {Transpose: 10, Flatten: 3}
 
 
 def cost(ops: Sequence[Operation]) -> int:
-    """Cost of a list of views: transposes are usually copies, and a reshape of a broadcast value is one."""
+    """Returns the cost of a list of views: transposes are usually copies, and so is a reshape of a broadcast value."""
     total = sum(COSTS.get(type(op), 2) for op in ops)
     repeated = False
     for op in ops:
@@ -42,7 +42,7 @@ class Part:
 
 
 def divided(a: Dim, b: Dim) -> Dim | None:
-    """a / b if b divides a for all values of the symbols."""
+    """Returns a / b if b divides a for all values of the symbols, else None."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b if b and not a % b else None
     if isinstance(b, int) and b < 1:
@@ -52,7 +52,7 @@ def divided(a: Dim, b: Dim) -> Dim | None:
 
 
 class ViewChain:
-    """A view on a tensor of extents `dims`; each method answers whether it could be followed."""
+    """A view of a tensor with extents `dims`; each method returns False if the op cannot be represented."""
 
     def __init__(self, dims: Sequence[Dim]) -> None:
         self.dims = tuple(dims)
@@ -60,7 +60,7 @@ class ViewChain:
         self.axes: list[list[Part]] = [list(a) for a in self.source]
 
     def reshape(self, dims: Sequence[Dim]) -> bool:
-        """Row-major under other extents."""
+        """Appends a reshape."""
         flat = [p for axis in self.axes for p in axis]
         out: list[list[Part]] = []
         at = 0
@@ -103,7 +103,7 @@ class ViewChain:
         return True
 
     def spread(self, dims: Sequence[Dim]) -> bool:
-        """Repeated along new leading axes and along those of extent 1."""
+        """Appends a broadcast along new leading axes and axes of extent 1."""
         axes: list[list[Part]] = [[] for _ in range(len(dims) - len(self.axes))] + self.axes
         for n, (axis, d) in enumerate(zip(axes, dims, strict=True)):
             have = product(p.size for p in axis)
@@ -116,7 +116,7 @@ class ViewChain:
         return True
 
     def follow(self, op: Operation, dims: Sequence[Dim]) -> bool:
-        """Returns one op of the chain, whose result has extents `dims`."""
+        """Appends an op whose result has extents `dims`."""
         match op:
             case Transpose():
                 return self.transpose(op.order(len(self.axes)))
@@ -130,7 +130,7 @@ class ViewChain:
                 return True
         return self.reshape(dims)
 
-    # reading the result off
+    # the result
 
     def ops(self) -> list[Operation]:
         """Returns the cheapest list of ops found with the effect of the chain."""
@@ -149,7 +149,7 @@ class ViewChain:
         return [*out, Reshape(dims=tuple(dims))] if mixed else out
 
     def _arranged(self, axes: list[list[Part]], units: bool = False) -> list[Operation]:
-        """Returns ops that bring the source's parts under these axes, without repetition; `units`: with squeeze and unsqueeze."""
+        """Returns ops that arrange the source's parts into these axes, without broadcasts; units: with squeeze and unsqueeze."""
         dims = [product(p.size for p in axis) for axis in axes]
         before = [p for axis in self.source for p in axis]
         after = [p for axis in axes for p in axis]
@@ -162,7 +162,7 @@ class ViewChain:
         return min(options, key=cost)
 
     def _direct(self, axes: list[list[Part]]) -> tuple[int, ...] | None:
-        """Returns a permutation of the source's axes that does it alone."""
+        """Returns a single permutation of the source's axes with the same effect, or None."""
         if len(axes) != len(self.source):
             return None
         units = [n for n, axis in enumerate(self.source) if not axis]
@@ -180,7 +180,7 @@ class ViewChain:
         return tuple(order)
 
     def _groupings(self, before: list[Part], after: list[Part]) -> list[list[list[Part]]]:
-        """Ways to cut the source's parts into axes for a transpose: parts alone, whole source axes, longest runs."""
+        """Yields groupings of the source's parts into axes for a transpose: single parts, whole source axes, longest runs."""
         out = [[[p] for p in before]]
         whole = [axis for axis in self.source if axis]
         place = {id(p): n for n, p in enumerate(after)}
@@ -206,7 +206,7 @@ class ViewChain:
 def regrouping(old: Sequence[Dim], new: Sequence[Dim], units: bool = False) -> list[Operation]:
     """Returns the op from one list of extents to another with the same elements in order; none if they are equal.
 
-    units: squeeze or unsqueeze instead of reshape where that is enough (groups take these along, as they do broadcasts).
+    units: prefer squeeze and unsqueeze to reshape (groups absorb these, as they do broadcasts).
     """
     old, new = tuple(old), tuple(new)
     if old == new:
@@ -223,7 +223,7 @@ def regrouping(old: Sequence[Dim], new: Sequence[Dim], units: bool = False) -> l
 
 
 def _inserted(few: Sequence[Dim], many: Sequence[Dim]) -> tuple[int, ...] | None:
-    """Returns positions at which `many` has ones that `few` lacks, if they differ in nothing else."""
+    """Returns the positions of extra extents of 1 in `many`, if it otherwise equals `few`."""
     at, axes = 0, []
     for n, d in enumerate(many):
         if at < len(few) and few[at] == d:

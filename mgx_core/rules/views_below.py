@@ -31,7 +31,7 @@ ALONG: Final = (Reduce, Softmax, Logsoftmax, LayerNorm, RmsNorm)
 
 
 def order_of(ins: Instruction) -> tuple[int, ...]:
-    """Returns the axes of the operand of a transpose in the order of the result."""
+    """Returns the permutation of a transpose."""
     return op_as(ins, Transpose).order(ins.shape.rank)
 
 
@@ -41,7 +41,7 @@ def sole(ins: Instruction, reader: Instruction) -> bool:
 
 
 def reduced(ins: Instruction) -> bool:
-    """Returns True if a reduction reads an instruction: it would run with it, but not through a view."""
+    """Returns True if a reduction reads an instruction: the two can be fused, but not across a view."""
     return any(isinstance(u.op, ALONG) for u in ins.users)
 
 
@@ -56,9 +56,9 @@ def transpose_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | 
     turned = [x for x in i.inputs if isinstance(x.op, Transpose) and order_of(x) == order]
     others = [x for x in i.inputs if x not in turned]
     if not all(is_constant(x) for x in others) or all(is_constant(x) for x in turned):
-        return No("an operand is neither constant nor transposed likewise") if others else None
+        return No("an operand is neither constant nor transposed in the same way") if others else None
     if not all(sole(x, i) for x in turned):
-        return No("the transposed operand is read elsewhere too")
+        return No("the transposed operand has other users")
     gain = len(set(turned)) > 1 or any(isinstance(u.op, Transpose) for u in i.users)
     above = turned[0].inputs[0]
     if not gain and not (one_user(above) and (isinstance(above.op, Pointwise) or above.op.product)):
@@ -83,7 +83,7 @@ def transpose_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | 
 
 @VIEWS_BELOW.on(Pointwise)
 def reshape_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | None:
-    """f(reshape(x), reshape(y), constant) -> reshape(f(x, y, constant)) where x is work on elements too."""
+    """f(reshape(x), reshape(y), constant) -> reshape(f(x, y, constant)) if x is pointwise too."""
     reshaped = [x for x in i.inputs if isinstance(x.op, GROUPING) and len(x.inputs) == 1 and not is_constant(x)]
     if not reshaped:
         return None
@@ -91,7 +91,7 @@ def reshape_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | No
         return None
     dims = reshaped[0].inputs[0].shape.dims
     if any(x.inputs[0].shape.dims != dims or not sole(x, i) for x in reshaped):
-        return No("the operands are reshaped from different extents, or read elsewhere too")
+        return No("the operands are reshaped from different extents, or have other users")
     above = [x.inputs[0] for x in reshaped]
     if not any(isinstance(x.op, Pointwise) and one_user(x) for x in above) or reduced(i):
         return No("nothing would join")
@@ -102,14 +102,14 @@ def reshape_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | No
             continue
         moved = _reshaped_constant(b, x, i.shape.dims, dims)
         if moved is None:
-            return No("an operand is neither reshaped likewise nor a constant that follows")
+            return No("an operand is neither reshaped in the same way nor a constant that can be")
         operands.append(moved)
     made = b.add(i.op, *operands)
     return b.add(Reshape(dims=i.shape.dims, allowzero=True), made)
 
 
 def _reshaped_constant(b: Builder, x: Instruction, old: tuple[Dim, ...], new: tuple[Dim, ...]) -> Instruction | None:
-    """Returns a constant for extents `old` as one for `new`: one number, one for each place of a last axis that stays, or all."""
+    """Reshapes a constant from `old` extents to `new`: uniform, varying along an unchanged last axis, or full."""
     value = aligned(x)
     if value is None:
         return None
@@ -127,7 +127,7 @@ def _reshaped_constant(b: Builder, x: Instruction, old: tuple[Dim, ...], new: tu
 
 @VIEWS_BELOW.on(Pointwise)
 def broadcast_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | None:
-    """f(multibroadcast(x), multibroadcast(y)) -> multibroadcast(f(x, y)) where both together are smaller than the result."""
+    """f(multibroadcast(x), multibroadcast(y)) -> multibroadcast(f(x, y)) if that is smaller than the result."""
     if not all(isinstance(x.op, Multibroadcast) and len(x.inputs) == 1 for x in i.inputs):
         return None
     inner = [x.inputs[0] for x in i.inputs]
@@ -140,7 +140,7 @@ def broadcast_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | 
         own = {x.shape.dims[-axis] for x in inner if x.shape.rank >= axis}
         small.insert(0, full[-axis] if full[-axis] in own else 1)
         if not own <= {1, full[-axis]}:
-            return No("whether an axis is repeated is known only at run time")
+            return No("whether an axis is broadcast is known only at run time")
     dims = tuple(small)
     if dims == full or product(dims) == product(full):
         return None
@@ -166,7 +166,7 @@ def _reduction(i: Instruction) -> tuple[Instruction, tuple[int, ...]] | None:
 
 @VIEWS_BELOW.on(Reduce, changes=ROUNDING)
 def join_reductions(i: Instruction, b: Builder) -> Instruction | No | None:
-    """sum(sum(x)) -> sum(x) over all axes; means, products, maxima, minima likewise."""
+    """sum(sum(x)) -> sum(x) over all axes; also means, products, maxima, minima."""
     found = _reduction(i)
     if found is None or type(found[0].op) is not type(i.op):
         return None
@@ -175,7 +175,7 @@ def join_reductions(i: Instruction, b: Builder) -> Instruction | No | None:
     if below is None or len(inner.users) > 1:
         return None
     if isinstance(i.op, ReduceMean) and i.shape.dtype.is_integer:
-        return No("each mean of integers is rounded")
+        return No("means of integers are rounded at each step")
     return b.add(i.op.replace(axes=tuple(sorted({*axes, *below[1]}))), below[0])
 
 
@@ -185,7 +185,7 @@ def _transposed_reduction(i: Instruction, b: Builder) -> Instruction | No | None
         return None
     turned, axes = found
     if len(turned.users) > 1:
-        return No("the transposed tensor is read elsewhere too")
+        return No("the transposed tensor has other users")
     order = order_of(turned)
     made = b.add(i.op.replace(axes=tuple(sorted(order[a] for a in axes))), turned.inputs[0])
     return b.add(Transpose(permutation=order), made)
@@ -193,19 +193,19 @@ def _transposed_reduction(i: Instruction, b: Builder) -> Instruction | No | None
 
 @VIEWS_BELOW.on(ReduceMax, ReduceMin)
 def transpose_below_extreme(i: Instruction, b: Builder) -> Instruction | No | None:
-    """max(transpose(x)) -> transpose(max(x)), min likewise."""
+    """max(transpose(x)) -> transpose(max(x)); also min."""
     return _transposed_reduction(i, b)
 
 
 @VIEWS_BELOW.on(Reduce, changes=ROUNDING)
 def transpose_below_reduction(i: Instruction, b: Builder) -> Instruction | No | None:
-    """sum(transpose(x)) -> transpose(sum(x)); the other reductions likewise."""
+    """sum(transpose(x)) -> transpose(sum(x)); also other reductions."""
     return None if isinstance(i.op, (ReduceMax, ReduceMin)) else _transposed_reduction(i, b)
 
 
 @VIEWS_BELOW.on(Reduce)
 def reshape_below_reduction(i: Instruction, b: Builder) -> Instruction | No | None:
-    """sum(reshape(x)) -> reshape(sum(x)) where the reduced axes are whole axes of x; the other reductions likewise."""
+    """sum(reshape(x)) -> reshape(sum(x)) if the reduced axes are whole axes of x; also other reductions."""
     found = _reduction(i)
     if found is None or not isinstance(found[0].op, GROUPING) or len(found[0].inputs) > 1:
         return None
@@ -248,7 +248,7 @@ def transpose_below_gather(i: Instruction, b: Builder) -> Instruction | No | Non
     if not isinstance(turned.op, Transpose) or indices.shape.rank != 1:
         return None
     if len(turned.users) > 1 or is_constant(turned.inputs[0]):
-        return No("the transposed tensor is read elsewhere too, or constant")
+        return No("the transposed tensor has other users, or constant")
     order = order_of(turned)
     axis: int = op_as(i, Gather).axis
     axis = axis + len(order) if axis < 0 else axis
@@ -257,7 +257,7 @@ def transpose_below_gather(i: Instruction, b: Builder) -> Instruction | No | Non
 
 @VIEWS_BELOW.on(Concat)
 def broadcast_below_concat(i: Instruction, b: Builder) -> Instruction | No | None:
-    """concat(multibroadcast(x), multibroadcast(y)) -> multibroadcast(concat(x, y)) where both repeat over the same axes."""
+    """concat(multibroadcast(x), multibroadcast(y)) -> multibroadcast(concat(x, y)) if both broadcast over the same axes."""
     if len(i.inputs) < 2 or not all(isinstance(x.op, Multibroadcast) and len(x.inputs) == 1 for x in i.inputs):
         return None
     axis: int = op_as(i, Concat).axis
@@ -272,5 +272,5 @@ def broadcast_below_concat(i: Instruction, b: Builder) -> Instruction | No | Non
         return None
     around = {(x.shape.dims[:at], x.shape.dims[at + 1 :]) for x in inner}
     if len(around) > 1:
-        return No("the operands repeat over different axes")
+        return No("the operands broadcast over different axes")
     return b.add(Multibroadcast(out_lens=i.shape.dims), b.add(Concat(axis=at), *inner))

@@ -26,7 +26,7 @@ WEIGHT_ARITHMETIC: Final = Rules("weight-arithmetic")
 
 
 class _Weights(NamedTuple):
-    """Narrow constants, and what was subtracted from them and multiplied by, as arrays of their rank."""
+    """Narrow constants with their zero points and scales, as arrays of their rank."""
 
     codes: Array
     dtype: DType
@@ -36,7 +36,7 @@ class _Weights(NamedTuple):
 
 @WEIGHT_ARITHMETIC.on(Dot)
 def weights_that_arithmetic_widens(i: Instruction, b: Builder) -> Instruction | No | None:
-    """dot(x, (convert(constant) - z) * s) -> dot(x, dequantizelinear(constant, s, z)), also in blocks that a reshape joins."""
+    """dot(x, (convert(constant) - z) * s) -> dot(x, dequantizelinear(constant, s, z)), also in blocks that a reshape merges."""
     x, wide = i.inputs
     moves: list[Operation] = []
     while isinstance(wide.op, (Transpose, Multibroadcast)):
@@ -49,7 +49,7 @@ def weights_that_arithmetic_widens(i: Instruction, b: Builder) -> Instruction | 
     lens = tuple(int(d) for d in wide.shape.dims)
     points = found.point.astype(found.dtype.numpy)
     if not np.array_equal(points.astype(np.float32), found.point):
-        return No(f"the zero points are not all numbers of {found.dtype}")
+        return No(f"the zero points are not all representable in {found.dtype}")
     form = _blocks(found, lens) if found.codes.ndim == 3 else _lines(found, lens)
     if form is None:
         return No("the scale or zero point varies along more than one axis, or within blocks")
@@ -87,7 +87,7 @@ def _of_rank(value: Array, rank: int) -> Array:
 
 
 def _constant(ins: Instruction) -> Array | None:
-    """Returns the value of a literal, or of one whose elements are moved."""
+    """Returns the value of a literal, possibly through data movement."""
     if ins.literal is not None:
         return np.asarray(ins.literal.value)
     if len(ins.inputs) != 1 or not ins.op.moves or isinstance(ins.op, Multibroadcast):
@@ -100,7 +100,7 @@ _Form = tuple[dict[str, Any], tuple[tuple[int, ...], tuple[int, ...]]]
 
 
 def _lines(found: _Weights, lens: tuple[int, ...]) -> _Form | None:
-    """Returns the axis along which scales and zero points of a matrix vary, and the extents to repeat and to keep."""
+    """Returns the axis along which a matrix's scales and zero points vary, and the extents to repeat and to keep."""
     if found.codes.shape != lens:
         return None
     varies = [a for a in range(2) if max(found.scale.shape[a], found.point.shape[a]) > 1]
@@ -114,7 +114,7 @@ def _lines(found: _Weights, lens: tuple[int, ...]) -> _Form | None:
 
 
 def _blocks(found: _Weights, lens: tuple[int, ...]) -> _Form | None:
-    """The same for a matrix of which one axis is blocks and the next one their numbers."""
+    """The same for a matrix with one axis for the blocks and the next for the elements of a block."""
     first, middle, last = found.codes.shape
     if lens == (first, middle * last) and found.scale.shape[2] == found.point.shape[2] == 1:
         return {"axis": 1, "block_size": last}, ((first, middle, 1), (first, middle))

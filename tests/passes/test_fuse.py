@@ -201,7 +201,7 @@ module pointwise_0
   %x0 = @param["x0"] -> float32[2, 4]
   %3 = relu(%x0) -> float32[2, 4]
   @return(%3)""",
-        [("fuse-elementwise", 1, 0, ""), ("fuse-epilogue", 0, 1, "the dot is read elsewhere too")],
+        [("fuse-elementwise", 1, 0, ""), ("fuse-epilogue", 0, 1, "the dot has other users")],
     ),
     (
         "horizontal",

@@ -415,7 +415,7 @@ REFUSES = [
   %2 = convolution(%y, %w)
   %3 = add(%1, %2)
   @return(%3)""",
-        "joining the inputs would move more than is saved",
+        "concatenating the inputs would cost more than is saved",
     ),
     (
         "add-of-convolutions",
@@ -439,7 +439,7 @@ REFUSES = [
   %2 = convolution(%x, %v)
   %3 = add(%1, %2)
   @return(%3, %2)""",
-        "a convolution is read elsewhere too",
+        "a convolution has other users",
     ),
     (
         "concat-of-convolutions",
@@ -451,7 +451,7 @@ REFUSES = [
   %2 = convolution(%x, %v)
   %3 = concat[axis=1](%1, %2)
   @return(%3)""",
-        "the inputs do not lie side by side in one tensor",
+        "the inputs are not adjacent slices of one tensor",
     ),
     (
         "factor-of-slice-into-convolution",
@@ -464,7 +464,7 @@ REFUSES = [
   %2 = slice[axes=[1], starts=[0], ends=[1]](%1)
   %3 = mul(%2, %s)
   @return(%3, %1)""",
-        "other channels are not all that the others read",
+        "other users read these channels",
     ),
     (
         "repetition-from-gather",
@@ -484,7 +484,7 @@ REFUSES = [
   %3 = reduce_sum[axes=[0]](%1)
   %4 = reduce_sum[axes=[0]](%2)
   @return(%3, %4)""",
-        "the axis that is cut is reduced",
+        "the sliced axis is reduced",
     ),
     (
         "transpose-before-slices",
@@ -495,7 +495,7 @@ REFUSES = [
   %3 = transpose[permutation=[1, 0, 2]](%1)
   %4 = transpose[permutation=[2, 1, 0]](%2)
   @return(%3, %4)""",
-        "the slices are not all transposed likewise",
+        "the slices are not all transposed in the same way",
     ),
     (
         "reshape-before-slices",
@@ -506,7 +506,7 @@ REFUSES = [
   %3 = reshape[dims=[4]](%1)
   %4 = reshape[dims=[2, 2, 1]](%2)
   @return(%3, %4)""",
-        "the slices are not all reshaped likewise",
+        "the slices are not all reshaped in the same way",
     ),
     (
         "slice-of-transpose",
@@ -515,7 +515,7 @@ REFUSES = [
   %1 = transpose[permutation=[1, 0]](%x)
   %2 = slice[axes=[0], starts=[1], ends=[3]](%1)
   @return(%2, %1)""",
-        "the transposed tensor is read elsewhere too, or constant",
+        "the transposed tensor has other users, or is constant",
     ),
     (
         "slice-of-reshape",
@@ -526,7 +526,7 @@ REFUSES = [
   %2 = reshape[dims=[2, 4]](%1)
   %3 = slice[axes=[1], starts=[1], ends=[2]](%2)
   @return(%3)""",
-        "the axis that is cut is not an axis of x",
+        "the sliced axis is not an axis of x",
     ),
     (
         "reshape-below-concat",
@@ -548,7 +548,7 @@ REFUSES = [
   %2 = dot(%1, %w)
   %3 = reshape[dims=[3, 2, 1]](%2)
   @return(%3)""",
-        "the result is not reshaped back",
+        "the result is not reshaped to the original batch axes",
     ),
     (
         "static-onehot",

@@ -256,7 +256,7 @@ REFUSES = [
   %1 = convert[target_type=float32](%x)
   %2 = convert[target_type=uint32](%1)
   @return(%2)""",
-        "uint32 does not hold every int16: floats end at its bounds, integers wrap",
+        "uint32 does not represent every int16: floats saturate, integers wrap",
     ),
     (
         "join-converts",
@@ -307,7 +307,7 @@ REFUSES = [
   %1 = pad[pads=[0, 0, 2, 0, 0, 0, 1, 1]](%0)
   %2 = pooling[mode="max", lengths=[2, 2]](%1)
   @return(%2)""",
-        "a window could lie in the border alone",
+        "a window could cover only padding",
     ),
     (
         "moved-pad-into-convolution",
@@ -318,7 +318,7 @@ REFUSES = [
   %1 = pad[pads=[0, 0, 1, 2, 0, 0, 3, 0]](%x)
   %2 = quant_convolution(%1, %w, %z)
   @return(%2)""",
-        "the border is not what stands for 0",
+        "the border is not the zero point",
     ),
     (
         "pad-into-convolution",
@@ -328,7 +328,7 @@ REFUSES = [
   %1 = pad[pads=[0, 1, 1, 0, 0, 0, 2, 1]](%x)
   %2 = convolution(%1, %w)
   @return(%2)""",
-        "images or channels are padded, or something is cropped",
+        "batch or channels are padded, or an axis is cropped",
     ),
     (
         "pad-into-convolution",
@@ -347,7 +347,7 @@ REFUSES = [
   %1 = pad[pads=[0, 1, 0, 2], value=1.0](%x)
   %2 = pad[pads=[1, 1, 0, 0]](%1)
   @return(%2)""",
-        "the borders differ, are not constant, or the inner one is read elsewhere too",
+        "the borders differ, are not constant, or the inner one has other users",
     ),
 ]
 

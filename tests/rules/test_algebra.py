@@ -366,7 +366,7 @@ REFUSES = [
   %1 = add(%0, %m)
   %2 = dot(%1, %w)
   @return(%2)""",
-        "the sum ends the work that makes x: nothing would be saved",
+        "the sum is the last op of x's epilogue: nothing would be saved",
     ),
     (
         "scale-out-of-dot",

@@ -730,7 +730,7 @@ REFUSES = [
   %1 = add(%x, %c)
   %2 = add(%1, %c)
   @return(%1, %2)""",
-        "the sum inside is read elsewhere too",
+        "the sum inside has other users",
     ),
     (
         "join-factors",
@@ -804,7 +804,7 @@ REFUSES = [
   %1 = sqrt(%x)
   %2 = div(%x, %1)
   @return(%1, %2)""",
-        "the root is read elsewhere too",
+        "the root has other users",
     ),
     (
         "absorb-negation",
@@ -815,7 +815,7 @@ REFUSES = [
   %2 = neg(%y)
   %3 = div(%1, %2)
   @return(%3)""",
-        "a negated integer that wraps around has another quotient",
+        "negating the most negative integer wraps around",
     ),
     (
         "even-function-of-negation",
@@ -824,7 +824,7 @@ REFUSES = [
   %1 = neg(%x)
   %2 = abs(%1)
   @return(%2)""",
-        "a negated unsigned number is another number without a sign",
+        "negation of unsigned integers wraps around",
     ),
 ]
 

@@ -62,7 +62,7 @@ REFUSES = [
   %2 = convolution[padding=[1, 0]](%x, %v)
   %3 = add(%1, %2)
   @return(%3)""",
-        "strides, groups or places of the windows differ",
+        "strides, groups or positions of the windows differ",
     ),
     (
         """\
@@ -73,7 +73,7 @@ REFUSES = [
   %2 = convolution(%x, %v)
   %3 = add(%1, %2)
   @return(%3, %2)""",
-        "a branch is read elsewhere too",
+        "a branch has other users",
     ),
     (
         """\

@@ -128,7 +128,7 @@ def test_results_read_as_one_are_kept() -> None:
     module, ins = module_with(Both())
     no = decompose(module, ins)
     assert isinstance(no, No)
-    assert "test_twice_and_negated does not decompose: its results are read as one" in no.why
+    assert "test_twice_and_negated does not decompose: its results are used as one tuple" in no.why
     assert [i.name for i in module] == ["@param", "test_twice_and_negated", "@return"]
 
 

@@ -203,7 +203,7 @@ REFUSES = [
   %2 = concat[axis=1](%1, %1)
   %3 = gathernd[batch_dims=0](%x, %2)
   @return(%3)""",
-        "the positions count along the same axis, or in another order",
+        "the indices are consecutive along the same axis, or in another order",
     ),
     (
         "comparison-of-count",
@@ -214,7 +214,7 @@ REFUSES = [
   %fours = multibroadcast[out_lens=[n]](%four)
   %1 = less(%r, %fours)
   @return(%1)""",
-        "the answer depends on the position",
+        "the result depends on the position",
     ),
 ]
 

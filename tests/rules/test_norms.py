@@ -170,7 +170,7 @@ REFUSES = [
   %1 = layernorm(%x)
   %3 = mul(%x, %1)
   @return(%3)""",
-        "the factor is not one for each place of the normalised axes",
+        "the factor does not match the normalized axes",
     ),
     (
         "bias-into-norm",
@@ -181,7 +181,7 @@ REFUSES = [
   %2 = multibroadcast[out_lens=[2, 4]](%g)
   %3 = add(%1, %2)
   @return(%3, %1)""",
-        "the norm is read elsewhere too",
+        "the norm has other users",
     ),
 ]
 

@@ -122,7 +122,7 @@ REFUSES = [
   %1 = dot(%x, %y)
   %2 = slice[axes=[1], starts=[1], ends=[3]](%1)
   @return(%1, %2)""",
-        "other parts of the product are read too",
+        "the whole product or other parts have users",
     ),
 ]
 

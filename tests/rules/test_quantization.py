@@ -367,7 +367,7 @@ REFUSALS = [
   %1 = relu(%x)
   %2 = quantizelinear(%1, %s, %z)
   @return(%2)""",
-        "the bounds are narrower than what the narrow type holds",
+        "the bounds are narrower than the range of the quantized type",
     ),
     (
         "quantize-before-concat",
@@ -379,7 +379,7 @@ REFUSALS = [
   %2 = quantizelinear(%1, %s)
   %3 = relu(%1)
   @return(%2, %3)""",
-        "the concatenation is read elsewhere too",
+        "the concatenation has other users",
     ),
     (
         "concat-narrow-values",
@@ -404,7 +404,7 @@ REFUSALS = [
   %2 = multibroadcast[out_lens=[4, 3]](%1)
   %3 = mul(%x, %2)
   @return(%3)""",
-        "what is repeated is a constant of work on elements, which in its wide form is a constant, too",
+        "the broadcast constant is an operand of pointwise ops and is folded in its wide form",
     ),
     (
         "move-narrow-values",

@@ -246,7 +246,7 @@ REFUSES = [
   %a = @literal(2) -> int64[1]
   %1 = reduce_sum[axes=[]](%x, %a)
   @return(%1)""",
-        "the axes are not axes of the tensor, each named once",
+        "the axes are outside the rank, or one appears twice",
     ),
     (
         "static-pad",
@@ -257,7 +257,7 @@ REFUSES = [
   %a = @literal(1, -1) -> int64[2]
   %1 = pad[pads=[], mode="constant"](%x, %p, %v, %a)
   @return(%1)""",
-        "the axes are not axes of the tensor, each named once",
+        "the axes are outside the rank, or one appears twice",
     ),
     (
         "slice-from-split",
@@ -301,7 +301,7 @@ REFUSES = [
   %x = @param["x"] -> float32[1, 3, 4, 5]
   %1 = resize[scales=[1.0, 1.1], axes=[2, 3], mode="linear"](%x)
   @return(%1)""",
-        "a part is cut out, or places are not those of x",
+        "a region is cropped, or the sampled positions are not those of x",
     ),
     (
         "literal-from-extents",

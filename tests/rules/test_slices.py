@@ -209,7 +209,7 @@ REFUSES = [
   %1 = concat[axis=0](%x, %y, %x)
   %2 = slice[axes=[0], starts=[0], ends=[3]](%1)
   @return(%2)""",
-        "which part it reads is known only at run time",
+        "the operands it reads are known only at run time",
     ),
     (
         "work-before-slices",
@@ -241,7 +241,7 @@ REFUSES = [
   %3 = relu(%x)
   %4 = concat[axis=0](%2, %3)
   @return(%4)""",
-        "the work would have run together with what is before it",
+        "the ops would fuse with their producers",
     ),
     (
         "gather-of-range",
@@ -250,7 +250,7 @@ REFUSES = [
   %i = @literal(2, 0) -> int64[2]
   %1 = gather[axis=0](%x, %i)
   @return(%1)""",
-        "the positions do not rise evenly",
+        "the positions are not evenly increasing",
     ),
     (
         "gather-of-range",
@@ -259,7 +259,7 @@ REFUSES = [
   %i = @literal(2) -> int64[]
   %1 = gather[axis=0](%x, %i)
   @return(%1)""",
-        "whether the positions lie in the axis is known only at run time",
+        "whether the positions are in range is known only at run time",
     ),
 ]
 

@@ -206,7 +206,7 @@ REFUSES = [
   %1 = transpose[permutation=[1, 0]](%x)
   %2 = add(%1, %y)
   @return(%2)""",
-        "an operand is neither constant nor transposed likewise",
+        "an operand is neither constant nor transposed in the same way",
     ),
     (
         "transpose-below-pointwise",
@@ -244,7 +244,7 @@ REFUSES = [
   %2 = multibroadcast[out_lens=[2, 4, 2]](%y)
   %3 = concat[axis=0](%1, %2)
   @return(%3)""",
-        "the operands repeat over different axes",
+        "the operands broadcast over different axes",
     ),
     (
         "transpose-below-concat",

@@ -84,8 +84,8 @@ def test_weights_stay_codes_for_few_rows(rows: int, narrow: bool) -> None:
 @pytest.mark.parametrize(
     ("dims", "point", "scale", "joined", "why"),
     [
-        ((6, 2, 16), np.full((6, 2, 1), 7.5, np.float32), some(6, 2, 1), (6, 32), "not all numbers of uint8"),
-        ((6, 2, 16), np.full((6, 2, 1), 300, np.float32), some(6, 2, 1), (6, 32), "not all numbers of uint8"),
+        ((6, 2, 16), np.full((6, 2, 1), 7.5, np.float32), some(6, 2, 1), (6, 32), "not all representable in uint8"),
+        ((6, 2, 16), np.full((6, 2, 1), 300, np.float32), some(6, 2, 1), (6, 32), "not all representable in uint8"),
         ((6, 2, 16), None, some(6, 2, 16), (6, 32), "more than one axis, or within blocks"),
         ((6, 32), None, some(6, 32), None, "more than one axis, or within blocks"),
         ((6, 2, 16), None, some(6, 2, 1), (32, 6), "more than one axis, or within blocks"),
