@@ -13,7 +13,7 @@ from .symbols import mentioned
 
 __all__ = ["SETS", "BodyCache"]
 
-SETS: Final = 4  # the number of sets of extents for which copies are cached
+SETS: Final = 4  # the most sets of extents for which copies are cached
 
 
 class BodyCache:

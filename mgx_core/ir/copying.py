@@ -94,7 +94,7 @@ class Copies:
                     self._check(ins, op, inputs)
             else:
                 made.result = _result(ins, op, inputs, modules)
-                if not ins.is_return:  # which gives what was learnt of before
+                if not ins.is_return:  # maps the earlier symbols, too
                     learn_symbols(ins.result, made.result, by.symbols)
         return made
 
@@ -114,7 +114,7 @@ class Copies:
         if op is ins.op and not any(t.dynamic() for t in types):
             return
         if isinstance(op, Pointwise) and all(t == types[0] for t in types):
-            return  # what was equal stays so
+            return  # equal extents remain equal
         key = (id(ins.op), *map(id, types))
         if key not in self._checked:
             self._checked.add(key)

@@ -31,7 +31,7 @@ class Graph:
 
     def __init__(self, main: Module | None = None) -> None:
         self.main = Module("main") if main is None else main
-        self._loose: dict[str, Module] = {}  # created, but not yet run by an instruction
+        self._loose: dict[str, Module] = {}  # created, but not yet owned by an instruction
 
     def modules(self) -> dict[str, Module]:
         """Returns all modules by name, ``main`` first.  Errors: ParameterError if two share a name."""
@@ -42,7 +42,7 @@ class Graph:
         return found
 
     def create_module(self, name: str) -> Module:
-        """Returns an empty module to be filled and handed to an instruction.  Errors: ParameterError if the name is taken."""
+        """Returns an empty module that an instruction will run.  Errors: ParameterError if the name is taken."""
         if name in self.modules():
             raise ParameterError(f"there is a module {name!r} already")
         module = self._loose[name] = Module(name)
@@ -69,7 +69,7 @@ class Graph:
         module.name = new
 
     def remove_module(self, name: str) -> None:
-        """Drops a module that no instruction runs.  Errors: ParameterError if one does."""
+        """Removes a module that no instruction runs.  Errors: ParameterError if one does."""
         module = self.module(name)
         if module is self.main or module.runners:
             raise ParameterError(

@@ -22,8 +22,8 @@ __all__ = ["Instruction", "exchanged", "infer_shape"]
 class Instruction:
     """An op, its inputs and sub-modules, and the shape of its result.
 
-    Made and edited through its `Module`.  `users` are the instructions that read it (also those of nested modules), with how
-    often; `sources` the names of the model's nodes that it came from.  Compared by identity.
+    Created and edited through its `Module`.  `users` maps the instructions that read it (also those of nested modules) to how
+    often they do; `sources` are the names of the model's nodes that it came from.  Compared by identity.
     """
 
     __match_args__ = ("op", "inputs")
@@ -74,12 +74,12 @@ class Instruction:
 
     @property
     def next(self) -> Instruction | None:
-        """The instruction after it in its module."""
+        """The next instruction of its module."""
         return self._next
 
     @property
     def previous(self) -> Instruction | None:
-        """The instruction before it in its module."""
+        """The previous instruction of its module."""
         return self._prev
 
     @property
@@ -88,7 +88,7 @@ class Instruction:
 
     @property
     def outputs(self) -> list[Instruction]:
-        """MIGraphX's word for `users`."""
+        """MIGraphX's name of `users`."""
         return list(self._users)
 
     @property
@@ -117,7 +117,7 @@ class Instruction:
         args = ", ".join("-" if i.is_absent else i.name for i in self.inputs)
         return f"{self.op!r}({args}) -> {self.result}"
 
-    # the links that Module keeps
+    # links and caches maintained by Module
 
     def _use(self) -> None:
         for i in self.inputs:
@@ -137,7 +137,7 @@ class Instruction:
 
 
 def infer_shape(op: Operation, inputs: Sequence[Instruction], modules: Sequence[Any] = ()) -> AnyShape:
-    """Returns the result's shape by the op's own rule (absent inputs count as None)."""
+    """Returns the result's shape by the op's shape inference (absent inputs are passed as None)."""
     found = op.result([None if i.is_absent else i.result for i in inputs], modules)
     if type(found) is Shape and found.ranked:
         count = 1
@@ -147,7 +147,7 @@ def infer_shape(op: Operation, inputs: Sequence[Instruction], modules: Sequence[
             count *= d
         if count * found.dtype.size > MAX_BYTES:
             raise ShapeError(
-                f"{op!r} would give {found}: {count * found.dtype.size} bytes, more than any tensor may take"
+                f"{op!r} would give {found}: {count * found.dtype.size} bytes, more than the limit for one tensor"
             )
     return found
 

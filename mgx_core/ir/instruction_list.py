@@ -63,7 +63,7 @@ class InstructionList:
         return self._last if self._last is not None and self._last.is_return else None
 
     def insert(self, made: Instruction, before: Instruction | None = None) -> Instruction:
-        """Puts an instruction that is in no module before another one (None: at the end, before the return)."""
+        """Inserts an unlinked instruction before another one (None: at the end, before the return)."""
         if before is None:
             before = self.returned
         if before is not None:
@@ -71,7 +71,7 @@ class InstructionList:
         return self._link(made, before)
 
     def append(self, made: Instruction) -> Instruction:
-        """Puts an instruction that is in no module at the very end; copies and files are built so, a return last."""
+        """Appends an unlinked instruction at the very end, even after a return; for copying and parsing."""
         return self._link(made, None)
 
     def _link(self, made: Instruction, before: Instruction | None) -> Instruction:

@@ -66,11 +66,11 @@ class Interpreter:
         return [None if o.is_absent else values[o] for o in module.outputs]
 
     def evaluate(self, op: Operation, args: Sequence[Value], modules: Sequence[Module], run: Run) -> Value:
-        """Returns the value of one op; executors override it to run something other than the definition."""
+        """Returns the value of one op; executors override it to run kernels instead of the reference implementation."""
         return op.evaluate(args, modules, run)
 
     def step(self, ins: Instruction, values: dict[Instruction, Value], known: dict[str, int]) -> Value:
-        """Returns one instruction's value from those of its inputs; `known` are the symbols' values so far."""
+        """Returns an instruction's value from the values of its inputs; `known` maps symbols to their values so far."""
         try:
             args = [None if i.is_absent else values[i] for i in ins.inputs]
             op = ins.op
@@ -93,7 +93,7 @@ class Interpreter:
         return self.settle(_with_known_extents(value, ins.result, known) if ins.op.control and known else value)
 
     def _extents_of(self, ins: Instruction) -> tuple[list[str], bool]:
-        """Returns the symbols in an op's attributes, and whether its result's size follows from those that are known."""
+        """Returns the symbols in an op's attributes, and whether the known ones determine its result's size."""
         found = self._open[ins] = sorted(ins.op.symbols()), ins.result.dynamic() and not introduced(ins)
         return found
 
@@ -120,7 +120,7 @@ def located(error: MgxError, ins: Instruction) -> MgxError:
 
 
 def schedule(module: Module) -> list[tuple[Instruction, list[Instruction]]]:
-    """Returns the instructions in order, each with the values of this module that die after it."""
+    """Returns the instructions in order, each with the values of this module whose last use it is."""
     last: dict[Instruction, int] = {}
     steps = [i for i in module if not i.is_return]
     outputs = set(module.outputs)
@@ -138,7 +138,7 @@ def schedule(module: Module) -> list[tuple[Instruction, list[Instruction]]]:
 
 
 def _with_known_extents(value: Value, shape: AnyShape, known: Mapping[str, int]) -> Value:
-    """Returns the empty stacked rows of a loop without trips, with the extents that each row would have had."""
+    """Returns the empty scan outputs of a loop with zero trips, with the extents that each row would have had."""
     if isinstance(value, tuple) and isinstance(shape, TupleShape):
         return tuple(_with_known_extents(v, s, known) for v, s in zip(value, shape.items, strict=True))
     if not isinstance(value, np.ndarray) or value.size or not isinstance(shape, Shape) or not shape.dynamic():
@@ -149,7 +149,7 @@ def _with_known_extents(value: Value, shape: AnyShape, known: Mapping[str, int])
 
 
 def symbol_places(shape: Shape) -> list[tuple[int, str]]:
-    """Returns the axes whose extents are lone symbols, with these."""
+    """Returns the axes whose extent is a single symbol, with that symbol."""
     dims = enumerate(shape.dims) if shape.ranked else ()
     lone = [(axis, d.symbol) for axis, d in dims if isinstance(d, Sym)]
     return [(axis, s.name) for axis, s in lone if s is not None]
@@ -165,7 +165,7 @@ def _extents(value: Any) -> tuple[int, ...] | None:
 
 
 def bind_symbols(shape: AnyShape, value: Value, known: dict[str, int]) -> None:
-    """Binds lone symbols in `shape` to the extents of a value of that shape."""
+    """Binds symbols that are an extent by themselves to the extents of a value of that shape."""
     if isinstance(shape, Shape):
         places = symbol_places(shape)
         lens = _extents(value) if places else None
@@ -192,7 +192,7 @@ def bind_all(shapes: Iterable[AnyShape], values: Iterable[Value], known: dict[st
 
 
 def check_symbols(shape: AnyShape, value: Value, known: Mapping[str, int], what: str) -> None:
-    """Errors: ShapeError if an extent of `value` contradicts what its symbols are known to be."""
+    """Errors: ShapeError if an extent of `value` contradicts the known values or bounds of its symbols."""
     lens = _extents(value)
     if isinstance(shape, Shape) and shape.ranked and lens is not None:
         for axis, (d, n) in enumerate(zip(shape.dims, lens, strict=True)):
@@ -214,5 +214,5 @@ def check_symbols(shape: AnyShape, value: Value, known: Mapping[str, int], what:
 
 
 def evaluate_module(module: Module, args: Sequence[Any]) -> list[Argument]:
-    """Returns a module's results as Arguments for anything that can be read as values."""
+    """Returns a module's results as Arguments; values: anything that Argument accepts."""
     return [Argument.from_value(v) for v in Interpreter().run(module, [as_value(a) for a in args])]

@@ -1,4 +1,4 @@
-"""A list of instructions in execution order, with parameters and a return; the unit that passes work on."""
+"""A list of instructions in execution order, with parameters and a return; the unit that passes transform."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["Module", "everywhere", "nested", "within"]
 
 
 class Expansion(Protocol):
-    """Several instructions under one name."""
+    """A macro: a named sequence of instructions."""
 
     def build(
         self, module: Module, before: Instruction | None, args: Sequence[Instruction], modules: Sequence[Module] = ()
     ) -> list[Instruction]:
-        """Adds them before an instruction of a module (None: at its end); returns the results."""
+        """Inserts the instructions before an instruction of a module (None: at its end); returns the results."""
         ...
 
 
@@ -42,7 +42,7 @@ class Module(InstructionList):
         super().__init__(name)
         self.derived: dict[str, tuple[int, Any]] = {}
 
-    # looking
+    # queries
 
     @property
     def parameters(self) -> dict[str, Instruction]:
@@ -92,10 +92,10 @@ class Module(InstructionList):
         sources: Iterable[str] = (),
         before: Instruction | None = None,
     ) -> Instruction:
-        """Appends an instruction (before the return, or before `before`); its shape follows from the op's rule.
+        """Appends an instruction (before the return, or before `before`) with the shape that the op infers.
 
-        Errors: ShapeError with the op's text and the source nodes if the inputs do not fit; ParameterError for what
-        is not an operation, or not an instruction.
+        Errors: ShapeError with the op's text and the source nodes if the inputs do not fit; ParameterError if
+        something is not an operation, or not an instruction.
         """
         named = tuple(sources)
         try:
@@ -128,7 +128,7 @@ class Module(InstructionList):
     def insert_macro(
         self, ins: Instruction, macro: Expansion, args: Sequence[Instruction] = (), mod_args: Sequence[Module] = ()
     ) -> list[Instruction]:
-        """Puts the instructions of a macro before `ins`; returns its results."""
+        """Inserts the instructions of a macro before `ins`; returns its results."""
         self._own(ins)
         return macro.build(self, ins, args, mod_args)
 
@@ -149,7 +149,7 @@ class Module(InstructionList):
     def add_literal(
         self, data: Any, shape: AnyShape | None = None, *, before: Instruction | None = None
     ) -> Instruction:
-        """Returns a constant from an Argument, an array, a number or anything that `Argument` takes, placed as by `add`."""
+        """Adds a constant from an Argument, an array, a number or anything that `Argument` accepts; see `add`."""
         value = data if isinstance(data, Argument) and shape is None else Argument(data, shape)
         kind = value.shape.as_standard() if isinstance(value.shape, Shape) else value.shape
         return self.insert(Instruction(Literal(shape=kind), kind, literal=value), before)
@@ -313,7 +313,7 @@ class Module(InstructionList):
         """Inlines another module, with its parameters replaced by `args`; returns its results."""
         return inlined(self, module, args, before)
 
-    # saying
+    # text
 
     def print(self) -> None:
         print(self)
@@ -352,7 +352,7 @@ def _modules(module: Module) -> tuple[Module, ...]:
 
 
 def _misuse(op: Any, inputs: Sequence[Any]) -> ParameterError | None:
-    """Returns what is wrong with a call of `Module.add`, if something is not an operation, or not an instruction."""
+    """Returns the error for a call of `Module.add` if something is not an operation, or not an instruction."""
     if not isinstance(op, Operation):
         return ParameterError(f'add takes an operation (mgx_core.op("relu")), got {_described(op)}')
     for place, given in enumerate(inputs):
@@ -364,7 +364,7 @@ def _misuse(op: Any, inputs: Sequence[Any]) -> ParameterError | None:
 
 
 def _listed(args: Any) -> Sequence[Instruction]:
-    """Returns the instructions that a return takes.  Errors: ParameterError for anything else."""
+    """Validates the operands of a return.  Errors: ParameterError for anything but a list of instructions."""
     if not isinstance(args, Sequence):
         raise ParameterError(f"a return takes a list of instructions, got {_described(args)}")
     for given in args:

@@ -34,7 +34,7 @@ def captures(module: Module) -> list[Instruction]:
 
 
 def reads(ins: Instruction) -> list[Instruction]:
-    """Returns the inputs of an instruction, and what the modules that it runs read of enclosing ones."""
+    """Returns the inputs of an instruction and the outer values that its modules capture."""
     return list(ins.inputs) if not ins.modules else [*ins.inputs, *(c for m in ins.modules for c in captures(m))]
 
 

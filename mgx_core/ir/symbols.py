@@ -17,13 +17,13 @@ __all__ = [
 
 
 def mentioned(instructions: Iterable[Step]) -> set[str]:
-    """Returns the symbols that instructions, and the modules that they run, read."""
+    """Returns the symbols used by instructions and the modules that they run."""
     return set().union(*_mentions(instructions))
 
 
 def _mentions(instructions: Iterable[Step]) -> Iterator[set[str]]:
     for ins in instructions:
-        if ins.is_return:  # what its inputs say
+        if ins.is_return:  # the symbols of its inputs
             continue
         yield symbols_in(ins.result) | ins.op.symbols()
         for module in ins.modules:
@@ -46,7 +46,7 @@ def introduced(ins: Step) -> set[str]:
 
 
 def with_known_symbols(op: Operation, parameters: Iterable[Step], inputs: Iterable[Step]) -> Operation:
-    """Returns an op whose attributes state extents as texts, with the symbols that these call so, and their bounds."""
+    """Returns an op whose textual extents are resolved to the symbols of these names, with their bounds."""
     if not op.symbols():
         return op
     shapes = [i.result for i in (*parameters, *inputs)]
@@ -55,10 +55,10 @@ def with_known_symbols(op: Operation, parameters: Iterable[Step], inputs: Iterab
 
 
 def needed_for_extents(ins: Step) -> bool:
-    """Returns True if what follows in the module reads a symbol that this instruction defines, and no parameter.
+    """Returns True if later instructions use a symbol that this instruction defines and no parameter does.
 
-    A symbol that is defined before, or again before anything reads it, by what was made in this one's place, needs this one no
-    more.
+    A symbol that is also defined earlier, or by a replacement before its first use, does not keep this instruction
+    alive.
     """
     own = introduced(ins)
     if own and ins.parent is not None and not ins.is_param:
@@ -89,16 +89,16 @@ def _following(ins: Step) -> Iterator[Step]:
 
 
 class Substitution:
-    """Extents for symbols while a module is copied, and what ops and shapes became with them.
+    """A substitution of symbols during a copy of a module, with caches of the substituted ops and shapes.
 
-    exact: True while the parameters' shapes are those declared with the symbols replaced, so that a result whose symbols are
-    all known need not be inferred again.
+    exact: True while the parameters' shapes are exactly the declared ones with symbols replaced; a result whose symbols are
+    all known then need not be inferred again.
     """
 
     def __init__(self, values: Mapping[str, Dim] | None) -> None:
         self.symbols: dict[str, Dim] = dict(values or {})
         self.exact = True
-        self._shapes: dict[int, Shape | TupleShape] = {}  # by id, of what the module that is copied holds
+        self._shapes: dict[int, Shape | TupleShape] = {}  # by id of the original ops and shapes
         self._ops: dict[int, Operation] = {}
         self._known = len(self.symbols)
 
@@ -113,7 +113,7 @@ class Substitution:
         return found
 
     def shape(self, shape: AnyShape) -> Shape | TupleShape | None:
-        """Returns the shape, or those of a tuple, without symbols, if that follows."""
+        """Returns the shape (or tuple of shapes) with symbols replaced, or None if it must be inferred."""
         if not self.exact:
             return None
         found = self._shapes.get(id(shape))
@@ -126,7 +126,7 @@ class Substitution:
 
 
 def learn_symbols(old: AnyShape, new: AnyShape, symbols: dict[str, Dim]) -> None:
-    """Adds to `symbols` the values in `new` of the lone symbols of `old`."""
+    """Binds in `symbols` the symbols that are an extent of `old` by themselves to the extents of `new`."""
     match old, new:
         case Shape(), Shape():
             if old.ranked and new.ranked and old.rank == new.rank:
@@ -140,13 +140,13 @@ def learn_symbols(old: AnyShape, new: AnyShape, symbols: dict[str, Dim]) -> None
 
 
 def lone_symbols(shape: AnyShape) -> set[str]:
-    """Returns the symbols that are extents of a tensor by themselves, so that a value of this shape tells them."""
+    """Returns the symbols that are an extent by themselves, and so are known from a value of this shape."""
     dims = shape.dims if isinstance(shape, Shape) and shape.ranked else ()
     return {d.symbol.name for d in dims if isinstance(d, Sym) and d.symbol is not None}
 
 
 def learn_all(old: Iterable[AnyShape], new: Iterable[AnyShape], symbols: dict[str, Dim]) -> None:
-    """Adds to `symbols` the values in `new` of the lone symbols of `old`, then of those that linear extents determine."""
+    """Like `learn_symbols`, then solves linear extents for the remaining symbols."""
     extents: list[tuple[Dim, Dim]] = []
     for one, other in zip(old, new, strict=True):
         learn_symbols(one, other, symbols)
@@ -163,7 +163,7 @@ def found_extents(old: AnyShape, new: AnyShape) -> dict[str, Dim]:
 
 
 def own_symbol(parameter: str, d: Dim) -> Dim:
-    """Anonymous extents (from `dyn_dims`) get their parameter's name, so that two parameters do not share them."""
+    """Qualifies anonymous extents (from `dyn_dims`) with their parameter's name, so that two parameters do not share them."""
     own = d.symbol if isinstance(d, Sym) else None
     if own is not None and own.name.startswith("_") and not own.written:
         return symbol(parameter + own.name, own.lo, own.hi, own.optimals)

@@ -33,7 +33,7 @@ def verify(module: Module, seen: set[Instruction] | None = None) -> list[str]:
     """Lists the violations in a module and those nested in it; empty if there are none.
 
     Checked: inputs come before their users or from an enclosing module, users and inputs agree, the return is last, literals
-    have the shape they state, and each shape is what its op's rule gives.
+    have the shape they state, and each shape equals the inferred one.
     """
     wrong: list[str] = []
     visible: set[Instruction] = set() if seen is None else set(seen)

@@ -44,7 +44,7 @@ def _fits(dims: Sequence[Dim], out: Sequence[Dim]) -> None:
 
 def _repeat(x: Array, dims: Sequence[Dim]) -> Array:
     if math.prod(int(d) for d in dims) * x.itemsize > MAX_BYTES:
-        raise ShapeError(f"{list(dims)} of {x.itemsize} bytes each is more than any tensor may take")
+        raise ShapeError(f"{list(dims)} of {x.itemsize} bytes each is more than the limit for one tensor")
     require_room(map(int, dims), x.itemsize)
     try:
         return np.broadcast_to(x, [int(d) for d in dims])

@@ -28,17 +28,17 @@ from .interface import Pass
 
 __all__ = ["FoldConstants"]
 
-PICKED: Final = 16  # factor on the limit: relative position biases should not be gathered again in every run
+PICKED: Final = 16  # the factor for gathers, so that relative position biases are not gathered in every run
 
 
 @dataclass(frozen=True)
 class FoldConstants(Pass):
     """Replaces instructions whose inputs are all literals by literals.
 
-    limit: the most elements a folded value may have beyond what its inputs have together, so that a broadcast literal is not
-    blown up in the program file; `PICKED` times as many if the op picks elements by position; widened: whether narrow constants
-    of many elements are folded to their wider type, which is done when no rule can use them as they are; rules: applied again
-    where anything was folded, since they look at the numbers of constants.
+    limit: the most elements that a folded value may have beyond the total of its inputs, so that broadcast literals do not
+    bloat the program file; `PICKED` times as many for ops that gather elements; widened: whether narrow constants
+    of many elements are folded to their wider type, which is done after all rules that use the narrow form; rules: applied
+    again where anything was folded, since they match the values of constants.
     """
 
     limit: int = 1 << 18
@@ -61,7 +61,7 @@ class FoldConstants(Pass):
         return changed
 
     def follow(self, literals: Iterable[Instruction]) -> None:
-        """Folds the instructions that became constant because of these literals."""
+        """Folds the instructions that became foldable because of these literals."""
         waiting = list(literals)
         while waiting:
             for user in waiting.pop().users:
@@ -95,10 +95,10 @@ class FoldConstants(Pass):
             args = [_constant(i) for i in ins.inputs]
             value = Interpreter.settle(ins.op.evaluate(args, ins.modules, Interpreter().run))
         except MgxError:
-            return None  # wrong values are reported at run time, where they are used
+            return None  # errors are raised at run time instead
         argument = Argument.from_value(value)
         if isinstance(argument.shape, Shape) and argument.shape.as_standard() == ins.result:
-            argument = Argument.from_value(value, ins.result)  # equal extents, possibly ints instead of symbols
+            argument = Argument.from_value(value, ins.result)  # the same extents, possibly static instead of symbolic
         folded = module.add_literal(argument, before=ins)
         folded.sources = ins.sources
         module.substitute(found_extents(ins.result, folded.result))
@@ -111,9 +111,9 @@ class FoldConstants(Pass):
         return folded
 
     def _fold_repeated(self, module: Module, ins: Instruction) -> Instruction | None:
-        """Returns the literal that a pointwise op of constants gives, repeated only behind it; None where none is repeated.
+        """Folds a pointwise op of broadcast constants before the broadcast; None if no operand is broadcast.
 
-        Rules see the number that a repeated constant is, and no run reads it as a tensor of the result's extents.
+        Rules can then match the uniform value, and the constant is not materialized with the result's extents.
         """
         if not isinstance(ins.op, Pointwise) or (ins.op.widens and not self.widened) or not ins.shape.ranked:
             return None
@@ -135,7 +135,7 @@ class FoldConstants(Pass):
         return folded
 
     def _foldable(self, ins: Instruction) -> bool:
-        """Returns whether an instruction with modules is a group of which every member may be folded."""
+        """Returns True for a group with only foldable members."""
         members = [i.op for body in ins.modules for inner in nested(body) for i in inner if not i.is_return]
         return ins.op.fused and not any(
             op.random or op.effect or op.control or (op.widens and not self.widened) for op in members
@@ -143,7 +143,7 @@ class FoldConstants(Pass):
 
 
 def _constant(ins: Instruction) -> Value:
-    """Returns the value of a literal, or of views of one."""
+    """Returns the value of a literal, possibly through views."""
     if ins.is_absent:
         return None
     if ins.is_literal:

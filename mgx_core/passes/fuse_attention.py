@@ -28,9 +28,9 @@ class FuseAttention(Pass):
     """Creates `group[tag="attention"]` instructions around each softmax over the last axis between two dots.
 
     The body holds, in order: the first dot, pointwise ops on the scores (scale, mask, bias), the softmax, pointwise ops on the
-    weights, the second dot, and the transpose and reshape that bring the heads together, where nothing else reads them.
-    rounds: also the work that makes bytes of the result, with numbers in front of the transpose, or with numbers and rows of
-    channels behind the reshape.
+    weights, the second dot, and the transpose and reshape that merge the heads, if these have no other users.
+    rounds: also the quantization of the result to bytes, with scalars before the transpose, or with scalars and per-channel
+    vectors after the reshape.
     """
 
     name: str = "fuse-attention"
@@ -89,7 +89,7 @@ class FuseAttention(Pass):
         return None
 
     def _below(self, softmax: Instruction) -> list[Instruction] | None:
-        """Returns the pointwise ops from the softmax to the second dot, that dot, and the way out of the heads."""
+        """Returns the pointwise ops from the softmax to the second dot, that dot, and the ops that merge the heads."""
         found: list[Instruction] = []
         inside = {softmax}
         at = softmax
@@ -122,7 +122,7 @@ def _inside(user: Instruction, inside: set[Instruction]) -> bool:
 
 
 def _leads_to_dot(ins: Instruction, reader: Instruction) -> bool:
-    """Returns True if a dot is reached through pointwise ops that nothing else reads."""
+    """Returns True if a dot is reached through pointwise ops with single users."""
     for _ in range(12):
         if set(ins.users) != {reader}:
             return False
@@ -139,10 +139,10 @@ def _leads_to_dot(ins: Instruction, reader: Instruction) -> bool:
 
 
 def _way_out(dot: Instruction, rounds: bool) -> list[Instruction]:
-    """Returns a transpose and a reshape after the second dot, each the only reader of what comes before.
+    """Returns the transpose and reshape that merge the heads after the second dot, each the only user of its operand.
 
-    Before them, heads that lie along two axes (groups, and heads of a group) become one axis.  rounds: rounding to bytes, too,
-    before all of them or after.
+    Before them, heads in two axes (groups, and heads of a group) are merged into one.  rounds: also quantization to bytes,
+    before or after all of these.
     """
     found = _rounding(dot, rows=False) if rounds else []
     rounded = bool(found)
@@ -162,9 +162,9 @@ def _way_out(dot: Instruction, rounds: bool) -> list[Instruction]:
 
 
 def _rounding(at: Instruction, rows: bool) -> list[Instruction]:
-    """Returns the ops that make bytes of a value element by element; none if it becomes no bytes.
+    """Returns the pointwise ops that quantize a value to bytes; none if it is not quantized.
 
-    rows: their other operands may be tensors along the last axis, too, not only numbers.
+    rows: their other operands may be vectors along the last axis, not only scalars.
     """
     found: list[Instruction] = []
     while len(found) < 8 and len(at.users) == 1:
@@ -182,6 +182,6 @@ def _rounding(at: Instruction, rows: bool) -> list[Instruction]:
 
 
 def _is_row(ins: Instruction) -> bool:
-    """Returns True for a tensor that is repeated over all axes but the last."""
+    """Returns True for a tensor that is broadcast over all axes but the last."""
     source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
     return source.shape.dims[-1:] == ins.shape.dims[-1:] and all(n == 1 for n in source.shape.dims[:-1])

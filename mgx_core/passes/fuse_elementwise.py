@@ -118,7 +118,7 @@ class _Fusion:
         self.of[ins] = joined
 
     def _unfit(self, cluster: _Cluster, dims: tuple[Dim, ...], read: Instruction) -> No | None:
-        """Returns a refusal if work over `dims` that reads `read` cannot run in the cluster's loop."""
+        """Returns a refusal if a loop nest over `dims` that reads `read` cannot be fused with the cluster's."""
         if len(cluster.members) >= self.options.most:
             return FULL
         if dims == cluster.dims:
@@ -144,7 +144,7 @@ class _Fusion:
         self.of[ins] = cluster
 
     def _apart_from_reduction(self, cluster: _Cluster, source: Instruction, ins: Instruction) -> No | None:
-        """Returns a refusal if a reduction cannot run in the cluster of what it reduces, `source`."""
+        """Returns a refusal if a reduction cannot join the cluster of its operand, `source`."""
         dims = ins.inputs[0].shape.dims
         ended = self.ends.before_reduction(source)
         if ended:
@@ -175,7 +175,7 @@ class _Fusion:
         return made
 
     def _apart(self, one: _Cluster, other: _Cluster, ins: Instruction) -> No | None:
-        """Returns a refusal if two clusters cannot be one at `ins`."""
+        """Returns a refusal if two clusters cannot be merged at `ins`."""
         if one.axes is not None and other.axes is not None and one.axes != other.axes:
             return AXES
         if one.dims != other.dims:
@@ -193,7 +193,7 @@ class _Fusion:
         return one
 
     def _blocked(self, cluster: _Cluster, ins: Instruction) -> No | None:
-        """A refusal if the cluster may not run at `ins`, as where something outside that comes before `ins` reads a member."""
+        """Returns a refusal if the cluster may not be placed at `ins`, e.g. if an outside user of a member comes before `ins`."""
         here = self.position[ins]
         inside = set(cluster.members)
         reads = {through_views(i) for m in (*cluster.members, ins) for i in m.inputs} - inside

@@ -15,15 +15,15 @@ from .interface import Pass
 
 __all__ = ["PRODUCTS", "FuseEpilogue"]
 
-PRODUCTS = {"matrix": "epilogue-dot", "window": "epilogue-convolution"}  # kind -> its name in `fusion_rules`
+PRODUCTS = {"matrix": "epilogue-dot", "window": "epilogue-convolution"}  # kind of product -> its name in `fusion_rules`
 
 
 @dataclass(frozen=True)
 class FuseEpilogue(Pass):
     """Creates a `group` from an anchor (convolution, dot) and the only pointwise group that reads it.
 
-    The body is the anchor, reshapes between the two if there are any, and the pointwise group, so that a target that declines
-    the whole runs the two parts.  Needs the groups of `FuseElementwise`.
+    The body is the anchor, any reshapes between the two, and the pointwise group, so that a target that declines
+    the group runs the two parts.  Needs the groups of `FuseElementwise`.
     products: the kinds of anchors that may have an epilogue.
     """
 
@@ -58,7 +58,7 @@ class FuseEpilogue(Pass):
         return True
 
     def _chain(self, read: Instruction, reader: Instruction) -> list[Instruction] | No:
-        """The anchor and the reshapes up to `read`, all read by nothing else; why not, or nothing if there is no anchor."""
+        """Returns the anchor and the reshapes up to `read`, all with single users; a refusal; or nothing without an anchor."""
         chain: list[Instruction] = []
         at, user = read, reader
         while at.op.reshapes and len(at.inputs) == 1 and at.users == (user,):
@@ -67,11 +67,11 @@ class FuseEpilogue(Pass):
         if at.op.product not in self.products:
             return []
         if at.parent is not reader.parent:  # a branch may not need the result
-            return No(f"the {at.op.name} is computed around the module that reads it")
+            return No(f"the {at.op.name} is outside the module that reads it")
         if at.users != (user,) or user.inputs.count(at) != 1:
             return No(f"the {at.op.name} has other users")
         body = reader.modules[0]
         full = [o.shape.dims for o in body.outputs]
         if any(dims != read.shape.dims for dims in full):
-            return No(f"the work's results have other extents than the {at.op.name}")
+            return No(f"the group's results have other extents than the {at.op.name}")
         return [at, *chain]

@@ -32,19 +32,19 @@ __all__ = ["FuseHorizontal"]
 
 
 class _Step(NamedTuple):
-    """Work on a product's result: on each element alone, or with a constant a column."""
+    """A pointwise op on a product's result, unary or with a per-column constant."""
 
     op: Operation
     result: Instruction
     column: Array | None = None
-    left: bool = False  # the constant is the left operand
+    left: bool = False  # True if the constant is the left operand
 
 
 class _Product(NamedTuple):
     """A product with a constant right side, and the steps that follow it.
 
-    weights: the matrix; or codes, scales and zero points with a row for each column of it; zeros: the zero point of the left
-    operand, if it has one.
+    weights: the matrix, or codes, scales and zero points with a row for each of its columns; zeros: the zero point of the left
+    operand, if any.
     """
 
     dot: Instruction
@@ -58,7 +58,7 @@ class _Product(NamedTuple):
 
     @property
     def axis(self) -> int:
-        """The axis of the weights along which columns of the product lie."""
+        """The axis of the weights that corresponds to the product's columns."""
         return 0 if isinstance(self.dot.op, DequantDot) else 1
 
     @property
@@ -67,7 +67,7 @@ class _Product(NamedTuple):
 
     @property
     def form(self) -> tuple[object, ...]:
-        """The op and zero point, and for each constant its type and other extent: products that agree in these can be one."""
+        """The op, the zero point, and the type and other extent of each constant: products with equal forms can be merged."""
         return self.dot.op, *map(int, self.zeros), *((w.dtype, w.shape[1 - self.axis]) for w in self.weights)
 
 
@@ -103,10 +103,10 @@ class FuseHorizontal(Pass):
         found = [p for p in (_product(d) for d in dots if d.inputs[1] is not shared) if p is not None]
         found = [p for p in found if p.form == found[0].form]
         if len(found) < 2:
-            self.tally.refuse(self.name, dots[0], No("no two of the right sides are constant matrices of one type"))
+            self.tally.refuse(self.name, dots[0], No("no two right operands are constant matrices of the same type"))
             return False
         if sum(p.columns for p in found) > self.most:
-            self.tally.refuse(self.name, dots[0], No(f"the joined product would have more than {self.most} columns"))
+            self.tally.refuse(self.name, dots[0], No(f"the merged product would have more than {self.most} columns"))
             return False
         self.tally.fired[self.name] += 1
         found = _same_steps(found)
@@ -160,7 +160,7 @@ def _is_dot(ins: Instruction) -> bool:
 
 
 def _zeros(dot: Instruction) -> tuple[Array, ...] | None:
-    """Returns the zero point of an integer product's left operand, if it has one; None where others are given."""
+    """Returns the zero point of an integer product's left operand, if any; None if there are other zero points."""
     given = dot.inputs[2:]
     if all(i.is_absent for i in given):
         return ()
@@ -171,7 +171,7 @@ def _zeros(dot: Instruction) -> tuple[Array, ...] | None:
 
 
 def _same_steps(found: Sequence[_Product]) -> list[_Product]:
-    """Returns the products with the steps that all have in the same form; a sum with zeros stands in where few have no bias."""
+    """Returns the products with the steps that all share; a few products without a bias get one of zeros."""
     made: list[list[_Step]] = [[] for _ in found]
     rest = [list(p.steps) for p in found]
     while True:
@@ -224,7 +224,7 @@ def _product(dot: Instruction) -> _Product | None:
 
 
 def _step(ins: Instruction, before: Instruction, columns: int) -> _Step | None:
-    """Returns the work on a result as a step; None for work with anything but a constant a column."""
+    """Returns a pointwise op on a result as a step; None if its other operand is not a per-column constant."""
     if not isinstance(ins.op, Pointwise) or not isinstance(ins.result, Shape) or ins.shape.dims != before.shape.dims:
         return None
     if ins.inputs == (before,):
@@ -237,7 +237,7 @@ def _step(ins: Instruction, before: Instruction, columns: int) -> _Step | None:
 
 
 def _matrix(ins: Instruction) -> Array | None:
-    """Returns a constant matrix, or one repeated over batches."""
+    """Returns a constant matrix, possibly broadcast over batches."""
     source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
     if source.literal is None:
         return None
@@ -246,6 +246,6 @@ def _matrix(ins: Instruction) -> Array | None:
 
 
 def _vector(ins: Instruction, length: int) -> Array | None:
-    """Returns a constant that varies along the last axis alone, or not at all."""
+    """Returns a constant that is uniform or varies only along the last axis."""
     vector = along(aligned(ins), ins.shape.rank, ins.shape.rank - 1)
     return None if vector is None else np.broadcast_to(vector, (length,))

@@ -40,9 +40,9 @@ class InlineBranches(Pass):
         return changed
 
     def _inline(self, module: Module, ins: Instruction) -> No | None:
-        """Puts the taken branch in place; a refusal if it is not known."""
+        """Inlines the taken branch; returns a refusal if it is unknown."""
         if not all(isinstance(u.op, GetTupleElem) for u in ins.users):
-            return No("its results are read as a whole")
+            return No("its results are used as one tuple")
         branch = _selected(ins) if isinstance(ins.op, SelectModule) else _taken(ins)
         if isinstance(branch, No):
             return branch
@@ -63,7 +63,7 @@ def _selected(ins: Instruction) -> Module | No:
     if any(i.is_absent or i.result.dynamic() for i in ins.inputs):
         return No("the shapes that select a module are known only at run time")
     found = selected(ins.modules, [i.result for i in ins.inputs])
-    return No("no module takes values of these shapes") if found is None else found
+    return No("no module accepts these shapes") if found is None else found
 
 
 def put_results(module: Module, ins: Instruction, results: Sequence[Instruction]) -> None:

@@ -18,11 +18,11 @@ class Pass:
     """The pass's name in reports and in `disable_passes`."""
 
     tally: Tally | None = None
-    """Counts of what fired and what was refused, for passes that keep them; emptied before each run and copied to its record."""
+    """Counts of rewrites and refusals, for passes that keep them; cleared before each run and copied to its record."""
 
     def apply(self, module: Module) -> bool:
         """Edits a module and those nested in it; returns True if anything changed.
 
-        Errors: MgxError for what the pass cannot accept; it must leave a module that verifies.
+        Errors: MgxError if the pass cannot accept the module; it must leave a module that passes `verify`.
         """
         raise NotImplementedError(f"{type(self).__name__} derives from Pass and defines no apply(module)")

@@ -31,7 +31,7 @@ __all__ = ["JoinConvolutions", "JoinGathers"]
 
 
 class _Place:
-    """Adds instructions before one place, with the sources of those that they stand for."""
+    """Inserts instructions before a position, with the source names of those that they replace."""
 
     def __init__(self, module: Module, before: Instruction, old: Sequence[Instruction]) -> None:
         self.module = module
@@ -47,10 +47,10 @@ class _Place:
 
 @dataclass(frozen=True)
 class JoinConvolutions(Pass):
-    """Joins convolutions of one tensor with equal windows: their weights one after the other, their biases and the op that
-    follows them too; the results become slices by channel.
+    """Merges convolutions of one tensor with equal windows by concatenating their weights and biases, and the op that
+    follows them; the results become slices along the channels.
 
-    It pays where each alone is too small to fill a machine; most: the most channels of a joined result.
+    It is faster if each alone is too small to use all cores; most: the most channels of a merged result.
     """
 
     most: int = 512
@@ -81,7 +81,7 @@ class JoinConvolutions(Pass):
                 continue
             if sum(int(c.shape.dims[1]) for c in found) > self.most:
                 self.tally.refuse(
-                    self.name, found[0], No(f"the joined result would have more than {self.most} channels")
+                    self.name, found[0], No(f"the merged result would have more than {self.most} channels")
                 )
                 continue
             self._build(module, found)
@@ -119,7 +119,7 @@ class JoinConvolutions(Pass):
 
 
 def _bias(convolution: Instruction) -> Array | None:
-    """Returns the constant for each channel that is added to a convolution and nothing else is done with it."""
+    """Returns the per-channel bias that is added to a convolution, if the sum is its only user."""
     if len(convolution.users) != 1 or not isinstance(convolution.users[0].op, Add):
         return None
     add = convolution.users[0]
@@ -129,9 +129,9 @@ def _bias(convolution: Instruction) -> Array | None:
 
 @dataclass(frozen=True)
 class JoinGathers(Pass):
-    """Joins look-ups in constant tables of one width: the tables one below the other, the positions moved by where each begins.
+    """Merges lookups in constant tables of the same width: concatenates the tables and offsets the indices.
 
-    least: how many look-ups there must be for it to pay.
+    least: the fewest lookups that are merged.
     """
 
     least: int = 4
@@ -152,7 +152,7 @@ class JoinGathers(Pass):
                 groups.setdefault(key, []).append(ins)
             for found in groups.values():
                 if len(found) < self.least:
-                    self.tally.refuse(self.name, found[0], No(f"fewer than {self.least} tables of one width"))
+                    self.tally.refuse(self.name, found[0], No(f"fewer than {self.least} tables of the same width"))
                     continue
                 self._build(inner, found)
                 self.tally.fired[self.name] += 1
@@ -185,7 +185,7 @@ class JoinGathers(Pass):
         return made if not like.shape.rank else place.add(Multibroadcast(out_lens=like.shape.dims), made)
 
     def _wrapped(self, place: _Place, indices: Instruction, length: int) -> Instruction:
-        """Returns positions counted from the front."""
+        """Returns indices with negative ones made non-negative."""
         kind = indices.shape.dtype.numpy
         negative = place.add(Less(), indices, self._spread(place, np.zeros((), kind), indices))
         turned = place.add(Add(), indices, self._spread(place, np.asarray(length, kind), indices))

@@ -62,7 +62,7 @@ def normal_form(ins: Instruction) -> Operation:
 
 
 def normalized(module: Module) -> str | None:
-    """No identity is left, other than one that a module returns."""
+    """Invariant: no identity is left, except those that a module returns."""
     for inner in nested(module):
         for ins in inner:
             if isinstance(ins.op, Identity) and ins not in inner.outputs:
@@ -71,7 +71,7 @@ def normalized(module: Module) -> str | None:
 
 
 def in_normal_form(module: Module) -> str | None:
-    """Every op is in its normal form: no axis is negative."""
+    """Invariant: every op is in its normal form, e.g. no axis is negative."""
     for inner in nested(module):
         for ins in inner:
             if normal_form(ins) != ins.op:

@@ -19,38 +19,38 @@ __all__ = ["COSTLY", "ProductEnds"]
 
 COSTLY = frozenset({"erf"})
 
-NARROW = No("the product before it ends in narrow numbers, which the work of a later product reads")
-SUMS = No("the product before it ends in its own work, which stores narrower numbers than its sums")
-EARLIER = No("the product before it ends in its own work, which that of a later product reads")
+NARROW = No("the producer's epilogue stores narrow numbers, which the epilogue of a later product reads")
+SUMS = No("the producer has an epilogue of its own, which stores narrower numbers than its sums")
+EARLIER = No("the producer has an epilogue of its own, which the epilogue of a later product reads")
 STEPS = 24  # the longest chain of instructions followed between two products
 
 
 class ProductEnds:
     """Prevents pointwise groups from extending across the epilogues of quantized products.
 
-    position: the place of each instruction of the module; costly: primitives of functions that take the few threads of a product
-    of integers longer than a launch of their own takes many.
+    position: the index of each instruction in the module; costly: primitives that take the few threads of an integer product
+    longer than a separate launch with many threads.
     """
 
     def __init__(self, module: Module, position: Mapping[Instruction, int], costly: frozenset[str] = COSTLY) -> None:
         self._position = position
         self._costly = costly
         self._products = {
-            member: ins for ins in module for member in _own_work(ins, costly)
-        }  # for each member of such work
+            member: ins for ins in module for member in _epilogue(ins, costly)
+        }  # for each member of an epilogue
 
     def before(self, ins: Instruction, read: Instruction) -> No | None:
-        """Returns a refusal if a product's own work ends between `read` and `ins`, which reads it."""
+        """Returns a refusal if a product's epilogue ends between `read` and its user `ins`."""
         if _narrow_end(ins, self._position):
             return NARROW
         return _earlier_sums(ins, read, self._position) or (SUMS if self._finished(ins, read) else None)
 
     def before_reduction(self, source: Instruction) -> No | None:
-        """Returns a refusal if a product's own work ends in `source`, which a reduction reads."""
+        """Returns a refusal if a product's epilogue ends at `source`, the operand of a reduction."""
         return SUMS if source in self._products else None
 
     def _finished(self, ins: Instruction, read: Instruction) -> bool:
-        """True if a product's own work ends before `ins`: a costly function, a reduction, or the work of a later product."""
+        """Returns True if a product's epilogue ends before `ins`: a costly function, a reduction, or a later epilogue."""
         product = self._products.get(through_views(read))
         if product is None or ins in self._products:
             return False
@@ -64,7 +64,7 @@ class ProductEnds:
 def _narrow_end(ins: Instruction, position: Mapping[Instruction, int]) -> bool:
     """Returns True if an instruction widens the narrow result of one product's epilogue for the epilogue of a later product.
 
-    Each product then keeps its own epilogue: the earlier one stores narrow numbers, which the later one reads.
+    Each product then keeps its own epilogue: the earlier one stores narrow numbers and the later one reads them.
     """
     if not isinstance(ins.op, Convert) or ins.inputs[0].shape.dtype.bits > 8 or ins.shape.dtype.bits < 16:
         return False
@@ -82,10 +82,10 @@ def _narrow_end(ins: Instruction, position: Mapping[Instruction, int]) -> bool:
     return False
 
 
-def _own_work(ins: Instruction, costly: frozenset[str]) -> list[Instruction]:
-    """Returns the work on the sums of a product of narrow numbers, with constants, if it ends in numbers narrower than the sums.
+def _epilogue(ins: Instruction, costly: frozenset[str]) -> list[Instruction]:
+    """Returns the epilogue of a quantized product (ops with constants on its sums), if its result is narrower than the sums.
 
-    A target's product does it where the sums are, so that these need not be stored.
+    A target applies it to the accumulators, so that the sums need not be stored.
     """
     if not ins.op.product or not isinstance(ins.result, Shape) or ins.inputs[0].shape.dtype.bits > 8:
         return []
@@ -103,12 +103,12 @@ def _own_work(ins: Instruction, costly: frozenset[str]) -> list[Instruction]:
 
 
 def _has(ins: Instruction, costly: frozenset[str]) -> bool:
-    """Returns True for work on elements with one of these primitives."""
+    """Returns True for a pointwise op with one of these primitives."""
     return isinstance(ins.op, Pointwise) and not costly.isdisjoint(primitives(type(ins.op).scalar))
 
 
 def _reduced_later(ins: Instruction) -> bool:
-    """Returns True if a reduction reads what is computed from an instruction element by element."""
+    """Returns True if a reduction reads an instruction through pointwise ops."""
     seen = {ins}
     pending = [ins]
     while pending and len(seen) <= STEPS:
@@ -122,9 +122,9 @@ def _reduced_later(ins: Instruction) -> bool:
 
 
 def _earlier_sums(ins: Instruction, read: Instruction, position: Mapping[Instruction, int]) -> No | None:
-    """Returns a refusal if `read` is work on one product's integer sums that meets work on a later product's sums at `ins`.
+    """Returns a refusal if `read` is in one product's epilogue and `ins` combines it with a later product's epilogue.
 
-    The earlier product then ends in its own work, and its sums need not be stored for the loop or epilogue of the later one.
+    The earlier product then keeps its own epilogue, and its sums need not be stored for the later one.
     """
     own = _product_before(read) if ins.shape.dtype is float32 else None
     if own is None or own is read or not own.shape.dtype.is_integer:
@@ -135,13 +135,13 @@ def _earlier_sums(ins: Instruction, read: Instruction, position: Mapping[Instruc
 
 
 def _product_before(ins: Instruction) -> Instruction | None:
-    """Returns the product whose result a chain of work on elements begins with, if that work made no narrow numbers."""
+    """Returns the product at the start of a chain of pointwise ops, if none of these stores narrow numbers."""
     at = ins
     for _ in range(STEPS):
         if at.op.product:
             return at
         if at.shape.dtype.bits <= 8:
-            return None  # that product has ended: what is read are not its sums
+            return None  # the epilogue has ended: these are not the product's sums
         if not isinstance(at.op, Pointwise) or len(at.users) > 1:
             return None
         varying = [i for i in at.inputs if not is_constant(i)]
@@ -152,7 +152,7 @@ def _product_before(ins: Instruction) -> Instruction | None:
 
 
 def _last_product_before(ins: Instruction, position: Mapping[Instruction, int]) -> Instruction | None:
-    """Returns the last of the products that work on elements begins with: the one that this work is done by."""
+    """Returns the last product that a chain of pointwise ops starts from, whose epilogue they form."""
     last: Instruction | None = None
     pending = [ins]
     for _ in range(STEPS):

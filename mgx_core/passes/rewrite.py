@@ -15,9 +15,9 @@ __all__ = ["Rewrite"]
 
 @dataclass(frozen=True)
 class Rewrite(Pass):
-    """Runs a set of rules; what fired and what was refused is kept in `tally`.
+    """Applies a set of rules; records rewrites and refusals in `tally`.
 
-    off: names of rules to leave out.
+    off: names of disabled rules.
     """
 
     rules: Rules

@@ -62,7 +62,7 @@ def with_known_extents(module: Module) -> Module:
 
 
 def _resolved(module: Module) -> set[str]:
-    """Returns symbols whose value follows from static operands but which still appear in later shapes."""
+    """Returns the symbols that static operands determine but that still appear in later shapes."""
     symbols: dict[str, Dim] = {}
     for ins in module:
         if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent:

@@ -23,9 +23,9 @@ MOST = 64  # the most instructions of one function
 
 @dataclass(frozen=True)
 class TabulateBytes(Pass):
-    """Makes a `byte_map` of work on elements that reads one tensor of bytes, and constants that are one number, and gives bytes.
+    """Replaces pointwise ops from one byte tensor and uniform constants to bytes by a `byte_map`.
 
-    The table is computed from the definitions, so that any function between two quantizations costs as much as a copy.  If a
+    The table is computed by the reference implementations, so that any function of a byte costs as much as a copy.  If a
     result depends on several byte tensors, the latest is the index; ops used only for the result are included, within its own
     module.  An epilogue of a product becomes a table, too: it adds a launch, but the product rounds once and stores bytes, which
     is faster than applying the epilogue to all its sums (measured with relu after six convolutions, one and two threads).
@@ -101,7 +101,7 @@ def _varying(ins: Instruction) -> set[Instruction]:
 
 
 def _number(ins: Instruction) -> Array | None:
-    """Returns the one number of a constant as an array without axes."""
+    """Returns the value of a uniform constant as a 0-d array."""
     value = aligned(ins)
     if value is None or not value.size or (value.size > 1 and not (value == value.flat[0]).all()):
         return None
@@ -109,7 +109,7 @@ def _number(ins: Instruction) -> Array | None:
 
 
 def _table(ins: Instruction, root: Instruction, members: list[Instruction]) -> Array | None:
-    """Returns the results of `ins` for each byte that `root` may be, from the least; None where the definitions give no bytes."""
+    """Returns the results of `ins` for all values of the byte `root`, in ascending order; None if they are not bytes."""
     dtype = root.shape.dtype
     values: dict[Instruction, Array] = {root: np.arange(dtype.lowest, dtype.highest + 1).astype(dtype.numpy)}
     for member in members:

@@ -48,7 +48,7 @@ class UnrollLoops(Pass):
         changed = False
         for inner, ins in everywhere(module):
             if len(ins.inputs) == 1 and isinstance(ins.inputs[0].result, SequenceShape):
-                from .join_lists import joined  # few networks have lists
+                from .join_lists import joined  # few networks have sequences
 
                 changed |= joined(inner, ins)
             elif numbers_decide_extents(ins):
@@ -118,7 +118,7 @@ def _unrolled(module: Module, loop: Instruction) -> list[Instruction] | No:
     if not 0 < count * sum(1 for _ in within(loop)) <= MOST:
         return No(f"{count} trips are too many instructions, or none")
     if not all(isinstance(u.op, GetTupleElem) for u in loop.users):
-        return No("its results are read as a whole")
+        return No("its results are used as one tuple")
     states = list(loop.inputs[2:] if isinstance(loop.op, Loop) else loop.inputs[: loop.op.states])  # type: ignore[attr-defined]
     rows: list[list[Instruction]] = [[] for _ in range(len(loop.result.items) - len(states))]  # type: ignore[union-attr]
     try:
@@ -136,7 +136,7 @@ def _unrolled(module: Module, loop: Instruction) -> list[Instruction] | No:
 def _put_trip(module: Module, loop: Instruction, states: Sequence[Instruction], number: int) -> list[Instruction]:
     """Inserts one iteration before a loop, with the extents that its number determines; returns its states and rows."""
     (body,) = loop.modules
-    trip = Module(body.name)  # by itself, since what becomes known in a module is looked for in all of it
+    trip = Module(body.name)  # in a separate module, since extents are resolved across a whole module
     given = [*states, *([] if isinstance(loop.op, Loop) else _slices(module, loop, number))]
     taken = [
         trip.add_literal(value.literal) if value.literal is not None else trip.add_parameter(f"x{n}", value.result)
@@ -158,7 +158,7 @@ def _trips(loop: Instruction) -> int | No:
     if isinstance(loop.op, Scan):
         x = loop.inputs[loop.op.states].shape
         length = x.dims[loop.op.axis_of(loop.op.input_axes, 0, x.rank)]
-        return length if isinstance(length, int) else No("the number of trips is an open extent")
+        return length if isinstance(length, int) else No("the number of trips is a symbolic extent")
     trips, condition = loop.inputs[:2]
     number = None if trips.is_absent else extents(trips)
     sure = condition.is_absent or ((known := aligned(condition)) is not None and bool(known.all()))
@@ -166,9 +166,9 @@ def _trips(loop: Instruction) -> int | No:
         return No("the number of trips is known only at run time")
     (count,) = number
     if not isinstance(count, int):
-        return No("the number of trips is an open extent")
+        return No("the number of trips is a symbolic extent")
     assert isinstance(loop.op, Loop)
-    return count if count <= loop.op.max_iterations else No("there are more trips than its run may take")
+    return count if count <= loop.op.max_iterations else No("there are more trips than its iteration limit")
 
 
 def _slices(module: Module, loop: Instruction, number: int) -> Iterator[Instruction]:

@@ -21,7 +21,7 @@ class WidenConstants(Pass):
 
     Then applies the rules again to the folded constants.
 
-    rules: those of the stage, which ran before on the narrow constants.
+    rules: the stage's rules, which ran before on the narrow constants.
     """
 
     rules: Rules

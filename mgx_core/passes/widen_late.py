@@ -13,7 +13,7 @@ __all__ = ["WidenLate"]
 class WidenLate(Pass):
     """Moves ops that widen their operand to their readers, with a copy for each, so that every reader's loop reads narrow memory.
 
-    Left where it is, a wide form would join the loop that makes the narrow tensor and become a second, wider result of it.
+    Otherwise the widening would fuse with the producer of the narrow tensor, as a second, wider result.
     """
 
     name: str = "widen-late"

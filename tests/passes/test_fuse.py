@@ -413,7 +413,7 @@ module fused_reduce_0
                 "fuse-elementwise",
                 1,
                 1,
-                "the product before it ends in its own work, which stores narrower numbers than its sums",
+                "the producer has an epilogue of its own, which stores narrower numbers than its sums",
             ),
             ("fuse-reductions", 1, 0, ""),
             ("fuse-epilogue", 1, 0, ""),
@@ -483,7 +483,7 @@ module pointwise_1
                 "fuse-elementwise",
                 2,
                 1,
-                "the product before it ends in its own work, which stores narrower numbers than its sums",
+                "the producer has an epilogue of its own, which stores narrower numbers than its sums",
             ),
             ("fuse-epilogue", 2, 0, ""),
         ],
@@ -533,7 +533,7 @@ module pointwise_1
                 "fuse-elementwise",
                 2,
                 1,
-                "the product before it ends in its own work, which stores narrower numbers than its sums",
+                "the producer has an epilogue of its own, which stores narrower numbers than its sums",
             ),
             ("fuse-epilogue", 1, 0, ""),
         ],
@@ -688,7 +688,7 @@ def test_a_product_around_a_branch_is_not_taken_into_it() -> None:
     Pipeline([Stage("test", passes)]).run(main)
     verify(main)
     assert product.parent is main and len(product.users) == 1
-    assert any("computed around" in refusal.why for refusal in passes[1].tally.refusals)
+    assert any("outside" in refusal.why for refusal in passes[1].tally.refusals)
 
 
 def test_a_view_stays_behind_what_makes_its_extents_known() -> None:

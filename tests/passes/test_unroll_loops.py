@@ -119,7 +119,7 @@ def test_loops_that_stay() -> None:
     loop = next(i for i in long if i.op.control)
     long.replace_op(loop, loop.op.replace(max_iterations=2), loop.result)
     for module, why in (
-        (long, "more trips than its run may take"),
+        (long, "more trips than its iteration limit"),
         (counting(None, False), "known only at run time"),
         (counting(0, False), "or none"),
         (counting(4, False, grown=True), "a trip is refused"),

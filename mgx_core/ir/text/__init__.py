@@ -1,1 +1,1 @@
-"""The text form of modules: written, and parsed back."""
+"""The text form of modules: printer and parser, and generators of Python and C++ code."""

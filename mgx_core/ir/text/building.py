@@ -1,4 +1,4 @@
-"""Programs as code that builds them again: modules and instructions in order; subclasses write a language."""
+"""Generates code that rebuilds a program: the traversal of modules and instructions; subclasses emit a language."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["BuildingCode", "unknown_rank"]
 
 
 class BuildingCode(ABC):
-    """Writes the calls that build a module: ``m0``, ``m1`` are modules, ``x0``, ``x1`` instructions, ``p`` is the program."""
+    """Emits the calls that build a module: ``m0``, ``m1`` are modules, ``x0``, ``x1`` instructions, ``p`` is the program."""
 
     brackets: ClassVar[tuple[str, str]]
     """What a list stands in."""
@@ -32,7 +32,7 @@ class BuildingCode(ABC):
         self.symbols = _named(main)
 
     def extent_text(self, d: Sym) -> str:
-        """Returns an extent that an attribute states.  Errors: UnsupportedError for one that a run gives."""
+        """Returns an extent of an attribute.  Errors: UnsupportedError if it is data-dependent."""
         unknown = sorted({s.name for s in symbols_of(d)} - self.symbols.keys())
         if unknown:
             raise UnsupportedError(
@@ -41,7 +41,7 @@ class BuildingCode(ABC):
         return str(substitute(d, self.symbols))
 
     def dimension(self, d: Dim) -> DynamicDimension:
-        """Returns an extent of a parameter: an expression if others read its names, else a range."""
+        """Returns an extent of a parameter: an expression if its symbols are used elsewhere, else a range."""
         return DynamicDimension.of(substitute(d, self.symbols))
 
     @abstractmethod
@@ -49,7 +49,7 @@ class BuildingCode(ABC):
 
     @abstractmethod
     def assigned(self, name: str, value: str) -> str:
-        """Returns the statement that gives a new variable its value."""
+        """Returns the definition of a variable."""
 
     @abstractmethod
     def called(self, call: str) -> str:
@@ -57,7 +57,7 @@ class BuildingCode(ABC):
 
     @abstractmethod
     def literal(self, own: str, name: str, literal: Argument) -> Iterator[str]:
-        """Yields statements that add a constant to the module `own` and call it `name`."""
+        """Yields statements that add a constant to the module `own` as variable `name`."""
 
     @abstractmethod
     def op(self, op: Operation) -> str: ...
@@ -66,7 +66,7 @@ class BuildingCode(ABC):
     def shape(self, shape: AnyShape) -> str: ...
 
     def module(self, module: Module, made: str) -> Iterator[str]:
-        """Yields the statements that fill a module; made: the expression that gives it while it is empty."""
+        """Yields the statements that build a module; made: the expression that creates it empty."""
         own = self.modules[module] = f"m{len(self.modules)}"
         yield self.assigned(own, made)
         for ins in module:
@@ -81,7 +81,7 @@ class BuildingCode(ABC):
             self.names[ins] = name
 
     def instruction(self, own: str, name: str, ins: Instruction) -> Iterator[str]:
-        """Yields the statements that add one instruction to the module `own` and call it `name`."""
+        """Yields the statements that add one instruction to the module `own` as variable `name`."""
         if ins.is_param:
             label: str = ins.op.label  # type: ignore[attr-defined]
             yield self.assigned(name, f"{own}.add_parameter({self.quoted(label)}, {self.shape(ins.result)})")
@@ -95,12 +95,12 @@ class BuildingCode(ABC):
         return self.among([self.names[i] for i in inputs])
 
     def among(self, items: Sequence[str]) -> str:
-        """Returns a list of expressions."""
+        """Returns a list literal."""
         return self.brackets[0] + ", ".join(items) + self.brackets[1]
 
 
 def _named(main: Module) -> dict[str, Dim]:
-    """Returns the symbols of parameters that attributes or other extents read, too, under names that expressions may have."""
+    """Returns valid identifiers for the symbols of parameters that attributes or other extents also use."""
     everywhere = list(_instructions(main))
     dims = [
         d
@@ -122,7 +122,7 @@ def _named(main: Module) -> dict[str, Dim]:
 
 
 def unknown_rank(shape: AnyShape) -> str:
-    """Returns what a refusal says of a tensor whose rank is open; nothing for others."""
+    """Returns the reason to refuse a tensor of unknown rank; empty for other types."""
     unranked = isinstance(shape, Shape) and not shape.ranked
     return ", whose rank a run finds out; fix the extents of the model's inputs when it is read" if unranked else ""
 

@@ -1,4 +1,4 @@
-"""Programs as C++ that builds them again through ``migraphx.hpp``."""
+"""Generates C++ code that rebuilds a program through ``migraphx.hpp``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHUNK: Final = 32  # bytes of a literal in one line
 def cpp(main: Module) -> str:
     """Returns a function ``make_program`` that returns the program built from `main`.
 
-    Errors: UnsupportedError for values that it cannot write, strings and types other than tensors among them.
+    Errors: UnsupportedError for values without a C++ form, such as strings and types other than tensors.
     """
     lines = list(_Writer(main).module(main, "p.get_main_module()"))
     body = "\n".join(f"    {line}" for line in ["migraphx::program p;", *lines, "return p;"])
@@ -52,7 +52,7 @@ class _Writer(BuildingCode):
 
     def op(self, op: Operation) -> str:
         given = {k: self.value(v) for k, v in op.attributes().items() if v is not None}
-        text = json.dumps(given).replace("%", "%%")  # the text is a format
+        text = json.dumps(given).replace("%", "%%")  # the text is a format string
         return f"migraphx::operation({json.dumps(op.name)}{', ' + json.dumps(text) if given else ''})"
 
     def value(self, value: Any) -> Any:

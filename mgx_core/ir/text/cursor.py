@@ -1,4 +1,4 @@
-"""A place in one line of the text form, and how names, extents, shapes, attributes and elements are read from it."""
+"""A scanner over one line of the text form: parses names, extents, shapes, attributes and elements."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FUNCTIONS: Final = frozenset({"floordiv", "mod", "max", "min", "broadcast"})
 
 
 class Cursor:
-    """A place in one line."""
+    """A position in one line, with methods that parse what follows and advance."""
 
     def __init__(self, number: int, text: str, symbols: dict[str, Dim]) -> None:
         self.number = number
@@ -82,7 +82,7 @@ class Cursor:
         return found
 
     def items(self, one: Callable[[], T], end: str) -> Iterator[T]:
-        """Yields items divided by commas up to `end`."""
+        """Parses comma-separated items up to `end`."""
         if self.accept(end):
             return
         while True:
@@ -119,7 +119,7 @@ class Cursor:
         return int(self.take(INT, "an integer")[0])
 
     def dim(self) -> Dim:
-        """Returns an extent: everything up to a comma or bracket of the enclosing list."""
+        """Parses an extent: everything up to a comma or bracket of the enclosing list."""
         self.skip()
         start, depth, source = self.at, 0, ""
         names: dict[str, Dim] = {}
@@ -184,7 +184,7 @@ class Cursor:
             raise ParseError(f"line {self.number}: {error}") from None
 
     def attribute(self, annotation: str) -> Any:
-        """Returns a value of the kind that an attribute's annotation names."""
+        """Parses an attribute value of the annotated type."""
         if annotation.endswith(" | None"):
             if self.accept_word("none"):
                 return None
@@ -245,7 +245,7 @@ class Cursor:
         return array.reshape(shape.lens())
 
     def sources(self) -> tuple[str, ...]:
-        """Returns the comment at a line's end: names of nodes."""
+        """Parses the comment at the end of a line: the names of source nodes."""
         self.skip()
         if self.at == len(self.text):
             return ()
@@ -262,7 +262,7 @@ class Cursor:
             self.expect(",")
 
     def closing(self) -> int:
-        """Returns position at which the parentheses that start here end."""
+        """Returns the position of the matching closing parenthesis."""
         depth, at = 0, self.at
         while at < len(self.text):
             ch = self.text[at]

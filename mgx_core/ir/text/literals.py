@@ -1,4 +1,4 @@
-"""Values of literals as text: exact, so that what is parsed back is equal bit by bit."""
+"""The text form of literals' values; parsing restores the same bits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WORD: Final = re.compile(r'b?"(?:[^"\\]|\\.)*"|[^,\s]+')
 
 
 def value_text(value: Value, full: bool) -> str:
-    """Returns a literal's value as it stands in the parentheses of ``@literal(...)``."""
+    """Returns a literal's value as printed in the parentheses of ``@literal(...)``."""
     if isinstance(value, np.ndarray):
         return _array_text(value, full)
     if isinstance(value, tuple):
@@ -85,12 +85,12 @@ def _number_text(value: Any, dtype: DType) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    """Returns the words of a list of elements, strings kept whole."""
+    """Splits a list of elements into words, keeping strings whole."""
     return _WORD.findall(text)
 
 
 def array_from_words(words: list[str], dtype: DType) -> Array | None:
-    """Returns elements in order from their text; None if a word is not such an element."""
+    """Parses elements; None if a word is not an element of the type."""
     try:
         match dtype.kind:
             case "s":
@@ -138,7 +138,7 @@ def _strings(words: list[str]) -> Array:
 
 
 def array_from_base64(text: str, dtype: DType, count: int) -> Array | None:
-    """Returns elements from their little-endian memory; None if it is damaged or of another size."""
+    """Decodes little-endian elements; None if the text is malformed or of another size."""
     try:
         data = base64.b64decode(text, validate=True)
     except ValueError:

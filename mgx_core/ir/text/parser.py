@@ -1,4 +1,4 @@
-"""Programs from their text form, by hand-written recursive descent; see `text` for the form."""
+"""A recursive descent parser of the text form."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _OP: Final = re.compile(r"@?[A-Za-z0-9_./:\-]+")
 _KEY: Final = re.compile(r"[A-Za-z_]\w*")
 _DIGITS: Final = re.compile(r"\d{1,40}")
 _OPEN_END: Final = re.compile(r"\d{0,40}")
-_ABSENT: Final = "\0"  # the module's own absent input, under a name that no value has
+_ABSENT: Final = "\0"  # key of the module's absent input; no value has this name
 
 
 def parse_graph(text: str, opset: OpSet) -> Graph:
-    """Returns the program whose text this is; the first module is ``main``.
+    """Parses a program; the first module is ``main``.
 
     Errors: ParseError with the line's number, what was expected and what was got; UnsupportedError for unknown ops.
     """
@@ -43,7 +43,7 @@ def parse_graph(text: str, opset: OpSet) -> Graph:
 
 
 def parse_module(text: str, opset: OpSet) -> Module:
-    """Returns the first module of a text with all modules that it uses; see `parse_graph`."""
+    """Parses the first module of a text with all modules that it uses; see `parse_graph`."""
     try:
         return _Reader(text, opset).read()
     except RecursionError:
@@ -51,7 +51,7 @@ def parse_module(text: str, opset: OpSet) -> Module:
 
 
 def parse_op(text: str, opset: OpSet) -> Operation:
-    """Returns one op from its text, e.g. ``softmax[axis=-1]``.  Errors: ParseError, UnsupportedError, ParameterError."""
+    """Parses one op, e.g. ``softmax[axis=-1]``.  Errors: ParseError, UnsupportedError, ParameterError."""
     cursor = Cursor(1, text, {})
     op = _op(cursor, opset)
     if cursor.sources() or cursor.at < len(text):
@@ -98,7 +98,7 @@ class _Reader:
         self.blocks: dict[str, _Block] = {}
         self.built: dict[str, Module] = {}
         self.open: set[str] = set()  # modules being built
-        self.labels: dict[str, set[str]] = {}  # of the parameters of each module
+        self.labels: dict[str, set[str]] = {}  # the symbols of the parameters of each module
         block: _Block | None = None
         for number, line in enumerate(text.split("\n"), 1):
             cursor = Cursor(number, line, self.symbols)
@@ -217,7 +217,7 @@ class _Reader:
         return Instruction(Param(label=label, shape=shape), shape)
 
     def _literal(self, cursor: Cursor) -> Instruction:
-        """The shape comes last, but the elements cannot be read without it."""
+        """Parses the shape first: it comes last in the text, but determines how elements are parsed."""
         start = cursor.at
         arrow = cursor.text.find("->", cursor.closing())
         if arrow < 0:
@@ -233,7 +233,7 @@ class _Reader:
         if cursor.at != arrow:
             cursor.fail("'->'")
         cursor.at = end
-        held = None if isinstance(value, np.ndarray) else shape  # a tensor states its own
+        held = None if isinstance(value, np.ndarray) else shape  # a tensor states its own type
         return Instruction(Literal(shape=shape), shape, literal=Argument.from_value(value, held))
 
     def _operation(self, cursor: Cursor, module: Module, values: ChainMap[str, Instruction]) -> Instruction:

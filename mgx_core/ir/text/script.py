@@ -1,4 +1,4 @@
-"""Programs as Python scripts that build them again, in the calls that MIGraphX's module has, too."""
+"""Generates Python scripts that rebuild a program, using the calls that MIGraphX's Python module also has."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .building import BuildingCode, unknown_rank
 
 __all__ = ["script"]
 
-FEW: Final = 16  # elements of a literal that are written as a list
+FEW: Final = 16  # the most elements of a literal that are written as a list
 DECODE: Final = '''
 def array(dtype, lens, data):
     """A literal's elements, compressed."""
@@ -36,8 +36,8 @@ def array(dtype, lens, data):
 def script(main: Module, package: str = "mgx_core") -> str:
     """Returns a script that leaves the program built from `main` in ``p``.
 
-    package: what it imports; MIGraphX's module gives comparisons in their inputs' type, which the script makes truth values.
-    Errors: UnsupportedError for values that a script cannot write, strings and types other than tensors among them.
+    package: the package to import.  In MIGraphX, comparisons return their inputs' type; the script converts these to bool.
+    Errors: UnsupportedError for values without a form in a script, such as strings and types other than tensors.
     """
     writer = _Writer(main, package)
     lines = list(writer.module(main, "p.get_main_module()"))

@@ -108,7 +108,7 @@ class module:
         args: Sequence[instruction_ref] = (),
         mod_args: Sequence[module] = (),
     ) -> list[instruction_ref]:
-        """Puts the instructions of a macro before `ins`; returns its results."""
+        """Inserts the instructions of a macro before `ins`; returns its results."""
         made = self.core.insert_macro(_core(ins), macro.core, [_core(a) for a in args], [m.core for m in mod_args])
         return list(map(instruction_ref, made))
 
