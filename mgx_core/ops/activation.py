@@ -46,7 +46,7 @@ class Relu(Pointwise):
 
 @op("leaky_relu", accepts="f")
 class LeakyRelu(Pointwise):
-    """x0, times `alpha` under 0.  Source: ONNX LeakyRelu-16."""
+    """x0 for x0 >= 0, else alpha * x0.  Source: ONNX LeakyRelu-16."""
 
     alpha: float = 0.01
     scalar: ClassVar[Expr] = call("where", x0 < 0, attr("alpha") * x0, x0)
@@ -54,14 +54,14 @@ class LeakyRelu(Pointwise):
 
 @op("prelu", accepts="iuf")
 class Prelu(Pointwise):
-    """x0, times the slope x1 under 0.  Source: ONNX PRelu-16."""
+    """x0 for x0 >= 0, else x1 * x0.  Source: ONNX PRelu-16."""
 
     scalar: ClassVar[Expr] = call("where", x0 < 0, x1 * x0, x0)
 
 
 @op("thresholded_relu", accepts="f")
 class ThresholdedRelu(Pointwise):
-    """x0 above `alpha`, else 0.  Source: ONNX ThresholdedRelu-22."""
+    """x0 for x0 > alpha, else 0.  Source: ONNX ThresholdedRelu-22."""
 
     alpha: float = 1.0
     scalar: ClassVar[Expr] = call("where", x0 > attr("alpha"), x0, 0)
@@ -69,7 +69,7 @@ class ThresholdedRelu(Pointwise):
 
 @op("elu", accepts="f")
 class Elu(Pointwise):
-    """x0, under 0 alpha * (exp(x0) - 1).  Source: ONNX Elu-22."""
+    """x0 for x0 >= 0, else alpha * (exp(x0) - 1).  Source: ONNX Elu-22."""
 
     alpha: float = 1.0
     scalar: ClassVar[Expr] = call("where", x0 < 0, attr("alpha") * call("expm1", x0), x0)
@@ -77,7 +77,7 @@ class Elu(Pointwise):
 
 @op("selu", accepts="f")
 class Selu(Pointwise):
-    """gamma * x0, under 0 gamma * alpha * (exp(x0) - 1).  Source: ONNX Selu-22."""
+    """gamma * x0 for x0 >= 0, else gamma * alpha * (exp(x0) - 1).  Source: ONNX Selu-22."""
 
     alpha: float = 1.67326319217681884765625
     gamma: float = 1.05070102214813232421875
@@ -115,7 +115,7 @@ class LogSigmoid(Pointwise):
 
 @op("hard_sigmoid", accepts="f")
 class HardSigmoid(Pointwise):
-    """alpha * x0 + beta brought into [0, 1].  Source: ONNX HardSigmoid-22."""
+    """alpha * x0 + beta clipped to [0, 1].  Source: ONNX HardSigmoid-22."""
 
     alpha: float = 0.2
     beta: float = 0.5
@@ -184,7 +184,7 @@ class GeluTanh(Pointwise):
 
 @op("shrink", accepts="f")
 class Shrink(Pointwise):
-    """x0 + bias under -lambd, x0 - bias above lambd, else 0.  Source: ONNX Shrink-9."""
+    """x0 + bias for x0 < -lambd, x0 - bias for x0 > lambd, else 0.  Source: ONNX Shrink-9."""
 
     lambd: float = 0.5
     bias: float = 0.0

@@ -36,14 +36,14 @@ class Attention(Operation):
     """softmax(cap(scale q k^T) + mask) v, for grouped heads.
 
     q [b, h, s, d], k [b, g, t, d], v [b, g, t, e], h a multiple of g -> [b, h, s, e].
-    mask: float (added) or bool (True: attend), broadcastable to [b, h, s, t]; its last extent may be shorter than t,
-    what is missing is not attended.  kv_lengths integer [b]: keys from there on are padding.  offsets integer [b]:
+    mask: float (added) or bool (True: attend), broadcastable to [b, h, s, t]; its last extent may be shorter than t:
+    the remaining keys are masked.  kv_lengths integer [b]: later keys are padding.  offsets integer [b]:
     position of each sample's first query (default: the attribute `offset`).  sink [h]: a logit that only adds to the
     denominator. A query at position p attends key j if not (causal and j > p) and p - left_window_size <= j <= p +
-    right_window_size (-1: open).  softcap c > 0: c tanh(score / c).  precision: dtype of the softmax.  A query without
-    keys, or whose scores are all -inf, gives zeros (a softmax alone gives NaN); what a mask closes counts as -inf, whatever its
-    score. result_of: what is returned: the output, or one of the stages [b, h, s, t] on the way.
-    v must be finite also where it is masked: what is masked may be read, and 0 times NaN is NaN, or be left out.
+    right_window_size (-1: unbounded).  softcap c > 0: c tanh(score / c).  precision: dtype of the softmax.  A query without
+    keys, or whose scores are all -inf, returns zeros (a plain softmax returns NaN); masked scores are -inf, even if they were
+    NaN. result_of: selects the result: the output, or one of the intermediate stages [b, h, s, t].
+    Masked values of v must be finite: a kernel may skip them, or multiply them by 0, and 0 times NaN is NaN.
     Errors: ShapeError for operands that do not fit.  Source: ONNX Attention-25.
     """
 
@@ -100,7 +100,7 @@ class Attention(Operation):
         return attention_parts(self, b, *operands)
 
     def allowed(self, shape: Sequence[int], kv_lengths: Array | None, offsets: Array | None) -> Array | None:
-        """Returns mask of the keys that positions and lengths leave to each query, broadcastable to [b, h, s, t]; None if all."""
+        """Returns the mask of keys that positions and lengths allow each query, broadcastable to [b, h, s, t]; None if all."""
         s, t = shape[-2:]
         keys = np.arange(t)
         out: Array | None = None
@@ -157,11 +157,11 @@ class Attention(Operation):
             zero = scores.dtype.type(0)
             bias = np.where(keep, zero if bias is None else bias, minus)
         if bias is not None:
-            with np.errstate(invalid="ignore"):  # an infinite score of a closed key
+            with np.errstate(invalid="ignore"):  # an infinite score of a masked key
                 scores = scores + bias
         if self.result_of == "masked":
             return convert(scores, to)
-        if bias is not None:  # by the mask, not the scores: an infinite score must not turn a closed row into NaN
+        if bias is not None:  # by the mask, not the scores: an infinite score must not turn a fully masked row into NaN
             scores = np.where(np.isneginf(bias), minus, scores)
         precision = self.precision or to
         wide = scores if precision is to else widen(convert(scores, precision))
@@ -170,8 +170,10 @@ class Attention(Operation):
         if self.result_of == "probabilities":
             return convert(weights, to)
         wide_v = widen(v)
-        if bias is not None and wide_v.size and not np.isfinite(wide_v).all():  # 0 * inf of a closed key is nothing
-            used = (weights != 0) & ~np.isneginf(bias)  # a row of NaN weights uses no closed key either
+        if (
+            bias is not None and wide_v.size and not np.isfinite(wide_v).all()
+        ):  # 0 * inf of a masked key must not contribute NaN
+            used = (weights != 0) & ~np.isneginf(bias)  # masked keys do not contribute to rows of NaN weights either
             wide_v = np.where(used.any(axis=(1, 2))[:, None, :, None], wide_v, 0)
         return convert(values_of(weights, wide_v.astype(weights.dtype, copy=False)), to)
 
@@ -179,7 +181,7 @@ class Attention(Operation):
 def _open_keys(
     op: Attention, b: Builder, dims: tuple[int, ...], lengths: Operand | None, offsets: Operand | None
 ) -> Operand | None:
-    """Returns mask of the keys that positions and lengths leave to each query, as bool [b, h, s, t]; None if all."""
+    """Returns the mask of the keys that positions and lengths allow each query, as bool [b, h, s, t]; None if all."""
     if lengths is None and offsets is None:
         known = op.allowed(dims, None, None)
         return None if known is None else b.add(Multibroadcast(out_lens=dims), b.literal(known))
@@ -263,7 +265,7 @@ def attention_parts(
         scores = b.add(Add(), scores, bias)
     if op.result_of == "masked":
         return done(scores)
-    if bias is not None:  # a closed key's score may be NaN or infinite
+    if bias is not None:  # a masked key's score may be NaN or infinite
         lowest = full(b, -math.inf, scores)
         scores = b.add(Where(), b.add(Equal(), bias, lowest), lowest, scores)
     weights = b.add(Softmax(axis=3), scores)

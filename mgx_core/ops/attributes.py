@@ -16,7 +16,7 @@ from ..types.shape import OptionalShape, SequenceShape, Shape, TupleShape
 
 __all__ = ["MISSING", "Field", "show"]
 
-MISSING: Final = object()  # the default of an attribute that has none
+MISSING: Final = object()  # marks an attribute without a default
 
 
 def _int(value: Any) -> int:
@@ -67,7 +67,7 @@ def _optional(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else check(value)
 
 
-# The type whose values a check takes as they are.
+# The types whose values need no conversion by a check.
 PLAIN: Final[dict[Callable[[Any], Any], type]] = {_int: int, _float: float, _str: str}
 
 
@@ -139,7 +139,7 @@ class Field:
 
 
 def show(value: Any) -> str:
-    """Returns an attribute value as the text form writes it."""
+    """Returns an attribute value as printed in the text form."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:

@@ -49,14 +49,14 @@ class BitwiseNot(Pointwise):
 
 @op("bit_shift_left", accepts="iu")
 class BitShiftLeft(Pointwise):
-    """x0 << x1; 0 for amounts outside the width.  Source: ONNX BitShift-28, LEFT."""
+    """x0 << x1; 0 for shift amounts outside the width.  Source: ONNX BitShift-28, LEFT."""
 
     scalar: ClassVar[Expr] = call("shift_left", x0, x1)
 
 
 @op("bit_shift_right", accepts="iu")
 class BitShiftRight(Pointwise):
-    """x0 >> x1, filled with the sign; 0 or -1 for amounts outside the width.  Source: ONNX BitShift-28, RIGHT."""
+    """x0 >> x1, filled with the sign; 0 or -1 for shift amounts outside the width.  Source: ONNX BitShift-28, RIGHT."""
 
     scalar: ClassVar[Expr] = call("shift_right", x0, x1)
 

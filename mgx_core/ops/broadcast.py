@@ -34,7 +34,7 @@ def common_dims(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def _fits(dims: Sequence[Dim], out: Sequence[Dim]) -> None:
-    """Errors: ShapeError unless `dims` may be repeated to fill `out`."""
+    """Errors: ShapeError unless `dims` may be broadcast to `out`."""
     if len(dims) > len(out):
         raise ShapeError(f"{list(dims)} has more axes than {list(out)}")
     for d, o in zip(dims, out[len(out) - len(dims) :], strict=True):
@@ -62,9 +62,9 @@ def _repeated(x: Shape, dims: Sequence[Dim]) -> tuple[int, Shape]:
 
 @op("multibroadcast", exact=True, aligns=True, moves=True)
 class Multibroadcast(Operation):
-    """Repeated along missing and unit axes, as numpy broadcasts.
+    """Broadcasts x along missing and unit axes, as numpy does.
 
-    x: any [..] -> out_lens; with further inputs, what x and they broadcast to.
+    x: any [..] -> out_lens; with further inputs, the common broadcast of all inputs.
     Errors: ShapeError if the extents do not fit.  Source: MIGraphX multibroadcast.
     """
 
@@ -84,7 +84,7 @@ class Multibroadcast(Operation):
 
 @op("broadcast", exact=True, aligns=True, moves=True)
 class Broadcast(Operation):
-    """The axes of x placed from `axis` on among the result's axes, repeated along all others.
+    """Maps the axes of x to the result's axes from `axis` on, and broadcasts along all others.
 
     x: any [d..] -> out_lens, or the dims of a second input; out_lens[axis + i] must equal d[i] (or d[i] be 1).
     Errors: ShapeError if the extents do not fit.  Source: MIGraphX broadcast.
@@ -99,7 +99,7 @@ class Broadcast(Operation):
         return x.with_dims(dims)
 
     def normal(self, *inputs: Shape) -> Operation:
-        """Returns the same: the axis counts in the result's rank."""
+        """Returns the op itself: the axis refers to the result's rank."""
         return self
 
     def _placed(self, dims: Sequence[Dim], out: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -122,7 +122,7 @@ class Broadcast(Operation):
 
 @op("broadcast_for_dot", exact=True, moves=True)
 class BroadcastForDot(Operation):
-    """Batch axes repeated to match the other operand of a matrix product; the last two axes stay.
+    """Broadcasts the batch axes to match the other operand of a matrix product; the last two axes are unchanged.
 
     x: any [.., m, k], other [.., k, n] -> [batch.., m, k].
     Errors: ShapeError for ranks below 2 or batches that do not broadcast.  Source: MIGraphX broadcast_for_dot.
@@ -142,7 +142,7 @@ class BroadcastForDot(Operation):
 
 @op("broadcast_with_dims", exact=True)
 class BroadcastWithDims(Operation):
-    """Broadcasts x against extents given at run time.
+    """Broadcasts x against run-time extents.
 
     x: any [..], dims: int [k] -> [max(rank, k) axes].
     Errors: ShapeError at run time if they do not broadcast.  Source: MIGraphX broadcast_with_dims, ONNX Expand-13.
@@ -167,7 +167,7 @@ class BroadcastWithDims(Operation):
 
 @op("scalar", exact=True)
 class Scalar(Operation):
-    """One element repeated over all axes.
+    """Broadcasts one element over all axes.
 
     x: any, one element -> scalar_bcst_dims.  Errors: ShapeError if x has more.  Source: MIGraphX scalar.
     """
@@ -189,10 +189,10 @@ class Scalar(Operation):
 
 @op("tile", exact=True, moves=True)
 class Tile(Operation):
-    """Copies of x laid side by side along each axis.
+    """Repeats x along each axis.
 
-    x: any [d..] -> [d * repeats..]; one repeat an axis, as attribute or as run-time input.
-    Errors: ShapeError for another number of repeats or negative ones.  Source: ONNX Tile-13.
+    x: any [d..] -> [d * repeats..]; one repeat per axis, as attribute or as run-time input.
+    Errors: ShapeError for a wrong number of repeats or negative ones.  Source: ONNX Tile-13.
     """
 
     repeats: tuple[Dim, ...] = ()
@@ -207,7 +207,7 @@ class Tile(Operation):
     @staticmethod
     def _count(repeats: int, rank: int) -> None:
         if repeats != rank:
-            raise ShapeError(f"one repeat an axis is needed, got {repeats} for rank {rank}")
+            raise ShapeError(f"one repeat per axis is required, got {repeats} for rank {rank}")
 
     def compute(self, x: Array, repeats: Array | None = None) -> Array:
         times = [int(r) for r in self.repeats] if repeats is None else whole(repeats)

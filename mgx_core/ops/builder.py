@@ -1,4 +1,4 @@
-"""The interface that ops decompose themselves through; `mgx_core.rules.engine.Builder` implements it on the IR."""
+"""The interface through which ops decompose themselves; `mgx_core.rules.engine.Builder` implements it on the IR."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Builder", "Operand"]
 
 
 class Operand(Protocol):
-    """A value that an op is decomposed on: an instruction of the IR."""
+    """An operand or result during a decomposition: an instruction of the IR."""
 
     @property
     def op(self) -> Operation: ...
@@ -27,7 +27,7 @@ class Operand(Protocol):
 
 
 class Builder(Protocol):
-    """Adds instructions in front of the one that is decomposed."""
+    """Inserts instructions before the one that is decomposed."""
 
     @property
     def at(self) -> Any:
@@ -35,11 +35,11 @@ class Builder(Protocol):
         ...
 
     def add(self, op: Operation, *inputs: Any, modules: Sequence[Any] = ()) -> Operand:
-        """Returns the result of an op.  Errors: ShapeError if the operands do not fit it."""
+        """Adds an op and returns its result.  Errors: ShapeError if the operands do not fit it."""
         ...
 
     def literal(self, data: Any) -> Operand: ...
 
     def absent(self) -> Operand:
-        """Returns an optional operand that is not given."""
+        """Returns a placeholder for an absent optional operand."""
         ...

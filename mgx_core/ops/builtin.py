@@ -15,7 +15,7 @@ __all__ = ["Literal", "Param", "Return", "Undefined"]
 class Param(Operation):
     """An input of its module.
 
-    shape: the type of the values that may be passed; label: the name by which callers pass it.
+    shape: the type of accepted values; label: the name under which callers pass it.
     """
 
     label: str
@@ -45,7 +45,7 @@ class Return(Operation):
 
 @op("undefined", exact=True)
 class Undefined(Operation):
-    """An input that is absent: shape rules and computes see None in its place."""
+    """An input that is absent: `infer` and `compute` receive None for it."""
 
     def infer(self) -> AnyShape:
         return OptionalShape(Shape.unranked(dt.float32))

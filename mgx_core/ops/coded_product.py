@@ -28,11 +28,11 @@ __all__ = ["DequantDot"]
 
 @op("dequant_dot")
 class DequantDot(Operation):
-    """Product with the transpose of a matrix of unsigned codes, each of which represents (code - zero_point) * scale.
+    """Multiplies by the transpose of a matrix of unsigned codes, each of which represents (code - zero_point) * scale.
 
     a float [.., m, k]; codes uint8 [n, bytes], rows of at least k codes, of 4 bits two in a byte with the earlier one in the low
     half; scale float and zero_point uint8 [n, ceil(k / block_size)]; without zero_point it is half the range of the codes.
-    activation_bits: 8 allows a target to round the numbers of a that meet one block to 127 steps on each side of 0.
+    activation_bits: 8 allows a target to quantize each block of a to int8, symmetrically.
     Result [.., m, n] of a's dtype.  Errors: ShapeError for other ranks, dtypes or extents.  Source: com.microsoft MatMulNBits-1.
     """
 

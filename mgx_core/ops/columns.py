@@ -30,11 +30,11 @@ from .window import Moves, padded, per_axis, windows
 __all__ = ["Col2im", "Im2col", "fold"]
 
 EVERY: Final[Any] = slice(None)
-SLICES: Final = 64  # places in a window, up to which slices are put together
+SLICES: Final = 64  # the largest window that is decomposed into slices
 
 
 def fold(columns: Array, stride: Sequence[int], dilation: Sequence[int]) -> Array:
-    """Sum of all windows at their places: [n, c, *k, *o] -> [n, c, *s] without padding."""
+    """Adds all windows [n, c, *k, *o] at their positions: [n, c, *s] without padding."""
     rank = len(stride)
     lengths, counts = columns.shape[2 : 2 + rank], columns.shape[2 + rank :]
     dims = [max(0, (c - 1) * s + (k - 1) * d + 1) for c, k, s, d in zip(counts, lengths, stride, dilation, strict=True)]
@@ -50,9 +50,9 @@ def fold(columns: Array, stride: Sequence[int], dilation: Sequence[int]) -> Arra
 
 @op("im2col", exact=True)
 class Im2col(Operation):
-    """All windows of an image as columns.
+    """Unfolds all windows of an image into columns.
 
-    x [n, c, *s] -> [n, c prod(lengths), windows]; windows in row-major order of their places.
+    x [n, c, *s] -> [n, c prod(lengths), windows]; windows in row-major order of their positions.
     Empty `padding` is 0 on every side, empty `stride` and `dilation` are 1 on every axis.
     Errors: ShapeError if a window does not fit.
     """
@@ -69,7 +69,7 @@ class Im2col(Operation):
         return x.with_dims((x.dims[0], x.dims[1] * math.prod(lengths), product(counts)))
 
     def geometry(self, dims: Sequence[Dim]) -> tuple[tuple[int, ...], Moves, list[Dim]]:
-        """Returns the windows' lengths, how they move over an image, and how many there are along each axis."""
+        """Returns the windows' lengths, strides and padding, and count along each axis."""
         lengths = per_axis(self.lengths, len(dims), "lengths")
         moves = Moves.of(self.stride, self.dilation, self.padding, len(dims))
         return lengths, moves, moves.counts(dims, lengths)
@@ -81,7 +81,7 @@ class Im2col(Operation):
         return view.reshape(x.shape[0], x.shape[1] * math.prod(lengths), math.prod(out))
 
     def decompose(self, b: Builder, x: Operand) -> Operand | None:
-        """Slices one for each place in a window, behind each other; other views where windows lie side by side or are large."""
+        """Concatenates one slice per tap of the window; uses views for adjacent windows, and gathers for large ones."""
         if any(not isinstance(d, int) for d in x.shape.dims[1:]):
             return None
         channels = int(x.shape.dims[1])
@@ -102,7 +102,7 @@ class Im2col(Operation):
 
 
 class _Windows(NamedTuple):
-    """Windows along one axis: their length, the steps between them and in them, how many there are."""
+    """Windows along one axis: length, stride, dilation and count."""
 
     length: int
     stride: int
@@ -111,7 +111,7 @@ class _Windows(NamedTuple):
 
 
 def _side_by_side(b: Builder, x: Operand, axes: Sequence[_Windows]) -> Operand:
-    """Returns windows [n, c, *k, *o] that follow each other without gaps."""
+    """Returns windows [n, c, *k, *o] that are adjacent, without gaps."""
     rank, ends = len(axes), tuple(a.number * a.length for a in axes)
     if ends != x.shape.dims[2:]:
         x = b.add(Slice(axes=tuple(range(2, rank + 2)), starts=(0,) * rank, ends=ends), x)
@@ -120,7 +120,7 @@ def _side_by_side(b: Builder, x: Operand, axes: Sequence[_Windows]) -> Operand:
 
 
 def _sliced(b: Builder, x: Operand, axes: Sequence[_Windows]) -> Operand:
-    """Returns windows [n, c, prod(k), *o] as one slice for each place in a window."""
+    """Returns windows [n, c, prod(k), *o] as one slice per tap."""
     rank, parts = len(axes), []
     for place in itertools.product(*(range(a.length) for a in axes)):
         starts = tuple(j * a.dilation for j, a in zip(place, axes, strict=True))
@@ -131,7 +131,7 @@ def _sliced(b: Builder, x: Operand, axes: Sequence[_Windows]) -> Operand:
 
 
 def _gathered(b: Builder, x: Operand, axes: Sequence[_Windows]) -> Operand:
-    """Returns windows [n, c, *k, *o], taken along one axis after the other."""
+    """Returns windows [n, c, *k, *o], gathered along one axis after the other."""
     for n, a in reversed(list(enumerate(axes))):
         at = np.arange(a.length)[:, None] * a.dilation + np.arange(a.number) * a.stride
         x = b.add(Gather(axis=n + 2), x, b.literal(at))
@@ -139,14 +139,14 @@ def _gathered(b: Builder, x: Operand, axes: Sequence[_Windows]) -> Operand:
 
 
 def _apart(rank: int, first: int) -> tuple[int, ...]:
-    """Returns the order that brings places, in front of the windows' numbers or (first: 1) behind, before all of these."""
+    """Returns the permutation that moves all tap axes before all window axes; first: the tap axis within each pair."""
     pairs = range(2, 2 + 2 * rank, 2)
     return (0, 1, *(p + first for p in pairs), *(p + 1 - first for p in pairs))
 
 
 @op("col2im", linear=(0,))
 class Col2im(Operation):
-    """Columns of windows summed back into an image: the adjoint of `im2col`.
+    """Sums columns of windows back into an image: the adjoint of `im2col`.
 
     x [n, c prod(block_shape), windows] -> [n, c, *image_shape].  image_shape and block_shape: attributes, or int64
     vectors known at run time.  Empty `padding` is 0 on every side, empty `stride` and `dilation` are 1 on every axis.
@@ -184,11 +184,11 @@ class Col2im(Operation):
         return x.with_dims((x.dims[0], x.dims[1] // math.prod(block), *image))
 
     def counts(self, image: Sequence[Dim], block: Sequence[int]) -> list[Dim]:
-        """Returns windows along each axis."""
+        """Returns the number of windows along each axis."""
         return self.sliding(len(image)).counts(image, block)
 
     def sliding(self, rank: int) -> Moves:
-        """Returns how the windows move over the image."""
+        """Returns strides, dilations and padding of the windows."""
         return Moves.of(self.stride, self.dilation, self.padding, rank)
 
     def compute(self, x: Array, image_shape: Array | None = None, block_shape: Array | None = None) -> Array:

@@ -95,27 +95,27 @@ class Isinf(Predicate):
 
 @op("logical_and", accepts="b")
 class LogicalAnd(Predicate):
-    """Both.  Source: ONNX And-7."""
+    """x0 and x1.  Source: ONNX And-7."""
 
     scalar: ClassVar[Expr] = call("logical_and", x0, x1)
 
 
 @op("logical_or", accepts="b")
 class LogicalOr(Predicate):
-    """Either.  Source: ONNX Or-7."""
+    """x0 or x1.  Source: ONNX Or-7."""
 
     scalar: ClassVar[Expr] = call("logical_or", x0, x1)
 
 
 @op("logical_xor", accepts="b")
 class LogicalXor(Predicate):
-    """Exactly one.  Source: ONNX Xor-7."""
+    """x0 != x1 for bools.  Source: ONNX Xor-7."""
 
     scalar: ClassVar[Expr] = call("logical_xor", x0, x1)
 
 
 @op("not", accepts="b")
 class Not(Predicate):
-    """The other truth value.  Source: ONNX Not-1."""
+    """Logical negation.  Source: ONNX Not-1."""
 
     scalar: ClassVar[Expr] = call("logical_not", x0)

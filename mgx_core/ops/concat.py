@@ -1,4 +1,4 @@
-"""Tensors joined along one axis."""
+"""Concatenation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Concat"]
 
 @op("concat", exact=True)
 class Concat(Operation):
-    """Tensors one after the other along `axis`.
+    """Concatenates tensors along `axis`.
 
     xs: one or more, any [.., n_i, ..] of one type -> [.., sum n_i, ..].
     Errors: ShapeError if types, ranks or other extents differ.  Source: ONNX Concat-13.

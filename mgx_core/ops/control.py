@@ -19,7 +19,7 @@ from .operation import Operation, Run
 __all__ = ["FusedReduce", "GetTupleElem", "Group", "If", "Loop", "PointwiseGroup", "Scan", "goes_on"]
 
 
-MOST_EMPTY: Final = 1 << 20  # slices that take no memory, and so could be any number
+MOST_EMPTY: Final = 1 << 20  # the most slices of zero size, which no memory limit bounds
 
 
 @op("get_tuple_elem", exact=True)
@@ -42,10 +42,10 @@ class GetTupleElem(Operation):
 
 @op("if", exact=True, control=True)
 class If(Operation):
-    """One of two modules, by a condition.
+    """Runs one of two modules, selected by a condition.
 
-    cond: bool with one element; modules: then, else, both without parameters (they read enclosing values) -> tuple of what both
-    return.  Results whose extents differ get a symbol that is known at run time.
+    cond: bool with one element; modules: then, else, both without parameters (they capture outer values) -> tuple of their
+    results.  Extents that differ become data-dependent symbols.
     Errors: ShapeError unless both modules return the same number of values of the same element types.
     """
 
@@ -69,12 +69,12 @@ class If(Operation):
 class Loop(Operation):
     """Runs a module repeatedly while its condition is true.
 
-    trips: int64 scalar, or absent for no bound; cond: bool scalar, or absent for true; states: values carried from one trip to
-    the next; module: (iteration: int64, cond: bool, *states) -> (cond, *states, *scans) -> tuple of the final states and of the
-    scans joined along a new first axis (`scan_output_directions` 1: backwards).
-    max_iterations: trips after which a loop without end is refused.
+    trips: int64 scalar, or absent for no bound; cond: bool scalar, or absent for true; states: loop-carried values;
+    module: (iteration: int64, cond: bool, *states) -> (cond, *states, *scans) -> tuple of the final states and of the
+    scans stacked along a new first axis (`scan_output_directions` 1: reversed).
+    max_iterations: the limit on trips of a loop without a bound.
     Errors: ShapeError for signatures that do not fit, or when the bound is exceeded, naming ``limit_max_iterations``;
-    DeviceError if the rows or the states of all trips would take more memory than is allowed.  Both before the first trip where
+    DeviceError if the rows or the states of all trips would exceed the memory limit.  Both are raised before the first trip if
     the body cannot end the loop.
     """
 
@@ -105,7 +105,7 @@ class Loop(Operation):
         going = True if cond is None else bool(np.asarray(cond).reshape(()))
         carried = list(states)
         rows: list[list[Array]] = [[] for _ in body.outputs[1 + len(states) :]]
-        sure = 0  # trips that are certain before the first one
+        sure = 0  # the trip count, if it is certain before the first trip
         if going and goes_on(body):
             sure = self.max_iterations if bound is None else min(bound, self.max_iterations)
             row_bytes = sum(static_bytes(s) or 0 for s in body.output_shapes()[1 + len(states) :])
@@ -136,7 +136,7 @@ class Loop(Operation):
 
 
 def goes_on(body: Any) -> bool:
-    """Returns True if a loop's body never ends the loop: it returns the condition that it was given, or true."""
+    """Returns True if a loop's body never ends the loop: it returns its own condition, or true."""
     ends = body.outputs[0]
     if ends.literal is not None:
         return bool(np.asarray(ends.literal.value).reshape(()))
@@ -160,16 +160,16 @@ def _stack(rows: list[Array], shape: AnyShape, direction: int = 0, axis: int = 0
     rows, lens = rows[::-1] if direction else rows, rows[0].shape
     if axis == len(lens):
         return np.stack(rows, axis)
-    whole = np.concatenate(rows, axis)  # the same in memory, by one call and not by one a row
+    whole = np.concatenate(rows, axis)  # one view instead of a call per row
     return whole.reshape(*lens[:axis], len(rows), *lens[axis:])
 
 
 @op("scan", exact=True, control=True)
 class Scan(Operation):
-    """A module run over the slices of its inputs.
+    """Runs a module on each slice of its inputs, with loop-carried states.
 
-    inputs: `states` values carried along, then tensors that are cut along `input_axes` (backwards where `input_directions` is
-    1); module: (*states, *slices) -> (*states, *rows) -> tuple of the final states and of the rows joined along `output_axes`.
+    inputs: `states` loop-carried values, then tensors that are sliced along `input_axes` (in reverse where `input_directions` is
+    1); module: (*states, *slices) -> (*states, *rows) -> tuple of the final states and of the rows stacked along `output_axes`.
     Errors: ShapeError if the scanned extents differ or the signatures do not fit.
     """
 
@@ -204,7 +204,7 @@ class Scan(Operation):
 
     @staticmethod
     def axis_of(axes: Sequence[int], n: int, rank: int) -> int:
-        """Returns the n-th of some axes, not negative; those that are not stated are the first."""
+        """Returns the n-th of some axes, non-negative; 0 if it is not stated."""
         axis = axes[n] if n < len(axes) else 0
         if not -rank <= axis < rank:
             raise ShapeError(f"scan axis {axis} is outside rank {rank}")
@@ -241,7 +241,7 @@ class Scan(Operation):
 
 
 class _Grouped(Operation):
-    """Base of groups: the result is what the module returns, a tuple if it returns several values."""
+    """Base of groups: the module's result, a tuple if it returns several values."""
 
     __slots__ = ()
 

@@ -23,11 +23,11 @@ SATURATING: Final = frozenset({"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2"
 
 @op("convert", accepts="biufcs")
 class Convert(Pointwise):
-    """The value as another element type.
+    """Converts to another element type.
 
-    Floats round to nearest even, toward integers they truncate; integers keep the low bits.  `saturate`: what exceeds
-    an 8-bit float becomes its largest value instead of NaN or infinity.  `round_mode`: how powers of two
-    (float8_e8m0fnu) are chosen.  Numbers print as decimal text and are read from it.
+    Floats round to nearest even, truncate to integers; integers keep the low bits.  `saturate`: values that exceed
+    an 8-bit float become its largest value instead of NaN or infinity.  `round_mode`: rounding to powers of two
+    (float8_e8m0fnu).  Strings hold numbers as decimal text.
     Errors: ParameterError at run time for text that is not a number.  Source: ONNX Cast-28.
     """
 
@@ -44,7 +44,7 @@ class Convert(Pointwise):
 
 
 def cast(x: Array, to: DType, saturate: bool = True, round_mode: RoundMode = "up") -> Array:
-    """`x` as type `to` by the rules of `Convert`."""
+    """Returns `x` as type `to` by the rules of `Convert`."""
     if x.dtype == to.numpy:
         return x
     if x.dtype.kind == "O":
@@ -64,7 +64,7 @@ def cast(x: Array, to: DType, saturate: bool = True, round_mode: RoundMode = "up
 
 def _to_power_of_two(x: Array, saturate: bool, round_mode: RoundMode) -> Array:
     wide = widen(x)
-    wide = np.abs(wide.astype(np.float64))  # the sign is lost: what negative numbers give is not specified
+    wide = np.abs(wide.astype(np.float64))  # the sign is lost: results for negative numbers are unspecified
     mantissa, exponent = np.frexp(wide)  # mantissa in [1/2, 1), 0 for 0
     step = {"up": mantissa > 0.5, "down": False, "nearest": mantissa >= 0.75}[round_mode]
     power = np.where(wide == 0, -1000, np.where(np.isinf(wide), 1000, exponent - 1 + step))

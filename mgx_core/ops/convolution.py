@@ -22,13 +22,13 @@ from .window import Moves, explicit_padding, extent, padded, per_axis, sides, wi
 
 __all__ = ["Convolution", "ConvolutionBackwards", "convolve", "convolve_backwards"]
 
-CHUNK: Final = 1 << 23  # elements of unfolded windows that are held at a time
+CHUNK: Final = 1 << 23  # the most elements of unfolded windows in memory at a time
 
 
 def spatial(x: Shape, w: Shape, group: int, channels: Dim) -> int:
     """Returns the number of spatial axes of x [n, c, *s] and w, after checking that they fit.
 
-    channels: those of x, as the weights have them.
+    channels: the channels of x that the weights imply.
     """
     if x.rank < 3 or x.rank != w.rank:
         raise ShapeError(f"x and w need one rank of at least 3, got {x} and {w}")
@@ -65,12 +65,12 @@ class Windowed(Operation):
         return [ceil_div(n, s) for n, s in zip(x.dims[2:], moves.stride, strict=True)]
 
     def of_nothing(self, x: Array, w: Array, to: DType) -> Array:
-        """Returns the correlation of an image without elements, of type `to`: zeros, wherever a window finds a place."""
+        """Returns the correlation of an image without elements, of type `to`: zeros at every position of a window."""
         lens = self.convolved(*(Shape.of(of(v.dtype), v.shape) for v in (x, w)))
         return np.zeros([len(x), len(w), *map(int, lens)], to.numpy)
 
     def sliding(self, dims: Sequence[int], window: Sequence[int]) -> Moves:
-        """Returns how windows move over static extents."""
+        """Returns strides, dilations and padding for static extents."""
         stride, dilation = (
             per_axis(v, len(dims), n) for n, v in (("stride", self.stride), ("dilation", self.dilation))
         )
@@ -83,7 +83,7 @@ class Windowed(Operation):
 class Convolution(Windowed):
     """Correlation of x with the kernels w, per group of channels.
 
-    x [n, c, *s], w [m, c/group, *k] of one dtype -> [n, m, *o].  `padding`: one number an axis, or all begins then all
+    x [n, c, *s], w [m, c/group, *k] of one dtype -> [n, m, *o].  `padding`: one number per axis, or all begins then all
     ends; `padding_mode` same_*: o = ceil(s / stride), the odd element of padding first (lower) or last (upper).
     Empty `padding` is 0 on every side, empty `stride` and `dilation` are 1 on every axis.
     Errors: ShapeError if ranks, channels or attributes do not fit.  Source: ONNX Conv-22.
@@ -111,7 +111,7 @@ def convolve(
 ) -> Array:
     """Correlation of x [n, c, *s] with w [m, c/group, *k], multiplied and summed in `dtype` (x's own if absent).
 
-    For whole numbers, float64 is exact below 2**53 and much faster than integers.
+    For integers, float64 is exact below 2**53 and much faster.
     """
     dtype = x.dtype if dtype is None else np.dtype(dtype)
     x, w = x.astype(dtype, copy=False), w.astype(dtype, copy=False)
@@ -198,7 +198,7 @@ def convolve_backwards(
     group: int = 1,
     extra: Sequence[int] = (),
 ) -> Array:
-    """Returns transposed convolution of x [n, c, *s] with w [c, m/group, *k]; `extra` more elements at each end."""
+    """Returns the transposed convolution of x [n, c, *s] with w [c, m/group, *k]; `extra` more elements at each end."""
     batch, channels, *dims = x.shape
     inner, kernels, lengths = channels // group, w.shape[1], w.shape[2:]
     matrix = np.swapaxes(w.reshape(group, inner, kernels * math.prod(lengths)), 1, 2)

@@ -37,5 +37,5 @@ def join(a: AnyShape, b: AnyShape) -> AnyShape:
 def _join_dim(a: Dim, b: Dim) -> Dim:
     if a == b:
         return a
-    least = min(bounds(a)[0], bounds(b)[0])  # below 0 for 3n - 3 of any n, which no extent is
+    least = min(bounds(a)[0], bounds(b)[0])  # may be negative, as 3n - 3, which no extent is
     return fresh("n", max(least, 0), max(bounds(a)[1], bounds(b)[1]))

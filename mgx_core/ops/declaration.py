@@ -16,7 +16,7 @@ from .traits import TRAITS
 
 __all__ = ["op"]
 
-NAME: Final = re.compile(r"@?[A-Za-z0-9_./:\-]+")  # as the text form reads it
+NAME: Final = re.compile(r"@?[A-Za-z0-9_./:\-]+")  # as the text form parses it
 O = TypeVar("O", bound=type)  # noqa: E741
 
 
@@ -24,10 +24,10 @@ O = TypeVar("O", bound=type)  # noqa: E741
 def op(name: str, **traits: bool | str | tuple[int, ...]) -> Callable[[O], O]:
     """Declares an op: attributes come from the class's annotations, inputs from the signature of its `infer`.
 
-    traits: what the op states of itself, by the names of `Traits`: ``@op("concat", exact=True)``; of a `Pointwise` op, also the
-    kinds of element types that it takes: ``accepts="f"``.
-    The result is like a frozen, keyword-only, slotted dataclass, made without generated code so that importing a few hundred
-    ops costs a few milliseconds.
+    traits: the op's traits, by the names of `Traits`: ``@op("concat", exact=True)``; of a `Pointwise` op, also the
+    kinds of element types that it accepts: ``accepts="f"``.
+    The result is like a frozen, keyword-only, slotted dataclass, but created without code generation, so that importing a
+    few hundred ops costs a few milliseconds.
     """
 
     def declare(cls: O) -> O:
@@ -67,7 +67,7 @@ def op(name: str, **traits: bool | str | tuple[int, ...]) -> Callable[[O], O]:
 
 
 def _rebind(member: Any, old: type, new: type) -> None:
-    """Lets `super()` in a member of the undeclared class mean the declared one."""
+    """Rebinds `super()` in members of the undecorated class to the declared one."""
     function = (
         member.fget if isinstance(member, property) else member.__func__ if isinstance(member, classmethod) else member
     )
@@ -78,7 +78,7 @@ def _rebind(member: Any, old: type, new: type) -> None:
 
 
 def _check_declaration(name: str, cls: type, traits: Collection[str]) -> None:
-    """Errors: ParameterError for a class that cannot be an operation, with what to mend."""
+    """Errors: ParameterError for a class that is not a valid operation, with the fix."""
     if not issubclass(cls, Operation):
         raise ParameterError(f"op {name!r}: class {cls.__qualname__} must derive from mgx_core.Operation")
     known = {*TRAITS, "accepts"} if hasattr(cls, "accepts") else TRAITS

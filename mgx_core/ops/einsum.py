@@ -45,7 +45,7 @@ def split(term: str) -> tuple[str, bool, str]:
 
 
 def read(equation: str, ranks: Sequence[int]) -> Equation:
-    """Returns the labels that an equation gives to operands of these ranks.
+    """Parses an equation for operands of these ranks.
 
     Errors: ParameterError for a malformed equation; ShapeError if a term does not fit its operand's rank.
     """
@@ -81,7 +81,7 @@ def read(equation: str, ranks: Sequence[int]) -> Equation:
 
 
 def extents(equation: Equation, shapes: Sequence[Sequence[Dim]]) -> dict[Label, Dim]:
-    """Returns the extent of each label; extents of 1 give way to others.  Errors: ShapeError if two others differ."""
+    """Returns the extent of each label; extents of 1 broadcast.  Errors: ShapeError if two others differ."""
     found: dict[Label, Dim] = {}
     for i, (term, dims) in enumerate(zip(equation.terms, shapes, strict=True)):
         own: dict[Label, Dim] = {}
@@ -100,8 +100,8 @@ def extents(equation: Equation, shapes: Sequence[Sequence[Dim]]) -> dict[Label, 
 class Einsum(Operation):
     """Sum of products over the axes that appear in the equation's terms but not in its result.
 
-    xs: tensors of one number type, as many as the equation has terms; letters name axes, `...` stands for broadcast
-    axes, a letter repeated in a term takes the diagonal.  Errors: ParameterError for a malformed equation, ShapeError if
+    xs: tensors of one number type, as many as the equation has terms; letters name axes, `...` represents broadcast
+    axes, a letter repeated in a term selects the diagonal.  Errors: ParameterError for a malformed equation, ShapeError if
     ranks or extents do not fit it.  Source: ONNX Einsum-12.
     """
 
@@ -135,7 +135,7 @@ class Einsum(Operation):
         return convert(np.asarray(out), of(xs[0].dtype))
 
     def decompose(self, b: Builder, *xs: Operand) -> Operand:
-        """Diagonals, sums, then matrix products from left to right."""
+        """Decomposes into diagonals, sums, then matrix products from left to right."""
         equation = read(self.equation, [x.shape.rank for x in xs])
         sizes = extents(equation, [x.shape.dims for x in xs])
         steps = Steps(b, sizes)
@@ -204,7 +204,7 @@ class Steps:
         return self.reshaped(out, [self.sizes[label] for label in order]), order
 
     def merged(self, x: Operand, lead: int, first: int, second: int) -> Operand:
-        """x as batches of matrices: `first` axes merged into rows, `second` into columns."""
+        """Returns x as batches of matrices: `first` axes merged into rows, `second` into columns."""
         dims = x.shape.dims
         return self.reshaped(x, [*dims[:lead], product(dims[lead : lead + first]), product(dims[lead + first :])])
 

@@ -20,7 +20,7 @@ __all__ = ["Pointwise", "same_dims"]
 class Pointwise(Operation):
     """An op computed element by element from one scalar expression; its inputs share dims and dtype.
 
-    Subclasses give `scalar`, which says how many inputs there are; `result_dtype` where the result's dtype is not the inputs'.
+    Subclasses define `scalar`, which determines the number of inputs, and `result_dtype` if it is not the inputs' dtype.
     """
 
     __slots__ = ()
@@ -63,5 +63,5 @@ class Pointwise(Operation):
 
 
 def same_dims(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
-    """Returns True if two lists of extents have equal lengths and no pair is known to differ before running."""
+    """Returns True if two lists of extents have equal lengths and no pair is known to differ at compile time."""
     return len(a) == len(b) and all(x == y or may_equal(x, y) for x, y in zip(a, b, strict=True))

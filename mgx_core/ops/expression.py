@@ -76,7 +76,7 @@ PRIMITIVES: Final[Mapping[str, tuple[int, bool, str]]] = {
     "shift_right": (2, False, "a >> b, filled with the sign; only the sign is left unless 0 <= b < width"),
     "where": (3, False, "b where a, else c"),
 }
-# those whose values are exact in the type of their operands
+# primitives whose results are exact in their operands' type
 EXACT: Final = frozenset(
     {"neg", "abs", "sign", "min", "max", "floor", "ceil", "round", "trunc", "lt", "le", "gt", "ge", "eq", "ne", "isnan"}
     | {"isinf", "logical_and", "logical_or", "logical_xor", "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor"}
@@ -117,7 +117,7 @@ class Input(Expr):
 
 
 class Const(Expr):
-    """A number, in the dtype of the operands that it is combined with."""
+    """A number, in the dtype of the operands it is combined with."""
 
     __slots__ = ("value",)
 
@@ -199,7 +199,7 @@ def leaf_of(e: Expr, inputs: Sequence[Any], attributes: Any) -> Any:
 
 
 def operands(expr: Expr) -> int:
-    """Returns how many inputs an op has that computes the expression: one more than the last that it reads."""
+    """Returns how many inputs an op has that computes the expression: one more than the highest index."""
     match expr:
         case Input(index=index):
             return index + 1
@@ -229,7 +229,7 @@ def rounds(expr: Expr) -> bool:
 
 
 def text(expr: Expr) -> str:
-    """Returns the expression for people: ``1 / (1 + exp(-x0))`` prints as ``div(1, add(1, exp(neg(x0))))``."""
+    """Returns the expression as text: ``1 / (1 + exp(-x0))`` prints as ``div(1, add(1, exp(neg(x0))))``."""
 
     def leaf(e: Expr) -> str:
         match e:

@@ -23,7 +23,7 @@ def merge(a: Dim, b: Dim, what: str = "extents") -> Dim:
 
 
 def merge_all(a: Iterable[Dim], b: Iterable[Dim], what: str = "extents") -> tuple[Dim, ...]:
-    """`merge` axis by axis.  Errors: ShapeError for different ranks."""
+    """Merges lists of extents axis by axis.  Errors: ShapeError for different ranks."""
     left, right = tuple(a), tuple(b)
     if len(left) != len(right):
         raise ShapeError(f"{what} must have one rank, got {list(left)} and {list(right)}")
@@ -53,7 +53,7 @@ def vector_length(x: Shape, what: str) -> Dim:
 
 
 def unknown(x: Shape, rank: Dim) -> Shape:
-    """Returns a tensor like x of data-dependent extents, and perhaps rank."""
+    """Returns the type of a tensor like x with data-dependent extents, and possibly unknown rank."""
     if not isinstance(rank, int):
         return Shape.unranked(x.dtype)
     if not 0 <= rank <= MAX_RANK:
@@ -62,5 +62,5 @@ def unknown(x: Shape, rank: Dim) -> Shape:
 
 
 def whole(x: Array) -> list[int]:
-    """Returns the values of a vector or scalar of integers."""
+    """Returns the values of an integer vector or scalar."""
     return [int(v) for v in x.reshape(-1).tolist()]

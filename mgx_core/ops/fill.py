@@ -23,7 +23,7 @@ __all__ = ["Allocate", "DimensionsOf", "DynamicRange", "EyeLike", "Fill", "Unkno
 
 @op("dimensions_of", exact=True)
 class DimensionsOf(Operation):
-    """The extents of x as a vector, those of axes `start` to `end` (excluded, clipped, negative ones from the end).
+    """The extents of x from axis `start` to `end` (exclusive, clipped, negative ones from the end) as a vector.
 
     x: any [..] -> int64 [axes].  Errors: none.  Source: MIGraphX dimensions_of, ONNX Shape-15.
     """
@@ -61,10 +61,10 @@ class Fill(Operation):
 
 @op("dynamic_range")
 class DynamicRange(Operation):
-    """start, start + delta, ... up to but without limit; float16 and bfloat16 count in float32.
+    """start, start + delta, ... up to limit (exclusive); float16 and bfloat16 are computed in float32.
 
     start, limit, delta: number, one element each, of one type -> [max(0, ceil((limit - start) / delta))], of which
-    `length` may state the (symbolic) value in advance.
+    `length` may state the (symbolic) value at compile time.
     Errors: ShapeError for differing types or a delta of 0.  Source: ONNX Range-27.
     """
 
@@ -98,7 +98,7 @@ class DynamicRange(Operation):
 
 @op("eye_like", exact=True)
 class EyeLike(Operation):
-    """Ones on the k-th diagonal above the main one of a matrix of another's extents, zeros elsewhere.
+    """A matrix with the extents of another, with ones on the k-th diagonal above the main one and zeros elsewhere.
 
     x: any [m, n] -> [m, n] of `dtype`, or of the type of x.  Errors: ShapeError for another rank.  Source: ONNX
     EyeLike-22.
@@ -123,7 +123,7 @@ class Allocate(Operation):
     """Memory with undefined contents.
 
     dims: int [rank], unless `shape` is given -> shape, or dims of type `buf_type`.
-    Errors: ShapeError if neither says the extents.  Source: MIGraphX allocate.
+    Errors: ShapeError if neither states the extents.  Source: MIGraphX allocate.
     """
 
     shape: Shape | None = None
@@ -150,7 +150,7 @@ class Allocate(Operation):
 
 @op("unknown")
 class Unknown(Operation):
-    """A placeholder for an op that a frontend skips by option; it can be read and printed, never run.
+    """A placeholder for an op that a frontend skipped by option; it can be printed, but not run.
 
     xs: any -> the type of the first, or a float32 scalar.  Errors: UnsupportedError when run.  Source: MIGraphX
     unknown.

@@ -38,7 +38,7 @@ class FlexAttention(Operation):
     precision: DType | None = None
 
     def softmax_dtype(self, q: DType) -> DType:
-        """Returns the dtype of the softmax and of what the modules see."""
+        """Returns the dtype of the softmax and of the modules' operands."""
         return self.precision or (float64 if q is float64 else float32)
 
     def infer(self, q: Shape, k: Shape, v: Shape, *, modules: Sequence[Any] = ()) -> Shape:
@@ -63,7 +63,7 @@ class FlexAttention(Operation):
 
         def through(x: Array) -> Array:
             if run is None:
-                raise ParameterError("flex_attention with modules needs a way to run them")
+                raise ParameterError("flex_attention with modules requires `run`")
             (out,) = run(pending.pop(0), [x])
             if out.shape != x.shape or out.dtype != x.dtype:
                 raise ShapeError(f"a module changed {x.dtype}{list(x.shape)} to {out.dtype}{list(out.shape)}")

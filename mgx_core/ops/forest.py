@@ -80,7 +80,7 @@ class Forest(NamedTuple):
 
 @lru_cache(maxsize=32)
 def forest_of(ensemble: Any) -> Forest:
-    """Returns the arrays of a `TreeEnsemble`.  Errors: ParameterError for lists that do not fit or trees that are none."""
+    """Returns the arrays of a `TreeEnsemble`.  Errors: ParameterError for inconsistent lists, or nodes that do not form trees."""
     nodes, votes = len(ensemble.nodes_featureids), len(ensemble.vote_leafids)
     for name in (
         "nodes_modes",
@@ -146,8 +146,8 @@ def _check(what: str, ids: Array, low: int, high: int) -> None:
 
 
 def _check_paths(true: Array, false: Array) -> None:
-    """Errors: ParameterError if some path returns to a node that it has passed."""
-    waiting = np.zeros(len(true), np.int64)  # how many branches lead to each node
+    """Errors: ParameterError if the nodes form a cycle."""
+    waiting = np.zeros(len(true), np.int64)  # the number of branches that lead to each node
     for children in (true, false):
         np.add.at(waiting, children[children >= 0], 1)
     ready, done = np.flatnonzero(waiting == 0), 0

@@ -29,21 +29,21 @@ from .slice import Slice
 
 __all__ = ["Dft", "Stft"]
 
-# places, below which the definition stays: the product is exact where a fast transform leaves 2e-7 for a zero, which ONNX's own
-# tests of 10 places ask for within 1e-7
+# lengths below this use the definition: the product is exact where a fast transform leaves 2e-7 instead of zero, and ONNX's own
+# tests of length 10 require 1e-7
 SHORTEST: Final = 16
-LONGEST: Final = 1024  # places, up to which the product takes no longer than leaving the device for a fast transform
+LONGEST: Final = 1024  # up to this length the product is no slower than a fast transform on the host
 
 
 def parts(x: Shape, least: int) -> Dim:
-    """1 for real or 2 for complex x.  Errors: ShapeError for other last extents or lower ranks."""
+    """Returns 1 for real or 2 for complex x.  Errors: ShapeError for other last extents or lower ranks."""
     if not x.dtype.is_float or x.rank < least or not (may_equal(x.dims[-1], 1) or may_equal(x.dims[-1], 2)):
         raise ShapeError(f"the signal must be float [.., n, 1 or 2] of rank {least} or more, got {x}")
     return x.dims[-1]
 
 
 def joined(x: Array) -> Array:
-    """Real and imaginary parts on the last axis as complex numbers (a lone real part stays real)."""
+    """Returns real and imaginary parts on the last axis as complex numbers (a single real part remains real)."""
     wide = widen(x)
     if x.shape[-1] == 1:
         return wide[..., 0]
@@ -51,7 +51,7 @@ def joined(x: Array) -> Array:
 
 
 def separate(x: Array) -> Array:
-    """Complex numbers as real and imaginary parts on a new last axis, on the same memory where they lie row-major."""
+    """Returns the real and imaginary parts of complex numbers on a new last axis; a view if they are row-major."""
     return np.ascontiguousarray(x).view(x.real.dtype).reshape(*x.shape, 2)
 
 
@@ -60,7 +60,7 @@ class Dft(Operation):
     """Discrete Fourier transform along one axis; the last axis holds real and imaginary parts.
 
     x: float [.., n, .., 1 or 2] -> [.., m, .., 2].  dft_length (attribute 0: n; or an integer known at run time) pads
-    or cuts n; `onesided` forward keeps m = length // 2 + 1 of a real x; `onesided` `inverse` takes such a half and gives
+    or cuts n; `onesided` forward keeps m = length // 2 + 1 of a real x; `onesided` `inverse` maps such a half to
     reals [.., length, .., 1], length 2 (n - 1) by default.  axis: attribute, or an integer known at run time.
     Errors: ShapeError if x or the axis does not fit.  Source: ONNX DFT-20.
     """
@@ -120,7 +120,7 @@ class Dft(Operation):
         return convert(separate(np.fft.ifft(signal, n, at) if self.inverse else np.fft.fft(signal, n, at)), of(x.dtype))
 
     def decompose(self, b: Builder, x: Operand, *operands: Operand | None) -> Operand | None:
-        """The product with a constant matrix, up to `LONGEST` places."""
+        """Decomposes into a product with a constant matrix, up to length `LONGEST`."""
         if any(o is not None for o in operands):
             return None
         at, rank, dims = self.along(x.shape.rank, self.axis), x.shape.rank, x.shape.dims
@@ -145,7 +145,7 @@ class Dft(Operation):
 
 
 def matrix(n: int, kind: int, total: int, length: int, inverse: bool, half: bool) -> Array:
-    """The matrix [n kind, length parts] of a transform of `total` places, of which n are there and `length` wanted.
+    """Returns the matrix [n kind, length parts] of a transform of length `total`, for n inputs and `length` outputs.
 
     Rows and columns hold the parts of a number one after the other: kind 1 for reals, 2 for complex ones; parts likewise 1 if
     `half`, where rows are the first half of a spectrum whose other half mirrors it, else 2.
@@ -245,7 +245,7 @@ class Stft(Operation):
         window: Operand | None = None,
         frame_length: Operand | None = None,
     ) -> Operand | None:
-        """Frames taken by a table, and their product with a constant matrix, up to `LONGEST` places; of real signals."""
+        """Decomposes into a gather of frames and a product with a constant matrix; for real signals, up to length `LONGEST`."""
         length: Dim = self.frame_length or (signal.shape.dims[1] if window is None else window.shape.dims[0])
         n, kind = signal.shape.dims[1:]
         if frame_step is not None or frame_length is not None or kind != 1:

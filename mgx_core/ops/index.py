@@ -38,7 +38,7 @@ def wrapped(indices: Array, length: int) -> Array:
 
 @op("gather", exact=True, moves=True, picks=True)
 class Gather(Operation):
-    """Slices of x along `axis` at given positions; negative ones count from the end.
+    """Gathers slices of x along `axis`; negative indices count from the end.
 
     x: any [a.., n, b..], indices: int [i..] -> [a.., i.., b..].
     Errors: ShapeError for positions outside -n..n-1.  Source: ONNX Gather-13.
@@ -50,7 +50,7 @@ class Gather(Operation):
         axis = normalize(self.axis, x.rank)
         index_operand(indices, "indices")
         if x.dims[axis] == 0 and all(compare(d, ">", 0) for d in indices.dims):
-            raise ShapeError(f"axis {axis} of {x} is empty: nothing can be picked from it")
+            raise ShapeError(f"axis {axis} of {x} is empty: nothing can be gathered from it")
         return x.with_dims((*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :]))
 
     def compute(self, x: Array, indices: Array) -> Array:
@@ -60,7 +60,7 @@ class Gather(Operation):
 
 @op("gather_elements", exact=True, moves=True, picks=True)
 class GatherElements(Operation):
-    """Elements of x whose position along `axis` is given and whose other positions are the result's own.
+    """Gathers elements of x: the index along `axis` is given, the others are those of the result's element.
 
     x: any [..], indices: int, same rank -> indices' dims.
     Errors: ShapeError for positions outside -n..n-1, indices larger than x off the axis.  Source: ONNX
@@ -88,7 +88,7 @@ class GatherElements(Operation):
 
 @op("gathernd", exact=True, moves=True, picks=True)
 class Gathernd(Operation):
-    """Slices of x at positions of several axes at once.
+    """Gathers slices of x at positions along several axes at once.
 
     x: any [b.., n_1.., n_k, rest..], indices: int [b.., i.., k] -> [b.., i.., rest..]; `batch_dims` axes b are paired.
     Errors: ShapeError for positions outside their axes, k above the rank.  Source: ONNX GatherND-13.
@@ -125,8 +125,8 @@ class Gathernd(Operation):
 class Onehot(Operation):
     """`values[1]` where the position along a new axis equals the index, `values[0]` elsewhere.
 
-    indices: number [..] in -depth..depth-1 (others match nowhere; fractions are dropped), depth: one element, unless
-    the attribute gives it, values: any [2] -> [.., depth at `axis`, ..] of the type of values.
+    indices: number [..] in -depth..depth-1 (others match nowhere; fractions are truncated), depth: one element, unless
+    it is an attribute, values: any [2] -> [.., depth at `axis`, ..] of the type of values.
     Errors: ShapeError for a negative depth or an axis outside the result's rank.  Source: ONNX OneHot-11.
     """
 
@@ -150,7 +150,7 @@ class Onehot(Operation):
             scalar_operand(depth, "depth")
             n = fresh("depth")
         else:
-            raise ShapeError("depth is needed, as attribute or as input")
+            raise ShapeError("depth is required, as attribute or as input")
         return values.with_dims((*indices.dims[:axis], n, *indices.dims[axis:]))
 
     def compute(self, indices: Array, depth: Array | None, values: Array) -> Array:
@@ -189,7 +189,7 @@ class Onehot(Operation):
 class Trilu(Operation):
     """The upper or lower triangle of each matrix, zeros elsewhere.
 
-    x: any [.., m, n] -> same shape.  k (attribute or run-time input): the diagonal that bounds the triangle, counted
+    x: any [.., m, n] -> same shape.  k (attribute or run-time input): the bounding diagonal, counted
     upwards from the main one.  Errors: ShapeError for a rank below 2.  Source: ONNX Trilu-14.
     """
 

@@ -33,9 +33,9 @@ class ConcatPastPresent(Operation):
 
     present [b, g, s, d], seqlens_k integer [b] (tokens of each sample after this step, less one), past [b, g, c, d]
     -> [b, g, n, d], n the attribute `length` (default: c; -1: the larger of c and the most tokens of a sample).
-    A sample's s new rows go to its last places; if it has fewer than s tokens, from 0 on.  Rows that were not written are zero.
+    A sample's s new rows are written to its last positions; from 0 on if it has fewer than s tokens.  Other rows are zero.
     kv_num_heads: g if given, checked.
-    Errors: ShapeError for operands that do not fit, or tokens that the cache has no place for.
+    Errors: ShapeError for operands that do not fit, or more tokens than the cache can hold.
     Source: GroupQueryAttention of com.microsoft.
     """
 
@@ -93,10 +93,12 @@ class ConcatPastPresent(Operation):
             return b.add(Multibroadcast(out_lens=lens), made)
 
         last = b.add(Max(), b.add(Convert(target_type=int64), seqlens_k), wide(0, (n,)))
-        last = b.add(Gather(axis=0), b.literal(np.arange(length)), last)  # refuses tokens that do not fit
+        last = b.add(Gather(axis=0), b.literal(np.arange(length)), last)  # raises ShapeError for tokens that do not fit
         start = b.add(Max(), b.add(Sub(), last, wide(s - 1, (n,))), wide(0, (n,)))
         start = wide(b.add(Reshape(dims=(n, 1)), start), (n, length))
-        row = b.add(Sub(), wide(np.arange(length), (n, length)), start)  # of the new tokens, that a place takes
+        row = b.add(
+            Sub(), wide(np.arange(length), (n, length)), start
+        )  # the index of the new token that each position receives
         inside = b.add(LogicalAnd(), b.add(GreaterOrEqual(), row, wide(0, row.shape.dims)),
                        b.add(Less(), row, wide(s, row.shape.dims)))  # fmt: skip
         if s == 1:

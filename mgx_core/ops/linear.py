@@ -27,14 +27,14 @@ class Dot(Operation):
 
     def infer(self, a: Shape, b: Shape) -> Shape:
         if a.rank != b.rank or a.rank < 2:
-            raise ShapeError(f"a and b need one rank of at least 2, got {a} and {b}")
+            raise ShapeError(f"a and b must have the same rank of at least 2, got {a} and {b}")
         if a.dtype is not b.dtype or not a.dtype.is_number:
-            raise ShapeError(f"a and b need one number type, got {a.dtype} and {b.dtype}")
+            raise ShapeError(f"a and b must have the same number type, got {a.dtype} and {b.dtype}")
         if not may_equal(a.dims[-1], b.dims[-2]):
             raise ShapeError(f"the last extent of a must equal the last but one of b, got {a} and {b}")
         for i, (p, q) in enumerate(zip(a.dims[:-2], b.dims[:-2], strict=True)):
             if not may_equal(p, q):
-                raise ShapeError(f"batch axis {i} must have one extent, got {p} and {q}")
+                raise ShapeError(f"batch axis {i} must have equal extents, got {p} and {q}")
         batch = [q if isinstance(q, int) else p for p, q in zip(a.dims[:-2], b.dims[:-2], strict=True)]
         return a.with_dims((*batch, a.dims[-2], b.dims[-1]))
 
@@ -86,7 +86,7 @@ class Inverse(Operation):
 
 @op("diagonal", exact=True)
 class Diagonal(Operation):
-    """The elements whose indices along two axes are equal; `axis1` stays, `axis2` goes.
+    """The elements whose indices along two axes are equal; `axis1` is kept, `axis2` removed.
 
     x [.., n, .., n, ..] -> [.., n, ..].  Errors: ShapeError if the axes are one, outside the rank, or differ in extent.
     """
@@ -110,7 +110,7 @@ class Diagonal(Operation):
         return first, second
 
     def view(self, x: Shape) -> tuple[int, Shape]:
-        """Returns the result as a window on x's memory."""
+        """Returns the result as a view of x."""
         first, second = self.axes(x.rank)
         lens, steps = x.lens(), x.strides()
         steps[first] += steps[second]

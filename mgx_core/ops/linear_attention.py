@@ -29,7 +29,7 @@ def _packed(x: Shape, name: str, heads: int) -> tuple[Dim, Dim, Dim]:
 
 
 def _heads(x: Array, heads: int) -> Array:
-    """[b, t, h d] as float32 [t, b, h, d]."""
+    """Returns [b, t, h d] as float32 [t, b, h, d]."""
     b, t, n = x.shape
     return np.ascontiguousarray(widen(x).reshape(b, t, heads, n // heads).transpose(1, 0, 2, 3))
 

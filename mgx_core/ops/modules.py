@@ -18,10 +18,10 @@ __all__ = ["RunOnTarget", "SelectModule", "selected"]
 
 @op("select_module", exact=True, control=True)
 class SelectModule(Operation):
-    """The first of several modules whose parameters fit the values.
+    """Runs the first of several modules whose parameters fit the values.
 
-    xs: values in the order of the modules' parameters; modules: each takes len(xs) parameters -> tuple of what it returns.
-    An extent of a result that is in each module the same extent of a parameter is that extent of the value.
+    xs: values in the order of the modules' parameters; modules: each takes len(xs) parameters -> tuple of its results.
+    A result's extent that equals the same parameter's extent in each module is that extent of the value.
     Errors: ShapeError if the modules return different numbers of values, or at run time if none fits.
     """
 
@@ -52,7 +52,7 @@ def selected(modules: Sequence[Any], shapes: Sequence[AnyShape]) -> Any:
 
 
 def _with_extents_of(results: Sequence[AnyShape], xs: Sequence[AnyShape], modules: Sequence[Any]) -> list[AnyShape]:
-    """Returns the shapes of results with the extents of values that they have in every module."""
+    """Returns the shapes of results, with the extents that every module takes from the same parameter replaced by the value's."""
     wanted = [_extents([p.result for p in m.parameters.values()]) for m in modules]
     extents = {tuple(w.get(at) for w in wanted): extent for at, extent in _extents(xs).items()}
     given = [_extents(m.output_shapes()) for m in modules]
@@ -67,18 +67,18 @@ def _with_extents_of(results: Sequence[AnyShape], xs: Sequence[AnyShape], module
 
 
 def _extents(shapes: Sequence[AnyShape]) -> dict[tuple[int, int], Dim]:
-    """Returns extents by the places of shape and axis."""
+    """Maps (shape, axis) to the extent there."""
     ranked = [(n, s) for n, s in enumerate(shapes) if isinstance(s, Shape) and s.ranked]
     return {(n, axis): d for n, s in ranked for axis, d in enumerate(s.dims)}
 
 
 @op("run_on_target", exact=True)
 class RunOnTarget(Operation):
-    """A module that runs on another target than the modules around it.
+    """Runs a module on another target than the enclosing module's.
 
-    xs: values of the module's parameters in order; target_id: the place of its target in the list that the program is
-    compiled for -> tuple of what the module returns.
-    Errors: ShapeError for more or less than one module, or one of other parameters.  Source: MIGraphX run_on_target.
+    xs: values of the module's parameters in order; target_id: the index of its target in the list that the program is
+    compiled for -> tuple of the module's results.
+    Errors: ShapeError unless there is exactly one module, with matching parameters.  Source: MIGraphX run_on_target.
     """
 
     target_id: int = 0

@@ -26,7 +26,7 @@ def _order(permutation: Sequence[int], rank: int) -> tuple[int, ...]:
 
 @op("transpose", exact=True, moves=True)
 class Transpose(Operation):
-    """Axes in another order; reversed if none is given.
+    """Permutes the axes; reverses them if no permutation is given.
 
     x: any [d..] -> [d[p] for p in permutation].
     Errors: ShapeError unless `permutation` orders the axes of x.  Source: ONNX Transpose-13.
@@ -35,7 +35,7 @@ class Transpose(Operation):
     permutation: tuple[int, ...] = ()
 
     def order(self, rank: int) -> tuple[int, ...]:
-        """Returns the axis of x that each axis of the result is, none of them negative."""
+        """Returns the permutation with non-negative axes."""
         return _order(self.permutation, rank) if self.permutation else tuple(reversed(range(rank)))
 
     def infer(self, x: Shape) -> Shape:
@@ -52,7 +52,7 @@ class Transpose(Operation):
 
 @op("contiguous", exact=True, moves=True)
 class Contiguous(Operation):
-    """The same tensor in row-major memory without gaps.
+    """Copies a tensor to dense row-major memory.
 
     x: any [..] -> same shape.  Errors: none.  Source: MIGraphX contiguous.
     """
@@ -69,7 +69,7 @@ class Contiguous(Operation):
 
 @op("layout", exact=True)
 class Layout(Operation):
-    """The same tensor in memory whose axes lie in the order `permutation`, outermost first.
+    """Copies a tensor to dense memory with the axis order `permutation`, outermost first.
 
     x: any [..] -> same shape.  Errors: ShapeError unless `permutation` orders the axes of x.  Source: MIGraphX layout.
     """
@@ -88,7 +88,7 @@ class Layout(Operation):
 
 @op("reverse", exact=True, moves=True)
 class Reverse(Operation):
-    """Elements in opposite order along some axes.
+    """Reverses the elements along some axes.
 
     x: any [..] -> same shape.  Errors: ShapeError for axes outside the rank.  Source: MIGraphX reverse.
     """
@@ -105,10 +105,10 @@ class Reverse(Operation):
 
 @op("reverse_sequence", exact=True)
 class ReverseSequence(Operation):
-    """The first `sequence_lens[b]` steps of each batch entry b in opposite order; later steps stay.
+    """Reverses the first `sequence_lens[b]` steps of each batch entry b; later steps are unchanged.
 
     x: any [.., batch, .., time, ..], sequence_lens: int [batch] -> same shape.
-    Errors: ShapeError if both axes are one or a length is outside 0..time.  Source: ONNX ReverseSequence-10.
+    Errors: ShapeError if the axes are equal or a length is outside 0..time.  Source: ONNX ReverseSequence-10.
     """
 
     batch_axis: int = 1

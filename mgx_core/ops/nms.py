@@ -21,12 +21,12 @@ __all__ = ["Nonmaxsuppression", "overlaps"]
 
 @op("nonmaxsuppression", exact=True)
 class Nonmaxsuppression(Operation):
-    """Boxes in order of falling score, without those that overlap a better one of the same batch entry and class.
+    """Boxes by descending score, without those that overlap a better one of the same batch entry and class.
 
     boxes: float [b, n, 4] as corners y1 x1 y2 x2 in any order, or with center_point_box as x y width height; scores:
     float [b, c, n]; at most max_output_boxes_per_class (0 if absent) for each b and c, with an intersection over
     union of at most iou_threshold (0) and a score above score_threshold (all) -> int64 [found, 3]: batch entry,
-    class, box.  The result has its true extent regardless of use_dyn_output.
+    class, box.  The result has its exact extent regardless of use_dyn_output.
     Errors: ShapeError for unfitting operands or a threshold outside 0..1.  Source: ONNX NonMaxSuppression-11.
     """
 
@@ -43,7 +43,7 @@ class Nonmaxsuppression(Operation):
     ) -> Shape:
         if boxes.rank != 3 or scores.rank != 3 or not (boxes.dtype.is_float and scores.dtype.is_float):
             raise ShapeError(
-                f"boxes [b, n, 4] and scores [b, c, n] of float types are needed, got {boxes} and {scores}"
+                f"boxes [b, n, 4] and scores [b, c, n] of float types are required, got {boxes} and {scores}"
             )
         merge(boxes.dims[2], 4, "the last extent of boxes and 4")
         merge(boxes.dims[0], scores.dims[0], "batch extents of boxes and scores")
@@ -84,7 +84,7 @@ class Nonmaxsuppression(Operation):
     def limits(
         self, count: Array | None = None, iou_threshold: Array | None = None, score_threshold: Array | None = None
     ) -> tuple[int, float, float | None]:
-        """The operands as numbers: how many boxes of a class, how much they may overlap, and the score that they exceed."""
+        """Returns the limits as numbers: boxes per class, intersection over union, score."""
         most = 0 if count is None else int(count.reshape(-1)[0])
         overlap = 0.0 if iou_threshold is None else float(iou_threshold.reshape(-1)[0])
         least = None if score_threshold is None else float(score_threshold.reshape(-1)[0])
@@ -93,7 +93,7 @@ class Nonmaxsuppression(Operation):
         return most, overlap, least
 
     def corners(self, boxes: Array) -> Array:
-        """Lower corner, then upper corner, of each box."""
+        """Returns the lower, then the upper corner of each box."""
         first, second = boxes[:, :2], boxes[:, 2:]
         if self.center_point_box:
             return np.concatenate([first - second / 2, first + second / 2], 1)
@@ -114,7 +114,7 @@ def _best(corners: Array, scores: Array, most: int, overlap: float, least: float
 
 
 def overlaps(corners: Array, box: int, others: Array) -> Array:
-    """Returns the intersection over union of a box with others, by their numbers; 0 for boxes without an area."""
+    """Returns the intersection over union of a box with others (by index); 0 for boxes without an area."""
     low = np.maximum(corners[box, :2], corners[others, :2])
     high = np.minimum(corners[box, 2:], corners[others, 2:])
     with np.errstate(all="ignore"):  # boxes may be infinite

@@ -36,7 +36,7 @@ def floats(x: Shape, least: int, *factors: Shape | None) -> None:
 
 
 def normalised(x: Array, axes: tuple[int, ...], epsilon: float, centre: bool = True) -> Array:
-    """x over its root mean square along some axes, around its mean if `centre`."""
+    """Returns x divided by its root mean square along some axes, after subtracting the mean if `centre`."""
     if centre:
         x = x - x.mean(axes, keepdims=True)
     power = np.mean(np.square(x), axes, keepdims=True)
@@ -82,7 +82,7 @@ class Trailing(Operation):
 
 @op("layernorm")
 class LayerNorm(Trailing):
-    """Mean 0 and variance 1 over the axes from `axis` on, then scaled and shifted.
+    """Normalizes to mean 0 and variance 1 over the axes from `axis` on, then scales and shifts.
 
     x: float [.., *d], scale and bias that broadcast to it -> x's shape.  Errors: ShapeError if they do not fit.
     Source: ONNX LayerNormalization-17.
@@ -105,7 +105,7 @@ class LayerNorm(Trailing):
 
 @op("rmsnorm")
 class RmsNorm(Trailing):
-    """Root mean square 1 over the axes from `axis` on, then scaled.
+    """Normalizes to root mean square 1 over the axes from `axis` on, then scales.
 
     x: float [.., *d], scale that broadcasts to it -> x's shape.  Errors: ShapeError if they do not fit.
     Source: ONNX RMSNormalization-23.
@@ -135,7 +135,7 @@ def per_channel(x: Shape, factors: Sequence[Shape | None]) -> None:
 
 
 def scaled(x: Array, scale: Array | None, bias: Array | None) -> Array:
-    """x [n, c, ..] times and plus one number a channel."""
+    """Scales and shifts each channel of x [n, c, ..]."""
     lead = (-1, *(1,) * (x.ndim - 2))
     if scale is not None:
         x = x * widen(scale).astype(x.dtype, copy=False).reshape(lead)
@@ -144,7 +144,7 @@ def scaled(x: Array, scale: Array | None, bias: Array | None) -> Array:
 
 @op("groupnorm")
 class GroupNorm(Operation):
-    """Mean 0 and variance 1 over each group of channels of each image, then one scale and shift a channel.
+    """Normalizes each group of channels of each image to mean 0 and variance 1, then scales and shifts each channel.
 
     x: float [n, c, ..], scale and bias [c] -> x's shape.  Errors: ShapeError if c does not divide into `num_groups`.
     Source: ONNX GroupNormalization-21.
@@ -183,7 +183,7 @@ class GroupNorm(Operation):
 
 @op("instancenorm")
 class InstanceNorm(Operation):
-    """Mean 0 and variance 1 over each channel of each image, then one scale and shift a channel.
+    """Normalizes each channel of each image to mean 0 and variance 1, then scales and shifts it.
 
     x: float [n, c, *s], scale and bias [c] -> x's shape.  Errors: ShapeError if they do not fit.
     Source: ONNX InstanceNormalization-22.
@@ -207,12 +207,12 @@ class InstanceNorm(Operation):
         return parts.finish(out, parts.channels(scale), parts.channels(bias))
 
 
-# those that are sums and work on elements: fused with what is around them where a target's loops are good
+# decompositions into reductions and pointwise ops, which fuse with the surrounding ops
 NORMS: Final = frozenset({LayerNorm, RmsNorm, GroupNorm, InstanceNorm})
 
 
 class Parts:
-    """Pieces that the compositions are put together from; computed in float32 if x is narrower."""
+    """Building blocks of the decompositions; computed in float32 if x is narrower."""
 
     def __init__(self, b: Builder, x: Operand) -> None:
         self.b = b
@@ -238,7 +238,7 @@ class Parts:
         return self.b.add(Mul(), x, self.spread(self.b.add(Rsqrt(), self.b.add(Add(), power, least)), dims))
 
     def channels(self, factor: Operand | None) -> Operand | None:
-        """Returns a factor [c] as [c, 1, ..] that broadcasts to x; c is that of x: a factor of one number is refused when run."""
+        """Returns a factor [c] as [c, 1, ..], with x's c: a factor with one element must be refused, not broadcast."""
         return factor if factor is None else self.reshape(factor, [self.dims[1], *(1,) * (len(self.dims) - 2)])
 
     def finish(self, x: Operand, scale: Operand | None, bias: Operand | None) -> Operand:

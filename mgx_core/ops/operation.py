@@ -20,13 +20,13 @@ __all__ = ["Input", "Operation", "Run", "undeclared"]
 
 Run = Callable[
     [Any, Sequence[Value]], "list[Value]"
-]  # evaluates a sub-module on values; what control flow ops are given
+]  # evaluates a sub-module on values; passed to the compute of control flow ops
 ANY_SHAPE: Final = (Shape, TupleShape, SequenceShape, OptionalShape)
 FOREIGN: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 class Input(NamedTuple):
-    """One input of an op, as its shape rule's signature declares it."""
+    """One input of an op, as declared by the signature of `infer`."""
 
     name: str
     optional: bool
@@ -34,11 +34,11 @@ class Input(NamedTuple):
 
 
 class Operation(Traits):
-    """Base of ops declared with `@op`: immutable attributes, a shape rule, a reference compute.
+    """Base of ops declared with `@op`: immutable attributes, shape inference, and a reference implementation.
 
-    A subclass gives `infer(self, x, y=None, *rest)` from input shapes to the result's shape (several results: a TupleShape)
+    A subclass defines `infer(self, x, y=None, *rest)` from input shapes to the result's shape (several results: a TupleShape)
     and `compute` with the same signature on arrays.  The signature of `infer` is the input schema.  Ops that take sub-modules
-    give both a keyword `modules`, and `compute` also a keyword `run` that evaluates one of them.
+    declare a keyword `modules` in both, and a keyword `run`, which evaluates a sub-module, in `compute`.
     """
 
     __slots__ = ("_hash",)
@@ -53,7 +53,7 @@ class Operation(Traits):
     """The inputs, from the signature of `infer`."""
 
     arity: ClassVar[int | None] = None
-    """The number of inputs where `infer` is written for any number of them.  Default: None, its signature says it."""
+    """The number of inputs of an op whose `infer` is variadic.  Default: None, from the signature."""
 
     takes_modules: ClassVar[bool] = False
     """True if `infer` has a keyword `modules`: the op runs sub-modules."""
@@ -62,21 +62,21 @@ class Operation(Traits):
     """The kind of a group: ``dot``, ``convolution``, ``attention``; empty for everything else."""
 
     infer: ClassVar[Callable[..., AnyShape]]
-    """The shape rule: from input shapes (None for an absent optional input) to the result's, a TupleShape for several results."""
+    """Shape inference: from input shapes (None for an absent optional input) to the result's (several results: a TupleShape)."""
 
     compute: ClassVar[Callable[..., Value] | None] = None
-    """The reference compute on arrays, with the signature of `infer`.  Default: None, only a target's kernel can run the op."""
+    """The reference implementation on arrays, with the signature of `infer`.  Default: None, the op needs a kernel."""
 
     decompose: ClassVar[Callable[..., Any] | None] = None
-    """``decompose(self, builder, *inputs)``: the same in terms of other ops, for targets without a kernel.
+    """``decompose(self, builder, *inputs)``: decomposes the op, for targets without a kernel.
 
-    Returns the instruction that replaces the op, a tuple of them for several results, or None where these inputs do not allow it.
+    Returns the instruction that replaces the op, a tuple of them for several results, or None if it cannot for these inputs.
     Default: None, the op is not decomposed."""
 
     view: ClassVar[Callable[..., tuple[int, Shape] | None] | None] = None
-    """``view(self, *shapes)``: for ops that only look at the first input's memory in another way.
+    """``view(self, *shapes)``: for ops whose result may be a view of the first input.
 
-    Returns the offset in elements and the shape with strides, or None where these shapes need a copy.
+    Returns the offset in elements and the shape with strides, or None if these shapes require a copy.
     Default: None, the op is not a view."""
 
     module_for: ClassVar[Callable[..., Any] | None] = None
@@ -91,9 +91,9 @@ class Operation(Traits):
 
     Default: None, only axes are made non-negative."""
 
-    _hash: int  # once asked for
+    _hash: int  # computed on first use
     _floats: ClassVar[tuple[str, ...]] = ()  # the attributes that hold floats
-    _arity: ClassVar[tuple[int, int | None]] = (0, 0)  # least and most inputs (None: any number)
+    _arity: ClassVar[tuple[int, int | None]] = (0, 0)  # minimum and maximum number of inputs (None: unlimited)
 
     def __init__(self, **attributes: Any) -> None:
         if "name" not in type(self).__dict__:
@@ -136,7 +136,7 @@ class Operation(Traits):
     __delattr__ = __setattr__  # type: ignore[assignment]
 
     def replace(self, **changes: Any) -> Operation:
-        """Returns the same op with some attributes changed."""
+        """Returns a copy with some attributes changed."""
         return type(self)(**{**self.attributes(), **changes})
 
     def attributes(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class Operation(Traits):
         return {f.name: getattr(self, f.name) for f in self.fields}
 
     def values(self) -> dict[str, Any]:
-        """Returns the same, by MIGraphX's name."""
+        """MIGraphX's name of `attributes`."""
         return self.attributes()
 
     def _key(self) -> tuple[Any, ...]:
@@ -155,7 +155,7 @@ class Operation(Traits):
             return True
         if type(self) is not type(other) or self._key() != other._key():
             return False
-        # 0.0 == -0.0, yet an op need not give the same for both
+        # 0.0 == -0.0, but results may differ for the two
         return all(repr(getattr(self, name)) == repr(getattr(other, name)) for name in self._floats)
 
     def __hash__(self) -> int:
@@ -180,10 +180,10 @@ class Operation(Traits):
         inside = ", ".join(f"{k}={show(v)}" for k, v in shown.items())
         return f"{self.name}[{inside}]" if inside else self.name
 
-    # what the engine asks
+    # used by the compiler
 
     def substitute(self, values: Mapping[str, Dim]) -> Operation:
-        """Returns the same op with symbols in its attributes replaced by name."""
+        """Returns a copy with symbols in its attributes replaced by name."""
         changed = {}
         for field in self.fields:
             if "Dim" in field.annotation or "Shape" in field.annotation:
@@ -198,11 +198,11 @@ class Operation(Traits):
         return symbols_in(self._key())
 
     def extents(self) -> Iterator[Sym]:
-        """Yields the extents in its attributes that are not numbers."""
+        """Yields the symbolic extents in its attributes."""
         return open_extents(self._key())
 
     def result(self, inputs: Sequence[AnyShape | None], modules: Sequence[Any] = ()) -> AnyShape:
-        """Returns the shape rule applied, after a check of the number of inputs; errors name the op.
+        """Checks the number of inputs and returns the inferred shape; errors name the op.
 
         Errors: ShapeError with the op's text, what was required and what was got.
         """
@@ -215,7 +215,7 @@ class Operation(Traits):
             found: MgxError = PluginError(f"{self._rule()} must give a Shape, got {given!r}")
         except MgxError as error:
             found = error
-        except FOREIGN as error:  # a rule takes its operands to be tensors, of a rank that the attributes fit
+        except FOREIGN as error:  # `infer` may assume tensors of a rank that fits the attributes
             found = ShapeError(
                 f"{self._rule()} failed: {type(error).__name__}: {error} "
                 "(wrong number, type or rank of operands, or a mistake in the rule)"
@@ -224,10 +224,10 @@ class Operation(Traits):
         raise found.located(f"{self!r}({', '.join('-' if s is None else str(s) for s in inputs)})")
 
     def bounded(self, inputs: Sequence[AnyShape | None], values: Sequence[Array | None]) -> AnyShape:
-        """Returns the result's type, its extents that depend on data bounded by what is known.
+        """Returns the result's type, with bounds of data-dependent extents from known values.
 
-        inputs: operands with static extents; values: of those that are constants, None for the others.
-        Default: by the shape rule, which knows no values.
+        inputs: operands with static extents; values: the values of constant ones, None for the others.
+        Default: the inferred shape, which does not use values.
         """
         return self.result(inputs)
 
@@ -235,7 +235,7 @@ class Operation(Traits):
         return f"the shape rule of {self.name} ({type(self).__module__})"
 
     def check_arity(self, count: int) -> None:
-        """Errors: ShapeError if no call of the op has that many inputs."""
+        """Errors: ShapeError if the op does not accept that many inputs."""
         least, most = self._arity
         if count < least or (most is not None and count > most):
             span = f"{least}" if most == least else f"{least} or more" if most is None else f"{least} to {most}"
@@ -243,7 +243,7 @@ class Operation(Traits):
             raise ShapeError(f"{self.name} takes {span} inputs ({names}), got {count}")
 
     def evaluate(self, args: Sequence[Value], modules: Sequence[Any] = (), run: Run | None = None) -> Value:
-        """Returns the reference compute applied to values (None for an absent input)."""
+        """Runs the reference implementation on values (None for an absent input)."""
         if self.compute is None:
             raise UnsupportedError(
                 f"{self.name} has no reference compute ({type(self).__module__} defines none): it needs a kernel or decomposition"
@@ -256,14 +256,14 @@ class Operation(Traits):
             raise
         except MemoryError as error:
             raise DeviceError(f"{self.name}: not enough memory for the result: {error}") from None
-        except FOREIGN as error:  # what numpy says of values that no rule foresaw
+        except FOREIGN as error:  # numpy's errors for values that `compute` does not check
             raise ShapeError(
                 f"{self!r} ({type(self).__module__}) cannot be computed from these values: {type(error).__name__}: {error}"
             ) from error
 
 
 def undeclared(cls: type) -> str:
-    """Returns the message for a class that is derived from Operation and not declared."""
+    """Returns the error message for a class that derives from Operation but is not declared."""
     return f"class {cls.__module__}.{cls.__qualname__} is not a declared operation"
 
 

@@ -13,10 +13,10 @@ __all__ = ["OpSet", "declared_in"]
 
 
 class OpSet:
-    """Ops by name; a value, joined with ``|``.  Two different ops of one name are an error that names both.
+    """A set of ops by name; immutable, united with ``|``.  Two different ops of the same name are an error that names both.
 
-    later: functions that give more ops, called in order until one of an asked name is found.  Of a set that one gives, what is
-    said of contested and unknown names is taken over.
+    later: functions that return more ops, called in order until a requested name is found.  Errors of such sets on contested
+    and unknown names are adopted.
     """
 
     __slots__ = ("_by_name", "_contested", "_lacking", "_later", "_lock", "_plain")
@@ -27,9 +27,9 @@ class OpSet:
         self._lacking = ""
         self._contested: dict[str, str] = {}
         self._by_name: dict[str, type[Operation]] = {}
-        self._plain: dict[str, Operation] = {}  # ops made without attributes: values, shared by all who ask
+        self._plain: dict[str, Operation] = {}  # ops without attributes are immutable and shared
         self._later = list(later)
-        self._lock = threading.RLock()  # held while more are added
+        self._lock = threading.RLock()  # guards the addition of ops
         self._add(ops)
 
     def _add(self, ops: Iterable[type[Operation]]) -> None:
@@ -46,7 +46,7 @@ class OpSet:
                 )
 
     def _all(self, until: str | None = None) -> dict[str, type[Operation]]:
-        """Returns the ops by name: all, or enough to know whether there is one of a name."""
+        """Returns all ops by name, or enough of them to look up one name."""
         if self._later and (until is None or until not in self._by_name):
             with self._lock:
                 while self._later and (until is None or until not in self._by_name):
@@ -96,19 +96,19 @@ class OpSet:
         return found
 
     def contesting(self, name: str, why: str) -> OpSet:
-        """Returns the set without the op of a name, for which it raises PluginError(why) from now on."""
+        """Returns the set without the op of a name, for which the result raises PluginError(why)."""
         out = OpSet(op for op in self if op.name != name)
         out._contested = {**self._contested, name: why}
         out._lacking = self._lacking
         return out
 
     def followed_by(self, more: Callable[[], OpSet]) -> OpSet:
-        """Returns the set joined with another, which is made when a name is asked for that this one lacks, or all ops are."""
+        """Returns the union with another set, which is created when a name that this one lacks, or all ops, are requested."""
         with self._lock:
             return OpSet(self._by_name.values(), [*self._later, more])
 
     def lacking(self, why: str) -> OpSet:
-        """Returns the same set; messages on unknown names end with why others are lacking."""
+        """Returns the same set, whose errors on unknown names end with the reason why ops are missing."""
         out = self | OpSet()
         out._lacking = why
         return out

@@ -16,7 +16,7 @@ __all__ = ["Optional", "OptionalGetElement", "OptionalHasElement"]
 
 @op("optional", exact=True)
 class Optional(Operation):
-    """A value that may be absent: present with an input, absent without.
+    """An optional value: present if there is an input, else absent.
 
     x: any, or absent -> optional of it; `type` is the type of an absent value.
     Errors: ShapeError if there is neither an input nor `type`.  Source: ONNX Optional-28.

@@ -32,7 +32,7 @@ def _doubled(x: Shape, axis: int, dtype: DType) -> Shape:
 
 
 def _pairs(nibbles: Array, axis: int) -> Array:
-    """Returns bytes from 4-bit codes along an axis; the earlier one in the low half."""
+    """Packs pairs of 4-bit codes along an axis into bytes; the earlier one in the low half."""
     moved = np.moveaxis(nibbles.astype(np.uint8) & 15, axis, -1)
     if moved.shape[-1] % 2:
         raise ShapeError(f"axis {axis} must have an even extent to be packed in pairs, got {moved.shape[-1]}")
@@ -40,7 +40,7 @@ def _pairs(nibbles: Array, axis: int) -> Array:
 
 
 def _nibbles(packed: Array, axis: int) -> Array:
-    """4-bit codes of bytes along an axis; the low half first."""
+    """Unpacks bytes along an axis into 4-bit codes; the low half first."""
     moved = np.moveaxis(packed.view(np.uint8), axis, -1)
     both = np.stack([moved & 15, moved >> 4], axis=-1).reshape(*moved.shape[:-1], 2 * moved.shape[-1])
     return np.ascontiguousarray(np.moveaxis(both, -1, axis))
@@ -48,7 +48,7 @@ def _nibbles(packed: Array, axis: int) -> Array:
 
 @op("pack_int4", exact=True)
 class PackInt4(Operation):
-    """Pairs of 4-bit integers along an axis as bytes, the earlier one in the low half.
+    """Packs pairs of 4-bit integers along an axis into bytes, the earlier one in the low half.
 
     x integer [.., 2n, ..] -> [.., n, ..], int8 for signed x, else uint8; of wider x the low 4 bits are kept.
     Errors: ShapeError for an odd extent.
@@ -68,7 +68,7 @@ class PackInt4(Operation):
 
 @op("unpack_int4", exact=True)
 class UnpackInt4(Operation):
-    """The 4-bit integers in bytes, the low half first.
+    """Unpacks bytes into 4-bit integers, the low half first.
 
     x int8 or uint8 [.., n, ..] -> the same dtype [.., 2n, ..]; halves of int8 are sign-extended.
     Errors: ShapeError for other dtypes.
@@ -88,7 +88,7 @@ class UnpackInt4(Operation):
 
 @op("pack_fp4", exact=True)
 class PackFp4(Operation):
-    """Pairs of floats, rounded to float4_e2m1fn, as bytes; the earlier one in the low half.
+    """Rounds floats to float4_e2m1fn and packs pairs into bytes; the earlier one in the low half.
 
     x float [.., 2n, ..] -> uint8 [.., n, ..].  Errors: ShapeError for an odd extent.
     """
@@ -107,7 +107,7 @@ class PackFp4(Operation):
 
 @op("unpack_fp4", exact=True)
 class UnpackFp4(Operation):
-    """The float4_e2m1fn values in bytes, the low half first, as a wider float.
+    """Unpacks bytes into float4_e2m1fn values, the low half first, as a wider float.
 
     x uint8 [.., n, ..] -> out_type [.., 2n, ..].  Errors: ShapeError for other dtypes.
     """
@@ -127,7 +127,7 @@ class UnpackFp4(Operation):
 
 @op("unpack_bits", exact=True)
 class UnpackBits(Operation):
-    """The unsigned `bits`-wide codes in bytes along the last axis, low bits first.
+    """Unpacks bytes along the last axis into unsigned codes of `bits` bits, low bits first.
 
     x uint8 [.., n] -> uint8 [.., n * 8 / bits].  Errors: ParameterError unless bits is 1, 2, 4 or 8.
     """

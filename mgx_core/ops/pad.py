@@ -27,12 +27,12 @@ __all__ = ["FixedPad", "Pad"]
 
 @op("pad", exact=True)
 class Pad(Operation):
-    """Borders of given widths: all begins, then all ends; negative widths crop.
+    """Pads by given widths: all begins, then all ends; negative widths crop.
 
-    x: any [..] -> same rank.  pads (one begin and one end an axis), value and axes may be run-time inputs; the input
+    x: any [..] -> same rank.  pads (one begin and one end per axis), value and axes may be run-time inputs; the input
     `axes` names the axes that pads apply to.  mode: a constant, the mirror image without the edge element, the edge
     element, or the opposite side.
-    Errors: ShapeError for a wrong number of pads, more cropped than there is, nothing to mirror.  Source: ONNX
+    Errors: ShapeError for a wrong number of pads, crops beyond the extent, or nothing to mirror.  Source: ONNX
     Pad-19.
     """
 
@@ -94,12 +94,12 @@ class Pad(Operation):
         return x
 
     def _sources(self, length: int, begin: int, end: int) -> Array:
-        """Returns source indices of the elements of a padded axis: it is cropped first, and what is left is repeated."""
+        """Returns source indices of the elements of a padded axis, which is cropped first, then extended."""
         inner = range(length)[max(-begin, 0) : max(length + min(end, 0), 0)]
         return self._repeated(len(inner), max(begin, 0), max(end, 0)) + inner.start
 
     def _repeated(self, n: int, begin: int, end: int) -> Array:
-        """Returns indices into `n` elements for them and so many before and after."""
+        """Returns indices into `n` elements, extended by so many before and after."""
         if n == 0 and begin + end:
             raise ShapeError(f"the axis is empty: mode {self.mode!r} has nothing to repeat")
         at = np.arange(-begin, n + end)
@@ -124,7 +124,7 @@ class Pad(Operation):
 
 @op("fixed_pad", exact=True)
 class FixedPad(Operation):
-    """Zeros after the last element of each axis, up to static extents.
+    """Pads with zeros after the last element of each axis, up to static extents.
 
     x: any [..] -> output_lens.  Errors: ShapeError if x is larger.  Source: MIGraphX fixed_pad.
     """

@@ -53,7 +53,7 @@ class Neg(Pointwise):
 
 @op("sign", accepts="iuf")
 class Sign(Pointwise):
-    """-1, 0 or 1; NaN stays.  Source: ONNX Sign-13."""
+    """-1, 0 or 1; NaN for NaN.  Source: ONNX Sign-13."""
 
     scalar: ClassVar[Expr] = call("sign", x0)
 
@@ -130,7 +130,7 @@ class Sqdiff(Pointwise):
 
 @op("clip", accepts="iuf")
 class Clip(Pointwise):
-    """x0 brought into [x1, x2]; x2 where the bounds cross.  Source: ONNX Clip-13."""
+    """min(max(x0, x1), x2).  Source: ONNX Clip-13."""
 
     scalar: ClassVar[Expr] = call("min", call("max", x0, x1), x2)
 
@@ -155,14 +155,14 @@ class Where(Pointwise):
 
 @op("ceil", accepts="f")
 class Ceil(Pointwise):
-    """The next integer upward.  Source: ONNX Ceil-13."""
+    """The smallest integer >= x0.  Source: ONNX Ceil-13."""
 
     scalar: ClassVar[Expr] = call("ceil", x0)
 
 
 @op("floor", accepts="f")
 class Floor(Pointwise):
-    """The next integer downward.  Source: ONNX Floor-13."""
+    """The largest integer <= x0.  Source: ONNX Floor-13."""
 
     scalar: ClassVar[Expr] = call("floor", x0)
 
@@ -176,7 +176,7 @@ class Nearbyint(Pointwise):
 
 @op("trunc", accepts="f")
 class Trunc(Pointwise):
-    """The next integer toward zero."""
+    """Rounds toward zero."""
 
     scalar: ClassVar[Expr] = call("trunc", x0)
 
@@ -193,7 +193,7 @@ class Exp(Pointwise):
 
 @op("expm1", accepts="fc")
 class Expm1(Pointwise):
-    """exp(x0) - 1 without loss near 0."""
+    """exp(x0) - 1, accurate near 0."""
 
     scalar: ClassVar[Expr] = call("expm1", x0)
 
@@ -207,7 +207,7 @@ class Log(Pointwise):
 
 @op("log1p", accepts="fc")
 class Log1p(Pointwise):
-    """log(1 + x0) without loss near 0."""
+    """log(1 + x0), accurate near 0."""
 
     scalar: ClassVar[Expr] = call("log1p", x0)
 

@@ -23,7 +23,7 @@ __all__ = ["MaxPoolIndices", "MaxUnpool", "Pooling", "Windows"]
 
 
 class Windows(Operation):
-    """Shared part of the pooling ops: attributes of the windows and the extents that follow."""
+    """Base of the pooling ops: attributes of the windows and the resulting extents."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ class Windows(Operation):
         )
 
     def counts(self, dims: Sequence[Dim]) -> list[Dim]:
-        """Returns number of windows along each spatial axis."""
+        """Returns the number of windows along each spatial axis."""
         lengths, stride, dilation = self.numbers(len(dims))
         if self.padding_mode != "default":
             return [ceil_div(n, s) for n, s in zip(dims, stride, strict=True)]
@@ -58,7 +58,7 @@ class Windows(Operation):
         ]
 
     def fitted(self, dims: Sequence[Dim]) -> Self:
-        """Returns the op with windows that end with the axis and its padding where an axis has only one."""
+        """Returns the op with windows shortened to the padded axis where an axis has only one."""
         if self.padding_mode != "default":
             return self
         lengths, stride, dilation = self.numbers(len(dims))
@@ -69,11 +69,11 @@ class Windows(Operation):
             if c == 1 and isinstance(n, int):
                 inside = max(1, -(-(n + around) // d))
                 alone = extent(n, inside, s, d, around, begins[axis], self.ceil_mode) == 1
-                fitting[axis] = min(lengths[axis], inside if alone else inside + 1)  # which leaves no room behind it
+                fitting[axis] = min(lengths[axis], inside if alone else inside + 1)  # no padding remains after it
         return self if tuple(fitting) == lengths else cast(Self, self.replace(lengths=tuple(fitting)))
 
     def around(self, dims: Sequence[int], counts: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], list[int]]:
-        """Returns padding before and after each axis of static extents, and how far the last window hangs over that."""
+        """Returns padding before and after each axis of static extents, and by how much the last window extends beyond that."""
         lengths, stride, dilation = self.numbers(len(dims))
         begins, ends = explicit_padding(dims, lengths, stride, dilation, self.padding, self.padding_mode)
         over = [
@@ -115,10 +115,10 @@ def windowed(
 class Pooling(Windows):
     """Average, maximum or Lp norm of each window.
 
-    x: [n, c, *s] -> [n, c, *o].  `padding`: one number an axis, or all begins then all ends; `ceil_mode` lets the last
-    window hang over the end; averages count padding only with `count_include_pad`; `dyn_global` makes one window of all.
-    Maxima take integers too, and are NaN where a window holds one, as in numpy and torch (ONNX's evaluator marks padding by
-    NaN, and so leaves NaN out).  Empty `padding` is 0 on every side, empty `stride` and `dilations` are 1 on every axis.
+    x: [n, c, *s] -> [n, c, *o].  `padding`: one number per axis, or all begins then all ends; `ceil_mode` lets the last
+    window extend beyond the end; averages count padding only with `count_include_pad`; `dyn_global`: one window of everything.
+    Maxima accept integers, and are NaN if a window contains one, as in numpy and torch (ONNX's evaluator represents padding
+    by NaN, and so ignores NaN).  Empty `padding` is 0 on every side, empty `stride` and `dilations` are 1 on every axis.
     Errors: ShapeError if a window does not fit.
     Source: ONNX MaxPool-12, AveragePool-22, LpPool-22.
     """
@@ -201,7 +201,7 @@ class Pooling(Windows):
 
 @op("max_pool_indices", exact=True)
 class MaxPoolIndices(Windows):
-    """The maximum of each window and where it was found.
+    """The maximum of each window and its position.
 
     x: [n, c, *s] -> ([n, c, *o] of x's type, int64 [n, c, *o]: index of the first maximum in x as a flat list; with
     `storage_order` 1 the spatial axes count column-major).  Empty `padding` is 0 on every side, empty `stride` and `dilations`
@@ -251,7 +251,7 @@ class MaxPoolIndices(Windows):
 
 @op("max_unpool", exact=True)
 class MaxUnpool(Operation):
-    """Values put back to where max pooling found them; zeros elsewhere.
+    """Scatters values to the positions where max pooling found them; zeros elsewhere.
 
     x [n, c, *s], indices int64 [n, c, *s] into the flat result without `output_shape` -> [n, c, *o], o = stride (s - 1)
     + lengths - padding, or `output_shape` (attribute, or int64 vector known at run time), which appends zeros.
@@ -277,7 +277,7 @@ class MaxUnpool(Operation):
         return x.with_dims((*x.dims[:2], *self.natural(dims)))
 
     def natural(self, dims: Sequence[Dim]) -> list[Dim]:
-        """Spatial extents that pooling would have started from."""
+        """Returns the spatial extents of the input that pooling would have reduced to x's."""
         rank = len(dims)
         lengths, stride = per_axis(self.lengths, rank, "lengths"), per_axis(self.stride, rank, "stride")
         begins, ends = sides(self.padding, rank)

@@ -27,7 +27,7 @@ __all__ = ["QUANTIZERS", "ByteMap", "Capture", "Dequantizelinear", "Quantizeline
 
 
 def granularity(x: Shape, scale: Shape, axis: int, block_size: int) -> None:
-    """Checks that a scale fits x: one value, one an index of `axis`, one a block along it, or dims that broadcast."""
+    """Checks that a scale fits x: one value, one per index of `axis`, one per block along it, or dims that broadcast."""
     if block_size < 0:
         raise ShapeError(f"block_size must be at least 0, got {block_size}")
     if scale.rank == 0 or (scale.rank == 1 and scale.dims[0] == 1 and not block_size):
@@ -65,7 +65,7 @@ def spread(scale: Array, x: Array, axis: int, block_size: int) -> Array:
 
 
 def spread_parts(b: Builder, v: Operand, x: Shape, axis: int, block_size: int, to: DType = float32) -> Operand:
-    """`spread` as instructions: a scale or zero point as another type with x's extents."""
+    """Returns `spread` as instructions: a scale or zero point in another type with x's extents."""
     v = b.add(Convert(target_type=to), v)
     dims, rank = v.shape.dims, x.rank
     out: Operand
@@ -86,7 +86,7 @@ def spread_parts(b: Builder, v: Operand, x: Shape, axis: int, block_size: int, t
 
 
 def saturated(wide: Array, to: DType, saturate: bool = True) -> Array:
-    """Float values as `to`: integers rounded to even and clipped; floats clipped to the finite range if `saturate`."""
+    """Converts floats to `to`: to integers, rounds to even and clips; to floats, clips to the finite range if `saturate`."""
     if to.is_integer:
         if to.bits > 16:
             wide = wide.astype(np.float64)
@@ -101,13 +101,13 @@ def saturated(wide: Array, to: DType, saturate: bool = True) -> Array:
 
 @op("quantizelinear")
 class Quantizelinear(Operation):
-    """Narrow values from wide ones: saturate(round(x / scale) + zero_point).
+    """Quantizes: saturate(round(x / scale) + zero_point).
 
     x [*d]; scale and zero_point: a scalar, [d_axis], [.., ceil(d_axis / block_size), ..] or dims that broadcast to x's.
     out_type: the result's dtype, else the zero point's, else uint8; saturate: for 8-bit floats, clip instead of
-    overflowing; precision: dtype of the quotient, else the scale's.  NaN gives the integer 0 (onnxruntime's lowest; ONNX leaves
-    it open).
-    Errors: ShapeError for a scale that does not fit, dtypes that cannot be quantised.  Source: ONNX QuantizeLinear-28.
+    overflowing; precision: dtype of the quotient, else the scale's.  NaN becomes the integer 0 (in onnxruntime the lowest; ONNX
+    leaves it open).
+    Errors: ShapeError for a scale that does not fit, dtypes that cannot be quantized.  Source: ONNX QuantizeLinear-28.
     """
 
     axis: int = 1
@@ -173,7 +173,7 @@ class Quantizelinear(Operation):
 
 @op("dequantizelinear", widens=True)
 class Dequantizelinear(Operation):
-    """Wide values from narrow ones: (x - zero_point) * scale.
+    """Dequantizes: (x - zero_point) * scale.
 
     x [*d]; scale and zero_point: a scalar, [d_axis], [.., ceil(d_axis / block_size), ..] or dims that broadcast to x's.
     out_type: the result's dtype, else the scale's (float32 for float8_e8m0fnu).
@@ -219,7 +219,7 @@ class Dequantizelinear(Operation):
         to = self.target(scale.shape.dtype)
         if to.bits > 32:
             return None
-        # float32 holds differences of 16 bits; wider integers are subtracted before they are rounded
+        # float32 represents 16-bit differences exactly; wider integers are subtracted before rounding
         exact = zero_point is not None and x.shape.dtype.is_integer and x.shape.dtype.bits > 16
         wide = b.add(Convert(target_type=int64 if exact else float32), x)
         if zero_point is not None:
@@ -235,7 +235,7 @@ QUANTIZERS: Final = frozenset({Quantizelinear, Dequantizelinear})
 
 @op("byte_map", exact=True)
 class ByteMap(Operation):
-    """Bytes by a table of what each becomes: table[x - lowest], where lowest is the least number of x's type.
+    """Looks up bytes in a table: table[x - lowest], where lowest is the minimum of x's type.
 
     x: int8 or uint8 [*d]; table: [256] of an integer of 8 bits -> [*d] of the table's dtype.
     Errors: ShapeError for other dtypes or another table.
@@ -271,9 +271,9 @@ def _same(scale: Shape, zero_point: Shape | None) -> None:
 
 @op("capture", exact=True)
 class Capture(Operation):
-    """Its input unchanged: the place where calibration looks at a tensor.
+    """Returns its input; calibration observes the tensor here.
 
-    ins_index: which observation this is.
+    ins_index: the index of the observation.
     """
 
     ins_index: int = 0

@@ -46,13 +46,13 @@ def _shifted(x: Array, zero_point: Array | None) -> Array:
 
 
 def _product(wide: Array, to: DType) -> Array:
-    """Returns exact sums in float64 as the result: int32 wraps around."""
+    """Converts exact float64 sums to the result type; int32 wraps around."""
     return wide.astype(np.int64).astype(np.int32) if to is int32 else wide.astype(np.float32)
 
 
 @op("quant_dot", product="matrix", linear=(0, 1))
 class QuantDot(Operation):
-    """Matrix product of narrow operands less their zero points, with a wide result.
+    """Matrix product of narrow operands minus their zero points, with a wide result.
 
     a [.., m, k], b [.., k, n] of at most 8 bits -> int32 (integers) or float32 (floats) [.., m, n]; batch dims
     broadcast.  a_zero_point: a scalar or [.., m, 1]; b_zero_point: a scalar or [.., 1, n] (or dims that broadcast).
@@ -89,13 +89,13 @@ class QuantDot(Operation):
         a_zero_point: Operand | None = None,
         b_zero_point: Operand | None = None,
     ) -> Operand | None:
-        """The product without zero points, and the terms to subtract for them: (a - p)(b - q) = a b - p 1 b - a 1 q + k p q."""
+        """Decomposes into the product without zero points and correction terms: (a - p)(b - q) = a b - p 1 b - a 1 q + k p q."""
         if (a_zero_point is None and b_zero_point is None) or left.shape.dtype.is_float:
             return None
         if (a_zero_point is not None and a_zero_point.shape.rank and a_zero_point.shape.dims[-1] != 1) or (
             b_zero_point is not None and b_zero_point.shape.rank > 1 and b_zero_point.shape.dims[-2] != 1
         ):
-            return None  # one zero point an element of the inner axis: no such identity
+            return None  # the identity does not hold for zero points that vary along the inner axis
         out: Operand = b.add(QuantDot(), left, right)
         dims, depth = out.shape.dims, left.shape.dims[-1]
 
@@ -127,7 +127,7 @@ def _fits_in(zero: Shape, x: Shape) -> None:
 
 @op("quant_convolution", product="window", linear=(0, 1))
 class QuantConvolution(Windowed):
-    """Convolution of narrow operands less their zero points, with a wide result; padding counts as the zero point.
+    """Convolution of narrow operands minus their zero points, with a wide result; padding is the zero point.
 
     x [n, c, *s], w [m, c/group, *k] of at most 8 bits -> int32 (integers) or float32 (floats) [n, m, *o].
     x_zero_point: a scalar; w_zero_point: a scalar or [m].  Attributes as of `convolution`: empty

@@ -1,4 +1,4 @@
-"""Pseudo-random tensors: a seed as a value, and functions of it that give the same for the same seed."""
+"""Pseudo-random tensors: a seed as a value, and deterministic functions of it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RandomSeed(Operation):
         return Shape.of(self.dtype, (1,))
 
     def compute(self) -> Array:
-        import secrets  # loads libraries that only this op needs
+        import secrets  # imports libraries that only this op needs
 
         return np.array([secrets.randbits(self.dtype.bits - 1)]).astype(self.dtype.numpy)
 
@@ -49,9 +49,9 @@ def _generator(seed: Array) -> np.random.Generator:
 
 @op("random_uniform")
 class RandomUniform(Operation):
-    """Numbers equally likely anywhere in 0..1 (1 excluded); integer types over all their values from 0 on.
+    """Uniform random numbers in [0, 1); for integer types, over all non-negative values.
 
-    seed: number, one element; like: number [..], of which only type and extents matter -> like's shape.
+    seed: number, one element; like: number [..], of which only type and extents are used -> like's shape.
     Errors: ShapeError for other types.  Source: MIGraphX random_uniform.
     """
 
@@ -72,9 +72,9 @@ class RandomUniform(Operation):
 
 @op("random_normal")
 class RandomNormal(Operation):
-    """Numbers of the normal distribution with mean 0 and deviation 1.
+    """Random numbers of the standard normal distribution.
 
-    seed: number, one element; like: float [..], of which only type and extents matter -> like's shape.
+    seed: number, one element; like: float [..], of which only type and extents are used -> like's shape.
     Errors: ShapeError for other types.  Source: ONNX RandomNormal-22.
     """
 
@@ -89,9 +89,9 @@ class RandomNormal(Operation):
 
 @op("multinomial")
 class Multinomial(Operation):
-    """Draws of categories: for each number the first category whose running total exceeds it, as a part of the whole.
+    """Samples categories: for each draw, the first category whose normalized running total exceeds it.
 
-    totals: float [b, categories], running sums of weights; draws: float [.., samples] in 0..1, one row or one a batch
+    totals: float [b, categories], running sums of weights; draws: float [.., samples] in 0..1, one row, or one per batch
     entry -> dtype [b, samples].  Errors: ShapeError for other ranks.  Source: MIGraphX multinomial.
     """
 

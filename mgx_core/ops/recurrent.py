@@ -21,7 +21,7 @@ __all__ = ["Gru", "Lstm", "Rnn"]
 
 
 def alive(sequence_lens: Array | None, steps: int) -> Array | None:
-    """Returns mask [s, b, 1] that is true where a sequence reaches a time step; None if all do.
+    """Returns a mask [s, b, 1] that is true for time steps within a sequence; None if all are.
 
     Errors: ShapeError for lengths outside 0..s.
     """
@@ -38,7 +38,7 @@ def _initial(state: Array | None, x: Array, d: int, h: int) -> Array:
     return np.zeros((x.shape[1], h), wide) if state is None else widen(state)[d].astype(wide)
 
 
-Cell = Callable[..., tuple[Array, ...]]  # products of a step's inputs, and the states -> the states after it
+Cell = Callable[..., tuple[Array, ...]]  # (input products of a step, states) -> next states
 
 
 def _over_time(
@@ -49,8 +49,8 @@ def _over_time(
 ) -> tuple[Array, Array]:
     """Returns hidden states [s, d, b, h] and each direction's last state of the last kind [d, b, h].
 
-    operands: x, w, r, bias, sequence_lens; cell: the function of a step, from a direction, its weights r [h, gates h] and the
-    bias of these.
+    operands: x, w, r, bias, sequence_lens; cell: returns the step function of a direction from its weights r [h, gates h] and
+    their bias.
     """
     x, w, r, bias, sequence_lens = operands
     h, live = layer.hidden_size, alive(sequence_lens, x.shape[0])
@@ -72,7 +72,7 @@ def _over_time(
 
 @op("")
 class _Plain(Recurrent):
-    """Base of the layers whose only state is the hidden one."""
+    """Base of layers with only a hidden state."""
 
     __slots__ = ()
 
@@ -88,7 +88,7 @@ class _Plain(Recurrent):
         return _over_time(self, (x, w, r, bias, sequence_lens), [initial_h], self.cell)[0]
 
     def cell(self, d: int, weights: Array, late: Array) -> Cell:
-        """Returns the function of a step, as `_over_time` takes it."""
+        """Returns the step function for `_over_time`."""
         raise NotImplementedError
 
 

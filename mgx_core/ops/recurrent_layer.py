@@ -95,7 +95,7 @@ class Recurrent(Operation):
         states: dict[str, Shape | None],
         peephole: Shape | None = None,
     ) -> Shape:
-        """Returns the hidden states' shape, after a check of all operands."""
+        """Checks all operands and returns the hidden states' shape."""
         d, h, g = self.directions, self.hidden_size, self.gates
         if not x.dtype.is_float:
             raise ShapeError(f"x must be a float tensor, got {x}")
@@ -120,13 +120,13 @@ class Recurrent(Operation):
         return x.with_dims((steps, d, batch, h))
 
     def evaluate(self, args: Sequence[Value], modules: Sequence[Any] = (), run: Run | None = None) -> Value:
-        with np.errstate(all="ignore"):  # unbounded activations may overflow; that is a result, not a fault
+        with np.errstate(all="ignore"):  # unbounded activations may overflow to infinity, which is a valid result
             return super().evaluate(args, modules, run)
 
     def clipped(self, x: Array) -> Array:
         return np.clip(x, -self.clip, self.clip) if self.clip else x
 
     def steps(self, direction: int, steps: int) -> range:
-        """Returns times in the order in which a direction visits them."""
+        """Returns the time steps in a direction's order."""
         backward = self.direction == "reverse" or direction == 1
         return range(steps - 1, -1, -1) if backward else range(steps)

@@ -26,8 +26,8 @@ from .trigonometry import Tanh
 
 __all__ = ["gru_parts", "lstm_parts", "rnn_parts"]
 
-MOST_STEPS: Final = 512  # longer sequences stay one op: unrolled, they would cost more to compile than to run
-MOST_GATES: Final = 3 * MOST_STEPS  # of all steps and directions
+MOST_STEPS: Final = 512  # longer sequences are not unrolled: compiling them would take longer than running them
+MOST_GATES: Final = 3 * MOST_STEPS  # the most instructions of all steps and directions
 SIMPLE: Final[dict[str, Callable[[float, float], Operation]]] = {
     "relu": lambda alpha, beta: Relu(),
     "tanh": lambda alpha, beta: Tanh(),
@@ -41,7 +41,7 @@ SIMPLE: Final[dict[str, Callable[[float, float], Operation]]] = {
 
 
 class Unrolled:
-    """One direction of a layer on its way to simpler instructions."""
+    """The decomposition of one direction of a layer."""
 
     def __init__(self, layer: Recurrent, b: Builder, direction: int, x: Operand, w: Operand, r: Operand) -> None:
         self.layer = layer
@@ -57,11 +57,11 @@ class Unrolled:
         return self.b.add(Slice(axes=(axis,), starts=(start,), ends=(end,)), x)
 
     def own(self, x: Operand) -> Operand:
-        """This direction's entry along axis 0, without that axis."""
+        """Returns this direction's entry along axis 0, without that axis."""
         return self.b.add(Reshape(dims=x.shape.dims[1:]), self.part(x, 0, self.d, self.d + 1))
 
     def rows(self, vector: Operand) -> Operand:
-        """Returns a vector repeated for the batch."""
+        """Returns a vector broadcast over the batch."""
         return self.b.add(Multibroadcast(out_lens=(self.size, *vector.shape.dims)), vector)
 
     def initial(self, state: Operand | None) -> Operand:
@@ -71,7 +71,7 @@ class Unrolled:
         return self.b.add(Multibroadcast(out_lens=(self.size, self.h)), zero)
 
     def bias(self, bias: Operand | None) -> tuple[Operand, Operand] | None:
-        """Returns the biases of w and of r, for the batch."""
+        """Returns the biases of w and of r, broadcast over the batch."""
         if bias is None:
             return None
         mine, half = self.own(bias), self.layer.gates * self.h
@@ -112,7 +112,7 @@ class Unrolled:
         return b.add(Where(), over, x, full(b, 0.0, x))
 
     def products(self) -> list[Operand]:
-        """x w^T for every step [b, gates h]."""
+        """Returns x w^T [b, gates h] for every step."""
         s, n, i = (int(v) for v in self.x.shape.dims)
         flat = self.b.add(Reshape(dims=(s * n, i)), self.x)
         whole = self.b.add(Dot(), flat, self.turned(self.w))
@@ -123,7 +123,7 @@ class Unrolled:
 
 
 def _alive(b: Builder, x: Operand, lens: Operand | None, hidden: int) -> list[Operand | None]:
-    """For each step, which sequences reach it, as bool [b, h]."""
+    """Returns for each step a bool mask [b, h] of the sequences that are long enough."""
     steps, size = int(x.shape.dims[0]), int(x.shape.dims[1])
     if lens is None:
         return [None] * steps
@@ -131,7 +131,7 @@ def _alive(b: Builder, x: Operand, lens: Operand | None, hidden: int) -> list[Op
     return [b.add(GreaterOrEqual(), column, full(b, t + 1, column)) for t in range(steps)]
 
 
-Cell = Callable[..., tuple[Operand, ...]]  # a step's products, and the states -> the next states
+Cell = Callable[..., tuple[Operand, ...]]  # (input products of a step, states) -> next states
 
 
 def _unroll(
@@ -139,8 +139,8 @@ def _unroll(
 ) -> tuple[Operand, list[Operand]] | None:
     """Returns hidden states [s, d, b, h] as an operand of x's type, and each direction's last state of the last kind [b, h].
 
-    None if the steps cannot be counted.
-    operands: of the layer, as it has them; kinds: of states; prepare: makes one direction's cell from it, r and the bias.
+    None if the number of steps is not static.
+    operands: those of the layer; kinds: number of states; prepare: creates one direction's cell from it, r and the bias.
     Narrow floats are computed as float32, so that a long recurrence does not lose their precision.
     """
     given: list[Any] = [*operands, *[None] * (2 + kinds)][: 5 + kinds]
@@ -228,7 +228,7 @@ def lstm_parts(
         looks = None if peephole is None else one.rows(one.own(peephole))
 
         def opened(gates: Operand, index: int, memory: Operand) -> Operand:
-            """Gate 0 (input), 1 (output) or 2 (forget), which may look at the memory."""
+            """Returns gate 0 (input), 1 (output) or 2 (forget), with its peephole, if any."""
             look = None if looks is None else one.mul(one.gate(looks, index), memory)
             return one.active(0, one.clipped(one.add(one.gate(gates, index), look)))
 

@@ -84,7 +84,7 @@ class RnnLastHsOutput(Operation):
 
 @op("rnn_var_sl_last_output", exact=True)
 class RnnVarSlLastOutput(Operation):
-    """The state after the last step of each sequence of stated length.
+    """The state after the last step of each sequence, given their lengths.
 
     states [s, d, b, h]; sequence_lens [b] -> [d, b, h].  Errors: ShapeError for other ranks or lengths.
     """
@@ -120,7 +120,7 @@ class RnnLastCellOutput(Operation):
 
 @op("rnn_var_sl_shift_sequence", exact=True)
 class RnnVarSlShiftSequence(Operation):
-    """Sequences moved to the end of the time axis, zeros before them, so that a reverse pass starts where they end.
+    """Moves sequences to the end of the time axis, after zeros, so that a reverse pass starts at their ends.
 
     x [s, b, i]; sequence_lens [b] -> [s, b, i].  Errors: ShapeError for other ranks or lengths.
     """
@@ -139,7 +139,7 @@ class RnnVarSlShiftSequence(Operation):
 
 @op("rnn_var_sl_shift_output", exact=True)
 class RnnVarSlShiftOutput(Operation):
-    """States of sequences of different lengths put back in place, zeros after each sequence's end.
+    """Moves the states of shifted sequences back, with zeros after each sequence's end.
 
     states [s, d, b, h]; sequence_lens [b] -> [s, d, b, h].  A reverse direction read its sequences shifted to the end.
     Errors: ShapeError for other ranks or lengths.

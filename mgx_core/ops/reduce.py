@@ -27,11 +27,11 @@ LONG = 1024  # sums of more elements accumulate in float64, so that their order 
 
 @op("")
 class Reduce(Operation):
-    """Base of the reductions: reduced axes stay, with extent 1.
+    """Base of the reductions; reduced axes are kept with extent 1.
 
     x: [d0, ..], axes: optional int64 [k] known at run time (instead of the attribute) -> x's dims with 1 at the axes.
-    No axes at all means every axis; where `axes` is given at run time, only unless `noop_with_empty_axes`.
-    Errors: ShapeError for axes outside the rank, or named twice by the attribute.
+    Without axes, all are reduced, unless `axes` is empty at run time and `noop_with_empty_axes` is set.
+    Errors: ShapeError for axes outside the rank, or duplicates in the attribute.
     """
 
     __slots__ = ()
@@ -68,7 +68,7 @@ class Reduce(Operation):
 
 
 def count(x: Array, axes: tuple[int, ...]) -> int:
-    """Returns number of elements reduced to each result."""
+    """Returns the number of elements reduced to each result."""
     return math.prod(x.shape[a] for a in axes)
 
 
@@ -168,12 +168,12 @@ class ReduceAll(Reduce):
         return np.asarray(np.all(widen(x) != 0, axis=axes, keepdims=True)).astype(x.dtype)
 
 
-# positions -----------------------------------------------------------------------------------------------------------
+# argmax, argmin-------------------------------------------------------------------------------------------------------
 
 
 @op("")
 class Position(Operation):
-    """Base of argmax and argmin: the axis stays, with extent 1; of equal elements the first counts, or the last."""
+    """Base of argmax and argmin: the axis is kept with extent 1; of equal elements the first is selected, or the last."""
 
     __slots__ = ()
 

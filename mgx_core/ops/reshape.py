@@ -46,9 +46,9 @@ def resolve(old: Sequence[Dim], wanted: Sequence[Dim], allowzero: bool = False) 
 
 
 def _rest(old: Sequence[Dim], others: Sequence[Dim]) -> Dim:
-    """Returns the extent that is left for -1.
+    """Returns the extent inferred for -1.
 
-    Extents kept as they are cancel, so that it stands for one number even if one is 0.
+    Unchanged extents cancel, so that the result is unique even if one of them is 0.
     """
     left, right = list(old), []
     for d in others:
@@ -69,7 +69,7 @@ def _rest(old: Sequence[Dim], others: Sequence[Dim]) -> Dim:
 
 
 def regroup(x: Shape, lens: Sequence[int]) -> tuple[int, Shape] | None:
-    """Returns strides that show memory of layout x under other extents; None where only a copy can."""
+    """Returns the strides of a view of x with other extents; None if a copy is required."""
     if x.standard() or 0 in lens:
         return 0, Shape(x.dtype, lens)
     old = [(n, s) for n, s in zip(x.lens(), x.strides(), strict=True) if n != 1]
@@ -82,7 +82,7 @@ def regroup(x: Shape, lens: Sequence[int]) -> tuple[int, Shape] | None:
             continue
         end, have, need = at, 1, 1
         last = axis
-        while True:  # the shortest runs of old and new axes with one number of elements
+        while True:  # the shortest runs of old and new axes with equal numbers of elements
             if need <= have:
                 need *= lens[last]
                 last += 1
@@ -103,7 +103,7 @@ def regroup(x: Shape, lens: Sequence[int]) -> tuple[int, Shape] | None:
 
 
 class _Regrouping(Operation):
-    """An op whose result has the input's elements in row-major order."""
+    """Base of ops whose result has the input's elements in row-major order."""
 
     __slots__ = ()
 
@@ -121,7 +121,7 @@ class Reshape(_Regrouping):
     """The elements in row-major order under other extents.
 
     x: any [..] -> dims.  In `dims` (the attribute, or the run-time input of the same name) 0 copies the extent of the
-    same axis of x unless `allowzero`, and one -1 stands for what remains.
+    same axis of x unless `allowzero`, and one -1 is inferred.
     Errors: ShapeError if the number of elements differs.  Source: ONNX Reshape-14.
     """
 
@@ -136,7 +136,7 @@ class Reshape(_Regrouping):
         return x.with_dims(resolve(x.dims, self.dims, self.allowzero))
 
     def normal(self, x: Shape, dims: AnyShape | None = None) -> Operation:
-        """Returns the same with explicit extents."""
+        """Returns the op with explicit extents."""
         if dims is not None or not x.ranked:
             return self
         found = self.infer(x).dims
@@ -157,7 +157,7 @@ class ReshapeLazy(Reshape):
 
 @op("flatten", exact=True, moves=True)
 class Flatten(_Regrouping):
-    """A matrix: the axes before `axis` as rows, the others as columns.
+    """Reshapes to a matrix: the axes before `axis` become rows, the others columns.
 
     x: any [a.., b..] -> [prod a, prod b].  Errors: ShapeError if `axis` is outside -rank..rank.  Source: ONNX
     Flatten-13.
@@ -178,7 +178,7 @@ class Flatten(_Regrouping):
 
 @op("squeeze", exact=True, aligns=True, moves=True)
 class Squeeze(_Regrouping):
-    """Without some axes of extent 1; without all of them if `axes` is empty.
+    """Removes some axes of extent 1; all of them if `axes` is empty.
 
     x: any [..] -> fewer axes; axes as attribute or as run-time input.
     Errors: ShapeError if one of the axes has another extent.  Source: ONNX Squeeze-13.
@@ -214,10 +214,10 @@ class Squeeze(_Regrouping):
 
 @op("unsqueeze", exact=True, aligns=True, moves=True)
 class Unsqueeze(_Regrouping):
-    """With new axes of extent 1 at the places `axes` of the result.
+    """Inserts axes of extent 1 at the positions `axes` of the result.
 
     x: any [..] -> more axes; axes as attribute or as run-time input.
-    Errors: ShapeError if an axis is outside the result's rank or named twice.  Source: ONNX Unsqueeze-13.
+    Errors: ShapeError if an axis is outside the result's rank or a duplicate.  Source: ONNX Unsqueeze-13.
     """
 
     axes: tuple[int, ...] = ()
@@ -228,7 +228,7 @@ class Unsqueeze(_Regrouping):
         return x.with_dims(self._grown(x.dims, self.axes))
 
     def normal(self, x: Shape, axes: AnyShape | None = None) -> Operation:
-        """Returns the same with axes counted from the front."""
+        """Returns the op with non-negative axes."""
         if axes is not None or not x.ranked:
             return self
         return self.replace(axes=tuple(sorted(normalize_all(self.axes, x.rank + len(self.axes)))))

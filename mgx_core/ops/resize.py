@@ -25,12 +25,12 @@ from .scalar import convert, widen
 __all__ = ["MOST_SUMMED", "Axis", "Resize", "weighed_in"]
 
 MOST_SUMMED: Final = (
-    4  # elements of a weighted sum that has those of weight 0, too: an infinity or NaN among them gives NaN
+    4  # the taps of a dense weighted sum, including those of weight 0, where an infinity or NaN makes the result NaN
 )
 
 
 class Axis(NamedTuple):
-    """One axis to be resized: its extents before and after, the factor, and the part of it that is taken."""
+    """One axis to be resized: its extents before and after, the factor, and the cropped region."""
 
     size: int
     out: int
@@ -40,17 +40,17 @@ class Axis(NamedTuple):
 
 
 def weighed_in(dtype: DType) -> DType:
-    """Returns the type in which integers are weighed."""
+    """Returns the type in which integers are interpolated."""
     return float32 if dtype.size < 4 else float64
 
 
 @op("resize")
 class Resize(Operation):
-    """x resampled along `axes` (all if none are named) to other extents.
+    """Resamples x along `axes` (default: all) to other extents.
 
     x: any number type -> the same type.  The new extents: `sizes`, or floor(extent * scale) from `scales`; both as
     attributes or as run-time vectors (float32 scales, int64 sizes; roi: starts then ends, for tf_crop_and_resize).
-    With both attributes `sizes` are the extents and `scales` the factors between places, whatever the extents' ratios are.
+    With both attributes, `sizes` are the extents and `scales` the coordinate factors, independent of the ratio of the extents.
     Errors: ShapeError if they do not fit x's rank, ParameterError for bad factors.  Source: ONNX Resize-19.
     """
 
@@ -113,7 +113,7 @@ class Resize(Operation):
         return x.with_dims(out)
 
     def resized(self, rank: int) -> tuple[int, ...]:
-        """Returns the axes that scales and sizes are about."""
+        """Returns the axes that scales and sizes refer to."""
         return normalize_all(self.axes, rank) if self.axes else tuple(range(rank))
 
     def targets(self, dims: Sequence[Dim], scales: Sequence[float], sizes: Sequence[Dim]) -> list[Dim]:
@@ -190,7 +190,7 @@ class Resize(Operation):
         return b.add(Convert(target_type=dtype), b.add(self, wide, *(b.absent() if o is None else o for o in operands)))
 
     def source(self, axis: Axis) -> Array:
-        """Returns position of each new element on the old axis; in float32 for `nearest`, whose ties are meant to be found."""
+        """Returns the position of each new element on the old axis; in float32 for `nearest`, so that ties are detected."""
         kind: Any = np.float32 if self.mode == "nearest" else np.float64
         i = np.arange(axis.out, dtype=np.float64)
         match self.coordinate_transformation_mode:
@@ -202,7 +202,7 @@ class Resize(Operation):
                     at = np.zeros(axis.out, kind)
                 return np.asarray(at)
             case "align_corners":
-                ends = axis.size * axis.scale - 1  # not rounded, as the standard's own tests have it
+                ends = axis.size * axis.scale - 1  # not rounded, as in the standard's own tests
                 return (i * (axis.size - 1) / ends if axis.out > 1 else np.zeros(axis.out)).astype(kind)
             case "asymmetric":
                 return (i / axis.scale).astype(kind)
@@ -214,7 +214,7 @@ class Resize(Operation):
         return np.full(axis.out, 0.5 * (axis.start + axis.end) * last, kind)
 
     def along(self, x: Array, axis: int, at: Array, plan: Axis) -> Array:
-        """x resampled at places `at` of one axis."""
+        """Returns x resampled at the positions `at` of one axis."""
         if self.mode == "nearest":
             return np.take(x, np.clip(self.nearest(at, plan.scale), 0, plan.size - 1), axis)
         index, weight = self.taps(at, plan)
@@ -224,7 +224,7 @@ class Resize(Operation):
             for t in range(1, index.shape[1]):
                 total += np.take(x, index[:, t], axis) * weight[:, t].astype(x.dtype).reshape(lead)
             return np.asarray(total)
-        if x.dtype.kind in "fc" and not np.isfinite(x).all():  # 0 * inf would bring in what a filter does not reach
+        if x.dtype.kind in "fc" and not np.isfinite(x).all():  # 0 * inf would contribute NaN from outside the filter
             total = np.zeros_like(np.take(x, index[:, 0], axis))
             for t in range(index.shape[1]):
                 factor = weight[:, t].astype(x.dtype).reshape(lead)
@@ -235,7 +235,7 @@ class Resize(Operation):
         return np.moveaxis(np.moveaxis(x, axis, -1) @ matrix.T.astype(x.dtype), -1, axis)
 
     def taps(self, at: Array, plan: Axis) -> tuple[Array, Array]:
-        """Returns the elements that each place is the weighted sum of, those outside as the nearest inside, and their weights."""
+        """Returns the source indices (clamped to the axis) and weights of each result element."""
         index, weight = self.weights(at, plan.scale)
         if self.exclude_outside:
             weight = np.where((index < 0) | (index >= plan.size), 0, weight)
@@ -257,7 +257,7 @@ class Resize(Operation):
         return np.asarray(found.astype(np.int64))
 
     def weights(self, at: Array, scale: float) -> tuple[Array, Array]:
-        """Neighbours of each place and their weights, [out, taps]; the filter is stretched when shrinking with antialias."""
+        """Returns the neighbours of each position and their weights, [out, taps]; antialias stretches it when shrinking."""
         reach = 1 if self.mode == "linear" else 2
         narrow = min(scale, 1.0) if self.antialias else 1.0
         low = np.floor(at)[:, None]
@@ -275,7 +275,7 @@ class Resize(Operation):
 
 
 def scaled(d: Dim, scale: float) -> Dim:
-    """floor(d * scale), in float32 as ONNX's own shape inference."""
+    """Returns floor(d * scale), in float32 as ONNX's own shape inference."""
     if isinstance(d, Sym):
         if scale == 1:
             return d

@@ -27,7 +27,7 @@ def regions(x: Shape, rois: Shape, columns: int) -> None:
 
 
 def image_numbers(numbers: Array, batch: int) -> list[int]:
-    """Image index of each region.  Errors: ParameterError for an image that x does not have."""
+    """Returns the image index of each region.  Errors: ParameterError for an image that x does not have."""
     found = [int(n) for n in numbers]
     if found and (min(found) < 0 or max(found) >= batch):
         raise ParameterError(f"regions name images {min(found)} to {max(found)}, x has {batch}")
@@ -36,11 +36,11 @@ def image_numbers(numbers: Array, batch: int) -> list[int]:
 
 @op("roialign")
 class Roialign(Operation):
-    """Each region of an image resampled to one size.
+    """Resamples each region of an image to one size.
 
     x: float [n, c, h, w]; rois [r, 4] of x's type: x1, y1, x2, y2; batch_indices: integer [r] -> [r, c, output_height,
     output_width].  Every cell is the mean (or the largest weighted neighbour) of sampling_ratio**2 points between pixels
-    (0: about one a pixel).  Errors: ShapeError for other shapes, ParameterError for an image that is not there.
+    (0: about one per pixel).  Errors: ShapeError for other shapes, ParameterError for an image index out of range.
     Source: ONNX RoiAlign-22.
     """
 
@@ -82,7 +82,7 @@ class Roialign(Operation):
                 raise ParameterError(f"region {r} is {boxes[r].tolist()}, which is not finite")
             height, width = (y2 - y1, x2 - x1) if aligned else (max(y2 - y1, 1.0), max(x2 - x1, 1.0))
             if not self.sampling_ratio and (height <= 0 or width <= 0):
-                continue  # no points at all
+                continue  # there are no sampling points
             rows = self.points(y1, height, self.output_height, x.shape[2])
             columns = self.points(x1, width, self.output_width, x.shape[3])
             out[r] = (
@@ -93,7 +93,7 @@ class Roialign(Operation):
         return convert(out, of(x.dtype))
 
     def points(self, start: float, length: float, cells: int, size: int) -> tuple[Array, Array]:
-        """Returns two neighbours of every sampling point along an axis and their weights: both [2, cells, points]."""
+        """Returns the two neighbours of every sampling point along an axis and their weights: both [2, cells, points]."""
         count = self.sampling_ratio or max(1, int(np.ceil(length / cells)))
         at = start + (np.arange(cells)[:, None] + (np.arange(count) + 0.5) / count) * (length / cells)
         inside = (at >= -1) & (at <= size)
@@ -134,10 +134,10 @@ def mixing(points: tuple[Array, Array], dtype: np.dtype[np.generic]) -> tuple[Ar
 
 @op("max_roi_pool", exact=True)
 class MaxRoiPool(Operation):
-    """The largest element in each cell of a grid laid over each region.
+    """Max pooling over the cells of a grid in each region.
 
     x: float [n, c, h, w]; rois [r, 5] of x's type: image, x1, y1, x2, y2 -> [r, c, *pooled_shape]; empty cells are 0.
-    Errors: ShapeError for other shapes, ParameterError for an image that is not there.  Source: ONNX MaxRoiPool-22.
+    Errors: ShapeError for other shapes, ParameterError for an image index out of range.  Source: ONNX MaxRoiPool-22.
     """
 
     pooled_shape: tuple[int, ...]

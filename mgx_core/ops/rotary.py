@@ -28,7 +28,7 @@ __all__ = ["GqaRotaryEmbedding", "RotaryEmbedding", "rotated"]
 
 
 def rotated(x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
-    """x [b, h, s, d] turned by the angles of cos and sin [b or 1, s, n / 2]; of each vector the first n elements."""
+    """Rotates the first n elements of each vector of x [b, h, s, d] by the angles of cos and sin [b or 1, s, n / 2]."""
     half = cos.shape[-1]
     turned, rest = x[..., : 2 * half], x[..., 2 * half :]
     if interleaved:
@@ -63,10 +63,10 @@ def _angles(cache: Array, positions: Array) -> Array:
 
 @op("rotary_embedding")
 class RotaryEmbedding(Operation):
-    """Pairs of elements of each vector turned by angles that depend on its position.
+    """Rotates pairs of elements of each vector by angles that depend on its position.
 
     x [b, h, s, d]; cos, sin [m, n / 2] with positions integer [b, s] (or [1]: the first of s consecutive ones), or
-    [b, s, n / 2] without -> [b, h, s, d]; of each vector n <= d elements are turned.  interleaved: pairs are neighbours,
+    [b, s, n / 2] without -> [b, h, s, d]; the first n <= d elements are rotated.  interleaved: pairs are neighbours,
     else an element of the first half and one of the second.
     Errors: ShapeError for operands that do not fit or positions outside the caches.  Source: ONNX RotaryEmbedding-23.
     """
@@ -130,7 +130,7 @@ class RotaryEmbedding(Operation):
 
 @op("gqa_rotary_embedding")
 class GqaRotaryEmbedding(Operation):
-    """Rotary embedding of new tokens whose positions follow from how many tokens each sample has so far.
+    """Rotary embedding of new tokens at positions derived from each sample's number of tokens.
 
     x [b, h, s, d]; seqlens_k integer [b], the number of tokens less one; cos, sin [m, n / 2] -> [b, h, s, d].
     A sample's s new tokens are its last ones; if it has fewer than s, they start at position 0 (positions past the
@@ -171,7 +171,7 @@ class GqaRotaryEmbedding(Operation):
         tokens = b.add(Reshape(dims=(n, 1)), b.add(Convert(target_type=int64), seqlens_k))
         total = b.add(Add(), wide(tokens), wide(1))
         at = b.add(Add(), b.add(Max(), b.add(Sub(), total, wide(s)), wide(0)), wide(np.arange(s)))
-        # padding uses the last angle; too many tokens, or fewer than none, must still be refused
+        # padding uses the last angle; too many tokens, or a negative number, must still be refused
         at = b.add(Min(), at, b.add(Sub(), b.add(Max(), total, wide(rows)), wide(1)))
         at = b.add(Where(), b.add(Less(), total, wide(0)), wide(rows), at)
         return b.add(RotaryEmbedding(interleaved=self.interleaved), x, cos, sin, at)

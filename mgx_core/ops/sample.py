@@ -29,22 +29,22 @@ from .window import Moves
 
 __all__ = ["AffineGrid", "DeformConv", "GridSample", "cubic_weights"]
 
-Place = Callable[[Array, int], "tuple[Array, Array | None]"]  # indices -> indices inside, where they count
+Place = Callable[[Array, int], "tuple[Array, Array | None]"]  # indices -> (clamped indices, mask of valid ones)
 
 
 def within(index: Array, extent: int) -> tuple[Array, Array | None]:
-    """Places outside count as zero."""
+    """Treats positions outside as zero."""
     inside = (index >= 0) & (index < extent)
     return np.where(inside, index, 0), None if inside.all() else inside
 
 
 def clamped(index: Array, extent: int) -> tuple[Array, Array | None]:
-    """Places outside take the nearest element."""
+    """Clamps positions outside to the nearest element."""
     return np.clip(index, 0, extent - 1), None
 
 
 def gather(x: Array, rows: Array, at: Sequence[tuple[Array, Array]], place: Place) -> Array:
-    """Weighted sums of neighbours.
+    """Returns weighted sums of neighbours.
 
     x [n, *d, c] with channels last; rows: which n, broadcast against the places [*p]; at: for each axis of d, the
     indices [*p, t] of its t neighbours and their weights [*p, t].  Returns [*p, c].
@@ -64,7 +64,7 @@ def gather(x: Array, rows: Array, at: Sequence[tuple[Array, Array]], place: Plac
         if factor is None or (inside is not None and not inside.any()):
             continue
         values = x[(rows, *(index[..., t] for (index, _, _), t in zip(axes, pick, strict=True)))]
-        if inside is not None:  # a NaN that stands in for what lies outside must not count
+        if inside is not None:  # a NaN read in place of an outside element must not contribute
             values = np.where(inside[..., None], values, x.dtype.type(0))
         term = values * factor[..., None].astype(x.dtype)
         total = term if total is None else np.add(total, term, out=total)
@@ -74,7 +74,7 @@ def gather(x: Array, rows: Array, at: Sequence[tuple[Array, Array]], place: Plac
 
 
 def neighbours(at: Array, mode: str) -> tuple[Array, Array]:
-    """Returns indices and weights of the elements from which the value at a place between elements is made."""
+    """Returns indices and weights of the elements that interpolate each position."""
     if mode == "nearest":
         return np.rint(at).astype(np.int64)[..., None], np.ones((*at.shape, 1), at.dtype)
     low = np.floor(at)
@@ -86,7 +86,7 @@ def neighbours(at: Array, mode: str) -> tuple[Array, Array]:
 
 
 def cubic_weights(distance: Array, a: float) -> Array:
-    """Keys' cubic convolution kernel.  Source: R. Keys, 1981, equation 4."""
+    """Returns the weights of Keys' cubic convolution kernel.  Source: R. Keys, 1981, equation 4."""
     d = np.abs(distance)
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((d - 5) * d + 8) * d * a - 4 * a
@@ -94,7 +94,7 @@ def cubic_weights(distance: Array, a: float) -> Array:
 
 
 def reflected(at: Array, low: float, high: float) -> Array:
-    """Returns places mirrored at `low` and `high` until they lie between."""
+    """Reflects positions at `low` and `high` until they are in between."""
     span = high - low
     if span <= 0:
         return np.full_like(at, low)
@@ -104,7 +104,7 @@ def reflected(at: Array, low: float, high: float) -> Array:
 
 @op("grid_sample")
 class GridSample(Operation):
-    """x at the places that a grid names, interpolated.
+    """Interpolates x at the positions of a grid.
 
     x [n, c, *d] of any number type, grid float [n, *o, r] with r = len(d), coordinates -1..1, the last axis of d first
     -> [n, c, *o].  Errors: ShapeError if ranks or extents do not fit.  Source: ONNX GridSample-22.
@@ -145,7 +145,7 @@ class GridSample(Operation):
         return convert(np.rint(moved) if of(x.dtype).is_integer and self.mode == "nearest" else moved, of(x.dtype))
 
     def source(self, at: Array, size: int) -> Array:
-        """Coordinates -1..1 as places on an axis of `size` elements."""
+        """Converts coordinates -1..1 to positions on an axis of `size` elements."""
         low, high = (0.0, size - 1.0) if self.align_corners else (-0.5, size - 0.5)
         at = (at + 1) / 2 * (size - 1) if self.align_corners else ((at + 1) * size - 1) / 2
         at = np.where(np.isfinite(at), np.clip(at, -(2.0**30), 2.0**30), at.dtype.type(-2))
@@ -206,14 +206,14 @@ class AffineGrid(Operation):
         return convert(out.reshape(dims[0], *dims[2:], rank), of(theta.dtype))
 
     def _coordinates(self, n: int) -> Array:
-        """Coordinates along an axis of the image, in float64."""
+        """Returns the coordinates along an axis of the image, in float64."""
         steps = np.arange(n, dtype=np.float64)
         if self.align_corners:
             return steps * 2 / (n - 1) - 1 if n > 1 else np.zeros(n)
         return (steps * 2 + 1) / max(n, 1) - 1
 
     def decompose(self, b: Builder, theta: Operand, size: Operand | None = None) -> Operand | None:
-        """For each axis a column of theta times its coordinates, and the sum of these with the last column."""
+        """Decomposes into products of theta's columns with each axis' coordinates, summed with the last column."""
         n, rank, _ = theta.shape.dims
         extents = [d for d in self.size[2:] if isinstance(d, int)]
         if size is not None or not isinstance(rank, int) or len(extents) != rank:
@@ -240,7 +240,7 @@ class AffineGrid(Operation):
 
 @op("deform_conv", linear=(0, 1, 3, 4))
 class DeformConv(Operation):
-    """Convolution whose windows are moved element by element by offsets, optionally weighted by a mask.
+    """Convolution with a sampling offset for each tap, optionally weighted by a mask.
 
     x [n, c, *s], w [m, c/group, *k], offset [n, offset_group prod(k) r, *o] with r = len(s), bias [m], mask
     [n, offset_group prod(k), *o] -> [n, m, *o]; linear interpolation, zeros outside.

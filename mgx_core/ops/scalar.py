@@ -1,6 +1,6 @@
 """Scalar expressions, evaluated over numpy arrays; conversion between element types.
 
-The trees themselves are those of `expression`, whose names stand here, too.
+Re-exports the names of `expression`, which defines the trees.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 
 def evaluate(expr: Expr, inputs: Sequence[Array], attributes: Any) -> Array:
-    """Returns the expression over whole arrays: narrow floats compute in float32, the caller rounds the result."""
+    """Returns the expression over whole arrays: narrow floats are computed in float32, and the caller rounds the result."""
 
     wide: list[Any] = [widen(x) for x in inputs]
 
@@ -52,7 +52,7 @@ def evaluate(expr: Expr, inputs: Sequence[Array], attributes: Any) -> Array:
     like = wide[0].dtype if wide else np.dtype(np.float32)
 
     def node(e: Call, args: list[Any]) -> Any:
-        given = 1 if e.primitive == "where" else 0  # the condition says nothing about the dtype of the choices
+        given = 1 if e.primitive == "where" else 0  # the condition does not determine the operands' dtype
         return NUMPY[e.primitive](*args[:given], *same(args[given:], like))
 
     with np.errstate(all="ignore"):
@@ -60,7 +60,7 @@ def evaluate(expr: Expr, inputs: Sequence[Array], attributes: Any) -> Array:
 
 
 def same(args: list[Any], like: np.dtype[Any]) -> list[Any]:
-    """Brings Python numbers to the dtype of the arrays they are combined with (`like` if none), so that numpy never widens."""
+    """Converts Python numbers to the dtype of the arrays they are combined with (default: `like`), so that numpy never widens."""
     array = next((a for a in reversed(args) if isinstance(a, (np.ndarray, np.generic))), None)
     if array is not None:
         like = array.dtype
@@ -71,7 +71,7 @@ def same(args: list[Any], like: np.dtype[Any]) -> list[Any]:
 
 def widen(x: Array) -> Array:
     """Returns a narrow float array as float32, a sub-byte integer array as a byte; others unchanged."""
-    # 2 is a registered type; numpy's own give 1, or 0 where the dtype came out of a pickle or was brought to this byte order
+    # 2: a registered type; numpy's own return 1, or 0 for a dtype that was unpickled or byte-swapped
     if x.dtype.isbuiltin != 2 and x.dtype != np.float16:
         return x
     if x.dtype.name.startswith("int"):
@@ -115,7 +115,7 @@ def _div(a: Any, b: Any) -> Any:
 
 
 def _integer_zero(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Integer remainders by zero give 0 instead of a warning and rubbish."""
+    """Wraps an integer remainder: returns 0 for a divisor of 0 instead of a warning and an undefined value."""
 
     def safe(a: Any, b: Any) -> Any:
         if np.asarray(b).dtype.kind in "iu":
@@ -127,7 +127,7 @@ def _integer_zero(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], A
 
 
 def _shift(function: Callable[[Any, Any], Any], fills: bool) -> Callable[[Any, Any], Any]:
-    """Shifts by a negative amount, or by the width or more, leave what the sign extension alone gives."""
+    """Wraps a shift: for amounts outside the width, returns 0, or -1 for an arithmetic right shift of a negative number."""
 
     def shifted(a: Any, b: Any) -> Any:
         bits = np.asarray(a).dtype.itemsize * 8
@@ -143,9 +143,9 @@ def _pow(a: Any, b: Any) -> Any:
     base, power = np.asarray(a), np.asarray(b)
     if base.dtype.kind not in "iu" or power.dtype.kind != "i":
         return np.power(a, b)
-    # of all whole numbers 1 and -1 alone have whole inverses
+    # among integers, only 1 and -1 have an integer inverse
     inverse = np.where(np.abs(base) == 1, np.power(base, power & 1), 0)
-    # 1/0 is the least number of the type, as conversions of infinity to 32 and 64 bits give and narrower ones need not
+    # 1/0 is the minimum of the type, as for conversions of infinity to 32 and 64 bits
     inverse = np.where(base == 0, np.iinfo(base.dtype).min, inverse).astype(base.dtype)
     return np.where(power < 0, inverse, np.power(base, np.maximum(power, 0)))
 

@@ -21,10 +21,10 @@ __all__ = ["PrefixScanProd", "PrefixScanSum"]
 
 @op("")
 class PrefixScan(Operation):
-    """Base of the running reductions.
+    """Base of the prefix scans.
 
     x: number [.., n, ..], along: optional integer scalar known at run time (instead of `axis`) -> same shape.
-    `exclusive`: element i leaves out x[i]; `reverse`: runs from the end.
+    `exclusive`: result i excludes x[i]; `reverse`: scans from the end.
     Errors: ShapeError if `axis` is outside the rank of x.
     """
 

@@ -27,7 +27,7 @@ _REDUCE: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "min": np.min
 
 
 def _write(data: Array, where: tuple[Any, ...], updates: Array, reduction: str) -> Array:
-    """Returns a copy of data with updates written, or combined with what is there (narrow floats in float32, rounded once)."""
+    """Returns a copy of data with updates written, or combined with the old elements (narrow floats in float32, rounded once)."""
     if reduction == "none":
         out = data.copy()
         out[where] = updates
@@ -48,7 +48,7 @@ def _types(data: Shape, updates: Shape, reduction: str) -> None:
 
 @op("")
 class _Scatter(Operation):
-    """A family: elements of updates go to the position along `axis` that indices give, and to their own elsewhere."""
+    """Base of ops that write elements of updates to the position `indices` along `axis`, and their own along other axes."""
 
     __slots__ = ()
 
@@ -88,7 +88,7 @@ class _Scatter(Operation):
 
 @op("scatter_none", exact=True)
 class ScatterNone(_Scatter):
-    """data with elements replaced at positions along one axis; of several for one place the last stays.
+    """Replaces elements of data at positions along one axis; the last of several updates of one element is kept.
 
     data: any [..], indices: int [..], updates: indices' dims -> data's dims.  Out-of-range positions are an error or,
     with skip_out_of_bounds, ignored.  Errors: ShapeError for unfitting operands.  Source: ONNX ScatterElements-18.
@@ -97,34 +97,34 @@ class ScatterNone(_Scatter):
 
 @op("scatter_add", linear=(0, 2))
 class ScatterAdd(_Scatter):
-    """data with elements added at positions along one axis; operands and errors as `scatter_none`."""
+    """Adds to elements of data at positions along one axis; operands and errors as `scatter_none`."""
 
     reduction = "add"
 
 
 @op("scatter_mul")
 class ScatterMul(_Scatter):
-    """data with elements multiplied in at positions along one axis; operands and errors as `scatter_none`."""
+    """Multiplies elements of data at positions along one axis; operands and errors as `scatter_none`."""
 
     reduction = "mul"
 
 
 @op("scatter_min", exact=True)
 class ScatterMin(_Scatter):
-    """data with the lesser of old and new at positions along one axis; operands and errors as `scatter_none`."""
+    """Takes the minimum with elements of data at positions along one axis; operands and errors as `scatter_none`."""
 
     reduction = "min"
 
 
 @op("scatter_max", exact=True)
 class ScatterMax(_Scatter):
-    """data with the greater of old and new at positions along one axis; operands and errors as `scatter_none`."""
+    """Takes the maximum with elements of data at positions along one axis; operands and errors as `scatter_none`."""
 
     reduction = "max"
 
 
 class _Scatternd(Operation):
-    """A family: slices of updates go to the positions of the leading axes that the rows of indices give."""
+    """Base of ops that write slices of updates to the positions of the leading axes in the rows of indices."""
 
     __slots__ = ()
 
@@ -153,7 +153,7 @@ class _Scatternd(Operation):
 
 @op("scatternd_none", exact=True)
 class ScatterndNone(_Scatternd):
-    """data with slices replaced at positions of its leading axes; of several for one place the last stays.
+    """Replaces slices of data at positions of its leading axes; the last of several updates of one slice is kept.
 
     data: any [n_1.., n_k, rest..], indices: int [i.., k], updates: [i.., rest..] -> data's dims.
     Errors: ShapeError for unfitting operands and positions outside.  Source: ONNX ScatterND-18.
@@ -162,28 +162,28 @@ class ScatterndNone(_Scatternd):
 
 @op("scatternd_add", linear=(0, 2))
 class ScatterndAdd(_Scatternd):
-    """data with slices added at positions of its leading axes; operands and errors as `scatternd_none`."""
+    """Adds to slices of data at positions of its leading axes; operands and errors as `scatternd_none`."""
 
     reduction = "add"
 
 
 @op("scatternd_mul")
 class ScatterndMul(_Scatternd):
-    """data with slices multiplied in at positions of its leading axes; operands and errors as `scatternd_none`."""
+    """Multiplies slices of data at positions of its leading axes; operands and errors as `scatternd_none`."""
 
     reduction = "mul"
 
 
 @op("scatternd_min", exact=True)
 class ScatterndMin(_Scatternd):
-    """data with the lesser of old and new at positions of its leading axes; operands and errors as `scatternd_none`."""
+    """Takes the minimum with slices of data at positions of its leading axes; operands and errors as `scatternd_none`."""
 
     reduction = "min"
 
 
 @op("scatternd_max", exact=True)
 class ScatterndMax(_Scatternd):
-    """data with the greater of old and new at positions of its leading axes; else as `scatternd_none`."""
+    """Takes the maximum with slices of data at positions of its leading axes; else as `scatternd_none`."""
 
     reduction = "max"
 
@@ -194,11 +194,11 @@ SCATTERNDS: Final = (ScatterndNone, ScatterndAdd, ScatterndMul, ScatterndMin, Sc
 
 @op("tensor_scatter", exact=True)
 class TensorScatter(Operation):
-    """A cache with a run of new entries written along `axis`, from a position of each batch entry's own.
+    """Writes new entries to a cache along `axis`, starting at a position per batch entry.
 
     cache: any [b, .., n, ..], update: [b, .., m, ..], write_indices: int [b] (0 if absent) -> cache's dims.  Circular
-    mode goes on at the start of the axis.
-    Errors: ShapeError for unfitting operands, and in linear mode runs that leave the axis.  Source: ONNX
+    mode wraps around at the end of the axis.
+    Errors: ShapeError for unfitting operands, and in linear mode entries beyond the end of the axis.  Source: ONNX
     TensorScatter-24.
     """
 

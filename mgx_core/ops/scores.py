@@ -16,11 +16,11 @@ from ..types.shape import Shape
 
 __all__ = ["check_labels", "label_dtype", "labels_of", "rows_of", "transformed", "two_scores"]
 
-NEARLY_ZERO: Final = 1e-7  # what SOFTMAX_ZERO leaves at zero
+NEARLY_ZERO: Final = 1e-7  # scores below which SOFTMAX_ZERO returns zero
 
 
 def transformed(scores: Array, post_transform: str) -> Array:
-    """float64 [n, e] -> the same; each row is transformed by itself."""
+    """float64 [n, e] -> the same; each row is transformed separately."""
     with np.errstate(all="ignore"):
         match post_transform:
             case "LOGISTIC":
@@ -43,7 +43,7 @@ def logistic(scores: Array) -> Array:
 
 
 def _probit(p: float) -> float:
-    from statistics import NormalDist  # it imports decimal, random and more, which nothing else here needs
+    from statistics import NormalDist  # `statistics` imports decimal, random and more, which are not needed otherwise
 
     if 0 < p < 1:
         return NormalDist().inv_cdf(p)
@@ -51,9 +51,9 @@ def _probit(p: float) -> float:
 
 
 def two_scores(score: Array, post_transform: str, probabilities: bool) -> Array:
-    """The scores of both classes from that of the second: [n] -> [n, 2].
+    """Returns the scores of both classes from that of the second: [n] -> [n, 2].
 
-    `probabilities`: they sum to one, otherwise they are each other's negatives.
+    `probabilities`: they sum to one, otherwise the first is the negative of the second.
     """
     if post_transform == "LOGISTIC":
         return np.stack([logistic(-score), logistic(score)], axis=-1)

@@ -19,7 +19,7 @@ __all__ = ["Compress", "Nonzero", "Unique"]
 
 @op("nonzero", exact=True)
 class Nonzero(Operation):
-    """Positions of the elements that are not zero, one column each, in row-major order.
+    """The positions of the non-zero elements, as columns in row-major order.
 
     x: any [d..] -> int64 [rank, found]; a scalar counts as a vector of one.
     Errors: none.  Source: ONNX NonZero-13.
@@ -37,7 +37,7 @@ class Nonzero(Operation):
 class Compress(Operation):
     """Slices of x along `axis` (elements of the flattened x without one) whose condition is true.
 
-    x: any [..], condition: bool [m], m at most the extent; what lies beyond is dropped -> as x with fewer slices.
+    x: any [..], condition: bool [m], m at most the extent; later slices are dropped -> x with fewer slices.
     Errors: ShapeError for a condition that is not a bool vector or too long.  Source: ONNX Compress-11.
     """
 
@@ -64,7 +64,7 @@ class Compress(Operation):
 
 
 def _ranks(rows: Array) -> Array:
-    """Returns the place of each row among the different ones, in ascending order."""
+    """Returns the rank of each row among the distinct rows, in ascending order."""
     if not rows.size:
         return np.zeros(len(rows), np.int64)
     order = np.lexsort(rows.T[::-1])
@@ -77,7 +77,7 @@ def _ranks(rows: Array) -> Array:
 
 @op("unique", exact=True)
 class Unique(Operation):
-    """The different elements of x (slices along `axis`), ascending or in order of first occurrence.
+    """The distinct elements of x (slices along `axis`), ascending or in order of first occurrence.
 
     x: any [..] -> (values, int64 first occurrence of each, int64 place in values of each input, int64 count of each);
     without `axis` of the flattened x.  Errors: ShapeError for an axis outside the rank.  Source: ONNX Unique-11.
@@ -100,7 +100,7 @@ class Unique(Operation):
         length = items.shape[axis]
         if items.ndim == 1:
             codes = widen(items)
-        else:  # elements become ordered integers first, and then rows: they sort in the same way for every element type
+        else:  # elements are mapped to integers of the same order first, then rows, in the same way for every element type
             _, codes = np.unique(widen(items).reshape(-1), return_inverse=True)
             codes = _ranks(np.moveaxis(codes.reshape(items.shape), axis, 0).reshape(length, -1 if items.size else 0))
         _, first, inverse, counts = np.unique(codes, return_index=True, return_inverse=True, return_counts=True)

@@ -1,7 +1,7 @@
 """Sequences of tensors.
 
-At run time, a sequence is a Python list, an absent optional is None and a present one is the value itself.  Items of one
-sequence share the element type; extents in which they differ are fresh symbols, since each item has its own.
+At run time, a sequence is a Python list, an absent optional is None and a present one is the value itself.  All items of a
+sequence share the element type; extents that differ between items are fresh symbols.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class SequenceLength(Operation):
 class SplitToSequence(Operation):
     """The parts of a tensor along one axis.
 
-    x: [.., n, ..], split: int scalar (length of all parts but perhaps the last) or int [k] (lengths that sum to n) -> sequence.
+    x: [.., n, ..], split: int scalar (length of all parts, the last may be less) or int [k] (lengths that sum to n) -> sequence.
     Without `split` the parts have length 1, and lose the axis unless `keepdims`.
     Errors: ShapeError for an axis outside the rank or lengths that do not fit.  Source: ONNX SplitToSequence-24.
     """
@@ -178,7 +178,7 @@ def _parts(x: Array, ends: range | list[int], axis: int) -> list[Value]:
 
 @op("concat_from_sequence", exact=True)
 class ConcatFromSequence(Operation):
-    """The items of a sequence joined along an axis, or (`new_axis`) stacked along a new one.
+    """Concatenates the items of a sequence along an axis, or (`new_axis`) stacks them along a new one.
 
     sequence of [.., n_i, ..] -> [.., sum n_i, ..]; with new_axis: k of [..] -> [.., k, ..].
     Errors: ShapeError for an axis outside the rank, an empty sequence or items that do not fit.  Source: ONNX
@@ -191,7 +191,7 @@ class ConcatFromSequence(Operation):
     def infer(self, sequence: AnyShape) -> Shape:
         element = _element(sequence)
         if not isinstance(element, Shape):
-            raise ShapeError(f"a sequence of tensors is needed, got {sequence}")
+            raise ShapeError(f"a sequence of tensors is required, got {sequence}")
         if not element.ranked:
             return element
         dims = [fresh("item") if isinstance(d, Sym) else d for d in element.dims]
@@ -201,7 +201,7 @@ class ConcatFromSequence(Operation):
 
     def compute(self, sequence: list[Value]) -> Array:
         if not sequence:
-            raise ShapeError("an empty sequence cannot be joined")
+            raise ShapeError("an empty sequence cannot be concatenated")
         axis = normalize(self.axis, sequence[0].ndim + self.new_axis)
         try:
             return np.stack(sequence, axis) if self.new_axis else np.concatenate(sequence, axis)
@@ -213,7 +213,7 @@ class ConcatFromSequence(Operation):
 
 
 def refreshed(element: AnyShape) -> AnyShape:
-    """Returns the type of one item: an extent that is not fixed may be another one in each item."""
+    """Returns the type of one item: symbolic extents may differ between items."""
     if isinstance(element, Shape) and element.ranked:
         return element.with_dims(fresh("item") if isinstance(d, Sym) else d for d in element.dims)
     return element
@@ -221,7 +221,7 @@ def refreshed(element: AnyShape) -> AnyShape:
 
 def _element(sequence: AnyShape) -> AnyShape:
     if not isinstance(sequence, SequenceShape):
-        raise ShapeError(f"a sequence is needed, got {sequence}")
+        raise ShapeError(f"a sequence is required, got {sequence}")
     return sequence.element
 
 

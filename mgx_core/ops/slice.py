@@ -18,11 +18,11 @@ from .operation import Operation
 
 __all__ = ["FAR", "ScanSlice", "Slice", "Split", "Step", "clip"]
 
-FAR: Final = (1 << 31) - 1  # the least position that programs write to mean "to the end"
+FAR: Final = (1 << 31) - 1  # the smallest position that exporters use to mean "to the end"
 
 
 def clip(at: Dim, length: Dim) -> Dim | None:
-    """Returns a slice bound within 0..length, negative ones counted from the end; None if its sign is open."""
+    """Returns a slice bound within 0..length, negative ones counted from the end; None if its sign is unknown."""
     if isinstance(at, int) and abs(at) >= FAR:
         return length if at > 0 else 0
     low, high = bounds(at)
@@ -34,7 +34,7 @@ def clip(at: Dim, length: Dim) -> Dim | None:
 
 
 def _extent(start: Dim, end: Dim, step: int, length: Dim) -> Dim:
-    """Returns number of positions in a range, or a fresh symbol if it is data-dependent."""
+    """Returns the number of positions in a range, or a fresh symbol if it is data-dependent."""
     if isinstance(length, int) and isinstance(start, int) and isinstance(end, int):
         return len(range(length)[start:end:step])
     if step < 0:
@@ -50,10 +50,10 @@ def _extent(start: Dim, end: Dim, step: int, length: Dim) -> Dim:
 
 @op("slice", exact=True, moves=True)
 class Slice(Operation):
-    """A range of positions along some axes: from start to before end, negative ones counted from the end, all clipped.
+    """Slices x along some axes: from start to end (exclusive), negative ones counted from the end, all clipped.
 
-    x: any [..] -> same rank.  Each of starts, ends, axes, steps is an attribute or a run-time input; without axes the
-    first ones are meant, without steps 1.  A negative step counts down, from start to but without end.
+    x: any [..] -> same rank.  Each of starts, ends, axes, steps is an attribute or a run-time input; by default, axes are the
+    first ones and steps 1.  A negative step counts down, from start to end (exclusive).
     Errors: ShapeError for a step of 0, axes outside the rank, lists of unequal lengths.  Source: ONNX Slice-13.
     """
 
@@ -92,7 +92,7 @@ class Slice(Operation):
         return x.with_dims(fresh("n", 0, d) if i in cut else d for i, d in enumerate(x.dims))
 
     def normal(self, x: Shape, *operands: AnyShape) -> Operation:
-        """Returns the same with axes named and counted from the front, and bounds within the extent where these are fixed."""
+        """Returns the op with explicit non-negative axes, and with bounds clipped to static extents."""
         if operands or not x.ranked:
             return self
         ranges = self.ranges(x.rank, self.starts, self.ends, self.axes, self.steps)
@@ -108,7 +108,7 @@ class Slice(Operation):
     def ranges(
         rank: int, starts: Sequence[Dim], ends: Sequence[Dim], axes: Sequence[int], steps: Sequence[int]
     ) -> list[tuple[int, Dim, Dim, int]]:
-        """Returns axis, start, end and step of each axis that is cut."""
+        """Returns axis, start, end and step of each sliced axis."""
         axes = axes or range(len(starts))
         steps = steps or [1] * len(starts)
         if not len(starts) == len(ends) == len(axes) == len(steps):
@@ -156,7 +156,7 @@ class Slice(Operation):
 
 @op("split", exact=True)
 class Split(Operation):
-    """Consecutive parts along one axis, of sizes given at run time.
+    """Splits x along one axis into parts of run-time sizes.
 
     x: any [.., n, ..], sizes: int [count] that add up to n -> count tensors.
     Errors: ShapeError for sizes that do not add up or are negative.  Source: ONNX Split-18.
@@ -176,13 +176,13 @@ class Split(Operation):
     def compute(self, x: Array, sizes: Array) -> tuple[Array, ...]:
         axis, parts = normalize(self.axis, x.ndim), whole(sizes)
         if sum(parts) != x.shape[axis] or any(p < 0 for p in parts) or len(parts) != self.count:
-            raise ShapeError(f"{self.count} sizes that add up to {x.shape[axis]} are needed, got {parts}")
+            raise ShapeError(f"{self.count} sizes that add up to {x.shape[axis]} are required, got {parts}")
         return tuple(np.split(x, np.cumsum(parts)[:-1], axis))
 
 
 @op("step", exact=True)
 class Step(Operation):
-    """Every `steps[i]`-th position along `axes[i]`, from the first.
+    """Selects every `steps[i]`-th position along `axes[i]`, starting with the first.
 
     x: any [..] -> same rank, extents divided by the step and rounded up.
     Errors: ShapeError for steps below 1 or axes outside the rank.  Source: MIGraphX step.
@@ -194,7 +194,9 @@ class Step(Operation):
     def _by_axis(self, rank: int) -> dict[int, int]:
         axes = normalize_all(self.axes, rank)
         if len(axes) != len(self.steps) or any(s < 1 for s in self.steps):
-            raise ShapeError(f"one step of at least 1 an axis is needed, got {list(self.steps)} for axes {list(axes)}")
+            raise ShapeError(
+                f"one step of at least 1 per axis is required, got {list(self.steps)} for axes {list(axes)}"
+            )
         return dict(zip(axes, self.steps, strict=True))
 
     def infer(self, x: Shape) -> Shape:

@@ -23,7 +23,7 @@ __all__ = ["Hardmax", "Logsoftmax", "Softmax"]
 
 @op("")
 class AlongAxis(Operation):
-    """Base of the ops that replace each line of floats along `axis` by one of the same length."""
+    """Base of the ops that map each line of floats along `axis` to one of the same length."""
 
     __slots__ = ()
 
@@ -39,7 +39,7 @@ class AlongAxis(Operation):
         return (normalize(self.axis, rank),)
 
     def shifted(self, x: Array) -> tuple[Array, int]:
-        """Returns the operand less the largest of its line, in a wide type, and the axis."""
+        """Returns the operand minus the maximum of its line, in a wide type, and the axis."""
         axis = normalize(self.axis, x.ndim)
         wide = widen(x)
         if not wide.size:
@@ -55,12 +55,12 @@ class AlongAxis(Operation):
         return b.add(Sub(), x, b.add(Multibroadcast(out_lens=x.shape.dims), top))
 
     def total_ops(self, b: Builder, x: Operand) -> Operand:
-        """Returns the sum of each line, repeated along it."""
+        """Returns the sum of each line, broadcast along it."""
         return b.add(Multibroadcast(out_lens=x.shape.dims), b.add(ReduceSum(axes=(self.axis,)), x))
 
 
 def narrowed(b: Builder, x: Operand, like: Operand) -> Operand:
-    """Returns an instruction in the element type of another."""
+    """Converts an instruction to the element type of another."""
     return x if x.shape.dtype is like.shape.dtype else b.add(Convert(target_type=like.shape.dtype), x)
 
 
@@ -105,7 +105,7 @@ class Logsoftmax(AlongAxis):
 
 @op("hardmax", exact=True)
 class Hardmax(AlongAxis):
-    """1 at the first largest element along one axis, else 0.
+    """1 at the first maximum along one axis, else 0.
 
     x: float [.., n, ..] -> same shape.
     Errors: ShapeError if `axis` is outside the rank of x.  Source: ONNX Hardmax-13.

@@ -13,13 +13,13 @@ from .opset import OpSet, declared_in
 
 __all__ = ["STANDARD"]
 
-# rules and passes import these anyway
+# rules and passes import these in any case
 COMMON: Final = (
     "activation", "broadcast", "coded_product", "columns", "compare", "concat", "control", "convert", "convolution", "fill",
     "index", "linear", "local_response", "movement", "norm", "packing", "pad", "pointwise", "pooling", "quantized",
     "quantized_product", "reduce", "reshape", "resize", "rotary", "sample", "slice", "softmax", "trigonometry",
 )  # fmt: skip
-# imported when an op is asked for that no family before has: most models need none of these
+# imported when a requested op is in none of the families above: most models need none of these
 OTHERS: Final = (
     "attention", "bitwise", "einsum", "flex_attention", "fourier", "kv_cache", "linear_attention", "modules", "nms", "optional",
     "random", "recurrent", "recurrent_states", "roi", "scan", "scatter", "select", "sequence", "signal", "topk", "trees",

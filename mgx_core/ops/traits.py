@@ -1,7 +1,7 @@
 """Traits: properties of ops that passes, kernels and tests query, declared on the op's class.
 
-A trait follows from the op's shape rule and compute, so that an op of any package takes part by stating it;
-`conformance/tests/test_traits.py` checks what the standard set states against the definitions.
+A trait is a fact about the op's shape inference and compute; ops of any package are optimized by declaring it.
+`conformance/tests/test_traits.py` checks the traits of the standard set against the reference implementations.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["TRAITS", "Traits"]
 class Traits:
     """The traits of an op; the defaults are conservative.
 
-    `exact`, `moves` and `linear` may depend on attributes: ask an op, not its class.
+    `exact`, `moves` and `linear` may depend on attributes: query an op, not its class.
     """
 
     __slots__ = ()
@@ -29,47 +29,47 @@ class Traits:
     """Control flow: which of its modules run, and how often, is decided at run time."""
 
     fused: ClassVar[bool] = False
-    """Computes what its one module computes, run once on its operands: what fusion makes."""
+    """A group created by fusion: runs its one module once on its operands."""
 
     reshapes: ClassVar[bool] = False
-    """Gives all elements of its first operand, in row-major order, under other extents."""
+    """Reshapes: returns all elements of its first operand, in row-major order, with other extents."""
 
     aligns: ClassVar[bool] = False
-    """Adds or drops axes of extent 1 of its first operand, or repeats it along such axes: brings it in line with others."""
+    """Inserts or removes axes of extent 1 of its first operand, or broadcasts it along such axes."""
 
     picks: ClassVar[bool] = False
     """Gives elements of its first operand at positions that its second operand states."""
 
     widens: ClassVar[bool] = False
-    """Gives its first operand in a wider type: constants stay in the narrow one until no rule can use them there."""
+    """Converts its first operand to a wider type: constants are kept in the narrow type until no rule can use it."""
 
     product: ClassVar[Literal["", "matrix", "window"]] = ""
     """Sums products of its first two operands, over one axis (matrix) or over windows (window): kernels of such ops may
-    finish with the work on elements that reads them, which `epilogue-dot` and `epilogue-convolution` switch."""
+    fuse pointwise users as an epilogue, as controlled by `epilogue-dot` and `epilogue-convolution`."""
 
     combine: ClassVar[str] = ""
-    """Of a reduction, the scalar primitive with which elements along `reduced_axes` are combined (a mean then divides)."""
+    """The scalar primitive of a reduction, which combines the elements along `reduced_axes` (a mean then divides)."""
 
     @property
     def exact(self) -> bool:
-        """Rounds nothing: a result is an element of an operand or an attribute, an integer or a truth value."""
+        """Does not round: a result is an element of an operand or an attribute, an integer or a bool."""
         return False
 
     @property
     def moves(self) -> bool:
-        """Gives elements of its first operand in other places, and which ones does not depend on them: a function of elements
+        """Data movement: results are elements of the first operand, selected independently of their values: a pointwise op
         may be applied before or after it."""
         return False
 
     @property
     def linear(self) -> tuple[int, ...]:
-        """Positions of the operands of whose elements the result is a sum of products, each in the first power."""
+        """Indices of the operands in which the result is multilinear: a sum of products with one factor of each."""
         return ()
 
     def reduced_axes(self, rank: int) -> tuple[int, ...]:
-        """The axes of a first operand of `rank` along which its elements are combined; along the others results are independent.
+        """The axes of a first operand of `rank` along which its elements are combined; results along the others are independent.
 
-        In order and not negative; empty if the op states none.
+        Ascending and non-negative; empty for ops that do not state any.
         """
         return ()
 

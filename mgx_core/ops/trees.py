@@ -20,7 +20,7 @@ from .scores import check_labels, label_dtype, labels_of, rows_of, transformed, 
 __all__ = ["TreeEnsemble", "TreeEnsembleClassifier"]
 
 MAX_TARGETS: Final = 1 << 24
-CELLS: Final = 1 << 20  # rows x trees that are followed at a time
+CELLS: Final = 1 << 20  # the most rows x trees that are traversed at a time
 
 
 @op("tree_ensemble")
@@ -33,7 +33,7 @@ class TreeEnsemble(Operation):
     of that mode has `member_counts[i]`.  Missing values (NaN) go to the true side where `nodes_missing_value_tracks_true` is 1.
     A leaf may vote several times: vote i of leaf `vote_leafids[i]` adds `vote_weights[i]` to target
     `vote_targetids[i]`.  `base_values` (one per target, or none) are added at the end.
-    Errors: ParameterError for lists that do not fit or trees that are none; ShapeError for too few features.
+    Errors: ParameterError for inconsistent lists or nodes that do not form trees; ShapeError for too few features.
     Source: ONNX-ML TreeEnsemble-5.
     """
 
@@ -81,7 +81,7 @@ class TreeEnsemble(Operation):
         return transformed(scores, self.post_transform).astype(self.dtype.numpy)
 
     def aggregated(self, x: Array) -> tuple[Array, Array]:
-        """float64 scores [n, n_targets] and which of them got a vote."""
+        """Returns float64 scores [n, n_targets] and which of them got a vote."""
         rows = x.reshape(1, -1) if x.ndim == 1 else x
         rows = rows.astype(np.float64)  # exact, so that float32 features are compared with float32 splits unrounded
         if rows.shape[1] <= max(self.nodes_featureids, default=-1):
@@ -104,7 +104,7 @@ class TreeEnsembleClassifier(TreeEnsemble):
     """The class with the highest score, and the scores of all classes.
 
     x: number [n, f] -> (labels int64 or string [n], float32 [n, e]).  Targets are classes; attributes as of tree_ensemble.
-    Where all votes are for the first of two classes (and there is at most one base value), the score is that of
+    If all votes are for the first of two classes (and there is at most one base value), the score is that of
     the second class; the first gets the complement if all weights are positive (the score is a probability, the
     threshold 0.5), else the negative.
     Errors: as tree_ensemble.  Source: ONNX-ML TreeEnsembleClassifier-5.
@@ -128,7 +128,7 @@ class TreeEnsembleClassifier(TreeEnsemble):
 
     @property
     def binary(self) -> bool:
-        """True if all votes are for the first of two classes."""
+        """Returns True if all votes are for the first of two classes."""
         return (
             self.n_targets == 2
             and len(self.base_values) < 2

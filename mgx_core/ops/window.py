@@ -15,7 +15,7 @@ __all__ = ["Moves", "explicit_padding", "extent", "padded", "per_axis", "same_pa
 
 
 class Moves(NamedTuple):
-    """Steps of windows over an image, along each spatial axis, and the padding before and after it."""
+    """Stride, dilation and padding of windows along each spatial axis."""
 
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
@@ -33,7 +33,7 @@ class Moves(NamedTuple):
 
 
 def per_axis(values: Sequence[int], rank: int, what: str, least: int = 1) -> tuple[int, ...]:
-    """Returns one number for each spatial axis; none given means `least` everywhere.
+    """Returns one number for each spatial axis; by default, `least` everywhere.
 
     Errors: ShapeError for another count or a number below `least`.
     """
@@ -47,7 +47,7 @@ def per_axis(values: Sequence[int], rank: int, what: str, least: int = 1) -> tup
 
 
 def sides(padding: Sequence[int], rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns padding before and after each spatial axis from none, one number an axis, or all begins then all ends."""
+    """Returns padding before and after each spatial axis from no numbers, one per axis, or all begins then all ends."""
     if len(padding) not in (0, rank, 2 * rank):
         raise ShapeError(f"padding needs {rank} or {2 * rank} numbers for {rank} spatial axes, got {list(padding)}")
     if not padding:
@@ -58,9 +58,9 @@ def sides(padding: Sequence[int], rank: int) -> tuple[tuple[int, ...], tuple[int
 
 
 def extent(n: Dim, length: Dim, stride: int, dilation: int, around: int, begin: int = 0, ceil: bool = False) -> Dim:
-    """Returns number of windows that fit on an axis of `n` elements and `around` padding.
+    """Returns the number of windows that fit on an axis of `n` elements and `around` padding.
 
-    With `ceil` a last window may hang over the end, if it starts before the padding at the end (`begin` is the part of
+    With `ceil`, a last window may extend beyond the end if it starts before the padding at the end (`begin` is the part of
     `around` before the axis).  Errors: ShapeError if not even one fits.
     """
     span = (length - 1) * dilation + 1
@@ -73,7 +73,7 @@ def extent(n: Dim, length: Dim, stride: int, dilation: int, around: int, begin: 
 
 
 def same_padding(n: Dim, length: Dim, stride: int, dilation: int, lower: bool) -> tuple[int, int]:
-    """Returns padding that makes ceil(n / stride) windows fit; the odd one goes first if `lower`."""
+    """Returns padding that makes ceil(n / stride) windows fit; the odd element is first if `lower`."""
     n, length = int(n), int(length)
     total = max((-(-n // stride) - 1) * stride + (length - 1) * dilation + 1 - n, 0)
     small = total // 2
@@ -99,7 +99,7 @@ def explicit_padding(
 
 
 def padded(x: Array, begins: Sequence[int], ends: Sequence[int], value: object = 0) -> Array:
-    """Returns the last axes of x with `value` before and after; negative numbers crop.  Not a copy where x stays as it is."""
+    """Returns the last axes of x with `value` before and after; negative numbers crop.  Returns x itself if nothing changes."""
     if not any(begins) and not any(ends):
         return x
     lead = x.ndim - len(begins)
@@ -134,7 +134,7 @@ def windows(
 
 
 def taps(axis: int, rank: int, length: int, stride: int, dilation: int, count: int) -> list[tuple[slice, ...]]:
-    """For each place in the window, the indices that select it in all windows along one axis."""
+    """Returns for each tap of the window the slice that selects it in all windows along one axis."""
     lead = (slice(None),) * axis
     tail = (slice(None),) * (rank - axis - 1)
     return [(*lead, slice(j * dilation, j * dilation + (count - 1) * stride + 1, stride), *tail) for j in range(length)]

@@ -42,7 +42,7 @@ def test_dot_sums_narrow_floats_in_float32() -> None:
     ("a", "b", "message"),
     [
         (("float", (3, 4)), ("float", (5, 2)), "the last extent of a"),
-        (("float", (3, 4)), ("double", (4, 2)), "one number type"),
+        (("float", (3, 4)), ("double", (4, 2)), "the same number type"),
         (("float", (4,)), ("float", (4,)), "rank of at least 2"),
         (("float", (2, 3, 4)), ("float", (3, 4, 2)), "batch axis 0"),
         (("bool", (3, 4)), ("bool", (4, 2)), "number type"),

@@ -76,7 +76,7 @@ def test_positions_outside(position: int) -> None:
 
 
 def test_what_is_no_sequence_or_position() -> None:
-    with pytest.raises(ShapeError, match="a sequence is needed"):
+    with pytest.raises(ShapeError, match="a sequence is required"):
         s.SequenceLength().result([FLOATS])
     with pytest.raises(ShapeError, match="int32 or int64 scalar"):
         s.SequenceAt().result([SequenceShape(FLOATS), FLOATS])

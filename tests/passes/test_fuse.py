@@ -688,7 +688,7 @@ def test_a_product_around_a_branch_is_not_taken_into_it() -> None:
     Pipeline([Stage("test", passes)]).run(main)
     verify(main)
     assert product.parent is main and len(product.users) == 1
-    assert any("outside" in refusal.why for refusal in passes[1].tally.refusals)
+    assert any("is outside the module" in refusal.why for refusal in passes[1].tally.refusals)
 
 
 def test_a_view_stays_behind_what_makes_its_extents_known() -> None:

@@ -139,7 +139,7 @@ def test_image(run: Any) -> None:
 
 
 def test_model_is_checked(run: Any) -> None:
-    with pytest.raises(MgxError, match="a sequence is needed"):
+    with pytest.raises(MgxError, match="a sequence is required"):
         run("SequenceLength", np.zeros(3, np.float32))
     text = "g (seq(float[2]) s) => (float[n] y) { y = ConcatFromSequence(s) }"
     with pytest.raises(MgxError, match="'axis' is required"):

@@ -59,7 +59,7 @@ def test_parts_whose_sizes_are_inputs():
         for got, wanted in zip(found, np.split(x, ends), strict=True):
             np.testing.assert_array_equal(np.asarray(got), wanted)
     for wrong in ([1, -1, 6], [2, 2, 1], [-2, 7, 1]):
-        with pytest.raises(mgx.MgxError, match="sizes that add up to 6 are needed"):
+        with pytest.raises(mgx.MgxError, match="sizes that add up to 6 are required"):
             program.run({"x": x, "sizes": np.int32(wrong)})
 
 

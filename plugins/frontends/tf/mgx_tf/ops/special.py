@@ -122,7 +122,7 @@ class Special(Operation):
 class TruncatedNormal(Operation):
     """Normally distributed numbers, none further than two from 0.
 
-    seed: number, one element; like: float [..], of which only type and extents matter -> like's shape.
+    seed: number, one element; like: float [..], of which only type and extents are used -> like's shape.
     Errors: none.  Source: TensorFlow TruncatedNormal.
     """
 
