@@ -13,7 +13,7 @@ __all__ = ["Frontend", "checked_frontend"]
 
 
 class Frontend:
-    """Makes programs of models in one format.
+    """Parses models of one format into programs.
 
     Required: `parse_buffer`, or `parse` for a format that cannot be read from bytes.
     """
@@ -27,30 +27,30 @@ class Frontend:
     their signatures say what they take."""
 
     def parse(self, path: str | os.PathLike[str], **options: Any) -> Program:
-        """Returns the program of a file.  Default: `parse_buffer` of its bytes.
+        """Parses a file.  Default: `parse_buffer` on its contents.
 
-        Errors: ParseError for a damaged file, UnsupportedError for what cannot be expressed, ParameterError for bad options.
+        Errors: ParseError for a corrupt file, UnsupportedError for unsupported features, ParameterError for invalid options.
         """
         return self.parse_buffer(Path(path).read_bytes(), **options)
 
     def parse_buffer(self, data: bytes, **options: Any) -> Program:
-        """Returns the program of a file's bytes.  Errors: as `parse`."""
+        """Parses the contents of a file.  Errors: as `parse`."""
         raise UnsupportedError(f"{type(self).__name__} reads no models from bytes; give it a file")
 
     def operators(self) -> list[str]:
-        """Returns the names of the format's operators that can be parsed, sorted.  Default: none are listed."""
+        """Returns the sorted names of the supported operators.  Default: none."""
         return []
 
     def export(self, program: Program, path: str | os.PathLike[str]) -> None:
-        """Writes a program of any stage as a model for viewers of this format.
+        """Exports a program of any stage for viewers of this format.
 
-        Errors: UnsupportedError if it cannot, which is the default.
+        Errors: UnsupportedError if that is not supported (the default).
         """
         raise UnsupportedError(f"{type(self).__name__} writes no models")
 
 
 def checked_frontend(found: object, whose: str) -> Frontend:
-    """Returns the object, which must be a frontend.  whose: the plugin that brings it.  Errors: PluginError."""
+    """Checks that an object is a frontend.  whose: its plugin.  Errors: PluginError."""
     if not isinstance(found, Frontend):
         raise PluginError(
             f"frontend of {whose} must be an instance of a class derived from mgx_core.Frontend, got {found!r}"

@@ -29,7 +29,7 @@ FOREVER: Final = 1 << 30  # reads of a value that a run leaves
 class Emitter(KernelEmitter):
     """Collects the steps of a lowered module in order.
 
-    A target derives from it, and gives at least `copy_into` and `host_step`.
+    Targets derive from it and implement at least `copy_into` and `host_step`.
     """
 
     alignment: ClassVar[int] = ALIGNMENT
@@ -53,36 +53,36 @@ class Emitter(KernelEmitter):
 
     @property
     def settings(self) -> Hashable:
-        """Everything that steps depend on besides the op and its operands.  Default: nothing."""
+        """All settings that steps depend on besides the op and its operands.  Default: none."""
         return ()
 
     def fresh(self, tuning: bool = True) -> Self:
-        """Returns an empty emitter with the same settings; tuning: one that times kernels, too, if this one does.
+        """Returns an empty emitter with the same settings; tuning: keeps autotuning if this emitter has it.
 
-        Default: one made with the arguments of `Emitter`.
+        Default: constructed with the arguments of `Emitter`.
         """
         return type(self)(self.kernels, self.context, self.reuse, self.tuning if tuning else None)
 
     def decided_at_run_time(self, ins: Instruction) -> No | None:
-        """Why an instruction of the schedule's `rest` runs on the host; None if the target has another way.
+        """Returns why an instruction of the schedule's `rest` runs on the host; None if the target does not run it there.
 
-        Default: that its extents depend on data.
+        Default: its extents depend on data.
         """
         return No("its extents depend on data")
 
     def branch_steps(self, condition: Value) -> tuple[Step, Step, Step]:
-        """Returns the steps before, between and behind the two modules of an `if`; asked for where `branches` is True.
+        """Returns the steps before, between and after the two modules of an `if`; called if `branches` is True.
 
-        At the first a run goes on behind the second unless the condition, a byte, is true; at the second it goes on at the third.
+        The first jumps behind the second unless the condition (a byte) is true; the second jumps to the third.
         """
         raise UnsupportedError(f"{type(self).__name__} says that it has branches, and gives no steps for them")
 
     def loop_steps(self) -> LoopSteps:
-        """Returns what makes the steps of loops; asked for where `loops` is True."""
+        """Returns the factory of loop steps; called if `loops` is True."""
         raise UnsupportedError(f"{type(self).__name__} says that it has loops, and gives no steps for them")
 
     def emit(self, ins: Instruction, env: dict[Instruction, Any]) -> Any:
-        """Adds an instruction's steps, those of the modules of branches and loops included; returns its value."""
+        """Emits an instruction, including modules of branches and loops; returns its value."""
         if self.branches and isinstance(ins.op, If):
             return emit_branch(self, ins, env, self.branch_steps)
         if self.loops and isinstance(ins.op, (Loop, Scan)):
@@ -90,7 +90,7 @@ class Emitter(KernelEmitter):
         return super().emit(ins, env)
 
     def schedule(self, module: Module) -> Schedule:
-        """Returns the schedule of a lowered module: the steps of its static part, placed, and what is left for run time."""
+        """Returns the schedule of a lowered module: the placed steps of its static part, and the rest for run time."""
         parts = self.parts(module)
         self._taking = self._results_that_take_memory(module, parts)
         env = self.emit_static(module, parts.static, parts.wanted)
@@ -105,14 +105,14 @@ class Emitter(KernelEmitter):
     def emit_counted(
         self, module: Module, parts: Split, env: dict[Instruction, Any]
     ) -> dict[Instruction, tuple[int, tuple[Value, ...]]]:
-        """Adds the steps of ops behind the static part that count; returns the axis, and the values with their number, of each.
+        """Emits ops after the static part whose result extent is a count; returns axis, values and count of each.
 
         Default: none.
         """
         return {}
 
     def parts(self, module: Module) -> Split:
-        """Returns a lowered module in two: what has steps in its schedule, and what is decided at run time."""
+        """Splits a lowered module into the part with static steps and the part decided at run time."""
         return split(module, self._planned)
 
     def _planned(self, ins: Instruction) -> bool:
@@ -124,7 +124,7 @@ class Emitter(KernelEmitter):
         return planned_member(ins, self._planned)
 
     def _results_that_take_memory(self, module: Module, parts: Split) -> dict[Instruction, int]:
-        """Returns the results that may lie in the memory of a parameter's argument, with the parameter's position."""
+        """Returns the results that may reuse a donated argument's memory, with the parameter's index."""
         if not self.overwrites or parts.rest or any(i.op.control for i in parts.static):
             return {}
         found: dict[Instruction, int] = {}
@@ -135,7 +135,7 @@ class Emitter(KernelEmitter):
         return found
 
     def _early(self, value: Value, index: int, ins: Instruction) -> Value:
-        """As `output`, with a copy right behind the last step that writes its source: while caches hold that, and no longer."""
+        """Like `output`, but copies directly after the last step that writes the source, while it is in cache."""
         count = len(self.steps)
         out = self.output(value, index, ins)
         before, copies = self.steps[:count], self.steps[count:]
@@ -146,7 +146,7 @@ class Emitter(KernelEmitter):
     def emit_static(
         self, module: Module, static: Mapping[Instruction, Sequence[Instruction]], wanted: Iterable[Instruction]
     ) -> dict[Instruction, Any]:
-        """Emits the static part of a module; returns the values of its instructions and of the parameters that it reads."""
+        """Emits the static part of a module; returns the values of its instructions and of the parameters read."""
         used = {i for needs in static.values() for i in needs}
         env: dict[Instruction, Any] = {}
         left = count_uses(static)
@@ -164,14 +164,14 @@ class Emitter(KernelEmitter):
         return env
 
     def input(self, shape: Shape, index: int) -> Value:
-        """Returns a value on the memory of an argument, which lies row-major."""
+        """Returns a row-major value on an argument's memory."""
         buffer = Buffer("input", int(shape.elements()) * shape.dtype.size, index=index)
         return Value(Shape.of(shape.dtype, shape.dims), buffer)
 
     def output(self, value: Value, index: int, ins: Instruction | None = None) -> Value:
-        """Returns a result in memory of its own, row-major.
+        """Returns a row-major result in its own memory, copied if necessary.
 
-        ins: the instruction whose kernel a copy, should one be needed, counts for; a view's is called a copy.
+        ins: the instruction that the copy is attributed to.
         """
         buffer, plain = value.buffer, value.plain
         size = max(int(plain.elements()) * plain.dtype.size, 1)
@@ -191,7 +191,7 @@ class Emitter(KernelEmitter):
         return out
 
     def planned(self, module: Module, outputs: list[Value], parts: Split | None = None) -> Schedule:
-        """Returns the schedule of everything emitted, placed; parts: of the module, if it is one that was split."""
+        """Returns the placed schedule of all emitted steps; parts: of the module, if it was split."""
         made = Schedule(
             module, self.steps, self.inputs, outputs, parts or Split(), notes=self.notes, choices=self.choices
         )
@@ -199,7 +199,7 @@ class Emitter(KernelEmitter):
         return placed(made, self.alignment, self.reuse)
 
     def _rest_placements(self, rest: Iterable[Instruction]) -> Iterator[tuple[Instruction, Placement]]:
-        """Placements of the launches among instructions that are decided at run time, including those in control flow."""
+        """Returns the placements of launches that are decided at run time, including those in control flow."""
         for ins in rest:
             op = ins.op
             if not isinstance(op, Launch):

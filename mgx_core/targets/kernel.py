@@ -23,10 +23,10 @@ __all__ = [
 
 
 class Kernel:
-    """Code that a launch runs.
+    """The implementation that a launch runs.
 
-    Required: `name`, and `run` for a target whose runner calls kernels from Python.  A target with an executor of its own adds
-    what that executor needs.
+    Required: `name`, and `run` for targets whose runner calls kernels from Python.  Targets with their own executor add the
+    members that it needs.
     """
 
     __slots__ = ()
@@ -49,16 +49,16 @@ class Kernel:
     taken.  Default: None, all extents follow from those of the operands."""
 
     def run(self, args: Sequence[Value], modules: Sequence[Module] = (), run: Run | None = None) -> Value:
-        """Returns the result for input values (None for an absent input), a tuple for several results.
+        """Computes the result for input values (None for an absent input), a tuple for several results.
 
         modules: the op's sub-modules; run: evaluates one of them on values.
         """
         raise UnsupportedError(f"kernel {self.name!r} cannot be called from Python")
 
     def with_op(self, op: Operation) -> Kernel:
-        """Returns the same kernel for `op`: its own op with attributes filled in that are known at run time only.
+        """Returns the kernel specialized for `op`, its own op with run-time attributes filled in.
 
-        Default: the kernel itself, which does not look at its op's attributes.
+        Default: the kernel itself, which does not depend on the op's attributes.
         """
         return self
 
@@ -67,7 +67,7 @@ class Kernel:
 
 
 class HostKernel(Kernel):
-    """A kernel that is a Python function on arrays."""
+    """A kernel implemented by a Python function on arrays."""
 
     __slots__ = ("function", "name")
 
@@ -80,7 +80,7 @@ class HostKernel(Kernel):
 
 
 class Reference(Kernel):
-    """An op run by its own reference compute on the host."""
+    """Runs an op's reference implementation on the host."""
 
     __slots__ = ("name", "op", "reasons")
 
@@ -93,12 +93,12 @@ class Reference(Kernel):
         return self.op.evaluate(args, modules, run)
 
     def with_op(self, op: Operation) -> Reference:
-        """Returns the same for an op whose symbols have got values."""
+        """Returns the kernel for the op with concrete extents."""
         return Reference(op, self.reasons)
 
 
 def _named(kernel: Kernel, op: Operation) -> str:
-    """Returns a kernel with its op and where its code is, for messages."""
+    """Describes a kernel for messages: its op and the location of its code."""
     code = kernel.function if isinstance(kernel, HostKernel) else type(kernel)
     return f"kernel {kernel.name!r} of {op!r} (in {getattr(code, '__module__', None) or type(code).__module__})"
 
@@ -106,7 +106,7 @@ def _named(kernel: Kernel, op: Operation) -> str:
 def call_kernel(
     kernel: Kernel, op: Operation, args: Sequence[Value], modules: Sequence[Module] = (), run: Run | None = None
 ) -> Value:
-    """Returns what a kernel gives for values.  Errors: PluginError with the kernel and the op for what it raises."""
+    """Calls a kernel.  Errors: PluginError that names kernel and op, for exceptions that it raises."""
     try:
         return kernel.run(args, modules, run)
     except (MgxError, MemoryError):
@@ -116,7 +116,7 @@ def call_kernel(
 
 
 def check_result(kernel: Kernel, op: Operation, declared: AnyShape, value: Value) -> None:
-    """Errors: PluginError if a value is not of the type that the program gives the op."""
+    """Errors: PluginError if a result does not have the type that the program states."""
     wrong = misfit(declared, value)
     if wrong:
         whose = (
@@ -126,26 +126,26 @@ def check_result(kernel: Kernel, op: Operation, declared: AnyShape, value: Value
 
 
 def copied(args: Sequence[Value]) -> list[Any]:
-    """Returns copies of the arrays among operands, for `check_unchanged`; None for all else."""
+    """Copies the arrays among operands, for `check_unchanged`; None for others."""
     return [a.copy() if isinstance(a, np.ndarray) else None for a in args]
 
 
 def check_unchanged(kernel: Kernel, op: Operation, args: Sequence[Value], before: Sequence[Any]) -> None:
-    """Errors: PluginError if a kernel wrote into an operand.  before: `copied` of the operands, or nothing to compare with."""
+    """Errors: PluginError if a kernel modified an operand.  before: `copied` of the operands, empty to skip the check."""
     for n, (copy, arg) in enumerate(zip(before, args, strict=False)):
         if copy is not None and copy.tobytes() != arg.tobytes():
             raise PluginError(f"{_named(kernel, op)} wrote into its operand {n}; it may write its results alone")
 
 
 def op_of(ins: Instruction) -> Operation:
-    """Returns op that an instruction computes, lowered or not."""
+    """Returns the op that an instruction computes, lowered or not."""
     return ins.op.of if isinstance(ins.op, Launch) else ins.op
 
 
 class Launch(Operation):
-    """A kernel in an op's place; what a lowered module consists of.
+    """The op of lowered modules: a selected kernel in place of an op.
 
-    It knows the op it stands for, so that text, reports and re-lowering for another machine can name it.
+    It keeps the original op, for text, reports and re-lowering for another machine.
     """
 
     __slots__ = ("_checked", "_text", "kernel", "of", "place", "plan", "refused", "result_shape", "validate")
@@ -167,7 +167,7 @@ class Launch(Operation):
         object.__setattr__(self, "result_shape", result_shape)
         object.__setattr__(self, "plan", plan)
         object.__setattr__(self, "place", place)  # "target", or "host" for what the target declined
-        object.__setattr__(self, "refused", refused)  # by the plans asked before
+        object.__setattr__(self, "refused", refused)  # by the plans tried before
         object.__setattr__(self, "validate", validate)  # compare every result with result_shape, not only the first
         object.__setattr__(self, "_text", "")
         object.__setattr__(self, "_checked", False)
@@ -194,9 +194,9 @@ class Launch(Operation):
         self.of.check_arity(count)
 
     def infer(self, *xs: AnyShape, modules: Sequence[Any] = ()) -> AnyShape:
-        """Returns what the kernel gives, with the extents that operands have got.
+        """Returns the result type for the operands' actual extents.
 
-        Errors: those of the op's rule, where extents have become known that do not fit.
+        Errors: those of the op's shape inference if the actual extents do not fit.
         """
         opened = self.result_shape.dynamic()
         if modules and not opened:
@@ -239,12 +239,12 @@ class Launch(Operation):
 
 
 def asked(ins: Instruction) -> tuple[str, ...]:
-    """Returns the name of the kernel that was asked first for a launch; nothing for other instructions."""
+    """Returns the name of a launch's preferred kernel; empty for other instructions."""
     return (ins.op.kernel.name,) if isinstance(ins.op, Launch) else ()
 
 
 def called_text(ins: Instruction, kernels: Sequence[str]) -> str:
-    """Returns an instruction's text; that of a launch names the kernels that ran for it, not the one that was asked first."""
+    """Returns an instruction's text; a launch names the kernels that actually ran, not the preferred one."""
     if not isinstance(ins.op, Launch) or not kernels:
         return repr(ins)
     where = " on host" if ins.op.place == "host" else ""

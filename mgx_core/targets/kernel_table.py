@@ -32,7 +32,7 @@ def _takes_options(plan: Plan) -> bool:
 
 
 class Picked(NamedTuple):
-    """The kernel that was picked, the plan that made it, and the refusals of the plans asked before."""
+    """The selected kernel, its plan, and the refusals of the plans tried before."""
 
     kernel: Kernel
     plan: str
@@ -40,26 +40,26 @@ class Picked(NamedTuple):
 
 
 class Kernels:
-    """A target's plans by op class, in order of preference; a value, joined with ``+``."""
+    """A kernel table: plans by op class, in order of preference.  Immutable by convention; tables are combined with ``+``."""
 
     def __init__(self, target: str) -> None:
         self.target = target
         self._plans: dict[type[Operation], list[Plan]] = {}
         self._any: list[Plan] = []
-        self._later: dict[str, list[Callable[[], Kernels]]] = {}  # tables that are not made yet, by classes of ops
-        self._lock = threading.RLock()  # held while they are
+        self._later: dict[str, list[Callable[[], Kernels]]] = {}  # tables not created yet, by op class
+        self._lock = threading.RLock()  # guards their creation
         self._options: CompileOptions | None = None
         self._asked: dict[type[Operation], list[Plan]] = {}  # by the class of the op, with the options bound
 
     def plan(self, *ops: type[Operation], dtypes: Collection[DType] = ()) -> Callable[[Plan], Plan]:
-        """Decorator: a function ``(op, input shapes, context) -> Kernel | No`` offered for some ops (none named: for any).
+        """Decorator: registers a plan ``(op, input shapes, context) -> Kernel | No`` for some op classes (none: for all).
 
-        It is offered for ops of derived classes, too; plans for an op's own class are asked before those for its bases.
-        Absent inputs have the shape None.  For ops that take sub-modules the function gets them as a fourth argument.
-        One that has a parameter `options` gets the compile options in it.
-        dtypes: the element types that it is made for (none given: any); it is not asked where a tensor input has another one.
-        An UnsupportedError that it raises is a refusal like No; everything else is reported as the plan's mistake.
-        Errors: ParameterError for what is not a class derived from Operation, or not an element type.
+        It also applies to subclasses; plans for an op's own class are tried before those for its base classes.
+        Absent inputs have the shape None.  For ops with sub-modules, the function receives them as a fourth argument.
+        If it has a parameter `options`, it receives the compile options.
+        dtypes: supported element types (none: all); the plan is skipped if a tensor input has another one.
+        Raising UnsupportedError is a refusal like No; any other exception is reported as an error of the plan.
+        Errors: ParameterError for arguments that are not subclasses of Operation, or not element types.
         """
         for op in ops:
             if not (isinstance(op, type) and issubclass(op, Operation)):
@@ -80,17 +80,16 @@ class Kernels:
         return keep
 
     def later(self, ops: Iterable[str], make: Callable[[], Kernels]) -> None:
-        """Offers the plans that a table has for some ops, behind those for the same ops that are here.
+        """Registers a lazily created table for some ops, after the plans already registered for them.
 
-        ops: their classes, as ``module:name``, which are not imported for that; make: returns the table; it is called when one
-        of these, or one derived from them, is first asked for, so that a program without them need not import what makes the
-        plans.
+        ops: op classes as ``module:name``, which are not imported; make: returns the table; called when one of these ops (or a
+        subclass) is first looked up, so that programs without them do not import the plans.
         """
         for op in ops:
             self._later.setdefault(op, []).append(make)
 
     def _have(self, ops: Iterable[str]) -> None:
-        """Takes the plans for some ops from the tables that are made later."""
+        """Creates the lazy tables for some ops."""
         with self._lock:
             for one in ops:
                 for make in self._later.pop(one, ()):
@@ -99,7 +98,7 @@ class Kernels:
                             self._plans.setdefault(op, []).extend(plans)
 
     def plans(self, op: Operation) -> list[Plan]:
-        """Returns the plans for an op in the order in which they are asked."""
+        """Returns the plans for an op in order of preference."""
         cls = type(op)
         found = self._asked.get(cls)
         if found is None:
@@ -116,7 +115,7 @@ class Kernels:
     def offers(
         self, op: Operation, shapes: Sequence[AnyShape | None], context: Any, modules: Sequence[Module] = ()
     ) -> Iterator[tuple[str, Kernel | No]]:
-        """Yields every plan's answer, in order of preference, with the plan's name; ops with sub-modules hand them over last."""
+        """Yields every plan's name and answer, in order of preference; sub-modules are passed last."""
         for plan in self.plans(op):
             name, wrong, cause = getattr(plan, "__name__", "plan"), "", None
             try:
@@ -149,11 +148,11 @@ class Kernels:
         context: Any = None,
         modules: Sequence[Module] = (),
     ) -> str:
-        """Returns the plan that gives such a kernel, for messages on what the kernel does wrong; empty if none does."""
+        """Returns the plan that returns this kernel, for error messages; empty if none does."""
         for plan in self.plans(op):
             try:
                 answer: Any = plan(op, shapes, context, modules) if op.takes_modules else plan(op, shapes, context)
-            except Exception:  # as `offers` reports where the plan is asked
+            except Exception:  # as reported by `offers`
                 continue
             if type(answer) is type(kernel) and answer.name == kernel.name:
                 return self._title(plan)
@@ -162,7 +161,7 @@ class Kernels:
     def pick(
         self, op: Operation, shapes: Sequence[AnyShape | None], context: Any = None, modules: Sequence[Module] = ()
     ) -> Picked:
-        """Returns the first plan that does not decline.  Errors: UnsupportedError with every refusal."""
+        """Returns the kernel of the first plan that does not decline.  Errors: UnsupportedError with every refusal."""
         refused: list[str] = []
         for name, answer in self.offers(op, shapes, context, modules):
             if not isinstance(answer, No):
@@ -177,7 +176,7 @@ class Kernels:
         out = Kernels(self.target)
         out._options = self._options or other._options
         for side in (self, other):
-            out._have(map(_place, side._plans))  # in the order of the sides
+            out._have(map(_place, side._plans))  # in the order of the operands of +
             for op, plans in side._plans.items():
                 out._plans.setdefault(op, []).extend(plans)
             for name, makes in side._later.items():
@@ -195,14 +194,14 @@ class Kernels:
         return not self._plans and not self._any and not self._later
 
     def for_options(self, options: CompileOptions) -> Kernels:
-        """Returns the same plans; those that have a parameter called `options` are given the compile options in it."""
+        """Returns the table with compile options bound for plans that have a parameter `options`."""
         out = self + Kernels(self.target)
         out._options = options
         return out
 
 
 def _made_for(dtypes: Collection[DType], plan: Plan) -> Plan:
-    """Returns a plan that declines inputs of other element types."""
+    """Wraps a plan to decline other element types."""
 
     @functools.wraps(plan)
     def asked(op: Operation, shapes: Sequence[AnyShape | None], *given: Any, **options: Any) -> Kernel | No:

@@ -24,8 +24,8 @@ __all__ = ["HostRunner", "Runner", "Timing"]
 class Timing:
     """Duration of one instruction, in seconds, once per measured run.
 
-    flops, bytes: the arithmetic of one run and the memory that it moves, as far as the target knows them; else 0.  kernels: the
-    names of those that ran for it, in order, which need not be the one that was asked first.
+    flops, bytes: operations and bytes moved per run, 0 if unknown; kernels: names of the kernels that ran, in order, which may
+    differ from the preferred one.
     """
 
     instruction: Instruction
@@ -36,7 +36,7 @@ class Timing:
 
     @property
     def text(self) -> str:
-        """The instruction with its operands and result, and the kernels that ran for it."""
+        """The instruction's text, with the kernels that ran."""
         return called_text(self.instruction, self.kernels)
 
 
@@ -51,13 +51,13 @@ class Runner:
     an argument or a constant are copied."""
 
     def run(self, args: Sequence[Value]) -> list[Value]:
-        """Returns the results for values of the module's parameters, in order; several threads may call it at once."""
+        """Runs with values of the module's parameters, in order; returns the results.  Thread-safe."""
         raise NotImplementedError(f"{type(self).__name__} derives from Runner and defines no run(args)")
 
     def run_some(self, args: Sequence[Value], wanted: Sequence[int]) -> list[Value]:
-        """Returns those results alone whose numbers are wanted, each of them once, in the order of the numbers given.
+        """Returns only the results with these (distinct) indices, in this order.
 
-        Default: taken from all that `run` returns.  A target that copies results for the caller leaves out the others' copies.
+        Default: selects from all results of `run`.  A target that copies results to the host should skip the others.
         """
         results = self.run(args)
         return [results[n] for n in wanted]
@@ -65,62 +65,62 @@ class Runner:
     def run_async(self, args: Sequence[Value], stream: int, places: Mapping[int, Value]) -> list[Value] | None:
         """Enqueues a run on the caller's stream and returns its results without waiting.
 
-        places: memory of the caller for results, by their number.
-        Default: None, for runners without a queue; the caller then calls `run`.
+        places: the caller's memory for results, by result index.
+        Default: None, for runners without a queue; the caller then uses `run`.
         """
         return None
 
     def enqueued(self, args: Sequence[Value], places: Mapping[int, Value]) -> list[Value] | None:
-        """Enqueues a run that is part of a longer one, and returns its results in the target's memory without waiting.
+        """Enqueues a run that is part of a larger one; returns its results in the target's memory without waiting.
 
-        Parts of one run are enqueued in order, by one thread.  Nothing else writes the results until the caller lets them go.
-        places: results of an earlier call, by number, which may be written again and have the shapes that they had then; what
-        is called with the same memory each time should be made cheap to repeat.
-        Default: None, for runners without a queue, or that wait for the host on the way; the caller then calls `run`.
+        The parts of a run are enqueued in order by one thread.  Results stay valid until the caller releases them.
+        places: results of an earlier call by index, which may be overwritten and have the same shapes; repeated calls with the
+        same memory should be cheap.
+        Default: None, for runners without a queue or with host work in between; the caller then uses `run`.
         """
         return None
 
     def repeated(
         self, args: Sequence[Value], places: Mapping[int, Value]
     ) -> Callable[[Mapping[str, Any], int], list[Argument]] | None:
-        """Returns a prepared call for arguments with the descriptors of these (`Target.descriptor`), which are not checked again.
+        """Returns a fast call for arguments with the same descriptors (`Target.descriptor`), which skips validation.
 
-        It takes the arguments by name and a stream.  Default: None, no such call.
+        It takes arguments by name and a stream.  Default: None, not supported.
         """
         return None
 
     def queued(self, args: Sequence[Value], places: Mapping[int, Value]) -> Callable[[int], None] | None:
-        """Returns a call that enqueues a run on a stream: for these arguments and these places of results, which `run_async` ran.
+        """Returns a call that enqueues the run of an earlier `run_async` with the same arguments and result memory.
 
-        It takes the stream, looks at nothing and keeps no memory of the caller's.  Default: None, no such call.
+        It takes a stream, validates nothing and keeps none of the caller's memory alive.  Default: None, not supported.
         """
         return None
 
     def watching(self, watch: Watch, spare: Runner, given: Sequence[int | Value]) -> Runner | None:
-        """Returns a runner that does as this one while what it holds as constants is as `watch` has it, and else as `spare`.
+        """Returns a runner that uses this one while the watched constants are unchanged, and `spare` otherwise.
 
-        It looks at each run, after all that was queued before, and does not wait for that.
-        spare: runs the same program with these constants among its parameters; given: for each of its parameters the number of
-        this runner's, or the constant's memory.
-        Default: None, for targets whose contexts take no `Watch`.
+        Each run checks asynchronously, after all work queued before.
+        spare: runner of the same program with these constants as parameters; given: for each of its parameters, the index of
+        this runner's parameter, or the constant's memory.
+        Default: None, for targets whose contexts do not support `Watch`.
         """
         return None
 
     def saved(self, keep: Keep) -> Any:
-        """Returns plain data (numbers, strings, bytes, lists, dicts) for a program file; `Target.restored` makes a runner of it.
+        """Serializes the runner as plain data (numbers, strings, bytes, lists, dicts); `Target.restored` is the inverse.
 
-        keep: puts an array into the part of the file that is memory-mapped and returns its number there.
-        A No says why it cannot be saved; the reason is a note when the file is loaded, and the kernels are made again.
+        keep: stores an array in the memory-mapped part of the file and returns its number.
+        A No states why it cannot be saved; loading the file then reports the reason and recompiles.
         Default: None, nothing is saved.
         """
         return None
 
     def time(self, args: Sequence[Value], runs: int, warmup: int) -> list[Timing] | None:
-        """Returns the time of each instruction over some runs, after some that do not count.  Default: None, not measured."""
+        """Times each instruction over some runs, after warm-up runs.  Default: None, not supported."""
         return None
 
     def seconds(self, args: Sequence[Value], runs: int) -> float:
-        """Returns the seconds of one of some runs in a row.  Default: by the clock, after one that does not count."""
+        """Returns the seconds per run over consecutive runs.  Default: wall time, after a warm-up run."""
         self.run(args)
         start = time.perf_counter()
         for _ in range(runs):
@@ -128,9 +128,9 @@ class Runner:
         return (time.perf_counter() - start) / runs
 
     def mark(self, args: Sequence[Value], begin: Callable[[str], None], end: Callable[[], None]) -> int:
-        """Runs once, each instruction between `begin`, which gets its text, and `end`; returns how many there were.
+        """Runs once, with each instruction between calls of `begin` (with its text) and `end`; returns their number.
 
-        Default: the whole run is one.
+        Default: one range for the whole run.
         """
         begin("run")
         try:
@@ -141,7 +141,7 @@ class Runner:
 
 
 class HostRunner(Runner):
-    """Calls each launch's kernel from Python, in order; values die after their last use."""
+    """Calls each launch's kernel from Python, in order; values are freed after their last use."""
 
     def __init__(self, module: Module) -> None:
         for inner in nested(module):
@@ -151,11 +151,11 @@ class HostRunner(Runner):
         self.module = module
 
     def run(self, args: Sequence[Value], observe: Observer | None = None) -> list[Value]:
-        """Returns the results; `observe` is called with each instruction and its value."""
+        """Runs; calls `observe` with each instruction and its value."""
         return Interpreter(observe).run(self.module, args)
 
     def time(self, args: Sequence[Value], runs: int, warmup: int) -> list[Timing]:
-        """Returns the time between one instruction's end and the next one's; inner instructions count for the outer one."""
+        """Times from the end of one instruction to the end of the next; nested instructions count for the outer one."""
         timings: dict[Instruction, Timing] = {}
         for n in range(warmup + runs):
             clock = time.perf_counter()
@@ -174,7 +174,7 @@ class HostRunner(Runner):
 
 
 def aligned(literal: Argument) -> Argument:
-    """Returns the literal in memory on which numpy computes at full speed (weights borrowed from files lie at any address)."""
+    """Returns the literal in aligned memory, which numpy processes faster (weights mapped from files may be unaligned)."""
     value = literal.value
     if isinstance(value, np.ndarray) and not value.flags.aligned:
         return Argument.from_value(value.copy(), literal.shape)

@@ -24,10 +24,10 @@ __all__ = ["Call", "Schedule", "SegmentSchedule", "Step", "placed"]
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """One kernel put into a schedule; its steps refer to it.
+    """One kernel in a schedule, referenced by its steps.
 
-    refused: the refusals of the plans that were asked before it; host: why it runs on the host, empty if it does not;
-    instruction: of the lowered module, that it was emitted for.
+    refused: the refusals of the plans tried before it; host: why it runs on the host, else empty; instruction: of the lowered
+    module.
     """
 
     op: Operation
@@ -45,10 +45,10 @@ class Call:
 
 @dataclass(eq=False, slots=True)
 class Step:
-    """One thing that a runner does: targets derive from it and add how.
+    """One action of a runner; targets derive from it.
 
-    reads, writes: the buffers that must be alive; scratch memory counts as written; call: the kernel that the step belongs to
-    (the emitter sets it); flops, bytes: the arithmetic of one run and the memory that it moves, 0 where not counted.
+    reads, writes: the buffers that must be alive (scratch memory counts as written); call: the kernel that the step belongs to,
+    set by the emitter; flops, bytes: operations and bytes moved per run, 0 if not counted.
     """
 
     name: str
@@ -64,12 +64,12 @@ class Step:
 
     @property
     def instruction(self) -> Instruction | None:
-        """The instruction of the lowered module that it was emitted for."""
+        """The instruction of the lowered module."""
         return self.call.instruction if self.call is not None else None
 
     @property
     def kernel(self) -> str:
-        """The name of the kernel that it is a part of."""
+        """The name of its kernel."""
         return self.call.kernel if self.call is not None else ""
 
     @property
@@ -79,7 +79,7 @@ class Step:
 
 
 class SegmentSchedule(NamedTuple):
-    """A stretch of a schedule's rest that was emitted ahead: its instructions, and the schedule of a module made of them."""
+    """A segment of a schedule's rest that was emitted in advance: its instructions, and its schedule."""
 
     members: Sequence[Instruction]
     schedule: Schedule
@@ -87,13 +87,12 @@ class SegmentSchedule(NamedTuple):
 
 @dataclass(eq=False)
 class Schedule:
-    """Steps in order, and where every value lies.
+    """Steps in order, and the location of every value.
 
-    inputs: the values on input buffers, by the parameter's position, None for those that no step reads; outputs: the results
-    that a run leaves in memory of their own, row-major, those of ``split.wanted`` first; split: the module's static part, for
-    which the steps are, and the rest, which runs one by one after them; rest_placements: where; segments: what of the rest has
-    a schedule of its own; choices: what tuning answered, by problem; buffers: those in the arena; peak: bytes of the
-    arena; lower_bound: the most bytes alive at one step.
+    inputs: values on input buffers by parameter index, None if no step reads one; outputs: results in their own row-major
+    memory, those of ``split.wanted`` first; split: the module's static part, which the steps implement, and the rest, which runs
+    one by one afterwards; rest_placements: placements of the rest; segments: parts of the rest with their own schedule; choices:
+    autotuning results by problem; buffers: in the arena; peak: bytes of the arena; lower_bound: maximum bytes alive at one step.
     """
 
     module: Module
@@ -111,7 +110,7 @@ class Schedule:
 
     @property
     def dynamic(self) -> list[Instruction]:
-        """Values whose sizes are decided at run time, which get memory of their own then."""
+        """Values with run-time sizes, which are allocated at run time."""
         return [*self.split.counted, *(i for i in self.split.rest if i.result.dynamic())]
 
     @property
@@ -121,16 +120,16 @@ class Schedule:
 
     @property
     def literals(self) -> list[Buffer]:
-        """The constants that steps read, each once."""
+        """The constants that steps read, without duplicates."""
         return list(dict.fromkeys(b for s in self.steps for b in s.reads if b.kind == "literal"))
 
     def calls(self) -> Iterable[Call]:
-        """Returns the kernels that the steps belong to, each once, in order."""
+        """Returns the kernels of the steps, without duplicates, in order."""
         return dict.fromkeys(s.call for s in self.steps if s.call is not None)
 
     @property
     def placements(self) -> list[Placement]:
-        """Placement of each launch of the module: what its steps call; a launch without steps calls nothing (a view)."""
+        """Returns the placement of each launch: the kernels that its steps call; none for a view."""
         called: dict[Instruction | None, list[Call]] = {}
         for call in self.calls():
             called.setdefault(call.instruction, []).append(call)
@@ -152,9 +151,9 @@ class Schedule:
 
 
 def placed(schedule: Schedule, alignment: int, reuse: bool = True) -> Schedule:
-    """Place the arena buffers of a schedule: lifetimes from its steps, sizes rounded up to the alignment.
+    """Assigns arena offsets to a schedule's buffers: live ranges from its steps, sizes rounded up to the alignment.
 
-    reuse: let buffers that are not alive together share memory.
+    reuse: lets buffers with disjoint live ranges share memory.
     """
     found: dict[Buffer, None] = {}
     for n, step in enumerate(schedule.steps):

@@ -30,105 +30,104 @@ __all__ = ["Context", "HostContext", "Target"]
 
 
 class Context:
-    """A device as a target sees it: what kernels are made for and launched on.
+    """A device context: the machine that kernels are compiled for and launched on.
 
-    Plans and passes of the target get it as they asked for it with `Target.get_context`, with all members that it adds.
+    Plans and passes receive the object that `Target.get_context` returned, including members added by a subclass.
     """
 
     target: Target
     """The target that made it."""
 
     def finish(self) -> None:
-        """Waits until everything launched is done.  Default: runs end before they return, so there is nothing to wait for."""
+        """Waits for all launched work.  Default: nothing to wait for, because runs are synchronous."""
 
     def memory(self) -> Mapping[str, Held]:
-        """Returns what the caches behind this context hold in memory, entries and bytes by name.  Default: nothing."""
+        """Reports the caches of this context: entries and bytes by name.  Default: none."""
         return {}
 
     def profiler_ranges(self) -> tuple[Callable[[str], None], Callable[[], None]]:
-        """Returns what begins a range of a name and what ends the innermost, for the profiler of the device's vendor.
+        """Returns functions that push a named profiler range and pop the innermost, for the device vendor's profiler.
 
-        Default: UnsupportedError, there is none.
+        Default: UnsupportedError, there is no profiler.
         """
         raise UnsupportedError(
             f"target {self.target.name!r} has no profiler that shows ranges; `mgx-driver perf` times its instructions"
         )
 
-    # memory that callers hold themselves (compile option ``offload_copy=False``)
+    # memory managed by callers (compile option ``offload_copy=False``)
 
     @property
     def queue(self) -> int:
-        """The address of the queue on which runs are enqueued that name none.  Default: 0, there is none."""
+        """The address of the default queue (stream).  Default: 0, there is none."""
         return 0
 
     def allocate(self, shape: Shape) -> Value:
-        """Returns a tensor in the device's memory, its elements unset.  Default: host memory."""
+        """Allocates an uninitialized tensor in device memory.  Default: host memory."""
         require_room(shape.lens(), shape.dtype.size, "the argument")
         return np.empty(shape.lens(), shape.dtype.numpy)
 
     def host_array(self, shape: Shape) -> Array:
-        """Returns host memory for a tensor, its elements unset, which the device reaches where its driver can let it.
+        """Allocates an uninitialized tensor in host memory, pinned if the driver supports it.
 
-        Default: plain host memory.
+        Default: pageable host memory.
         """
         require_room(shape.lens(), shape.dtype.size, "the argument")
         return np.empty(shape.lens(), shape.dtype.numpy)
 
     def pin(self, array: Array) -> object | None:
-        """Lets the device reach the memory of a host array as that of `host_array`, until what it returns is gone.
+        """Pins the memory of a host array for as long as the returned object lives.
 
-        The memory must stay until then.  Returns None where the driver cannot do so.  Default: None.
+        The memory must outlive that object.  Returns None if the driver does not support it.  Default: None.
         """
         return None
 
     def upload(self, array: Array) -> Value:
-        """Returns a copy of a host array in the device's memory.  Default: a copy in host memory."""
+        """Copies a host array to device memory.  Default: a copy in host memory."""
         return array.copy()
 
     def copy(self, source: Value, place: Value) -> None:
-        """Copies a tensor into another one of its shape, each in host memory or in the device's; done when it returns.
+        """Copies a tensor into another one of the same shape, each in host or device memory; synchronous.
 
         Default: both are in host memory.
         """
         np.copyto(place, source)
 
     def holds(self, address: int) -> bool:
-        """True if an address lies in the device's own memory.  It is asked for any address and opens no device: where none is
-        open in this process, nothing can lie in its memory.  Default: False."""
+        """Returns True if an address is in device memory.  Must accept any address, and must not open the device: if it is not
+        open in this process, no address can be in its memory.  Default: False."""
         return False
 
     def borrow(self, shape: Shape, address: int) -> Value:
-        """Returns a tensor in memory of the device that the caller owns and keeps alive; `holds` is true of its address.
+        """Returns a tensor on device memory that the caller owns and keeps alive; `holds` is True for its address.
 
         Default: UnsupportedError, for contexts without memory of their own.
         """
         raise UnsupportedError(f"{self!r} has no memory of its own that an address could lie in")
 
     def untimed(self) -> Context:
-        """Returns a context on the same device for programs that run rarely: no kernel is timed for them.  Default: itself."""
+        """Returns a context on the same device without autotuning, for programs that run rarely.  Default: itself."""
         return self
 
     def watch(self, values: Sequence[Value]) -> Watch | None:
-        """Returns a mark of what tensors in the device's memory hold now, for `Runner.watching`.  Default: None, it cannot."""
+        """Returns a fingerprint of the contents of device tensors, for `Runner.watching`.  Default: None, not supported."""
         return None
 
     def open_shared(self, handle: bytes, size: int, device: int) -> int:
-        """Returns the address of device memory that another process shares; `borrow` makes tensors in it.
+        """Opens device memory shared by another process; returns its address, for use with `borrow`.
 
-        handle: as the other process' driver gave it; size: bytes that are required; device: the number of the one that it
-        lies on, as this process counts.
-        Errors: UnsupportedError for memory that this context cannot reach; DeviceError if there is none such.  Default:
-        UnsupportedError, for contexts without memory of their own.
+        handle: IPC handle from the other process's driver; size: required bytes; device: its device index in this process.
+        Errors: UnsupportedError if this context cannot access the memory; DeviceError if the handle is invalid.  Default:
+        UnsupportedError, for contexts without device memory.
         """
         raise UnsupportedError(f"{self!r} has no memory of its own that another process could share")
 
     def close_shared(self, address: int) -> None:
-        """Gives back what `open_shared` gave.  Default: UnsupportedError."""
+        """Closes memory opened by `open_shared`.  Default: UnsupportedError."""
         raise UnsupportedError(f"{self!r} has no memory of its own that another process could share")
 
 
 class HostContext(Context):
-    """The context of a target that runs on the host as the calls come."""
+    """The context of a target that runs on the host synchronously."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -138,10 +137,10 @@ class HostContext(Context):
 
 
 class Target:
-    """Device or engine that runs programs.
+    """A device or engine that runs programs.
 
-    Required: `name`.  A target that defines nothing else runs every op by its definition on the host; one that defines
-    `kernels` runs what its plans take.
+    Required: `name`.  A target that defines nothing else runs every op by its reference implementation on the host; `kernels`
+    adds kernels for the ops that its plans accept.
     """
 
     name: str = ""
@@ -182,11 +181,11 @@ class Target:
     """False if attention's two products are faster in float, in one group: quantizers leave them so where the target is given."""
 
     def get_context(self) -> Any:
-        """Returns a new context: a `Context` of this target.  Default: a `HostContext`."""
+        """Creates a context of this target.  Default: a `HostContext`."""
         return HostContext(self)
 
     def kernels(self, context: Any) -> Kernels:
-        """Returns the plans for ops, in order of preference.  Default: none."""
+        """Returns the kernel table: plans by op, in order of preference.  Default: empty."""
         from .kernel_table import Kernels
 
         return Kernels(self.name)
@@ -196,9 +195,9 @@ class Target:
         return ()
 
     def runner(self, module: Module, plan: MemoryPlan, context: Any, options: CompileOptions) -> Runner:
-        """Returns what runs a lowered module.
+        """Creates a runner for a lowered module.
 
-        plan: every value's place in one arena.  An executor of a target's own touches no Python per instruction.
+        plan: the arena offset of every value.  A native executor should run without Python per instruction.
         Default: a `HostRunner`, which calls each kernel's `run` from Python.
         """
         from .runner import HostRunner
@@ -206,69 +205,68 @@ class Target:
         return HostRunner(module)
 
     def emitter(self, kernels: Kernels, context: Any, options: CompileOptions) -> Emitter | None:
-        """Returns what collects the steps that kernels emit (`Kernel.emit`) for a lowered module.
+        """Creates the emitter, which collects the steps that kernels emit (`Kernel.emit`) for a lowered module.
 
         kernels: the target's plans and those that plugins add for it.
-        Default: None; kernels are called from Python by `runner`.
+        Default: None; `runner` calls kernels from Python.
         """
         return None
 
     def assemble(self, schedule: Schedule, emitter: Any, context: Any, options: CompileOptions) -> Runner:
-        """Returns what runs a schedule: its steps, on an arena of `schedule.peak` bytes.
+        """Creates a runner for a schedule: its steps, on an arena of `schedule.peak` bytes.
 
-        emitter: the one that made the schedule; for targets that have one.
+        emitter: the emitter of the schedule; for targets with an emitter.
         """
         raise NotImplementedError(f"target {self.name!r} defines emitter() and no assemble()")
 
     def instance_shape(self, declared: AnyShape, given: AnyShape) -> AnyShape:
-        """Returns the shape of a parameter in one instance, from the declared one and the one that came.
+        """Returns the shape of a parameter in one instance, from its declared and its actual shape.
 
-        A target whose kernels take extents as arguments may give ints here that remember their symbol.  Default: `given`.
+        A target whose kernels take extents as arguments may return ints that carry their symbol.  Default: `given`.
         """
         return given
 
     def accept(self, given: Any, context: Any) -> Value | None:
-        """Returns a caller's argument as a value if it lies in this target's own memory.
+        """Returns a caller's argument as a value if it is in this target's memory.
 
         Default: None; the argument is converted to host memory.
         """
         return None
 
     def descriptor(self, given: Any) -> Any:
-        """Returns all that a run needs to know of an argument in this target's memory, as something hashable.
+        """Returns a hashable descriptor of an argument in this target's memory: address, type, extents and strides.
 
-        That is address, type, extents and strides.
-        Arguments with equal descriptors are checked once (`Runner.repeated`).  Default: None, no such argument.
+        Arguments with equal descriptors are validated once (`Runner.repeated`).  Default: None, not such an argument.
         """
         return None
 
     def machine(self, context: Any) -> str:
-        """Returns everything that compiled code depends on, as text: processor, versions of compilers, libraries and the target.
+        """Returns a fingerprint of everything that compiled code depends on: processor, compiler, libraries and target version.
 
-        Code in a program file is used again only where this text is the same.  Default: empty, no code is saved.
+        Code in a program file is reused only if the fingerprint is equal.  Default: empty, no code is saved.
         """
         return ""
 
     def settings(self, context: Any) -> str | None:
-        """Returns what compiled programs depend on beside the machine and the options: the context's own, the environment's.
+        """Returns the settings of context and environment that compiled programs depend on, besides machine and options.
 
-        Programs that were read from a file may then be kept for later processes, which take them without compiling
+        Programs read from files may then be cached for later processes, which load them without compiling
         (``MGX_KEEP_PROGRAMS``).
-        Default: None, no programs are kept.
+        Default: None, programs are not cached.
         """
         return None
 
     def restored(self, saved: SavedInstance, lowered: Lowered, context: Any, options: CompileOptions) -> Runner:
-        """Returns a runner from what `Runner.saved` gave.
+        """Restores a runner from the data of `Runner.saved`.
 
-        saved: its `code`, and `fetch(number)` for kept arrays; lowered: the lowered module, an emitter and the plan, each made
-        if it is asked for.
-        Errors: any MgxError, whereupon the program is compiled again and the executable notes why.
+        saved: its `code`, and `fetch(number)` for stored arrays; lowered: lazily creates the lowered module, an emitter and the
+        plan.
+        Errors: any MgxError; the program is then recompiled, and the executable records the reason.
         """
         raise UnsupportedError(f"target {self.name!r} takes no compiled code from files")
 
     def ceilings(self, context: Any) -> Mapping[str, float]:
-        """Returns what the device does in a second at most: `flops` and `bytes`.  Default: empty, not known."""
+        """Returns the device's peak `flops` and `bytes` per second.  Default: empty, unknown."""
         return {}
 
     def __repr__(self) -> str:

@@ -14,18 +14,17 @@ __all__ = [
     "NEVER_OVERWRITTEN", "Buffer", "Value", "channels_last", "count_reads", "packed_strides", "type_of", "view_of",
 ]  # fmt: skip
 
-NEVER_OVERWRITTEN: Final = 1 << 30  # readers of memory that no step may write over, since others still fill it
+NEVER_OVERWRITTEN: Final = 1 << 30  # reader count of memory that is still being filled, which no step may overwrite
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Buffer:
     """Memory that steps read and write.
 
-    kind: ``arena`` (placed by the plan), ``input``, ``given`` (an input that steps may write over), ``output`` or ``literal``;
-    index: which input or output; array: of a
-    literal, row-major; owner: kept alive with the buffer; address: of a literal on the host, 0 where not needed;
-    readers: reads still to come, so that a step may write over memory that is not read again; first, last: the steps between
-    which it is alive, both included (-1: no step uses it); offset: bytes from the arena's start.
+    kind: ``arena`` (placed by the planner), ``input``, ``given`` (a donated input), ``output`` or ``literal``; index: of the
+    input or output; array: of a literal, row-major; owner: kept alive with the buffer; address: of a literal on the host, 0 if
+    not needed; readers: remaining reads, so that a step may overwrite memory that is not read again; first, last: live range in
+    steps, inclusive (-1: unused); offset: in bytes, in the arena.
     """
 
     kind: str
@@ -42,7 +41,7 @@ class Buffer:
 
 @dataclass(eq=False, slots=True)
 class Value:
-    """A tensor on a buffer: its strided shape, and where its first element lies (in elements)."""
+    """A tensor on a buffer: its strided shape, and the offset of its first element (in elements)."""
 
     shape: Shape
     buffer: Buffer = field(repr=False)
@@ -66,13 +65,13 @@ class Value:
 
     @property
     def plain(self) -> Shape:
-        """Its type without regard to how it lies: row-major."""
+        """Its type as row-major."""
         return self.shape.as_standard()
 
     def align(self, start: int) -> int:
-        """Returns the bytes that its address is a multiple of, where buffers begin at multiples of `start`.
+        """Returns the alignment of its address in bytes, if buffers are aligned to `start`.
 
-        Inputs lie where the caller has them; 16 bytes or one element is all that is known of them.
+        Inputs are in the caller's memory and only known to be aligned to 16 bytes or one element.
         """
         size = self.shape.dtype.size
         if self.buffer.kind in ("input", "given"):
@@ -85,7 +84,7 @@ class Value:
         return Value(shape, self.buffer, self.offset + offset)
 
     def whole(self) -> bool:
-        """Returns True if it covers its buffer without gaps, in any axis order."""
+        """Returns True if it is dense in its whole buffer, in any axis order."""
         return (
             self.offset == 0
             and self.shape.packed()
@@ -93,7 +92,7 @@ class Value:
         )
 
     def dense(self) -> bool:
-        """Returns True if it lies row-major without gaps; axes of extent 1 may have any stride."""
+        """Returns True if it is dense and row-major; axes of extent 1 may have any stride."""
         return self.lies(row_major(self.lens))
 
     def lies(self, strides: Sequence[int]) -> bool:
@@ -102,13 +101,13 @@ class Value:
 
 
 def view_of(op: Any, value: Value, others: Sequence[Value | None] = ()) -> Value | None:
-    """Returns the view that an op gives of a value, or None if it would have to move elements."""
+    """Returns the result of an op as a view of a value, None if that is not possible."""
     found = op.view(value.shape, *(o.shape for o in others if o is not None))
     return None if found is None else value.seen_as(*found)
 
 
 def packed_strides(lens: Sequence[int], order: Sequence[int]) -> list[int]:
-    """Returns strides that lay the axes out densely in `order` (outermost first)."""
+    """Returns dense strides for the axes in `order` (outermost first)."""
     packed = row_major([lens[a] for a in order])
     strides = [0] * len(lens)
     for position, axis in enumerate(order):
@@ -117,17 +116,17 @@ def packed_strides(lens: Sequence[int], order: Sequence[int]) -> list[int]:
 
 
 def channels_last(lens: Sequence[int]) -> list[int]:
-    """Returns strides with axis 1 innermost (NHWC and its like)."""
+    """Returns dense strides with axis 1 innermost (NHWC and similar)."""
     return packed_strides(lens, [0, *range(2, len(lens)), 1])
 
 
 def type_of(value: Any) -> AnyShape:
-    """Returns the type of a value, or of a tuple of values, without regard to how it lies."""
+    """Returns the type of a value or tuple of values, as row-major."""
     return TupleShape(map(type_of, value)) if isinstance(value, tuple) else value.shape.as_standard()
 
 
 def count_reads(value: Any, uses: int) -> None:
-    """Count reads of a value's memory; its items' for a tuple."""
+    """Counts reads of a value's memory, or of a tuple's items."""
     if isinstance(value, tuple):
         for v in value:
             v.buffer.readers += uses
