@@ -1,8 +1,8 @@
-"""Writes what the docs take from the code: ops.md and ops_onnx.md from the operations' classes, interfaces.md from
-what plugins derive from, the pictures in architecture.md.
+"""Generates ops.md and ops_onnx.md from the operations' classes, interfaces.md from the base classes of plugins, and the
+diagrams in architecture.md.
 
-python docs/generate.py            writes them
-python docs/generate.py --check    names the pages that are stale (exit status 1 if any)
+python docs/generate.py            writes the pages
+python docs/generate.py --check    lists stale pages (exit status 1 if there are any)
 """
 
 from __future__ import annotations
@@ -201,16 +201,17 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def main() -> int:
-    stale = []
+    check, stale = "--check" in sys.argv[1:], []
     for name, make in PAGES.items():
         path = DOCS / name
         text = make()
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(name)
-            if "--check" not in sys.argv[1:]:
+            if not check:
                 path.write_text(text, encoding="utf-8")
-    print(", ".join(stale) + " stale: run python docs/generate.py" if stale else "all pages are up to date")
-    return 1 if stale and "--check" in sys.argv[1:] else 0
+    done = "stale: run python docs/generate.py" if check else "written"
+    print(f"{', '.join(stale)} {done}" if stale else "all pages are up to date")
+    return 1 if stale and check else 0
 
 
 if __name__ == "__main__":
