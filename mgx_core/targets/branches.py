@@ -20,9 +20,9 @@ __all__ = ["count_uses", "emit_body", "emit_branch", "is_planned", "planned_memb
 
 
 def is_planned(ins: Instruction, member: Callable[[Instruction], bool]) -> bool:
-    """Returns True for an `if` whose steps can be placed ahead: all extents are static, and both modules give the same shapes.
+    """Returns True for an `if` that can be scheduled: all extents are static, and both modules return the same shapes.
 
-    member: tells whether an instruction of a module can have steps.
+    member: returns whether an instruction of a module can have steps.
     """
     if not isinstance(ins.op, If) or not isinstance(ins.result, TupleShape) or not fixed(ins) or read_whole(ins):
         return False
@@ -33,7 +33,7 @@ def is_planned(ins: Instruction, member: Callable[[Instruction], bool]) -> bool:
 
 
 def planned_member(ins: Instruction, control: Callable[[Instruction], bool]) -> bool:
-    """Returns True if an instruction of a branch or loop can have steps; control: tells that of control flow."""
+    """Returns True if an instruction of a branch or loop can have steps; control: answers for nested control flow."""
     if given(ins):
         return ins.is_return or ins.is_absent or fixed_tensor(ins)
     if ins.op.control:
@@ -49,7 +49,7 @@ def _gives(module: Module, wanted: TupleShape) -> bool:
 
 
 def count_uses(members: Iterable[Instruction]) -> Counter[Instruction]:
-    """Returns how many of some instructions, and of those in the branches among them, read each value."""
+    """Counts the readers of each value among instructions, including those in their branches."""
     found: Counter[Instruction] = Counter()
     for ins in members:
         found.update(set(ins.inputs))
@@ -61,10 +61,10 @@ def count_uses(members: Iterable[Instruction]) -> Counter[Instruction]:
 def emit_branch(
     e: KernelEmitter, ins: Instruction, env: dict[Instruction, Any], steps: Callable[[Value], tuple[Step, Step, Step]]
 ) -> tuple[Value, ...]:
-    """Adds the steps of both modules of an `if`, and of what selects between them; returns the results.
+    """Emits both modules of an `if` and the steps that select between them; returns the results.
 
-    steps: gives those before, between and behind the modules for a condition.  Lifetimes are those of all steps in order, so that
-    the modules share memory with each other and with what is around them.
+    steps: returns the steps before, between and after the modules for a condition.  Live ranges are computed over all steps in
+    order, so that the modules share memory with each other and with their surroundings.
     """
     current, call = e.current, Call(ins.op, "branch", ins.sources, (), "", ins)
     condition = e.value_of(ins.inputs[0], env)
@@ -88,7 +88,7 @@ def emit_branch(
 
 
 def emit_body(e: KernelEmitter, module: Module, env: dict[Instruction, Any], call: Call) -> list[Value]:
-    """Adds the steps of a module of control flow; returns its results."""
+    """Emits a module of control flow; returns its results."""
     members = [i for i in module if not given(i)]
     left = count_uses(members)
     left.update(set(module.outputs))
@@ -101,7 +101,7 @@ def emit_body(e: KernelEmitter, module: Module, env: dict[Instruction, Any], cal
 
 
 def _own(value: Value, taken: set[Buffer]) -> Value | None:
-    """Returns a module's value as the place of a result, if it has memory of its own and lies as a result does."""
+    """Returns a module's value as the memory of a result, if it owns its memory and has a result's layout."""
     buffer = value.buffer
     if buffer.kind != "arena" or buffer in taken or not value.dense() or not value.whole():
         return None

@@ -1,9 +1,9 @@
-"""Continuations: what follows a border, lowered once the few numbers that are read there are known.
+"""Continuations: the code after a border, lowered once the few values read there are known.
 
-A kernel whose result has an extent that depends on data (`Kernel.open_axis`) writes its largest result and the number that
-counts.  That number is read, and what follows runs as a program of its own for these extents, on the values where they lie.
-Operands that say which extents a result has (computed ones of a Reshape or a Slice) are read in the same way.  Where no row looks
-at another, one program computes all rows that there is memory for, of which the first are the result.
+A kernel with a data-dependent result extent (`Kernel.open_axis`) writes a result of maximum size and the actual count.  The count
+is read, and the code after it runs as a program specialized for it, on the values in place.  Computed operands that determine
+extents (of a Reshape or Slice) are read in the same way.  If rows are independent, one program computes the maximum number of
+rows, and the result is cropped.
 """
 
 from __future__ import annotations
@@ -30,21 +30,20 @@ from .runner import Runner
 
 __all__ = ["Continuation"]
 
-ROOM: Final = 1 << 26  # bytes of all that is computed for rows that may not be there
+ROOM: Final = 1 << 26  # maximum bytes computed for rows that may not exist
 
 R = TypeVar("R", bound=Runner)
 
 
 class Continuation(Generic[R]):
-    """Module of everything behind a border, whose parameters are values from before it.
+    """The module after a border, whose parameters are values from before it.
 
-    lower: puts kernels into a module; instance_shape: `Target.instance_shape`.
+    lower: lowers a module; instance_shape: `Target.instance_shape`.
 
-    sources: for each parameter the instruction before the border that it is; counted: those that count their rows, with the axis
-    of the rows, the most rows that there is memory for (`most`), and their symbol; read: names of the parameters whose values are
-    read; outputs: the instructions whose values it gives.
-    rows: if it may run on all rows that there is memory for, since none looks at another: for each output the axis of the rows
-    and their symbol; None if it may not.
+    sources: for each parameter, the instruction before the border; counted: instructions with a count, with the axis, the maximum
+    (`most`) and the symbol of the count; read: names of parameters whose values are read; outputs: the instructions that it
+    computes.
+    rows: if rows are independent, so that it may run on the maximum number of rows: axis and symbol for each output; else None.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class Continuation(Generic[R]):
     def _after(
         self, module: Module, there: set[Instruction], border: Border
     ) -> tuple[Module, dict[Instruction, Instruction], dict[str, Instruction]]:
-        """The part behind the border as a module of ops; the copies in it by instruction, and the source of each parameter."""
+        """Returns the part after the border as a module, the copies by instruction, and the source of each parameter."""
         copy = module.clone(name=f"{module.name}_rest")
         copies = dict(zip(module, copy, strict=True))
         self._counting = {i for i in copy if any(_counts(inner) for inner in (i, *within(i)))}
@@ -99,15 +98,15 @@ class Continuation(Generic[R]):
         return copy, copies, sources
 
     def source(self, name: str) -> Instruction:
-        """Returns the instruction before the border that a parameter stands for."""
+        """Returns the instruction before the border of a parameter."""
         return self.sources[list(self.module.parameters).index(name)]
 
     def lowered(self, counts: Sequence[int], values: Sequence[Array]) -> Module:
-        """Returns the module for these numbers of rows and these values of what was read, lowered."""
+        """Returns the lowered module for these row counts and values."""
         return self._all.lowered(self._dims(counts), dict(zip(self.read, values, strict=True)))
 
     def _dims(self, counts: Sequence[int]) -> dict[str, list[int]]:
-        """Returns the extents of the parameters that are open, with these numbers of rows."""
+        """Returns the extents of open parameters for these row counts."""
         number = dict(zip(self.counted, counts, strict=True))
         return {
             name: [number[source], *map(int, p.shape.dims[1:])]
@@ -116,17 +115,17 @@ class Continuation(Generic[R]):
         }
 
     def largest(self) -> Module | None:
-        """Returns the module for the largest extents, if only numbers of rows are open."""
+        """Returns the lowered module for maximum extents, if only row counts are open."""
         if self.read:
             return None
         try:
             return self.lowered(self.most, ())
         except MgxError:
-            return None  # as when a tensor would be larger than any may be
+            return None  # e.g. if a tensor would exceed the size limit
 
     @cached_property
     def parts(self) -> Parts[R]:
-        """The module cut where ops count again."""
+        """The module, cut at further counting ops."""
         return cut_in_parts(self.module, self._counting, self.read, self._lower, self._instance_shape)
 
     def run(
@@ -136,17 +135,17 @@ class Continuation(Generic[R]):
         make: Callable[[Module], R],
         lies: Callable[[Any], Lying],
     ) -> list[Any]:
-        """Returns `outputs` of a run: the parts of the module between ops that count, one behind the other (`Parts.run`).
+        """Runs the parts of the module between counting ops (`Parts.run`); returns `outputs`.
 
-        args: of the parameters; values: of what was read.
+        args: of the parameters; values: values read.
         """
         return self.parts.run(args, dict(zip(self.read, values, strict=True)), make, lies) if self.outputs else []
 
     def whole(self, make: Callable[[Module], R | None]) -> R | None:
-        """Returns one runner for all numbers of rows: it computes as many as there is memory for.
+        """Returns one runner for all row counts, which computes the maximum number of rows.
 
-        make: gives None for a module that cannot be run without waiting for the numbers.
-        None if rows look at each other, or if too much would be computed in vain.
+        make: returns None for a module that cannot run without waiting for the counts.
+        None if rows depend on each other, or if too much would be computed unnecessarily.
         """
         if self._whole is None and self.rows is not None:
             module = self.largest()
@@ -156,13 +155,13 @@ class Continuation(Generic[R]):
         return self._whole
 
     def runners(self) -> list[R]:
-        """Returns all that were made and are kept."""
+        """Returns all cached runners."""
         parts = [r for part in self.parts.parts for r in part.runners()]
         return parts if self._whole is None else [*parts, self._whole]
 
     def dynamic(self) -> set[Instruction]:
-        """Instructions that stay dynamic even after their operands are read: no rule makes the op static, or another of its
-        operands is still unknown."""
+        """Returns instructions that stay dynamic even after their operands are read: no rule makes them static, or another
+        operand is unknown."""
         read = {self.module.parameters[name] for name in self.read}
         return {
             self._origin[i]
@@ -176,14 +175,14 @@ def _counts(ins: Instruction) -> bool:
 
 
 def _number(counted: Instruction, axis: int) -> str:
-    """Returns the symbol that stands for the number of rows of a counted value, or the expression that a file gives for it."""
+    """Returns the symbol of a counted value's row count, or the expression given in a file."""
     rows = counted.shape.dims[axis]
     assert isinstance(rows, Sym), counted  # what counts a number that is known is in the static part
     return rows.name
 
 
 def _parameter(copy: Module, name: str, ins: Instruction, border: Border, before: Instruction) -> Instruction:
-    """Returns the parameter that stands for a value from before the border; rows that are counted lie outermost in it."""
+    """Adds the parameter for a value from before the border; its counted axis is outermost in memory."""
     if ins not in border.counted:
         return copy.add_parameter(name, ins.result)
     axis, _ = border.counted[ins]
@@ -195,5 +194,5 @@ def _parameter(copy: Module, name: str, ins: Instruction, border: Border, before
 
 
 def _bytes(module: Module) -> int:
-    """Of all values that a module computes."""
+    """Returns the bytes of all values that a module computes."""
     return sum(static_bytes(i.result) or 0 for i in module if not (i.is_param or i.is_literal or i.is_return))

@@ -1,10 +1,9 @@
-"""Decides what a target does where extents depend on data: what is a segment, what is interpreted, what is read at a border.
+"""Partitions a lowered module with data-dependent extents into segments, interpreted ops and a continuation.
 
-The static part of a lowered module (`static_part`) runs first.  There are two ways on from there, and a target takes the one that
-its memory asks for.  On memory that the host can read, what follows is cut into *segments*, which have a runner for each set of
-shapes, and ops between them that are decided at run time one by one (`cut`, run by `SegmentInterpreter`).  On memory that it
-cannot, the few numbers that decide extents are read at a *border*, and all that follows is lowered for them as one
-module (`border`, `Continuation`).
+The static part of a lowered module (`static_part`) runs first.  The rest depends on the target's memory.  If the host can access
+it, the rest is cut into *segments*, which have a runner for each set of shapes, and single ops between them (`cut`, run by
+`SegmentInterpreter`).  Otherwise, the few values that determine extents are read at a *border*, and everything after it is
+lowered for them as one module (`border`, `Continuation`).
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ from .static_part import given, given_fixed, read_whole
 
 __all__ = ["Border", "Item", "border", "cut", "emitted_at_run_time", "can_be_static"]
 
-LARGEST: Final = 1 << 32  # bytes of a result at its upper bound
-READ: Final = 64  # elements of an operand that is read at a border
-_ROOTS: Final = SHAPES.roots  # ops with operands for extents
+LARGEST: Final = 1 << 32  # maximum bytes of a result at its upper bound
+READ: Final = 64  # maximum elements of an operand read at a border
+_ROOTS: Final = SHAPES.roots  # ops with operands that determine extents
 
 
 @dataclass
 class Item:
-    """One thing to run behind the static part.
+    """One item to run after the static part.
 
-    what: a segment, or an op that is decided at run time; done: values without later readers.
+    what: a segment, or a run-time decided op; done: values whose last reader it is.
     """
 
     what: Segment | Instruction
@@ -50,11 +49,11 @@ class Item:
 
 
 def cut(module: Module, static: Mapping[Instruction, Any], keeping: Keeping = KEEPING) -> list[Item]:
-    """Returns what follows the static part of a module: segments, and between them the ops that are decided at run time.
+    """Cuts the rest of a module into segments and run-time decided ops between them.
 
-    keeping: of the segments' runners.
+    keeping: limits of the segments' runner caches.
 
-    Such ops are control flow, those whose extents depend on data, and those on anything but tensors of numbers.
+    Run-time decided ops are control flow, ops with data-dependent extents, and ops on values other than numeric tensors.
     """
     known = symbols_in([p.result for p in module.parameters.values()])
     stage: dict[Instruction, int] = {}
@@ -111,14 +110,14 @@ def cut(module: Module, static: Mapping[Instruction, Any], keeping: Keeping = KE
 
 
 def _static_by(ins: Instruction, known: set[str]) -> bool:
-    """Returns True if all results of an instruction are tensors of numbers whose extents follow from known symbols."""
+    """Returns True if all results of an instruction are numeric tensors whose extents follow from known symbols."""
     items = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
     ranked = all(isinstance(s, Shape) and s.ranked and s.dtype.kind not in "sc" for s in items)
     return ranked and symbols_in(ins.result) <= known
 
 
 def _counts(ins: Instruction) -> bool:
-    """Returns True if an op finds extents in its operands' numbers, even where another has found the same before it."""
+    """Returns True if an op determines extents from its operands' values, even if another op has determined the same ones."""
     if ins.modules:
         return False  # what they say of extents others have found
     if introduced(ins):
@@ -131,7 +130,7 @@ def _counts(ins: Instruction) -> bool:
 
 
 def emitted_at_run_time(ins: Instruction) -> bool:
-    """True if a launch whose extents depend on data can be emitted by its kernel once its operands are there (`OpPrograms`)."""
+    """Returns True if the kernel of a launch with data-dependent extents can emit it once its operands exist (`OpPrograms`)."""
     if not isinstance(ins.op, Launch) or ins.op.kernel.emit is None:
         return False
     if isinstance(ins.op.of, GetTupleElem):
@@ -149,10 +148,9 @@ def emitted_at_run_time(ins: Instruction) -> bool:
 
 @dataclass(frozen=True)
 class Border:
-    """Instructions at which a module is cut, and what is read there.
+    """The instructions at which a module is cut, and the values read there.
 
-    counted: instructions whose kernels count what they give: the axis, and the most along it; read: small values that decide
-    the extents of others.
+    counted: instructions with a data-dependent result extent: axis and maximum; read: small values that determine extents.
     """
 
     counted: dict[Instruction, tuple[int, int]] = field(default_factory=dict)
@@ -163,7 +161,7 @@ class Border:
 
 
 def border(module: Module, static: Mapping[Instruction, Any]) -> Border:
-    """Returns the border behind the static part of a module: what decides the extents of that which follows."""
+    """Returns the border after the static part of a module: the values that determine the extents of the rest."""
     found = Border()
     for ins in module:
         if ins in static or given(ins) or ins.op.control:
@@ -181,7 +179,7 @@ def border(module: Module, static: Mapping[Instruction, Any]) -> Border:
 
 
 def _counted(ins: Instruction) -> tuple[int, int] | None:
-    """The axis along which a kernel counts, and the most along it; None for other kernels, and for more than memory may hold."""
+    """Returns the axis with a data-dependent extent and its maximum; None for other kernels, or if the maximum exceeds memory."""
     if not isinstance(ins.op, Launch) or ins.op.kernel.open_axis is None or not isinstance(ins.result, Shape):
         return None
     operands = [None if i.is_absent else i.result for i in ins.inputs]
@@ -194,12 +192,12 @@ def _counted(ins: Instruction) -> tuple[int, int] | None:
 
 
 def can_be_static(ins: Instruction, known: Callable[[Instruction], bool]) -> bool:
-    """Returns True if a rule turns this into an op of static extents once its operands are known, and all can be known."""
+    """Returns True if a rule makes this op static once its operands are known, and all of them can be read."""
     return isinstance(op_of(ins), _ROOTS) and all(i.is_literal or i.is_absent or known(i) for i in ins.inputs[1:])
 
 
 def _read(ins: Instruction) -> bool:
-    """Returns True if this may be an operand that sets the extents of a result: a few integers computed at run time."""
+    """Returns True if this may be an operand that determines extents: a few integers computed at run time."""
     shape = ins.result
     if ins.is_literal or ins.is_absent or not isinstance(shape, Shape) or shape.dynamic():
         return False

@@ -24,10 +24,10 @@ __all__ = ["LoopSteps", "Trips", "emit_loop", "is_planned_loop"]
 
 
 class Trips(NamedTuple):
-    """Number of times that a loop's steps are taken.
+    """The trip count of a loop.
 
-    counter: int64, the number of trips done; bound: int64, how many there are at most, if limited; going: a bool that must
-    be true before each trip, if there is one; sure: no trip changes it; most: trips, more than which are an error.
+    counter: int64, completed trips; bound: int64 maximum, if any; going: bool that must be true before each trip, if any;
+    sure: no trip changes it; most: number of trips beyond which an error is raised.
     """
 
     counter: Value
@@ -38,10 +38,10 @@ class Trips(NamedTuple):
 
 
 class LoopSteps(NamedTuple):
-    """Steps that a target gives for loops.
+    """A target's steps for loops.
 
-    around: those before and behind a trip; put_row: adds one that copies a row-major value into one of the rows of another,
-    along its first axis: that of the counter, or counted from the end.
+    around: creates the steps before and after a trip; put_row: adds a step that copies a row-major value into a row of another
+    value, at the counter's index, or counted from the end.
     """
 
     around: Callable[[Trips], tuple[Step, Step]]
@@ -49,11 +49,10 @@ class LoopSteps(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """A loop's operands and its body's parameters and results by role.
+    """A loop's operands and its body's parameters and results, by role.
 
-    initial, states, again: first values, parameters and results that are the parameters' next values, of what trips hand on, the
-    condition of a loop that its body may end included (absent: true); xs, slices: what is cut into slices, and the parameters for
-    them; rows: results that each trip gives one row of.
+    initial, states, again: initial values, parameters and next values of carried states, including the condition if the body may
+    change it (absent: true); xs, slices: sliced operands and the parameters for slices; rows: results with one row per trip.
     """
 
     initial: list[Instruction]
@@ -80,9 +79,9 @@ def _parts(ins: Instruction) -> _Parts:
 
 
 def is_planned_loop(ins: Instruction, member: Callable[[Instruction], bool]) -> bool:
-    """Returns True for a loop whose steps can be placed ahead: all extents are static, and states keep their types.
+    """Returns True for a loop that can be scheduled: all extents are static, and states keep their types.
 
-    member: tells whether an instruction of a body can have steps.
+    member: returns whether an instruction of the body can have steps.
     """
     if not isinstance(ins.op, (Loop, Scan)) or not fixed(ins) or read_whole(ins):
         return False
@@ -106,7 +105,7 @@ def _type(ins: Instruction) -> tuple[Any, ...]:
 
 
 def _counted(ins: Instruction) -> bool:
-    """Returns True if a loop's number of trips and its condition are of the types that steps read."""
+    """Returns True if a loop's trip count and condition have the types that steps read."""
     if len(ins.inputs) < 2:
         return False
     operands = (*zip(ins.inputs[:2], (dt.int64, dt.bool_), strict=False), (ins.modules[0].outputs[0], dt.bool_))
@@ -114,9 +113,9 @@ def _counted(ins: Instruction) -> bool:
 
 
 def emit_loop(e: KernelEmitter, ins: Instruction, env: dict[Instruction, Any], steps: LoopSteps) -> tuple[Value, ...]:
-    """Adds the steps of a loop: its states' first values, and a body that reads and replaces them; returns the results.
+    """Emits a loop: initial states, and a body that reads and updates them; returns the results.
 
-    What the body reads from around it is alive until the last trip has ended, and no step of the body writes over it.
+    Outer values that the body reads stay alive until the last trip, and no step of the body overwrites them.
     """
     current, call = e.current, Call(ins.op, "loop", ins.sources, (), "", ins)
     e.call, e.sources = call, ins.sources
@@ -156,7 +155,7 @@ def emit_loop(e: KernelEmitter, ins: Instruction, env: dict[Instruction, Any], s
 
 
 def _value(e: KernelEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Value:
-    """Returns the value of a state or condition; one that is absent is true."""
+    """Returns the value of a state or condition; an absent one is true."""
     value: Value | None = e.value_of(ins, env)
     return e.literal(np.asarray(True)) if value is None else value
 
@@ -180,7 +179,7 @@ def _axis(op: Any, n: int, x: Value) -> int:
 
 
 def _forwards(e: KernelEmitter, op: Any, n: int, x: Value) -> Value:
-    """Returns what a scan cuts into slices in the order of its trips."""
+    """Returns a scan's sliced operands in trip order."""
     if n >= len(op.input_directions) or not op.input_directions[n]:
         return x
     turned = e.run_op(Reverse(axes=(_axis(op, n, x),)), (), [x])
@@ -193,7 +192,7 @@ def _backwards(op: Any, n: int) -> bool:
 
 
 def _rows(e: KernelEmitter, ins: Instruction, n: int) -> Value:
-    """Returns memory for the n-th rows, one after the other."""
+    """Allocates memory for the rows of the n-th result, consecutive in memory."""
     parts = _parts(ins)
     assert isinstance(ins.result, TupleShape)
     shape = ins.result.items[len(ins.result.items) - len(parts.rows) + n]
@@ -209,7 +208,7 @@ def _row_axis(op: Any, n: int, rank: int) -> int:
 
 
 def _with_axis(op: Any, n: int, rows: Value) -> Value:
-    """Returns rows as they are wanted: one after the other along an axis that need not be the first."""
+    """Returns collected rows along the requested axis."""
     lens, strides = list(rows.lens), list(rows.strides)
     axis = _row_axis(op, n, len(lens))
     for order in (lens, strides):
@@ -222,7 +221,7 @@ def _buffers(value: Any) -> list[Buffer]:
 
 
 def _replace(e: KernelEmitter, made: Sequence[Value], states: Sequence[Value]) -> None:
-    """Adds steps that put a trip's results in the place of the states; those that lie in other states are moved away first."""
+    """Emits the state update after a trip; results that alias other states are copied first."""
     own = {s.buffer for s in states}
     moves: list[tuple[Value, Value]] = []
     for value, state in zip(made, states, strict=True):

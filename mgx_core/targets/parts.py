@@ -1,8 +1,8 @@
 """Parts of a module between ops with data-dependent extents: each is lowered once the extents that it reads are known.
 
-What follows a border may count again, as a detector does that suppresses boxes, computes features of those that are left, and
-suppresses once more.  The module behind the first border is cut before each such op once; a run that finds another number of
-rows then lowers what reads it, and nothing twice.
+The continuation of a border may contain further ops with data-dependent extents: a detector suppresses boxes, computes features
+of the remaining ones, and suppresses again.  The module after the first border is cut before each such op; a run with a new
+number of rows then lowers only the parts that depend on it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from .static_part import given
 
 __all__ = ["Lying", "Part", "Parts", "cut_in_parts", "in_order"]
 
-KEPT: Final = 16  # runners of a part, by extents and by what was read
+KEPT: Final = 16  # cached runners of a part, by extents and values read
 
 R = TypeVar("R", bound=Runner)
 
 
 class Lying(NamedTuple):
-    """A value as it lies in memory, row by row; `order` has its axes from the outermost to the innermost."""
+    """A dense value with permuted axes; order: its axes from outermost to innermost in memory."""
 
     value: Any
     order: tuple[int, ...]
@@ -43,18 +43,18 @@ class Lying(NamedTuple):
 
 
 class Met(NamedTuple):
-    """Extents that were met in a run, of shapes with open ones."""
+    """Actual extents of open shapes in a run."""
 
     open: Sequence[Shape]
     found: Sequence[tuple[int, ...]]
 
 
-Run: TypeAlias = "list[Met]"  # in the order in which a run has met them
+Run: TypeAlias = "list[Met]"  # in order of observation
 Make: TypeAlias = "Callable[[Module], R]"
 
 
 def symbols_of(run: Run) -> dict[str, Dim]:
-    """Returns the symbols that follow from what a run has met."""
+    """Solves for the symbols, given the extents that a run has observed."""
     symbols: dict[str, Dim] = {}
     for met in run:
         learn_all(met.open, [Shape.of(s.dtype, dims) for s, dims in zip(met.open, met.found, strict=True)], symbols)
@@ -62,11 +62,11 @@ def symbols_of(run: Run) -> dict[str, Dim]:
 
 
 class Part(Generic[R]):
-    """A module whose extents are known once its arguments are there, lowered for each set of them.
+    """A module whose extents are determined by its arguments; lowered for each set of extents.
 
-    gives: names of its results, which later parts take as parameters; read: the parameters whose values decide extents;
-    open: shapes of the parameters whose extents are open; told: those of such results, by number; own: extents that the program
-    has whatever is counted; lower: puts kernels into a module; instance_shape: `Target.instance_shape`.
+    gives: names of its results, which are parameters of later parts; read: parameters whose values determine extents;
+    open: shapes of parameters with open extents; told: shapes of such results, by index; own: extents that the program states
+    independent of counts; lower: lowers a module; instance_shape: `Target.instance_shape`.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Part(Generic[R]):
         }
         self._extents = list(dict.fromkeys(_extents(module)))
         self._runners: Recent[R] = Recent(KEPT)
-        self._met: Recent[Hashable] = Recent(KEPT * KEPT)  # keys of runners, by the extents that runs have met
+        self._met: Recent[Hashable] = Recent(KEPT * KEPT)  # keys of runners, by observed extents
 
     def lowered(
         self,
@@ -100,10 +100,10 @@ class Part(Generic[R]):
         symbols: Mapping[str, Dim] | None = None,
         orders: Mapping[str, Sequence[int]] | None = None,
     ) -> Module:
-        """Returns the module for these extents of its open parameters and these values of what is read.
+        """Returns the lowered module for these extents of open parameters and values of read parameters.
 
-        symbols: what is known of extents besides; orders: axes from the outermost to the innermost in memory, of parameters that
-        do not lie row-major: the module takes them in that order.
+        symbols: other known extents; orders: axis order in memory of parameters that are not row-major, in which the module takes
+        them.
         """
         known = self._known(dims, symbols)
         shapes = {name: self._instance_shape(s, Shape.of(s.dtype, dims[name])) for name, s in self.open.items()}
@@ -121,7 +121,7 @@ class Part(Generic[R]):
         return module
 
     def _known(self, dims: Mapping[str, Sequence[int]], symbols: Mapping[str, Dim] | None) -> dict[str, Dim]:
-        """Returns the symbols that are known with these extents of parameters."""
+        """Returns the symbols determined by these parameter extents."""
         known = dict(symbols or {})
         learn_all(self.open.values(), [Shape.of(s.dtype, dims[name]) for name, s in self.open.items()], known)
         return known
@@ -129,10 +129,9 @@ class Part(Generic[R]):
     def runner(
         self, trail: Hashable, taken: Mapping[str, Lying], values: Mapping[str, Array], before: Run, make: Make[R]
     ) -> R:
-        """Returns the runner for what was read and counted; the last ones are kept.
+        """Returns the runner for these values and counts; the most recent ones are cached.
 
-        trail: tells this run from those with other extents; taken: arguments of open parameters; before: the extents in the run
-        so far.
+        trail: identifies the extents of this run; taken: arguments of open parameters; before: extents observed so far.
         """
         at = self._met.get(trail)
         if at is None:
@@ -146,20 +145,20 @@ class Part(Generic[R]):
         return found
 
     def _key(self, taken: Mapping[str, Lying], values: Mapping[str, Array], before: Run) -> Hashable:
-        """Returns what the lowered module depends on: numbers of rows that differ may lead to equal extents."""
+        """Returns the cache key of the lowered module: different row counts may lead to equal extents."""
         known = self._known({name: one.dims for name, one in taken.items()}, symbols_of(before))
         extents = tuple([substitute(d, known) for d in self._extents])
         return extents, tuple([one.order for one in taken.values()]), *[values[name].tobytes() for name in self.read]
 
     def runners(self) -> list[R]:
-        """Returns those that are kept."""
+        """Returns the cached runners."""
         return list(self._runners.values())
 
 
 class Parts(Generic[R]):
-    """Parts that run one behind the other: each takes parameters of the whole and results of those before it.
+    """A sequence of parts: each takes parameters of the whole module and results of earlier parts.
 
-    takes: names of the parameters of the whole; outputs: names of its results.
+    takes: parameter names of the whole; outputs: names of its results.
     """
 
     def __init__(self, takes: Sequence[str], parts: Sequence[Part[R]], outputs: Sequence[str]) -> None:
@@ -174,10 +173,10 @@ class Parts(Generic[R]):
         make: Make[R],
         lies: Callable[[Any], Lying],
     ) -> list[Any]:
-        """Returns the results of a run.
+        """Runs all parts; returns the results.
 
-        args: values of the parameters of the whole; values: those that were read, by name; make: gives the runner of a lowered
-        part, whose results stay where runners take them as arguments; lies: tells how an argument or a result of one lies.
+        args: parameter values of the whole; values: values read, by name; make: creates the runner of a lowered part, whose
+        results stay in the target's memory; lies: returns the layout of an argument or result.
         """
         there = dict(zip(self.takes, args, strict=True))
         trail: Hashable = tuple([value.tobytes() for value in values.values()])
@@ -203,9 +202,9 @@ def cut_in_parts(
     lower: Callable[[Module], object],
     instance_shape: Callable[[AnyShape, AnyShape], AnyShape],
 ) -> Parts[R]:
-    """Returns a module cut before what reads the results of ops that count, in order; one part where it counts nothing.
+    """Cuts a module before the readers of counting ops, in order; returns a single part if there are none.
 
-    counting: instructions whose kernels count what they give.  The outputs are computed: none is a parameter or a constant.
+    counting: instructions with a data-dependent result extent.  Outputs must be computed: none is a parameter or constant.
     """
     stages = _stages(module, counting)
     count = 1 + max(stages.values(), default=0)
@@ -250,16 +249,16 @@ def _part(
 
 
 def _stages(module: Module, counting: Container[Instruction]) -> dict[Instruction, int]:
-    """Returns for each instruction that computes how many of those that count come one behind the other before it."""
+    """Returns for each computing instruction the depth of counting ops that it depends on."""
     stages: dict[Instruction, int] = {}
-    born: dict[str, int] = {}  # the stage in which a symbol's value is known
+    born: dict[str, int] = {}  # the stage in which a symbol becomes known
     counts: set[Instruction] = set()
     for ins in module:
         if given(ins):
             continue
         own = _own(ins)
         if isinstance(ins.op, GetTupleElem) and ins.inputs[0] in counts:
-            stages[ins] = at = stages[ins.inputs[0]]  # a tuple is not passed on, its items are
+            stages[ins] = at = stages[ins.inputs[0]]  # tuples are passed on item by item
             counts.add(ins)
         else:
             before = [stages[n] + (n in counts) for n in reads(ins) if n in stages]
@@ -271,14 +270,14 @@ def _stages(module: Module, counting: Container[Instruction]) -> dict[Instructio
 
 
 def _own(ins: Instruction) -> set[str]:
-    """Returns the symbols that an instruction introduces, or one of the modules that it runs."""
+    """Returns the symbols that an instruction, or a module that it runs, introduces."""
     return introduced(ins).union(*(introduced(i) for i in within(ins)))
 
 
 def _missing(module: Module, stages: Mapping[Instruction, int], passed: set[Instruction]) -> set[Instruction] | None:
-    """Returns instructions whose results must be passed on for the extents that these tell; None if some are not to be told."""
+    """Returns further instructions to pass on because their extents define symbols; None if one is unavailable."""
     known = set().union(*(lone_symbols(p.result) for p in module.parameters.values()))
-    tells: dict[str, Instruction] = {}  # values that are passed on come first
+    tells: dict[str, Instruction] = {}  # values passed on come first
     for ins in sorted(stages, key=lambda ins: ins not in passed):
         for name in lone_symbols(ins.result):
             tells.setdefault(name, ins)
@@ -297,7 +296,7 @@ def _missing(module: Module, stages: Mapping[Instruction, int], passed: set[Inst
 
 
 def _extents(module: Module) -> Iterator[Sym]:
-    """Yields the extents in a module, and in those that it runs, that are not numbers."""
+    """Yields the symbolic extents of a module and the modules that it runs."""
     for inner in nested(module):
         for ins in inner:
             yield from open_extents(ins.result)
@@ -305,12 +304,12 @@ def _extents(module: Module) -> Iterator[Sym]:
 
 
 def in_order(module: Module, lying: Instruction, order: Sequence[int], before: Instruction) -> Instruction:
-    """Adds the value whose axes lie in this order in memory, `lying` with them in that of memory."""
+    """Adds the transpose from memory order (`lying`) to the value's own axis order."""
     return module.add(Transpose(permutation=tuple(order.index(a) for a in range(len(order)))), lying, before=before)
 
 
 def _turned(module: Module, name: str, order: Sequence[int], before: Instruction) -> None:
-    """Lets a module take a parameter as it lies in memory, with its axes in this order."""
+    """Changes a parameter to memory order, followed by a transpose."""
     p = module.parameters[name]
     users, shape = list(p.users), p.shape
     lying = Shape.of(shape.dtype, [shape.dims[a] for a in order])

@@ -31,12 +31,11 @@ Body: TypeAlias = tuple[Segment, list[tuple["int | None", Instruction]]]
 
 
 class SegmentInterpreter(Interpreter):
-    """Runs segments and the bodies of control flow by runners for the shapes that come, and ops one by one by their kernels.
+    """Runs segments and bodies of control flow with shape-specialized runners, and other ops one by one with their kernels.
 
-    make: a runner for a lowered module with static extents; None: all is run op by op.
-    worth: tells of instructions whether a runner is worth more than running them op by op; None: it always is; keeping: of
-    the runners of bodies.
-    programs, emitter: run ops whose kernels emit steps, with the emitter's settings; None: they are called from Python.
+    make: creates a runner for a lowered module with static extents; None: everything runs op by op.
+    worth: returns whether a runner for these instructions pays off; None: always; keeping: limits of the runner caches of bodies.
+    programs, emitter: run ops whose kernels emit steps, with the emitter's settings; None: kernels are called from Python.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class SegmentInterpreter(Interpreter):
         self._places: dict[Instruction, list[tuple[int, int, str]]] = {}
 
     def evaluate(self, op: Operation, args: Sequence[Any], modules: Sequence[Module], run: RunModule) -> Any:
-        """Returns one op's value: of its kernel's steps, if there are programs for them, else as `Interpreter` gives it."""
+        """Evaluates one op: with a program of its kernel's steps if possible, else like `Interpreter`."""
         if self._single is not None and isinstance(op, Launch):
             programs, e = self._single
             if op.of.view is not None and len(args) > 1:
@@ -73,7 +72,7 @@ class SegmentInterpreter(Interpreter):
         return super().evaluate(op, args, modules, run)
 
     def prepare(self, items: Sequence[Item]) -> list[tuple[Sequence[Instruction], Runner]]:
-        """Runners that can be made before anything runs, with the instructions that they run."""
+        """Returns the runners that can be prepared before the first run, with their instructions."""
         if self._make is None:
             return []
         segments: list[Segment] = []
@@ -95,10 +94,9 @@ class SegmentInterpreter(Interpreter):
         watch: Watch | None = None,
         counted: Iterable[Instruction] = (),
     ) -> list[Any]:
-        """Returns the results of a module for values of its parameters.
+        """Runs the rest of a module; returns the module's results.
 
-        items: what it was cut into; made: the values that its static part gave, of those that are read behind it; counted: those
-        of them whose extents depend on data.
+        items: of `cut`; made: values of the static part that the rest reads; counted: those of them with data-dependent extents.
         """
         values: dict[Instruction, Any] = {**_literals(module), **made}
         known: dict[str, int] = {}
@@ -115,7 +113,7 @@ class SegmentInterpreter(Interpreter):
         known: dict[str, int],
         watch: Watch | None = None,
     ) -> None:
-        """Runs what a module was cut into; `values` and `known` are extended by its results."""
+        """Runs the items of a module; adds results to `values` and `known`."""
         for item in items:
             start = 0.0 if watch is None else time.perf_counter()
             if isinstance(item.what, Segment):
@@ -144,7 +142,7 @@ class SegmentInterpreter(Interpreter):
                 values.pop(ins, None)
 
     def _maker(self, part: Segment) -> Make | None:
-        """Returns what makes a segment's runners; None if it is run op by op."""
+        """Returns the runner factory of a segment; None if it runs op by op."""
         if self._make is None or self._worth is None:
             return self._make
         worthy = self._worthy.get(part)
@@ -184,7 +182,7 @@ class SegmentInterpreter(Interpreter):
         outer: Mapping[Instruction, Any] | None = None,
         symbols: Mapping[str, int] | None = None,
     ) -> list[Any]:
-        """Returns the results of a module that control flow runs; `outer` are values of enclosing modules."""
+        """Runs a module of control flow; outer: values of enclosing modules."""
         body = None if outer is None or self._make is None else self._body(module)
         if body is not None and outer is not None and self._make is not None:
             part, places = body
@@ -199,7 +197,7 @@ class SegmentInterpreter(Interpreter):
     def _run_cut(
         self, module: Module, args: Sequence[Any], outer: Mapping[Instruction, Any], symbols: Mapping[str, int]
     ) -> list[Any]:
-        """Returns the results of a module that takes lists: segments for what computes on tensors, the rest one by one."""
+        """Runs a module with sequence parameters: tensor code in segments, the rest op by op."""
         items = self._cuts.get(module)
         if items is None:
             items = self._cuts[module] = cut(module, {}, self._keeping)
@@ -209,7 +207,7 @@ class SegmentInterpreter(Interpreter):
         return [None if o.is_absent else values[o] for o in module.outputs]
 
     def _body(self, module: Module) -> Body | None:
-        """A module that control flow runs; of what it needs, which parameter that is (None: a value of modules around it)."""
+        """A module of control flow; for each value it needs, the parameter index (None: a value of an enclosing module)."""
         if module not in self._bodies:
             position = {p: n for n, p in enumerate(module.parameters.values())}
             members = [i for i in module if not given(i)]
@@ -224,7 +222,7 @@ class SegmentInterpreter(Interpreter):
 
 
 def _literals(module: Module) -> dict[Instruction, Any]:
-    """Returns the constants of a module."""
+    """Returns the literals of a module."""
     found: dict[Instruction, Any] = module.derive(
         "literals", lambda m: {i: i.literal.value for i in m if i.literal is not None}
     )
@@ -232,6 +230,6 @@ def _literals(module: Module) -> dict[Instruction, Any]:
 
 
 def _parameters(module: Module) -> tuple[list[Instruction], bool]:
-    """Returns a module's parameters, and whether extents of them are open."""
+    """Returns a module's parameters, and whether any of their extents is symbolic."""
     found = list(module.parameters.values())
     return found, any(p.result.dynamic() for p in found)

@@ -18,12 +18,11 @@ __all__ = ["Split", "fixed", "fixed_tensor", "given", "given_fixed", "numbered",
 
 @dataclass(frozen=True)
 class Split:
-    """A lowered module in two: what runs regardless of values, and what is decided at run time.
+    """A lowered module, split into the part that runs independent of values and the rest.
 
-    static: instructions that compute with static extents alone, each with what it reads; rest: all others but parameters and
-    literals, in order; wanted: the instructions of the static part that the rest or the caller reads; counted: instructions
-    behind the static part that count how much they give, of which the steps leave the most that there can be and the number,
-    with the axis along which they count.
+    static: instructions with static extents, with their operands; rest: all others except parameters and literals, in order;
+    wanted: static instructions that the rest or the caller reads; counted: instructions after the static part with a
+    data-dependent extent, with its axis; steps leave a result of maximum size and the count.
     """
 
     static: dict[Instruction, list[Instruction]] = field(default_factory=dict)
@@ -32,15 +31,15 @@ class Split:
     counted: dict[Instruction, int] = field(default_factory=dict)
 
     def counting(self, module: Module, counted: dict[Instruction, int]) -> Split:
-        """Returns the same with some instructions of the rest among those that count."""
+        """Returns the split with some instructions of the rest as counted ones."""
         rest = [i for i in self.rest if i not in counted]
         return Split(self.static, rest, _wanted(module, self.static, rest), counted)
 
 
 def split(module: Module, planned: Callable[[Instruction], bool] | None = None) -> Split:
-    """Returns a module's instructions with static extents whose needs are all static too, and the rest.
+    """Splits a module into instructions with static extents and static operands, and the rest.
 
-    planned: tells of an op of control flow whether it can have steps of its own in a schedule; None: none can.
+    planned: returns whether an op of control flow can have steps in a schedule; None: none can.
     """
     static: dict[Instruction, list[Instruction]] = {}
     rest: list[Instruction] = []
@@ -83,36 +82,36 @@ def _wanted(
 
 
 def given(ins: Instruction) -> bool:
-    """Returns True for what computes nothing: parameters, literals, absent operands and the return."""
+    """Returns True for instructions without computation: parameters, literals, absent operands and the return."""
     return ins.is_param or ins.literal is not None or ins.is_return or ins.is_absent
 
 
 def fixed(ins: Instruction) -> bool:
-    """Returns True if all that an instruction gives are tensors of numbers with static extents."""
+    """Returns True if all results of an instruction are numeric tensors with static extents."""
     result = ins.result
     items = result.items if isinstance(result, TupleShape) else (result,)
     return all(isinstance(s, Shape) and not s.dynamic() and s.dtype.kind not in "sc" for s in items)
 
 
 def read_whole(ins: Instruction) -> bool:
-    """True if a tuple is returned or handed to control flow as it is: its items have memory, the tuple itself has none."""
+    """Returns True if a tuple is returned or passed to control flow as a whole: only its items have memory."""
     return isinstance(ins.result, TupleShape) and any(
         user.is_return or user.op.control or user.parent is not ins.parent for user in ins.users
     )
 
 
 def fixed_tensor(ins: Instruction) -> bool:
-    """Returns True if an instruction gives one such tensor."""
+    """Returns True if an instruction has a single such result."""
     return isinstance(ins.result, Shape) and fixed(ins)
 
 
 def given_fixed(ins: Instruction) -> bool:
-    """Returns True if a value is there before anything runs, with static extents, or is known to be absent."""
+    """Returns True if a value exists before the run and has static extents, or is absent."""
     return ins.is_absent or ((ins.literal is not None or ins.is_param) and fixed_tensor(ins))
 
 
 def with_bodies(ins: Instruction) -> Iterator[Instruction]:
-    """Returns the instructions of the modules of a branch or loop, those of branches and loops inside them included."""
+    """Returns the instructions of the modules of a branch or loop, recursively."""
     for module in ins.modules if isinstance(ins.op, (If, Loop, Scan)) else ():
         for inner in module:
             yield inner
@@ -120,5 +119,5 @@ def with_bodies(ins: Instruction) -> Iterator[Instruction]:
 
 
 def numbered(module: Module) -> list[Instruction]:
-    """Returns the instructions of a module, its branches and loops, in the order of the numbers that files call them by."""
+    """Returns the instructions of a module, its branches and loops, in the numbering of program files."""
     return [*module, *(inner for ins in module for inner in with_bodies(ins))]
