@@ -267,6 +267,20 @@ struct Reach {
     }
 };
 
+// Extends `count` offsets in `steps` by the taps of all axes but the last, for the windows of row `row` (in row-major order of these
+// axes); sets `count` to the number of offsets and returns the index of the image, or of the image's channel, that the row is in.
+inline int64_t outer_taps(const int64_t *axes, const int64_t *counts, int64_t rank, int64_t row, int64_t *steps, int64_t &count) {
+    for (int64_t a = rank - 1; a-- > 0; row /= counts[a]) {
+        const int64_t *axis = axes + 6 * a;
+        const Reach reach(axis, row % counts[a]);
+        for (int64_t j = reach.high - reach.low; j-- > 0;) // in descending order, because j = 0 overwrites the source
+            for (int64_t t = 0; t < count; ++t)
+                steps[j * count + t] = steps[t] + (reach.first + (reach.low + j) * axis[3]) * axis[5];
+        count *= reach.high - reach.low;
+    }
+    return row;
+}
+
 // Buffers: x; maxima, dense, both with channels last.  Numbers: channels; spatial axes; six numbers of each (extent, taps,
 // stride, dilation, padding before, stride in x); windows along each; stride of the images in x.  Padding takes no part; a window
 // of nothing else is minus infinity, or the lowest byte.  Scratch memory: a number of each tap.  Work: rows of windows along the last axis.
@@ -291,15 +305,7 @@ void maxima_channels_last(void *const *buffers, const int64_t *args, int64_t beg
                 taps = until - from;
                 for (int64_t j = 0; j < taps; ++j)
                     steps[j] = (from + j) * last[3] * last[5];
-                int64_t rest = row;
-                for (int64_t a = rank - 1; a-- > 0; rest /= counts[a]) {
-                    const int64_t *axis = axes + 6 * a;
-                    const Reach reach(axis, rest % counts[a]);
-                    for (int64_t j = reach.high - reach.low; j-- > 0;) // the last first: the others are made of the first
-                        for (int64_t t = 0; t < taps; ++t)
-                            steps[j * taps + t] = steps[t] + (reach.first + (reach.low + j) * axis[3]) * axis[5];
-                    taps *= reach.high - reach.low;
-                }
+                const int64_t rest = outer_taps(axes, counts, rank, row, steps, taps);
                 for (int64_t t = 0; t < taps; ++t)
                     steps[t] += rest * image;
             }
@@ -371,16 +377,9 @@ void maxima_of_rows(void *const *buffers, const int64_t *args, int64_t begin, in
     const __m256i apart = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(static_cast<int>(stride)));
     const Lanes rest(width % 8);
     for (int64_t row = begin; row < end; ++row) {
-        int64_t place = row, count = 1;
+        int64_t count = 1;
         steps[0] = 0;
-        for (int64_t a = rank - 1; a-- > 0; place /= counts[a]) {
-            const int64_t *axis = axes + 6 * a;
-            const Reach along(axis, place % counts[a]);
-            for (int64_t j = along.high - along.low; j-- > 0;) // the last first: the others are made of the first
-                for (int64_t t = 0; t < count; ++t)
-                    steps[j * count + t] = steps[t] + (along.first + (along.low + j) * axis[3]) * axis[5];
-            count *= along.high - along.low;
-        }
+        const int64_t place = outer_taps(axes, counts, rank, row, steps, count);
         const float *from = x + place / channels * image + place % channels * plane;
         float *to = out + row * width;
         if (taps == 1 && stride == 1 && before == 0 && width <= extent) {

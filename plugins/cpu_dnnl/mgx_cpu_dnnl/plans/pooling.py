@@ -80,11 +80,11 @@ class Axis(NamedTuple):
 
 
 def _passes(axes: Sequence[Axis], extents: Sequence[int], in_rows: bool) -> list[list[Axis]]:
-    """Returns the windows of one pass over all axes, or of one pass for each, where these look at far fewer elements.
+    """Returns the windows of one pass over all axes, or of one pass per axis if that reads far fewer elements.
 
-    in_rows: the loop joins whole rows before it looks along them, so that the last axis' window adds to the others' elements.
+    in_rows: the loop reduces whole rows over the outer axes first, then along the rows, so that the costs of both add up.
     """
-    # an axis on which windows of one element lie apart, or outside the image, needs a pass, too
+    # axes with windows of one element also need a pass if they have strides or padding
     wide = [n for n, axis in enumerate(axes) if axis._replace(dilation=1) != Axis(extents[n])]
     passes, now, looks = [], list(extents), 0
     for n in sorted(wide, key=lambda n: extents[n] / axes[n].windows, reverse=True):
@@ -98,7 +98,7 @@ def _passes(axes: Sequence[Axis], extents: Sequence[int], in_rows: bool) -> list
 
 
 def _numbers(x: Value, axes: Sequence[Axis]) -> list[int]:
-    """Returns the numbers of a loop that tell of the windows along each axis."""
+    """Encodes the windows along each axis as arguments of a native loop."""
     numbers = [len(axes)]
     for extent, a, step in zip(x.lens[2:], axes, x.strides[2:], strict=True):
         numbers += [extent, a.length, a.stride, a.dilation, a.begin, step]
@@ -106,7 +106,7 @@ def _numbers(x: Value, axes: Sequence[Axis]) -> list[int]:
 
 
 def _maxima_of_rows(e: CpuEmitter, name: str, x: Value, axes: Sequence[Axis]) -> Value:
-    """Returns the maximum of each window of a value whose last axis lies in rows: over whole rows first, then along them."""
+    """Emits max pooling of a value with a contiguous last axis: reduces over the outer axes first, then along the rows."""
     *others, last = axes
     lens = [*x.lens[:2], *(a.windows for a in axes)]
     out = e.allocate(x.shape.dtype, lens)
