@@ -23,10 +23,14 @@ ODD = 12.0  # microseconds where channels are no whole vectors
 
 
 class Tuner:
-    """Stands for times on a device: `us` for whole vectors of channels, in products or in convolutions."""
+    """Stands for times on a device: `us` for whole vectors of channels, in products or in convolutions.
 
-    def __init__(self, us: float) -> None:
+    symmetric: the library requires equal padding before and after, as MIOpen does.
+    """
+
+    def __init__(self, us: float, symmetric: bool = False) -> None:
         self.us = us
+        self.symmetric = symmetric
 
     def estimate(self, problem: Any, exhaustive: bool) -> None:
         return None  # everything is timed
@@ -39,13 +43,15 @@ class Tuner:
         return self._timed(problem, problem.k % 8 > 0)
 
     def convolution(self, problem: Any, exhaustive: bool) -> TimedPlan | No:
+        if self.symmetric and any(before != after for before, after in problem.pads):
+            return No("equal padding is required")
         return self._timed(problem, problem.dims[1] % 8 > 0) if set(problem.kernel) != {1} else No("none")
 
 
-def emitter(us: float) -> GpuEmitter:
+def emitter(us: float, symmetric: bool = False) -> GpuEmitter:
     context = GpuTarget().get_context()
     context.compile_for("sm_90")
-    context.__dict__.update(libraries=object(), tuner=Tuner(us))
+    context.__dict__.update(libraries=object(), tuner=Tuner(us, symmetric))
     return GpuEmitter(PLANS, context)
 
 
@@ -101,3 +107,25 @@ def test_channels_that_a_product_wrote_behind_the_others_are_read(zeros: bool) -
         first, copy, second = e.steps
         assert copy.outputs[0].buffer is second.operands["a"].buffer
     assert second.plan.problem.k == 24
+
+
+@pytest.mark.parametrize(("dims", "channels"), [((9,), 16), ((9, 7), 16), ((9, 7), 13), ((4, 9, 7), 16)])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_a_library_without_asymmetric_padding_reads_a_padded_copy(
+    symmetric: bool, dims: tuple[int, ...], channels: int
+) -> None:
+    """Keras pads images of even extents at their ends alone where it halves them; 13 channels are rounded to whole vectors."""
+    e, rank = emitter(0.0, symmetric), len(dims)
+    x = e.input(Shape(dt.float16, [2, channels, *dims]), 0)
+    op = Convolution(padding=(0,) * rank + (1,) * rank, stride=(2,) * rank, dilation=(1,) * rank)
+    made = library_convolution(e, op, x, e.literal(np.ones((8, channels, *(3,) * rank), np.float16)))
+    *copies, step = e.steps
+    problem, image = step.plan.problem, dims if rank > 1 else (1, *dims)
+    assert made.lens == [2, 8, *((n - 2) // 2 + 1 for n in dims)]
+    assert [n for n in step.operands["x"].lens if n > 1] == [n for n in problem.dims if n > 1]
+    if symmetric:
+        (copy,) = copies
+        assert copy.outputs[0].buffer is step.operands["x"].buffer
+        assert problem.dims == (2, 16, *(n + (n > 1 or rank > 1) for n in image)) and not any(map(any, problem.pads))
+    else:
+        assert problem.dims == (2, 16, *image) and problem.pads[-1] == (0, 1)

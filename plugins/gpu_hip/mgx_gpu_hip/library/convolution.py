@@ -129,8 +129,6 @@ def is_prebuilt(steps: Epilogue) -> bool:
 
 def conv_graph(p: ConvProblem) -> Graph | No:
     """Returns the operation graph: the convolution and a pointwise node per step; the last one writes y."""
-    if any(before != after for before, after in p.pads):
-        return No(f"cuDNN requires equal padding before and after, got {p.pads}")
     compute = dtype.float64 if p.dtype is dtype.float64 else dtype.float32
     graph = Graph(compute=compute)
     align = p.align
@@ -140,7 +138,7 @@ def conv_graph(p: ConvProblem) -> Graph | No:
     y = graph.operand("y", p.out_dims, p.strides(p.out_dims, p.y_pitch), p.out_dtype or p.dtype, align)
     # intermediate results stay in the compute type until y is written
     at = y if not p.epilogue else graph.tensor(p.out_dims, p.strides(p.out_dims), compute, virtual=True)
-    graph.nodes.append(Convolve(x, w, at, p.stride, p.dilation, tuple(before for before, _ in p.pads), compute))
+    graph.nodes.append(Convolve(x, w, at, p.stride, p.dilation, p.pads, compute))
     steps = residual_first(p.epilogue)
     if p.is_depthwise:
         if steps and is_prebuilt(steps):

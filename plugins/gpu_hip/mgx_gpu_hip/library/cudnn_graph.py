@@ -32,14 +32,14 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Convolve:
-    """y = cross-correlation of x and w."""
+    """y = cross-correlation of x and w; pads: before and after each image axis."""
 
     x: Tensor
     w: Tensor
     y: Tensor
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
-    pads: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
     compute: DType
 
 

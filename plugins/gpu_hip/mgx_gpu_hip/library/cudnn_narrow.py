@@ -45,7 +45,7 @@ class NarrowProblem:
     operands: tuple[Operand, ...] = ()
     stride: tuple[int, ...] = ()
     dilation: tuple[int, ...] = ()
-    pads: tuple[int, ...] = ()
+    pads: tuple[tuple[int, int], ...] = ()
 
     @property
     def dtype(self) -> DType:

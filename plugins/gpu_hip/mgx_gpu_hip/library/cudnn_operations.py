@@ -89,8 +89,8 @@ def _window(cudnn: Backend, node: Convolve) -> Descriptor:
     what.set(Attr.CONVOLUTION_SPATIAL_DIMS, Type.INT64, len(node.stride))
     what.set(Attr.CONVOLUTION_COMP_TYPE, Type.DATA_TYPE, DATA_TYPES[node.compute.name])
     what.set(Attr.CONVOLUTION_CONV_MODE, Type.CONVOLUTION_MODE, CROSS_CORRELATION)
-    what.set(Attr.CONVOLUTION_PRE_PADDINGS, Type.INT64, *node.pads)
-    what.set(Attr.CONVOLUTION_POST_PADDINGS, Type.INT64, *node.pads)
+    what.set(Attr.CONVOLUTION_PRE_PADDINGS, Type.INT64, *(before for before, _ in node.pads))
+    what.set(Attr.CONVOLUTION_POST_PADDINGS, Type.INT64, *(after for _, after in node.pads))
     what.set(Attr.CONVOLUTION_DILATIONS, Type.INT64, *node.dilation)
     return what.set(Attr.CONVOLUTION_FILTER_STRIDES, Type.INT64, *node.stride).finalize()
 

@@ -136,7 +136,10 @@ def _emit(
         if route.dense:
             w = _dense(e, w, problem.groups)
         wide = route.channels - x.lens[1]
-        given = _more_channels(e, x, wide) if wide else to_channels_last(e, x)
+        if route.padded:
+            given = _padded_image(e, x, problem.pads, wide)
+        else:
+            given = _more_channels(e, x, wide) if wide else to_channels_last(e, x)
         weights = _more_channels(e, w, wide) if wide else w
         weights = e.packed(weights, channels_last(weights.lens))
         if route.product:
@@ -166,7 +169,8 @@ def _slow(p: ConvProblem, us: float) -> bool:
 class Route:
     """One way to run a convolution: as a convolution over `channels`, a product, or a product of unfolded windows.
 
-    us: time including estimates for copies; dense: the groups' weights form one block-diagonal matrix.
+    us: time including estimates for copies; dense: the groups' weights form one block-diagonal matrix; padded: a copy of the
+    image holds the padding.
     """
 
     timed: TimedPlan
@@ -175,6 +179,7 @@ class Route:
     product: bool = False
     windows: Windows | None = None
     dense: bool = False
+    padded: bool = False
 
 
 def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
@@ -194,11 +199,18 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
         widths += [n for n in (4, -(-p.dims[1] // VECTOR) * VECTOR) if n > p.dims[1]]
     laid = {n: _layout_us(e, p, x, n) for n in widths}
     for channels in widths:
-        timed = tuner.convolution(replace(p, dims=(p.dims[0], channels, *p.dims[2:])), e.exhaustive)
-        if isinstance(timed, No):
-            refused = timed
-        else:
+        wide = replace(p, dims=(p.dims[0], channels, *p.dims[2:]))
+        timed = tuner.convolution(wide, e.exhaustive)
+        if not isinstance(timed, No):
             routes.append(Route(timed, timed.us + laid[channels], channels))
+            continue
+        refused = timed
+        if any(before != after for before, after in p.pads):  # MIOpen
+            wide = _unpadded(wide)
+            timed = tuner.convolution(wide, e.exhaustive)
+            if not isinstance(timed, No):
+                copied = COPY + (prod(x.lens) + prod(wide.dims)) * p.dtype.size / BANDWIDTH
+                routes.append(Route(timed, timed.us + copied, channels, padded=True))
     plain = set(p.kernel) == set(p.stride) == {1} and not any(map(any, p.pads))
     slow = p.dtype is not dt.float32 and (not routes or _slow(p, min(r.us for r in routes)))
     if slow and constant and 1 < p.groups < p.dims[1] and p.flops * p.groups <= MAX_DENSE:
@@ -234,6 +246,12 @@ def _layout_us(e: GpuEmitter, p: ConvProblem, x: Value, channels: int) -> float:
     if p.groups > 1 or there:
         return 0.0
     return COPY + prod(x.lens) // x.lens[1] * (x.lens[1] + channels) * p.dtype.size / BANDWIDTH
+
+
+def _unpadded(p: ConvProblem) -> ConvProblem:
+    """Returns the problem for an image that contains its padding."""
+    image = (n + sum(pad) for n, pad in zip(p.dims[2:], p.pads, strict=True))
+    return replace(p, dims=(*p.dims[:2], *image), pads=((0, 0),) * len(p.pads))
 
 
 def _as_product(p: ConvProblem, rows: int, width: int) -> GemmProblem:
@@ -292,6 +310,16 @@ def _more_channels(e: GpuEmitter, x: Value, more: int) -> Value:
         return made
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
     e.kernel(write_pad, Pad(pads=(0,) * (rank + 1) + (more,) + (0,) * (rank - 2)), (), [x], [out])
+    return out
+
+
+def _padded_image(e: GpuEmitter, x: Value, pads: Sequence[tuple[int, int]], more: int) -> Value:
+    """Returns a copy of an image, channels last, with its padding and `more` channels of zeros; x may lack the first axis."""
+    x = _with_two_axes(x) if len(x.lens) == 3 else x
+    before, after = zip((0, 0), (0, more), *pads, strict=True)
+    lens = [n + b + a for n, b, a in zip(x.lens, before, after, strict=True)]
+    out = e.allocate(x.shape.dtype, lens, channels_last(lens))
+    e.kernel(write_pad, Pad(pads=(*before, *after)), (), [x], [out])
     return out
 
 

@@ -125,8 +125,6 @@ def _convolution(
     if len(lens) != 4 or op.group != 1 or x.lens[1] % 16 or lens[1] % 16:
         raise Refused("cuDNN requires ungrouped images whose channels take a multiple of 16 bytes")
     stride, dilation, begins, ends = op.sliding(x.lens[2:], w.lens[2:])
-    if begins != ends:
-        raise Refused("cuDNN requires equal padding before and after")
     problem = NarrowProblem(
         tuple(x.lens),
         tuple(w.lens),
@@ -135,7 +133,7 @@ def _convolution(
         *_of(steps),
         stride,
         dilation,
-        begins,
+        tuple(zip(begins, ends, strict=True)),
     )
     plan = _faster(e, problem, prod(lens) // lens[1], lens[1], prod(w.lens[1:]))
     out = e.allocate(to, lens, channels_last(lens))
