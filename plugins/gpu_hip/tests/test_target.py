@@ -358,3 +358,25 @@ def test_rows_are_counted_of_nothing(name: str) -> None:
     program.compile(GpuTarget("host", 1))
     for got, right in zip(program.run({f"x{n}": x for n, x in enumerate(given)}), wanted, strict=True):
         assert got.to_numpy().shape == right.shape and got.to_numpy().dtype == right.dtype
+
+
+@pytest.mark.parametrize(("size", "copies"), [(32, 0), (64, 1)])
+def test_a_sum_is_written_in_the_order_that_a_reshape_reads(size: int, copies: int, target: GpuTarget) -> None:
+    """Relative positions of windows are added to scores [heads, h, w, h, w], which attention reads as [heads, hw, hw].
+
+    Where the sum is transposed for its reader anyway, it keeps the order of its first operand.
+    """
+
+    def build(m: mgx.Module) -> list[Any]:
+        x = m.add_parameter("x", mgx.Shape("float32", [3, 2, 4, 8]))
+        y = m.add_parameter("y", mgx.Shape("float32", [2, 3, 1, 8]))
+        turned = m.add(mgx.op("transpose", permutation=[1, 0, 2, 3]), x)
+        total = m.add(mgx.op("add"), turned, m.add(mgx.op("multibroadcast", out_lens=[2, 3, 4, 8]), y))
+        if size == 64:
+            total = m.add(mgx.op("transpose", permutation=[2, 3, 1, 0]), total)
+        return [m.add(mgx.op("softmax", axis=-1), m.add(mgx.op("reshape", dims=[192 // size, size]), total))]
+
+    check(build, target)
+    program, _, _ = compiled(build, target)
+    steps = program.executable.instances()[0].plan.steps
+    assert sum(s.name.startswith("contiguous") for s in steps) == copies

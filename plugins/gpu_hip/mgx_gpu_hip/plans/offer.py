@@ -11,6 +11,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.targets.emitted import Check, Emit
 from mgx_core.targets.emitted import offer as offer_emitted
+from mgx_core.targets.kernel import op_of
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.dim import bounds
@@ -104,7 +105,10 @@ def _results(body: Module) -> Any:
 
 
 def output_like(e: GpuEmitter, dtype: DType, lens: Sequence[int], args: Sequence[Value]) -> Value:
-    """Allocates a value with the memory order of the first operand of its rank, ignoring leading extents of 1."""
+    """Allocates a value with the memory order of the first operand of its rank, ignoring leading extents of 1.
+
+    In row-major order instead if all readers are reshapes that would have to copy it, and the innermost axis stays the same.
+    """
     rank = len(lens)
     for a in args:
         before = len(a.lens) - rank
@@ -117,5 +121,19 @@ def output_like(e: GpuEmitter, dtype: DType, lens: Sequence[int], args: Sequence
         for axis in range(rank):
             if dims[axis] == 1:
                 real.insert(real.index(axis - 1) + 1 if axis - 1 in real else 0, axis)
-        return e.allocate(dtype, lens, packed_strides(list(lens), real))
+        strides = packed_strides(list(lens), real)
+        if strides[-1] == 1 and real != sorted(real) and _is_reshaped_by_copy(e, Shape(dtype, lens, strides)):
+            break
+        return e.allocate(dtype, lens, strides)
     return e.allocate(dtype, lens)
+
+
+def _is_reshaped_by_copy(e: GpuEmitter, shape: Shape) -> bool:
+    """Returns True if all readers of the current instruction's result are reshapes without a view of it in this layout."""
+    if e.current is None or not e.current.users:
+        return False
+    readers = [op_of(u) for u in e.current.users]
+    if not all(op.reshapes and op.view is not None and op.view(shape) is None for op in readers):
+        return False
+    e.uncacheable()  # depends on the readers
+    return True
