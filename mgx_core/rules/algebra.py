@@ -82,8 +82,37 @@ def factor_into_convolution(i: Instruction, b: Builder) -> Instruction | No | No
     factors = along(scale, i.shape.rank, 1)
     if factors is None:
         return No("the factor differs within a channel")
-    made = reweighted(b, convolution.inputs[1], w, factors.reshape(-1, *(1,) * (w.ndim - 1)), behind=True)
-    return No(OUT_OF_RANGE) if made is None else b.add(convolution.op, convolution.inputs[0], made)
+    x, old = convolution.inputs
+    factors = factors.reshape(-1, *(1,) * (w.ndim - 1))
+    made = reweighted(b, old, w, factors, behind=True)
+    if made is not None:
+        return b.add(convolution.op, x, made)
+    common, rest = _common_factor(factors)
+    made = None if common is None else reweighted(b, old, w, rest, behind=True)
+    if common is None or made is None:
+        return No(OUT_OF_RANGE)
+    return _times(b, b.add(convolution.op, x, made), common)
+
+
+def _common_factor(factors: Array) -> tuple[Array | None, Array]:
+    """Returns a power of two and what remains of factors below 1: weights times those stay in the range of their type.
+
+    The scales of residual branches start at 1e-5 or less in many vision transformers, where products with weights would be
+    subnormal in float16.  None if nothing but that power remains, or it is not exact in the factors' type.
+    """
+    wide = widen(factors)
+    largest = np.abs(wide).max(initial=0.0)
+    if not 0 < largest < 1:
+        return None, factors
+    power = np.exp2(np.floor(np.log2(largest)))
+    common, rest = np.asarray(power).astype(factors.dtype), wide / power
+    if float(widen(common)) != power or (rest == 1).all():
+        return None, factors
+    return common, rest
+
+
+def _times(b: Builder, product: Instruction, common: Array) -> Instruction:
+    return b.add(Mul(), product, spread(b, common, product.shape.dims, product))
 
 
 @SIMPLIFY.on(Convert, changes=ROUNDING)
@@ -193,11 +222,16 @@ def factor_into_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     factors = along(scale, rank, rank - 1 if at == 1 else rank - 2)
     if factors is None:
         return No(f"the factor differs within a {'column' if at == 1 else 'row'}")
-    made = reweighted(b, operands[at], w, factors if at == 1 else factors.reshape(-1, 1))
+    factors = factors if at == 1 else factors.reshape(-1, 1)
+    made, common = reweighted(b, operands[at], w, factors), None
+    if made is None:
+        common, rest = _common_factor(factors)
+        made = None if common is None else reweighted(b, operands[at], w, rest)
     if made is None:
         return No(OUT_OF_RANGE)
     operands[at] = made
-    return b.add(Dot(), *operands)
+    product = b.add(Dot(), *operands)
+    return product if common is None else _times(b, product, common)
 
 
 @SIMPLIFY.on(Dot, changes=ROUNDING)

@@ -41,6 +41,25 @@ TURNS = [
   %2 = convolution[padding=[], stride=[], dilation=[], group=1, padding_mode="default"](%x, %1) -> float32[1, 2, 2, 2]
   @return(%2)""",
     ),
+    (  # products would be subnormal: what the factors have in common stays a scalar
+        "factor-into-convolution",
+        """\
+  %x = @param["x"] -> float16[1, 1, 2]
+  %w = @literal(0.5, 1.0) -> float16[2, 1, 1]
+  %s = @literal(2.288818359375e-05, 1.52587890625e-05) -> float16[2, 1]
+  %m = multibroadcast[out_lens=[1, 2, 2]](%s)
+  %1 = convolution(%x, %w)
+  %2 = mul(%1, %m)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float16[1, 1, 2]
+  %1 = @literal(0.75, 1.0) -> float16[2, 1, 1]
+  %2 = convolution[padding=[], stride=[], dilation=[], group=1, padding_mode="default"](%x, %1) -> float16[1, 2, 2]
+  %3 = @literal(1.52587890625e-05) -> float16[]
+  %4 = multibroadcast[out_lens=[1, 2, 2]](%3) -> float16[1, 2, 2]
+  %5 = mul(%2, %4) -> float16[1, 2, 2]
+  @return(%5)""",
+    ),
     (
         "input-factor-into-convolution",
         """\
@@ -162,6 +181,24 @@ TURNS = [
   %2 = multibroadcast[out_lens=[2, 2, 2]](%1) -> float32[2, 2, 2]
   %3 = dot(%x, %2) -> float32[2, 3, 2]
   @return(%3)""",
+    ),
+    (
+        "factor-into-dot",
+        """\
+  %x = @param["x"] -> float16[1, 2]
+  %w = @literal(0.5, 1.0, 0.25, 2.0) -> float16[2, 2]
+  %m = @literal(2.288818359375e-05, 1.52587890625e-05) -> float16[1, 2]
+  %1 = dot(%x, %w)
+  %2 = mul(%1, %m)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float16[1, 2]
+  %1 = @literal(0.75, 1.0, 0.375, 2.0) -> float16[2, 2]
+  %2 = dot(%x, %1) -> float16[1, 2]
+  %3 = @literal(1.52587890625e-05) -> float16[]
+  %4 = multibroadcast[out_lens=[1, 2]](%3) -> float16[1, 2]
+  %5 = mul(%2, %4) -> float16[1, 2]
+  @return(%5)""",
     ),
     (
         "input-factor-into-dot",

@@ -106,6 +106,9 @@ def odd_convolutions() -> Iterator[ConvProblem]:
             yield conv(2, 16, 14, 24, 3, epilogue=("bias", SWISH, "residual"), dtype=of)
             yield conv(2, 16, 14, 24, 3, epilogue=("bias", GELU), dtype=of)
         yield conv(2, 16, 14, 24, 3, 2, 4, epilogue=("bias", RELU), dtype=of)
+        if of is not SINGLE:
+            yield conv(2, 16, 14, 24, 3, epilogue=(), dtype=of, alpha=2.0**-17)
+            yield conv(2, 16, 14, 24, 3, epilogue=("bias", "residual"), dtype=of, alpha=0.25)
         yield ConvProblem((2, 16, 14, 15), 24, (3, 4), (2, 1), pads=((0, 1), (1, 2)), epilogue=("bias", RELU), dtype=of)
         yield conv(2, 16, 14, 24, 3, epilogue=("bias", RELU), dtype=of, x_pitch=40, y_pitch=64)
         yield ConvProblem((2, 16, 15, 17), 24, (3, 3), (1, 1), (2, 2), ((2, 2), (2, 2)), epilogue=("bias",), dtype=of)
@@ -241,7 +244,8 @@ def conv_case(p: ConvProblem) -> Case:
         up = (lambda t: None if t is None else t.double()) if wide else (lambda t: t)
         first = bias is not None and p.epilogue[0] == "bias"
         image = F.pad(up(xv), pads)
-        z = F.conv2d(image, up(w.permute(0, 3, 1, 2)), up(bias) if first else None, p.stride, 0, p.dilation, p.groups)
+        weights = up(w.permute(0, 3, 1, 2)) * p.alpha
+        z = F.conv2d(image, weights, up(bias) if first else None, p.stride, 0, p.dilation, p.groups)
         return finish(z, p.epilogue[1:] if first else p.epilogue, up(bias), up(residual))
 
     return Case(p, operands, yv, lambda: run(True), lambda: run(False))

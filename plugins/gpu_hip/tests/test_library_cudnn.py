@@ -146,6 +146,17 @@ def test_the_residual_is_added_before_the_bias_where_they_meet() -> None:
     assert graph.nodes[1].b.id == graph.names["bias"]  # type: ignore[union-attr]
 
 
+def test_a_scaled_result() -> None:
+    problem = ConvProblem((1, 8, 6, 6), 8, (1, 1), alpha=0.5)
+    convolve, scale = nodes(conv_graph(problem))
+    assert convolve.y.virtual and (scale.mode, scale.b.value, scale.y.virtual) == ("mul", 0.5, False)
+    _, scale, bias = nodes(conv_graph(replace(problem, epilogue=("bias",))))
+    assert scale.y.virtual and (bias.mode, bias.y.virtual) == ("add", False)
+    refused = conv_graph(replace(problem, dtype=dtype.float32))
+    assert isinstance(refused, No) and "full precision" in refused.why
+    assert str(problem) == "1x8x6x6 -> 8 k1x1 float16 x0.5"
+
+
 def test_extents_of_the_result() -> None:
     assert ConvProblem((1, 3, 224, 224), 64, (7, 7), (2, 2), pads=((3, 3), (3, 3))).out_dims == (1, 64, 112, 112)
     assert ConvProblem((1, 4, 15, 17), 8, (3, 3), (2, 1), (2, 2), ((2, 2), (2, 2))).out_dims == (1, 8, 8, 17)

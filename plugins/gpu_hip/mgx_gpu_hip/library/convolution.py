@@ -19,7 +19,7 @@ __all__ = ["ConvProblem", "conv_graph"]
 
 @dataclass(frozen=True)
 class ConvProblem:
-    """y = epilogue(cross-correlation of x and w), channels last in memory, or first (`first`: x, w, y, residual row-major).
+    """y = epilogue(alpha * cross-correlation of x and w), channels last in memory, or (`first`) x, w, y and residual row-major.
 
     dims: (batch, channels, *image) of x, in memory [batch, *image, channels]; filters: number of output channels; kernel:
     extents of w, in memory [filters, *kernel, channels / groups]; pads: before and after each image axis; bias [filters];
@@ -45,6 +45,7 @@ class ConvProblem:
     residual_pitch: int = 0
     align: int = 16
     first: bool = False
+    alpha: float = 1.0
 
     def __post_init__(self) -> None:
         check(self.epilogue)
@@ -98,7 +99,9 @@ class ConvProblem:
         details = "" if set(self.stride) == {1} else f" /{joined(self.stride)}"
         details += "" if self.groups == 1 else f" g{self.groups}"
         details += " first" if self.first else ""
-        return f"{joined(self.dims)} -> {self.filters} k{joined(self.kernel)}{details} {self.dtype.name}{words(self.epilogue)}"
+        scaled = "" if self.alpha == 1 else f" x{self.alpha:g}"
+        name = f"{joined(self.dims)} -> {self.filters} k{joined(self.kernel)}{details} {self.dtype.name}{scaled}"
+        return name + words(self.epilogue)
 
     def strides(self, dims: tuple[int, ...], pitch: int = 0) -> tuple[int, ...]:
         """Returns the strides of a tensor of this problem."""
@@ -137,7 +140,8 @@ def conv_graph(p: ConvProblem) -> Graph | No:
     w = graph.operand("w", w_dims, p.strides(w_dims), p.dtype, align)
     y = graph.operand("y", p.out_dims, p.strides(p.out_dims, p.y_pitch), p.out_dtype or p.dtype, align)
     # intermediate results stay in the compute type until y is written
-    at = y if not p.epilogue else graph.tensor(p.out_dims, p.strides(p.out_dims), compute, virtual=True)
+    scaled = p.alpha != 1
+    at = y if not (p.epilogue or scaled) else graph.tensor(p.out_dims, p.strides(p.out_dims), compute, virtual=True)
     graph.nodes.append(Convolve(x, w, at, p.stride, p.dilation, p.pads, compute))
     steps = residual_first(p.epilogue)
     if p.is_depthwise:
@@ -145,20 +149,23 @@ def conv_graph(p: ConvProblem) -> Graph | No:
             # the prebuilt engines for convolution, bias and activation take 6 to 14 times as long here as one compiled for the
             # graph; an extra node makes it a graph that they do not match
             at = graph.pointwise("identity", at)
-    elif p.dtype in (dtype.float32, dtype.float64) and not p.tf32 and steps and not is_prebuilt(steps):
+    elif p.dtype in (dtype.float32, dtype.float64) and not p.tf32 and (scaled or (steps and not is_prebuilt(steps))):
         return No(
             f"cuDNN has no fast engine for {p}: in full precision only bias, residual with bias, and one plain activation"
         )
+    if scaled:
+        factor = graph.number(p.alpha, dtype.float32, len(p.out_dims))
+        at = graph.pointwise("mul", at, factor, y=None if steps else y)
     for number, step in enumerate(steps):
-        last = y if number == len(steps) - 1 else None
+        target = y if number == len(steps) - 1 else None
         if step == "bias":
             dims = (1, p.filters, *(1 for _ in p.kernel))
             bias = graph.operand("bias", dims, channels_last(dims, 0), p.bias_dtype or p.dtype, align)
-            at = graph.pointwise("add", at, bias, y=last)
+            at = graph.pointwise("add", at, bias, y=target)
         elif step == "residual":
             strides = p.strides(p.out_dims, p.residual_pitch)
-            at = graph.pointwise("add", at, graph.operand("residual", p.out_dims, strides, p.dtype, align), y=last)
+            at = graph.pointwise("add", at, graph.operand("residual", p.out_dims, strides, p.dtype, align), y=target)
         else:
             assert not isinstance(step, str)
-            at = graph.activate(step, at, last)
+            at = graph.activate(step, at, target)
     return graph

@@ -139,6 +139,8 @@ class MIOpen:
         if p.dtype.name not in DATA_TYPES or p.out_dtype not in (None, p.dtype) or p.bias_dtype not in (None, p.dtype):
             return No(f"MIOpen requires one element type for all operands, got {p.dtype}")
         parts = split(p.epilogue)
+        if p.alpha != 1:
+            return No(f"MIOpen does not scale the result, got {p}")
         if parts is None or parts[1]:
             return No(f"MIOpen fuses a bias followed by one activation, got {p}")
         if parts[2] is not None and activation_mode(parts[2]) is None:

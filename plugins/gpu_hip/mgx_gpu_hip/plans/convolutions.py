@@ -87,7 +87,7 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
     if route.us > _generated_us(problem):
         raise Refused("a generated kernel is faster")
     if epilogue.steps and _slow(problem, route.us) and not e.exhaustive:
-        bare = _route(e, replace(problem, epilogue=(), bias_dtype=None), x, w)
+        bare = _route(e, replace(problem, epilogue=(), bias_dtype=None, alpha=1.0), x, w)
         moved = 2 * prod(problem.out_dims) * dtype.size
         if not isinstance(bare, No) and bare.us + 2.0 + moved / 3e6 < route.us:
             raise Refused("a convolution and a separate launch are faster than the library's fused convolution")
@@ -117,6 +117,7 @@ def _problem(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: Steps) -> Con
         epilogue=tuple(epilogue.steps),
         bias_dtype=dtype if "bias" in epilogue.steps else None,
         tf32=e.tf32 and dtype is dt.float32,
+        alpha=epilogue.alpha,
     )
 
 
@@ -259,7 +260,8 @@ def _as_product(p: ConvProblem, rows: int, width: int) -> GemmProblem:
     d = Matrix(p.dtype, p.filters, align=16)
     return GemmProblem(
         rows, p.filters, width, a=Matrix(p.dtype, width, align=16), b=Matrix(p.dtype, width, True, align=16), d=d,
-        residual=d if residual else None, epilogue=p.epilogue, bias_dtype=p.bias_dtype, compute="tf32" if p.tf32 else "f32",
+        residual=d if residual else None, epilogue=p.epilogue, alpha=p.alpha, bias_dtype=p.bias_dtype,
+        compute="tf32" if p.tf32 else "f32",
     )  # fmt: skip
 
 

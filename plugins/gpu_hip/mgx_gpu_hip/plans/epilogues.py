@@ -95,7 +95,7 @@ def _read(
     found = Steps()
     for link in links:
         if link.kind == "eltwise":
-            if link.algorithm == "linear" and link.beta == 0 and not found.steps and isinstance(anchor.op, Dot):
+            if link.algorithm == "linear" and link.beta == 0 and not found.steps:
                 found.alpha *= link.alpha
                 continue
             step = _activation(link)
