@@ -448,6 +448,26 @@ def test_products(of: str, wave: int) -> None:
 
 
 @waves
+@pytest.mark.parametrize("of", ["float32", "float16", "bfloat16", "int32", "float64"])
+@pytest.mark.parametrize(
+    ("a", "b", "strides"),
+    [
+        ((40, 8, 8), (40, 8, 8), {}),
+        ((40, 8, 8), (40, 8, 8), {0: (64, 1, 8)}),
+        ((40, 8, 8), (40, 8, 8), {1: (64, 1, 8)}),
+        ((6, 5, 1, 16), (6, 5, 16, 64), {0: (80, 16, 16, 1)}),
+        ((500, 3), (3, 3), {}),
+        ((7, 4, 32), (7, 32, 9), {1: (289, 9, 1)}),
+    ],
+)
+def test_products_of_small_matrices(
+    a: tuple[int, ...], b: tuple[int, ...], strides: dict[int, tuple[int, ...]], of: str, wave: int
+) -> None:
+    limit = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 5e-2}.get(of)
+    check(Dot(), [some(of, *a), some(of, *b)], wave, strides, tolerance=limit)
+
+
+@waves
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 def test_recurrent_layers(direction: Any, wave: int) -> None:
     n, s, b, i, h = 1 + (direction == "bidirectional"), 5, 3, 4, 6

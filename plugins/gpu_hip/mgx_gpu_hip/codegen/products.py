@@ -1,4 +1,7 @@
-"""Matrix products without a library: tiles on matrix units for 16-bit floats, fused multiply-adds for the rest."""
+"""Matrix products without a library: tiles on matrix units for 16-bit floats, fused multiply-adds for the rest.
+
+Products of small matrices, for which a tile is mostly empty, have a thread for each few results instead.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,18 @@ from typing import Any
 from mgx_core import dtype as dt
 
 from .elements import pointers
-from .geometry import aligned, ceil_div, decompose, offset_code
-from .pointwise import kernel
+from .geometry import (
+    Reader,
+    aligned,
+    ceil_div,
+    decompose,
+    index_type,
+    offset_code,
+    preferred_width,
+    store_code,
+    vector_width,
+)
+from .pointwise import kernel, one_launch, threads_of
 from .source import (
     NAME,
     DeviceTraits,
@@ -23,18 +36,77 @@ from .source import (
     to_storage,
 )
 
-__all__ = ["product", "product_text"]
+__all__ = ["is_small", "product", "product_text"]
 
 TILE = 64
+SHORT = 32  # largest inner extent of a product whose sums one thread computes
+NARROW = 8  # largest extent of a side of such a product
+
+
+def is_small(m: int, n: int, k: int) -> bool:
+    """Returns True for matrices so small that memory traffic decides, and tiles would be mostly empty.
+
+    False for symbolic extents, which a comparison would restrict.
+    """
+    return all(type(x) is int for x in (m, n, k)) and k <= SHORT and min(m, n) <= NARROW
 
 
 def product(op: Any, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
     if y.elements == 0:
         return finish("product", "", [], [a, b], [y])
+    if is_small(y.lens[-2], y.lens[-1], a.lens[-1]):
+        return _small(a, b, y, traits)
     text, blocks, threads = product_text(NAME, a, b, y, traits)
     _, buffers = pointers([a, b], [y])
     launch = KernelLaunch(NAME, (blocks, 1, 1), (threads, 1, 1), tuple(buffers))
     return finish("product", text, [launch], [a, b], [y], flops=2 * y.elements * a.lens[-1])
+
+
+def _small(a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+    """Returns a kernel in which a thread computes adjacent results of a row."""
+    n, k = y.lens[-1], a.lens[-1]
+    width = vector_width(n, [(y, y.strides, 0)], preferred_width([b, y]))
+    while width > 1 and y.elements < width * traits.wave * traits.sm_count:
+        width //= 2
+    index, kind, items = index_type(a, b, y), _wide(a), y.elements // width
+    setup, names = decompose("i", (*y.lens[:-1], n // width), "c")
+    row, column = names[:-1], [*names[:-2], names[-1]]
+    reader = Reader(b, (*b.strides[:-2], b.strides[-2], b.strides[-1]), 0, width)
+    factor, term = to_compute(f"a[d * {a.strides[-1]}u]", a.dtype), to_compute(reader.element("x"), b.dtype)
+    at = offset_code(names, y.strides, 0, index, width)
+    if width == 1:
+        stores = [f"q0[{at}] = {to_storage(f'({compute_type(y.dtype)})sums[0]', y.dtype)};"]
+    else:
+        stores = [
+            f"vec<{storage_type(y.dtype)}, {width}> out;",
+            f"UNROLL for (int k = 0; k < {width}; ++k) out.v[k] = "
+            f"{to_storage(f'({compute_type(y.dtype)})sums[k]', y.dtype)};",
+            f"{store_code(y, width)}(q0 + ({at}), out);",
+        ]
+    lines = [
+        f"const u32 i = blockIdx.x * blockDim.x + threadIdx.x;  // {width} neighbour{'s' * (width > 1)} each",
+        "if (i >= n) return;",
+        *setup,
+        f"const {storage_type(a.dtype)}* const a = p0 + ({offset_code(row, a.strides[:-1], 0, index)});",
+        f"const {storage_type(b.dtype)}* const b = "
+        f"p1 + ({offset_code(column, (*b.strides[:-2], b.strides[-1]), 0, index, width)});",
+        f"{kind} sums[{width}] = {{}};",
+        f"UNROLL for (u32 d = 0; d < {k}u; ++d) {{",
+        f"  const {kind} factor = ({kind}){factor};",
+        *("  " + line for line in reader.lines("x", "b", f"d * {b.strides[-2]}u")),
+        f"  UNROLL for (int k = 0; k < {width}; ++k) sums[k] += factor * ({kind}){term};",
+        "}",
+        *stores,
+    ]
+    threads = threads_of(items, traits)
+    flops = 2 * y.elements * k
+    return one_launch("product", lines, [a, b], [y], ceil_div(items, threads), threads, items=items, flops=flops)
+
+
+def _wide(x: Tensor) -> str:
+    """Returns the type of sums of products of these elements."""
+    kind = compute_type(x.dtype)
+    return {"i8": "i32", "i16": "i32", "u8": "u32", "u16": "u32"}.get(kind, kind)
 
 
 def product_text(name: str, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> tuple[str, int, int]:
@@ -136,12 +208,11 @@ def _matrix(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int) -> list[s
 
 def _scalar(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int) -> list[str]:
     """Returns the body for FMAs: 16 x 16 threads, each 4 x 4 of the tile."""
-    t, kind = storage_type(a.dtype), compute_type(a.dtype)
+    t, wide = storage_type(a.dtype), _wide(a)
     m, n, k = y.lens[-2], y.lens[-1], a.lens[-1]
     step = 16 // a.dtype.size
     la, lb = depth + step, TILE + step
     sm, sn = y.strides[-2:]
-    wide = {"i8": "i32", "i16": "i32", "u8": "u32", "u16": "u32"}.get(kind, kind)
     return [
         "const u32 tx = threadIdx.x % 16u, ty = threadIdx.x / 16u;",
         f"SHARED({t}, as, [{TILE * la}]);",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import gcd, prod
+from math import gcd, inf, prod
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from mgx_core.types.argument import Array
 
 from ..codegen.generators import static
 from ..codegen.movement import pad
+from ..codegen.products import is_small
 from ..emitter import DEVICE_ALIGNMENT, GpuEmitter
 from ..library.gemm_problem import GemmProblem, Matrix
 from ..tuning import TimedPlan
@@ -100,6 +101,8 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
         compute="tf32" if e.tf32 and a.shape.dtype is dt.float32 else "f32",
     )
     found = or_refused(timed_product(e, problem))
+    if e.context.tuner is not None and found.us > _small_us(problem):
+        raise Refused("the generated kernel for small matrices is faster")
     if epilogue.steps and e.context.tuner is not None and not e.exhaustive and found.choice.get("library") == "cudnn":
         bare = timed_product(e, replace(problem, epilogue=(), residual=None, bias_dtype=None))
         moved = 2 * count * m * n * a.shape.dtype.size
@@ -114,6 +117,18 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
     aligns = {"a": a_matrix.align, "b": b_matrix.align}
     e.library(found.plan, "d", {"a": a, "b": b, "d": out, **operands}, aligns)
     return out
+
+
+def _small_us(p: GemmProblem) -> float:
+    """Returns estimated microseconds of the generated kernel for small matrices on an H200, and of a separate epilogue."""
+    if not is_small(p.m, p.n, p.k):
+        return inf
+    size, results = p.a.dtype.size, p.batch * p.m * p.n
+    shares = (p.m * p.k, p.a), (p.k * p.n, p.b)
+    moved = size * (results + sum(n * (p.batch if x.batch_stride else 1) for n, x in shares))
+    width = 1 if p.b.transposed else gcd(p.n, 16 // size)
+    loads = results * p.k * (1 + 1 / width)
+    return 2.5 + max(moved / 2.5e6, loads / 4e6) + (2.0 + 2 * results * size / BANDWIDTH if p.epilogue else 0.0)
 
 
 def _shared(b: Value) -> Value:
