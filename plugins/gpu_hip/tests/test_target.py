@@ -380,3 +380,31 @@ def test_a_sum_is_written_in_the_order_that_a_reshape_reads(size: int, copies: i
     program, _, _ = compiled(build, target)
     steps = program.executable.instances()[0].plan.steps
     assert sum(s.name.startswith("contiguous") for s in steps) == copies
+
+
+def test_heads_that_a_convolution_reads_as_an_image_are_copied_to_channels_last(target: GpuTarget) -> None:
+    """[batch, heads, h w, size] becomes an image of heads * size channels in one copy, which the convolution need not repeat."""
+
+    def build(m: mgx.Module) -> list[Any]:
+        x = m.add_parameter("x", mgx.Shape("float16", [2, 3, 20, 8]))
+        heads = m.add(mgx.op("transpose", permutation=[0, 1, 3, 2]), x)
+        image = m.add(mgx.op("reshape", dims=[2, 24, 4, 5]), heads)
+        return [m.add(mgx.op("convolution"), image, m.add_literal(np.ones((16, 24, 1, 1), np.float16) / 8))]
+
+    check(build, target)
+    program, _, _ = compiled(build, target)
+    copy, convolution, *_ = program.executable.instances()[0].plan.steps
+    assert copy.name.startswith("contiguous") and list(convolution.inputs[0].strides) == [480, 1, 120, 24]
+
+
+def test_an_image_that_others_read_too_is_row_major(target: GpuTarget) -> None:
+    def build(m: mgx.Module) -> list[Any]:
+        x = m.add_parameter("x", mgx.Shape("float16", [2, 3, 20, 8]))
+        heads = m.add(mgx.op("transpose", permutation=[0, 1, 3, 2]), x)
+        image = m.add(mgx.op("reshape", dims=[2, 24, 4, 5]), heads)
+        made = m.add(mgx.op("convolution"), image, m.add_literal(np.ones((16, 24, 1, 1), np.float16) / 8))
+        return [made, m.add(mgx.op("softmax", axis=3), image)]
+
+    check(build, target)
+    program, _, _ = compiled(build, target)
+    assert list(program.executable.instances()[0].plan.steps[1].inputs[0].strides) == [480, 20, 5, 1]

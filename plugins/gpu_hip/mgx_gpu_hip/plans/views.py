@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from mgx_core import Kernels, Module, No, Shape
-from mgx_core.ops.control import GetTupleElem
+from mgx_core import Instruction, Kernels, Module, No, Shape
+from mgx_core.ops.control import GetTupleElem, Group
+from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.fill import Fill
 from mgx_core.ops.movement import Layout
 from mgx_core.ops.reshape import Flatten, Reshape, ReshapeLazy
 from mgx_core.ops.slice import Slice
+from mgx_core.targets.kernel import op_of
 from mgx_core.targets.kernel_emission import Results, emit_view
-from mgx_core.targets.values import Value, packed_strides
+from mgx_core.targets.values import Value, channels_last, packed_strides
 from mgx_core.targets.view_steps import VIEWS, emit_item
 
 from ..codegen import movement
@@ -34,10 +36,13 @@ def emit_reshape(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
     """Returns a view, if necessary of a copy: in the memory order of the axes if that suffices, otherwise in row-major order.
 
     Broadcast operands (keys of grouped heads) are copied in memory order too: the copy kernel then accesses adjacent elements,
-    and the consumers find contiguous rows.
+    and the consumers find contiguous rows.  Images that only convolutions read are copied to channels last.
     """
     x = args[0]
     if isinstance(x, Value) and len(args) == 1 and e.view_of(op, x) is None:
+        image = _image(e, op, x)
+        if image is not None:
+            return image
         order = _order(x.strides, x.lens)
         strides = packed_strides(x.lens, order)
         if order != sorted(order) and op.view(Shape(x.shape.dtype, x.lens, strides)) is not None:
@@ -45,6 +50,28 @@ def emit_reshape(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
             if seen is not None:
                 return seen
     return emit_view(e, op, modules, args)
+
+
+def _image(e: GpuEmitter, op: Any, x: Value) -> Value | None:
+    """Returns a copy of x whose reshape is an image in channels-last order; None unless convolutions alone read it."""
+    if e.current is None or not e.current.users or not all(_is_convolution(u) for u in e.current.users):
+        return None
+    e.uncacheable()  # depends on the readers
+    shape = op.infer(Shape(x.shape.dtype, x.lens))
+    if shape.dynamic() or shape.rank < 4:
+        return None
+    laid = Shape(shape.dtype, shape.lens(), channels_last(shape.lens()))
+    back = Reshape(dims=tuple(x.lens)).view(laid)
+    if back is None or not x.shape.elements():
+        return None
+    copied = e.allocate_as(back[1])
+    e.copy_into(x, copied)
+    return e.view_of(op, copied)
+
+
+def _is_convolution(ins: Instruction) -> bool:
+    op = op_of(ins)
+    return isinstance(op, Convolution) or (isinstance(op, Group) and op.tag == Convolution.name)
 
 
 def _order(strides: Sequence[int], lens: Sequence[int]) -> list[int]:
