@@ -63,7 +63,9 @@ def product(op: Any, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> K
 
 
 def _small(a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    """Returns a kernel in which a thread computes adjacent results of a row."""
+    """Returns a kernel in which a thread computes adjacent results of a row, or one where the columns of b are contiguous."""
+    if b.strides[-2] == 1 and b.strides[-1] != 1:
+        return _small_columns(a, b, y, traits)
     n, k = y.lens[-1], a.lens[-1]
     width = vector_width(n, [(y, y.strides, 0)], preferred_width([b, y]))
     while width > 1 and y.elements < width * traits.wave * traits.sm_count:
@@ -101,6 +103,35 @@ def _small(a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSourc
     threads = threads_of(items, traits)
     flops = 2 * y.elements * k
     return one_launch("product", lines, [a, b], [y], ceil_div(items, threads), threads, items=items, flops=flops)
+
+
+def _small_columns(a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+    """Returns a kernel in which a thread computes one result, reading a column of b as vectors."""
+    k, index, kind = a.lens[-1], index_type(a, b, y), _wide(a)
+    column = (*b.strides[:-2], b.strides[-1], 1)
+    width = vector_width(k, [(b, column, 0)], preferred_width([b]))
+    setup, names = decompose("i", y.lens, "c")
+    row = Reader(a, a.strides, 0, width), Reader(b, column, 0, width)
+    factors = [to_compute(reader.element(name), x.dtype) for reader, name, x in zip(row, "uv", (a, b), strict=True)]
+    at = [
+        offset_code(names[:-1], a.strides[:-1], 0, index),
+        offset_code([*names[:-2], names[-1]], column[:-1], 0, index),
+    ]
+    lines = [
+        "const u32 i = blockIdx.x * blockDim.x + threadIdx.x;",
+        "if (i >= n) return;",
+        *setup,
+        f"{kind} sum = 0;",
+        f"UNROLL for (u32 d = 0; d < {k}u; d += {width}u) {{",
+        *("  " + line for line in row[0].lines("u", "p0", f"{at[0]} + d * {a.strides[-1]}u")),
+        *("  " + line for line in row[1].lines("v", "p1", f"{at[1]} + d")),
+        f"  UNROLL for (int k = 0; k < {width}; ++k) sum += ({kind}){factors[0]} * ({kind}){factors[1]};",
+        "}",
+        f"q0[{offset_code(names, y.strides, 0, index)}] = {to_storage(f'({compute_type(y.dtype)})sum', y.dtype)};",
+    ]
+    threads, flops = threads_of(y.elements, traits), 2 * y.elements * k
+    blocks = ceil_div(y.elements, threads)
+    return one_launch("product", lines, [a, b], [y], blocks, threads, items=y.elements, flops=flops)
 
 
 def _wide(x: Tensor) -> str:

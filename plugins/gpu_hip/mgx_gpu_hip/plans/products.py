@@ -126,8 +126,8 @@ def _small_us(p: GemmProblem) -> float:
     size, results = p.a.dtype.size, p.batch * p.m * p.n
     shares = (p.m * p.k, p.a), (p.k * p.n, p.b)
     moved = size * (results + sum(n * (p.batch if x.batch_stride else 1) for n, x in shares))
-    width = 1 if p.b.transposed else gcd(p.n, 16 // size)
-    loads = results * p.k * (1 + 1 / width)
+    width = gcd(p.k if p.b.transposed else p.n, 16 // size)
+    loads = results * p.k * (2 / width if p.b.transposed else 1 + 1 / width)
     return 2.5 + max(moved / 2.5e6, loads / 4e6) + (2.0 + 2 * results * size / BANDWIDTH if p.epilogue else 0.0)
 
 
