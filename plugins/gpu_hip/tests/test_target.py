@@ -408,3 +408,21 @@ def test_an_image_that_others_read_too_is_row_major(target: GpuTarget) -> None:
     check(build, target)
     program, _, _ = compiled(build, target)
     assert list(program.executable.instances()[0].plan.steps[1].inputs[0].strides) == [480, 20, 5, 1]
+
+
+@pytest.mark.parametrize("inner", [True, False])
+def test_patches_keep_their_channels_innermost_for_a_norm(inner: bool, target: GpuTarget) -> None:
+    """MobileViT normalizes images that are cut into patches; the convolutions around it have their channels innermost."""
+
+    def build(m: mgx.Module) -> list[Any]:
+        x = m.add_parameter("x", mgx.Shape("float32", [2, 4, 2, 3, 2, 8] if inner else [2, 8, 4, 2, 3, 2]))
+        x = m.add(mgx.op("transpose", permutation=[0, 5, 2, 4, 1, 3] if inner else [0, 1, 3, 5, 2, 4]), x)
+        image = m.add(mgx.op("reshape", dims=[2, 8, 4, 12]), x)
+        image = m.add(mgx.op("add"), image, m.add_parameter("y", mgx.Shape("float32", [2, 8, 4, 12])))
+        mean = m.add(mgx.op("reduce_mean", axes=[1, 2, 3]), image)
+        return [m.add(mgx.op("sub"), image, m.add(mgx.op("multibroadcast", out_lens=[2, 8, 4, 12]), mean))]
+
+    check(build, target)
+    program, _, _ = compiled(build, target)
+    copy = next(s for s in program.executable.instances()[0].plan.steps if s.name.startswith("contiguous"))
+    assert list(copy.outputs[0].strides) == ([384, 1, 192, 96, 24, 8] if inner else [384, 48, 24, 12, 3, 1])

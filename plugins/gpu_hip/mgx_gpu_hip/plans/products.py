@@ -101,7 +101,8 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
         compute="tf32" if e.tf32 and a.shape.dtype is dt.float32 else "f32",
     )
     found = or_refused(timed_product(e, problem))
-    if e.context.tuner is not None and found.us > _small_us(problem):
+    copied = sum(_copy_us(x) for x, y in zip(given, (a, b), strict=True) if x.buffer is not y.buffer)
+    if e.context.tuner is not None and found.us + copied > _small_us(problem):
         raise Refused("the generated kernel for small matrices is faster")
     if epilogue.steps and e.context.tuner is not None and not e.exhaustive and found.choice.get("library") == "cudnn":
         bare = timed_product(e, replace(problem, epilogue=(), residual=None, bias_dtype=None))
@@ -119,8 +120,13 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
     return out
 
 
+def _copy_us(x: Value) -> float:
+    return COPY + 2 * x.shape.elements() * x.shape.dtype.size / BANDWIDTH
+
+
 def _small_us(p: GemmProblem) -> float:
     """Returns estimated microseconds of the generated kernel for small matrices on an H200, and of a separate epilogue."""
+    p = p.folded
     if not is_small(p.m, p.n, p.k):
         return inf
     size, results = p.a.dtype.size, p.batch * p.m * p.n

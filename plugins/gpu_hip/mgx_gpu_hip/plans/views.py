@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from mgx_core import Instruction, Kernels, Module, No, Shape
-from mgx_core.ops.control import GetTupleElem, Group
+from mgx_core import Kernels, Module, No, Operation, Shape
+from mgx_core.ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
 from mgx_core.ops.convolution import Convolution
+from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.fill import Fill
 from mgx_core.ops.movement import Layout
 from mgx_core.ops.reshape import Flatten, Reshape, ReshapeLazy
@@ -29,6 +30,7 @@ PLANS = Kernels("gpu")
 
 
 RESHAPES: Final = (Reshape, ReshapeLazy, Flatten)
+ANY_ORDER: Final = (Pointwise, PointwiseGroup, FusedReduce)  # read images in any order
 
 
 @offer(PLANS, *RESHAPES, name="view")
@@ -36,7 +38,8 @@ def emit_reshape(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
     """Returns a view, if necessary of a copy: in the memory order of the axes if that suffices, otherwise in row-major order.
 
     Broadcast operands (keys of grouped heads) are copied in memory order too: the copy kernel then accesses adjacent elements,
-    and the consumers find contiguous rows.  Images that only convolutions read are copied to channels last.
+    and the consumers find contiguous rows.  Images are copied to channels last if only convolutions read them, or if only
+    convolutions, pointwise work and reductions do and the channels are innermost already.
     """
     x = args[0]
     if isinstance(x, Value) and len(args) == 1 and e.view_of(op, x) is None:
@@ -53,24 +56,30 @@ def emit_reshape(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
 
 
 def _image(e: GpuEmitter, op: Any, x: Value) -> Value | None:
-    """Returns a copy of x whose reshape is an image in channels-last order; None unless convolutions alone read it."""
-    if e.current is None or not e.current.users or not all(_is_convolution(u) for u in e.current.users):
+    """Returns a copy of x whose reshape is an image in channels-last order; None if its readers would not profit."""
+    if e.current is None or not e.current.users:
+        return None
+    readers = [op_of(u) for u in e.current.users]
+    images = all(map(_is_convolution, readers))
+    if not images and not all(_is_convolution(r) or isinstance(r, ANY_ORDER) for r in readers):
         return None
     e.uncacheable()  # depends on the readers
     shape = op.infer(Shape(x.shape.dtype, x.lens))
-    if shape.dynamic() or shape.rank < 4:
+    if shape.dynamic() or shape.rank < 4 or not x.shape.elements():
         return None
     laid = Shape(shape.dtype, shape.lens(), channels_last(shape.lens()))
     back = Reshape(dims=tuple(x.lens)).view(laid)
-    if back is None or not x.shape.elements():
+    if back is None:
+        return None
+    strides = back[1].strides()
+    if not images and not any(p == q == 1 < n for n, p, q in zip(x.lens, x.strides, strides, strict=True)):
         return None
     copied = e.allocate_as(back[1])
     e.copy_into(x, copied)
     return e.view_of(op, copied)
 
 
-def _is_convolution(ins: Instruction) -> bool:
-    op = op_of(ins)
+def _is_convolution(op: Operation) -> bool:
     return isinstance(op, Convolution) or (isinstance(op, Group) and op.tag == Convolution.name)
 
 
