@@ -7,7 +7,7 @@ import numpy as np
 from ..errors import ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, broadcast, may_equal
-from ..types.dtype import DType, float32, int32, of
+from ..types.dtype import DType, bfloat16, float16, float32, int32, of
 from ..types.shape import Shape
 from .broadcast import Multibroadcast
 from .builder import Builder, Operand
@@ -23,11 +23,16 @@ __all__ = ["QuantConvolution", "QuantDot"]
 
 
 def _product_type(a: DType, b: DType) -> DType:
+    """Returns the type of sums of products.  Errors: ShapeError for operands that are not narrow."""
     if a.is_integer and b.is_integer and a.bits <= 8 and b.bits <= 8:
         return int32
     if a.is_float and b.is_float and a.bits <= 8 and b.bits <= 8:
         return float32
     raise ShapeError(f"operands must be integers of at most 8 bits or floats of at most 8 bits, got {a} and {b}")
+
+
+def _dot_type(a: DType, b: DType) -> DType:
+    return float32 if a is b and a in (float16, bfloat16) else _product_type(a, b)
 
 
 def _zero(zero_point: Shape | None, x: Shape, name: str) -> None:
@@ -54,13 +59,13 @@ def _product(wide: Array, to: DType) -> Array:
 class QuantDot(Operation):
     """Matrix product of narrow operands minus their zero points, with a wide result.
 
-    a [.., m, k], b [.., k, n] of at most 8 bits -> int32 (integers) or float32 (floats) [.., m, n]; batch dims
-    broadcast.  a_zero_point: a scalar or [.., m, 1]; b_zero_point: a scalar or [.., 1, n] (or dims that broadcast).
+    a [.., m, k], b [.., k, n] of at most 8 bits, or both float16 or bfloat16 -> int32 (integers) or float32 (floats)
+    [.., m, n]; batch dims broadcast.  a_zero_point: a scalar or [.., m, 1]; b_zero_point: a scalar or [.., 1, n] (or dims that broadcast).
     Errors: ShapeError for ranks under 2, inner extents that differ, other dtypes.  Source: ONNX MatMulInteger-10.
     """
 
     def infer(self, a: Shape, b: Shape, a_zero_point: Shape | None = None, b_zero_point: Shape | None = None) -> Shape:
-        to = _product_type(a.dtype, b.dtype)
+        to = _dot_type(a.dtype, b.dtype)
         _zero(a_zero_point, a, "a_zero_point")
         _zero(b_zero_point, b, "b_zero_point")
         if a.rank < 2 or b.rank < 2:
@@ -78,7 +83,7 @@ class QuantDot(Operation):
     def compute(
         self, a: Array, b: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None
     ) -> Array:
-        to = _product_type(of(a.dtype), of(b.dtype))
+        to = _dot_type(of(a.dtype), of(b.dtype))
         return _product(np.matmul(_shifted(a, a_zero_point), _shifted(b, b_zero_point)), to)
 
     def decompose(

@@ -1,4 +1,4 @@
-"""Rewrite rules for attention: hoist the scale out of the score product, and group heads that share keys (GQA)."""
+"""Rewrite rules for products of computed values: scales out of attention scores, grouped heads (GQA), narrow operands."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ import numpy as np
 
 from mgx_core import Instruction, No
 from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.convert import Convert
 from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.movement import Transpose
 from mgx_core.ops.pointwise import Mul
-from mgx_core.ops.reshape import Reshape, Unsqueeze
+from mgx_core.ops.quantized_product import QuantDot
+from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
 from mgx_core.ops.softmax import Softmax
 from mgx_core.rules.constants import scalar_of
 from mgx_core.rules.engine import ROUNDING, Builder, Rules
+from mgx_core.types.dtype import bfloat16, float16, float32
 
-__all__ = ["HEADS", "SCORES"]
+__all__ = ["HEADS", "SCORES", "WIDE_SUMS"]
 
 HEADS: Final = Rules("heads")
+VIEWS: Final = (Multibroadcast, Transpose, Reshape, Squeeze, Unsqueeze)
 MAX_MEMBERS: Final = 12  # instructions allowed between the two products
 
 
@@ -177,3 +181,40 @@ def _before_softmax(ins: Instruction) -> bool:
         if not isinstance(ins.op, Pointwise):
             return False
     return False
+
+
+WIDE_SUMS: Final = Rules("wide-sums")
+
+
+@WIDE_SUMS.on(Dot, changes=ROUNDING)
+def narrow_operands_of_wide_sums(i: Instruction, b: Builder) -> Instruction | No | None:
+    """dot(wide(a), wide(b)) -> quant_dot(a, b) in float32 for 16-bit floats, whose products are exact there.
+
+    `quantize_fp16` leaves products that may exceed float16 in float32, with operands that were rounded to float16.
+    """
+    if i.shape.dtype is not float32:
+        return None
+    operands = [_narrow(x, b) for x in i.inputs]
+    x, y = operands
+    if x is None or y is None or x.shape.dtype is not y.shape.dtype:
+        return None
+    if _before_softmax(i) or any(isinstance(_source(v).op, Softmax) for v in operands if v is not None):
+        return No("attention has kernels of its own")
+    return b.add(QuantDot(), x, y)
+
+
+def _narrow(x: Instruction, b: Builder) -> Instruction | None:
+    """Returns the value before its conversion from a 16-bit float, which may be followed by views."""
+    if isinstance(x.op, Convert):
+        source = x.inputs[0]
+        return source if source.shape.dtype in (float16, bfloat16) and not source.is_literal else None
+    if isinstance(x.op, VIEWS) and len(x.inputs) == 1 and len(x.users) == 1:
+        inner = _narrow(x.inputs[0], b)
+        return None if inner is None else b.add(x.op, inner)
+    return None
+
+
+def _source(x: Instruction) -> Instruction:
+    while isinstance(x.op, (Convert, *VIEWS)) and len(x.inputs) == 1:
+        x = x.inputs[0]
+    return x

@@ -23,7 +23,7 @@ from mgx_core.targets.saved import SavedInstance
 from mgx_core.targets.schedule import Schedule
 from mgx_core.targets.tuning import KernelTuning
 
-from .attention_rules import HEADS, SCORES
+from .attention_rules import HEADS, SCORES, WIDE_SUMS
 from .context import GpuContext
 from .emitter import GpuEmitter
 from .join_images import JoinImages
@@ -84,6 +84,7 @@ class GpuTarget(Target):
             Rewrite(CONVERTS),
             Rewrite(SCORES),
             Rewrite(HEADS),
+            Rewrite(WIDE_SUMS),
             Rewrite(allowed(TRANSPOSED)),
             FoldConstants(widened=True),
         )

@@ -55,6 +55,10 @@ def odd_gemms() -> Iterator[GemmProblem]:
         yield packed(40, 24, 56, of, a_transposed=True, epilogue=(RELU,))
         yield packed(16, 48, 32, of, batch=5, b_shared=True, epilogue=("bias",))
         yield packed(24, 40, 64, of, batch=3, a_transposed=True, b_shared=True, alpha=0.5)
+    for of in (HALF, BRAIN):
+        operands = Matrix(of, 64, batch_stride=40 * 64), Matrix(of, 24, batch_stride=64 * 24)
+        yield GemmProblem(40, 24, 64, *operands, Matrix(SINGLE, 24, batch_stride=40 * 24), batch=3)
+        yield GemmProblem(40, 24, 64, *operands, Matrix(SINGLE, 24), epilogue=("bias",), bias_dtype=SINGLE)
     yield GemmProblem(
         32, 64, 48, Matrix(HALF, 56), Matrix(HALF, 72), Matrix(HALF, 80), residual=Matrix(HALF, 96),
         epilogue=("bias", "residual"),

@@ -426,3 +426,36 @@ def test_patches_keep_their_channels_innermost_for_a_norm(inner: bool, target: G
     program, _, _ = compiled(build, target)
     copy = next(s for s in program.executable.instances()[0].plan.steps if s.name.startswith("contiguous"))
     assert list(copy.outputs[0].strides) == ([384, 1, 192, 96, 24, 8] if inner else [384, 48, 24, 12, 3, 1])
+
+
+@pytest.mark.parametrize("lens", [(3, 40, 50, 20), (300, 8, 8, 8)])
+@pytest.mark.parametrize("of", ["float16", "bfloat16"])
+def test_products_with_wide_sums_read_narrow_operands(lens: tuple[int, ...], of: str, target: GpuTarget) -> None:
+    """`quantize_fp16` leaves products that may exceed float16 in float32; their operands were rounded before."""
+    batch, rows, depth, columns = lens
+
+    def build(m: mgx.Module) -> list[Any]:
+        x = m.add_parameter("x", mgx.Shape(of, [batch, rows, depth]))
+        y = m.add_parameter("y", mgx.Shape(of, [batch, columns, depth]))
+        wide = [m.add(mgx.op("convert", target_type="float32"), v) for v in (x, y)]
+        wide[1] = m.add(mgx.op("transpose", permutation=[0, 2, 1]), wide[1])
+        product = m.add(mgx.op("dot"), *wide)
+        return [m.add(mgx.op("tanh"), product)]
+
+    check(build, target)
+    program, _, _ = compiled(build, target)
+    product = next(s for s in program.executable.instances()[0].plan.steps if s.name.startswith("product"))
+    assert [i.shape.dtype.name for i in product.inputs] == [of, of]
+    assert product.outputs[0].shape.dtype is dt.float32
+
+
+def test_scores_of_attention_in_float32_are_left_to_its_kernels(target: GpuTarget) -> None:
+    def build(m: mgx.Module) -> list[Any]:
+        q, k, v = (m.add_parameter(n, mgx.Shape("float16", [1, 2, 20, 16])) for n in "qkv")
+        q, k, v = (m.add(mgx.op("convert", target_type="float32"), x) for x in (q, k, v))
+        scores = m.add(mgx.op("dot"), q, m.add(mgx.op("transpose", permutation=[0, 1, 3, 2]), k))
+        return [m.add(mgx.op("dot"), m.add(mgx.op("softmax", axis=3), scores), v)]
+
+    check(build, target)
+    program, _, _ = compiled(build, target)
+    assert "quant_dot" not in str(program)

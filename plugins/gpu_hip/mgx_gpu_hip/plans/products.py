@@ -9,25 +9,28 @@ from typing import Any, Final
 
 import numpy as np
 
-from mgx_core import Kernels, Module, No, Shape
+from mgx_core import Kernels, Module, No, Operation, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused, or_refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.pad import Pad
+from mgx_core.ops.quantized_product import QuantDot
 from mgx_core.targets.group_checks import around
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
+from mgx_core.types.dtype import DType
+from mgx_core.types.shape import AnyShape
 
-from ..codegen.generators import static
+from ..codegen.generators import spread, static
 from ..codegen.movement import pad
-from ..codegen.products import is_small
+from ..codegen.products import is_small, product
 from ..emitter import DEVICE_ALIGNMENT, GpuEmitter
 from ..library.gemm_problem import GemmProblem, Matrix
 from ..tuning import TimedPlan
 from .epilogues import Steps, read_group
-from .offer import offer
+from .offer import generated, offer
 
 __all__ = ["FLOATS", "PLANS", "library_product", "rounded_columns", "timed_product"]
 
@@ -44,25 +47,43 @@ def emit_dot(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[A
     return library_product(e, *args)
 
 
+def _halves(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    a, b, *zero_points = (i.dtype if isinstance(i, Shape) else None for i in inputs)
+    if a is b and a in (dt.float16, dt.bfloat16) and not zero_points:
+        return None
+    return No(f"operands of {a} and {b} have kernels of their own")
+
+
+@offer(PLANS, QuantDot, name="library", when=_halves)
+def emit_wide_dot(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    a, b = args
+    return library_product(e, a, b, to=dt.float32)
+
+
+generated(PLANS, spread(product), QuantDot, when=_halves)
+
+
 @offer(PLANS, Group, name="library", when=around(Dot, tag=Dot.name))
+@offer(PLANS, Group, name="library", when=around(QuantDot, tag=QuantDot.name, when=_halves))
 def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    found = read_group(e, modules[0], args, Dot)
+    found = read_group(e, modules[0], args, Dot if op.tag == Dot.name else QuantDot)
     a, b = found.operands
-    made = library_product(e, a, b, found.epilogue)
+    made = library_product(e, a, b, found.epilogue, found.anchor.shape.dtype)
     if found.joint is found.anchor:
         return made
     made = e.row_major(made)
     return Value(Shape(made.shape.dtype, found.joint.shape.lens()), made.buffer, made.offset)
 
 
-def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = None) -> Value:
-    """Returns a [.., m, k] times b [.., k, n], row-major.  Errors: Refused."""
+def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = None, to: DType | None = None) -> Value:
+    """Returns a [.., m, k] times b [.., k, n], row-major, in the type `to`, by default that of a.  Errors: Refused."""
     if e.context.libraries is None:
         raise Refused("the device has no vendor libraries")
     epilogue = epilogue or Steps()
     operands = dict(epilogue.operands)
     if a.shape.dtype not in FLOATS or a.shape.dtype is not b.shape.dtype:
         raise Refused(f"the libraries do not multiply {a.shape.dtype} and {b.shape.dtype}")
+    to = to or a.shape.dtype
     lens = [*a.lens[:-1], b.lens[-1]]
     m, k, n = a.lens[-2], a.lens[-1], b.lens[-1]
     if 0 in lens or k == 0:
@@ -70,8 +91,8 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
     b = _shared(b)
     rounded = rounded_columns(e, b, len(b.lens) - 1, epilogue)
     if rounded is not None:
-        made = library_product(e, a, *rounded)
-        return Value(Shape(a.shape.dtype, lens, made.strides), made.buffer, made.offset)
+        made = library_product(e, a, *rounded, to)
+        return Value(Shape(to, lens, made.strides), made.buffer, made.offset)
     batch = a.lens[:-2]
     given = a, b
     a_matrix, a = _matrix(e, a, batch)
@@ -92,12 +113,12 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
         k,
         a=a_matrix,
         b=b_matrix,
-        d=Matrix(a.shape.dtype, n, batch_stride=m * n if count > 1 else 0, align=16),
+        d=Matrix(to, n, batch_stride=m * n if count > 1 else 0, align=16),
         batch=count,
         residual=r_matrix,
         epilogue=tuple(epilogue.steps),
         alpha=epilogue.alpha,
-        bias_dtype=a.shape.dtype if "bias" in epilogue.steps else None,
+        bias_dtype=to if "bias" in epilogue.steps else None,
         compute="tf32" if e.tf32 and a.shape.dtype is dt.float32 else "f32",
     )
     found = or_refused(timed_product(e, problem))
@@ -106,13 +127,13 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
         raise Refused("the generated kernel for small matrices is faster")
     if epilogue.steps and e.context.tuner is not None and not e.exhaustive and found.choice.get("library") == "cudnn":
         bare = timed_product(e, replace(problem, epilogue=(), residual=None, bias_dtype=None))
-        moved = 2 * count * m * n * a.shape.dtype.size
+        moved = 2 * count * m * n * to.size
         if not isinstance(bare, No) and bare.us + 2.0 + moved / 3e6 < found.us:
             raise Refused("a product and a separate launch are faster than cuDNN's fused product")
     longer = _longer_rows(e, given[0], given[1], replace(epilogue, operands=operands), problem, found.us)
     if longer is not None:
-        return library_product(e, *longer)
-    out = e.allocate(a.shape.dtype, lens)
+        return library_product(e, *longer, to)
+    out = e.allocate(to, lens)
     if "bias" in operands:
         operands["bias"] = e.aligned(operands["bias"])
     aligns = {"a": a_matrix.align, "b": b_matrix.align}
