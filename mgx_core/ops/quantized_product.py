@@ -60,7 +60,8 @@ class QuantDot(Operation):
     """Matrix product of narrow operands minus their zero points, with a wide result.
 
     a [.., m, k], b [.., k, n] of at most 8 bits, or both float16 or bfloat16 -> int32 (integers) or float32 (floats)
-    [.., m, n]; batch dims broadcast.  a_zero_point: a scalar or [.., m, 1]; b_zero_point: a scalar or [.., 1, n] (or dims that broadcast).
+    [.., m, n]; batch dims broadcast.  a_zero_point: a scalar or [.., m, 1]; b_zero_point: a scalar or [.., 1, n] (or dims that
+    broadcast).
     Errors: ShapeError for ranks under 2, inner extents that differ, other dtypes.  Source: ONNX MatMulInteger-10.
     """
 

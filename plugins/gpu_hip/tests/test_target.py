@@ -459,3 +459,20 @@ def test_scores_of_attention_in_float32_are_left_to_its_kernels(target: GpuTarge
     check(build, target)
     program, _, _ = compiled(build, target)
     assert "quant_dot" not in str(program)
+
+
+@pytest.mark.parametrize(("size", "copies"), [(128, 1), (64, 0)])
+def test_operands_of_a_norm_are_copied_to_one_order(size: int, copies: int, target: GpuTarget) -> None:
+    """A residual in planes and the result of a convolution with its channels innermost; small ones are read as they are."""
+
+    def build(m: mgx.Module) -> list[Any]:
+        x = m.add_parameter("x", mgx.Shape("float32", [2, 8, 64, size]))
+        y = m.add_parameter("y", mgx.Shape("float32", [2, 64, size, 8]))
+        total = m.add(mgx.op("add"), x, m.add(mgx.op("transpose", permutation=[0, 3, 1, 2]), y))
+        mean = m.add(mgx.op("reduce_mean", axes=[1, 2, 3]), total)
+        return [m.add(mgx.op("sub"), total, m.add(mgx.op("multibroadcast", out_lens=[2, 8, 64, size]), mean))]
+
+    check(build, target)
+    program, _, _ = compiled(build, target)
+    steps = program.executable.instances()[0].plan.steps
+    assert sum(s.name.startswith("contiguous") for s in steps) == copies

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from math import prod
+from typing import Any, Final
 
 from mgx_core import Kernels, Module, No, Operation, Shape
 from mgx_core.ops.control import FusedReduce, PointwiseGroup
 from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from mgx_core.rules.decomposition import decomposed
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.shape import AnyShape
 
 from ..codegen.bodies import is_reduction, single
 from ..codegen.generators import Inputs
+from ..codegen.geometry import memory_order
 from ..codegen.pointwise import pointwise
 from ..codegen.reduce import fused_reduce
 from ..codegen.source import DeviceTraits, KernelSource, Tensor, entry_word
-from .offer import generated
+from ..emitter import GpuEmitter
+from .offer import emit_generated, generated, offer
 
 __all__ = ["DECOMPOSED", "PLANS"]
 
 PLANS = Kernels("gpu")
 DECOMPOSED = Kernels("gpu")  # for ops without another plan
+MIN_REORDERED: Final = 1 << 17  # elements from which a copy pays off
 
 
 def _given(xs: Inputs) -> list[Tensor]:
@@ -69,8 +75,33 @@ def _composite(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequen
     return None
 
 
+@offer(PLANS, FusedReduce, name="generated", write=write_reduction)
+def emit_reduction(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    """Emits one kernel; operands in another memory order than the first are copied to its order.
+
+    A loop nest follows one order.  Reads across the other took 54 us where the copy and the kernel take 12 (32 images of 288
+    channels of 4 x 64 in float16, H200).
+    """
+    if all(isinstance(a, Value) for a in args):
+        lens = max((a.lens for a in args), key=prod)
+        first = next(a for a in args if a.lens == lens)
+        inner = _innermost(first)
+        if inner is not None and prod(lens) >= MIN_REORDERED and all(type(n) is int for n in lens):
+            strides = packed_strides(lens, memory_order(first.strides, lens))
+            others = [a.lens == lens and _innermost(a) not in (None, inner) for a in args]
+            args = [e.copy(a, strides) if other else a for a, other in zip(args, others, strict=True)]
+    return emit_generated(e, write_reduction, op, modules, args)
+
+
+def _innermost(x: Value) -> int | None:
+    """Returns the axis of unit stride; None if it is ambiguous, or an axis is broadcast."""
+    if any(s == 0 and n != 1 for n, s in zip(x.lens, x.strides, strict=True)):
+        return None
+    found = [a for a, (n, s) in enumerate(zip(x.lens, x.strides, strict=True)) if s == 1 and n != 1]
+    return found[0] if len(found) == 1 else None
+
+
 generated(PLANS, write_pointwise, PointwiseGroup)
-generated(PLANS, write_reduction, FusedReduce)
 generated(PLANS, write_reduction, ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd, when=_alone)
 generated(PLANS, write_pointwise, name="pointwise", when=_whole)
 generated(DECOMPOSED, write_decomposed, name="decomposed", when=_composite)
