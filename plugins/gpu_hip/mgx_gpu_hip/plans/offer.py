@@ -130,8 +130,8 @@ def output_like(e: GpuEmitter, dtype: DType, lens: Sequence[int], args: Sequence
 
 def _is_reshaped_by_copy(e: GpuEmitter, shape: Shape) -> bool:
     """Returns True if all readers of the current instruction's result are reshapes without a view of it in this layout."""
-    if e.current is None or not e.current.users:
-        return False
+    if e.current is None or not e.current.users or e.current.result != Shape(shape.dtype, shape.lens()):
+        return False  # a member of a group, or symbolic
     readers = [op_of(u) for u in e.current.users]
     if not all(op.reshapes and op.view is not None and op.view(shape) is None for op in readers):
         return False

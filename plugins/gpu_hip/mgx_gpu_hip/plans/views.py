@@ -57,7 +57,9 @@ def emit_reshape(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
 
 def _image(e: GpuEmitter, op: Any, x: Value) -> Value | None:
     """Returns a copy of x whose reshape is an image in channels-last order; None if its readers would not profit."""
-    if e.current is None or not e.current.users:
+    if e.current is None or not e.current.users or op_of(e.current) is not op:
+        return None
+    if not x.shape.elements() or not all(type(n) is int for n in x.lens):  # comparisons restrict symbols
         return None
     readers = [op_of(u) for u in e.current.users]
     images = all(map(_is_convolution, readers))
@@ -65,7 +67,7 @@ def _image(e: GpuEmitter, op: Any, x: Value) -> Value | None:
         return None
     e.uncacheable()  # depends on the readers
     shape = op.infer(Shape(x.shape.dtype, x.lens))
-    if shape.dynamic() or shape.rank < 4 or not x.shape.elements():
+    if shape.dynamic() or shape.rank < 4:
         return None
     laid = Shape(shape.dtype, shape.lens(), channels_last(shape.lens()))
     back = Reshape(dims=tuple(x.lens)).view(laid)
