@@ -1,4 +1,4 @@
-// Addresses of the module's own loops by name, for Python.
+// Python bindings of the hand-written loops: their addresses by name.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -26,13 +26,13 @@ namespace mgx {
 namespace {
 
 constexpr size_t page = 4096;
-constexpr size_t outside = std::numeric_limits<size_t>::max(); // of a section that is not loaded
+constexpr size_t outside = std::numeric_limits<size_t>::max(); // image offset of sections that are not loaded
 
 [[noreturn]] void refuse(const std::string &why) { throw Failure(Fault::device, "a compiled loop cannot be loaded: " + why); }
 
 size_t rounded(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
-// One object file: bounds-checked looks at its tables, and where its sections go.
+// One object file: bounds-checked access to its tables, and the image offsets assigned to its sections.
 class Object {
 public:
     explicit Object(std::string_view data) : data_(data) {
@@ -40,17 +40,17 @@ public:
         if (std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_ident[EI_CLASS] != ELFCLASS64
                 || head.e_ident[EI_DATA] != ELFDATA2LSB || head.e_type != ET_REL || head.e_machine != EM_X86_64
                 || head.e_shentsize != sizeof(Elf64_Shdr))
-            refuse("it is no relocatable object for x86-64");
+            refuse("it is not a relocatable ELF object for x86-64");
         for (size_t i = 0; i < head.e_shnum; ++i)
             sections.push_back(at<Elf64_Shdr>(head.e_shoff + i * sizeof(Elf64_Shdr)));
         places.assign(sections.size(), outside);
-        if (head.e_shstrndx >= sections.size()) refuse("its section names are missing");
+        if (head.e_shstrndx >= sections.size()) refuse("its section name table is missing");
         names_ = head.e_shstrndx;
         for (size_t i = 0; i < sections.size(); ++i)
             if (sections[i].sh_type == SHT_SYMTAB) {
                 table_ = i;
                 strings_ = sections[i].sh_link;
-                if (strings_ >= sections.size()) refuse("its symbol names are missing");
+                if (strings_ >= sections.size()) refuse("its symbol name table is missing");
             }
     }
 
@@ -62,20 +62,20 @@ public:
     }
 
     const char *bytes(size_t offset, size_t count) const {
-        if (offset > data_.size() || count > data_.size() - offset) refuse("it is cut off");
+        if (offset > data_.size() || count > data_.size() - offset) refuse("it is truncated (cut off)");
         return data_.data() + offset;
     }
 
     std::string text(size_t section, size_t offset) const {
         const auto &strings = sections[section];
-        if (offset >= strings.sh_size) refuse("a name lies outside its table");
+        if (offset >= strings.sh_size) refuse("a name is outside its string table");
         const char *start = bytes(strings.sh_offset + offset, strings.sh_size - offset);
         return {start, strnlen(start, strings.sh_size - offset)};
     }
 
     std::string section_name(size_t index) const { return text(names_, sections[index].sh_name); }
 
-    // Tables of unwinding are left out: loops throw nothing.
+    // Unwind tables are not loaded: loops do not throw.
     bool loaded(size_t index) const {
         const auto &s = sections[index];
         return (s.sh_flags & SHF_ALLOC) && s.sh_size && section_name(index) != ".eh_frame";
@@ -84,14 +84,14 @@ public:
     size_t symbol_count() const { return table_ ? sections[table_].sh_size / sizeof(Elf64_Sym) : 0; }
 
     Elf64_Sym symbol(size_t index) const {
-        if (index >= symbol_count()) refuse("a symbol lies outside the table");
+        if (index >= symbol_count()) refuse("a relocation refers to a symbol outside the symbol table");
         return at<Elf64_Sym>(sections[table_].sh_offset + index * sizeof(Elf64_Sym));
     }
 
     std::string symbol_name(const Elf64_Sym &symbol) const { return text(strings_, symbol.st_name); }
 
     std::vector<Elf64_Shdr> sections;
-    std::vector<size_t> places; // offsets in the image
+    std::vector<size_t> places; // offset of each section in the image
 
 private:
     std::string_view data_;
@@ -100,10 +100,11 @@ private:
     size_t strings_ = 0;
 };
 
-// Addresses of functions outside: a table of them, and behind it a jump through each, which is never too far away.
+// Imported functions: a table of their addresses (GOT), followed by one jump stub for each (PLT).  Calls go to the stubs, which
+// are within the 32-bit range of a relative call wherever the functions themselves are.
 class Imports {
 public:
-    static constexpr size_t jump = 8; // bytes of one
+    static constexpr size_t jump = 8; // bytes per stub
 
     size_t number(const std::string &name) {
         auto [found, added] = numbers_.try_emplace(name, numbers_.size());
@@ -115,7 +116,7 @@ public:
             if (!address) address = byte_dot_function(name);
             if (!address) address = interpreter_address(name);
             if (!address) address = dlsym(RTLD_DEFAULT, name.c_str());
-            if (!address) refuse("there is no function " + name);
+            if (!address) refuse("there is no function " + name + ", which it calls");
             addresses_.push_back(address);
         }
         return found->second;
@@ -149,7 +150,8 @@ void relocate(const Object &object, const Imports &imports, std::map<std::string
         auto entry = object.at<Elf64_Rela>(table.sh_offset + n * sizeof(Elf64_Rela));
         auto kind = ELF64_R_TYPE(entry.r_info);
         size_t width = kind == R_X86_64_64 || kind == R_X86_64_PC64 ? 8 : 4;
-        if (entry.r_offset > section.sh_size || width > section.sh_size - entry.r_offset) refuse("a relocation lies outside");
+        if (entry.r_offset > section.sh_size || width > section.sh_size - entry.r_offset)
+            refuse("a relocation is outside its section");
         auto symbol = object.symbol(ELF64_R_SYM(entry.r_info));
         size_t place = target + entry.r_offset;
         size_t value = 0; // offset in the image
@@ -159,10 +161,10 @@ void relocate(const Object &object, const Imports &imports, std::map<std::string
             value = through_slot ? imports.slot(number) : imports.stub(number);
         } else if (symbol.st_shndx < object.sections.size() && object.places[symbol.st_shndx] != outside) {
             if (kind == R_X86_64_GOTPCREL || kind == R_X86_64_GOTPCRELX || kind == R_X86_64_REX_GOTPCRELX)
-                refuse("it looks its own symbols up");
+                refuse("it accesses its own symbols through a global offset table, which is not supported");
             value = object.places[symbol.st_shndx] + symbol.st_value;
         } else {
-            refuse("a symbol lies in a section of unknown kind");
+            refuse("a symbol is in a section that is not loaded");
         }
         int64_t relative = static_cast<int64_t>(value) + entry.r_addend - static_cast<int64_t>(place);
         switch (kind) {
@@ -178,11 +180,11 @@ void relocate(const Object &object, const Imports &imports, std::map<std::string
             case R_X86_64_GOTPCRELX:
             case R_X86_64_REX_GOTPCRELX: {
                 auto near = static_cast<int32_t>(relative);
-                if (near != relative) refuse("it is too large");
+                if (near != relative) refuse("a relative relocation exceeds 32 bits: it is too large");
                 std::memcpy(memory + place, &near, 4);
                 break;
             }
-            default: refuse("relocation " + std::to_string(kind) + " is not known");
+            default: refuse("relocations of type " + std::to_string(kind) + " are not supported");
         }
     }
 }
@@ -198,8 +200,10 @@ CodeImage::CodeImage(const std::vector<std::string_view> &objects) {
         for (size_t i = 0; i < object.sections.size(); ++i) {
             const auto &s = object.sections[i];
             if (!object.loaded(i)) continue;
-            if ((s.sh_flags & SHF_WRITE) && object.section_name(i).rfind(".data.rel.ro", 0) != 0) refuse("it writes to memory of its own");
-            if (s.sh_addralign > page || s.sh_size > (size_t {1} << 30)) refuse("a section has no sensible size");
+            if ((s.sh_flags & SHF_WRITE) && object.section_name(i).rfind(".data.rel.ro", 0) != 0)
+                refuse("section " + object.section_name(i) + " is writable");
+            if (s.sh_addralign > page || s.sh_size > (size_t {1} << 30))
+                refuse("section " + object.section_name(i) + " has an unsupported size or alignment");
             end = rounded(end, std::max<size_t>(s.sh_addralign, 16));
             object.places[i] = end;
             end += s.sh_size;
@@ -215,7 +219,7 @@ CodeImage::CodeImage(const std::vector<std::string_view> &objects) {
     imports.base = rounded(end, 16);
     bytes_ = rounded(std::max<size_t>(imports.base + imports.size(), 1), page);
     void *made = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (made == MAP_FAILED) throw Failure(Fault::device, "no memory for " + std::to_string(bytes_) + " bytes of code");
+    if (made == MAP_FAILED) throw Failure(Fault::device, "cannot allocate " + std::to_string(bytes_) + " bytes for compiled loops");
     memory_ = static_cast<char *>(made);
     try {
         for (auto &object : parsed) {
@@ -225,7 +229,7 @@ CodeImage::CodeImage(const std::vector<std::string_view> &objects) {
                     std::memcpy(memory_ + object.places[i], object.bytes(s.sh_offset, s.sh_size), s.sh_size);
             }
             for (auto &s : object.sections) {
-                if (s.sh_type == SHT_REL) refuse("its relocations are of a kind that x86-64 does not have");
+                if (s.sh_type == SHT_REL) refuse("relocations without addends (SHT_REL) are not used on x86-64");
                 if (s.sh_type == SHT_RELA && s.sh_info < object.places.size() && object.places[s.sh_info] != outside)
                     relocate(object, imports, numbers, memory_, s);
             }
@@ -235,12 +239,12 @@ CodeImage::CodeImage(const std::vector<std::string_view> &objects) {
                         || object.places[symbol.st_shndx] == outside)
                     continue;
                 size_t offset = object.places[symbol.st_shndx] + symbol.st_value;
-                if (offset >= end) refuse("a function lies outside");
+                if (offset >= end) refuse("a function is outside the loaded sections");
                 symbols_[object.symbol_name(symbol)] = reinterpret_cast<size_t>(memory_) + offset;
             }
         }
         imports.write(memory_);
-        if (mprotect(memory_, bytes_, PROT_READ | PROT_EXEC) != 0) refuse("the system forbids new code");
+        if (mprotect(memory_, bytes_, PROT_READ | PROT_EXEC) != 0) refuse("the system does not allow executable memory");
     } catch (...) {
         munmap(memory_, bytes_);
         throw;
@@ -257,7 +261,7 @@ size_t CodeImage::address(const std::string &symbol) const {
 
 namespace {
 
-// The path of this library and its linker build id.
+// Load address and linker build id of this library.
 struct Own {
     size_t base = 0;
     std::string build;

@@ -1,4 +1,4 @@
-// Loader for compiled loops: maps and relocates ELF objects itself, so that running them needs neither LLVM nor a linker.
+// In-memory loader for compiled loops: maps and relocates ELF objects, so that running them needs neither LLVM nor a linker.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,17 @@
 
 namespace mgx {
 
-// A read-only executable mapping with the functions of relocatable x86-64 ELF objects.
+// A read-only, executable mapping of relocatable x86-64 ELF objects, loaded together.  Owns the mapping: the addresses of its
+// functions are valid until it is destroyed.
 class CodeImage {
 public:
-    // Failure: device for objects that are damaged or use what this loader does not know.
+    // Throws Failure (device) for objects that are malformed or use features that this loader does not support.
     explicit CodeImage(const std::vector<std::string_view> &objects);
     ~CodeImage();
     CodeImage(const CodeImage &) = delete;
     CodeImage &operator=(const CodeImage &) = delete;
 
-    size_t address(const std::string &symbol) const; // of a global function
+    size_t address(const std::string &symbol) const; // address of a global function
     size_t bytes() const { return bytes_; }
 
 private:

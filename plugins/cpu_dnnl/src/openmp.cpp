@@ -1,5 +1,5 @@
-// oneDNN as it is distributed starts teams of OpenMP's and waits for all of their threads, whether they run or not.  Its calls of
-// the runtime go through addresses that the loader filled in, which are replaced here, in that library alone.
+// Prebuilt oneDNN starts OpenMP teams and waits for all of their threads, even for those that the system has descheduled.  It calls
+// the OpenMP runtime through its GOT, whose entries are overwritten here; other libraries keep their OpenMP runtime.
 #include "openmp.h"
 
 #include <cstdint>
@@ -24,7 +24,7 @@ namespace {
 thread_local int asked = 0;
 int team_size() { return asked ? asked : thread_count(); }
 
-thread_local std::vector<Region> regions; // open ones of the calling thread, innermost last
+thread_local std::vector<Region> regions; // open regions of the calling thread, innermost last
 
 void parallel_start(void (*part)(void *), void *data, unsigned threads) {
     const int parts = own_seat().inside ? 1 : threads ? static_cast<int>(threads) : team_size();
@@ -33,7 +33,7 @@ void parallel_start(void (*part)(void *), void *data, unsigned threads) {
 }
 
 void parallel_end() {
-    Region region = regions.back(); // another one may be opened and closed in its parts
+    Region region = regions.back(); // a copy: nested regions may reallocate the vector
     close_region(region);
     regions.pop_back();
 }
@@ -65,7 +65,7 @@ const Replaced replaced[] = {
         {"omp_in_parallel", reinterpret_cast<void *>(&in_parallel)},
 };
 
-// What the dynamic section of a loaded library says.
+// Tables of a loaded library, from its dynamic section.
 struct Library {
     uintptr_t base;
     uintptr_t names = 0, symbols = 0, calls = 0, others = 0;

@@ -10,12 +10,12 @@ namespace mgx {
 
 namespace {
 
-constexpr int64_t deep = 64; // rows of a panel that are written together: some lines of each column are read at once
-constexpr int64_t shared = int64_t {1} << 18; // elements from which on threads share the work
+constexpr int64_t deep = 64; // rows of a panel written per block: several cache lines of each column are read at once
+constexpr int64_t shared = int64_t {1} << 18; // elements from which on the copy is parallel
 
 struct Panels {
     int64_t count, depth, width;
-    int64_t panel, row, column; // steps of the source
+    int64_t panel, row, column; // strides of the source
 
     void copy(const float *from, float *to, int64_t begin, int64_t end) const {
         for (int64_t p = begin; p < end; ++p) {
@@ -31,7 +31,8 @@ struct Panels {
     }
 
 private:
-    // Each line of a column is read once, from end to end: columns that lie a power of two apart share few places of a cache.
+    // Reads each cache line of a column once and completely: columns a power of two apart map to the same few cache sets and
+    // would evict one another.
     void turn(const float *from, float *out, int64_t rows) const {
         for (int64_t w = 0; w < width; ++w)
             for (int64_t k = 0; k < rows; ++k)

@@ -5,8 +5,8 @@
 
 namespace mgx {
 
-// Copies float32 [panels, depth, width] from one layout to row-major; returns false and copies nothing for other layouts, which are
-// left to oneDNN's reorders: these generate code for every new set of extents, which takes longer than most copies.
+// Copies float32 [panels, depth, width] to row-major order.  Returns false and copies nothing if the layouts are not supported;
+// callers then use a oneDNN reorder, which generates code for each new set of extents: that takes longer than most copies.
 bool copy_panels(const float *from, const MemoryDesc &source, float *to, const MemoryDesc &target);
 
 } // namespace mgx

@@ -12,7 +12,7 @@ namespace py = pybind11;
 namespace mgx {
 
 dnnl::engine &cpu_engine() {
-    static auto *engine = new dnnl::engine(dnnl::engine::kind::cpu, 0); // never destroyed: primitives may outlive statics
+    static auto *engine = new dnnl::engine(dnnl::engine::kind::cpu, 0); // never destroyed: primitives may outlive static objects
     return *engine;
 }
 
@@ -23,8 +23,8 @@ dnnl::stream &cpu_stream() {
 
 namespace {
 
-// True if its parts may have barriers: the general product of oneDNN does, and what calls it.  Known of the version that the
-// package depends on; any primitive of another one may have them.
+// True if the implementation may synchronize its threads with barriers: oneDNN's gemm does, and so do its callers.  Verified for
+// the version that the package depends on; for any other version the answer is conservatively true.
 bool may_wait_inside(const std::string &kind, const std::string &implementation) {
     const dnnl_version_t *version = dnnl_version();
     if (version->major != 3 || version->minor != 2) return true;
@@ -33,8 +33,8 @@ bool may_wait_inside(const std::string &kind, const std::string &implementation)
     return recurrent || (implementation.find("gemm") != std::string::npos && kind != "convolution");
 }
 
-// True of what writes past its result: in oneDNN 3.2 convolutions of one element by tile registers, where the source has a zero
-// point and an image 33 to 48 pixels, store the rows of a fourth part that is not there.
+// True if the implementation writes past the end of its result.  oneDNN 3.2's 1x1 AMX convolution does for sources with a zero
+// point and 33 to 48 pixels: it stores a fourth tile of rows, which does not exist.
 bool writes_past_its_end(const dnnl::primitive_desc_base &pd, bool source_zero) {
     if (!source_zero || std::string(pd.impl_info_str()) != "jit_1x1:avx512_core_amx") return false;
     int64_t pixels = 1;
@@ -44,7 +44,7 @@ bool writes_past_its_end(const dnnl::primitive_desc_base &pd, bool source_zero) 
     return pixels > 32 && pixels <= 48;
 }
 
-// True if a primitive is of the implementation, and for the layouts, that a descriptor was told.
+// True if a primitive has the implementation, layouts and scratchpad size of a descriptor.
 bool is_of(dnnl_primitive_t primitive, const dnnl::primitive_desc_base &described, const std::vector<int> &slots) {
     const_dnnl_primitive_desc_t own = nullptr;
     check(dnnl_primitive_get_primitive_desc(primitive, &own), "primitive");
@@ -61,9 +61,8 @@ bool is_of(dnnl_primitive_t primitive, const dnnl::primitive_desc_base &describe
     return true;
 }
 
-// oneDNN's cache of primitives looks at what was asked, and there not at the steps of axes of one element, but its choice of an
-// implementation does.  So two descriptors of different choices, both made before either primitive, would get one and the same.
-// Without the cache each gets its own.
+// Creates a primitive with oneDNN's primitive cache disabled.  The cache key ignores the strides of axes of one element, but the
+// choice of an implementation depends on them: two descriptors with different choices may get the same cached primitive.
 dnnl_primitive_t made_without_cache(const_dnnl_primitive_desc_t described, const std::string &kind) {
     static std::mutex one_at_a_time;
     std::lock_guard<std::mutex> guard(one_at_a_time);
@@ -93,7 +92,7 @@ Primitive::Primitive(std::string kind, std::vector<int> slots, std::vector<Memor
 Primitive::~Primitive() {
     if (!recipe) return;
     if (!Py_IsInitialized()) {
-        recipe.release(); // ownership has passed to the primitive
+        recipe.release(); // the interpreter has shut down: leak the reference
         return;
     }
     py::gil_scoped_acquire gil;
@@ -157,7 +156,7 @@ std::shared_ptr<Primitive> Primitive::single() {
             twin->prepare();
             bool reference = twin->implementation().rfind("ref", 0) == 0 && implementation().rfind("ref", 0) != 0;
             if (!reference) single_ = std::move(twin);
-        } catch (const Failure &) { // the layouts chosen for the team have no implementation for one thread
+        } catch (const Failure &) { // no implementation for one thread supports these layouts
         }
         if (single_) single_->is_single_ = true;
     });
@@ -238,7 +237,7 @@ void keep_recipes(py::module_ &module) {
                     made.cast<Primitive &>().recipe = py::make_tuple(name, args, keywords);
                     return made;
                 },
-                py::name(name), py::doc("Builds a primitive and keeps what it was asked for."));
+                py::name(name), py::doc("Builds a primitive and records the arguments as its recipe."));
     }
 }
 

@@ -1,4 +1,4 @@
-// A oneDNN primitive with its chosen layouts, and its twin for runs on one thread.
+// A oneDNN primitive with the layouts that oneDNN chose, and its variant for runs on one thread.
 #pragma once
 
 #include <functional>
@@ -17,17 +17,17 @@
 namespace mgx {
 
 dnnl::engine &cpu_engine();
-dnnl::stream &cpu_stream(); // the calling thread's own
+dnnl::stream &cpu_stream(); // thread-local
 
-// Creates a primitive descriptor from the descriptors of the arguments, in the order of their slots.
+// Creates a primitive descriptor from the memory descriptors of the arguments, in the order of their slots.
 using Maker = std::function<dnnl_status_t(
         dnnl_primitive_desc_t *, const std::vector<MemoryDesc> &, const_dnnl_primitive_attr_t)>;
 
-// Made in two steps: described (layouts and implementation chosen), which the constructor does unless it is deferred, and
-// prepared (its code made), which may happen on any thread and happens before the first execution at the latest.
+// Created in two steps.  describe() selects layouts and implementation; the constructor calls it unless the attributes defer it.
+// prepare() generates code; it may run on any thread and must have returned before the first execution.
 class Primitive {
 public:
-    // threads: of the team that it is planned for; 0: all that the process has
+    // threads: team size that the primitive is planned for; 0: all threads of the process
     Primitive(std::string kind, std::vector<int> slots, std::vector<MemoryDesc> descs, Attributes attributes, Maker make,
             int threads = 0);
     ~Primitive();
@@ -39,30 +39,30 @@ public:
     size_t scratchpad_bytes() const;
     std::string implementation() const { return pd_.impl_info_str(); }
     const std::string &kind() const { return kind_; }
-    int threads() const { return threads_; } // the team it was planned for
-    bool waits_inside() const { return waits_inside_; } // its parts wait for each other
+    int threads() const { return threads_; } // team size that it was planned for
+    bool waits_inside() const { return waits_inside_; } // true if its threads synchronize with barriers
     const std::vector<int> &slots() const { return slots_; }
     const std::vector<int> &post_op_args() const { return attributes_.post_op_args; }
 
-    // The same computation with the same layouts planned for one thread; null if oneDNN has none.
+    // Returns the same computation on the same layouts planned for one thread; null if oneDNN has no implementation of it.
     std::shared_ptr<Primitive> single();
 
-    void execute(const std::vector<dnnl_exec_arg_t> &args) const { // prepared
+    void execute(const std::vector<dnnl_exec_arg_t> &args) const { // requires prepare()
         check(dnnl_primitive_execute(
                       primitive_.get(), cpu_stream().get(), static_cast<int>(args.size()), args.data()),
                 kind_);
     }
-    // Bind addresses and run once, with a scratchpad of its own.
+    // Executes once on the given addresses, with a temporary scratchpad.
     void execute_at(const std::vector<std::pair<int, size_t>> &addresses);
 
-    pybind11::object recipe; // builder, arguments and keywords that it was made with; none for twins and inner ones
+    pybind11::object recipe; // (builder, args, keywords) that Python created it with; null for primitives created in C++
 
 private:
-    MemoryDesc along_mask(int arg, int mask) const; // of scales or zero points: one number an index of the masked axes
+    MemoryDesc along_mask(int arg, int mask) const; // of scales or zero points: one per index of the masked axes
 
     std::string kind_;
     std::vector<int> slots_;
-    std::vector<MemoryDesc> descs_; // as asked for, until it is described
+    std::vector<MemoryDesc> descs_; // requested layouts; cleared by describe()
     Attributes attributes_;
     Maker make_;
     int threads_;
@@ -79,6 +79,6 @@ private:
 void bind_primitive(pybind11::module_ &module);
 void bind_builders(pybind11::module_ &module);
 void bind_recurrent(pybind11::module_ &module);
-void keep_recipes(pybind11::module_ &module); // of what the builders make; after they are bound
+void keep_recipes(pybind11::module_ &module); // makes the bound builders record recipes; call after binding them
 
 } // namespace mgx

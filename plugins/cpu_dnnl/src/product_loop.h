@@ -1,5 +1,5 @@
-// Whole products with packed weights: blocks of rows times groups of panels, and the commonest work on the results.
-// Included behind product_tile_loop.h, once for each instruction set, with MGX_ISA and MGX_ADD_PRODUCTS.
+// Matrix products with packed weights, tiled into blocks of rows and groups of panels, with the most common epilogues.
+// Included after product_tile_loop.h, once per instruction set, with MGX_ISA and MGX_ADD_PRODUCTS.
 #include "loops.h"
 
 namespace mgx {
@@ -8,16 +8,16 @@ namespace {
 
 constexpr int most_terms = 4;
 
-// What the loop is told, in this order (`jit/native_gemm.py` writes it).  Buffers: the left matrix, the full panels, the last panel if
-// it is not full, then others, the result at `out`.
+// The loop's arguments, in the order in which `jit/native_gemm.py` writes them.  Buffers: the left matrix; the full panels; the
+// last panel if it is partial; then those that `out` and `terms` index.
 struct ProductNumbers {
     int64_t m, n, k, lda, depth, rows, group, panels, blocks, groups, near, ahead, rows_first, lines, whole, ragged, narrow, bfloat16;
     int64_t out, out_step;
-    int64_t before, paired;        // terms added before bounds are put on the sums; 1: the last two are added to each other first
-    int64_t bounds, after;         // how many bounds, terms added behind them
-    int64_t low, high;             // the bounds, bits of floats
+    int64_t before, paired; // terms added before the clamp; 1: the last two are added to each other first
+    int64_t bounds, after;  // number of bounds of the clamp (0, 1: low, 2: both); terms added after it
+    int64_t low, high;      // the bounds, as bits of floats
     struct {
-        int64_t buffer, step; // of its rows
+        int64_t buffer, step; // index of the buffer, row stride
     } terms[most_terms];
 };
 
@@ -32,7 +32,7 @@ inline Floats as_floats(int64_t bits) {
     return all(number);
 }
 
-// Sums with terms added and bounds put on them; comparisons are false for NaN, which stays.
+// Applies the epilogue to a vector of sums: adds the terms and clamps.  NaN is preserved, since its comparisons are false.
 template <int before, bool paired, int bounds, int after, class Load>
 [[gnu::always_inline]] inline Floats finished(Floats sum, Load term, Floats low, Floats high) {
     MGX_UNROLLED
@@ -47,7 +47,7 @@ template <int before, bool paired, int bounds, int after, class Load>
     return sum;
 }
 
-// `count` rows of sums, `pitch` apart, to rows of the result.
+// Applies the epilogue to `count` rows of sums, `pitch` apart, and stores them to the result.
 template <int before, bool paired, int bounds, int after>
 void finish(const ProductNumbers &p, const float *sums, int64_t pitch, float *out, Terms terms, int64_t count, int64_t columns) {
     const Floats low = as_floats(p.low), high = as_floats(p.high);
@@ -84,8 +84,8 @@ template <int before, bool paired = false> constexpr std::array<Finish, 5> finis
             finish<before, paired, 2, 1>};
 }
 
-// The parts of a block's rows that tiles take: they differ by at most one row in height, so that none is so low that additions
-// wait for each other.
+// Divides the rows of a block among tiles whose heights differ by at most one row: a remainder tile of few rows would have too few
+// accumulators to hide the latency of additions.
 struct Heights {
     int64_t tiles, low, over;
     explicit Heights(int64_t rows) : tiles((rows + MGX_TALL - 1) / MGX_TALL), low(rows / tiles), over(rows % tiles) {}
@@ -93,7 +93,7 @@ struct Heights {
     int64_t rows(int64_t t) const { return low + (t < over); }
 };
 
-// A tile's sums begin at 0 and are finished in registers: whole vectors of columns.
+// Accumulators of a tile start at 0, and the epilogue is applied in registers.  Requires full vectors of columns.
 struct Finished {
     const ProductNumbers &p;
     float *out;
@@ -147,7 +147,7 @@ private:
     }
 };
 
-// An item: a block of rows times a group of panels.
+// A work item: the product of one block of rows and one group of panels.
 template <class Weight, int most> struct Item {
     const ProductNumbers &p;
     void *const *buffers;
@@ -199,20 +199,21 @@ private:
         return static_cast<const Weight *>(buffers[1]) + number * p.k * width;
     }
 
-    // What tile t prefetches from: the next panel, some lines a trip; after its last, the panel in use.
+    // Returns the address from which tile t prefetches: its share of the next panel, or the current panel once the next one is
+    // completely prefetched.
     const char *next_line(const Weight *following, const Weight *weights, int64_t depth, int64_t t) const {
         const int64_t done = t * depth * p.ahead * (64 / 4), bytes = depth * width * int64_t(sizeof(Weight));
         return done < bytes ? reinterpret_cast<const char *>(following) + done : reinterpret_cast<const char *>(weights);
     }
 
-    // Loads lines of rows of results into the cache, where stores would wait for each.
+    // Prefetches the cache lines of result rows for writing, since stores that miss the cache would stall.
     void announce(int64_t row, int64_t count) const {
         for (int64_t r = 0; r < count; ++r)
             for (int64_t l = 0; l < p.lines; ++l)
                 __builtin_prefetch(reinterpret_cast<const char *>(result(row + r, 0)) + 64 * l, 1, 3);
     }
 
-    // A few rows times several panels at a time, sums of the whole group in scratch meanwhile.
+    // Multiplies few rows with several panels at a time; the sums of the whole group are kept in scratch memory.
     void beside_each_other(const float *left, int64_t row0, int64_t rows, int64_t panel0, int64_t panels) const {
         const int64_t pitch = p.group * width, full = std::min(panels, p.panels - p.ragged - panel0);
         product_panels<Weight>(left, p.lda, panel(panel0), p.k * width, p.k, sums, pitch, rows, full);
@@ -222,7 +223,7 @@ private:
         finish_at(sums, pitch, row0, rows, column0, std::min(panels * width, p.n - column0));
     }
 
-    // Some of the depth after the other, sums of all rows and panels in scratch meanwhile.
+    // Blocks the depth (k); the partial sums of all rows and panels are kept in scratch memory.
     void in_pieces(const float *left, const Heights &heights, int64_t row0, int64_t rows, int64_t panel0, int64_t panels) const {
         const int64_t pitch = p.group * width;
         for (int64_t k0 = 0; k0 < p.k; k0 += p.depth) {
@@ -261,7 +262,7 @@ template <class Weight, int most> void items(const ProductNumbers &p, void *cons
             finishes<0>(), finishes<1>(), finishes<2>(), finishes<3>(), finishes<2, true>(), finishes<3, true>()};
     const Finish finish = table[p.before + 2 * p.paired][p.bounds + 2 * p.after];
     const Item<Weight, most> item {p, buffers, static_cast<float *>(scratch), finish};
-    for (int64_t i = begin; i < end; ++i) { // usually blocks of rows run fastest, so that each thread reads weights of its own
+    for (int64_t i = begin; i < end; ++i) { // by default the row block varies fastest, so that each thread reads different weights
         if (p.rows_first)
             item.run(i / p.groups, i % p.groups);
         else
@@ -272,7 +273,7 @@ template <class Weight, int most> void items(const ProductNumbers &p, void *cons
 void packed_product(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     const auto &p = *reinterpret_cast<const ProductNumbers *>(args);
     const unsigned mode = _mm_getcsr();
-    _mm_setcsr(mode | 0x8040); // numbers below the normal range count as 0: an operation on one takes 100 times longer
+    _mm_setcsr(mode | 0x8040); // DAZ and FTZ: operations on denormals take 100 times longer
     if (p.bfloat16)
         items<uint16_t, few>(p, buffers, begin, end, scratch);
     else

@@ -1,4 +1,4 @@
-// Register tiles of products for processors with AVX2.
+// Register-tiled matrix products for AVX2.
 #define MGX_LANES 8
 #define MGX_TALL 6
 #define MGX_TILE product_tile_avx2

@@ -1,4 +1,4 @@
-// Register tiles of products for processors with AVX-512.
+// Register-tiled matrix products for AVX-512.
 #define MGX_LANES 16
 #define MGX_TALL 12
 #define MGX_TILE product_tile_avx512

@@ -1,5 +1,5 @@
-// Register tiles of one instruction set: included with MGX_LANES, MGX_TALL (rows of the tallest tile), MGX_TILE
-// and MGX_PANELS.
+// Micro-kernels of matrix products for one instruction set.  Included with MGX_LANES, MGX_TALL (rows of the tallest tile), MGX_TILE
+// and MGX_PANELS (names of the functions).
 #include <immintrin.h>
 
 #include <algorithm>
@@ -12,15 +12,16 @@ namespace mgx {
 
 namespace {
 
-constexpr int64_t width = 2 * lanes; // of a panel
-constexpr int few = 3;               // rows up to which weights are read once, and those in bfloat16 widened on the way
+constexpr int64_t width = 2 * lanes; // columns of a panel
+constexpr int few = 3;               // up to so many rows weights are read once, and bfloat16 ones are widened as they are loaded
 
-constexpr int64_t together = 128;    // terms that are summed as floats where sums of them are added as doubles
+constexpr int64_t together = 128; // products summed in float before the partial sum is added in double (see Exact)
 
 typedef double Doubles __attribute__((vector_size(MGX_LANES * 8)));
 
-// Sums of few rows with AVX2, which lacks registers for several sums of each result: those of some terms are added as doubles, which
-// takes little beside reading the weights.  Layers on means of images often take small differences of large sums.
+// Accumulators in double for tiles of few rows with AVX2, which has too few registers for several partial sums per result.  Their
+// cost is hidden by loading the weights.  Layers on pooled features need the precision: they often compute small differences of
+// large sums.
 template <int H, int V> struct Exact {
     Doubles whole[H][V] = {};
 
@@ -60,10 +61,10 @@ template <int H, int V> [[gnu::always_inline]] inline void store_rows(const Floa
     }
 }
 
-// Sums that begin at 0 or at what lies in memory, and go there.
+// Loads the initial accumulators from memory (or starts at 0) and stores the results there.
 struct Stored {
     float *home;
-    int64_t step; // of its rows, in elements
+    int64_t step; // row stride in elements
     bool add;
 
     template <int H, int V> [[gnu::always_inline]] inline void begin(Floats (&sums)[H][V]) const {
@@ -82,16 +83,17 @@ struct Stored {
     template <int H, int V> [[gnu::always_inline]] inline void end(Floats (&sums)[H][V]) const { store_rows(sums, home, step); }
 };
 
-// Panels that a few rows are multiplied with side by side: as many as registers hold sums for.  Processors of AVX2 alone read memory
-// up to a third faster in several streams than in one.
+// Number of panels that few rows are multiplied with concurrently, limited by the registers for accumulators.  Processors with AVX2
+// only read memory up to a third faster in several streams than in one.
 template <int H> constexpr int abreast = lanes == 16 || H > few ? 1 : H == 1 ? 4 : 2;
 
-// H rows and V vectors.  Low tiles keep several sums of each result, so that additions do not wait for each other.
+// Computes a tile of H rows and V vectors.  Tiles of few rows keep several partial sums per result to hide the latency of
+// additions.
 template <class Weight, int H, int V, class Ends>
 void run(const float *rows, int64_t step, const void *panel_begin, int64_t depth, const char *prefetch, int64_t ahead, const Ends &ends) {
     constexpr int chains = H * V >= 8 ? 1 : H * V >= 4 ? 2 : 4;
     constexpr int trip = H <= few ? 8 : 4;
-    constexpr int bases = (H + 2) / 3; // each row is at a base, or one or two steps from it
+    constexpr int bases = (H + 2) / 3; // one base pointer for three rows: the addressing mode scales the step by 0, 1 or 2
     const int64_t left_step = step * int64_t(sizeof(float));
     auto panel = static_cast<const Weight *>(panel_begin);
     const char *left[bases];
@@ -99,8 +101,8 @@ void run(const float *rows, int64_t step, const void *panel_begin, int64_t depth
     for (int b = 0; b < bases; ++b)
         left[b] = reinterpret_cast<const char *>(rows) + 3 * b * left_step;
     Floats sums[chains][H][V];
-    if (ahead == 0) prefetch = reinterpret_cast<const char *>(panel); // no address beyond the weights is looked up
-    ahead *= 64 * (trip / 4);                                         // bytes for a trip
+    if (ahead == 0) prefetch = reinterpret_cast<const char *>(panel); // no prefetch beyond the weights
+    ahead *= 64 * (trip / 4);                                         // bytes per iteration
     const auto sum = [&](int64_t rest, const auto &begin) __attribute__((always_inline)) {
         MGX_UNROLLED
         for (int c = 0; c < chains; ++c)
@@ -111,11 +113,11 @@ void run(const float *rows, int64_t step, const void *panel_begin, int64_t depth
                     sums[c][r][v] = Floats {};
         begin(sums[0]);
         for (; rest >= trip; rest -= trip) {
-            if constexpr (H <= few) { // weights that are read once
-                if constexpr (abreast<H> == 1) // else what the processor loads ahead by itself comes sooner
+            if constexpr (H <= few) { // weights are read once
+                if constexpr (abreast<H> == 1) // with several streams the hardware prefetcher is faster
                     for (int n = 0; n < trip * int(width * sizeof(Weight)) / 64; ++n)
                         _mm_prefetch(reinterpret_cast<const char *>(panel) + 2048 + 64 * n, _MM_HINT_T1);
-            } else { // two lines or four, since a loop over their number would cost as much as some products
+            } else { // two or four lines, unrolled: a loop over their number would cost as much as several FMAs
                 _mm_prefetch(prefetch, _MM_HINT_T1);
                 _mm_prefetch(prefetch + 64, _MM_HINT_T1);
                 if (ahead > 2 * 64) {
@@ -192,13 +194,13 @@ constexpr std::array<Run<Weight, Ends>, sizeof...(I)> table(std::integer_sequenc
     return {run<Weight, I / 2 + 1, I % 2 + 1, Ends>...};
 }
 
-// The tile of so many rows, at most `most`, and vectors.
+// Returns the micro-kernel for `rows` rows, at most `most`, and 1 or 2 `vectors`.
 template <class Weight, int most, class Ends> Run<Weight, Ends> run_of(int64_t rows, int64_t vectors) {
     static constexpr auto runs = table<Weight, Ends>(std::make_integer_sequence<int, 2 * most> {});
     return runs[2 * rows + vectors - 3];
 }
 
-// H rows times P panels, each `size` elements behind the one before.
+// Computes H rows times P panels, `size` elements apart.
 template <class Weight, int H, int P>
 void side_by_side(const float *rows, int64_t step, const Weight *panel_begin, int64_t size, int64_t depth, float *sums_begin, int64_t sums_step) {
     constexpr int trip = 4;

@@ -14,7 +14,7 @@ namespace py = pybind11;
 
 namespace mgx {
 
-// Holds a frame of the program's free list and an arena block of the process's pool for the duration of a run.
+// Takes a frame from the program's free list and a block from the process's arena pool for the duration of a run.
 class Program::Lease {
 public:
     Lease(Program &program, char *external)
@@ -59,8 +59,8 @@ void Program::compute_scratch() {
 }
 
 void Program::finish(bool touch) {
-    if (!branches_.empty()) throw Failure(Fault::parameter, "a branch of the program is not ended");
-    if (!loops_.empty()) throw Failure(Fault::parameter, "a loop of the program is not ended");
+    if (!branches_.empty()) throw Failure(Fault::parameter, "a branch of the program is not ended: call end_branch before finish");
+    if (!loops_.empty()) throw Failure(Fault::parameter, "a loop of the program is not ended: call end_loop before finish");
     for (auto &step : steps_) {
         planned_threads_ = std::max(planned_threads_, step->planned_threads());
         movable_ = movable_ && !step->needs_caller();
@@ -75,7 +75,7 @@ void Program::finish(bool touch) {
     side_by_side(steps_.size(), [this](size_t i) { steps_[i]->prepare(); });
     if (!touch) return;
     Lease lease(*this, nullptr);
-    for (auto &spec : outputs_) { // so that the first results have their pages, too
+    for (auto &spec : outputs_) { // pre-fault the pages of the first results, too
         auto bytes = static_cast<size_t>(std::max<int64_t>(spec.bytes, 1));
         auto *block = static_cast<char *>(recycled_allocate(bytes));
         if (!block) continue;
@@ -85,7 +85,7 @@ void Program::finish(bool touch) {
     }
 }
 
-// Have every primitive planned for one thread, too.
+// Creates the variant for one thread of every primitive.
 void Program::prepare_single() {
     std::call_once(single_, [this] {
         for (auto &step : steps_)
@@ -110,7 +110,7 @@ void Program::abandon() {
 }
 
 void Program::ready() const {
-    if (!finished_) throw Failure(Fault::parameter, "the program is not finished");
+    if (!finished_) throw Failure(Fault::parameter, "the program is not finished: call finish before running it");
 }
 
 void Program::run_steps(Frame &frame, Team team, std::vector<int64_t> *nanoseconds) const {
@@ -164,7 +164,8 @@ void Program::run(const std::vector<size_t> &inputs, const std::vector<size_t> &
     if (inputs.size() != inputs_.size() || outputs.size() != outputs_.size())
         throw Failure(Fault::parameter, "the program takes " + std::to_string(inputs_.size()) + " inputs and "
                 + std::to_string(outputs_.size()) + " outputs");
-    if (objects_) throw Failure(Fault::parameter, "a program with object values is run on arrays");
+    if (objects_)
+        throw Failure(Fault::parameter, "a program with values that are Python objects must be run on arrays: call run_arrays");
     std::vector<void *> from, to;
     for (auto address : inputs)
         from.push_back(reinterpret_cast<void *>(address));

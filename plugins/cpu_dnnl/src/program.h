@@ -1,4 +1,4 @@
-// A native program: a flat list of steps over one arena, executed without Python.
+// A native program: a flat list of steps over one arena, executed without the Python interpreter.
 #pragma once
 
 #include <memory>
@@ -18,24 +18,24 @@ public:
     explicit Program(std::string name, int64_t arena_bytes);
     ~Program();
 
-    // building
+    // construction
     int add_value(Value value);
     int add_input(ArraySpec spec, bool object);
     int add_output(ArraySpec spec);
     int add_object();
     void add_step(std::unique_ptr<Step> step);
-    void begin_branch(const std::string &name, Ref condition); // steps of a run in which the condition holds follow
-    void begin_other(const std::string &name); // those of any other run follow
+    void begin_branch(const std::string &name, Ref condition); // then-branch: the steps added next run if the condition is true
+    void begin_other(const std::string &name); // else-branch
     void end_branch(const std::string &name);
-    void begin_loop(const std::string &name, const Trips &trips); // the steps of a trip follow
+    void begin_loop(const std::string &name, const Trips &trips); // the steps added next are the loop body
     void end_loop(const std::string &name);
     void add_result(int value); // results in order: outputs or objects
     void finish(bool touch);
 
-    // looking
+    // accessors
     size_t arena_bytes() const { return static_cast<size_t>(arena_bytes_); }
     size_t scratch_bytes() const { return scratch_bytes_; }
-    size_t scratch_offset() const { return (arena_bytes() + alignment - 1) / alignment * alignment; } // behind the arena
+    size_t scratch_offset() const { return (arena_bytes() + alignment - 1) / alignment * alignment; } // after the arena
     size_t input_count() const { return inputs_.size(); }
     size_t output_count() const { return outputs_.size(); }
     const std::vector<Value> &values() const { return values_; }
@@ -46,14 +46,14 @@ public:
     pybind11::object keep() const { return keep_; }
     size_t frames() const { return free_.size(); }
 
-    // running
+    // execution
     void run(const std::vector<size_t> &inputs, const std::vector<size_t> &outputs, size_t arena);
     pybind11::list run_arrays(const pybind11::list &inputs);
     std::vector<double> time(const pybind11::list &inputs, int runs, int warmup);
     void prepare_single();
 
-    std::vector<pybind11::object *> owned(); // Python objects kept, for the garbage collector
-    void abandon(); // called once nothing else refers to the program
+    std::vector<pybind11::object *> owned(); // references to Python objects, for the garbage collector
+    void abandon(); // drops these references; the program cannot run afterwards
 
 private:
     struct Input {
@@ -63,13 +63,13 @@ private:
     };
     struct OpenBranch {
         JumpStep *last;
-        bool other; // its second side has begun
+        bool other; // in the else-branch
     };
     struct OpenLoop {
         TripStep *first;
-        size_t at; // where it is
+        size_t at; // index of the TripStep
         Ref counter;
-        size_t branches; // begun before it
+        size_t branches; // number of open branches that enclose it
     };
     class Lease;
 
@@ -86,18 +86,18 @@ private:
     std::string name_;
     int64_t arena_bytes_;
     std::atomic<size_t> scratch_bytes_ {0};
-    size_t borrowed_ = 0; // at most, in a run
-    int planned_threads_ = 1; // by the primitives
-    int most_threads_ = 1; // that scratch memory is there for
+    size_t borrowed_ = 0; // bytes reserved for a run in the process's arena pool
+    int planned_threads_ = 1; // largest team size that a primitive is planned for
+    int most_threads_ = 1; // threads that scratch memory is reserved for
     bool finished_ = false;
-    bool movable_ = true; // any thread can do a run
+    bool movable_ = true; // a run may be executed by any thread
     std::vector<Value> values_;
     std::vector<Input> inputs_;
     std::vector<ArraySpec> outputs_;
     std::vector<int> results_;
     size_t objects_ = 0;
     std::vector<std::unique_ptr<Step>> steps_;
-    std::vector<OpenBranch> branches_; // begun and not ended
+    std::vector<OpenBranch> branches_; // open, innermost last
     std::vector<OpenLoop> loops_;
     pybind11::object keep_;
 

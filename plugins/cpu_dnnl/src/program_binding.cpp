@@ -1,4 +1,4 @@
-// The Python face of native programs.
+// Python bindings of native programs.
 #include <pybind11/stl.h>
 
 #include "errors.h"
@@ -10,7 +10,7 @@ namespace mgx {
 
 namespace {
 
-// (value, byte offset) or just the value
+// Converts a value id, or a pair (value id, byte offset).
 Ref ref_from(const Program &program, const py::handle &given) {
     if (py::isinstance<py::int_>(given)) return program.checked({given.cast<int>(), 0});
     auto pair = py::reinterpret_borrow<py::sequence>(given);
@@ -27,7 +27,8 @@ void add_primitive(Program &program, const std::string &name, std::shared_ptr<Pr
             if (parts.size() > 2 && !parts[2].is_none()) desc = parts[2].cast<MemoryDesc>();
         }
         if (desc.absent())
-            throw Failure(Fault::parameter, name + ": argument " + std::to_string(arg) + " needs a memory descriptor");
+            throw Failure(Fault::parameter, name + ": argument " + std::to_string(arg)
+                    + " needs a memory descriptor: pass (value, offset, descriptor)");
         bound.push_back({arg, ref_from(program, given), desc});
     }
     program.add_step(std::make_unique<PrimitiveStep>(name, std::move(primitive), std::move(bound)));
@@ -37,7 +38,8 @@ HostOperand operand_from(const Program &program, const py::handle &given) {
     if (py::isinstance<py::int_>(given)) {
         const Value &value = program.value(given.cast<int>());
         if (value.kind != Value::Kind::object)
-            throw Failure(Fault::parameter, "memory of a host step needs (value, offset, dtype, dims[, strides])");
+            throw Failure(Fault::parameter,
+                    "an operand of a host step that is memory must be passed as (value, offset, dtype, dims[, strides])");
         return {{given.cast<int>(), value.at}, true, {}};
     }
     auto parts = py::reinterpret_borrow<py::sequence>(given);
@@ -56,7 +58,7 @@ std::vector<HostOperand> operands_from(const Program &program, const py::sequenc
 
 } // namespace
 
-// Host steps commonly refer to what owns the program: the garbage collector has to see through it.
+// Supports garbage collection: host steps commonly refer to the owner of the program, which makes reference cycles.
 void make_collectable(PyHeapTypeObject *heap_type) {
     auto *type = &heap_type->ht_type;
     type->tp_flags |= Py_TPFLAGS_HAVE_GC;
@@ -124,7 +126,7 @@ void bind_program(py::module_ &module) {
                         return found;
                     })
             .def("replace_loop",
-                    // False, and nothing is changed, for a loop that divides the work otherwise or needs more scratch memory.
+                    // Returns False and changes nothing if the number of work items differs or more scratch memory is needed.
                     [](Program &p, size_t step, size_t address, std::vector<int64_t> args, int64_t work, int64_t scratch) {
                         auto loop = step < p.steps().size() ? dynamic_cast<LoopStep *>(p.steps()[step].get()) : nullptr;
                         if (!loop) throw Failure(Fault::parameter, "step " + std::to_string(step) + " is not a loop");

@@ -1,4 +1,4 @@
-// Values and steps of a native program, while it is put together.
+// Construction of native programs: values, steps, branches and loops.
 #include "errors.h"
 #include "program.h"
 
@@ -24,7 +24,7 @@ Ref Program::checked(Ref ref) const {
 int Program::add_value(Value value) {
     if (value.kind == Value::Kind::arena && (value.at < 0 || value.at + value.bytes > arena_bytes_))
         throw Failure(Fault::parameter, "a value of " + std::to_string(value.bytes) + " bytes at offset "
-                + std::to_string(value.at) + " lies outside the arena of " + std::to_string(arena_bytes_));
+                + std::to_string(value.at) + " is outside the arena of " + std::to_string(arena_bytes_));
     values_.push_back(std::move(value));
     return static_cast<int>(values_.size()) - 1;
 }
@@ -66,7 +66,7 @@ void Program::begin_branch(const std::string &name, Ref condition) {
 
 void Program::begin_other(const std::string &name) {
     if (branches_.empty() || branches_.back().other)
-        throw Failure(Fault::parameter, name + ": no branch has begun whose other side could follow");
+        throw Failure(Fault::parameter, name + ": no branch has begun, or its other side already has: call begin_branch first");
     JumpStep &jump = add_jump(name, {});
     branches_.back().last->target = steps_.size();
     branches_.back() = {&jump, true};
@@ -74,7 +74,7 @@ void Program::begin_other(const std::string &name) {
 
 void Program::end_branch(const std::string &name) {
     if (branches_.empty() || !branches_.back().other)
-        throw Failure(Fault::parameter, name + ": no branch with both sides is there to be ended");
+        throw Failure(Fault::parameter, name + ": no branch with both sides is open: call begin_branch and begin_other first");
     JumpStep *last = branches_.back().last;
     branches_.pop_back();
     add_jump(name, {});
@@ -89,7 +89,7 @@ void Program::begin_loop(const std::string &name, const Trips &trips) {
 
 void Program::end_loop(const std::string &name) {
     if (loops_.empty() || loops_.back().branches != branches_.size())
-        throw Failure(Fault::parameter, name + ": no loop is there to be ended");
+        throw Failure(Fault::parameter, name + ": no loop is open, or a branch in it has not ended");
     const OpenLoop loop = loops_.back();
     loops_.pop_back();
     add_step(std::make_unique<AgainStep>(name, loop.counter, loop.at));
@@ -99,7 +99,7 @@ void Program::end_loop(const std::string &name) {
 void Program::add_result(int id) {
     auto kind = value(id).kind;
     if (kind != Value::Kind::output && kind != Value::Kind::object)
-        throw Failure(Fault::parameter, "a result is an output or an object");
+        throw Failure(Fault::parameter, "value " + std::to_string(id) + " cannot be a result: results are outputs or objects");
     results_.push_back(id);
 }
 

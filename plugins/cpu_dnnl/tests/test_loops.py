@@ -253,8 +253,8 @@ def building(program: Any, place: int, calls: list[str]) -> None:
 def test_native_loops_must_have_an_end():
     for calls, wrong in (
         (["begin_loop"], "not ended"),
-        (["end_loop"], "no loop is there"),
-        (["begin_loop", "begin_branch", "end_loop"], "no loop is there"),
+        (["end_loop"], "no loop is open"),
+        (["begin_loop", "begin_branch", "end_loop"], "no loop is open"),
     ):
         program = native().NativeProgram("main", 64)
         place = program.input(np.dtype(np.int64), [])
