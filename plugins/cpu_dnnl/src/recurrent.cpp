@@ -1,4 +1,4 @@
-// Builders of recurrent primitives.
+// Python bindings that create recurrent oneDNN primitives, and the addresses of the recurrent loops.
 #include <optional>
 
 #include <pybind11/stl.h>
@@ -22,7 +22,7 @@ dnnl_rnn_direction_t direction_of(const std::string &name) {
     if (name == "reverse") return dnnl_unidirectional_right2left;
     if (name == "bidirectional") return dnnl_bidirectional_concat;
     if (name == "bidirectional_sum") return dnnl_bidirectional_sum;
-    throw Failure(Fault::parameter, "direction is forward, reverse, bidirectional or bidirectional_sum");
+    throw Failure(Fault::parameter, "direction must be forward, reverse, bidirectional or bidirectional_sum, got " + name);
 }
 
 MemoryDesc of(const Maybe &desc) { return desc ? *desc : MemoryDesc(); }
@@ -45,7 +45,7 @@ std::shared_ptr<Primitive> lstm(const MemoryDesc &src, const MemoryDesc &weights
             attributes_from(attributes), make);
 }
 
-// GRU, GRU with a linear step before the reset (lbr), or a plain cell: they share their arguments.
+// Creates a GRU, a GRU with linear-before-reset (lbr_gru) or a vanilla RNN, which have the same arguments.
 std::shared_ptr<Primitive> simple(const std::string &kind, const MemoryDesc &src, const MemoryDesc &weights_layer,
         const MemoryDesc &weights_iter, const MemoryDesc &dst, const Maybe &bias, const Maybe &src_iter,
         const Maybe &dst_iter, const std::string &direction, dnnl_alg_kind_t activation, float alpha,
@@ -72,7 +72,7 @@ std::shared_ptr<Primitive> simple(const std::string &kind, const MemoryDesc &src
 
 void bind_recurrent(py::module_ &module) {
     auto none = py::none();
-    // the address of a loop for this processor, and the units that it does together
+    // returns the address of a loop for this processor, and the units per block
     module.def("recurrent_loop", [](const std::string &kind) {
         const bool wide = __builtin_cpu_supports("avx512f");
         RecurrentLoop *loop = kind == "lstm" ? (wide ? lstm_loop_avx512 : lstm_loop_avx2)

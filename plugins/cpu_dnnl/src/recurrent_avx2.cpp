@@ -1,4 +1,4 @@
-// The loops of recurrent layers for processors with AVX2.
+// Recurrent layers for AVX2.
 #define MGX_LANES 8
 #define MGX_NAME avx2
 #include "recurrent_loop.h"

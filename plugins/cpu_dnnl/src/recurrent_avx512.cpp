@@ -1,4 +1,4 @@
-// The loops of recurrent layers for processors with AVX-512.
+// Recurrent layers for AVX-512.
 #define MGX_LANES 16
 #define MGX_NAME avx512
 #include "recurrent_loop.h"

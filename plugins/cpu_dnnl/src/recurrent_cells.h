@@ -1,4 +1,4 @@
-// The cells of recurrent layers: what becomes of a block of units in a step.
+// Cells of recurrent layers: each computes one time step of a block of units.
 //
 // Included by sources that are compiled once per instruction set, so everything here has internal linkage.
 #pragma once
@@ -12,21 +12,22 @@
 namespace {
 
 constexpr int64_t wide = 2 * lanes;
-constexpr int64_t most_rows = lanes == 16 ? 4 : 2; // sequences whose sums are in registers at the same time
-constexpr int64_t most_sums = lanes == 16 ? 24 : 12; // vectors
+constexpr int64_t most_rows = lanes == 16 ? 4 : 2; // sequences per register tile
+constexpr int64_t most_sums = lanes == 16 ? 24 : 12; // accumulator vectors
 constexpr int64_t most_fields = 3;
 
-// A layer: gates from the input [steps, batch, ways, gates, hidden], behind which `wide` floats more may be read; recurrent weights
-// [ways, blocks, hidden, gates, wide]; first states [ways, batch, hidden]; states out [steps, batch, ways, hidden].  The arguments of
-// all loops are its numbers, and one that is the kind's own.  Weights that are whole numbers times a factor for each column are these
-// numbers in bfloat16, each block followed by its factors.
+// Arguments and buffers of a layer; `ways` is the number of directions.  Buffers: the input's contribution to the gates
+// [steps, batch, ways, gates, hidden], followed by `wide` readable floats; recurrent weights [ways, blocks, hidden, gates, wide];
+// initial states [ways, batch, hidden]; output states [steps, batch, ways, hidden].  All kinds of cells have the same integer
+// arguments; the meaning of `own` depends on the kind.  Quantized weights (`coded`) are integers stored as bfloat16, and each block
+// is followed by its scales, one per column.
 struct Layer {
     int64_t steps, batch, ways, hidden;
     bool reverse;
-    int64_t rows; // sequences of an item
-    int64_t parts; // threads of an item
+    int64_t rows; // sequences per work item
+    int64_t parts; // threads per work item
     int64_t own;
-    bool coded; // weights are whole numbers times factors
+    bool coded; // weights are integers with a scale per column
     int64_t gates;
     void *const *buffers;
 
@@ -38,28 +39,28 @@ struct Layer {
     int64_t padded() const { return blocks() * wide; }
     int64_t row() const { return gates * wide; }
     const char *weights(int64_t way, int64_t block) const {
-        const int64_t bytes = row() * (coded ? 2 * hidden + 4 : 4 * hidden); // of a block
+        const int64_t bytes = row() * (coded ? 2 * hidden + 4 : 4 * hidden); // per block
         return static_cast<const char *>(buffers[1]) + (way * blocks() + block) * bytes;
     }
-    bool both(int64_t block) const { return block * wide + lanes < hidden; } // halves of a block have units
-    int64_t groups() const { return (batch + rows - 1) / rows; } // of sequences
+    bool both(int64_t block) const { return block * wide + lanes < hidden; } // true if both halves of the block have units
+    int64_t groups() const { return (batch + rows - 1) / rows; } // groups of sequences, per direction
     const float *read(int n) const { return static_cast<const float *>(buffers[n]); }
     float *written(int n) const { return static_cast<float *>(buffers[n]); }
 };
 
-// What a layer knows of its sequences after a step: fields [rows, padded].
+// State of a group of sequences after a step: fields [rows, padded].
 struct State {
     float *field[most_fields];
 };
 
 // The operands of one phase of one step for a block of units and a few sequences.
 struct Work {
-    const float *given; // of the block: gates from the input, `next_given` floats from sequence to sequence
-    const char *w;      // and weights
+    const float *given; // the input's contribution to the block's gates; sequences are `next_given` floats apart
+    const char *w;      // weights of the block
     int64_t next_given, next_gate;
     int64_t block, row, way; // row: the first sequence
 
-    // What a gate of the half of a block gets from the input; behind the last unit anything, which no unit reads.
+    // Returns the input's contribution to a gate for one half of the block.  Lanes beyond the last unit are unspecified.
     Floats from_input(int64_t r, int64_t gate, int64_t half) const {
         return load(given + r * next_given + gate * next_gate + half * lanes);
     }
@@ -77,8 +78,8 @@ inline Floats weight(const uint16_t *from) {
 #endif
 }
 
-// Products of `rows` states [hidden] with vectors of the weights, times `factors` if there are any.  Vector j lies j * apart vectors
-// behind the first; `together` rows of weights have sums of their own, so that enough of them are under way at once.
+// Adds the products of `rows` states [hidden] and `vectors` vectors of weights, `apart` vectors from one another, scaled by
+// `factors` for quantized weights.  `together` independent partial sums hide the latency of FMAs.
 template <int vectors, int rows, int apart, typename Weight>
 inline void add_products(Floats (&sum)[rows][vectors], const float *state, int64_t next_state, const Weight *w, const float *factors,
         int64_t hidden, int64_t row) {
@@ -87,7 +88,7 @@ inline void add_products(Floats (&sum)[rows][vectors], const float *state, int64
     auto add = [&](Floats (&to)[rows][vectors], int64_t k) {
         for (int j = 0; j < vectors; ++j) {
             Floats column = weight(w + k * row + j * apart * lanes);
-            if constexpr (rows > 1) asm("" : "+v"(column)); // in a register: compilers load it again for each row
+            if constexpr (rows > 1) asm("" : "+v"(column)); // pins it in a register: compilers reload it for each row
             for (int r = 0; r < rows; ++r)
                 to[r][j] += state[r * next_state + k] * column;
         }
@@ -111,7 +112,7 @@ inline void add_products(Floats (&sum)[rows][vectors], const float *state, int64
         }
 }
 
-// The same for weights of either kind, from column `first` of a block on.
+// Dispatches add_products on the kind of weights; `first` is the first column of the block.
 template <int vectors, int rows, int apart>
 inline void multiply(
         Floats (&sum)[rows][vectors], const float *state, int64_t next_state, const Layer &layer, const char *w, int64_t first) {
@@ -125,8 +126,8 @@ inline void multiply(
     }
 }
 
-// Calls body(halves, half) for the halves of a block: for both at once if the sums of `gates` gates have room in registers, for
-// one if the other has no units.
+// Calls body(halves, half) for the halves of a block: once for both if the accumulators of `gates` gates fit in registers, only for
+// the first if the second has no units.
 template <int gates, int rows, typename Body>
 inline void by_halves(bool both, const Body &body) {
     if (!both) {
@@ -139,7 +140,8 @@ inline void by_halves(bool both, const Body &body) {
     }
 }
 
-// buffers: gates from the input in the order i, o, f, c; weights; first states and cells; states out; last cells [ways, batch, hidden].
+// Buffers: input gates in the order i, o, f, c; weights; initial hidden states and cell states; output states; final cell states
+// [ways, batch, hidden].
 struct LstmCell {
     static constexpr int phases = 1, fields = 2, carried = 2;
     static constexpr int written(int, int end) { return end ? 2 : 0; }
@@ -174,8 +176,7 @@ struct LstmCell {
     }
 };
 
-// buffers: gates from the input in the order z, r, n; weights; biases of the state's product for n [ways, blocks, wide]; first
-// states; states out.
+// Buffers: input gates in the order z, r, n; weights; recurrent biases of n [ways, blocks, wide]; initial states; output states.
 struct GruCell {
     static constexpr int carried = 1;
     Layer layer;
@@ -186,7 +187,7 @@ struct GruCell {
     const float *biases(const Work &work) const { return layer.read(2) + work.way * layer.padded() + work.block * wide; }
 };
 
-// The reset multiplies the finished product.
+// GRU with linear-before-reset: the reset gate multiplies the recurrent product.
 struct LateGruCell : GruCell {
     static constexpr int phases = 1, fields = 1;
     static constexpr int written(int, int end) { return end; }
@@ -214,9 +215,9 @@ struct LateGruCell : GruCell {
     }
 };
 
-// The reset multiplies the state, all of which the second phase reads.
+// GRU whose reset gate multiplies the state.  The second phase reads the complete reset state of the first.
 struct EarlyGruCell : GruCell {
-    static constexpr int phases = 2, fields = 3; // state, update, what is kept of the state
+    static constexpr int phases = 2, fields = 3; // state, update gate, state times reset gate
     static constexpr int written(int phase, int end) { return phase == 0 ? 1 + 2 * end : end; }
 
     template <int rows>
@@ -250,7 +251,7 @@ struct EarlyGruCell : GruCell {
     }
 };
 
-// buffers: one gate from the input; weights; first states; states out.  The layer's own number is the activation (0 tanh, 1 relu,
+// Vanilla RNN.  Buffers: one input gate; weights; initial states; output states.  `own` is the activation (0 tanh, 1 relu,
 // 2 sigmoid).
 struct SimpleCell {
     static constexpr int phases = 1, fields = 1, carried = 1;
@@ -263,7 +264,7 @@ struct SimpleCell {
     Floats activated(Floats x) const {
         if (layer.own == 0) return hyperbolic(x);
         if (layer.own == 2) return sigmoid(x);
-        return x < 0.0f ? Floats {} : x; // not a number stays so
+        return x < 0.0f ? Floats {} : x; // NaN is preserved
     }
 
     template <int rows>

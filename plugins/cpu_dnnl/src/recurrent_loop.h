@@ -1,5 +1,5 @@
-// The recurrent half of LSTM, GRU and simple layers: groups of sequences of one direction are items of their own, each done by
-// one thread or by several that share its units.
+// The recurrent part of LSTM, GRU and vanilla RNN layers; the products with the input are computed before.  A work item is a group
+// of sequences of one direction, computed by one thread or by several that divide its units.
 //
 // Included by one source per instruction set, which defines MGX_LANES (floats in a vector) and MGX_NAME (a name for the set).
 #include <algorithm>
@@ -12,10 +12,10 @@
 
 namespace {
 
-constexpr int64_t most_items = 16; // that are shared by threads
+constexpr int64_t most_items = 16; // work items computed by several threads each
 
-// The units of some blocks in one phase, into `after`; odd steps go backwards through the weights,
-// the last of which are still in the cache.
+// Computes one phase of the blocks [begin, end) into `after`.  Odd steps traverse the weights backwards, because the last ones are
+// still in the cache.
 template <typename Cell>
 inline void do_units(const Cell &cell, int64_t way, int64_t first_row, int64_t rows, int64_t step, int phase, const State &before,
         const State &now, const State &after, int64_t begin, int64_t end) {
@@ -42,14 +42,14 @@ inline void do_units(const Cell &cell, int64_t way, int64_t first_row, int64_t r
     }
 }
 
-// An item that is under way: states by the parity of the step, and what the helpers found.
+// A work item in progress: states, double-buffered by the parity of the step, and the results of helpers.
 struct Item {
     int64_t way, first_row, rows;
     State states[2];
     State found[Board::most_helpers];
-    Board *board = nullptr; // null: nobody helps
+    Board *board = nullptr; // null: no helpers
 
-    // memory: room for as many states as there are parts and one more
+    // memory: space for parts + 1 states
     Item(const Layer &layer, int64_t index, int64_t fields, float *memory)
         : way(index / layer.groups()), first_row(index % layer.groups() * layer.rows),
           rows(std::min(layer.rows, layer.batch - first_row)) {
@@ -72,7 +72,7 @@ void help(const Cell &cell, const Item &item, int64_t helper) {
     });
 }
 
-// Takes the sequences of an item through all steps.
+// Computes all steps of a work item, as the leader if there are helpers.
 template <typename Cell>
 void lead(const Cell &cell, Item &item) {
     const Layer &layer = cell.layer;
@@ -121,7 +121,7 @@ void lead(const Cell &cell, Item &item) {
         cell.finish((item.way * layer.batch + item.first_row + r) * hidden, item.states[layer.steps % 2], r * padded);
 }
 
-// The items [begin, end), or all of them by several threads each.
+// Computes the work items [begin, end); if several threads share an item, computes all items.
 template <typename Cell>
 void run(const Cell &cell, int64_t begin, int64_t end, void *scratch) {
     const Layer &layer = cell.layer;
@@ -136,7 +136,7 @@ void run(const Cell &cell, int64_t begin, int64_t end, void *scratch) {
     const int64_t items = layer.ways * layer.groups();
     const int64_t room = (layer.parts + 1) * Cell::fields * layer.rows * layer.padded();
     Board boards[most_items];
-    mgx::in_parts(static_cast<int>(items * layer.parts), [&](int64_t part) { // those that lead first
+    mgx::in_parts(static_cast<int>(items * layer.parts), [&](int64_t part) { // leaders get the lowest numbers
         const int64_t index = part % items, helper = part / items - 1;
         Item item(layer, index, Cell::fields, memory + index * room);
         item.board = &boards[index];
@@ -158,7 +158,7 @@ void MGX_LOOP(lstm_loop_, MGX_NAME)(void *const *buffers, const int64_t *args, i
     run(LstmCell {Layer(buffers, args, 4)}, begin, end, scratch);
 }
 
-// The layer's own number: whether the reset multiplies the finished product.
+// `own`: 1 for linear-before-reset.
 void MGX_LOOP(gru_loop_, MGX_NAME)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     const Layer layer(buffers, args, 3);
     if (layer.own)

@@ -1,4 +1,4 @@
-// Regions of images, read between their elements or element by element.
+// Region pooling: RoiAlign, MaxRoiPool, and the gather of deformable convolutions.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,10 +14,10 @@ namespace {
 
 // The sampling points of one axis of a region.
 struct Points {
-    double start, cell; // of the region; length of a cell
-    int64_t count, size; // in a cell; of the image
+    double start, cell; // start of the region; length of a cell
+    int64_t count, size; // points per cell; extent of the image
 
-    // body(index, weight) for both neighbours of the points of a cell; outside of the image a point weighs nothing
+    // Calls body(index, weight) for both neighbours of each point of cell c.  Points outside the image have weight 0.
     template <typename Body>
     void neighbours(int64_t c, const Body &body) const {
         for (int64_t p = 0; p < count; ++p) {
@@ -32,12 +32,12 @@ struct Points {
     }
 };
 
-// For each cell of an axis the pixels that it is the mean of, and their weights.
+// The pixels along one axis that each cell averages, and their weights.
 template <typename W>
 struct Bands {
     std::vector<int64_t> first, count, at;
     std::vector<W> weights;
-    int64_t low = 0, high = -1; // pixels in use
+    int64_t low = 0, high = -1; // range of pixels used by any cell
 
     Bands(const Points &points, int64_t cells) : first(cells), count(cells), at(cells) {
         std::vector<double> sums;
@@ -61,10 +61,10 @@ struct Bands {
     }
 };
 
-// For each cell of a region the pixels around its points, with their weights: the same for all channels.
+// The pixels around the points of each cell of a region, with their weights; shared by all channels.
 template <typename W>
 struct Looks {
-    int64_t each; // pixels of a cell
+    int64_t each; // pixels per cell
     std::vector<int64_t> places;
     std::vector<W> weights;
 
@@ -82,7 +82,7 @@ struct Looks {
                 });
     }
 
-    // the greatest weighted pixel of a cell; NaN if one is
+    // Returns the maximum of the weighted pixels of a cell; NaN if any of them is NaN.
     template <typename T>
     W best(const T *plane, int64_t cell) const {
         const int64_t *place = places.data() + cell * each;
@@ -91,7 +91,7 @@ struct Looks {
         W most[lanes];
         std::fill_n(most, lanes, -std::numeric_limits<W>::infinity());
         bool strange = false;
-        for (int64_t k = 0; k < each; k += lanes) // `each` is a multiple of them
+        for (int64_t k = 0; k < each; k += lanes) // `each` is a multiple of `lanes`
             for (int64_t l = 0; l < lanes; ++l) {
                 const W value = widened(plane[place[k + l]]) * weight[k + l];
                 strange |= is_nan(value);
@@ -102,9 +102,9 @@ struct Looks {
     }
 };
 
-// Buffers: x, rois, images, out.  Numbers: mode (0 mean, 1 largest), whether pixels' centres are halves, cells down and across,
-// points a cell and axis (0: about one a pixel), bits of the scale; images, channels, rows and columns of x, its four strides;
-// two strides of rois, the stride of images, four strides of out.  Work: regions.
+// RoiAlign.  Buffers: x [n, c, h, w], rois, batch indices, out.  Arguments: mode (0 average, 1 max), 1 for half-pixel coordinates,
+// output height and width, sampling ratio (0: adaptive), bits of the scale (double); dims and strides of x; 2 strides of rois, the
+// stride of the batch indices, 4 strides of out.  Work items: regions.
 template <typename T>
 void roialign(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     using W = Wide<T>;
@@ -135,7 +135,7 @@ void roialign(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
         auto cell = [&](int64_t c, int64_t i, int64_t j) -> T & {
             return out[r * over[0] + c * over[1] + i * over[2] + j * over[3]];
         };
-        if (!ratio && (down <= 0 || across <= 0)) { // no points at all
+        if (!ratio && (down <= 0 || across <= 0)) { // without sampling points the result is 0
             for (int64_t c = 0; c < dims[1]; ++c)
                 for (int64_t i = 0; i < height; ++i)
                     for (int64_t j = 0; j < width; ++j)
@@ -183,7 +183,7 @@ void roialign(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
     }
 }
 
-// The pixels [low, high) of each of `count` cells between two places, both inclusive.
+// The pixels [low, high) of each of `count` cells that divide a region from pixel `first` to pixel `last`, inclusive.
 struct Cells {
     std::vector<int64_t> low, high;
 
@@ -197,8 +197,8 @@ struct Cells {
     }
 };
 
-// Buffers: x, rois, out.  Numbers: cells down and across, bits of the scale; images, channels, rows and columns of x, its four
-// strides; two strides of rois, four of out.  A cell without pixels is 0; NaN counts as larger than all.  Work: regions.
+// MaxRoiPool.  Buffers: x [n, c, h, w], rois, out.  Arguments: output height and width, bits of the scale (double); dims and
+// strides of x; 2 strides of rois, 4 of out.  A cell without pixels is 0; NaN is propagated.  Work items: regions.
 template <typename T>
 void max_roi_pool(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     using W = Wide<T>;
@@ -241,10 +241,10 @@ void max_roi_pool(void *const *buffers, const int64_t *args, int64_t begin, int6
     }
 }
 
-// Buffers: x, channels last; offsets; mask, or anything; columns [images, rows, columns, taps, channels], dense.
-// Numbers: channels, rows and columns of x, its strides of images, rows and columns; rows and columns of the result; offset groups;
-// taps, steps between windows, steps between taps, padding before, each down and across; four strides of offsets; whether there is a
-// mask, four strides of it.  Scratch memory: zeros for the channels of a group.  Work: places of the result.
+// im2col of a deformable convolution.  Buffers: x (channels-last), offsets, mask (any buffer if there is none), dense columns
+// [n, out_h, out_w, taps, c].  Arguments: channels, height and width of x, its strides along n, h and w; out_h, out_w; offset
+// groups; taps, strides, dilations and leading pads, each along h and w; 4 strides of offsets; 1 if there is a mask, its 4 strides.
+// Scratch memory: zeros for the channels of a group.  Work items: output pixels.
 void deformed(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     auto *x = static_cast<const float *>(buffers[0]);
     auto *offsets = static_cast<const float *>(buffers[1]);
@@ -270,7 +270,7 @@ void deformed(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
                 int64_t low[2];
                 float part[2];
                 for (int a = 0; a < 2; ++a) {
-                    at[a] = at[a] > -2.0f ? std::min(at[a], static_cast<float>(size[a] + 1)) : -2.0f; // NaN, too, is outside
+                    at[a] = at[a] > -2.0f ? std::min(at[a], static_cast<float>(size[a] + 1)) : -2.0f; // NaN is outside the image
                     const float whole = std::floor(at[a]);
                     low[a] = static_cast<int64_t>(whole);
                     part[a] = at[a] - whole;

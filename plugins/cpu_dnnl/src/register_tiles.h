@@ -10,8 +10,8 @@ namespace mgx {
 
 namespace {
 
-// Broadcasts the float `offset` bytes past a row that is 0 to 2 strides from a base.  Inline assembly keeps the address computation in
-// the load's addressing mode: compilers emit separate additions, which compete with the multiplications for execution ports.
+// Broadcasts the float `offset` bytes into a row that is 0 to 2 strides from a base.  Inline assembly keeps the address computation
+// in the load's addressing mode: compilers emit separate additions, which compete with the FMAs for execution ports.
 template <int apart, int offset> [[gnu::always_inline]] inline Floats broadcast(const char *base, int64_t step) {
     Floats many;
     if constexpr (apart == 0)
@@ -21,10 +21,10 @@ template <int apart, int offset> [[gnu::always_inline]] inline Floats broadcast(
     return many;
 }
 
-// Keeps the compiler from making an address of its own for each row, for which there are too few registers.
+// Hides the value of a pointer from the optimizer, which would otherwise keep one address per row and run out of registers.
 template <class T> inline void opaque(T &pointer) { asm("" : "+r"(pointer)); }
 
-// sum += a * b, in place and in the order of the text, for which there are enough registers.
+// sum += a * b as an in-place FMA.  `asm volatile` preserves the source order, whose register pressure is known to fit.
 [[gnu::always_inline]] inline void add_product(Floats &sum, Floats a, Floats b) {
     asm volatile("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
 }
@@ -33,7 +33,7 @@ template <class Part, int... I> [[gnu::always_inline]] inline void each_of(Part 
     (part(std::integral_constant<int, I> {}), ...);
 }
 
-// part(0), part(1), .. with numbers that are constants of the program.
+// Calls part(0), .., part(count - 1) with compile-time constants.
 template <int count, class Part> [[gnu::always_inline]] inline void each(Part part) {
     each_of(part, std::make_integer_sequence<int, count> {});
 }

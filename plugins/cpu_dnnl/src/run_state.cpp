@@ -42,7 +42,8 @@ void Frame::follow(Ref ref, Patch patch, void *&address) {
         case Value::Kind::literal: address = value.address + ref.offset; break;
         case Value::Kind::input: inputs_[static_cast<size_t>(value.at)].patches.push_back(patch); break;
         case Value::Kind::output: outputs_[static_cast<size_t>(value.at)].patches.push_back(patch); break;
-        case Value::Kind::object: throw Failure(Fault::parameter, "an object value has no memory for a native step");
+        case Value::Kind::object:
+            throw Failure(Fault::parameter, "value " + std::to_string(ref.value) + " is a Python object: native steps need memory");
     }
 }
 
@@ -101,7 +102,7 @@ void Frame::check_failure(const std::string &step) {
     std::string value = std::to_string(error_value_);
     if (code == 1) throw Failure(Fault::shape, step + ": index " + value + " is out of bounds");
     if (code == 2) throw Failure(Fault::shape, step + ": division by zero");
-    if (code == 3) throw Failure(Fault::shape, step + ": a number that is known only at run time lies outside its range");
+    if (code == 3) throw Failure(Fault::shape, step + ": a number computed at run time is outside its range");
     if (code == 4) throw Failure(Fault::parameter, step + ": region " + value + " is not finite");
     throw Failure(Fault::device, step + ": failed with code " + std::to_string(code) + ", value " + value);
 }

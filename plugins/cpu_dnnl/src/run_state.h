@@ -1,4 +1,4 @@
-// Value locations of a program, and the memory of one run with every step's addresses filled in.
+// Locations of a program's values, and frames: the addresses that the steps of one run use.
 #pragma once
 
 #include <atomic>
@@ -18,10 +18,10 @@ namespace mgx {
 struct Value {
     enum class Kind { arena, literal, input, output, object };
     Kind kind;
-    int64_t at; // offset, index or slot
-    char *address = nullptr; // of a literal
+    int64_t at; // offset in the arena, index of the input or output, or object slot
+    char *address = nullptr; // literals only
     int64_t bytes = 0;
-    pybind11::object owner; // keeps a literal alive
+    pybind11::object owner; // keeps the memory of a literal alive
 };
 
 struct Ref {
@@ -31,7 +31,8 @@ struct Ref {
 
 class Program;
 
-// The addresses of one run, filled in for every step.  Built once and reused: what changes from run to run is put in again.
+// Argument addresses of all steps for one run.  Frames are built once and reused: binding inputs, outputs or memory patches only
+// the addresses that have changed.  A frame is used by one run at a time.
 class Frame {
 public:
     explicit Frame(const Program &program);
@@ -43,7 +44,7 @@ public:
     void bind_outputs(const std::vector<void *> &addresses) { bind(outputs_, addresses); }
     void bind_memory(char *arena, char *scratch);
 
-    // For steps while they are built: a slot that follows the value, and a oneDNN memory that does.
+    // Called by Step::build: register a slot, or create a oneDNN memory, that is patched when the value's address changes.
     void attach(void **slot, Ref ref);
     dnnl_memory_t memory(const_dnnl_memory_desc_t desc, Ref ref);
     dnnl_memory_t scratchpad(const_dnnl_memory_desc_t desc);
@@ -53,7 +54,7 @@ public:
     std::vector<dnnl_exec_arg_t> &args(size_t step, bool single) { return single ? single_[step] : full_[step]; }
     bool has_single = false;
 
-    // Errors of compiled loops: the first one of a run is kept.
+    // Errors of compiled loops: records the first one of a run; throws it.
     void fail(int64_t code, int64_t value);
     void check_failure(const std::string &step);
 

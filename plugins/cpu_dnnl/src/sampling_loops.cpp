@@ -1,4 +1,4 @@
-// Images read between their elements, at the places of a grid.
+// GridSample: interpolates images at the coordinates of a grid.
 #include <cmath>
 
 #include "box.h"
@@ -12,7 +12,7 @@ namespace {
 enum Mode : int64_t { linear, nearest, cubic };
 enum Padding : int64_t { zeros, border, reflection };
 
-// Neighbours of a place along one axis.
+// Neighbours of a coordinate along one axis; index -1: none.
 template <typename P>
 struct Neighbours {
     int64_t index[4];
@@ -29,7 +29,7 @@ P mirrored(P at, P low, P high) {
 }
 
 template <typename P>
-P keys_cubic(P distance) { // R. Keys, 1981, equation 4, with a = -0.75
+P keys_cubic(P distance) { // R. Keys, "Cubic convolution interpolation", 1981, with a = -0.75
     const P a = P(-0.75), d = std::fabs(distance);
     if (d <= 1) return ((a + 2) * d - (a + 3)) * d * d + 1;
     return d < 2 ? ((d - 5) * d + 8) * d * a - 4 * a : P(0);
@@ -59,7 +59,7 @@ struct Sampling {
         return found;
     }
 
-    // The element that stands for an index; -1 for none.
+    // Applies the padding mode to an index; returns -1 for zero padding.
     int64_t placed(int64_t index, int64_t size) const {
         if (index >= 0 && index < size) return index;
         if (padding == zeros) return -1;
@@ -77,17 +77,17 @@ struct Tap {
     W weight;
 };
 
-// Places along one axis of images that are sampled by one or two neighbours each, without reflection.
+// Batch of coordinates along one axis for nearest or linear interpolation without reflection: first neighbour and its distance.
 template <typename P>
 struct Pairs {
-    static constexpr int64_t most = 64; // places
+    static constexpr int64_t most = 64; // coordinates per batch
     int64_t first[most];
     P part[most];
 
     void find(const Sampling &sampling, const P *at, int64_t count, int64_t size) {
         const P grown = sampling.align ? P(size - 1) : P(size), shift = sampling.align ? P(0) : P(1), far = P(1 << 30);
         const P last = P(size - 1), low = sampling.align ? P(0) : P(-0.5), high = last - low;
-        for (int64_t p = 0; p < count; ++p) { // without branches: the compiler computes several places at once
+        for (int64_t p = 0; p < count; ++p) { // branch-free, so that the compiler vectorizes it
             P where = ((at[p] + 1) * grown - shift) / 2;
             where = where - where == 0 ? std::min(std::max(where, -far), far) : P(-2);
             if (sampling.mode == nearest) where = std::nearbyint(where);
@@ -99,7 +99,8 @@ struct Pairs {
     }
 };
 
-// The taps of `count` places of images, from `origin` on `apart` from each other: one or four `corners` around each.
+// Computes the taps of `count` points in 2-D, one (nearest) or four (bilinear) `corners` each.  The images of the points start at
+// `origin` and are `apart` elements apart.
 template <int64_t corners, typename W, typename P>
 void pairs_of_axes(const Sampling &sampling, const P (&at)[2][Pairs<P>::most], int64_t count, const int64_t *sizes,
         const int64_t *steps, int64_t origin, int64_t apart, Tap<W> *taps, int64_t most, int64_t *used) {
@@ -118,15 +119,15 @@ void pairs_of_axes(const Sampling &sampling, const P (&at)[2][Pairs<P>::most], i
             const P weight = (t / 2 ? axes[0].part[p] : 1 - axes[0].part[p]) * (t % 2 ? axes[1].part[p] : 1 - axes[1].part[p]);
             const bool inside = (down >= 0) & (down < sizes[0]) & (across >= 0) & (across < sizes[1]);
             tap[many] = {origin + p * apart + down * steps[0] + across * steps[1], static_cast<W>(weight)};
-            many += inside; // the next one takes the place of one outside
+            many += inside; // a tap outside is overwritten by the next
         }
         used[p] = many;
     }
 }
 
-constexpr int64_t most_taps = 64; // of a place: four neighbours along three axes
+constexpr int64_t most_taps = 64; // per point: four neighbours along three axes
 
-// Every combination of the neighbours of a place along the axes; returns how many there are.
+// Computes the taps of one point, the Cartesian product of its neighbours along the axes, and returns their number.
 template <typename P, typename G, typename W>
 int64_t combined(const Sampling &sampling, const G *at, int64_t coordinate, int64_t rank, const int64_t *sizes, const int64_t *steps,
         int64_t origin, Tap<W> *taps) {
@@ -153,7 +154,7 @@ int64_t combined(const Sampling &sampling, const G *at, int64_t coordinate, int6
     return many;
 }
 
-// Sums of taps of a place for all channels, which lie side by side.
+// Computes the weighted sums of a point for all channels, which are contiguous.
 template <typename T, typename W>
 void mixed(const T *x, const Tap<W> *taps, int64_t used, T *out, int64_t channels) {
     constexpr int64_t some = 8;
@@ -181,9 +182,9 @@ void mixed(const T *x, const Tap<W> *taps, int64_t used, T *out, int64_t channel
     }
 }
 
-// Buffers: x, grid, out.  Numbers: mode, padding, whether corners are aligned; channels with their strides in x and out; spatial
-// axes, stride of coordinates in the grid, then extents and strides in x of the axes; box of places (x by images alone, grid,
-// out).  Scratch memory: the taps of `block` places.  Work: places.
+// Buffers: x, grid, out.  Arguments: mode, padding, align_corners; channels and their strides in x and out; number of spatial axes,
+// stride of coordinates in the grid, extents and strides of the axes in x; box of grid points (x, whose strides are 0 except along
+// the batch; grid; out).  Scratch memory: taps of `block` points.  Work items: grid points.
 template <typename T, typename G>
 void grid_sample(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     using W = Wide<T>;
@@ -199,7 +200,7 @@ void grid_sample(void *const *buffers, const int64_t *args, int64_t begin, int64
     const int64_t *sizes = numbers.next(rank), *steps = numbers.next(rank);
     const Box<3> box(numbers);
     const bool pairs = mode != cubic && padding != reflection && rank == 2;
-    const int64_t block = pairs ? Pairs<P>::most : 16, most = pairs ? 4 : most_taps; // places at once, taps of each
+    const int64_t block = pairs ? Pairs<P>::most : 16, most = pairs ? 4 : most_taps; // points per block, taps per point
     auto *taps = static_cast<Tap<W> *>(scratch);
     box.runs(begin, end, [&](const int64_t *offset, int64_t total) {
         for (int64_t first = 0; first < total; first += block) {
@@ -223,7 +224,7 @@ void grid_sample(void *const *buffers, const int64_t *args, int64_t begin, int64
                 const Tap<W> *tap = taps + p * most;
                 const T *from = x + c * in;
                 W sum = 0;
-                if (used[p] == 4) // the most common by far
+                if (used[p] == 4) // fast path: bilinear, inside the image
                     sum = widened(from[tap[0].offset]) * tap[0].weight + widened(from[tap[1].offset]) * tap[1].weight
                             + widened(from[tap[2].offset]) * tap[2].weight + widened(from[tap[3].offset]) * tap[3].weight;
                 else

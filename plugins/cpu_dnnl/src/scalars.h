@@ -1,4 +1,4 @@
-// Element types of loops that are no types of C++, and the order of elements.
+// Element types that C++17 lacks (half, bfloat16, bool as a byte), conversions, and the total order of elements.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ inline To same_bits(From from) {
     return to;
 }
 
-// An element in the type that is calculated with: narrow floats in float, others in their own.
+// Converts an element to the type that it is computed in: float for half and bfloat16, its own type otherwise.
 inline float widened(Half x) { return _cvtsh_ss(x.bits); }
 inline float widened(BFloat x) { return same_bits<float>(static_cast<uint32_t>(x.bits) << 16); }
 inline uint8_t widened(Bool x) { return x.bits != 0; }
@@ -40,7 +40,7 @@ inline T widened(T x) {
 template <typename T>
 using Wide = decltype(widened(T {}));
 
-// The float next to a double toward zero with its last bit set if they differ: a later rounding to fewer bits is right.
+// Converts a double to float with round-to-odd, so that a later rounding to fewer bits is correct (no double rounding).
 inline float odd_rounded(double x) {
     auto near = static_cast<float>(x);
     if (static_cast<double>(near) == x || x != x || near - near != 0) return near;
@@ -61,7 +61,7 @@ inline void store(T &to, From x) {
     to = static_cast<T>(x);
 }
 
-// Unsigned integers in the order of the elements: NaN above all, both zeros one.
+// Returns unsigned integers that compare like the elements: NaN is greater than any number, -0 equals +0.
 inline uint8_t ordered(Bool x) { return x.bits != 0; }
 inline uint32_t ordered(float x) {
     auto bits = same_bits<uint32_t>(x);
@@ -100,7 +100,7 @@ inline T lowest() {
         return std::numeric_limits<T>::lowest();
 }
 
-// call(T {}, name) for every element type of a list
+// Calls call(T {}, name) for every element type of a list.
 template <typename... T>
 struct Types {};
 template <typename Call>

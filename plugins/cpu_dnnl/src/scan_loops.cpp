@@ -1,4 +1,4 @@
-// Running sums and products along an axis.
+// Cumulative sums and products along an axis.
 #include "box.h"
 #include "loops.h"
 #include "scalars.h"
@@ -8,7 +8,7 @@ namespace mgx {
 namespace {
 
 template <typename T>
-using Sum = std::conditional_t<std::is_integral_v<Wide<T>>, T, double>; // floats gather in double, integers wrap
+using Sum = std::conditional_t<std::is_integral_v<Wide<T>>, T, double>; // floats accumulate in double, integers wrap
 
 template <bool product, typename A, typename X>
 inline A further(A a, X x) {
@@ -19,8 +19,8 @@ inline A further(A a, X x) {
         return product ? a * static_cast<A>(x) : a + static_cast<A>(x);
 }
 
-// Buffers: x, out.  Numbers: n, strides along the axis in x and out (negative from the end, where the buffers then point),
-// whether an element leaves itself out; box of the other axes (x, out).  Work: lines.
+// Buffers: x, out.  Arguments: n, strides along the axis in x and out (negative for a reverse scan; the buffers then point to the
+// last element), 1 for an exclusive scan; box of the other axes (x, out).  Work items: lines along the axis.
 template <typename T, bool product>
 void scan(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     using A = Sum<T>;
@@ -30,7 +30,7 @@ void scan(void *const *buffers, const int64_t *args, int64_t begin, int64_t end,
     Numbers numbers(args);
     const int64_t n = numbers.next(), in = numbers.next(), over = numbers.next(), exclusive = numbers.next();
     const Box<2> box(numbers);
-    if (in == 1 || in == -1) { // one line after the other
+    if (in == 1 || in == -1) { // contiguous lines, one at a time
         box.points(begin, end, [&](const int64_t *offset) {
             const T *from = x + offset[0];
             T *to = out + offset[1];
@@ -44,7 +44,7 @@ void scan(void *const *buffers, const int64_t *args, int64_t begin, int64_t end,
         return;
     }
     box.runs(begin, end, [&](const int64_t *offset, int64_t total) {
-        for (int64_t first = 0; first < total; first += most) { // lines side by side
+        for (int64_t first = 0; first < total; first += most) { // several adjacent lines at a time
             const int64_t count = std::min(most, total - first);
             const T *from = x + offset[0] + first * box.step(0);
             T *to = out + offset[1] + first * box.step(1);

@@ -1,4 +1,4 @@
-// Updates combined with what lies at places that indices give.
+// Scatter with a reduction: add, multiply, minimum, maximum.
 #include "indices.h"
 #include "loops.h"
 #include "scalars.h"
@@ -7,7 +7,7 @@ namespace mgx {
 
 namespace {
 
-// integers wrap, those with a sign as those without; a NaN on either side wins
+// Reductions.  Integers wrap: `signless` ones compute signed integers as unsigned.  NaN is propagated from either operand.
 struct Plus {
     static constexpr bool signless = true;
     template <typename T>
@@ -32,7 +32,7 @@ struct Lesser {
     static constexpr bool signless = false;
     template <typename T>
     static T of(T a, T b) {
-        const T least = a < b ? a : b; // one instruction, and no branch, which would be taken by chance
+        const T least = a < b ? a : b; // one instruction instead of an unpredictable branch
         return is_nan(a) ? a : least;
     }
 };
@@ -45,18 +45,18 @@ struct Greater {
     }
 };
 
-// As `put`, with D the type of out and U that of the updates.
+// Buffers, arguments and work items as for `put`.  D: element type of out, U: of the updates.
 template <typename How, typename D, typename U>
 void combine(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const Slices slices(args, buffers[1], begin, end);
     const Box<2> &slice = slices.slice;
     const int64_t items = slice.length(), in = slice.step(0), over = slice.step(1);
     const auto combined = [](const U *from, D *to) { *to = How::of(*to, static_cast<D>(widened(*from))); };
-    const auto row = [=](const U *__restrict from, D *__restrict to, int64_t count) { // out is none of the operands
+    const auto row = [=](const U *__restrict from, D *__restrict to, int64_t count) { // out does not alias the operands
         for (int64_t j = 0; j < count; ++j)
             combined(from + j, to + j);
     };
-    // one copy for indices of both widths
+    // not inlined: shared by both index types
     const auto all = [=, &slice](const U *from, D *to) __attribute__((noinline)) {
         slice.lines([=](const int64_t *line) {
             const U *source = from + line[0];
@@ -91,7 +91,7 @@ void add_scatter_loops(NamedLoops &loops) {
     add<Times>(loops, "put_mul");
     add<Lesser>(loops, "put_min");
     add<Greater>(loops, "put_max");
-    for (const char *how : {"put_add", "put_max"}) // of bools, which are 0 or 1
+    for (const char *how : {"put_add", "put_max"}) // bools are bytes 0 or 1
         add_loop(loops, how, "bool", &combine<Greater, uint8_t, uint8_t>);
     for (const char *how : {"put_mul", "put_min"})
         add_loop(loops, how, "bool", &combine<Lesser, uint8_t, uint8_t>);

@@ -1,4 +1,4 @@
-// The largest or smallest elements along an axis: the first k in order, or the position of one.
+// TopK, ArgMax and ArgMin along an axis.
 #include <algorithm>
 
 #include "box.h"
@@ -9,7 +9,7 @@ namespace mgx {
 
 namespace {
 
-// A key with its place, so that no two are equal: the lesser one comes first.
+// A key and its index.  Entries are ordered by key, then index, so that none are equal and the order is stable.
 struct NarrowEntry {
     NarrowEntry() = default;
     NarrowEntry(uint32_t key, uint32_t place) : both(static_cast<uint64_t>(key) << 32 | place) {}
@@ -28,7 +28,7 @@ struct WideEntry {
 template <typename Key>
 using Entry = std::conditional_t<sizeof(Key) <= 4, NarrowEntry, WideEntry>;
 
-// Puts the k first of some entries before the others.  This and `sort` are functions of their own, which all types of elements share.
+// Partitions the entries so that the k least come first.  Like `sort` not inlined: shared by all element types with equal keys.
 template <typename Entry>
 [[gnu::noinline]] void part(Entry *room, int64_t k, int64_t count) {
     std::nth_element(room, room + k - 1, room + count);
@@ -39,8 +39,8 @@ template <typename Entry>
     std::sort(room, room + k);
 }
 
-// The k first of n entries in order, at the start of `room`, which holds more than k; a full room is cut to the k best so far,
-// whose last then sorts out most of what comes.
+// Writes the k least of n entries, sorted, to the start of `room`, a buffer of `size` > k entries.  When the buffer is full it is
+// cut to the k best, and the last of these then rejects most further elements.
 template <typename Key, typename KeyAt>
 void first_entries(int64_t n, int64_t k, Entry<Key> *room, int64_t size, const KeyAt &key_at) {
     constexpr int64_t block = 16;
@@ -48,7 +48,7 @@ void first_entries(int64_t n, int64_t k, Entry<Key> *room, int64_t size, const K
     bool full = false;
     Key limit = 0;
     auto take = [&](Key key, int64_t i) {
-        if (full && key >= limit) return; // of equals the first stays
+        if (full && key >= limit) return; // on ties the lowest index wins
         room[count++] = Entry<Key> {key, static_cast<uint32_t>(i)};
         if (count < size) return;
         part(room, k, count);
@@ -76,14 +76,14 @@ void first_entries(int64_t n, int64_t k, Entry<Key> *room, int64_t size, const K
     sort(room, k);
 }
 
-// The same where k is small: what is better than the last so far goes to its place among them.
+// The same for small k, by insertion sort.
 template <typename Key, typename KeyAt>
 void few_entries(int64_t n, int64_t k, Entry<Key> *room, const KeyAt &key_at) {
     int64_t count = 0;
     Key limit = 0;
     for (int64_t i = 0; i < n; ++i) {
         const Key key = key_at(i);
-        if (count == k && key >= limit) continue; // of equals the first stays
+        if (count == k && key >= limit) continue; // on ties the lowest index wins
         const Entry<Key> entry {key, static_cast<uint32_t>(i)};
         int64_t at = count < k ? count++ : k - 1;
         for (; at > 0 && entry < room[at - 1]; --at)
@@ -93,7 +93,8 @@ void few_entries(int64_t n, int64_t k, Entry<Key> *room, const KeyAt &key_at) {
     }
 }
 
-// The first (or last) best element of a line that lies without gaps: the best value first, in lanes, then where it is.
+// Returns the index of the first (or last) best element of a contiguous line: a vectorized reduction finds the value, a second pass
+// its index.
 template <bool low, bool last, typename T>
 int64_t best_in_line(const T *line, int64_t n) {
     using W = Wide<T>;
@@ -152,8 +153,8 @@ int64_t best_in_line(const T *line, int64_t n) {
     return i;
 }
 
-// Buffers: x, values, places.  Numbers: n, k, whether the largest are wanted, entries that scratch memory holds, strides along
-// the axis in x, values and places; box of the other axes (x, values, places).  Work: lines.
+// TopK.  Buffers: x, values, indices.  Arguments: n, k, 1 for the largest, capacity of the scratch memory in entries, strides along
+// the axis in x, values and indices; box of the other axes (x, values, indices).  Work items: lines along the axis.
 template <typename T>
 void topk(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     using Key = decltype(ordered(T {}));
@@ -194,7 +195,7 @@ void topk(void *const *buffers, const int64_t *args, int64_t begin, int64_t end,
     });
 }
 
-// True if c replaces the best so far; a NaN beats all numbers.
+// True if c replaces the best so far; NaN is better than any number.
 template <bool low, bool last, typename W>
 inline bool beats(W c, W best) {
     bool better;
@@ -207,7 +208,8 @@ inline bool beats(W c, W best) {
     return better;
 }
 
-// Buffers: x, places.  Numbers: n, stride along the axis in x; box of the other axes (x, places).  Work: lines.
+// ArgMax, ArgMin.  Buffers: x, indices.  Arguments: n, stride along the axis in x; box of the other axes (x, indices).  Work items:
+// lines along the axis.
 template <typename T, bool low, bool last>
 void position(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     using W = Wide<T>;
@@ -217,14 +219,14 @@ void position(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
     Numbers numbers(args);
     const int64_t n = numbers.next(), along = numbers.next();
     const Box<2> box(numbers);
-    constexpr int64_t few = 8; // elements of a line that are not worth looking for its best in lanes
+    constexpr int64_t few = 8; // shorter lines are not worth the vectorized search
     if (along == 1 && n > few) {
         box.points(begin, end, [&](const int64_t *offset) { places[offset[1]] = best_in_line<low, last>(x + offset[0], n); });
         return;
     }
     const int64_t across = box.step(0);
     box.runs(begin, end, [&](const int64_t *offset, int64_t total) {
-        for (int64_t first = 0; first < total; first += most) { // lines side by side
+        for (int64_t first = 0; first < total; first += most) { // several adjacent lines at a time
             const int64_t count = std::min(most, total - first);
             const T *row = x + offset[0] + first * across;
             W best[most];

@@ -1,4 +1,4 @@
-// Steps of sequences moved by numbers that each sequence has of its own: its length, or where new steps go.
+// Time steps of sequences copied according to a number per sequence, its length or write position; rows of loop outputs; int4.
 #include <cstring>
 
 #include "box.h"
@@ -15,7 +15,7 @@ int64_t number_at(const void *numbers, int64_t at, bool wide) {
     return wide ? static_cast<const int64_t *>(numbers)[at] : static_cast<const int32_t *>(numbers)[at];
 }
 
-// The step that comes to place t of a sequence of `length` of `steps`; negative: none, zeros.
+// Returns the source step of output step t for a sequence of `length` valid out of `steps` steps; negative: the output is 0.
 int64_t source_of(int64_t move, int64_t t, int64_t length, int64_t steps) {
     switch (move) {
         case reverse: return t < length ? length - 1 - t : t;
@@ -26,8 +26,8 @@ int64_t source_of(int64_t move, int64_t t, int64_t length, int64_t steps) {
     }
 }
 
-// Buffers: x, lengths, out.  Numbers: move, steps of x, stride of a step in x, whether lengths are int64; box of places (x less
-// its steps, lengths, out, place along time); box of a step's elements (x, out).  Work: places.
+// Buffers: x, lengths, out.  Arguments: move, steps of x, stride of steps in x, 1 if lengths are int64; box of output steps (x
+// without its time axis, lengths, out, index along time); box of the elements of a step (x, out).  Work items: output steps.
 template <typename T>
 void by_length(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     auto *x = static_cast<const T *>(buffers[0]);
@@ -49,9 +49,9 @@ void by_length(void *const *buffers, const int64_t *args, int64_t begin, int64_t
     });
 }
 
-// Buffers: out, starts, updates.  Numbers: steps of out, stride of a step there, whether to go on at the start, whether starts
-// are int64; box of the updates' places (out less its steps, starts, updates, place along time); box of a step's elements
-// (updates, out).  Work: places.
+// Buffers: out, starts, updates.  Arguments: steps of out, stride of steps in out, 1 to wrap around at the end (ring buffer), 1 if
+// starts are int64; box of the update steps (out without its time axis, starts, updates, index along time); box of the elements of
+// a step (updates, out).  Work items: update steps.
 template <typename T>
 void put_steps(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     auto *out = static_cast<T *>(buffers[0]);
@@ -68,13 +68,13 @@ void put_steps(void *const *buffers, const int64_t *args, int64_t begin, int64_t
     });
 }
 
-// Buffers: rows, counter, row.  Numbers: bytes of a row, the first row's number, and how the number grows with the counter.
+// Copies a row to rows[first + counter * growth].  Buffers: rows, counter, row.  Arguments: bytes per row, first, growth.
 void put_row(void *const *buffers, const int64_t *args, int64_t, int64_t, void *) {
     const int64_t at = args[1] + args[2] * *static_cast<const int64_t *>(buffers[1]);
     std::memcpy(static_cast<char *>(buffers[0]) + at * args[0], buffers[2], static_cast<size_t>(args[0]));
 }
 
-// Buffers: bytes, out.  Numbers: stride of a pair's later half in out, whether codes are signed; box of bytes (bytes, out).
+// Buffers: bytes, out.  Arguments: distance in out of the two elements of a byte, 1 if they are signed; box of bytes (bytes, out).
 void unpack_int4(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     auto *bytes = static_cast<const uint8_t *>(buffers[0]);
     auto *out = static_cast<uint8_t *>(buffers[1]);
@@ -88,7 +88,7 @@ void unpack_int4(void *const *buffers, const int64_t *args, int64_t begin, int64
     });
 }
 
-// Buffers: x, bytes.  Numbers: stride of a pair's later half in x; box of bytes (x, bytes).
+// Buffers: x, bytes.  Arguments: distance in x of the two elements of a byte; box of bytes (x, bytes).
 void pack_int4(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     auto *x = static_cast<const uint8_t *>(buffers[0]);
     auto *bytes = static_cast<uint8_t *>(buffers[1]);

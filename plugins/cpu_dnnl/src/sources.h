@@ -1,5 +1,5 @@
-// The files that the module was built from, as sources.cmake found them: SHA-256 in hexadecimal digits of lines of names and sizes,
-// and of lines of names and the hashes of their contents.
+// Fingerprints of the source files that the module was built from, computed by sources.cmake: SHA-256 (hexadecimal) over lines of
+// names and sizes, and over lines of names and content hashes.
 #pragma once
 
 namespace mgx {
