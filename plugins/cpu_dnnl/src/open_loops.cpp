@@ -1,4 +1,5 @@
-// Ops with data-dependent extents: results sized by the upper bound, and the number of elements written.
+// Ops with data-dependent output extents (NonZero, NonMaxSuppression, Compress): outputs have room for the upper bound, and the
+// number of elements written is an output, too.
 #include <algorithm>
 #include <limits>
 
@@ -10,7 +11,8 @@ namespace mgx {
 
 namespace {
 
-// Buffers: x, positions [rank, most], count.  Numbers: most that there can be; then the box of x by row-major axes, none merged.
+// NonZero.  Buffers: x, positions [rank, most], count.  Arguments: most, the upper bound of the count; box of x, in row-major
+// order with one axis per axis of x.
 template <typename T>
 void nonzero(void *const *buffers, const int64_t *args, int64_t, int64_t, void *) {
     auto *x = static_cast<const T *>(buffers[0]);
@@ -59,7 +61,7 @@ struct Corners {
     }
 };
 
-// Corners of the boxes that are kept so far, one coordinate after the other, so that many are compared at once.
+// Corners of the boxes selected so far, as structure of arrays, so that comparisons are vectorized.
 template <typename T>
 struct Chosen {
     T *low0, *low1, *high0, *high1, *area;
@@ -73,7 +75,7 @@ struct Chosen {
         area[count++] = box.area;
     }
 
-    // a NaN among the corners makes the area one, and then nothing overlaps
+    // True if the IoU exceeds `most`.  A box with a NaN corner has a NaN area and overlaps nothing.
     bool overlap_at(int64_t i, const Corners<T> &box, T most) const {
         const T top = low0[i] > box.low[0] ? low0[i] : box.low[0], left = low1[i] > box.low[1] ? low1[i] : box.low[1];
         const T bottom = high0[i] < box.high[0] ? high0[i] : box.high[0];
@@ -98,7 +100,7 @@ struct Chosen {
     }
 };
 
-// A box with its score: the best is the greatest, of equals the first.
+// A box with its score.  The best candidate is the greatest; on equal scores, the one with the lowest index.
 template <typename Key>
 struct Candidate {
     Key key;
@@ -106,9 +108,10 @@ struct Candidate {
     bool operator<(const Candidate &other) const { return key != other.key ? key < other.key : box > other.box; }
 };
 
-// Buffers: boxes [batch, n, 4], scores [batch, classes, n], most to keep, greatest overlap, least score, kept [items, room],
-// counts [items].  Numbers: n, classes, room, whether boxes are centres, whether there is a least score.  Scratch memory: n
-// corners and candidates.  Work: items, which are classes of batch entries.
+// NonMaxSuppression, selection per batch entry and class.  Buffers: boxes [batch, n, 4], scores [batch, classes, n], maximum
+// number of boxes, IoU threshold, score threshold, kept [items, room], counts [items].  Arguments: n, classes, room, 1 for boxes
+// given by centre and size, 1 if there is a score threshold.  Scratch memory: n corners and candidates.  Work items: (batch
+// entry, class).
 template <typename T>
 void best_boxes(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     using Key = decltype(ordered(T {}));
@@ -118,7 +121,7 @@ void best_boxes(void *const *buffers, const int64_t *args, int64_t begin, int64_
     const int64_t most = std::min(*static_cast<const int64_t *>(buffers[2]), room);
     const T overlap = *static_cast<const T *>(buffers[3]), least = *static_cast<const T *>(buffers[4]);
     if (!(overlap >= 0 && overlap <= 1)) return mgx_loop_failed(3, 0);
-    const int64_t even = (n + 1) / 2 * 2; // candidates begin where their numbers may lie
+    const int64_t even = (n + 1) / 2 * 2; // keeps the candidates aligned
     auto *heap = reinterpret_cast<Candidate<Key> *>(static_cast<T *>(scratch) + 5 * even);
     for (int64_t item = begin; item < end; ++item) {
         auto *boxes = static_cast<const T *>(buffers[0]) + item / classes * n * 4;
@@ -128,7 +131,7 @@ void best_boxes(void *const *buffers, const int64_t *args, int64_t begin, int64_
         int64_t left = 0;
         for (int64_t i = 0; i < n && most > 0; ++i)
             if (!limited || scores[i] > least) heap[left++] = {is_nan(scores[i]) ? Key {0} : ordered(scores[i]), i};
-        const bool few = left > 2 * most; // few are taken from many: no need to order all
+        const bool few = left > 2 * most; // a heap is cheaper than sorting all if few are selected
         few ? std::make_heap(heap, heap + left) : std::sort(heap, heap + left);
         while (left && chosen.count < most) {
             if (few) std::pop_heap(heap, heap + left);
@@ -142,7 +145,8 @@ void best_boxes(void *const *buffers, const int64_t *args, int64_t begin, int64_
     }
 }
 
-// Buffers: kept [items, room], counts [items], found [.., 3], total.  Numbers: items, classes, room.
+// NonMaxSuppression, concatenation.  Buffers: kept [items, room], counts [items], out [.., 3] (batch, class, box), total.
+// Arguments: items, classes, room.
 void join_boxes(void *const *buffers, const int64_t *args, int64_t, int64_t, void *) {
     auto *kept = static_cast<const int64_t *>(buffers[0]), *counts = static_cast<const int64_t *>(buffers[1]);
     auto *out = static_cast<int64_t *>(buffers[2]);
@@ -158,8 +162,8 @@ void join_boxes(void *const *buffers, const int64_t *args, int64_t, int64_t, voi
     *static_cast<int64_t *>(buffers[3]) = total;
 }
 
-// Buffers: x, condition, out, count.  Numbers: entries of the condition; strides of slices in x and out, and of the condition;
-// box of a slice (x, out).
+// Compress.  Buffers: x, condition, out, count.  Arguments: entries of the condition; strides of slices in x and out, and of the
+// condition; box of a slice (x, out).
 template <typename T>
 void compress(void *const *buffers, const int64_t *args, int64_t, int64_t, void *) {
     auto *x = static_cast<const T *>(buffers[0]);
@@ -172,14 +176,14 @@ void compress(void *const *buffers, const int64_t *args, int64_t, int64_t, void 
     const bool solid = slice.rank == 1 && slice.step(0) == 1 && slice.step(1) == 1;
     int64_t found = 0;
     if (count == 1)
-        for (int64_t i = 0; i < entries; ++i) { // without a branch, which is taken by chance; the next one writes over it
+        for (int64_t i = 0; i < entries; ++i) { // branch-free: an element that is not selected is overwritten by the next
             out[found * over] = x[i * in];
             found += condition[i * step] != 0;
         }
     else if (solid)
         for (int64_t first = 0; first < entries;) {
             constexpr int64_t most = 256;
-            int64_t kept[most], some = 0; // found without a branch, which is taken by chance
+            int64_t kept[most], some = 0; // collected branch-free, since the branch would be unpredictable
             for (const int64_t last = std::min(entries, first + most); first < last; ++first) {
                 kept[some] = first;
                 some += condition[first * step] != 0;

@@ -16,9 +16,9 @@ namespace mgx {
 
 namespace {
 
-thread_local Frame *running = nullptr; // the run whose loop this thread executes
+thread_local Frame *running = nullptr; // frame of the loop that this thread executes, for mgx_loop_failed
 
-// The rest of a thread's range [begin, end), in one word: the owner takes from the front, thieves from the back.
+// Remaining range [begin, end) of a thread, packed into one atomic word: the owner takes from the front, thieves from the back.
 struct alignas(64) Part {
     std::atomic<uint64_t> left;
 
@@ -26,7 +26,7 @@ struct alignas(64) Part {
         left.store(static_cast<uint64_t>(begin) << 32 | static_cast<uint64_t>(end), std::memory_order_relaxed);
     }
 
-    // Half of what is left, at least `grain`; false if nothing is.
+    // Takes half of the remaining range, at least `grain`; false if it is empty.
     bool take(bool front, int64_t grain, int64_t &begin, int64_t &end) {
         uint64_t seen = left.load(std::memory_order_relaxed);
         for (;;) {
@@ -45,9 +45,9 @@ struct alignas(64) Part {
 
 constexpr int most_parts = 64;
 
-// Splits [0, work) into contiguous slices of at least `grain` for the team.  Each part has a range of its own, so that a thread
-// finds in its cache what it wrote a step before; who is done takes from the others, since shared or mixed processors are not
-// equally fast.
+// Distributes [0, work) over the team in contiguous slices of at least `grain`.  Each thread starts with the same share in every
+// step, so that it finds in its cache what it wrote in the previous step.  Threads that finish steal from the others, because
+// processors that are shared with other load, or are of mixed kinds, are not equally fast.
 template <typename Body>
 void split(int64_t work, int64_t grain, int threads, const Body &body) {
     if (work <= 0) return;
@@ -92,7 +92,7 @@ void PrimitiveStep::build(Frame &frame, size_t index) const {
 
 void PrimitiveStep::prepare_single() {
     if (!single_) single_ = primitive_->threads() == 1 ? primitive_ : primitive_->single();
-    if (!single_) single_ = primitive_; // no plan for one thread on the same weights: this step alone takes the team
+    if (!single_) single_ = primitive_; // oneDNN has no plan for one thread with these weights: this step uses the team
 }
 
 void PrimitiveStep::build_single(Frame &frame, size_t index) const {
@@ -139,14 +139,14 @@ void LoopStep::run(Frame &frame, size_t index, Team team) const {
     frame.check_failure(name);
 }
 
-// jumps
+// branches
 
 size_t JumpStep::next(Frame &frame, size_t index) const {
     const bool on = !refs_.empty() && *static_cast<const uint8_t *>(frame.pointers(index)[0]) != 0;
     return on ? index + 1 : target;
 }
 
-// loops of steps
+// control-flow loops
 
 TripStep::TripStep(std::string name, const Trips &trips)
     : PointerStep(std::move(name), {trips.counter}), bounded_(!trips.bound.empty()), conditional_(!trips.going.empty()),

@@ -1,4 +1,4 @@
-// The steps of a native program.
+// Steps of a native program: oneDNN primitives, loops, jumps and host functions.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace mgx {
 
 struct Team {
     int threads;
-    bool single; // use the primitives planned for one thread
+    bool single; // execute the primitives planned for one thread
 };
 
 class Step {
@@ -29,12 +29,12 @@ public:
     virtual void run(Frame &frame, size_t index, Team team) const = 0;
     virtual size_t scratch_bytes(int /* threads */) const { return 0; }
     virtual int planned_threads() const { return 1; }
-    virtual void prepare_single() {} // have it planned for one thread, too
+    virtual void prepare_single() {} // creates the variant for one thread
     virtual void build_single(Frame &, size_t) const {}
-    virtual void prepare() {} // the costly part of making it, on any thread
-    virtual size_t next(Frame &, size_t index) const { return index + 1; } // the step that follows it in a run
-    virtual bool needs_caller() const { return false; } // true if only the calling thread may execute the run
-    virtual void owned(std::vector<pybind11::object *> &) {} // Python objects, for the garbage collector
+    virtual void prepare() {} // expensive initialization; may be called on any thread
+    virtual size_t next(Frame &, size_t index) const { return index + 1; } // index of the step to execute next
+    virtual bool needs_caller() const { return false; } // true if the run must stay on the calling thread
+    virtual void owned(std::vector<pybind11::object *> &) {} // appends references to Python objects, for the garbage collector
 
     std::string name;
     mutable StepTimes times;
@@ -65,7 +65,7 @@ private:
     std::vector<PrimitiveArg> args_;
 };
 
-// Steps that see their values as plain addresses.
+// Base of steps that access their values by address.
 class PointerStep : public Step {
 public:
     PointerStep(std::string name, std::vector<Ref> refs) : Step(std::move(name)), refs_(std::move(refs)) {}
@@ -75,8 +75,8 @@ protected:
     std::vector<Ref> refs_;
 };
 
-// A loop; deferred: of an interpreted loop, the Python object from which a compiled one is built, which may replace it at any time,
-// even during runs.
+// Calls a loop function on the team.  `deferred` (interpreted loops only) is the Python object that a compiled replacement is
+// built from.  replace() may be called at any time, even during runs: a run uses the code that it loads when it reaches the step.
 class LoopStep : public PointerStep {
 public:
     LoopStep(std::string name, LoopFunction function, pybind11::object owner, std::vector<Ref> refs,
@@ -104,7 +104,7 @@ private:
         LoopFunction function;
         std::vector<int64_t> args;
     };
-    std::vector<std::unique_ptr<Code>> codes_; // all that there were: a run may be in any of them
+    std::vector<std::unique_ptr<Code>> codes_; // never freed before the step: a run may still execute earlier code
     std::atomic<const Code *> code_ {nullptr};
     pybind11::object owner_;
     pybind11::object deferred_;
@@ -113,7 +113,7 @@ private:
     int64_t scratch_;
 };
 
-// Where a run goes on elsewhere than at the following step: at `target`, if the condition (a byte) is false, or without one.
+// Jumps to `target` if the condition, a byte, is false; unconditionally if there is no condition.
 class JumpStep : public PointerStep {
 public:
     JumpStep(std::string name, std::vector<Ref> condition) : PointerStep(std::move(name), std::move(condition)) {}
@@ -124,16 +124,16 @@ public:
     size_t target = 0;
 };
 
-// How many trips a loop takes at most, and whether only that ends it.
+// Trip count of a loop of steps, and its limits.
 struct Trips {
-    Ref counter; // int64, 0 before the first trip
-    std::vector<Ref> bound; // int64, or none
-    std::vector<Ref> going; // a byte that is true before each trip, or none
-    bool sure;
-    int64_t most; // more are refused
+    Ref counter; // int64, 0 before the first iteration
+    std::vector<Ref> bound; // int64 trip count; at most one element
+    std::vector<Ref> going; // loop condition, a byte; at most one element
+    bool sure; // no condition can end the loop early: a bound above `most` fails before the first iteration
+    int64_t most; // limit_max_iterations
 };
 
-// Before each trip: a run goes on at `target` if there is none.
+// Loop header: jumps to `target` when the loop ends.
 class TripStep : public PointerStep {
 public:
     TripStep(std::string name, const Trips &trips);
@@ -150,7 +150,7 @@ private:
     int64_t most_;
 };
 
-// Behind each trip: counts it, and goes on at `target`.
+// Loop latch: increments the counter and jumps back to `target`, the header.
 class AgainStep : public PointerStep {
 public:
     AgainStep(std::string name, Ref counter, size_t target) : PointerStep(std::move(name), {counter}), target_(target) {}
@@ -162,7 +162,7 @@ private:
     size_t target_;
 };
 
-// An operand of a host step: an array on memory, or a Python object in a slot.
+// Operand of a host step: an array view of memory, or a Python object in a slot of the frame.
 struct HostOperand {
     Ref ref;
     bool object;
@@ -176,7 +176,7 @@ public:
         : Step(std::move(name)), function_(std::move(function)), inputs_(std::move(inputs)),
           outputs_(std::move(outputs)), into_(into), keep_(std::move(keep)) {}
     const char *kind() const override { return "host"; }
-    bool needs_caller() const override { return true; } // Python sees which thread calls it
+    bool needs_caller() const override { return true; } // Python code may depend on its thread
     void build(Frame &frame, size_t index) const override;
     void run(Frame &frame, size_t index, Team team) const override;
     void owned(std::vector<pybind11::object *> &list) override { list.push_back(&function_); }

@@ -14,17 +14,17 @@ namespace mgx {
 namespace {
 
 constexpr int64_t gather_spin = 100 * microsecond;
-constexpr int64_t slice = 1000 * microsecond; // a share of this length is worth the risk of waiting
-constexpr unsigned flush = 0x8040; // of the mode: results below the normal range are 0, and so are such operands
+constexpr int64_t slice = 1000 * microsecond; // steps at least this long use the team even if threads may be late
+constexpr unsigned flush = 0x8040; // FTZ and DAZ bits of MXCSR
 
 thread_local bool alone = false;
 
 Workers &workers() {
-    static auto *made = new Workers(); // never destroyed: its threads outlive statics
+    static auto *made = new Workers(); // never destroyed: its threads outlive static objects
     return *made;
 }
 
-// Threads that were gathered, and the region that they do together, each the part of its number.
+// The threads of a Gathering and the region that they execute; thread n executes part n.
 struct Assembly {
     std::atomic<uint32_t> generation {0};
     std::atomic<uint32_t> arrived {0};
@@ -58,7 +58,7 @@ struct Assembly {
     }
 };
 
-thread_local Assembly *assembly = nullptr; // the one that the calling thread has gathered, or is in
+thread_local Assembly *assembly = nullptr; // of the Gathering that the calling thread owns or takes part in
 
 } // namespace
 
@@ -84,7 +84,7 @@ void open_region(Region &region) {
 }
 
 void close_region(Region &region) {
-    int next = 1; // of those that are left to the caller
+    int next = 1; // first part that is left to the caller
     if (region.parts > 1 && !region.outer.inside && assembly) {
         const int others = assembly->present.load(std::memory_order_relaxed);
         Assembly::patiently([&] { return assembly->arrived.load(std::memory_order_acquire) == static_cast<uint32_t>(others); });
@@ -113,7 +113,7 @@ Stepping::~Stepping() { alone = outer_alone_; }
 int64_t Stepping::finished() {
     const int64_t now = nanoseconds_now(), taken = std::max<int64_t>(now - began_, 1);
     if (alone) return now;
-    const int64_t known = times_.together.load(std::memory_order_relaxed); // a processor that is away says nothing about the step
+    const int64_t known = times_.together.load(std::memory_order_relaxed); // minimum with slow decay: ignores preempted steps
     times_.together.store(known ? std::min(taken, known + known / 64 + 1) : taken, std::memory_order_relaxed);
     return now;
 }

@@ -1,4 +1,4 @@
-// The process's thread team, which executes parts of the runs' steps.
+// The thread team of the process, which executes steps in parallel.
 #pragma once
 
 #include <atomic>
@@ -6,32 +6,32 @@
 
 namespace mgx {
 
-// The part that the calling thread executes: its index and the number of parts.
+// The part of a region that the calling thread executes.
 struct Seat {
     int index = 0;
     int count = 1;
-    bool inside = false; // of several parts
+    bool inside = false; // in a region of several parts: nested regions are serial
 };
 
-Seat &own_seat(); // the calling thread's
+Seat &own_seat(); // thread-local
 
-// A job of numbered parts.  Each part is executed once, in any order, by the caller or by an idle thread of the team that is awake.
-// The caller executes the parts that no thread claims, so it waits only for parts that have started.  Parts must not throw, nor
-// wait for each other unless they are gathered.  They run in the caller's floating-point mode.
+// A parallel region of numbered parts.  Each part is executed once, in any order, by the caller or by an idle, awake thread of
+// the team.  The caller executes the parts that no thread claims, so it waits only for parts that have started.  Parts must not
+// throw, and must not wait for one another except within a Gathering.  They run in the caller's floating-point mode.
 struct Region {
     void (*part)(void *data);
     void *data;
     int parts;
     bool shared = false;
-    unsigned mode = 0; // the caller's floating-point mode
+    unsigned mode = 0; // the caller's MXCSR
     int64_t began = 0;
     Seat outer {};
 };
 
-void open_region(Region &region); // the caller is in the first part from here on
-void close_region(Region &region); // it has done it: all parts are done
+void open_region(Region &region); // publishes the region; the caller then executes part 0
+void close_region(Region &region); // called after part 0; returns when all parts are done
 
-// Calls body(0) to body(parts - 1).
+// Calls body(0), .., body(parts - 1) as a parallel region.
 template <typename Body>
 void in_parts(int parts, const Body &body) {
     Region region {[](void *data) { (*static_cast<const Body *>(data))(own_seat().index); }, const_cast<Body *>(&body), parts};
@@ -40,13 +40,13 @@ void in_parts(int parts, const Body &body) {
     close_region(region);
 }
 
-// The least nanoseconds that a step took with the team of late; 0: not tried yet.
+// The least time that a step recently took on the team, in nanoseconds; 0: not measured yet.
 struct StepTimes {
     std::atomic<int64_t> together {0};
 };
 
-// While in scope, what the calling thread does is one step of a run.  For a while after the team was seen to be late, it stays on
-// the calling thread if it is shorter than the time that a processor may be away.
+// Marks the scope of one step of a run.  For some time after threads of the team were late, steps shorter than a scheduler time
+// slice run on the calling thread alone: waiting for a preempted thread would cost more than the team saves.
 class Stepping {
 public:
     Stepping(StepTimes &times, int threads, int64_t now);
@@ -54,7 +54,7 @@ public:
     Stepping(const Stepping &) = delete;
     Stepping &operator=(const Stepping &) = delete;
 
-    int64_t finished(); // the step is done: the time
+    int64_t finished(); // records the duration; returns the current time
 
 private:
     StepTimes &times_;
@@ -62,8 +62,8 @@ private:
     bool outer_alone_;
 };
 
-// While in scope, the calling thread and parts of its regions take numbers below the normal range for 0, and make none: an
-// operation on one of them takes a processor 100 times longer.
+// While in scope, the calling thread and the parts of its regions treat denormals as 0 (DAZ and FTZ): operations on denormals
+// take 100 times longer.
 class Flushing {
 public:
     Flushing();
@@ -76,10 +76,10 @@ private:
 };
 
 bool stepping_alone();
-void awaken_team(int threads, int64_t now); // work for so many is to come
+void awaken_team(int threads, int64_t now); // wakes sleeping threads ahead of parallel work
 
-// Since the process began: how often waits for threads of the team that did not run took more time than the team had saved, and steps
-// that stayed on the calling thread for that.
+// Counters since the start of the process.  absences: waits for descheduled threads of the team that cost more time than the team
+// had saved; alone: steps that ran on the calling thread alone as a consequence.
 struct TeamCounts {
     int64_t absences;
     int64_t alone;
@@ -87,14 +87,15 @@ struct TeamCounts {
 
 TeamCounts team_counts();
 
-// While in scope, parts may wait for each other, for which one thread a part has to be there.
+// While in scope, parts of regions may use barriers.  That requires one running thread per part, which the constructor waits for
+// briefly.
 class Gathering {
 public:
     explicit Gathering(int threads);
     ~Gathering();
     Gathering(const Gathering &) = delete;
     Gathering &operator=(const Gathering &) = delete;
-    bool complete() const { return complete_; } // false: the parts of a region would have to be one
+    bool complete() const { return complete_; } // false: threads are missing, and regions must have one part
 
 private:
     void disband();
@@ -103,8 +104,8 @@ private:
     bool complete_ = false;
 };
 
-void wait_for_others(); // a barrier between gathered parts
+void wait_for_others(); // barrier between the parts of a region within a Gathering
 int64_t nanoseconds_now();
-void forget_team(); // in a forked child
+void forget_team(); // called in a forked child, which has no threads of the team
 
 } // namespace mgx

@@ -1,4 +1,4 @@
-// Thread scheduler: shares the process's threads among runs in order of arrival.
+// Thread scheduler: divides the threads of the process among concurrent runs, in order of arrival.
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -19,21 +19,21 @@ namespace {
 
 using Work = std::function<void(int)>;
 
-thread_local int held = 0; // the share of the run that this thread is in
+thread_local int held = 0; // threads granted to the run that this thread executes
 bool forked = false;
 
-// A run that waits for its share.
+// A run that waits for threads.
 struct Waiting {
     enum class State { waits, served, done };
-    const Work *movable; // null: only the thread that waits can do it
+    const Work *movable; // null: must run on the waiting thread
     int threads = 0;
     State state = State::waits;
     std::exception_ptr failed {};
     std::condition_variable changed {};
 };
 
-// Queued runs are executed by a worker pool rather than by the waiting callers: no wake-up latency between runs, and OpenMP
-// teams are reused.
+// Queued runs are executed by a pool of workers rather than by the callers, who only wait for the results: that avoids the
+// latency of waking a caller between two runs.
 class Gate {
 public:
     Gate() : total_(available_threads()), free_(total_) { pinned_ = sched_getaffinity(0, sizeof cpus_, &cpus_) == 0; }
@@ -81,7 +81,8 @@ public:
     }
 
 private:
-    // The threads for a run where so many want to run; 0: none yet.  One thread each never waits for another.
+    // Returns the threads to grant to a run while `runs` runs are active or queued; 0: it must wait.  With at least as many runs
+    // as threads each gets one thread, so that no run waits for parts of another.
     int offer(size_t runs) const {
         int threads = runs > 1 && runs >= static_cast<size_t>(total_) ? 1 : total_;
         return free_ >= threads ? threads : 0;
@@ -97,10 +98,10 @@ private:
     void give_back(int threads, size_t workers) {
         free_ += threads;
         --active_;
-        hand_out(1, workers); // a caller that leaves commonly comes back at once
+        hand_out(1, workers); // assumes that the caller starts its next run at once
     }
 
-    // workers: how many of ours look for work right after this.
+    // leaving: callers that are about to return with another run; workers: workers that check the queue right after this call.
     void hand_out(size_t leaving, size_t workers) {
         while (!queue_.empty()) {
             Waiting &next = *queue_.front();
@@ -109,7 +110,7 @@ private:
             queue_.pop_front();
             take(next, threads);
             if (next.movable && worker_for_one_more(workers) && queued_for_worker(next)) continue;
-            next.changed.notify_one(); // under the lock: afterwards the one waiting may be gone
+            next.changed.notify_one(); // under the lock: afterwards `next` may be destroyed
         }
     }
 
@@ -129,12 +130,12 @@ private:
             return true;
         }
         if (workers_ >= static_cast<size_t>(total_)) return false;
-        sigset_t all, before; // signals are for the caller's threads
+        sigset_t all, before; // workers block all signals: they are for the application's threads
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
         bool made = true;
         try {
-            std::thread([this] { serve(); }).detach(); // for as long as the process lasts
+            std::thread([this] { serve(); }).detach(); // until the process exits
         } catch (const std::exception &) {
             made = false;
         }
@@ -146,7 +147,7 @@ private:
     }
 
     void serve() {
-        if (pinned_) sched_setaffinity(0, sizeof cpus_, &cpus_); // not that of the thread that had to wait first
+        if (pinned_) sched_setaffinity(0, sizeof cpus_, &cpus_); // the creating thread may be pinned
         std::unique_lock<std::mutex> lock(mutex_);
         for (;;) {
             wake_.wait(lock, [&] { return !ready_.empty(); });
@@ -172,19 +173,19 @@ private:
 
     std::mutex mutex_;
     std::condition_variable wake_;
-    cpu_set_t cpus_; // of the thread that loaded this
+    cpu_set_t cpus_; // affinity of the thread that loaded the module
     bool pinned_;
     int total_;
     int free_;
     size_t active_ = 0;
     size_t workers_ = 0;
-    size_t idle_ = 0; // workers that do nothing, or have yet to look at ready_
+    size_t idle_ = 0; // workers that wait, or have been woken and not yet taken a run from ready_
     std::deque<Waiting *> queue_;
-    std::deque<Waiting *> ready_; // served, to be done by a worker
+    std::deque<Waiting *> ready_; // runs with threads granted, to be executed by a worker
 };
 
 Gate &gate() {
-    static auto *made = new Gate(); // never destroyed: its threads outlive statics
+    static auto *made = new Gate(); // never destroyed: its threads outlive static objects
     return *made;
 }
 
@@ -205,7 +206,7 @@ void handle_forks() {
     gate();
     pthread_atfork(nullptr, nullptr, [] {
         forget_team();
-        new (&gate()) Gate(); // threads that held shares or the lock exist only in the parent
+        new (&gate()) Gate(); // threads that held grants or the lock exist only in the parent
         gate().resize(1);
         held = 0;
         forked = true;

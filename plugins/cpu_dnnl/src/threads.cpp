@@ -26,7 +26,7 @@ int affinity() {
     return std::max(1, CPU_COUNT(&set));
 }
 
-// CPUs' worth of time per period that one control group allows; a large number if it does not limit.
+// Returns the CPU quota of one cgroup, in CPUs; a large number if it is unlimited.
 double quota_v2(const std::string &folder) {
     std::ifstream file(folder + "/cpu.max");
     std::string quota;
@@ -42,7 +42,7 @@ double quota_v1(const std::string &folder) {
     return quota / period;
 }
 
-// The tightest limit of the group of this process and all groups around it.
+// Returns the least quota among the cgroup of this process and its ancestors.
 double control_group() {
     double limit = std::min(quota_v2("/sys/fs/cgroup"), quota_v1("/sys/fs/cgroup/cpu"));
     std::ifstream groups("/proc/self/cgroup");

@@ -1,4 +1,4 @@
-// The thread budget of the process, shared fairly by concurrent runs.
+// The thread budget of the process, and its division among concurrent runs.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,11 @@
 
 namespace mgx {
 
-int available_threads(); // the number that affinity, the control group and MGX_CPU_THREADS allow
+int available_threads(); // limit by CPU affinity, cgroup quota and MGX_CPU_THREADS
 int thread_count();
 void set_thread_count(int count);
 
-// The calling thread's team size while in scope.
+// Sets the calling thread's team size for oneDNN while in scope.
 class TeamSize {
 public:
     explicit TeamSize(int threads);
@@ -23,15 +23,15 @@ private:
     int before_;
 };
 
-// Calls `work` once it has a share of the threads, in order of arrival: one thread each if there are at least as many runs as
-// threads, else all.  A queued run may be executed by a pool thread (`movable`); exceptions are passed on.  A run
-// inside a run (from a host step) uses the share of the outer one.
+// Calls `work` with the number of threads granted to it, in order of arrival: one thread each if there are at least as many runs
+// as threads, all threads otherwise.  A queued run that is `movable` may be executed by a pool thread.  Exceptions propagate to
+// the caller.  A nested run (from a host step) uses the threads of the outer one.
 void with_share(bool movable, const std::function<void(int threads)> &work);
 
-// Calls work(0) to work(count - 1), several at a time on threads of their own (no team of OpenMP's); the first exception is
-// passed on once all are done.
+// Calls work(0), .., work(count - 1) concurrently on temporary threads, not on the team.  Rethrows the first exception after all
+// calls have returned.
 void side_by_side(size_t count, const std::function<void(size_t)> &work);
 
-void handle_forks(); // a forked child has no team: it works on one thread
+void handle_forks(); // installs a fork handler: a forked child has no team and runs on one thread
 
 } // namespace mgx

@@ -1,4 +1,4 @@
-// The shapes of the tile registers of AMX: eight of 16 rows of 64 bytes.
+// AMX tile configuration: eight tiles of 16 rows of 64 bytes.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct alignas(64) TilePalette {
     uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-const TilePalette palette; // in memory: the compiler does not see that all of it is read
+const TilePalette palette; // not constexpr: ldtilecfg reads all of it from memory, which the compiler does not know
 
 } // namespace
 

@@ -1,4 +1,5 @@
-// Ensembles of decision trees: each row walks down all trees, and the votes of the leaves are summed.
+// Decision tree ensembles (TreeEnsembleRegressor, TreeEnsembleClassifier): every row is evaluated by every tree, and the leaf
+// weights are accumulated per target.
 #include <algorithm>
 #include <cmath>
 
@@ -9,15 +10,15 @@ namespace mgx {
 
 namespace {
 
-constexpr int64_t abreast = 8; // walks that are under way at once, so that one need not wait for another's loads
-constexpr int64_t together = 64; // rows that go down a tree while it is in the cache
+constexpr int64_t abreast = 8; // traversals interleaved to hide the latency of dependent loads
+constexpr int64_t together = 64; // rows evaluated by a tree while it is in the cache
 
-// A node sends a row to `yes` if the outcome of the comparison is one of `rule`'s (bits: less, equal, greater, not a number).
-// Below zero are leaves: leaf l is -1 - l.
+// An inner node.  A row continues at `yes` if the outcome of comparing its feature with `split` is in `rule` (bit set of
+// Outcome), at `no` otherwise.  Negative successors are leaves: leaf l is -1 - l.
 template <typename T>
 struct Node {
     T split;
-    int32_t feature_and_rule; // 4 bits of rule
+    int32_t feature_and_rule; // feature << 4 | rule
     int32_t yes, no;
 };
 
@@ -27,14 +28,14 @@ enum Transform : int64_t { none, softmax, logistic, softmax_zero };
 template <typename T>
 struct Ensemble {
     const Node<T> *nodes;
-    const int32_t *roots, *starts, *targets; // votes of leaf l: [starts[l], starts[l + 1])
+    const int32_t *roots, *starts, *targets; // leaf l has the weights [starts[l], starts[l + 1])
     const double *weights, *base;
     int64_t trees, outputs;
     bool average;
-    int64_t rule; // of all nodes, but for what is not a number; 0 if they differ
-    bool tracks; // whether a node sends what is not a number to `yes`
+    int64_t rule; // rule of all nodes, ignoring `missing`; 0 if they differ
+    bool tracks; // true if some node sends NaN to `yes`
 
-    // Whether a node sends a value to `yes`: by the rule of all, or its own.
+    // True if a value continues at `yes`, by the rule `common` to all nodes, or by the node's own if that is 0.
     template <int common>
     static bool takes(const Node<T> &node, T value) {
         const T split = node.split;
@@ -46,7 +47,7 @@ struct Ensemble {
         return node.feature_and_rule & outcome;
     }
 
-    // Takes walks from the nodes `at` to leaves.
+    // Advances the traversals from the nodes `at` to leaves.
     template <int common>
     void walk(const T *const (&x)[abreast], int32_t (&at)[abreast]) const {
         auto all_ended = [&] {
@@ -68,7 +69,7 @@ struct Ensemble {
             scores[targets[v]] += weights[v];
     }
 
-    // Sums of `count` rows [count, outputs], each in the order of the trees.
+    // Computes the scores [count, outputs] of `count` rows.  Each is summed in the order of the trees.
     void sum(const T *x, int64_t features, int64_t count, double *scores) const {
         const bool own = tracks && std::any_of(x, x + count * features, [](T value) { return value != value; });
         switch (own ? 0 : rule) {
@@ -96,7 +97,7 @@ struct Ensemble {
                 for (int64_t i = 0; i < abreast; ++i)
                     vote(at[i], scores + (r + i) * outputs);
             }
-        for (int64_t r = whole; r < count; ++r) { // few rows: trees abreast
+        for (int64_t r = whole; r < count; ++r) { // remaining rows: interleave trees instead
             std::fill_n(from, abreast, x + r * features);
             for (int64_t t = 0; t < trees; t += abreast) {
                 const int64_t some = std::min(abreast, trees - t);
@@ -132,11 +133,11 @@ void transform(double *scores, int64_t count, int64_t how) {
         scores[c] = total != 0 ? scores[c] / total : 0;
 }
 
-// Buffers: x [n, features], nodes, roots, starts of the leaves' votes, their targets and weights, base of each output,
-// scores out; of a classifier also labels, labels out.  Numbers: features, trees, outputs, whether sums are averages, the rule of
-// all nodes (or 0), whether one sends what is not a number to `yes`,
-// transform, whether there are labels, and of a classifier whose votes are all for one class whether scores are probabilities
-// (-1: any other).  Scratch memory: sums of `together` rows.  Work: rows.  T: of features and splits; S: of scores.
+// Buffers: x [n, features], nodes, roots, first weight of each leaf, targets and values of the weights, base value of each
+// output, scores out; classifiers also have labels and labels out.  Arguments: features, trees, outputs, 1 to average, the common
+// rule (0: none), 1 if a node sends NaN to `yes`, transform, 1 if there are labels, and -1, except for binary classifiers with
+// the weights of one class only: 1 if scores are probabilities, 0 if not.  Scratch memory: scores of `together` rows.  Work
+// items: rows.  T: type of features and splits; S: type of scores.
 template <typename T, typename S>
 void tree_ensemble(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     Numbers numbers(args);
@@ -164,13 +165,13 @@ void tree_ensemble(void *const *buffers, const int64_t *args, int64_t begin, int
         ensemble.sum(x + first * features, features, count, sums);
         for (int64_t r = 0; r < count; ++r) {
             double *scores = sums + r * outputs;
-            if (probabilities >= 0) { // of two classes
+            if (probabilities >= 0) { // binary classifier with the weights of one class
                 const double s = scores[0];
                 winners[first + r] = labels[s > (probabilities ? 0.5 : 0.0)];
                 scores[0] = how == logistic ? sigmoid(-s) : probabilities ? 1 - s : -s;
                 scores[1] = how == logistic ? sigmoid(s) : s;
             } else {
-                if (labelled) // by scores as they would be stored: equal up to rounding, the first wins
+                if (labelled) // compares the scores after rounding to S: on ties the first label wins
                     winners[first + r] = labels[std::max_element(scores, scores + outputs, [](double a, double b) {
                         return static_cast<S>(a) < static_cast<S>(b);
                     }) - scores];

@@ -1,4 +1,4 @@
-// Vectors of MGX_LANES floats, and the functions on them that activations need.
+// Vectors of MGX_LANES floats, and vectorized math functions for activations.
 //
 // Included by sources that are compiled once per instruction set, so everything here has internal linkage.
 #pragma once
@@ -23,7 +23,7 @@ inline Floats load(const float *from) {
 
 inline void store(float *to, Floats v) { std::memcpy(to, &v, sizeof v); }
 
-// The first `count` lanes; the others are 0.
+// Loads the first `count` lanes; the others are 0.
 inline Floats load_some(const float *from, int64_t count) {
 #if MGX_LANES == 16
     return (Floats)_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), from);
@@ -33,7 +33,7 @@ inline Floats load_some(const float *from, int64_t count) {
 #endif
 }
 
-// Fewer than all lanes; with AVX2 by powers of two: some processors take a dozen cycles for a store under a mask.
+// Stores the first `count` < MGX_LANES lanes.  AVX2 stores powers of two: masked stores take a dozen cycles on some processors.
 inline void store_some(float *to, Floats v, int64_t count) {
 #if MGX_LANES == 16
     _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << count) - 1), (__m512)v);
@@ -55,7 +55,7 @@ inline void store_some(float *to, Floats v, int64_t count) {
 
 inline Floats all(float x) { return x - Floats {}; }
 
-// a < b ? a : b, in one instruction, which compilers do not find where there are masks.
+// a < b ? a : b in one instruction, which compilers do not generate for mask registers.
 inline Floats smaller(Floats a, Floats b) {
 #if MGX_LANES == 16
     return (Floats)_mm512_min_ps((__m512)a, (__m512)b);
@@ -73,10 +73,10 @@ inline Floats larger(Floats a, Floats b) {
 #endif
 }
 
-// e^x, a few ulp; x is held where neither the result nor its inverse overflows, and what is not a number stays so.
+// e^x to a few ulp.  x is clamped so that neither the result nor its inverse overflows; NaN is preserved.
 inline Floats exponential(Floats x) {
     x = larger(all(-87.0f), smaller(all(87.0f), x));
-    const float magic = 12582912.0f; // adding it rounds to an integer, which then sits in the low bits
+    const float magic = 12582912.0f; // adding it rounds to an integer, stored in the low mantissa bits
     Floats shifted = x * 1.44269504f + magic;
     Floats n = shifted - magic;
     Floats r = x - n * 0.693359375f - n * -2.12194440e-4f;
@@ -87,14 +87,14 @@ inline Floats exponential(Floats x) {
     p = p * r + 5.0000001201e-1f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    Ints bits = ((Ints)shifted << 23) + 0x3f800000; // nothing is left of the bits of `magic`
+    Ints bits = ((Ints)shifted << 23) + 0x3f800000; // the shift drops the bits of `magic`
     return p * (Floats)bits;
 }
 
-// 1 / x, a few ulp, of numbers of at least 1 up to the largest that `exponential` gives; what is not a number stays so.
+// 1 / x to a few ulp for x from 1 to the largest result of `exponential`; NaN is preserved.
 inline Floats inverse(Floats x) {
 #if MGX_LANES == 16
-    const Floats near = (Floats)_mm512_rcp14_ps((__m512)x); // a division takes the time of ten other operations
+    const Floats near = (Floats)_mm512_rcp14_ps((__m512)x); // a division costs as much as ten other operations
     return near + near * (1.0f - x * near);
 #else
     return 1.0f / x;
@@ -103,7 +103,7 @@ inline Floats inverse(Floats x) {
 
 inline Floats sigmoid(Floats x) { return inverse(1.0f + exponential(-x)); }
 
-// tanh; near 0 by its series, since the difference below keeps no digits there.
+// tanh; uses its series near 0, where the formula below suffers from cancellation.
 inline Floats hyperbolic(Floats x) {
     const Floats square = x * x;
     Floats p = square * (62.0f / 2835.0f) - 17.0f / 315.0f;
@@ -112,8 +112,8 @@ inline Floats hyperbolic(Floats x) {
     return square < 0.0625f ? x + x * square * p : 2.0f * sigmoid(2.0f * x) - 1.0f;
 }
 
-// erf, a few ulp; what is not a number stays so.  x times a polynomial of x^2, or with AVX-512 a short one around the place next to |x|,
-// whose coefficients are picked from vectors (as in `jit/math.py`).
+// erf to a few ulp; NaN is preserved.  x times a polynomial: in x^2 with AVX2; with AVX-512 of lower degree around the table
+// point nearest to |x|, with coefficients selected by a permute (as in `jit/math.py`).
 inline Floats error_function(Floats x) {
 #if MGX_LANES == 16
     alignas(64) static constexpr float columns[6][16] = {
@@ -141,7 +141,7 @@ inline Floats error_function(Floats x) {
     for (int power = 4; power >= 0; --power)
         p = p * near + coefficient(power);
 #else
-    constexpr float edge = 3.92f; // the function is 1 from here on
+    constexpr float edge = 3.92f; // erf is 1 in float from here on
     static constexpr float coefficients[] = {0.36073682f, -0.18010857f, 0.13408342f, -0.10918151f, 0.09062185f, -0.07399375f, 0.05818976f,
             -0.04356678f, 0.030533189f, -0.019664941f, 0.012378601f, -0.008107236f, 0.004136191f, -0.001088019f, 0.0007060194f,
             -0.00092775726f, 0.00035475201f};

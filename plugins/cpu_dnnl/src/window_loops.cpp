@@ -1,5 +1,5 @@
-// The maximum of each window of an image, and where it was found; windows summed back into an image.  NaN counts as larger than all, as it does in numpy: oneDNN's
-// maximum passes over it, and starts from the lowest finite number instead of minus infinity.
+// Max pooling, with and without indices, and col2im.  NaN is propagated, as in numpy.  oneDNN's max pooling ignores NaN and
+// starts from the lowest finite number instead of minus infinity.
 #include "box.h"
 #include "loops.h"
 #include "scalars.h"
@@ -9,14 +9,13 @@ namespace mgx {
 namespace {
 
 struct Axis {
-    int64_t extent, taps, stride, dilation, before; // of the image; of a window; padding before the image
-    int64_t step, place; // strides in x, and of the place that is told
+    int64_t extent, taps, stride, dilation, before; // extent of the image, window size, .., leading padding
+    int64_t step, place; // stride in x, and in the indices that are returned
 };
 
-// Buffers: x; maxima and places, both row-major.  Numbers: elements of an image; spatial axes; seven numbers of each; windows
-// along each; box of the images (x).
-// Padding takes part with the lowest value and place -1.  Scratch memory: two
-// numbers of each tap.  Work: windows.
+// Buffers: x; maxima and indices, both row-major.  Arguments: elements of an image; number of spatial axes; an Axis for each;
+// windows along each; box of the images (x).  Padding has the lowest value and the index -1.  Scratch memory: two int64 per tap.
+// Work items: windows.
 template <typename T>
 void maxima(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     using W = Wide<T>;
@@ -27,13 +26,13 @@ void maxima(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
     const int64_t size = numbers.next(), rank = numbers.next();
     auto *axes = reinterpret_cast<const Axis *>(numbers.next(7 * rank));
     const int64_t *counts = numbers.next(rank);
-    const Box<1> images(numbers); // strides in x
+    const Box<1> images(numbers);
     int64_t windows = 1, taps = 1;
     for (int64_t a = 0; a < rank; ++a) {
         windows *= counts[a];
         taps *= axes[a].taps;
     }
-    auto *steps = static_cast<int64_t *>(scratch), *moves = steps + taps; // of the taps, in x and among the places
+    auto *steps = static_cast<int64_t *>(scratch), *moves = steps + taps; // offsets of the taps, in x and in the indices
     for (int64_t t = 0; t < taps; ++t) {
         int64_t rest = t;
         steps[t] = moves[t] = 0;
@@ -79,9 +78,9 @@ void maxima(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
     }
 }
 
-// Buffers: windows [planes, taps, places]; images [planes, pixels], both row-major.  Numbers: spatial axes; five numbers of each
-// (extent, taps, stride, dilation, padding before); places along each.  Scratch memory: a plane of sums for narrow floats.
-// Work: planes.
+// col2im.  Buffers: windows [planes, taps, positions]; images [planes, pixels], both row-major.  Arguments: number of spatial
+// axes; extent, taps, stride, dilation and leading padding of each; positions along each.  Scratch memory: a plane of float sums
+// for half and bfloat16.  Work items: planes.
 template <typename T>
 void folded(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     using W = Wide<T>;
@@ -137,7 +136,7 @@ void folded(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
     }
 }
 
-// How many of eight elements there are: all bits of as many lanes of `part` are set.
+// A number of lanes, at most eight, and the mask for partial loads and stores.
 struct Lanes {
     __m256i part;
     int64_t count;
@@ -146,11 +145,11 @@ struct Lanes {
     }
 };
 inline __m256 widened(__m128i bits) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16)); }
-inline __m128i narrowed(__m256 x) { // exact: each is one of the elements read
+inline __m128i narrowed(__m256 x) { // exact: a maximum is one of the elements
     const __m256i bits = _mm256_srli_epi32(_mm256_castps_si256(x), 16);
     return _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi32(bits, bits), 0x08));
 }
-inline int64_t some(const BFloat *from, int64_t count) { // up to four, in a register: wide loads wait for narrow stores
+inline int64_t some(const BFloat *from, int64_t count) { // up to four, assembled in a register to avoid a store-forwarding stall
     uint64_t bits = 0;
     if (count == 4)
         std::memcpy(&bits, from, 8);
@@ -183,8 +182,8 @@ inline void keep(BFloat *to, __m256 x, const Lanes &lanes) {
     if (!whole) std::copy_n(some, lanes.count, to);
 }
 
-// The maxima of 8 V channels at the places `steps` from `x`.  The processor's maximum is its second operand where one is NaN, and
-// one comparison tells of two elements.
+// Computes the maxima of 8 V channels over the offsets `steps` from `x`.  vmaxps returns its second operand if one is NaN, so NaN
+// is tracked separately; one unordered comparison checks two elements.
 template <int V, bool whole, typename T>
 inline void maxima_of_channels(const T *x, const int64_t *steps, int64_t count, T *out, const Lanes &lanes) {
     __m256 best[V], missing[V];
@@ -206,7 +205,7 @@ inline void maxima_of_channels(const T *x, const int64_t *steps, int64_t count, 
             missing[k] = _mm256_or_ps(missing[k], _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
         }
     for (int k = 0; k < V; ++k)
-        keep<whole>(out + 8 * k, _mm256_or_ps(best[k], missing[k]), lanes); // all bits set are NaN
+        keep<whole>(out + 8 * k, _mm256_or_ps(best[k], missing[k]), lanes); // a lane of all ones is NaN
 }
 
 template <typename T>
@@ -227,7 +226,7 @@ template <typename T> inline __m128i most(__m128i a, __m128i b) {
     return std::is_signed_v<T> ? _mm_max_epi8(a, b) : _mm_max_epu8(a, b);
 }
 
-// The maxima of bytes of 32 channels and of 16 or 8 at a time; the last ones may be some of those before again.
+// Computes the maxima of bytes for 32 channels at a time, then 16 or 8; the last vector may overlap the previous one.
 template <typename T>
 inline void maxima_of_bytes(const T *x, const int64_t *steps, int64_t count, T *out, int64_t channels) {
     constexpr T least = std::numeric_limits<T>::lowest();
@@ -257,7 +256,7 @@ inline void maxima_of_bytes(const T *x, const int64_t *steps, int64_t count, T *
     }
 }
 
-// The places of a window along one axis: the first, and the taps [low, high) that lie on the image.
+// Position of a window along one axis: its first element, and the taps [low, high) within the image.
 struct Reach {
     int64_t first, low, high;
     Reach(const int64_t *axis, int64_t window) : first(window * axis[2] - axis[4]) {
@@ -267,8 +266,9 @@ struct Reach {
     }
 };
 
-// Extends `count` offsets in `steps` by the taps of all axes but the last, for the windows of row `row` (in row-major order of these
-// axes); sets `count` to the number of offsets and returns the index of the image, or of the image's channel, that the row is in.
+// Extends `count` offsets in `steps` by the taps of all axes but the last, for the windows of row `row` (in row-major order of
+// these axes).  Sets `count` to the number of offsets and returns the index of the image, or of the image's channel, that
+// contains the row.
 inline int64_t outer_taps(const int64_t *axes, const int64_t *counts, int64_t rank, int64_t row, int64_t *steps, int64_t &count) {
     for (int64_t a = rank - 1; a-- > 0; row /= counts[a]) {
         const int64_t *axis = axes + 6 * a;
@@ -281,9 +281,10 @@ inline int64_t outer_taps(const int64_t *axes, const int64_t *counts, int64_t ra
     return row;
 }
 
-// Buffers: x; maxima, dense, both with channels last.  Numbers: channels; spatial axes; six numbers of each (extent, taps,
-// stride, dilation, padding before, stride in x); windows along each; stride of the images in x.  Padding takes no part; a window
-// of nothing else is minus infinity, or the lowest byte.  Scratch memory: a number of each tap.  Work: rows of windows along the last axis.
+// Channels-last max pooling.  Buffers: x; dense maxima.  Arguments: channels; number of spatial axes; extent, taps, stride,
+// dilation, leading padding and stride in x of each; windows along each; stride of images in x.  Padding is ignored; a window
+// that is all padding yields minus infinity, or the lowest byte.  Scratch memory: an int64 per tap.  Work items: rows of windows
+// along the last axis.
 template <typename T>
 void maxima_channels_last(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     auto *x = static_cast<const T *>(buffers[0]);
@@ -296,7 +297,7 @@ void maxima_channels_last(void *const *buffers, const int64_t *args, int64_t beg
     auto *steps = static_cast<int64_t *>(scratch);
     for (int64_t row = begin; row < end; ++row) {
         T *to = out + row * width * channels;
-        int64_t from = -1, until = -1; // the taps of the last axis that `steps` holds
+        int64_t from = -1, until = -1; // taps of the last axis whose offsets are in `steps`
         int64_t taps = 0;
         for (int64_t n = 0; n < width; ++n, to += channels) {
             const Reach along(last, n);
@@ -317,7 +318,7 @@ void maxima_channels_last(void *const *buffers, const int64_t *args, int64_t beg
     }
 }
 
-// The maxima of eight elements at a time of what `at(t)` returns for each t, NaN if one of them is (see `maxima_of_channels`).
+// Returns the maxima of the vectors at(0), .., at(count - 1), NaN if one of the elements is (see `maxima_of_channels`).
 template <typename At>
 inline __m256 maxima_at(int64_t count, const At &at) {
     __m256 best = _mm256_set1_ps(-std::numeric_limits<float>::infinity()), missing = _mm256_setzero_ps();
@@ -335,7 +336,7 @@ inline __m256 maxima_at(int64_t count, const At &at) {
     return _mm256_or_ps(best, missing);
 }
 
-// Eight elements `step` apart; up to 16 elements from the first are read.
+// Loads eight elements `step` apart.  For step 2, reads 16 consecutive elements.
 inline __m256 eight_apart(const float *from, int64_t step, __m256i steps) {
     if (step == 1) return _mm256_loadu_ps(from);
     if (step != 2) return _mm256_i32gather_ps(from, steps, 4);
@@ -343,7 +344,7 @@ inline __m256 eight_apart(const float *from, int64_t step, __m256i steps) {
     return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(both), _MM_SHUFFLE(3, 1, 2, 0)));
 }
 
-// The maxima over the lines at `steps` from `x`, element by element, for `extent` elements of `to`.
+// Computes the elementwise maxima of the lines at the offsets `steps` from `x`, `extent` elements each.
 inline void maxima_of_lines(const float *x, const int64_t *steps, int64_t count, int64_t extent, float *to) {
     const Lanes rest(extent % 8);
     auto eight_of = [&](int64_t i, auto whole) {
@@ -355,10 +356,10 @@ inline void maxima_of_lines(const float *x, const int64_t *steps, int64_t count,
     if (i < extent) eight_of(i, std::false_type {});
 }
 
-// Buffers: x, whose last axis has stride 1; maxima, row-major.  Numbers: channels, stride of images and of channels in x; spatial
-// axes; six numbers of each (as `maxima_channels_last` has them); windows along each.  Padding takes no part; a window of nothing
-// else is minus infinity.  Scratch memory: a line of x between its padding and 32 elements, behind a number of each tap.
-// Work: rows of windows along the last axis.
+// Channels-first max pooling.  Buffers: x, whose last axis has stride 1; maxima, row-major.  Arguments: channels, strides of
+// images and of channels in x; number of spatial axes and their numbers (as for `maxima_channels_last`); windows along each.
+// Padding is ignored; a window that is all padding yields minus infinity.  Scratch memory: an int64 per tap, then a padded line
+// of x and 32 elements.  Work items: rows of windows along the last axis.
 void maxima_of_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     auto *x = static_cast<const float *>(buffers[0]);
     auto *out = static_cast<float *>(buffers[1]);
@@ -392,7 +393,7 @@ void maxima_of_rows(void *const *buffers, const int64_t *args, int64_t begin, in
             const int64_t some = std::min<int64_t>(8, width - i);
             const __m256 best = maxima_at(taps, [&](int64_t t) {
                 if (stride <= 2 || some == 8) return eight_apart(at + t * dilation, stride, apart);
-                alignas(32) float few[8] = {}; // nothing is read that lies far behind the line
+                alignas(32) float few[8] = {}; // a full vector load would read past the scratch memory
                 for (int64_t k = 0; k < some; ++k)
                     few[k] = at[t * dilation + k * stride];
                 return _mm256_load_ps(few);

@@ -1,4 +1,4 @@
-// The Python face of Winograd convolutions.
+// Python bindings of Winograd convolutions.
 #include "winograd.h"
 
 #include <array>
@@ -16,7 +16,7 @@ namespace mgx {
 
 namespace {
 
-using Tile = std::array<int, 5>; // outputs and taps of a tile down, then across; the stride
+using Tile = std::array<int, 5>; // (outputs, taps) of a tile along h, then w; the stride
 
 bool has_avx512() { return __builtin_cpu_supports("avx512f"); }
 
@@ -27,7 +27,7 @@ WinogradLoops loops_of(const Tile &tile) {
         found = winograd_avx512(kind);
     else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         found = winograd_avx2(kind);
-    if (!found.both) throw Failure(Fault::unsupported, "no Winograd convolution of this tile and filter on this processor");
+    if (!found.both) throw Failure(Fault::unsupported, "there is no Winograd convolution of this tile and filter on this processor");
     return found;
 }
 

@@ -1,4 +1,4 @@
-// Winograd convolutions for processors with AVX2.
+// Winograd convolutions for AVX2.
 #define MGX_LANES 8
 #define MGX_ROWS 6
 #define MGX_WINOGRAD winograd_avx2

@@ -1,4 +1,4 @@
-// Winograd convolutions for processors with AVX-512.
+// Winograd convolutions for AVX-512.
 #define MGX_LANES 16
 #define MGX_ROWS 14
 #define MGX_WINOGRAD winograd_avx512

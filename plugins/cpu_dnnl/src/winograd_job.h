@@ -1,4 +1,5 @@
-// Convolutions by Winograd's minimal filtering: what the loops for each instruction set have in common.
+// Winograd convolutions: declarations shared by the loops for all instruction sets (A. Lavin and S. Gray, "Fast Algorithms for
+// Convolutional Neural Networks", 2015).
 //
 // Included by sources that are compiled once per instruction set, so there are no inline functions here.
 #pragma once
@@ -12,29 +13,30 @@ namespace mgx {
 
 using WinogradLoop = void (*)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch);
 
-// A tile of outputs and the filter, down and across; the stride is that of both axes.
+// Output tile m and filter r along h and w: F(m x m, r x r); one stride for both axes.
 struct WinogradKind {
     int m_h, r_h, m_w, r_w, stride;
 };
 
 struct WinogradLoops {
-    WinogradLoop transform; // inputs to points, (groups, tiles) as work
-    WinogradLoop multiply; // products and outputs of what `transform` left, (groups, spans, blocks) as work
-    WinogradLoop both; // one after the other in scratch memory, (groups, blocks) as work
-    // weights [o, c, r_h, r_w] by strides -> [point, panel, c, width]; (panels) as work
+    WinogradLoop transform; // input transform; work items: (groups, tiles)
+    WinogradLoop multiply; // products and output transform; work items: (groups, spans, blocks)
+    WinogradLoop both; // all stages, with the transformed input in scratch memory; work items: (groups, blocks)
+    // filter transform: strided weights [o, c, r_h, r_w] -> [point, panel, c, width]; work items: panels
     void (*pack)(const float *from, const int64_t *strides, float *to, int64_t o, int64_t c, int64_t begin, int64_t end);
 };
 
-// null where absent
+// Return null functions for kinds that are not supported.
 WinogradLoops winograd_avx2(WinogradKind kind);
 WinogradLoops winograd_avx512(WinogradKind kind);
 
 struct Job {
-    int64_t images, groups, height, width, channels, out_height, out_width, out_channels, pad_top, pad_left; // channels of a group
+    // channels and out_channels are per group
+    int64_t images, groups, height, width, channels, out_height, out_width, out_channels, pad_top, pad_left;
     int64_t x_image, x_row, x_column, y_image, y_row, y_column; // strides in floats
-    int64_t tile_rows, tile_columns; // in one image
-    int64_t block; // tiles that are done together
-    int64_t span; // output channels that are done together, whole panels
+    int64_t tile_rows, tile_columns; // tiles of one image
+    int64_t block; // tiles processed together
+    int64_t span; // output channels processed together, a multiple of the panel width
     int64_t links; // number of links that follow in the arguments
 };
 

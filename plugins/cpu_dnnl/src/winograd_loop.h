@@ -1,7 +1,7 @@
 // Winograd convolutions on channels-last tensors for vectors of MGX_LANES floats.
 //
-// A block of tiles goes through three stages that leave its data in the cache: values at the points [point][tile][channel],
-// a product of matrices for each point, outputs from the products with what follows the convolution.
+// A block of tiles passes through three stages while its data stays in the cache: the input transform, which evaluates tiles at
+// the interpolation points [point][tile][channel]; a matrix product per point; the output transform with the epilogue.
 #include "link_loop.h"
 #include "register_tiles.h"
 #include "winograd_job.h"
@@ -11,8 +11,8 @@ namespace {
 
 using namespace mgx;
 
-constexpr int64_t panel = 2 * lanes; // output channels of one product
-constexpr int most_rows = MGX_ROWS; // tiles of one product: their sums fill the registers
+constexpr int64_t panel = 2 * lanes; // output channels per micro-kernel
+constexpr int most_rows = MGX_ROWS; // tiles per micro-kernel, limited by the registers for accumulators
 
 inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -21,7 +21,7 @@ inline int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 inline int64_t tiles_of(const Job &job) { return job.images * job.tile_rows * job.tile_columns; }
 inline int64_t blocks_of(const Job &job) { return (tiles_of(job) + job.block - 1) / job.block; }
 
-// Between points, in floats; a line more than needed, so that points don't share cache sets.
+// Distance between points, in floats; an extra cache line keeps the points from mapping to the same cache sets.
 inline int64_t values_step(const Job &job) { return up(job.block * up(job.channels, lanes), line) + line; }
 inline int64_t products_step(const Job &job) { return up(job.block * job.span, line) + line; }
 
@@ -47,7 +47,7 @@ inline Tile tile_after(const Job &job, Tile tile) {
     return tile;
 }
 
-// f(address, number) for COUNT addresses, `step` apart: three of each base are a base and a scaled index.
+// Calls f(address, n) for COUNT addresses, `step` apart.  Each base register serves three of them, with a scaled index.
 template <int COUNT, typename T, typename F>
 MGX_INLINE void along(T *at, int64_t step, const F &f) {
 #pragma GCC unroll 12
@@ -60,7 +60,7 @@ MGX_INLINE void along(T *at, int64_t step, const F &f) {
     }
 }
 
-// M outputs of R taps along an axis from `reach` inputs, by products at n points; the next tile begins `advance` inputs on.
+// F(M, R) along one axis: M outputs of R taps from `reach` inputs, with products at n points; tiles are `advance` inputs apart.
 template <int M, int R>
 struct Axis {
     static constexpr int m = M, r = R, n = M + R - 1, reach = n, advance = M;
@@ -72,8 +72,8 @@ struct Axis {
     static MGX_INLINE void outputs(const V *from, int step, V *to) { from_points<M, n>(from, step, to, 1); }
 };
 
-// Three taps with stride 2: two on the even inputs at M + 1 points; one on the odd inputs, whose M products are summed as
-// they are.
+// Three taps with stride 2.  The outer two taps form F(M, 2) on the even inputs (M + 1 points); the middle tap applies to the odd
+// inputs, whose M products are added directly.
 template <int M>
 struct Halving {
     static constexpr int m = M, r = 3, n = 2 * M + 1, reach = n, advance = 2 * M;
@@ -99,7 +99,7 @@ struct Halving {
     }
 };
 
-// One vector of channels of a tile; read(i, to) gives the inputs of its row i, for one row after the other.
+// Input transform of one vector of channels of a tile.  read(i, to) loads the inputs of row i; rows are read in order.
 template <typename H, typename W, typename Read>
 MGX_INLINE void transform_vector(float *to, int64_t step, const Read &read) {
     Floats half[H::reach * W::n];
@@ -119,7 +119,7 @@ MGX_INLINE void transform_vector(float *to, int64_t step, const Read &read) {
     }
 }
 
-// Where N inputs along an axis lie from `first` on; -1 beyond the edge.
+// Offsets of N inputs along an axis from `first` on; -1 outside the image.
 template <int N>
 struct Places {
     int64_t at[N];
@@ -146,7 +146,7 @@ void transform_tile(const Job &job, const float *x, Tile tile, float *to) {
             });
         }
     if (inside && whole == job.channels) return;
-    // beyond the edge a fixed block of zeros is read
+    // inputs outside the image are read from a block of zeros
     const Places<H::reach> down(top, job.height, row);
     const Places<W::reach> across(left, job.width, column);
     auto transform = [&](int64_t c, auto read) {
@@ -163,8 +163,8 @@ void transform_tile(const Job &job, const float *x, Tile tile, float *to) {
         transform(whole, [&](const float *at) { return load_some(at, job.channels - whole); });
 }
 
-// m[row][0..WIDE*lanes] = sum over k of a[row][k] * b[k][..]; meanwhile `step` floats of what comes next are fetched for each k,
-// a line of the cache or two.
+// m[row][0..WIDE*lanes] = sum over k of a[row][k] * b[k][..].  For each k prefetches `step` floats from `next`, one or two cache
+// lines.
 template <int ROWS, int WIDE>
 void multiply(const float *a, int64_t a_step, const float *b, int64_t depth, const float *next, int64_t step, float *m,
         int64_t m_step) {
@@ -204,7 +204,7 @@ Product product_of(int64_t rows) {
     return made[rows];
 }
 
-// The products of `tiles` tiles with output channels [begin, end), all points.
+// Computes the products of `tiles` tiles with the output channels [begin, end) at all points.
 void multiply_block(const Job &job, int points, const float *values, const float *weights, int64_t tiles, int64_t begin,
         int64_t end, float *products) {
     const int64_t width = up(job.channels, lanes), panels = up(job.out_channels, panel) / panel, size = job.channels * panel;
@@ -213,7 +213,7 @@ void multiply_block(const Job &job, int points, const float *values, const float
         const float *a = values + p * values_step(job);
         for (int64_t o = begin; o < end; o += panel) {
             const float *b = weights + (p * panels + o / panel) * size;
-            // the next panel's weights, half of them while each of two groups works: all at once come slower than sums are made
+            // prefetch the next panel's weights, a part per group of tiles: during one group memory could not keep up
             const float *next = o + panel < end ? b + size : p + 1 < points ? weights + ((p + 1) * panels + begin / panel) * size : b;
             float *m = products + p * products_step(job) + (o - begin);
             const bool wide = end - o > lanes;
@@ -227,7 +227,7 @@ void multiply_block(const Job &job, int points, const float *values, const float
     }
 }
 
-// One vector of output channels of a tile from its products.
+// Output transform of one vector of channels of a tile.
 template <typename H, typename W>
 MGX_INLINE void outputs_of(const float *products, int64_t step, Floats *out) {
     Floats half[H::m * W::n];
@@ -244,7 +244,7 @@ MGX_INLINE void outputs_of(const float *products, int64_t step, Floats *out) {
         W::outputs(half + i, H::m, out + i * W::m);
 }
 
-// f(address, number) for the outputs of a tile.
+// Calls f(address, n) for the outputs of a tile.
 template <typename H, typename W, typename T, typename F>
 MGX_INLINE void over(T *at, int64_t row, int64_t column, const F &f) {
 #pragma GCC unroll 12
@@ -260,7 +260,7 @@ inline const float *operand_of(const Link &link, void *const *buffers, Tile tile
             + o * link.channel;
 }
 
-// The output channels [begin, end) of a group's tile, with what follows the convolution; `first`: the group's first.
+// Computes and stores the output channels [begin, end) of a tile, with the epilogue.  `first`: first channel of the group.
 template <typename H, typename W>
 void finish_tile(const Job &job, const Link *links, void *const *buffers, Tile tile, int64_t first, int64_t begin, int64_t end,
         const float *products) {
@@ -276,7 +276,7 @@ void finish_tile(const Job &job, const Link *links, void *const *buffers, Tile t
         part.count = least(lanes, end - o);
         const bool full = whole && part.count == lanes;
         int64_t done = 0;
-        // what most convolutions end in stays in registers
+        // the most common epilogues (residual addition, ReLU) are applied in registers
         for (; full && done < job.links; ++done) {
             const Link &link = links[done];
             if (link.kind == LinkKind::add && link.channel == 1) {
@@ -330,7 +330,7 @@ template <typename H, typename W>
 struct Loops {
     static constexpr int points = H::n * W::n;
 
-    // buffers: x, values at the points [group, block, point, tile, channel]
+    // Buffers: x, values at the points [group, block, point, tile, channel].
     static void transform(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
         const Arguments given = arguments_from(args);
         const Job &job = given.job;
@@ -354,7 +354,7 @@ struct Loops {
             finish_tile<H, W>(job, given.links, buffers, tile, group * job.out_channels, begin, end, products + n * job.span);
     }
 
-    // buffers: values, packed weights, y, operands of the links
+    // Buffers: values, packed weights, y, operands of the links.
     static void multiply(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
         const Arguments given = arguments_from(args);
         const Job &job = given.job;
@@ -366,7 +366,7 @@ struct Loops {
         }
     }
 
-    // buffers: x, packed weights, y, operands of the links
+    // Buffers: x, packed weights, y, operands of the links.
     static void both(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
         const Arguments given = arguments_from(args);
         const Job &job = given.job;
@@ -384,7 +384,7 @@ struct Loops {
         }
     }
 
-    // Filters of one input channel and `width` output channels at the points, `step` apart.
+    // Transforms the filters of one input channel and `width` output channels; points are stored `step` floats apart.
     static void pack_vector(const float *from, const int64_t *strides, int64_t width, float *to, int64_t step) {
         constexpr int taps = H::r * W::r;
         Doubles filter[taps] = {}, half[H::n * W::r], made[points];
@@ -401,7 +401,7 @@ struct Loops {
             store(to + p * step, __builtin_convertvector(made[p], Floats));
     }
 
-    // Some channels at a time go through near memory: the points lie far apart, and often in the same cache sets.
+    // Packs a few channels at a time in a local buffer: in `to` the points are far apart, often in the same cache sets.
     static void pack(const float *from, const int64_t *strides, float *to, int64_t o, int64_t c, int64_t begin,
             int64_t end) {
         constexpr int64_t some = 8, step = some * panel;

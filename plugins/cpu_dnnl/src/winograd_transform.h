@@ -1,8 +1,8 @@
-// The one-dimensional transforms of Winograd's minimal filtering, from the points that they interpolate through.
+// One-dimensional transforms of Winograd's minimal filtering, generated from the interpolation points (Toom-Cook).
 //
 // M outputs of a filter of R taps come from N = M + R - 1 products: one for each of the points 0, +a, -a, +b, -b, .., and
-// infinity.  Opposite points share their even and odd parts, which halves the work.  The points are near those with
-// the smallest rounding errors, which lie with their inverses.
+// infinity.  Opposite points share their even and odd parts, which halves the work.  The points are close to those with the
+// smallest rounding errors, which come in pairs of a and 1 / a.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ constexpr std::array<double, 2> points<6>() { return {0.625, 1.5}; }
 template <>
 constexpr std::array<double, 4> points<10>() { return {0.4, 0.8, 1.25, 2.5}; }
 
-// Coefficients of the product of (z - p^2) over all points but one (none left out for -1), lowest power first.
+// Returns the coefficients of the product of (z - p^2) over all points but the one left out (-1: none), lowest power first.
 template <int N>
 constexpr std::array<double, N / 2> product_without(int left_out) {
     std::array<double, N / 2> found {};
@@ -48,7 +48,7 @@ struct Table {
 template <int N>
 constexpr Table<N> table {};
 
-// N values, `step` apart, as the values at the points.
+// Input transform: evaluates the N inputs, `step` apart, at the points.
 template <int N, typename V>
 MGX_INLINE void to_points(const V *from, int step, V *to, int to_step) {
     if constexpr (N == 1) {
@@ -79,7 +79,7 @@ MGX_INLINE void to_points(const V *from, int step, V *to, int to_step) {
     }
 }
 
-// M outputs from the products at N points.
+// Output transform: interpolates M outputs from the products at N points.
 template <int M, int N, typename V>
 MGX_INLINE void from_points(const V *from, int step, V *to, int to_step) {
     if constexpr (N == 1) {
@@ -109,7 +109,7 @@ MGX_INLINE void from_points(const V *from, int step, V *to, int to_step) {
     }
 }
 
-// The weight of a tap at a point; at the opposite point the odd taps change sign.
+// Returns the coefficients of the filter transform for the positive points; at the opposite points odd taps change sign.
 template <int R, int N>
 constexpr std::array<std::array<double, R>, N / 2 - 1> worths() {
     std::array<std::array<double, R>, N / 2 - 1> found {};
@@ -125,7 +125,7 @@ constexpr std::array<std::array<double, R>, N / 2 - 1> worths() {
     return found;
 }
 
-// R taps as the factors at the N points.
+// Filter transform: evaluates R taps at the N points.
 template <int R, int N, typename V>
 MGX_INLINE void taps_to_points(const V *from, int step, V *to, int to_step) {
     if constexpr (N == 1) {

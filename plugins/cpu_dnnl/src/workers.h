@@ -1,4 +1,4 @@
-// The team's worker threads, and how the caller waits for them.
+// Worker threads of the team, and the caller's wait for them.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace mgx {
 
-constexpr int64_t late = 200 * microsecond; // later than any processor that is there
+constexpr int64_t late = 200 * microsecond; // longer waits mean that a thread is descheduled
 constexpr int64_t wait_spin = late;
 constexpr int64_t move_interval = 1000 * microsecond;
 
@@ -34,7 +34,7 @@ inline void futex_wake(std::atomic<uint32_t> &word, int count) {
     syscall(SYS_futex, reinterpret_cast<uint32_t *>(&word), FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
 }
 
-// Spins until `done` or for so long; true if done.
+// Spins until `done` or a timeout; true if done.
 template <typename Done>
 bool spin(int64_t nanoseconds, const Done &done) {
     int64_t end = 0;
@@ -48,19 +48,19 @@ bool spin(int64_t nanoseconds, const Done &done) {
     }
 }
 
-// How long the calling thread has not run, counted from anywhere: asleep, or while others had its processor.
+// Returns for how long the calling thread has not run (asleep or preempted), relative to an arbitrary origin.
 inline int64_t not_run() {
     timespec run {};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &run);
     return nanoseconds_now() - (static_cast<int64_t>(run.tv_sec) * 1000 * 1000 * microsecond + run.tv_nsec);
 }
 
-// Threads that take parts of one region at a time.
+// Pool of threads that execute the parts of one region at a time.
 class Workers {
 public:
     Workers() { pinned_ = sched_getaffinity(0, sizeof cpus_, &cpus_) == 0; }
 
-    // False if others use them, or there are none.
+    // Publishes a region to the workers.  False if another region is in progress.
     bool post(const Region &region) {
         if (busy_.exchange(true, std::memory_order_acquire)) return false;
         grow(region.parts - 1);
@@ -76,7 +76,7 @@ public:
         return true;
     }
 
-    // Does the next part; false if all have been taken.
+    // Executes the next part; false if all parts are claimed.
     bool take() {
         uint64_t seen = state_.load(std::memory_order_acquire);
         for (;;) {
@@ -100,7 +100,7 @@ public:
         }
     }
 
-    // Until the other parts of a posted region are done.
+    // Returns when all parts of a posted region are done; executes those that no worker has claimed.
     void finish(const Region &region) {
         const auto others = static_cast<uint32_t>(region.parts - 1);
         while (take()) {
@@ -129,8 +129,8 @@ public:
     Lateness lateness;
 
 private:
-    // Moves this thread to another processor than that of the caller, who cannot run meanwhile.  Systems leave the two together for
-    // long where every other processor is busy, if only with a thread that spins.  False if that is not possible, or was done just now.
+    // Migrates this worker off the caller's processor, on which the caller cannot run meanwhile.  The system may leave both there
+    // for long if every other processor is busy, even with spinning threads.  False if it is impossible or was tried recently.
     bool leave_processor() {
         static thread_local int64_t last = 0;
         const int64_t now = nanoseconds_now();
@@ -144,7 +144,7 @@ private:
         return true;
     }
 
-    // After a part: how long it took, and for how much of that this thread did not run.
+    // Called after a part: records its running time, and for how long this thread was descheduled.
     void report(int64_t from) {
         const int64_t taken = nanoseconds_now() - from, before = not_run_before;
         int64_t away = 0;
@@ -165,15 +165,15 @@ private:
         waiting_.store(false, std::memory_order_relaxed);
     }
 
-    void grow(int wanted) { // busy
+    void grow(int wanted) { // requires busy_
         if (made_ >= wanted) return;
-        sigset_t all, before; // signals are for the caller's threads
+        sigset_t all, before; // workers block all signals: they are for the application's threads
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
         try {
             for (; made_ < wanted; ++made_)
-                std::thread([this] { serve(); }).detach(); // for as long as the process lasts
-        } catch (const std::exception &) { // those that are there do it
+                std::thread([this] { serve(); }).detach(); // until the process exits
+        } catch (const std::exception &) { // proceed with the threads there are; the caller executes unclaimed parts
         }
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
@@ -184,7 +184,7 @@ private:
     }
 
     void serve() {
-        if (pinned_) sched_setaffinity(0, sizeof cpus_, &cpus_); // not that of the thread that was first
+        if (pinned_) sched_setaffinity(0, sizeof cpus_, &cpus_); // the creating thread may be pinned
         helps = true;
         not_run_before = not_run();
         for (;;) {
@@ -200,23 +200,23 @@ private:
         }
     }
 
-    static inline thread_local bool helps = false; // the calling thread is one of these
-    static inline thread_local int64_t not_run_before = 0; // at its last look
+    static inline thread_local bool helps = false; // the calling thread is a worker
+    static inline thread_local int64_t not_run_before = 0; // not_run() at the last call
 
-    alignas(64) std::atomic<uint64_t> state_ {0}; // generation, parts, the next part
+    alignas(64) std::atomic<uint64_t> state_ {0}; // generation << 32 | parts << 16 | next part
     void (*part_)(void *) = nullptr;
     void *data_ = nullptr;
     unsigned mode_ = 0;
-    std::atomic<int> processor_ {-1}; // the caller's, when it posted
+    std::atomic<int> processor_ {-1}; // the caller's processor when it posted the region
     alignas(64) std::atomic<uint32_t> done_ {0};
     std::atomic<bool> waiting_ {false};
     alignas(64) std::atomic<uint32_t> epoch_ {0};
     std::atomic<int> sleeping_ {0};
     alignas(64) std::atomic<bool> busy_ {false};
-    alignas(64) std::atomic<int64_t> worked_ {0}; // the time of parts that threads of the team did
-    std::atomic<int64_t> away_ {0}; // how long a thread did not run while the caller may have waited for it
+    alignas(64) std::atomic<int64_t> worked_ {0}; // running time of all parts that workers executed
+    std::atomic<int64_t> away_ {0}; // longest time that a worker was descheduled in the current region
     int made_ = 0;
-    cpu_set_t cpus_; // of the thread that loaded this
+    cpu_set_t cpus_; // affinity of the thread that loaded the module
     bool pinned_;
 };
 
