@@ -1,8 +1,8 @@
-/* Starts Python inside a C program, once, and tells where its packages are.
+/* Embeds Python in a C program: initializes an interpreter once and makes the package mgx_c importable.
 
-   A process in which Python runs already (an extension module, a plugin of a Python program) is used as it is.  Otherwise an interpreter is
-   started that behaves as the environment's own `python`: of the environment this library is installed in, or of the one that MGX_PYTHON
-   names.  It is never ended: results may outlive any function that could end it. */
+   If the process already has an interpreter (the library was loaded by an extension module or a Python program), that one is used.
+   Otherwise one is started that behaves like `python` of the environment that this library is installed in, or like the interpreter
+   that MGX_PYTHON names.  It is never finalized: results may outlive any function that could do so. */
 #define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -28,7 +28,8 @@ static atomic_int serving = 0;
 static char failure[1024] = "";
 static _Thread_local PyGILState_STATE forking;
 
-/* The folder that holds the package: three levels above this library, PACKAGES/mgx_c/lib/libmigraphx_c.so. */
+/* Finds the directory that contains the package, three levels above this library: PACKAGES/mgx_c/lib/libmigraphx_c.so.  Returns 0 on
+   failure. */
 static int packages(char folder[PATH_MAX])
 {
     Dl_info info;
@@ -41,7 +42,8 @@ static int packages(char folder[PATH_MAX])
     return 1;
 }
 
-/* The interpreter of the environment that PACKAGES belongs to: ENVIRONMENT/lib/pythonX.Y/site-packages has ENVIRONMENT/pyvenv.cfg. */
+/* Finds the interpreter of the virtual environment that contains `folder`: ENVIRONMENT/bin/python if `folder` is
+   ENVIRONMENT/lib/pythonX.Y/site-packages and ENVIRONMENT/pyvenv.cfg exists.  MGX_PYTHON overrides it.  Returns 0 if there is none. */
 static int interpreter(const char* folder, char* program, size_t size)
 {
     const char* given = getenv("MGX_PYTHON");
@@ -76,8 +78,8 @@ static void after_fork_child(void)
     PyGILState_Release(forking);
 }
 
-/* Extension modules take the interpreter's functions from the process, so these must be visible even where a program loaded this
-   library for itself alone (RTLD_LOCAL). */
+/* Makes libpython's symbols global.  Extension modules resolve them in the global scope, where they are missing if the program loaded
+   this library with RTLD_LOCAL. */
 static void show_interpreter(void)
 {
     Dl_info info;
@@ -90,7 +92,7 @@ static int start_interpreter(const char* folder, int located)
     show_interpreter();
     PyConfig config;
     PyConfig_InitPythonConfig(&config);
-    config.install_signal_handlers = 0; /* signals are the program's */
+    config.install_signal_handlers = 0; /* the host program handles signals */
     config.parse_argv = 0;
     PyStatus status = PyStatus_Ok();
     if (located && interpreter(folder, program, sizeof program))
@@ -105,7 +107,7 @@ static int start_interpreter(const char* folder, int located)
     return 1;
 }
 
-/* Makes the library's own packages importable where neither the environment nor the host program did. */
+/* Checks that mgx_c can be imported, after adding this library's own package directory to the path if it cannot. */
 static int find_packages(const char* folder)
 {
     int found = 0;
@@ -128,8 +130,8 @@ static int find_packages(const char* folder)
         PyObject* text = value ? PyObject_Str(value) : NULL;
         const char* said = text ? PyUnicode_AsUTF8(text) : NULL;
         snprintf(failure, sizeof failure,
-                 "the Python package mgx_c cannot be imported (%s); looked in %s; set MGX_PYTHON to the interpreter of the "
-                 "environment that has it",
+                 "the Python package mgx_c cannot be imported (%s); searched %s; set MGX_PYTHON to the interpreter of the "
+                 "environment that it is installed in",
                  said ? said : "no message", folder);
         Py_XDECREF(text);
         Py_XDECREF(type);
@@ -157,7 +159,7 @@ static void start(void)
     if (py_mgx_start() == 1)
         atomic_store(&serving, 1);
     else
-        snprintf(failure, sizeof failure, "mgx_c could not be set up; the traceback is on the standard error stream");
+        snprintf(failure, sizeof failure, "the Python package mgx_c could not be initialized; its traceback was written to stderr");
 }
 
 int mgx_started(void)
@@ -193,5 +195,5 @@ migraphx_status migraphx_operation_create(migraphx_operation_t* operation, const
     return status;
 }
 
-/* MIGraphX's tests of custom operators call it; here errors reach the caller in one way alone, with their message. */
+/* Called by MIGraphX's tests of custom operators.  Does nothing: here errors are always reported by status and message. */
 void __attribute__((visibility("default"))) migraphx_test_private_disable_exception_catch(int on) { (void) on; }

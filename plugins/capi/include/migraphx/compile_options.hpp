@@ -1,4 +1,4 @@
-/* What a handle of compile options points to: `reinterpret_cast` takes `get_handle_ptr()` to this struct. */
+/* Layout of compile options: `reinterpret_cast` converts `get_handle_ptr()` to a pointer to this struct. */
 #ifndef MIGRAPHX_COMPILE_OPTIONS_HPP
 #define MIGRAPHX_COMPILE_OPTIONS_HPP
 
@@ -9,7 +9,7 @@
 namespace migraphx {
 inline namespace MIGRAPHX_INLINE_NS {
 
-/* How much time compiling may take. */
+/* Trade-off between compile time and optimization. */
 enum class compile_modes { eager = 0, balanced = 50, max = 100 };
 
 struct compile_options {

@@ -1,4 +1,4 @@
-/* Files as strings and buffers, for programs that read models themselves.  Errors: std::runtime_error with the file's name. */
+/* Reads and writes files as strings and buffers.  Failures throw std::runtime_error with the file's name. */
 #ifndef MIGRAPHX_GUARD_FILE_BUFFER_HPP
 #define MIGRAPHX_GUARD_FILE_BUFFER_HPP
 
@@ -26,12 +26,12 @@ template <class Bytes>
 inline Bytes read_file(const file_name& name)
 {
     std::ifstream file(text_of(name), std::ios::binary | std::ios::ate);
-    if (!file) throw std::runtime_error("a file that can be read is required, got " + text_of(name));
+    if (!file) throw std::runtime_error("cannot open file " + text_of(name));
     Bytes read;
     read.resize(static_cast<size_t>(file.tellg()));
     file.seekg(0);
     if (!read.empty() && !file.read(&read[0], static_cast<std::streamsize>(read.size())))
-        throw std::runtime_error("the file could not be read to its end: " + text_of(name));
+        throw std::runtime_error("cannot read file " + text_of(name));
     return read;
 }
 
@@ -42,7 +42,7 @@ inline void write_buffer(const file_name& name, const char* buffer, std::size_t 
 {
     std::ofstream file(text_of(name), std::ios::binary);
     if (!file.write(buffer, static_cast<std::streamsize>(size)).flush())
-        throw std::runtime_error("the file could not be written: " + text_of(name));
+        throw std::runtime_error("cannot write file " + text_of(name));
 }
 inline void write_buffer(const file_name& name, const std::vector<char>& buffer) { write_buffer(name, buffer.data(), buffer.size()); }
 

@@ -1,8 +1,9 @@
-/* The C interface of mgx, with the names that MIGraphX gives it.
+/* C API of mgx, source-compatible with MIGraphX's.
 
-   Handles are opaque.  What a function stores through a first parameter of type `migraphx_NAME_t*` belongs to the caller, who gives it back
-   with migraphx_NAME_destroy; what it stores through a `const_migraphx_NAME_t*` belongs to the handle that it was asked of and lives as long
-   as that.  Every function returns a status; mgx_last_error() has the message of the calling thread's last failure.  Any thread may call. */
+   Handles are opaque.  A handle stored through a first parameter of type `migraphx_NAME_t*` is owned by the caller, who releases it with
+   migraphx_NAME_destroy.  One stored through a `const_migraphx_NAME_t*` is owned by the handle it was obtained from and is valid as long
+   as that.  Every function returns a status; mgx_last_error() returns the message of the calling thread's last failure.  All functions
+   may be called from any thread. */
 #ifndef MGX_C_MIGRAPHX_H
 #define MGX_C_MIGRAPHX_H
 
@@ -15,7 +16,7 @@
 #define MIGRAPHX_C_EXPORT __attribute__((visibility("default")))
 #endif
 
-/* Element types with their C++ types, for code that is written once for all of them. */
+/* X-macro over the element types and their C++ types. */
 #define MIGRAPHX_SHAPE_VISIT_TYPES(m)                                                                                  \
     m(bool_type, bool) m(half_type, half) m(float_type, float) m(double_type, double) m(uint8_type, uint8_t)           \
         m(int8_type, int8_t) m(uint16_type, uint16_t) m(int16_type, int16_t) m(int32_type, int32_t)                    \
@@ -138,7 +139,7 @@ typedef const struct migraphx_experimental_custom_op* const_migraphx_experimenta
 
 typedef migraphx_status (*migraphx_trace_callback_t)(migraphx_trace_info_t info, void* data);
 
-/* Callbacks of a custom operator.  A failing one writes its message, ended by a zero, into exception_msg. */
+/* Callbacks of a custom operator.  On failure they write a null-terminated message to exception_msg. */
 typedef migraphx_status (*migraphx_experimental_custom_op_compute)(
     migraphx_argument_t out, void* obj, char* exception_msg, size_t exception_msg_size, migraphx_context_t ctx,
     migraphx_shape_t output, migraphx_arguments_t inputs);
@@ -151,7 +152,7 @@ typedef migraphx_status (*migraphx_experimental_custom_op_runs_on_offload_target
 typedef migraphx_status (*migraphx_experimental_custom_op_copy)(void** out, void* input);
 typedef migraphx_status (*migraphx_experimental_custom_op_delete)(void* input);
 
-/* The message of the last failure in the calling thread; empty if none failed.  Valid until its next call. */
+/* Returns the message of the last failure in the calling thread, empty if there was none.  Valid until the thread's next call. */
 MIGRAPHX_C_EXPORT const char* mgx_last_error(void);
 
 /* Preferred extents of a dynamic dimension. */
@@ -161,7 +162,7 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_optimals_assign_to(
 MIGRAPHX_C_EXPORT migraphx_status migraphx_optimals_create(
     migraphx_optimals_t* optimals, const size_t* ptr, size_t size);
 
-/* A range of extents for one axis. */
+/* Range of the extent of one axis. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_dynamic_dimension_destroy(migraphx_dynamic_dimension_t dynamic_dimension);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_dynamic_dimension_assign_to(
     migraphx_dynamic_dimension_t output, const_migraphx_dynamic_dimension_t input);
@@ -169,7 +170,8 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_dynamic_dimension_create_min_max(
     migraphx_dynamic_dimension_t* dynamic_dimension, size_t min, size_t max);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_dynamic_dimension_create_min_max_optimals(
     migraphx_dynamic_dimension_t* dynamic_dimension, size_t min, size_t max, migraphx_optimals_t optimals);
-/* An expression of names, and the range of each: "n * 3" with n from 1 to 8.  The text may have the ranges: "n({[1..8]}, {2, 4})". */
+/* Creates a symbolic extent from an expression and the range of each name in it: "n * 3" with n from 1 to 8.  Ranges and optimal values
+   may also be part of the expression: "n({[1..8]}, {2, 4})". */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_dynamic_dimension_create_symbolic(
     migraphx_dynamic_dimension_t* dynamic_dimension, const char* expression, const char** names, size_t names_size,
     const const_migraphx_dynamic_dimension_t* ranges, size_t ranges_size);
@@ -180,7 +182,7 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_dynamic_dimension_is_fixed(
 MIGRAPHX_C_EXPORT migraphx_status migraphx_dynamic_dimension_equal(
     bool* out, const_migraphx_dynamic_dimension_t dynamic_dimension, const_migraphx_dynamic_dimension_t x);
 
-/* The ranges of all axes. */
+/* Ranges of all axes of a shape. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_dynamic_dimensions_destroy(migraphx_dynamic_dimensions_t dynamic_dimensions);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_dynamic_dimensions_assign_to(
     migraphx_dynamic_dimensions_t output, const_migraphx_dynamic_dimensions_t input);
@@ -191,7 +193,7 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_dynamic_dimensions_size(
 MIGRAPHX_C_EXPORT migraphx_status migraphx_dynamic_dimensions_get(
     const_migraphx_dynamic_dimension_t* out, migraphx_dynamic_dimensions_t dynamic_dimensions, size_t idx);
 
-/* Element type, extents and strides.  Arrays that are returned live as long as the shape. */
+/* Element type, extents and strides.  Returned arrays are valid as long as the shape. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_shape_destroy(migraphx_shape_t shape);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_shape_assign_to(migraphx_shape_t output, const_migraphx_shape_t input);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_shape_create(
@@ -202,7 +204,7 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_shape_create_with_strides(
 MIGRAPHX_C_EXPORT migraphx_status migraphx_shape_create_scalar(migraphx_shape_t* shape, migraphx_shape_datatype_t type);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_shape_create_dynamic(
     migraphx_shape_t* shape, migraphx_shape_datatype_t type, migraphx_dynamic_dimensions_t dims);
-/* Of extents, and strides if there are any, as texts: "n({[1..8]}, {2, 4})". */
+/* Creates a shape from symbolic extents, and optionally strides, as expressions: "n({[1..8]}, {2, 4})". */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_shape_create_symbolic(
     migraphx_shape_t* shape, migraphx_shape_datatype_t type, const char** dims, size_t dims_size, const char** strides,
     size_t strides_size);
@@ -240,7 +242,7 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_argument_load(migraphx_argument_t* ou
 MIGRAPHX_C_EXPORT migraphx_status migraphx_argument_generate(
     migraphx_argument_t* out, const_migraphx_shape_t s, size_t seed);
 
-/* A target by its name: "ref", "cpu", "gpu", or one that another package brings. */
+/* A target, by name: "ref", "cpu", "gpu", or one that another package registers. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_target_destroy(migraphx_target_t target);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_target_assign_to(migraphx_target_t output, const_migraphx_target_t input);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_target_create(migraphx_target_t* target, const char* name);
@@ -298,7 +300,7 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_modules_assign_to(migraphx_modules_t 
 MIGRAPHX_C_EXPORT migraphx_status migraphx_modules_create(
     migraphx_modules_t* modules, migraphx_module_t* ptr, size_t size);
 
-/* A list of instructions; a module belongs to its program, one made by `create` to the library. */
+/* A list of instructions.  Modules are owned by their program; one made by `create` is owned by the library. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_module_create(migraphx_module_t* module, char* name);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_module_print(const_migraphx_module_t module);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_module_add_instruction(
@@ -315,7 +317,7 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_module_add_return(
 MIGRAPHX_C_EXPORT migraphx_status migraphx_module_add_allocation(
     migraphx_instruction_t* out, migraphx_module_t module, const_migraphx_shape_t s);
 
-/* Passed to the callback of a traced run, and valid only inside it. */
+/* Passed to the callback of a traced run; valid only during the callback. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_trace_info_destroy(migraphx_trace_info_t trace_info);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_trace_info_assign_to(
     migraphx_trace_info_t output, const_migraphx_trace_info_t input);
@@ -326,7 +328,7 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_trace_info_get_name(
 MIGRAPHX_C_EXPORT migraphx_status migraphx_trace_info_get_result(
     const_migraphx_argument_t* out, const_migraphx_trace_info_t trace_info);
 
-/* A model: modules that are built or parsed, compiled for a target and run. */
+/* A model: built or parsed, then compiled for a target and run. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_destroy(migraphx_program_t program);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_assign_to(migraphx_program_t output, const_migraphx_program_t input);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_create(migraphx_program_t* program);
@@ -341,7 +343,7 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_program_get_output_shapes(
     migraphx_shapes_t* out, migraphx_program_t program);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_print(const_migraphx_program_t program);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_sort(migraphx_program_t program);
-/* An ONNX model that viewers open. */
+/* Writes the program as an ONNX model for viewers such as Netron. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_write_netron_output(migraphx_program_t program, const char* name);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_run(
     migraphx_arguments_t* out, migraphx_program_t program, migraphx_program_parameters_t params);
@@ -400,7 +402,7 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_file_options_create(migraphx_file_opt
 MIGRAPHX_C_EXPORT migraphx_status migraphx_file_options_set_file_format(
     migraphx_file_options_t file_options, const char* format);
 
-/* Options for compiling. */
+/* Compile options. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_compile_options_destroy(migraphx_compile_options_t compile_options);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_compile_options_assign_to(
     migraphx_compile_options_t output, const_migraphx_compile_options_t input);
@@ -411,7 +413,7 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_compile_options_set_fast_math(
     migraphx_compile_options_t compile_options, bool value);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_compile_options_set_exhaustive_tune_flag(
     migraphx_compile_options_t compile_options, bool value);
-/* A number from migraphx_compile_mode; others mean the nearest. */
+/* `value` is a migraphx_compile_mode; other values are rounded to the nearest. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_compile_options_set_compile_mode(
     migraphx_compile_options_t compile_options, int value);
 
@@ -421,8 +423,8 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_parse_onnx(
 MIGRAPHX_C_EXPORT migraphx_status migraphx_parse_onnx_buffer(
     migraphx_program_t* out, const void* data, size_t size, migraphx_onnx_options_t options);
 
-/* Options for comparing a program with the reference.  Tolerances that are not set are MIGraphX's: 0.001, or with 16-bit floats 0.08
-   for the root of the mean square and 0.04 for the others.  compiled_model: a file whose program's results are compared instead. */
+/* Options for verifying a program against the reference target.  Default tolerances are MIGraphX's: 0.001; with 16-bit floats 0.08 for
+   the RMS error and 0.04 for the others.  compiled_model: file of a compiled program whose results are verified instead. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_options_destroy(
     migraphx_program_verify_options_t program_verify_options);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_options_assign_to(
@@ -446,12 +448,12 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_options_set_compiled_m
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_options_set_name(
     migraphx_program_verify_options_t program_verify_options, const char* name);
 
-/* Compares a program on a target with the reference; parameters without a value get random numbers. */
+/* Runs a program on a target and on the reference and compares the results.  Parameters that are not given are random. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify(
     migraphx_program_verify_result_t* out, migraphx_program_t program, migraphx_target_t target,
     migraphx_program_verify_mode mode, migraphx_program_parameters_t params, migraphx_program_verify_options_t options);
 
-/* All comparisons of one call.  Of the first instruction that differs, if any, get_failure_step gives the index. */
+/* All comparisons of one call.  get_failure_step returns the index of the first instruction that differs, if any. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_result_destroy(
     migraphx_program_verify_result_t program_verify_result);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_result_assign_to(
@@ -470,7 +472,7 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_result_get(
     const_migraphx_program_verify_layer_t* out, const_migraphx_program_verify_result_t program_verify_result,
     size_t idx);
 
-/* One comparison.  Its texts live as long as it does; the message says why it failed. */
+/* One comparison.  Its strings are valid as long as the handle; the message explains a failure. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_layer_destroy(
     migraphx_program_verify_layer_t program_verify_layer);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_layer_assign_to(
@@ -509,7 +511,7 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_parse_tf(
 MIGRAPHX_C_EXPORT migraphx_status migraphx_parse_tf_buffer(
     migraphx_program_t* out, const void* data, size_t size, migraphx_tf_options_t options);
 
-/* Names of the ops that a quantizer changes. */
+/* Names of the ops to quantize. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_quantize_op_names_destroy(migraphx_quantize_op_names_t quantize_op_names);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_quantize_op_names_assign_to(
     migraphx_quantize_op_names_t output, const_migraphx_quantize_op_names_t input);
@@ -517,7 +519,7 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_quantize_op_names_create(migraphx_qua
 MIGRAPHX_C_EXPORT migraphx_status migraphx_quantize_op_names_add(
     migraphx_quantize_op_names_t quantize_op_names, const char* name);
 
-/* Lower precision. */
+/* Quantization and conversion to lower precision. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_quantize_fp16_with_op_names(
     migraphx_program_t prog, migraphx_quantize_op_names_t name);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_quantize_fp16(migraphx_program_t prog);
@@ -547,15 +549,15 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_quantize_fp8_options_add_calibration_
 MIGRAPHX_C_EXPORT migraphx_status migraphx_quantize_fp8(
     migraphx_program_t prog, migraphx_target_t target, migraphx_quantize_fp8_options_t options);
 
-/* Operators that the ONNX reader knows. */
+/* Operators that the ONNX frontend supports. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_get_onnx_operator_name_at_index(char** out, size_t index);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_get_onnx_operators_size(size_t* out);
 
-/* What a target runs a program in; the queue is its stream, null for a target that has none. */
+/* Execution context of a target.  The queue is its stream; null for targets without streams. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_context_finish(const_migraphx_context_t context);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_context_get_queue(void** out, migraphx_context_t context);
 
-/* An operator of the caller's.  `copy` and `delete` manage `obj`, from which every callback is called. */
+/* A user-defined operator.  `copy` and `delete` manage `obj`, which is passed to all callbacks. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_experimental_custom_op_destroy(
     migraphx_experimental_custom_op_t experimental_custom_op);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_experimental_custom_op_assign_to(

@@ -1,7 +1,7 @@
-/* The C++ interface of mgx: classes over migraphx.h, in a header alone, for C++14 and later.
+/* C++ API of mgx: header-only wrappers of migraphx.h, for C++14 and later.
 
-   A class holds a shared handle: copies of an object share what it stands for, and the last one gives it back.  Failures are
-   std::runtime_error with the library's message. */
+   Objects hold shared handles: copies refer to the same handle, and the last one destroys it.  Failures throw std::runtime_error with
+   the library's message. */
 #ifndef MGX_C_MIGRAPHX_HPP
 #define MGX_C_MIGRAPHX_HPP
 
@@ -25,13 +25,13 @@
 namespace migraphx {
 inline namespace api {
 
-/* Orders overloads: rank<1> is tried before rank<0>. */
+/* Tag that orders overloads: rank<1> is preferred to rank<0>. */
 template <int N>
 struct rank : rank<N - 1> {};
 template <>
 struct rank<0> {};
 
-/* Errors: std::runtime_error with the library's message if the call did not succeed. */
+/* Calls a function of the C API.  Throws std::runtime_error with the library's message if it fails. */
 template <class Function, class... Arguments>
 void call(Function function, Arguments&&... arguments)
 {
@@ -39,7 +39,7 @@ void call(Function function, Arguments&&... arguments)
         throw std::runtime_error(mgx_last_error());
 }
 
-/* What a function stores through its first parameter. */
+/* Calls a function of the C API and returns what it stores through its first parameter. */
 template <class Result, class Function, class... Arguments>
 Result value_of(Function function, Arguments&&... arguments)
 {
@@ -48,7 +48,7 @@ Result value_of(Function function, Arguments&&... arguments)
     return result;
 }
 
-/* Whose a handle is: the object's, somebody else's, or part of what another handle keeps alive. */
+/* Ownership of a handle: owned, borrowed, or a part of another handle that is kept alive. */
 struct own {};
 struct borrow {};
 template <class Raw>
@@ -57,7 +57,7 @@ struct share {
     std::shared_ptr<Raw> owner;
 };
 
-/* For a type of handles: the class over it, how one is given back and assigned to. */
+/* Traits of a handle type: its wrapper class, and its destroy and assign functions. */
 template <class Raw>
 struct handle_traits;
 
@@ -104,7 +104,7 @@ MGX_C_HANDLE(quantize_fp8_options)
 MGX_C_HANDLE(experimental_custom_op)
 #undef MGX_C_HANDLE
 
-/* A shared handle.  Raw is const for objects that never change. */
+/* Base of the wrappers: a shared handle.  Raw is const for immutable objects. */
 template <class Raw>
 class handle_base {
 public:
@@ -120,7 +120,7 @@ public:
 
     Raw* get_handle_ptr() const
     {
-        if (!handle_) throw std::runtime_error("an object is used that was never given a value");
+        if (!handle_) throw std::runtime_error("the object has no value: it was default-constructed and never assigned");
         return handle_.get();
     }
     const std::shared_ptr<Raw>& get_handle() const { return handle_; }
@@ -142,7 +142,7 @@ private:
     std::shared_ptr<Raw> handle_;
 };
 
-/* Iteration and ends of a class with size() and operator[]. */
+/* CRTP base that adds iterators to a class with size() and operator[]. */
 template <class Derived>
 class array_base {
     const Derived& self() const { return static_cast<const Derived&>(*this); }
@@ -175,7 +175,7 @@ public:
     iterator end() const { return {&self(), self().size()}; }
 };
 
-/* True if every T converts to U. */
+/* True if every T is convertible to U. */
 template <class U, class... Ts>
 struct all_convert;
 template <class U>
@@ -194,7 +194,7 @@ public:
     }
 };
 
-/* The extents that an axis may have: a range, or an expression of names and the range of each. */
+/* Extent of a dynamic axis: a range, or a symbolic expression with the range of each name. */
 class dynamic_dimension : public handle_base<const migraphx_dynamic_dimension> {
 public:
     using handle_base::handle_base;
@@ -203,7 +203,7 @@ public:
     {
         make_handle(&migraphx_dynamic_dimension_create_min_max_optimals, min, max, preferred.get_handle_ptr());
     }
-    /* "n * 3" with {"n", {1, 8}}, or a text with the ranges: "n({[1..8]}, {2, 4}) * 3". */
+    /* A symbolic extent: "n * 3" with {"n", {1, 8}}, or with the ranges in the expression: "n({[1..8]}, {2, 4}) * 3". */
     explicit dynamic_dimension(const std::string& expression) : dynamic_dimension(expression, named_ranges()) {}
     dynamic_dimension(const std::string& expression, const std::vector<std::pair<std::string, dynamic_dimension>>& ranges)
     {
@@ -280,7 +280,7 @@ public:
     {
         make_handle(&migraphx_shape_create_dynamic, type, dimensions.get_handle_ptr());
     }
-    /* Of extents, and strides, as texts: {"n({[1..8]}, {2, 4})", "3"}. */
+    /* From symbolic extents, and optionally strides, as expressions: {"n({[1..8]}, {2, 4})", "3"}. */
     shape(migraphx_shape_datatype_t type, std::initializer_list<std::string> expressions,
           std::initializer_list<std::string> strides = {})
     {
@@ -314,7 +314,7 @@ public:
     friend bool operator!=(const shape& x, const shape& y) { return !(x == y); }
 };
 
-/* Data with a shape.  Made of a pointer, it borrows the memory; made of a shape alone, it has its own. */
+/* Data with a shape.  Constructed from a pointer it borrows the memory; constructed from a shape alone it allocates and owns it. */
 class argument : public handle_base<const migraphx_argument> {
 public:
     using handle_base::handle_base;
@@ -332,14 +332,14 @@ public:
     }
     char* data() const { return value_of<char*>(&migraphx_argument_buffer, get_handle_ptr()); }
 
-    /* The elements in row-major order, whatever the strides.  T has the size of an element. */
+    /* Returns the elements in row-major order, independently of the strides.  T must have the size of an element. */
     template <class T>
     std::vector<T> as_vector() const
     {
         shape of = get_shape();
         size_t count = of.elements();
         if (count && of.bytes() && sizeof(T) * count > of.bytes() && of.standard())
-            throw std::runtime_error("as_vector: the vector's elements are larger than the argument's");
+            throw std::runtime_error("as_vector: the vector's elements are larger than the argument's; use a type of their size");
         std::vector<T> all(count);
         const T* first = reinterpret_cast<const T*>(data());
         if (of.standard())
@@ -458,7 +458,7 @@ public:
     }
 };
 
-/* Instructions in order; belongs to its program, which it keeps alive. */
+/* A list of instructions, owned by its program, which it keeps alive. */
 class module {
 public:
     module(migraphx_module* p, borrow) : handle_(p, [](migraphx_module*) {}) {}
@@ -512,7 +512,7 @@ inline instruction module::add_instruction(const operation& op, const instructio
                 bodies.get_handle_ptr());
 }
 
-/* What a target runs a program in. */
+/* Execution context of a target. */
 class context {
 public:
     context(migraphx_context* p, borrow) : handle_(p, [](migraphx_context*) {}) {}
@@ -522,7 +522,7 @@ public:
     }
     void finish() const { call(&migraphx_context_finish, handle_.get()); }
 
-    /* The stream, as the target's own type; null for a target that has none. */
+    /* Returns the stream as the target's own type; null for targets without streams. */
     template <class T>
     T get_queue() const
     {
@@ -538,18 +538,18 @@ public:
     using handle_base::handle_base;
     compile_options() { make_handle(&migraphx_compile_options_create); }
 
-    /* Parameters and results in host memory, copied to the device and back by the program. */
+    /* If true, parameters and results are in host memory and the program copies them to the device and back. */
     void set_offload_copy(bool value = true) { call(&migraphx_compile_options_set_offload_copy, get_handle_ptr(), value); }
     void set_fast_math(bool value = true) { call(&migraphx_compile_options_set_fast_math, get_handle_ptr(), value); }
     void set_exhaustive_tune_flag(bool value = true)
     {
         call(&migraphx_compile_options_set_exhaustive_tune_flag, get_handle_ptr(), value);
     }
-    /* A number from migraphx_compile_mode; others mean the nearest. */
+    /* `value` is a migraphx_compile_mode; other values are rounded to the nearest. */
     void set_compile_mode(int value) { call(&migraphx_compile_options_set_compile_mode, get_handle_ptr(), value); }
 };
 
-/* One instruction of a traced run, valid inside its callback. */
+/* One instruction of a traced run; valid only during the callback. */
 class trace_info : public handle_base<const migraphx_trace_info> {
 public:
     using handle_base::handle_base;
@@ -561,7 +561,7 @@ public:
     }
 };
 
-/* How a program is compared with the reference; migraphx.h says what is not set. */
+/* Options of program::verify; see migraphx.h for the defaults. */
 class program_verify_options : public handle_base<migraphx_program_verify_options> {
 public:
     using handle_base::handle_base;
@@ -601,7 +601,7 @@ public:
     }
 };
 
-/* One comparison of a verified program. */
+/* One comparison of a verification. */
 class program_verify_layer : public handle_base<const migraphx_program_verify_layer> {
 public:
     using handle_base::handle_base;
@@ -623,7 +623,7 @@ public:
     }
 };
 
-/* All comparisons of one call of verify. */
+/* All comparisons of one call of program::verify. */
 class program_verify_result : public handle_base<migraphx_program_verify_result>, public array_base<program_verify_result> {
 public:
     using handle_base::handle_base;
@@ -636,7 +636,7 @@ public:
     {
         return value_of<bool>(&migraphx_program_verify_result_has_failure_step, get_handle_ptr());
     }
-    /* The first instruction that differs.  Errors: if there is none. */
+    /* Returns the first instruction that differs.  Throws if there is none. */
     size_t get_failure_step() const
     {
         return value_of<size_t>(&migraphx_program_verify_result_get_failure_step, get_handle_ptr());
@@ -649,7 +649,7 @@ public:
     }
 };
 
-/* A model: built or parsed, compiled, run. */
+/* A model: built or parsed, then compiled for a target and run. */
 class program : public handle_base<migraphx_program> {
 public:
     using handle_base::handle_base;
@@ -674,7 +674,7 @@ public:
         return {value_of<migraphx_arguments_t>(&migraphx_program_run, get_handle_ptr(), values.get_handle_ptr()), own{}};
     }
 
-    /* Enqueued on a stream of the caller's; the results may be read once the stream has come so far. */
+    /* Enqueues a run on the caller's stream.  The results may be read after synchronizing with the stream. */
     template <class Stream>
     arguments run_async(const program_parameters& values, Stream* stream) const
     {
@@ -683,7 +683,7 @@ public:
                 own{}};
     }
 
-    /* Like eval, after calling callback(trace_info) with each instruction in order.  An exception of the callback ends the run. */
+    /* Runs like eval and calls callback(trace_info) for each instruction in order.  An exception thrown by it ends the run. */
     template <class Callback>
     arguments run_trace(const program_parameters& values, Callback callback) const
     {
@@ -701,7 +701,7 @@ public:
                 own{}};
     }
 
-    /* Compares the program on a target with the reference; parameters without a value get random numbers. */
+    /* Runs the program on a target and on the reference and compares the results.  Parameters that are not given are random. */
     program_verify_result verify(const target& on,
                                  migraphx_program_verify_mode mode = migraphx_program_verify_mode_outputs,
                                  const program_parameters& values = program_parameters(),
@@ -713,7 +713,7 @@ public:
     }
 
     void print() const { call(&migraphx_program_print, get_handle_ptr()); }
-    /* An ONNX model that viewers open. */
+    /* Writes the program as an ONNX model for viewers such as Netron. */
     void write_netron_output(const char* filename) const
     {
         call(&migraphx_program_write_netron_output, get_handle_ptr(), filename);
@@ -743,7 +743,7 @@ public:
     friend bool operator!=(const program& x, const program& y) { return !(x == y); }
 
 private:
-    /* The name of the stream's type, out of what the compiler calls this function: "... [with Stream = ihipStream_t]". */
+    /* Returns the name of the stream's type, extracted from this function's signature: "... [with Stream = ihipStream_t]". */
     template <class Stream>
     static const char* stream_name()
     {
@@ -859,7 +859,7 @@ inline program parse_tf_buffer(const std::string& buffer, const tf_options& opti
     return parse_tf_buffer(buffer.data(), buffer.size(), options);
 }
 
-/* Names of the ops that a quantizer changes. */
+/* Names of the ops to quantize. */
 class quantize_op_names : public handle_base<migraphx_quantize_op_names> {
 public:
     using handle_base::handle_base;
@@ -919,16 +919,16 @@ inline std::vector<std::string> get_onnx_operators()
     return all;
 }
 
-/* An operator of the program's own: derive a final, copyable class and register an object of it. */
+/* Base of user-defined operators: derive a final, copyable class and register an instance. */
 struct experimental_custom_op_base {
     virtual ~experimental_custom_op_base() = default;
     virtual std::string name() const = 0;
     virtual argument compute(context ctx, shape output, arguments inputs) const = 0;
     virtual shape compute_shape(shapes inputs) const = 0;
 
-    /* Inputs in whose memory the result lies. */
+    /* Returns the indices of the inputs that the result aliases. */
     virtual std::vector<size_t> output_alias(shapes) const { return {}; }
-    /* True if compute takes and gives memory of the target's device; otherwise values are copied to the host and back. */
+    /* Returns true if compute works on device memory; otherwise values are copied to the host and back. */
     virtual bool runs_on_offload_target() const { return true; }
 };
 
@@ -1013,7 +1013,7 @@ template <class T>
 using require_custom_op = std::enable_if_t<std::is_base_of<experimental_custom_op_base, T>::value &&
                                            std::is_copy_constructible<T>::value && std::is_final<T>::value>;
 
-/* Makes the operator known by its name to operation(). */
+/* Registers the operator under its name, for operation(). */
 template <class T, class = require_custom_op<T>>
 void register_experimental_custom_op(T& op)
 {

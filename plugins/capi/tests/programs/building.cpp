@@ -1,4 +1,4 @@
-/* Shapes, ranges, arguments, modules with branches, attributes, lifetimes and messages. */
+/* Tests of shapes, dynamic dimensions, arguments, modules with branches, attributes, lifetimes and messages. */
 #include <migraphx/migraphx.hpp>
 
 #include "check.hpp"

@@ -1,4 +1,4 @@
-/* CHECK(condition) counts failures; main returns checked(). */
+/* CHECK(condition) counts and prints failures; main returns checked(). */
 #include <iostream>
 
 static int failed = 0;

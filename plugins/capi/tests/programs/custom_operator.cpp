@@ -1,4 +1,4 @@
-/* Operators of the program's own, on targets that compute on the host. */
+/* Tests of custom operators on targets that compute on the host. */
 #include <migraphx/migraphx.hpp>
 
 #include <cmath>
@@ -31,7 +31,7 @@ struct failing final : migraphx::experimental_custom_op_base {
     migraphx::shape compute_shape(migraphx::shapes inputs) const override { return inputs[0]; }
 };
 
-/* Gives its operand back: no memory of its own. */
+/* Returns its operand: the result aliases it. */
 struct same final : migraphx::experimental_custom_op_base {
     std::string name() const override { return "same"; }
     migraphx::argument compute(migraphx::context, migraphx::shape, migraphx::arguments inputs) const override { return inputs[0]; }
@@ -40,7 +40,7 @@ struct same final : migraphx::experimental_custom_op_base {
     std::vector<size_t> output_alias(migraphx::shapes) const override { return {0}; }
 };
 
-/* Makes memory for its result itself. */
+/* Allocates its result itself. */
 struct doubled final : migraphx::experimental_custom_op_base {
     std::string name() const override { return "doubled"; }
     migraphx::argument compute(migraphx::context, migraphx::shape output, migraphx::arguments inputs) const override

@@ -1,11 +1,11 @@
-/* Operators of the program's own on a target with memory of its own: the emulated device, whose addresses the host can use. */
+/* Tests of custom operators on a target with device memory: the emulated device, whose addresses the host can access. */
 #include <migraphx/migraphx.hpp>
 
 #include <numeric>
 
 #include "check.hpp"
 
-/* Doubles in place, in the device's memory. */
+/* Doubles in place, in device memory. */
 struct doubled final : migraphx::experimental_custom_op_base {
     std::string name() const override { return "doubled"; }
     migraphx::argument compute(migraphx::context ctx, migraphx::shape, migraphx::arguments inputs) const override
@@ -18,7 +18,7 @@ struct doubled final : migraphx::experimental_custom_op_base {
     migraphx::shape compute_shape(migraphx::shapes inputs) const override { return inputs[0]; }
 };
 
-/* Every other row, in the memory of its input. */
+/* Returns every other row as a view of its input. */
 struct sparse final : migraphx::experimental_custom_op_base {
     std::string name() const override { return "sparse"; }
     migraphx::argument compute(migraphx::context, migraphx::shape output, migraphx::arguments inputs) const override
@@ -74,7 +74,7 @@ int main()
     migraphx::compile_options copied;
     copied.set_offload_copy();
 
-    /* x is read again after an operator that writes into its input: x + abs(sparse(on_host(doubled(neg(x))))) of two rows */
+    /* x is used again after an operator that overwrites its input: x + abs(sparse(on_host(doubled(neg(x))))) of two rows */
     migraphx::program p;
     auto m = p.get_main_module();
     auto given = m.add_parameter("x", whole);
@@ -95,7 +95,7 @@ int main()
         CHECK(results[2].as_vector<float>() == again);
     }
 
-    /* on the caller's own device memory, which an operator does not change either */
+    /* on device memory of the caller, which operators must not overwrite either */
     p.compile(migraphx::target("gpu"));
     migraphx::argument placed(whole, x.data());
     CHECK(p.eval({{"x", placed}})[2].get_shape() == whole);

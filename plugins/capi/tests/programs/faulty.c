@@ -1,11 +1,11 @@
-/* Faults of each kind that the checks of memory look for, those named in argv, each in a function of its name; nothing else uses this. */
+/* Commits the memory errors named in argv, one function each, to test that the memory checkers detect them. */
 #include <migraphx/migraphx.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define FAULT __attribute__((noinline)) static int
 
-/* 0 if the library made a shape of two lengths and gave it back. */
+/* Creates and destroys a shape of two lengths; returns 0 on success. */
 static int shape_of(size_t* lengths)
 {
     migraphx_shape_t shape = NULL;
@@ -50,8 +50,8 @@ FAULT lost(void) { return shape_of(two_lengths()); }
 
 FAULT unwritten(void)
 {
-    size_t* lengths = malloc(2 * sizeof *lengths); /* what the library reads was never written */
-    shape_of(lengths); /* whose status depends on what lay there: lengths that are too large are refused */
+    size_t* lengths = malloc(2 * sizeof *lengths); /* the library reads uninitialized memory */
+    shape_of(lengths); /* the status depends on it: lengths that are too large are refused */
     free(lengths);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* A program that forks before and after the library has started, and one that loads it by dlopen (argv[1]: its path). */
+/* Forks before and after the first call of the library; loads it with dlopen if argv[1] is its path. */
 #include <dlfcn.h>
 #include <migraphx/migraphx.h>
 #include <stdio.h>

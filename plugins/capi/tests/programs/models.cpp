@@ -1,4 +1,4 @@
-/* What options of reading make of models, one for each subject; argv[1]: the folder that the fixture `models` fills. */
+/* Tests of the options of the frontends; argv[1]: the directory that the fixture `models` creates. */
 #include <migraphx/file_buffer.hpp>
 #include <migraphx/migraphx.hpp>
 
@@ -10,7 +10,7 @@ static std::string at(const std::string& name) { return folder + "/" + name; }
 
 static std::vector<size_t> lengths(const migraphx::program& p, size_t i) { return p.get_output_shapes()[i].lengths(); }
 
-/* Results for parameters of random numbers; the shapes that were promised are kept by compiling and running. */
+/* Returns the results for random parameters; checks that compiling and running preserve the shapes. */
 static migraphx::arguments results(migraphx::program& p)
 {
     auto before = p.get_output_shapes();

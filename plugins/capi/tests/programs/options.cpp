@@ -1,4 +1,4 @@
-/* The fields behind a handle of compile options follow what is set and assigned. */
+/* Tests that the fields of compile options follow what is set and assigned through handles. */
 #include "check.hpp"
 #include <migraphx/compile_options.hpp>
 #include <migraphx/migraphx.hpp>

@@ -1,4 +1,4 @@
-/* A model from a file: parsed, compiled, run, traced, saved, loaded, in lower precision.  argv[1]: a model of add and relu. */
+/* Tests of a model from a file: parsed, compiled, run, traced, saved, loaded, quantized.  argv[1]: a model of add and relu. */
 #include <migraphx/migraphx.hpp>
 
 #include <cmath>
@@ -20,7 +20,7 @@ static std::vector<float> result(const migraphx::program& p, size_t rows, float 
 int main(int, char** argv)
 {
     auto p = migraphx::parse_onnx(argv[1]);
-    CHECK(p.get_parameter_shapes()["x"].lengths() == std::vector<size_t>{1, 4}); /* the open batch is 1 */
+    CHECK(p.get_parameter_shapes()["x"].lengths() == std::vector<size_t>{1, 4}); /* a dynamic batch defaults to 1 */
     CHECK(thrown([&] { p.get_parameter_shapes()["nosuch"]; }).find("nosuch") != std::string::npos);
     auto before = p.get_output_shapes();
     p.compile(migraphx::target("cpu"));

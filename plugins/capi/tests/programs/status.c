@@ -1,4 +1,4 @@
-/* Status codes and messages in C: handles that are null, destroyed or of another kind. */
+/* Tests of status codes and messages for handles that are null, destroyed or of another kind. */
 #include <migraphx/migraphx.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,7 +53,7 @@ int main(void)
     CHECK(migraphx_program_get_main_module(&module, program) == migraphx_status_success);
     CHECK(migraphx_program_get_main_module(&again, program) == migraphx_status_success && again == module);
     CHECK(migraphx_program_destroy(program) == migraphx_status_success);
-    CHECK(migraphx_module_print(module) == migraphx_status_bad_param); /* it lived in the program */
+    CHECK(migraphx_module_print(module) == migraphx_status_bad_param); /* it was owned by the program */
     migraphx_onnx_options_destroy(options);
     migraphx_target_destroy(target);
     migraphx_shape_destroy(shape);

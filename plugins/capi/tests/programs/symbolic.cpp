@@ -1,4 +1,4 @@
-/* Extents that are expressions of names: built, compared, refused, and given for a model whose batch is open. */
+/* Tests of symbolic extents: created, compared, refused, and used for a model with a dynamic batch. */
 #include "check.hpp"
 #include <migraphx/migraphx.hpp>
 

@@ -1,8 +1,8 @@
-/* A program on a target against the reference: agreement, a difference, a file that is missing; options and their handles. */
+/* Tests of program::verify: agreement, a difference, a missing file; options and their handles. */
 #include "check.hpp"
 #include <migraphx/migraphx.hpp>
 
-/* relu(x + 1) * x, whose factors float16 cannot tell from their neighbours. */
+/* relu(x + 1) * x, with values that float16 rounds. */
 static migraphx::program small(const migraphx::shape& s)
 {
     migraphx::program p;
