@@ -27,9 +27,12 @@ inline Bytes read_file(const file_name& name)
 {
     std::ifstream file(text_of(name), std::ios::binary | std::ios::ate);
     if (!file) throw std::runtime_error("cannot open file " + text_of(name));
-    Bytes read;
-    read.resize(static_cast<size_t>(file.tellg()));
+    const std::streamoff size = file.tellg();
     file.seekg(0);
+    file.peek(); /* fails for a directory, which can be opened and has a size */
+    if (size < 0 || file.bad()) throw std::runtime_error("cannot read file " + text_of(name));
+    Bytes read;
+    read.resize(static_cast<size_t>(size));
     if (!read.empty() && !file.read(&read[0], static_cast<std::streamsize>(read.size())))
         throw std::runtime_error("cannot read file " + text_of(name));
     return read;

@@ -103,6 +103,7 @@ static void files()
     migraphx::write_buffer(at("copied.bin"), bytes);
     CHECK(migraphx::read_buffer(at("copied.bin")) == bytes);
     CHECK(thrown([] { migraphx::read_string(at("nowhere")); }).find(at("nowhere")) != std::string::npos);
+    CHECK(thrown([] { migraphx::read_string(at("weights")); }).find(at("weights")) != std::string::npos); /* a directory */
     CHECK(thrown([] { migraphx::parse_onnx(at("unknown.onnx").c_str()); }).find("Nonesuch") != std::string::npos);
     CHECK(thrown([] { migraphx::parse_onnx(at("nowhere").c_str()); }).find("nowhere") != std::string::npos);
 }
