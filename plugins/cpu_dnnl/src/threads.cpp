@@ -89,8 +89,11 @@ void side_by_side(size_t count, const std::function<void(size_t)> &work) {
         }
     };
     std::vector<std::thread> others;
-    for (size_t n = 1; n < std::min<size_t>(count, static_cast<size_t>(thread_count())); ++n)
-        others.emplace_back(take);
+    try {
+        for (size_t n = 1; n < std::min<size_t>(count, static_cast<size_t>(thread_count())); ++n)
+            others.emplace_back(take);
+    } catch (const std::exception &) { // proceed with the threads there are
+    }
     take();
     for (auto &thread : others)
         thread.join();

@@ -75,6 +75,34 @@ def test_memory_that_the_system_refuses() -> None:
     assert "memory" in done.stdout
 
 
+# The C library reads the size of threads' stacks when a process starts; larger than what the limit leaves, none can be created.
+THREADLESS = """
+import os, resource, sys
+if sys.argv[-1] != "again":
+    resource.setrlimit(resource.RLIMIT_STACK, (4 << 30, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+    os.execv(sys.executable, [*sys.orig_argv, "again"])
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from test_native_thread_scheduler import PICKED, WIDTH, gather, n
+
+n.set_threads(4)
+with open("/proc/self/statm") as file:
+    used = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), resource.RLIM_INFINITY))
+program, table = gather(steps=8)
+rows = np.arange(PICKED, dtype=np.int64)
+(out,) = program.run_arrays([rows])
+np.testing.assert_array_equal(out, table[rows])
+print("alive")
+"""
+
+
+def test_threads_that_the_system_refuses() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", THREADLESS, str(Path(__file__).parent)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
+
+
 def test_a_loop_that_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(self: Any, text: str) -> bytes:
         raise RuntimeError("LLVM is out of sorts")

@@ -19,14 +19,15 @@ n = native()
 ROWS, WIDTH, PICKED = 64, 4096, 48
 
 
-def gather() -> tuple[Any, np.ndarray]:
+def gather(steps: int = 1) -> tuple[Any, np.ndarray]:
     """Rows picked from a table: long enough that runs meet, and it refuses rows outside."""
     table = np.arange(ROWS * WIDTH, dtype=np.float32).reshape(ROWS, WIDTH)
     program = n.NativeProgram("gather", 0)
     rows, out = program.input(np.int64, (PICKED,)), program.output(np.float32, (PICKED, WIDTH))
     weights = program.literal(table.ctypes.data, table.nbytes, table)
     loop = n.native_loop("gather_rows_int64")
-    program.add_loop("embedding", loop, None, [weights, rows, out], [ROWS, PICKED, 4 * WIDTH], PICKED, 2)
+    for _ in range(steps):
+        program.add_loop("embedding", loop, None, [weights, rows, out], [ROWS, PICKED, 4 * WIDTH], PICKED, 2)
     program.finish()
     return program, table
 
