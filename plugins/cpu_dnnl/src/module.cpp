@@ -45,12 +45,12 @@ PYBIND11_MODULE(_native, module) {
     py::register_local_exception_translator(translate);
     mgx::init_arrays();
     mgx::handle_forks();
-    mgx::serve_onednn();
+    mgx::redirect_onednn();
     mgx::bind_memory_desc(module);
     mgx::bind_primitive(module);
     mgx::bind_builders(module);
     mgx::bind_recurrent(module);
-    mgx::keep_recipes(module);
+    mgx::record_recipes(module);
     mgx::bind_image(module);
     mgx::bind_memory(module);
     mgx::bind_arrays(module);

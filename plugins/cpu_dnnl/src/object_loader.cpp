@@ -262,37 +262,37 @@ size_t CodeImage::address(const std::string &symbol) const {
 namespace {
 
 // Load address and linker build id of this library.
-struct Own {
+struct ThisLibrary {
     size_t base = 0;
     std::string build;
 };
 
-const Own &own() {
-    static const Own found = [] {
-        Own own;
+const ThisLibrary &this_library() {
+    static const ThisLibrary found = [] {
+        ThisLibrary self;
         Dl_info info {};
-        if (dladdr(reinterpret_cast<void *>(&bind_image), &info)) own.base = reinterpret_cast<size_t>(info.dli_fbase);
+        if (dladdr(reinterpret_cast<void *>(&bind_image), &info)) self.base = reinterpret_cast<size_t>(info.dli_fbase);
         dl_iterate_phdr(
                 [](dl_phdr_info *library, size_t, void *given) {
-                    auto &own = *static_cast<Own *>(given);
-                    if (library->dlpi_addr != own.base) return 0;
+                    auto &self = *static_cast<ThisLibrary *>(given);
+                    if (library->dlpi_addr != self.base) return 0;
                     for (size_t i = 0; i < library->dlpi_phnum; ++i) {
                         const auto &part = library->dlpi_phdr[i];
                         if (part.p_type != PT_NOTE) continue;
-                        auto *at = reinterpret_cast<const char *>(own.base + part.p_vaddr), *end = at + part.p_memsz;
+                        auto *at = reinterpret_cast<const char *>(self.base + part.p_vaddr), *end = at + part.p_memsz;
                         while (at + sizeof(ElfW(Nhdr)) <= end) {
                             ElfW(Nhdr) note;
                             std::memcpy(&note, at, sizeof note);
                             const char *name = at + sizeof note, *text = name + (note.n_namesz + 3) / 4 * 4;
                             if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && !std::memcmp(name, "GNU", 4))
-                                own.build.assign(text, note.n_descsz);
+                                self.build.assign(text, note.n_descsz);
                             at = text + (note.n_descsz + 3) / 4 * 4;
                         }
                     }
                     return 1;
                 },
-                &own);
-        return own;
+                &self);
+        return self;
     }();
     return found;
 }
@@ -300,16 +300,16 @@ const Own &own() {
 } // namespace
 
 void bind_image(py::module_ &module) {
-    module.def("build_id", [] { return py::bytes(own().build); });
+    module.def("build_id", [] { return py::bytes(this_library().build); });
     module.def("own_offset",
             [](size_t address) -> std::optional<size_t> {
                 Dl_info info {};
                 bool here = dladdr(reinterpret_cast<void *>(address), &info)
-                        && reinterpret_cast<size_t>(info.dli_fbase) == own().base;
-                return here ? std::optional<size_t>(address - own().base) : std::nullopt;
+                        && reinterpret_cast<size_t>(info.dli_fbase) == this_library().base;
+                return here ? std::optional<size_t>(address - this_library().base) : std::nullopt;
             },
             py::arg("address"));
-    module.def("own_address", [](size_t offset) { return own().base + offset; }, py::arg("offset"));
+    module.def("own_address", [](size_t offset) { return this_library().base + offset; }, py::arg("offset"));
     py::class_<CodeImage>(module, "CodeImage")
             .def(py::init([](const std::vector<py::bytes> &objects) {
                 std::vector<std::string_view> views(objects.begin(), objects.end());

@@ -21,8 +21,8 @@ namespace mgx {
 
 namespace {
 
-thread_local int asked = 0;
-int team_size() { return asked ? asked : thread_count(); }
+thread_local int requested = 0;
+int team_size() { return requested ? requested : thread_count(); }
 
 thread_local std::vector<Region> regions; // open regions of the calling thread, innermost last
 
@@ -49,16 +49,16 @@ int num_threads() { return own_seat().count; }
 int thread_num() { return own_seat().index; }
 int in_parallel() { return own_seat().inside; }
 
-struct Replaced {
+struct Replacement {
     const char *name;
     void *with;
 };
 
-const Replaced replaced[] = {
+const Replacement replacements[] = {
         {"GOMP_parallel_start", reinterpret_cast<void *>(&parallel_start)},
         {"GOMP_parallel_end", reinterpret_cast<void *>(&parallel_end)},
         {"GOMP_parallel", reinterpret_cast<void *>(&parallel)},
-        {"GOMP_barrier", reinterpret_cast<void *>(&wait_for_others)},
+        {"GOMP_barrier", reinterpret_cast<void *>(&team_barrier)},
         {"omp_get_max_threads", reinterpret_cast<void *>(&max_threads)},
         {"omp_get_num_threads", reinterpret_cast<void *>(&num_threads)},
         {"omp_get_thread_num", reinterpret_cast<void *>(&thread_num)},
@@ -90,7 +90,7 @@ struct Library {
             if (type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT) continue;
             const auto *symbol = reinterpret_cast<const ElfW(Sym) *>(symbols) + ELF64_R_SYM(relocations[i].r_info);
             const char *name = reinterpret_cast<const char *>(names) + symbol->st_name;
-            for (const auto &one : replaced)
+            for (const auto &one : replacements)
                 if (std::strcmp(name, one.name) == 0) write(base + relocations[i].r_offset, one.with, protected_part);
         }
     }
@@ -127,11 +127,11 @@ int redirect(dl_phdr_info *info, size_t, void *wanted) {
 
 } // namespace
 
-int asked_team_size() { return asked; }
+int requested_team_size() { return requested; }
 
-void ask_team_size(int threads) { asked = threads; }
+void request_team_size(int threads) { requested = threads; }
 
-void serve_onednn() {
+void redirect_onednn() {
     static const bool done = [] {
         dl_iterate_phdr(&redirect, const_cast<dnnl_version_t *>(dnnl_version()));
         return true;

@@ -26,14 +26,14 @@ struct Panels {
                     std::memcpy(out + k * width, first + k * row, width * sizeof(float));
             else
                 for (int64_t k = 0; k < depth; k += deep)
-                    turn(first + k * row, out + k * width, std::min(deep, depth - k));
+                    transpose(first + k * row, out + k * width, std::min(deep, depth - k));
         }
     }
 
 private:
     // Reads each cache line of a column once and completely: columns a power of two apart map to the same few cache sets and
     // would evict one another.
-    void turn(const float *from, float *out, int64_t rows) const {
+    void transpose(const float *from, float *out, int64_t rows) const {
         for (int64_t w = 0; w < width; ++w)
             for (int64_t k = 0; k < rows; ++k)
                 out[k * width + w] = from[w * column + k * row];

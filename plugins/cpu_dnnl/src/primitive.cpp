@@ -45,7 +45,7 @@ bool writes_past_its_end(const dnnl::primitive_desc_base &pd, bool source_zero) 
 }
 
 // True if a primitive has the implementation, layouts and scratchpad size of a descriptor.
-bool is_of(dnnl_primitive_t primitive, const dnnl::primitive_desc_base &described, const std::vector<int> &slots) {
+bool matches(dnnl_primitive_t primitive, const dnnl::primitive_desc_base &described, const std::vector<int> &slots) {
     const_dnnl_primitive_desc_t own = nullptr;
     check(dnnl_primitive_get_primitive_desc(primitive, &own), "primitive");
     const_dnnl_memory_desc_t scratch = dnnl_primitive_desc_query_md(own, dnnl_query_scratchpad_md, 0);
@@ -63,7 +63,7 @@ bool is_of(dnnl_primitive_t primitive, const dnnl::primitive_desc_base &describe
 
 // Creates a primitive with oneDNN's primitive cache disabled.  The cache key ignores the strides of axes of one element, but the
 // choice of an implementation depends on them: two descriptors with different choices may get the same cached primitive.
-dnnl_primitive_t made_without_cache(const_dnnl_primitive_desc_t described, const std::string &kind) {
+dnnl_primitive_t create_uncached(const_dnnl_primitive_desc_t described, const std::string &kind) {
     static std::mutex one_at_a_time;
     std::lock_guard<std::mutex> guard(one_at_a_time);
     int capacity = 0;
@@ -120,18 +120,18 @@ void Primitive::prepare() {
         dnnl_primitive_t primitive = nullptr;
         check(dnnl_primitive_create(&primitive, pd_.get()), kind_);
         primitive_.reset(primitive);
-        if (!is_of(primitive, pd_, slots_)) primitive_.reset(made_without_cache(pd_.get(), kind_));
+        if (!matches(primitive, pd_, slots_)) primitive_.reset(create_uncached(pd_.get(), kind_));
     });
 }
 
 MemoryDesc Primitive::desc(int arg) const {
     if (arg == DNNL_ARG_SCRATCHPAD) return MemoryDesc(pd_.scratchpad_desc());
     auto masked = attributes_.masks.find(arg);
-    if (masked != attributes_.masks.end()) return along_mask(arg, masked->second);
+    if (masked != attributes_.masks.end()) return masked_desc(arg, masked->second);
     return MemoryDesc(pd_.query_md(dnnl::query::exec_arg_md, arg));
 }
 
-MemoryDesc Primitive::along_mask(int arg, int mask) const {
+MemoryDesc Primitive::masked_desc(int arg, int mask) const {
     bool scales = arg & DNNL_ARG_ATTR_SCALES;
     auto of = pd_.query_md(dnnl::query::exec_arg_md, arg & ~(scales ? DNNL_ARG_ATTR_SCALES : DNNL_ARG_ATTR_ZERO_POINTS));
     dnnl::memory::dim count = 1;
@@ -209,7 +209,7 @@ void bind_primitive(py::module_ &module) {
     module.def("prepare",
             [](const std::vector<std::shared_ptr<Primitive>> &primitives) {
                 py::gil_scoped_release nogil;
-                side_by_side(primitives.size(), [&](size_t i) { primitives[i]->prepare(); });
+                run_concurrently(primitives.size(), [&](size_t i) { primitives[i]->prepare(); });
             },
             py::arg("primitives"));
 
@@ -227,7 +227,7 @@ void bind_primitive(py::module_ &module) {
         module.attr(name) = value;
 }
 
-void keep_recipes(py::module_ &module) {
+void record_recipes(py::module_ &module) {
     for (const char *name : {"convolution", "deconvolution", "pooling", "matmul", "reorder", "lstm", "gru", "lbr_gru",
                  "vanilla_rnn"}) {
         py::object build = module.attr(name);

@@ -58,7 +58,7 @@ public:
     pybind11::object recipe; // (builder, args, keywords) that Python created it with; null for primitives created in C++
 
 private:
-    MemoryDesc along_mask(int arg, int mask) const; // of scales or zero points: one per index of the masked axes
+    MemoryDesc masked_desc(int arg, int mask) const; // of scales or zero points: one per index of the masked axes
 
     std::string kind_;
     std::vector<int> slots_;
@@ -79,6 +79,6 @@ private:
 void bind_primitive(pybind11::module_ &module);
 void bind_builders(pybind11::module_ &module);
 void bind_recurrent(pybind11::module_ &module);
-void keep_recipes(pybind11::module_ &module); // makes the bound builders record recipes; call after binding them
+void record_recipes(pybind11::module_ &module); // makes the bound builders record recipes; call after binding them
 
 } // namespace mgx

@@ -86,9 +86,9 @@ template <int before, bool paired = false> constexpr std::array<Finish, 5> finis
 
 // Divides the rows of a block among tiles whose heights differ by at most one row: a remainder tile of few rows would have too few
 // accumulators to hide the latency of additions.
-struct Heights {
+struct TileHeights {
     int64_t tiles, low, over;
-    explicit Heights(int64_t rows) : tiles((rows + MGX_TALL - 1) / MGX_TALL), low(rows / tiles), over(rows % tiles) {}
+    explicit TileHeights(int64_t rows) : tiles((rows + MGX_TALL - 1) / MGX_TALL), low(rows / tiles), over(rows % tiles) {}
     int64_t begin(int64_t t) const { return t * low + (t < over ? t : over); }
     int64_t rows(int64_t t) const { return low + (t < over); }
 };
@@ -157,14 +157,14 @@ template <class Weight, int most> struct Item {
     void run(int64_t block, int64_t group) const {
         const int64_t row0 = block * p.rows, panel0 = group * p.group;
         const int64_t rows = std::min(p.rows, p.m - row0), panels = std::min(p.group, p.panels - panel0);
-        const Heights heights(rows);
+        const TileHeights heights(rows);
         const float *left = static_cast<const float *>(buffers[0]) + row0 * p.lda;
         if (abreast<1> > 1 && p.m <= few) {
-            beside_each_other(left, row0, rows, panel0, panels);
+            multiply_few_rows(left, row0, rows, panel0, panels);
             return;
         }
         if (!p.whole) {
-            in_pieces(left, heights, row0, rows, panel0, panels);
+            multiply_by_depth(left, heights, row0, rows, panel0, panels);
             return;
         }
         auto tile = [&](int64_t t, int64_t number) {
@@ -183,7 +183,7 @@ template <class Weight, int most> struct Item {
         };
         if (p.near)
             for (int64_t t = 0; t < heights.tiles; ++t) {
-                if (p.lines) announce(row0 + heights.begin(t + 1), heights.low);
+                if (p.lines) prefetch_results(row0 + heights.begin(t + 1), heights.low);
                 for (int64_t i = 0; i < panels; ++i)
                     tile(t, panel0 + i);
             }
@@ -207,14 +207,14 @@ private:
     }
 
     // Prefetches the cache lines of result rows for writing, since stores that miss the cache would stall.
-    void announce(int64_t row, int64_t count) const {
+    void prefetch_results(int64_t row, int64_t count) const {
         for (int64_t r = 0; r < count; ++r)
             for (int64_t l = 0; l < p.lines; ++l)
                 __builtin_prefetch(reinterpret_cast<const char *>(result(row + r, 0)) + 64 * l, 1, 3);
     }
 
     // Multiplies few rows with several panels at a time; the sums of the whole group are kept in scratch memory.
-    void beside_each_other(const float *left, int64_t row0, int64_t rows, int64_t panel0, int64_t panels) const {
+    void multiply_few_rows(const float *left, int64_t row0, int64_t rows, int64_t panel0, int64_t panels) const {
         const int64_t pitch = p.group * width, full = std::min(panels, p.panels - p.ragged - panel0);
         product_panels<Weight>(left, p.lda, panel(panel0), p.k * width, p.k, sums, pitch, rows, full);
         if (full < panels)
@@ -224,7 +224,8 @@ private:
     }
 
     // Blocks the depth (k); the partial sums of all rows and panels are kept in scratch memory.
-    void in_pieces(const float *left, const Heights &heights, int64_t row0, int64_t rows, int64_t panel0, int64_t panels) const {
+    void multiply_by_depth(const float *left, const TileHeights &heights, int64_t row0, int64_t rows, int64_t panel0,
+            int64_t panels) const {
         const int64_t pitch = p.group * width;
         for (int64_t k0 = 0; k0 < p.k; k0 += p.depth) {
             const int64_t depth = std::min(p.depth, p.k - k0);

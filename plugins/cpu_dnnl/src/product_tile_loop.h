@@ -15,14 +15,14 @@ namespace {
 constexpr int64_t width = 2 * lanes; // columns of a panel
 constexpr int few = 3;               // up to so many rows weights are read once, and bfloat16 ones are widened as they are loaded
 
-constexpr int64_t together = 128; // products summed in float before the partial sum is added in double (see Exact)
+constexpr int64_t together = 128; // products summed in float before the partial sum is added in double (see DoubleSums)
 
 typedef double Doubles __attribute__((vector_size(MGX_LANES * 8)));
 
 // Accumulators in double for tiles of few rows with AVX2, which has too few registers for several partial sums per result.  Their
 // cost is hidden by loading the weights.  Layers on pooled features need the precision: they often compute small differences of
 // large sums.
-template <int H, int V> struct Exact {
+template <int H, int V> struct DoubleSums {
     Doubles whole[H][V] = {};
 
     void add(const Floats (&sums)[H][V]) {
@@ -171,7 +171,7 @@ void run(const float *rows, int64_t step, const void *panel_begin, int64_t depth
                     sums[0][r][v] += sums[c][r][v];
     };
     if constexpr (lanes == 8 && H <= few) {
-        Exact<H, V> exact;
+        DoubleSums<H, V> exact;
         for (int64_t done = 0; done < depth; done += together) {
             sum(std::min(together, depth - done), [](Floats (&)[H][V]) {});
             exact.add(sums[0]);
@@ -202,13 +202,13 @@ template <class Weight, int most, class Ends> Run<Weight, Ends> run_of(int64_t r
 
 // Computes H rows times P panels, `size` elements apart.
 template <class Weight, int H, int P>
-void side_by_side(const float *rows, int64_t step, const Weight *panel_begin, int64_t size, int64_t depth, float *sums_begin, int64_t sums_step) {
+void run_panels(const float *rows, int64_t step, const Weight *panel_begin, int64_t size, int64_t depth, float *sums_begin, int64_t sums_step) {
     constexpr int trip = 4;
     const int64_t left_step = step * int64_t(sizeof(float));
     const char *left = reinterpret_cast<const char *>(rows);
     const Weight *panel[P];
     Floats sums[P][H][2];
-    Exact<H, 2> exact[P];
+    DoubleSums<H, 2> exact[P];
     MGX_UNROLLED
     for (int p = 0; p < P; ++p)
         panel[p] = panel_begin + p * size;
@@ -265,10 +265,10 @@ void panels_of_rows(const float *left, int64_t left_step, const Weight *panel, i
     constexpr int most = abreast<H>;
     int64_t p = 0;
     for (; p + most <= panels; p += most)
-        side_by_side<Weight, H, most>(left, left_step, panel + p * size, size, depth, sums + p * width, sums_step);
+        run_panels<Weight, H, most>(left, left_step, panel + p * size, size, depth, sums + p * width, sums_step);
     if constexpr (most > 2)
         for (; p + 2 <= panels; p += 2)
-            side_by_side<Weight, H, 2>(left, left_step, panel + p * size, size, depth, sums + p * width, sums_step);
+            run_panels<Weight, H, 2>(left, left_step, panel + p * size, size, depth, sums + p * width, sums_step);
     for (; p < panels; ++p)
         run<Weight, H, 2, Stored>(left, left_step, panel + p * size, depth, nullptr, 0, {sums + p * width, sums_step, false});
 }

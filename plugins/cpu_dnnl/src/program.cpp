@@ -72,7 +72,7 @@ void Program::finish(bool touch) {
         for (size_t id = 0; id < values_.size(); ++id)
             if (values_[id].kind == Value::Kind::output) results_.push_back(static_cast<int>(id));
     py::gil_scoped_release nogil;
-    side_by_side(steps_.size(), [this](size_t i) { steps_[i]->prepare(); });
+    run_concurrently(steps_.size(), [this](size_t i) { steps_[i]->prepare(); });
     if (!touch) return;
     Lease lease(*this, nullptr);
     for (auto &spec : outputs_) { // pre-fault the pages of the first results, too
@@ -103,20 +103,20 @@ std::vector<py::object *> Program::owned() {
     return list;
 }
 
-void Program::abandon() {
+void Program::drop_references() {
     finished_ = false;
     for (auto *object : owned())
         object->release().dec_ref();
 }
 
-void Program::ready() const {
+void Program::require_finished() const {
     if (!finished_) throw Failure(Fault::parameter, "the program is not finished: call finish before running it");
 }
 
 void Program::run_steps(Frame &frame, Team team, std::vector<int64_t> *nanoseconds) const {
     if (nanoseconds) nanoseconds->assign(steps_.size(), 0);
     int64_t before = nanoseconds_now();
-    awaken_team(team.threads, before);
+    wake_team(team.threads, before);
     for (size_t i = 0, next; i < steps_.size(); i = next) {
         const Step &step = *steps_[i];
         Stepping stepping(step.times, team.threads, before);
@@ -160,7 +160,7 @@ void Program::execute_with(int share, const std::vector<void *> &inputs, const s
 }
 
 void Program::run(const std::vector<size_t> &inputs, const std::vector<size_t> &outputs, size_t arena) {
-    ready();
+    require_finished();
     if (inputs.size() != inputs_.size() || outputs.size() != outputs_.size())
         throw Failure(Fault::parameter, "the program takes " + std::to_string(inputs_.size()) + " inputs and "
                 + std::to_string(outputs_.size()) + " outputs");
@@ -176,7 +176,7 @@ void Program::run(const std::vector<size_t> &inputs, const std::vector<size_t> &
 }
 
 py::list Program::with_arrays(const py::list &given, std::vector<int64_t> *nanoseconds) {
-    ready();
+    require_finished();
     size_t count = given.size();
     if (count != inputs_.size())
         throw Failure(Fault::parameter,

@@ -53,7 +53,7 @@ public:
     void prepare_single();
 
     std::vector<pybind11::object *> owned(); // references to Python objects, for the garbage collector
-    void abandon(); // drops these references; the program cannot run afterwards
+    void drop_references(); // drops these references; the program cannot run afterwards
 
 private:
     struct Input {
@@ -66,8 +66,8 @@ private:
         bool other; // in the else-branch
     };
     struct OpenLoop {
-        TripStep *first;
-        size_t at; // index of the TripStep
+        LoopHeaderStep *first;
+        size_t at; // index of the LoopHeaderStep
         Ref counter;
         size_t branches; // number of open branches that enclose it
     };
@@ -80,7 +80,7 @@ private:
             std::vector<pybind11::object> *objects, std::vector<int64_t> *nanoseconds);
     void run_steps(Frame &frame, Team team, std::vector<int64_t> *nanoseconds) const;
     JumpStep &add_jump(const std::string &name, std::vector<Ref> condition);
-    void ready() const;
+    void require_finished() const;
     void compute_scratch();
 
     std::string name_;

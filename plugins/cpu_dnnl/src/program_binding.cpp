@@ -70,7 +70,7 @@ void make_collectable(PyHeapTypeObject *heap_type) {
         return 0;
     };
     type->tp_clear = [](PyObject *self) {
-        if (py::detail::is_holder_constructed(self)) py::cast<Program &>(py::handle(self)).abandon();
+        if (py::detail::is_holder_constructed(self)) py::cast<Program &>(py::handle(self)).drop_references();
         return 0;
     };
 }

@@ -82,7 +82,7 @@ void Program::end_branch(const std::string &name) {
 }
 
 void Program::begin_loop(const std::string &name, const Trips &trips) {
-    auto made = std::make_unique<TripStep>(name, trips);
+    auto made = std::make_unique<LoopHeaderStep>(name, trips);
     loops_.push_back({made.get(), steps_.size(), trips.counter, branches_.size()});
     add_step(std::move(made));
 }
@@ -92,7 +92,7 @@ void Program::end_loop(const std::string &name) {
         throw Failure(Fault::parameter, name + ": no loop is open, or a branch in it has not ended");
     const OpenLoop loop = loops_.back();
     loops_.pop_back();
-    add_step(std::make_unique<AgainStep>(name, loop.counter, loop.at));
+    add_step(std::make_unique<LoopLatchStep>(name, loop.counter, loop.at));
     loop.first->target = steps_.size();
 }
 

@@ -188,7 +188,7 @@ struct GruCell {
 };
 
 // GRU with linear-before-reset: the reset gate multiplies the recurrent product.
-struct LateGruCell : GruCell {
+struct LbrGruCell : GruCell {
     static constexpr int phases = 1, fields = 1;
     static constexpr int written(int, int end) { return end; }
 
@@ -216,7 +216,7 @@ struct LateGruCell : GruCell {
 };
 
 // GRU whose reset gate multiplies the state.  The second phase reads the complete reset state of the first.
-struct EarlyGruCell : GruCell {
+struct ResetStateGruCell : GruCell {
     static constexpr int phases = 2, fields = 3; // state, update gate, state times reset gate
     static constexpr int written(int phase, int end) { return phase == 0 ? 1 + 2 * end : end; }
 

@@ -162,9 +162,9 @@ void MGX_LOOP(lstm_loop_, MGX_NAME)(void *const *buffers, const int64_t *args, i
 void MGX_LOOP(gru_loop_, MGX_NAME)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     const Layer layer(buffers, args, 3);
     if (layer.own)
-        run(LateGruCell {{layer}}, begin, end, scratch);
+        run(LbrGruCell {{layer}}, begin, end, scratch);
     else
-        run(EarlyGruCell {{layer}}, begin, end, scratch);
+        run(ResetStateGruCell {{layer}}, begin, end, scratch);
 }
 
 void MGX_LOOP(rnn_loop_, MGX_NAME)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {

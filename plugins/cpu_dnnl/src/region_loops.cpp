@@ -34,12 +34,12 @@ struct Points {
 
 // The pixels along one axis that each cell averages, and their weights.
 template <typename W>
-struct Bands {
+struct AxisWeights {
     std::vector<int64_t> first, count, at;
     std::vector<W> weights;
     int64_t low = 0, high = -1; // range of pixels used by any cell
 
-    Bands(const Points &points, int64_t cells) : first(cells), count(cells), at(cells) {
+    AxisWeights(const Points &points, int64_t cells) : first(cells), count(cells), at(cells) {
         std::vector<double> sums;
         for (int64_t c = 0; c < cells; ++c) {
             int64_t begin = points.size, end = -1;
@@ -63,12 +63,12 @@ struct Bands {
 
 // The pixels around the points of each cell of a region, with their weights; shared by all channels.
 template <typename W>
-struct Looks {
+struct CellTaps {
     int64_t each; // pixels per cell
     std::vector<int64_t> places;
     std::vector<W> weights;
 
-    Looks(const Points &vertical, const Points &horizontal, int64_t height, int64_t width, int64_t down, int64_t across)
+    CellTaps(const Points &vertical, const Points &horizontal, int64_t height, int64_t width, int64_t down, int64_t across)
         : each(4 * vertical.count * horizontal.count) {
         places.reserve(static_cast<size_t>(each * height * width));
         weights.reserve(places.capacity());
@@ -90,14 +90,14 @@ struct Looks {
         constexpr int64_t lanes = 4;
         W most[lanes];
         std::fill_n(most, lanes, -std::numeric_limits<W>::infinity());
-        bool strange = false;
+        bool any_nan = false;
         for (int64_t k = 0; k < each; k += lanes) // `each` is a multiple of `lanes`
             for (int64_t l = 0; l < lanes; ++l) {
                 const W value = widened(plane[place[k + l]]) * weight[k + l];
-                strange |= is_nan(value);
+                any_nan |= is_nan(value);
                 most[l] = value > most[l] ? value : most[l];
             }
-        if (strange) return std::numeric_limits<W>::quiet_NaN();
+        if (any_nan) return std::numeric_limits<W>::quiet_NaN();
         return std::max(std::max(most[0], most[1]), std::max(most[2], most[3]));
     }
 };
@@ -148,16 +148,16 @@ void roialign(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
         };
         const Points vertical = points(corner[1], down, height, dims[2]), horizontal = points(corner[0], across, width, dims[3]);
         if (largest) {
-            const Looks<W> looks(vertical, horizontal, height, width, in[2], in[3]);
+            const CellTaps<W> cell_taps(vertical, horizontal, height, width, in[2], in[3]);
             for (int64_t c = 0; c < dims[1]; ++c) {
                 const T *plane = x + image * in[0] + c * in[1];
                 for (int64_t i = 0; i < height; ++i)
                     for (int64_t j = 0; j < width; ++j)
-                        store(cell(c, i, j), looks.best(plane, i * width + j));
+                        store(cell(c, i, j), cell_taps.best(plane, i * width + j));
             }
             continue;
         }
-        const Bands<W> left(vertical, height), right(horizontal, width);
+        const AxisWeights<W> left(vertical, height), right(horizontal, width);
         rows.resize(static_cast<size_t>((left.high - left.low + 1) * width));
         for (int64_t c = 0; c < dims[1]; ++c) {
             const T *plane = x + image * in[0] + c * in[1];
@@ -184,10 +184,10 @@ void roialign(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
 }
 
 // The pixels [low, high) of each of `count` cells that divide a region from pixel `first` to pixel `last`, inclusive.
-struct Cells {
+struct CellRanges {
     std::vector<int64_t> low, high;
 
-    Cells(double first, double last, int64_t count, int64_t size) : low(count), high(count) {
+    CellRanges(double first, double last, int64_t count, int64_t size) : low(count), high(count) {
         const double step = std::max(last - first + 1, 1.0) / static_cast<double>(count), most = static_cast<double>(size);
         for (int64_t c = 0; c < count; ++c) {
             const auto at = static_cast<double>(c);
@@ -220,21 +220,21 @@ void max_roi_pool(void *const *buffers, const int64_t *args, int64_t begin, int6
             if (!std::isfinite(at)) return mgx_loop_failed(4, r);
             corner[i] = std::copysign(std::floor(std::fabs(at) + 0.5), at);
         }
-        const Cells rows(corner[1], corner[3], height, dims[2]), columns(corner[0], corner[2], width, dims[3]);
+        const CellRanges rows(corner[1], corner[3], height, dims[2]), columns(corner[0], corner[2], width, dims[3]);
         for (int64_t c = 0; c < dims[1]; ++c) {
             const T *plane = x + static_cast<int64_t>(named) * in[0] + c * in[1];
             for (int64_t i = 0; i < height; ++i)
                 for (int64_t j = 0; j < width; ++j) {
                     const bool none = rows.low[i] >= rows.high[i] || columns.low[j] >= columns.high[j];
                     W best = none ? W(0) : -std::numeric_limits<W>::infinity();
-                    bool strange = false;
+                    bool any_nan = false;
                     for (int64_t y = rows.low[i]; y < rows.high[i]; ++y)
                         for (int64_t z = columns.low[j]; z < columns.high[j]; ++z) {
                             const W value = widened(plane[y * in[2] + z * in[3]]);
-                            strange |= is_nan(value);
+                            any_nan |= is_nan(value);
                             best = value > best ? value : best;
                         }
-                    if (strange) best = std::numeric_limits<W>::quiet_NaN();
+                    if (any_nan) best = std::numeric_limits<W>::quiet_NaN();
                     store(out[r * over[0] + c * over[1] + i * over[2] + j * over[3]], best);
                 }
         }

@@ -30,7 +30,7 @@ Frame::~Frame() {
     }
 }
 
-void Frame::follow(Ref ref, Patch patch, void *&address) {
+void Frame::add_patch(Ref ref, Patch patch, void *&address) {
     const Value &value = program_.values()[static_cast<size_t>(ref.value)];
     address = nullptr;
     switch (value.kind) {
@@ -47,14 +47,14 @@ void Frame::follow(Ref ref, Patch patch, void *&address) {
     }
 }
 
-void Frame::attach(void **slot, Ref ref) { follow(ref, {slot, nullptr, ref.offset}, *slot); }
+void Frame::attach(void **slot, Ref ref) { add_patch(ref, {slot, nullptr, ref.offset}, *slot); }
 
 dnnl_memory_t Frame::memory(const_dnnl_memory_desc_t desc, Ref ref) {
     dnnl_memory_t made = nullptr;
     check(dnnl_memory_create(&made, desc, cpu_engine().get(), DNNL_MEMORY_NONE), "memory");
     memories_.push_back(made);
     void *address = nullptr;
-    follow(ref, {nullptr, made, ref.offset}, address);
+    add_patch(ref, {nullptr, made, ref.offset}, address);
     if (address) check(dnnl_memory_set_data_handle(made, address), "memory");
     return made;
 }

@@ -75,7 +75,7 @@ private:
 
     static void bind(Bound &bound, void *address);
     static void bind(std::vector<Bound> &list, const std::vector<void *> &addresses);
-    void follow(Ref ref, Patch patch, void *&address);
+    void add_patch(Ref ref, Patch patch, void *&address);
 
     const Program &program_;
     Bound arena_;

@@ -54,13 +54,13 @@ struct Sampling {
         const int64_t first = static_cast<int64_t>(floor) - (mode == cubic ? 1 : 0);
         for (int64_t t = 0; t < taps(); ++t) {
             found.weight[t] = mode == nearest ? P(1) : mode == linear ? (t ? part : 1 - part) : keys_cubic(part - P(t - 1));
-            found.index[t] = placed(first + t, size);
+            found.index[t] = padded_index(first + t, size);
         }
         return found;
     }
 
     // Applies the padding mode to an index; returns -1 for zero padding.
-    int64_t placed(int64_t index, int64_t size) const {
+    int64_t padded_index(int64_t index, int64_t size) const {
         if (index >= 0 && index < size) return index;
         if (padding == zeros) return -1;
         if (padding == reflection) {
@@ -102,7 +102,7 @@ struct Pairs {
 // Computes the taps of `count` points in 2-D, one (nearest) or four (bilinear) `corners` each.  The images of the points start at
 // `origin` and are `apart` elements apart.
 template <int64_t corners, typename W, typename P>
-void pairs_of_axes(const Sampling &sampling, const P (&at)[2][Pairs<P>::most], int64_t count, const int64_t *sizes,
+void taps_of_points(const Sampling &sampling, const P (&at)[2][Pairs<P>::most], int64_t count, const int64_t *sizes,
         const int64_t *steps, int64_t origin, int64_t apart, Tap<W> *taps, int64_t most, int64_t *used) {
     Pairs<P> axes[2];
     for (int a = 0; a < 2; ++a)
@@ -129,7 +129,7 @@ constexpr int64_t most_taps = 64; // per point: four neighbours along three axes
 
 // Computes the taps of one point, the Cartesian product of its neighbours along the axes, and returns their number.
 template <typename P, typename G, typename W>
-int64_t combined(const Sampling &sampling, const G *at, int64_t coordinate, int64_t rank, const int64_t *sizes, const int64_t *steps,
+int64_t taps_of_point(const Sampling &sampling, const G *at, int64_t coordinate, int64_t rank, const int64_t *sizes, const int64_t *steps,
         int64_t origin, Tap<W> *taps) {
     P factors[2][most_taps];
     int64_t many = 1, places[2][most_taps];
@@ -156,7 +156,7 @@ int64_t combined(const Sampling &sampling, const G *at, int64_t coordinate, int6
 
 // Computes the weighted sums of a point for all channels, which are contiguous.
 template <typename T, typename W>
-void mixed(const T *x, const Tap<W> *taps, int64_t used, T *out, int64_t channels) {
+void weighted_sums(const T *x, const Tap<W> *taps, int64_t used, T *out, int64_t channels) {
     constexpr int64_t some = 8;
     typedef W Several __attribute__((vector_size(some * sizeof(W))));
     int64_t c = 0;
@@ -213,11 +213,11 @@ void grid_sample(void *const *buffers, const int64_t *args, int64_t begin, int64
                 for (int64_t a = 0; a < 2; ++a)
                     for (int64_t p = 0; p < count; ++p)
                         where[a][p] = widened(at[p * box.step(1) + (1 - a) * coordinate]);
-                auto find = mode == nearest ? &pairs_of_axes<1, W, P> : &pairs_of_axes<4, W, P>;
+                auto find = mode == nearest ? &taps_of_points<1, W, P> : &taps_of_points<4, W, P>;
                 find(sampling, where, count, sizes, steps, origin, box.step(0), taps, most, used);
             } else {
                 for (int64_t p = 0; p < count; ++p)
-                    used[p] = combined<P>(sampling, at + p * box.step(1), coordinate, rank, sizes, steps, origin + p * box.step(0),
+                    used[p] = taps_of_point<P>(sampling, at + p * box.step(1), coordinate, rank, sizes, steps, origin + p * box.step(0),
                             taps + p * most);
             }
             auto element = [&](int64_t p, int64_t c) {
@@ -234,7 +234,7 @@ void grid_sample(void *const *buffers, const int64_t *args, int64_t begin, int64
             };
             if (in == 1 && over == 1)
                 for (int64_t p = 0; p < count; ++p)
-                    mixed(x, taps + p * most, used[p], out + offset[2] + (first + p) * box.step(2), channels);
+                    weighted_sums(x, taps + p * most, used[p], out + offset[2] + (first + p) * box.step(2), channels);
             else
                 for (int64_t c = 0; c < channels; ++c)
                     for (int64_t p = 0; p < count; ++p)

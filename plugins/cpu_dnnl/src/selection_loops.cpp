@@ -103,7 +103,7 @@ int64_t best_in_line(const T *line, int64_t n) {
     bool nan = is_nan(best);
     if (n >= lanes) {
         W most[lanes];
-        int strange[lanes] = {};
+        int any_nan[lanes] = {};
         for (int64_t j = 0; j < lanes; ++j)
             most[j] = best;
         int64_t i = 0;
@@ -111,16 +111,16 @@ int64_t best_in_line(const T *line, int64_t n) {
             for (int64_t j = 0; j < lanes; ++j) {
                 const W c = widened(line[i + j]);
                 most[j] = low ? (c < most[j] ? c : most[j]) : (c > most[j] ? c : most[j]);
-                strange[j] |= is_nan(c);
+                any_nan[j] |= is_nan(c);
             }
         for (; i < n; ++i) {
             const W c = widened(line[i]);
             most[0] = low ? (c < most[0] ? c : most[0]) : (c > most[0] ? c : most[0]);
-            strange[0] |= is_nan(c);
+            any_nan[0] |= is_nan(c);
         }
         for (int64_t j = 0; j < lanes; ++j) {
             best = low ? (most[j] < best ? most[j] : best) : (most[j] > best ? most[j] : best);
-            nan = nan || strange[j];
+            nan = nan || any_nan[j];
         }
     } else {
         for (int64_t i = 1; i < n; ++i) {

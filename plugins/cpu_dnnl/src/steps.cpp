@@ -148,14 +148,14 @@ size_t JumpStep::next(Frame &frame, size_t index) const {
 
 // control-flow loops
 
-TripStep::TripStep(std::string name, const Trips &trips)
+LoopHeaderStep::LoopHeaderStep(std::string name, const Trips &trips)
     : PointerStep(std::move(name), {trips.counter}), bounded_(!trips.bound.empty()), conditional_(!trips.going.empty()),
       sure_(trips.sure), most_(trips.most) {
     for (auto *list : {&trips.bound, &trips.going})
         refs_.insert(refs_.end(), list->begin(), list->end());
 }
 
-size_t TripStep::next(Frame &frame, size_t index) const {
+size_t LoopHeaderStep::next(Frame &frame, size_t index) const {
     void **pointers = frame.pointers(index);
     const int64_t done = *static_cast<const int64_t *>(pointers[0]);
     const int64_t bound = bounded_ ? *static_cast<const int64_t *>(pointers[1]) : INT64_MAX;

@@ -134,9 +134,9 @@ struct Trips {
 };
 
 // Loop header: jumps to `target` when the loop ends.
-class TripStep : public PointerStep {
+class LoopHeaderStep : public PointerStep {
 public:
-    TripStep(std::string name, const Trips &trips);
+    LoopHeaderStep(std::string name, const Trips &trips);
     const char *kind() const override { return "trip"; }
     void run(Frame &, size_t, Team) const override {}
     size_t next(Frame &frame, size_t index) const override;
@@ -151,9 +151,9 @@ private:
 };
 
 // Loop latch: increments the counter and jumps back to `target`, the header.
-class AgainStep : public PointerStep {
+class LoopLatchStep : public PointerStep {
 public:
-    AgainStep(std::string name, Ref counter, size_t target) : PointerStep(std::move(name), {counter}), target_(target) {}
+    LoopLatchStep(std::string name, Ref counter, size_t target) : PointerStep(std::move(name), {counter}), target_(target) {}
     const char *kind() const override { return "again"; }
     void run(Frame &frame, size_t index, Team) const override { ++*static_cast<int64_t *>(frame.pointers(index)[0]); }
     size_t next(Frame &, size_t) const override { return target_; }

@@ -38,7 +38,7 @@ struct Assembly {
         const Seat own = seat;
         present.fetch_add(1, std::memory_order_acq_rel);
         for (uint32_t seen = 0;;) {
-            patiently([&] { return generation.load(std::memory_order_acquire) != seen || over.load(std::memory_order_acquire); });
+            wait_until([&] { return generation.load(std::memory_order_acquire) != seen || over.load(std::memory_order_acquire); });
             if (generation.load(std::memory_order_acquire) == seen) return;
             ++seen;
             if (own.index < region.parts) {
@@ -52,7 +52,7 @@ struct Assembly {
     }
 
     template <typename Done>
-    static void patiently(const Done &done) {
+    static void wait_until(const Done &done) {
         while (!spin(wait_spin, done))
             sched_yield();
     }
@@ -87,7 +87,7 @@ void close_region(Region &region) {
     int next = 1; // first part that is left to the caller
     if (region.parts > 1 && !region.outer.inside && assembly) {
         const int others = assembly->present.load(std::memory_order_relaxed);
-        Assembly::patiently([&] { return assembly->arrived.load(std::memory_order_acquire) == static_cast<uint32_t>(others); });
+        Assembly::wait_until([&] { return assembly->arrived.load(std::memory_order_acquire) == static_cast<uint32_t>(others); });
         next += others;
     } else if (region.shared) {
         workers().finish(region);
@@ -124,7 +124,7 @@ Flushing::~Flushing() { _mm_setcsr(before_); }
 
 bool stepping_alone() { return alone; }
 
-void awaken_team(int threads, int64_t now) {
+void wake_team(int threads, int64_t now) {
     if (threads > 1 && !workers().lateness.recent(now)) workers().awaken(threads - 1);
 }
 
@@ -147,7 +147,7 @@ Gathering::Gathering(int threads)
         assembly = made;
         return;
     }
-    if (held_.shared) workers().absent(gather_spin);
+    if (held_.shared) workers().record_absence(gather_spin);
     disband();
 }
 
@@ -163,7 +163,7 @@ void Gathering::disband() {
     delete made;
 }
 
-void wait_for_others() {
+void team_barrier() {
     if (!assembly || seat.count <= 1) return;
     const auto count = static_cast<uint32_t>(seat.count);
     const uint32_t before = assembly->barriers.load(std::memory_order_acquire);
@@ -171,10 +171,10 @@ void wait_for_others() {
         assembly->at_barrier.store(0, std::memory_order_relaxed);
         assembly->barriers.fetch_add(1, std::memory_order_release);
     } else {
-        Assembly::patiently([&] { return assembly->barriers.load(std::memory_order_acquire) != before; });
+        Assembly::wait_until([&] { return assembly->barriers.load(std::memory_order_acquire) != before; });
     }
 }
 
-void forget_team() { new (&workers()) Workers(); }
+void reset_team() { new (&workers()) Workers(); }
 
 } // namespace mgx

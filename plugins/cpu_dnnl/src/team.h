@@ -76,7 +76,7 @@ private:
 };
 
 bool stepping_alone();
-void awaken_team(int threads, int64_t now); // wakes sleeping threads ahead of parallel work
+void wake_team(int threads, int64_t now); // wakes sleeping threads ahead of parallel work
 
 // Counters since the start of the process.  absences: waits for descheduled threads of the team that cost more time than the team
 // had saved; alone: steps that ran on the calling thread alone as a consequence.
@@ -104,8 +104,8 @@ private:
     bool complete_ = false;
 };
 
-void wait_for_others(); // barrier between the parts of a region within a Gathering
+void team_barrier(); // barrier between the parts of a region within a Gathering
 int64_t nanoseconds_now();
-void forget_team(); // called in a forked child, which has no threads of the team
+void reset_team(); // called in a forked child, which has no threads of the team
 
 } // namespace mgx

@@ -19,24 +19,24 @@ namespace {
 
 using Work = std::function<void(int)>;
 
-thread_local int held = 0; // threads granted to the run that this thread executes
+thread_local int own_threads = 0; // threads granted to the run that this thread executes
 bool forked = false;
 
 // A run that waits for threads.
-struct Waiting {
-    enum class State { waits, served, done };
+struct QueuedRun {
+    enum class State { queued, granted, done };
     const Work *movable; // null: must run on the waiting thread
     int threads = 0;
-    State state = State::waits;
+    State state = State::queued;
     std::exception_ptr failed {};
     std::condition_variable changed {};
 };
 
 // Queued runs are executed by a pool of workers rather than by the callers, who only wait for the results: that avoids the
 // latency of waking a caller between two runs.
-class Gate {
+class Scheduler {
 public:
-    Gate() : total_(available_threads()), free_(total_) { pinned_ = sched_getaffinity(0, sizeof cpus_, &cpus_) == 0; }
+    Scheduler() : total_(available_threads()), free_(total_) { pinned_ = sched_getaffinity(0, sizeof cpus_, &cpus_) == 0; }
 
     int total() {
         std::lock_guard<std::mutex> lock(mutex_);
@@ -47,80 +47,80 @@ public:
         std::lock_guard<std::mutex> lock(mutex_);
         free_ += total - total_;
         total_ = total;
-        hand_out(0, 0);
+        grant_queued(0, 0);
     }
 
     void run(bool movable, const Work &work) {
-        Waiting own {movable ? &work : nullptr};
+        QueuedRun own {movable ? &work : nullptr};
         {
             std::unique_lock<std::mutex> lock(mutex_);
-            int threads = queue_.empty() ? offer(active_ + 1) : 0;
+            int threads = queue_.empty() ? grantable(active_ + 1) : 0;
             if (threads) {
-                take(own, threads);
+                grant(own, threads);
             } else {
                 queue_.push_back(&own);
-                hand_out(0, 0);
-                own.changed.wait(lock, [&] { return own.state != Waiting::State::waits; });
+                grant_queued(0, 0);
+                own.changed.wait(lock, [&] { return own.state != QueuedRun::State::queued; });
             }
         }
-        if (own.state == Waiting::State::done) {
+        if (own.state == QueuedRun::State::done) {
             if (own.failed) std::rethrow_exception(own.failed);
             return;
         }
         struct Release {
-            Gate &gate;
+            Scheduler &scheduler;
             int threads;
             ~Release() {
-                held = 0;
-                std::lock_guard<std::mutex> lock(gate.mutex_);
-                gate.give_back(threads, 0);
+                own_threads = 0;
+                std::lock_guard<std::mutex> lock(scheduler.mutex_);
+                scheduler.give_back(threads, 0);
             }
         } release {*this, own.threads};
-        held = own.threads;
+        own_threads = own.threads;
         work(own.threads);
     }
 
 private:
     // Returns the threads to grant to a run while `runs` runs are active or queued; 0: it must wait.  With at least as many runs
     // as threads each gets one thread, so that no run waits for parts of another.
-    int offer(size_t runs) const {
+    int grantable(size_t runs) const {
         int threads = runs > 1 && runs >= static_cast<size_t>(total_) ? 1 : total_;
         return free_ >= threads ? threads : 0;
     }
 
-    void take(Waiting &run, int threads) {
+    void grant(QueuedRun &run, int threads) {
         free_ -= threads;
         ++active_;
         run.threads = threads;
-        run.state = Waiting::State::served;
+        run.state = QueuedRun::State::granted;
     }
 
     void give_back(int threads, size_t workers) {
         free_ += threads;
         --active_;
-        hand_out(1, workers); // assumes that the caller starts its next run at once
+        grant_queued(1, workers); // assumes that the caller starts its next run at once
     }
 
     // leaving: callers that are about to return with another run; workers: workers that check the queue right after this call.
-    void hand_out(size_t leaving, size_t workers) {
+    void grant_queued(size_t leaving, size_t workers) {
         while (!queue_.empty()) {
-            Waiting &next = *queue_.front();
-            int threads = offer(active_ + queue_.size() + leaving);
+            QueuedRun &next = *queue_.front();
+            int threads = grantable(active_ + queue_.size() + leaving);
             if (!threads) return;
             queue_.pop_front();
-            take(next, threads);
+            grant(next, threads);
             if (next.movable && worker_for_one_more(workers) && queued_for_worker(next)) continue;
             next.changed.notify_one(); // under the lock: afterwards `next` may be destroyed
         }
     }
 
-    bool queued_for_worker(Waiting &run) {
+    bool queued_for_worker(QueuedRun &run) {
         try {
             ready_.push_back(&run);
         } catch (const std::bad_alloc &) {
             return false;
         }
-        run.state = Waiting::State::waits;
+        run.state = QueuedRun::State::queued;
         return true;
     }
 
@@ -151,20 +151,20 @@ private:
         std::unique_lock<std::mutex> lock(mutex_);
         for (;;) {
             wake_.wait(lock, [&] { return !ready_.empty(); });
-            Waiting &run = *ready_.front();
+            QueuedRun &run = *ready_.front();
             ready_.pop_front();
             --idle_;
             lock.unlock();
-            held = run.threads;
+            own_threads = run.threads;
             try {
                 (*run.movable)(run.threads);
             } catch (...) {
                 run.failed = std::current_exception();
             }
-            held = 0;
+            own_threads = 0;
             lock.lock();
             int threads = run.threads;
-            run.state = Waiting::State::done;
+            run.state = QueuedRun::State::done;
             run.changed.notify_one();
             ++idle_;
             give_back(threads, 1);
@@ -180,35 +180,35 @@ private:
     size_t active_ = 0;
     size_t workers_ = 0;
     size_t idle_ = 0; // workers that wait, or have been woken and not yet taken a run from ready_
-    std::deque<Waiting *> queue_;
-    std::deque<Waiting *> ready_; // runs with threads granted, to be executed by a worker
+    std::deque<QueuedRun *> queue_;
+    std::deque<QueuedRun *> ready_; // runs with threads granted, to be executed by a worker
 };
 
-Gate &gate() {
-    static auto *made = new Gate(); // never destroyed: its threads outlive static objects
+Scheduler &scheduler() {
+    static auto *made = new Scheduler(); // never destroyed: its threads outlive static objects
     return *made;
 }
 
 } // namespace
 
-int thread_count() { return gate().total(); }
+int thread_count() { return scheduler().total(); }
 
-void set_thread_count(int count) { gate().resize(count < 1 || forked ? 1 : count); }
+void set_thread_count(int count) { scheduler().resize(count < 1 || forked ? 1 : count); }
 
 void with_share(bool movable, const std::function<void(int threads)> &work) {
-    if (held > 0)
-        work(held);
+    if (own_threads > 0)
+        work(own_threads);
     else
-        gate().run(movable, work);
+        scheduler().run(movable, work);
 }
 
 void handle_forks() {
-    gate();
+    scheduler();
     pthread_atfork(nullptr, nullptr, [] {
-        forget_team();
-        new (&gate()) Gate(); // threads that held grants or the lock exist only in the parent
-        gate().resize(1);
-        held = 0;
+        reset_team();
+        new (&scheduler()) Scheduler(); // threads that held grants or the lock exist only in the parent
+        scheduler().resize(1);
+        own_threads = 0;
         forked = true;
     });
 }

@@ -70,11 +70,11 @@ int available_threads() {
     return std::max(1, static_cast<int>(limit));
 }
 
-TeamSize::TeamSize(int threads) : before_(asked_team_size()) { ask_team_size(threads); }
+TeamSize::TeamSize(int threads) : before_(requested_team_size()) { request_team_size(threads); }
 
-TeamSize::~TeamSize() { ask_team_size(before_); }
+TeamSize::~TeamSize() { request_team_size(before_); }
 
-void side_by_side(size_t count, const std::function<void(size_t)> &work) {
+void run_concurrently(size_t count, const std::function<void(size_t)> &work) {
     std::atomic<size_t> next {0};
     std::mutex mutex;
     std::exception_ptr failed;

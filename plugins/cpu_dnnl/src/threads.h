@@ -30,7 +30,7 @@ void with_share(bool movable, const std::function<void(int threads)> &work);
 
 // Calls work(0), .., work(count - 1) concurrently on temporary threads, not on the team.  Rethrows the first exception after all
 // calls have returned.
-void side_by_side(size_t count, const std::function<void(size_t)> &work);
+void run_concurrently(size_t count, const std::function<void(size_t)> &work);
 
 void handle_forks(); // installs a fork handler: a forked child has no team and runs on one thread
 

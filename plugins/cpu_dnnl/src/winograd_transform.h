@@ -111,7 +111,7 @@ MGX_INLINE void from_points(const V *from, int step, V *to, int to_step) {
 
 // Returns the coefficients of the filter transform for the positive points; at the opposite points odd taps change sign.
 template <int R, int N>
-constexpr std::array<std::array<double, R>, N / 2 - 1> worths() {
+constexpr std::array<std::array<double, R>, N / 2 - 1> filter_coefficients() {
     std::array<std::array<double, R>, N / 2 - 1> found {};
     for (int i = 0; i < N / 2 - 1; ++i) {
         const double at = points<N>()[i];
@@ -131,15 +131,15 @@ MGX_INLINE void taps_to_points(const V *from, int step, V *to, int to_step) {
     if constexpr (N == 1) {
         to[0] = from[0];
     } else {
-        constexpr auto worth = worths<R, N>();
+        constexpr auto coefficients = filter_coefficients<R, N>();
         to[0] = from[0] * (1.0 / table<N>.whole[0]);
         to[(N - 1) * to_step] = from[(R - 1) * step];
 #pragma GCC unroll 8
         for (int i = 0; i < N / 2 - 1; ++i) {
-            V even = from[0] * worth[i][0], odd = from[step] * worth[i][1];
+            V even = from[0] * coefficients[i][0], odd = from[step] * coefficients[i][1];
 #pragma GCC unroll 8
             for (int r = 2; r < R; ++r)
-                (r % 2 ? odd : even) += from[r * step] * worth[i][r];
+                (r % 2 ? odd : even) += from[r * step] * coefficients[i][r];
             to[(2 * i + 1) * to_step] = even + odd;
             to[(2 * i + 2) * to_step] = even - odd;
         }

@@ -49,7 +49,7 @@ bool spin(int64_t nanoseconds, const Done &done) {
 }
 
 // Returns for how long the calling thread has not run (asleep or preempted), relative to an arbitrary origin.
-inline int64_t not_run() {
+inline int64_t descheduled_time() {
     timespec run {};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &run);
     return nanoseconds_now() - (static_cast<int64_t>(run.tv_sec) * 1000 * 1000 * microsecond + run.tv_nsec);
@@ -82,7 +82,7 @@ public:
         for (;;) {
             const int next = static_cast<int>(seen & 0xffff), parts = static_cast<int>(seen >> 16 & 0xffff);
             if (next >= parts) return false;
-            if (helps && sched_getcpu() == processor_.load(std::memory_order_relaxed) && leave_processor()) {
+            if (is_worker && sched_getcpu() == processor_.load(std::memory_order_relaxed) && leave_callers_processor()) {
                 seen = state_.load(std::memory_order_acquire);
                 continue;
             }
@@ -90,10 +90,10 @@ public:
             const Seat before = seat;
             seat = {next, parts, true};
             if (_mm_getcsr() != mode_) _mm_setcsr(mode_);
-            const int64_t from = helps ? nanoseconds_now() : 0;
+            const int64_t from = is_worker ? nanoseconds_now() : 0;
             part_(data_);
             seat = before;
-            if (helps) report(from);
+            if (is_worker) report(from);
             done_.fetch_add(1, std::memory_order_seq_cst);
             if (waiting_.load(std::memory_order_seq_cst)) futex_wake(done_, 1);
             return true;
@@ -110,7 +110,7 @@ public:
             const int64_t from = nanoseconds_now();
             if (!spin(wait_spin, done)) sleep_until(others);
             const int64_t lost = std::min(nanoseconds_now() - from, away_.load(std::memory_order_relaxed));
-            if (lost > late) absent(lost);
+            if (lost > late) record_absence(lost);
         }
         busy_.store(false, std::memory_order_release);
     }
@@ -124,14 +124,14 @@ public:
         if (sleeping_.load(std::memory_order_relaxed) > 0) wake(count);
     }
 
-    void absent(int64_t lost) { lateness.add(lost, worked_.load(std::memory_order_relaxed), nanoseconds_now()); }
+    void record_absence(int64_t lost) { lateness.add(lost, worked_.load(std::memory_order_relaxed), nanoseconds_now()); }
 
     Lateness lateness;
 
 private:
     // Migrates this worker off the caller's processor, on which the caller cannot run meanwhile.  The system may leave both there
     // for long if every other processor is busy, even with spinning threads.  False if it is impossible or was tried recently.
-    bool leave_processor() {
+    bool leave_callers_processor() {
         static thread_local int64_t last = 0;
         const int64_t now = nanoseconds_now();
         cpu_set_t all, others;
@@ -146,11 +146,11 @@ private:
 
     // Called after a part: records its running time, and for how long this thread was descheduled.
     void report(int64_t from) {
-        const int64_t taken = nanoseconds_now() - from, before = not_run_before;
+        const int64_t taken = nanoseconds_now() - from, before = descheduled_before;
         int64_t away = 0;
         if (taken > late) {
-            not_run_before = not_run();
-            away = std::clamp(not_run_before - before, int64_t {0}, taken);
+            descheduled_before = descheduled_time();
+            away = std::clamp(descheduled_before - before, int64_t {0}, taken);
         }
         worked_.fetch_add(taken - away, std::memory_order_relaxed);
         int64_t most = away_.load(std::memory_order_relaxed);
@@ -185,8 +185,8 @@ private:
 
     void serve() {
         if (pinned_) sched_setaffinity(0, sizeof cpus_, &cpus_); // the creating thread may be pinned
-        helps = true;
-        not_run_before = not_run();
+        is_worker = true;
+        descheduled_before = descheduled_time();
         for (;;) {
             while (take()) {
             }
@@ -196,12 +196,12 @@ private:
             sleeping_.fetch_add(1, std::memory_order_seq_cst);
             if (!offered()) futex_wait(epoch_, seen);
             sleeping_.fetch_sub(1, std::memory_order_relaxed);
-            not_run_before = not_run();
+            descheduled_before = descheduled_time();
         }
     }
 
-    static inline thread_local bool helps = false; // the calling thread is a worker
-    static inline thread_local int64_t not_run_before = 0; // not_run() at the last call
+    static inline thread_local bool is_worker = false; // the calling thread is a worker
+    static inline thread_local int64_t descheduled_before = 0; // descheduled_time() at the last call
 
     alignas(64) std::atomic<uint64_t> state_ {0}; // generation << 32 | parts << 16 | next part
     void (*part_)(void *) = nullptr;
