@@ -278,7 +278,7 @@ def test_recipes_make_equal_descriptors():
 
 
 def test_damaged_objects_are_refused():
-    with pytest.raises(mgx.DeviceError, match="no relocatable object"):
+    with pytest.raises(mgx.DeviceError, match="not a relocatable ELF object"):
         native().CodeImage([b"\x7fELF" + bytes(200)])
     with pytest.raises(mgx.DeviceError, match="cut off"):
         native().CodeImage([b"\x7fELF"])
