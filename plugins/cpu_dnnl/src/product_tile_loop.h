@@ -1,5 +1,5 @@
-// Micro-kernels of matrix products for one instruction set.  Included with MGX_LANES, MGX_TALL (rows of the tallest tile), MGX_TILE
-// and MGX_PANELS (names of the functions).
+// Micro-kernels of matrix products for one instruction set.  Included with MGX_LANES, MGX_TALL (rows of the tallest tile),
+// MGX_TILE and MGX_PANELS (names of the functions).
 #include <immintrin.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t width = 2 * lanes; // columns of a panel
 constexpr int few = 3;               // up to so many rows weights are read once, and bfloat16 ones are widened as they are loaded
 
-constexpr int64_t together = 128; // products summed in float before the partial sum is added in double (see DoubleSums)
+constexpr int64_t float_terms = 128; // products summed in float before the partial sum is added in double (see DoubleSums)
 
 typedef double Doubles __attribute__((vector_size(MGX_LANES * 8)));
 
@@ -83,8 +83,8 @@ struct Stored {
     template <int H, int V> [[gnu::always_inline]] inline void end(Floats (&sums)[H][V]) const { store_rows(sums, home, step); }
 };
 
-// Number of panels that few rows are multiplied with concurrently, limited by the registers for accumulators.  Processors with AVX2
-// only read memory up to a third faster in several streams than in one.
+// Number of panels that few rows are multiplied with concurrently, limited by the registers for accumulators.  Processors with
+// AVX2 only read memory up to a third faster in several streams than in one.
 template <int H> constexpr int abreast = lanes == 16 || H > few ? 1 : H == 1 ? 4 : 2;
 
 // Computes a tile of H rows and V vectors.  Tiles of few rows keep several partial sums per result to hide the latency of
@@ -171,15 +171,15 @@ void run(const float *rows, int64_t step, const void *panel_begin, int64_t depth
                     sums[0][r][v] += sums[c][r][v];
     };
     if constexpr (lanes == 8 && H <= few) {
-        DoubleSums<H, V> exact;
-        for (int64_t done = 0; done < depth; done += together) {
-            sum(std::min(together, depth - done), [](Floats (&)[H][V]) {});
-            exact.add(sums[0]);
+        DoubleSums<H, V> totals;
+        for (int64_t done = 0; done < depth; done += float_terms) {
+            sum(std::min(float_terms, depth - done), [](Floats (&)[H][V]) {});
+            totals.add(sums[0]);
         }
         Floats before[H][V] = {};
         ends.begin(before);
-        exact.add(before);
-        exact.read(sums[0]);
+        totals.add(before);
+        totals.read(sums[0]);
     } else {
         sum(depth, [&](Floats (&first)[H][V]) __attribute__((always_inline)) { ends.begin(first); });
     }
@@ -208,7 +208,7 @@ void run_panels(const float *rows, int64_t step, const Weight *panel_begin, int6
     const char *left = reinterpret_cast<const char *>(rows);
     const Weight *panel[P];
     Floats sums[P][H][2];
-    DoubleSums<H, 2> exact[P];
+    DoubleSums<H, 2> totals[P];
     MGX_UNROLLED
     for (int p = 0; p < P; ++p)
         panel[p] = panel_begin + p * size;
@@ -233,13 +233,13 @@ void run_panels(const float *rows, int64_t step, const Weight *panel_begin, int6
             opaque(panel[p]);
         }
     };
-    for (int64_t done = 0; done < depth; done += together) {
+    for (int64_t done = 0; done < depth; done += float_terms) {
         MGX_UNROLLED
         for (int p = 0; p < P; ++p)
             MGX_UNROLLED
             for (int r = 0; r < H; ++r)
                 sums[p][r][0] = sums[p][r][1] = Floats {};
-        int64_t rest = std::min(together, depth - done);
+        int64_t rest = std::min(float_terms, depth - done);
         for (; rest >= trip; rest -= trip) {
             each<trip>(add);
             onward(trip);
@@ -250,11 +250,11 @@ void run_panels(const float *rows, int64_t step, const Weight *panel_begin, int6
         }
         MGX_UNROLLED
         for (int p = 0; p < P; ++p)
-            exact[p].add(sums[p]);
+            totals[p].add(sums[p]);
     }
     MGX_UNROLLED
     for (int p = 0; p < P; ++p) {
-        exact[p].read(sums[p]);
+        totals[p].read(sums[p]);
         store_rows(sums[p], sums_begin + p * width, sums_step);
     }
 }

@@ -11,16 +11,16 @@
 
 namespace {
 
-constexpr int64_t wide = 2 * lanes;
+constexpr int64_t block_width = 2 * lanes;
 constexpr int64_t most_rows = lanes == 16 ? 4 : 2; // sequences per register tile
 constexpr int64_t most_sums = lanes == 16 ? 24 : 12; // accumulator vectors
 constexpr int64_t most_fields = 3;
 
-// Arguments and buffers of a layer; `ways` is the number of directions.  Buffers: the input's contribution to the gates
-// [steps, batch, ways, gates, hidden], followed by `wide` readable floats; recurrent weights [ways, blocks, hidden, gates, wide];
-// initial states [ways, batch, hidden]; output states [steps, batch, ways, hidden].  All kinds of cells have the same integer
-// arguments; the meaning of `own` depends on the kind.  Quantized weights (`coded`) are integers stored as bfloat16, and each block
-// is followed by its scales, one per column.
+// Arguments and buffers of a layer; `ways` is the number of directions.  Buffers: the input's contribution to the gates [steps,
+// batch, ways, gates, hidden], followed by `block_width` readable floats; recurrent weights [ways, blocks, hidden, gates,
+// block_width]; initial states [ways, batch, hidden]; output states [steps, batch, ways, hidden].  All kinds of cells have the
+// same integer arguments; the meaning of `own` depends on the kind.  Quantized weights (`coded`) are integers stored as bfloat16,
+// and each block is followed by its scales, one per column.
 struct Layer {
     int64_t steps, batch, ways, hidden;
     bool reverse;
@@ -35,14 +35,14 @@ struct Layer {
         : steps(args[0]), batch(args[1]), ways(args[2]), hidden(args[3]), reverse(args[4]), rows(args[5]), parts(args[6]),
           own(args[7]), coded(args[8]), gates(gates), buffers(buffers) {}
 
-    int64_t blocks() const { return (hidden + wide - 1) / wide; }
-    int64_t padded() const { return blocks() * wide; }
-    int64_t row() const { return gates * wide; }
+    int64_t blocks() const { return (hidden + block_width - 1) / block_width; }
+    int64_t padded() const { return blocks() * block_width; }
+    int64_t row() const { return gates * block_width; }
     const char *weights(int64_t way, int64_t block) const {
         const int64_t bytes = row() * (coded ? 2 * hidden + 4 : 4 * hidden); // per block
         return static_cast<const char *>(buffers[1]) + (way * blocks() + block) * bytes;
     }
-    bool both(int64_t block) const { return block * wide + lanes < hidden; } // true if both halves of the block have units
+    bool both(int64_t block) const { return block * block_width + lanes < hidden; } // true if both halves of the block have units
     int64_t groups() const { return (batch + rows - 1) / rows; } // groups of sequences, per direction
     const float *read(int n) const { return static_cast<const float *>(buffers[n]); }
     float *written(int n) const { return static_cast<float *>(buffers[n]); }
@@ -55,14 +55,14 @@ struct State {
 
 // The operands of one phase of one step for a block of units and a few sequences.
 struct Work {
-    const float *given; // the input's contribution to the block's gates; sequences are `next_given` floats apart
+    const float *input_gates; // the input's contribution to the block's gates; sequences are `sequence_stride` floats apart
     const char *w;      // weights of the block
-    int64_t next_given, next_gate;
+    int64_t sequence_stride, gate_stride;
     int64_t block, row, way; // row: the first sequence
 
     // Returns the input's contribution to a gate for one half of the block.  Lanes beyond the last unit are unspecified.
     Floats from_input(int64_t r, int64_t gate, int64_t half) const {
-        return load(given + r * next_given + gate * next_gate + half * lanes);
+        return load(input_gates + r * sequence_stride + gate * gate_stride + half * lanes);
     }
 };
 
@@ -79,12 +79,12 @@ inline Floats weight(const uint16_t *from) {
 }
 
 // Adds the products of `rows` states [hidden] and `vectors` vectors of weights, `apart` vectors from one another, scaled by
-// `factors` for quantized weights.  `together` independent partial sums hide the latency of FMAs.
+// `factors` for quantized weights.  `chains` independent partial sums hide the latency of FMAs.
 template <int vectors, int rows, int apart, typename Weight>
 inline void add_products(Floats (&sum)[rows][vectors], const float *state, int64_t next_state, const Weight *w, const float *factors,
         int64_t hidden, int64_t row) {
-    constexpr int together = vectors * rows >= 8 ? 1 : 8 / (vectors * rows) + (8 % (vectors * rows) != 0);
-    Floats more[together][rows][vectors] = {};
+    constexpr int chains = vectors * rows >= 8 ? 1 : 8 / (vectors * rows) + (8 % (vectors * rows) != 0);
+    Floats more[chains][rows][vectors] = {};
     auto add = [&](Floats (&to)[rows][vectors], int64_t k) {
         for (int j = 0; j < vectors; ++j) {
             Floats column = weight(w + k * row + j * apart * lanes);
@@ -94,18 +94,18 @@ inline void add_products(Floats (&sum)[rows][vectors], const float *state, int64
         }
     };
     int64_t k = 0;
-    for (; k + together <= hidden; k += together)
-        for (int n = 0; n < together; ++n)
+    for (; k + chains <= hidden; k += chains)
+        for (int n = 0; n < chains; ++n)
             add(more[n], k + n);
     for (; k < hidden; ++k)
         add(more[0], k);
     for (int r = 0; r < rows; ++r)
         for (int j = 0; j < vectors; ++j) {
             if constexpr (std::is_same_v<Weight, float>) {
-                for (int n = 0; n < together; ++n)
+                for (int n = 0; n < chains; ++n)
                     sum[r][j] += more[n][r][j];
             } else {
-                for (int n = 1; n < together; ++n)
+                for (int n = 1; n < chains; ++n)
                     more[0][r][j] += more[n][r][j];
                 sum[r][j] += load(factors + j * apart * lanes) * more[0][r][j];
             }
@@ -126,8 +126,8 @@ inline void multiply(
     }
 }
 
-// Calls body(halves, half) for the halves of a block: once for both if the accumulators of `gates` gates fit in registers, only for
-// the first if the second has no units.
+// Calls body(halves, half) for the halves of a block: once for both if the accumulators of `gates` gates fit in registers, only
+// for the first if the second has no units.
 template <int gates, int rows, typename Body>
 inline void by_halves(bool both, const Body &body) {
     if (!both) {
@@ -166,7 +166,7 @@ struct LstmCell {
                     sum, before.field[0] + work.row * padded, padded, layer, work.w, half * lanes);
             for (int r = 0; r < rows; ++r)
                 for (int n = 0; n < both; ++n) {
-                    const int64_t at = (work.row + r) * padded + work.block * wide + (half + n) * lanes;
+                    const int64_t at = (work.row + r) * padded + work.block * block_width + (half + n) * lanes;
                     const Floats c = sigmoid(sum[r][2 * both + n]) * load(before.field[1] + at)
                             + sigmoid(sum[r][n]) * hyperbolic(sum[r][3 * both + n]);
                     store(after.field[1] + at, c);
@@ -176,7 +176,8 @@ struct LstmCell {
     }
 };
 
-// Buffers: input gates in the order z, r, n; weights; recurrent biases of n [ways, blocks, wide]; initial states; output states.
+// Buffers: input gates in the order z, r, n; weights; recurrent biases of n [ways, blocks, block_width]; initial states; output
+// states.
 struct GruCell {
     static constexpr int carried = 1;
     Layer layer;
@@ -184,7 +185,7 @@ struct GruCell {
     const float *first(int) const { return layer.read(3); }
     float *out() const { return layer.written(4); }
     void finish(int64_t, const State &, int64_t) const {}
-    const float *biases(const Work &work) const { return layer.read(2) + work.way * layer.padded() + work.block * wide; }
+    const float *biases(const Work &work) const { return layer.read(2) + work.way * layer.padded() + work.block * block_width; }
 };
 
 // GRU with linear-before-reset: the reset gate multiplies the recurrent product.
@@ -206,9 +207,9 @@ struct LbrGruCell : GruCell {
                     sum, before.field[0] + work.row * padded, padded, layer, work.w, half * lanes);
             for (int r = 0; r < rows; ++r)
                 for (int k = 0; k < both; ++k) {
-                    const int64_t at = (work.row + r) * padded + work.block * wide + (half + k) * lanes;
-                    const Floats given = work.from_input(r, 2, half + k);
-                    const Floats n = hyperbolic(given + sigmoid(sum[r][both + k]) * sum[r][2 * both + k]);
+                    const int64_t at = (work.row + r) * padded + work.block * block_width + (half + k) * lanes;
+                    const Floats input = work.from_input(r, 2, half + k);
+                    const Floats n = hyperbolic(input + sigmoid(sum[r][both + k]) * sum[r][2 * both + k]);
                     store(after.field[0] + at, n + sigmoid(sum[r][k]) * (load(before.field[0] + at) - n));
                 }
         });
@@ -223,7 +224,7 @@ struct ResetStateGruCell : GruCell {
     template <int rows>
     void units(int phase, const Work &work, const State &before, const State &now, const State &after) const {
         const int64_t padded = layer.padded();
-        auto place = [&](int r, int half) { return (work.row + r) * padded + work.block * wide + half * lanes; };
+        auto place = [&](int r, int half) { return (work.row + r) * padded + work.block * block_width + half * lanes; };
         if (phase == 0) {
             Floats sum[rows][4];
             for (int r = 0; r < rows; ++r)
@@ -241,7 +242,7 @@ struct ResetStateGruCell : GruCell {
         for (int r = 0; r < rows; ++r)
             for (int half = 0; half < 2; ++half)
                 sum[r][half] = work.from_input(r, 2, half) + load(biases(work) + half * lanes);
-        multiply<2, rows, 1>(sum, now.field[2] + work.row * padded, padded, layer, work.w, 2 * wide);
+        multiply<2, rows, 1>(sum, now.field[2] + work.row * padded, padded, layer, work.w, 2 * block_width);
         for (int r = 0; r < rows; ++r)
             for (int half = 0; half < 2; ++half) {
                 const int64_t at = place(r, half);
@@ -277,7 +278,7 @@ struct SimpleCell {
         multiply<2, rows, 1>(sum, before.field[0] + work.row * padded, padded, layer, work.w, 0);
         for (int r = 0; r < rows; ++r)
             for (int half = 0; half < 2; ++half)
-                store(after.field[0] + (work.row + r) * padded + work.block * wide + half * lanes, activated(sum[r][half]));
+                store(after.field[0] + (work.row + r) * padded + work.block * block_width + half * lanes, activated(sum[r][half]));
     }
 };
 

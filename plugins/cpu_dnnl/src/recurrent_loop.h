@@ -1,5 +1,5 @@
-// The recurrent part of LSTM, GRU and vanilla RNN layers; the products with the input are computed before.  A work item is a group
-// of sequences of one direction, computed by one thread or by several that divide its units.
+// The recurrent part of LSTM, GRU and vanilla RNN layers; the products with the input are computed before.  A work item is a
+// group of sequences of one direction, computed by one thread or by several that divide its units.
 //
 // Included by one source per instruction set, which defines MGX_LANES (floats in a vector) and MGX_NAME (a name for the set).
 #include <algorithm>
@@ -14,24 +14,24 @@ namespace {
 
 constexpr int64_t most_items = 16; // work items computed by several threads each
 
-// Computes one phase of the blocks [begin, end) into `after`.  Odd steps traverse the weights backwards, because the last ones are
-// still in the cache.
+// Computes one phase of the blocks [begin, end) into `after`.  Odd steps traverse the weights backwards, because the last ones
+// are still in the cache.
 template <typename Cell>
 inline void do_units(const Cell &cell, int64_t way, int64_t first_row, int64_t rows, int64_t step, int phase, const State &before,
         const State &now, const State &after, int64_t begin, int64_t end) {
     const Layer &layer = cell.layer;
     const int64_t t = way == 1 || layer.reverse ? layer.steps - 1 - step : step;
     Work work;
-    work.next_gate = layer.hidden;
-    work.next_given = layer.ways * layer.gates * layer.hidden;
+    work.gate_stride = layer.hidden;
+    work.sequence_stride = layer.ways * layer.gates * layer.hidden;
     work.way = way;
-    const float *given = layer.read(0) + ((t * layer.batch + first_row) * layer.ways + way) * layer.gates * layer.hidden;
+    const float *input_gates = layer.read(0) + ((t * layer.batch + first_row) * layer.ways + way) * layer.gates * layer.hidden;
     for (int64_t n = begin; n < end; ++n) {
         work.block = step % 2 ? begin + end - 1 - n : n;
         work.w = layer.weights(way, work.block);
         for (int64_t left = rows; left > 0; left -= most_rows) {
             work.row = rows - left;
-            work.given = given + work.row * work.next_given + work.block * wide;
+            work.input_gates = input_gates + work.row * work.sequence_stride + work.block * block_width;
             switch (std::min(left, most_rows)) {
                 case 1: cell.template units<1>(phase, work, before, now, after); break;
                 case 2: cell.template units<2>(phase, work, before, now, after); break;
@@ -107,8 +107,9 @@ void lead(const Cell &cell, Item &item) {
                 }
                 for (int f = Cell::written(phase, 0); f < Cell::written(phase, 1); ++f)
                     for (int64_t r = 0; r < item.rows; ++r)
-                        std::memcpy(after.field[f] + r * padded + from * wide, item.found[h].field[f] + r * padded + from * wide,
-                                static_cast<size_t>((to - from) * wide) * sizeof(float));
+                        std::memcpy(after.field[f] + r * padded + from * block_width,
+                                item.found[h].field[f] + r * padded + from * block_width,
+                                static_cast<size_t>((to - from) * block_width) * sizeof(float));
             }
         }
         const int64_t t = item.way == 1 || layer.reverse ? layer.steps - 1 - step : step;

@@ -65,18 +65,18 @@ struct AxisWeights {
 template <typename W>
 struct CellTaps {
     int64_t each; // pixels per cell
-    std::vector<int64_t> places;
+    std::vector<int64_t> offsets;
     std::vector<W> weights;
 
     CellTaps(const Points &vertical, const Points &horizontal, int64_t height, int64_t width, int64_t down, int64_t across)
         : each(4 * vertical.count * horizontal.count) {
-        places.reserve(static_cast<size_t>(each * height * width));
-        weights.reserve(places.capacity());
+        offsets.reserve(static_cast<size_t>(each * height * width));
+        weights.reserve(offsets.capacity());
         for (int64_t i = 0; i < height; ++i)
             for (int64_t j = 0; j < width; ++j)
                 vertical.neighbours(i, [&](int64_t y, double u) {
                     horizontal.neighbours(j, [&](int64_t z, double v) {
-                        places.push_back(y * down + z * across);
+                        offsets.push_back(y * down + z * across);
                         weights.push_back(static_cast<W>(u * v));
                     });
                 });
@@ -85,7 +85,7 @@ struct CellTaps {
     // Returns the maximum of the weighted pixels of a cell; NaN if any of them is NaN.
     template <typename T>
     W best(const T *plane, int64_t cell) const {
-        const int64_t *place = places.data() + cell * each;
+        const int64_t *offset = offsets.data() + cell * each;
         const W *weight = weights.data() + cell * each;
         constexpr int64_t lanes = 4;
         W most[lanes];
@@ -93,7 +93,7 @@ struct CellTaps {
         bool any_nan = false;
         for (int64_t k = 0; k < each; k += lanes) // `each` is a multiple of `lanes`
             for (int64_t l = 0; l < lanes; ++l) {
-                const W value = widened(plane[place[k + l]]) * weight[k + l];
+                const W value = widened(plane[offset[k + l]]) * weight[k + l];
                 any_nan |= is_nan(value);
                 most[l] = value > most[l] ? value : most[l];
             }
@@ -102,9 +102,9 @@ struct CellTaps {
     }
 };
 
-// RoiAlign.  Buffers: x [n, c, h, w], rois, batch indices, out.  Arguments: mode (0 average, 1 max), 1 for half-pixel coordinates,
-// output height and width, sampling ratio (0: adaptive), bits of the scale (double); dims and strides of x; 2 strides of rois, the
-// stride of the batch indices, 4 strides of out.  Work items: regions.
+// RoiAlign.  Buffers: x [n, c, h, w], rois, batch indices, out.  Arguments: mode (0 average, 1 max), 1 for half-pixel
+// coordinates, output height and width, sampling ratio (0: adaptive), bits of the scale (double); dims and strides of x; 2
+// strides of rois, the stride of the batch indices, 4 strides of out.  Work items: regions.
 template <typename T>
 void roialign(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     using W = Wide<T>;
@@ -241,9 +241,9 @@ void max_roi_pool(void *const *buffers, const int64_t *args, int64_t begin, int6
     }
 }
 
-// im2col of a deformable convolution.  Buffers: x (channels-last), offsets, mask (any buffer if there is none), dense columns
-// [n, out_h, out_w, taps, c].  Arguments: channels, height and width of x, its strides along n, h and w; out_h, out_w; offset
-// groups; taps, strides, dilations and leading pads, each along h and w; 4 strides of offsets; 1 if there is a mask, its 4 strides.
+// im2col of a deformable convolution.  Buffers: x (channels-last), offsets, mask (any buffer if there is none), dense columns [n,
+// out_h, out_w, taps, c].  Arguments: channels, height and width of x, its strides along n, h and w; out_h, out_w; offset groups;
+// taps, strides, dilations and leading pads, each along h and w; 4 strides of offsets; 1 if there is a mask, its 4 strides.
 // Scratch memory: zeros for the channels of a group.  Work items: output pixels.
 void deformed(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     auto *x = static_cast<const float *>(buffers[0]);

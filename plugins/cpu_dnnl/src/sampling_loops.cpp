@@ -132,25 +132,25 @@ template <typename P, typename G, typename W>
 int64_t taps_of_point(const Sampling &sampling, const G *at, int64_t coordinate, int64_t rank, const int64_t *sizes, const int64_t *steps,
         int64_t origin, Tap<W> *taps) {
     P factors[2][most_taps];
-    int64_t many = 1, places[2][most_taps];
+    int64_t many = 1, offsets[2][most_taps];
     factors[0][0] = 1;
-    places[0][0] = origin;
+    offsets[0][0] = origin;
     for (int64_t a = 0; a < rank; ++a) {
         const auto found = sampling.around<P>(widened(at[(rank - 1 - a) * coordinate]), sizes[a]);
         const P *factor = factors[a % 2];
-        const int64_t *place = places[a % 2];
-        P *wider = factors[(a + 1) % 2];
-        int64_t next = 0, *further = places[(a + 1) % 2];
+        const int64_t *offset = offsets[a % 2];
+        P *next_factor = factors[(a + 1) % 2];
+        int64_t next = 0, *next_offset = offsets[(a + 1) % 2];
         for (int64_t m = 0; m < many; ++m)
             for (int64_t t = 0; t < sampling.taps(); ++t) {
                 if (found.index[t] < 0) continue;
-                wider[next] = factor[m] * found.weight[t];
-                further[next++] = place[m] + found.index[t] * steps[a];
+                next_factor[next] = factor[m] * found.weight[t];
+                next_offset[next++] = offset[m] + found.index[t] * steps[a];
             }
         many = next;
     }
     for (int64_t m = 0; m < many; ++m)
-        taps[m] = {places[rank % 2][m], static_cast<W>(factors[rank % 2][m])};
+        taps[m] = {offsets[rank % 2][m], static_cast<W>(factors[rank % 2][m])};
     return many;
 }
 
@@ -182,9 +182,9 @@ void weighted_sums(const T *x, const Tap<W> *taps, int64_t used, T *out, int64_t
     }
 }
 
-// Buffers: x, grid, out.  Arguments: mode, padding, align_corners; channels and their strides in x and out; number of spatial axes,
-// stride of coordinates in the grid, extents and strides of the axes in x; box of grid points (x, whose strides are 0 except along
-// the batch; grid; out).  Scratch memory: taps of `block` points.  Work items: grid points.
+// Buffers: x, grid, out.  Arguments: mode, padding, align_corners; channels and their strides in x and out; number of spatial
+// axes, stride of coordinates in the grid, extents and strides of the axes in x; box of grid points (x, whose strides are 0
+// except along the batch; grid; out).  Scratch memory: taps of `block` points.  Work items: grid points.
 template <typename T, typename G>
 void grid_sample(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     using W = Wide<T>;
@@ -248,8 +248,8 @@ void grid_sample(void *const *buffers, const int64_t *args, int64_t begin, int64
 void add_sampling_loops(NamedLoops &loops) {
     each(Floating {}, floating_names, [&](auto element, const char *name) {
         using T = decltype(element);
-        each(Floating {}, floating_names, [&](auto place, const char *grid) {
-            loops[std::string("grid_sample_") + name + "_" + grid] = &grid_sample<T, decltype(place)>;
+        each(Floating {}, floating_names, [&](auto coordinate, const char *grid) {
+            loops[std::string("grid_sample_") + name + "_" + grid] = &grid_sample<T, decltype(coordinate)>;
         });
     });
 }

@@ -12,17 +12,17 @@ namespace {
 // A key and its index.  Entries are ordered by key, then index, so that none are equal and the order is stable.
 struct NarrowEntry {
     NarrowEntry() = default;
-    NarrowEntry(uint32_t key, uint32_t place) : both(static_cast<uint64_t>(key) << 32 | place) {}
+    NarrowEntry(uint32_t key, uint32_t index) : both(static_cast<uint64_t>(key) << 32 | index) {}
     uint64_t both;
-    uint32_t place() const { return static_cast<uint32_t>(both); }
+    uint32_t index() const { return static_cast<uint32_t>(both); }
     bool operator<(const NarrowEntry &other) const { return both < other.both; }
 };
 struct WideEntry {
     WideEntry() = default;
-    WideEntry(uint64_t key, uint32_t place) : key(key), at(place) {}
+    WideEntry(uint64_t key, uint32_t index) : key(key), at(index) {}
     uint64_t key;
     uint32_t at;
-    uint32_t place() const { return at; }
+    uint32_t index() const { return at; }
     bool operator<(const WideEntry &other) const { return key != other.key ? key < other.key : at < other.at; }
 };
 template <typename Key>
@@ -30,31 +30,31 @@ using Entry = std::conditional_t<sizeof(Key) <= 4, NarrowEntry, WideEntry>;
 
 // Partitions the entries so that the k least come first.  Like `sort` not inlined: shared by all element types with equal keys.
 template <typename Entry>
-[[gnu::noinline]] void part(Entry *room, int64_t k, int64_t count) {
-    std::nth_element(room, room + k - 1, room + count);
+[[gnu::noinline]] void partition(Entry *entries, int64_t k, int64_t count) {
+    std::nth_element(entries, entries + k - 1, entries + count);
 }
 
 template <typename Entry>
-[[gnu::noinline]] void sort(Entry *room, int64_t k) {
-    std::sort(room, room + k);
+[[gnu::noinline]] void sort(Entry *entries, int64_t k) {
+    std::sort(entries, entries + k);
 }
 
-// Writes the k least of n entries, sorted, to the start of `room`, a buffer of `size` > k entries.  When the buffer is full it is
-// cut to the k best, and the last of these then rejects most further elements.
+// Writes the k least of n entries, sorted, to the start of `entries`, a buffer of `size` > k entries.  When the buffer is full it
+// is cut to the k best, and the last of these then rejects most further elements.
 template <typename Key, typename KeyAt>
-void first_entries(int64_t n, int64_t k, Entry<Key> *room, int64_t size, const KeyAt &key_at) {
+void first_entries(int64_t n, int64_t k, Entry<Key> *entries, int64_t size, const KeyAt &key_at) {
     constexpr int64_t block = 16;
     int64_t count = 0;
     bool full = false;
     Key limit = 0;
     auto take = [&](Key key, int64_t i) {
         if (full && key >= limit) return; // on ties the lowest index wins
-        room[count++] = Entry<Key> {key, static_cast<uint32_t>(i)};
+        entries[count++] = Entry<Key> {key, static_cast<uint32_t>(i)};
         if (count < size) return;
-        part(room, k, count);
+        partition(entries, k, count);
         count = k;
         full = true;
-        limit = key_at(room[k - 1].place());
+        limit = key_at(entries[k - 1].index());
     };
     int64_t i = 0;
     for (; i + block <= n; i += block) {
@@ -72,13 +72,13 @@ void first_entries(int64_t n, int64_t k, Entry<Key> *room, int64_t size, const K
     }
     for (; i < n; ++i)
         take(key_at(i), i);
-    if (count > k) part(room, k, count);
-    sort(room, k);
+    if (count > k) partition(entries, k, count);
+    sort(entries, k);
 }
 
 // The same for small k, by insertion sort.
 template <typename Key, typename KeyAt>
-void few_entries(int64_t n, int64_t k, Entry<Key> *room, const KeyAt &key_at) {
+void few_entries(int64_t n, int64_t k, Entry<Key> *entries, const KeyAt &key_at) {
     int64_t count = 0;
     Key limit = 0;
     for (int64_t i = 0; i < n; ++i) {
@@ -86,15 +86,15 @@ void few_entries(int64_t n, int64_t k, Entry<Key> *room, const KeyAt &key_at) {
         if (count == k && key >= limit) continue; // on ties the lowest index wins
         const Entry<Key> entry {key, static_cast<uint32_t>(i)};
         int64_t at = count < k ? count++ : k - 1;
-        for (; at > 0 && entry < room[at - 1]; --at)
-            room[at] = room[at - 1];
-        room[at] = entry;
-        limit = key_at(room[count - 1].place());
+        for (; at > 0 && entry < entries[at - 1]; --at)
+            entries[at] = entries[at - 1];
+        entries[at] = entry;
+        limit = key_at(entries[count - 1].index());
     }
 }
 
-// Returns the index of the first (or last) best element of a contiguous line: a vectorized reduction finds the value, a second pass
-// its index.
+// Returns the index of the first (or last) best element of a contiguous line: a vectorized reduction finds the value, a second
+// pass its index.
 template <bool low, bool last, typename T>
 int64_t best_in_line(const T *line, int64_t n) {
     using W = Wide<T>;
@@ -153,44 +153,44 @@ int64_t best_in_line(const T *line, int64_t n) {
     return i;
 }
 
-// TopK.  Buffers: x, values, indices.  Arguments: n, k, 1 for the largest, capacity of the scratch memory in entries, strides along
-// the axis in x, values and indices; box of the other axes (x, values, indices).  Work items: lines along the axis.
+// TopK.  Buffers: x, values, indices.  Arguments: n, k, 1 for the largest, capacity of the scratch memory in entries, strides
+// along the axis in x, values and indices; box of the other axes (x, values, indices).  Work items: lines along the axis.
 template <typename T>
 void topk(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     using Key = decltype(ordered(T {}));
     constexpr int64_t few = 16;
     auto *x = static_cast<const T *>(buffers[0]);
     auto *values = static_cast<T *>(buffers[1]);
-    auto *places = static_cast<int64_t *>(buffers[2]);
+    auto *indices = static_cast<int64_t *>(buffers[2]);
     Numbers numbers(args);
     const int64_t n = numbers.next(), k = numbers.next(), largest = numbers.next(), size = numbers.next();
     const int64_t *along = numbers.next(3);
     const Box<3> box(numbers);
-    auto *room = static_cast<Entry<Key> *>(scratch);
+    auto *entries = static_cast<Entry<Key> *>(scratch);
     box.points(begin, end, [&](const int64_t *offset) {
         const T *line = x + offset[0];
         const int64_t step = along[0];
         if (k == 1 && step == 1 && (largest || !std::is_floating_point_v<Wide<T>>)) {
-            const int64_t place = largest ? best_in_line<false, false>(line, n) : best_in_line<true, false>(line, n);
-            values[offset[1]] = line[place];
-            places[offset[2]] = place;
+            const int64_t index = largest ? best_in_line<false, false>(line, n) : best_in_line<true, false>(line, n);
+            values[offset[1]] = line[index];
+            indices[offset[2]] = index;
             return;
         }
         const Key flip = largest ? static_cast<Key>(~Key {0}) : Key {0};
         auto find = [&](const auto &key_at) {
             if (k <= few && n <= 64 * few)
-                few_entries<Key>(n, k, room, key_at);
+                few_entries<Key>(n, k, entries, key_at);
             else
-                first_entries<Key>(n, k, room, size, key_at);
+                first_entries<Key>(n, k, entries, size, key_at);
         };
         if (step == 1)
             find([=](int64_t i) { return static_cast<Key>(ordered(line[i]) ^ flip); });
         else
             find([=](int64_t i) { return static_cast<Key>(ordered(line[i * step]) ^ flip); });
         for (int64_t i = 0; i < k; ++i) {
-            const int64_t place = room[i].place();
-            values[offset[1] + i * along[1]] = line[place * step];
-            places[offset[2] + i * along[2]] = place;
+            const int64_t index = entries[i].index();
+            values[offset[1] + i * along[1]] = line[index * step];
+            indices[offset[2] + i * along[2]] = index;
         }
     });
 }
@@ -208,20 +208,20 @@ inline bool beats(W c, W best) {
     return better;
 }
 
-// ArgMax, ArgMin.  Buffers: x, indices.  Arguments: n, stride along the axis in x; box of the other axes (x, indices).  Work items:
-// lines along the axis.
+// ArgMax, ArgMin.  Buffers: x, indices.  Arguments: n, stride along the axis in x; box of the other axes (x, indices).  Work
+// items: lines along the axis.
 template <typename T, bool low, bool last>
 void position(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     using W = Wide<T>;
     constexpr int64_t most = 64;
     auto *x = static_cast<const T *>(buffers[0]);
-    auto *places = static_cast<int64_t *>(buffers[1]);
+    auto *indices = static_cast<int64_t *>(buffers[1]);
     Numbers numbers(args);
     const int64_t n = numbers.next(), along = numbers.next();
     const Box<2> box(numbers);
     constexpr int64_t few = 8; // shorter lines are not worth the vectorized search
     if (along == 1 && n > few) {
-        box.points(begin, end, [&](const int64_t *offset) { places[offset[1]] = best_in_line<low, last>(x + offset[0], n); });
+        box.points(begin, end, [&](const int64_t *offset) { indices[offset[1]] = best_in_line<low, last>(x + offset[0], n); });
         return;
     }
     const int64_t across = box.step(0);
@@ -246,7 +246,7 @@ void position(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
                 across == 1 ? compare(1) : compare(across);
             }
             for (int64_t j = 0; j < count; ++j)
-                places[offset[1] + (first + j) * box.step(1)] = where[j];
+                indices[offset[1] + (first + j) * box.step(1)] = where[j];
         }
     });
 }

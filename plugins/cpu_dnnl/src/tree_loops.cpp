@@ -10,8 +10,8 @@ namespace mgx {
 
 namespace {
 
-constexpr int64_t abreast = 8; // traversals interleaved to hide the latency of dependent loads
-constexpr int64_t together = 64; // rows evaluated by a tree while it is in the cache
+constexpr int64_t interleaved = 8; // traversals interleaved to hide the latency of dependent loads
+constexpr int64_t block_rows = 64; // rows evaluated by a tree while it is in the cache
 
 // An inner node.  A row continues at `yes` if the outcome of comparing its feature with `split` is in `rule` (bit set of
 // Outcome), at `no` otherwise.  Negative successors are leaves: leaf l is -1 - l.
@@ -49,7 +49,7 @@ struct Ensemble {
 
     // Advances the traversals from the nodes `at` to leaves.
     template <int common>
-    void walk(const T *const (&x)[abreast], int32_t (&at)[abreast]) const {
+    void walk(const T *const (&x)[interleaved], int32_t (&at)[interleaved]) const {
         auto all_ended = [&] {
             int32_t sign = -1;
             for (int32_t n : at)
@@ -57,7 +57,7 @@ struct Ensemble {
             return sign < 0;
         };
         while (!all_ended())
-            for (int64_t i = 0; i < abreast; ++i) {
+            for (int64_t i = 0; i < interleaved; ++i) {
                 const Node<T> &node = nodes[std::max(at[i], 0)];
                 const int32_t next = takes<common>(node, x[i][node.feature_and_rule >> 4]) ? node.yes : node.no;
                 at[i] = at[i] < 0 ? at[i] : next;
@@ -84,24 +84,24 @@ struct Ensemble {
     template <int common>
     void sum_by(const T *x, int64_t features, int64_t count, double *scores) const {
         std::fill_n(scores, count * outputs, 0.0);
-        const int64_t whole = count / abreast * abreast;
-        const T *from[abreast];
-        int32_t at[abreast];
+        const int64_t whole = count / interleaved * interleaved;
+        const T *from[interleaved];
+        int32_t at[interleaved];
         for (int64_t t = 0; t < trees && whole; ++t)
-            for (int64_t r = 0; r < whole; r += abreast) {
-                for (int64_t i = 0; i < abreast; ++i) {
+            for (int64_t r = 0; r < whole; r += interleaved) {
+                for (int64_t i = 0; i < interleaved; ++i) {
                     from[i] = x + (r + i) * features;
                     at[i] = roots[t];
                 }
                 walk<common>(from, at);
-                for (int64_t i = 0; i < abreast; ++i)
+                for (int64_t i = 0; i < interleaved; ++i)
                     vote(at[i], scores + (r + i) * outputs);
             }
         for (int64_t r = whole; r < count; ++r) { // remaining rows: interleave trees instead
-            std::fill_n(from, abreast, x + r * features);
-            for (int64_t t = 0; t < trees; t += abreast) {
-                const int64_t some = std::min(abreast, trees - t);
-                for (int64_t i = 0; i < abreast; ++i)
+            std::fill_n(from, interleaved, x + r * features);
+            for (int64_t t = 0; t < trees; t += interleaved) {
+                const int64_t some = std::min(interleaved, trees - t);
+                for (int64_t i = 0; i < interleaved; ++i)
                     at[i] = i < some ? roots[t + i] : -1;
                 walk<common>(from, at);
                 for (int64_t i = 0; i < some; ++i)
@@ -136,7 +136,7 @@ void transform(double *scores, int64_t count, int64_t how) {
 // Buffers: x [n, features], nodes, roots, first weight of each leaf, targets and values of the weights, base value of each
 // output, scores out; classifiers also have labels and labels out.  Arguments: features, trees, outputs, 1 to average, the common
 // rule (0: none), 1 if a node sends NaN to `yes`, transform, 1 if there are labels, and -1, except for binary classifiers with
-// the weights of one class only: 1 if scores are probabilities, 0 if not.  Scratch memory: scores of `together` rows.  Work
+// the weights of one class only: 1 if scores are probabilities, 0 if not.  Scratch memory: scores of `block_rows` rows.  Work
 // items: rows.  T: type of features and splits; S: type of scores.
 template <typename T, typename S>
 void tree_ensemble(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
@@ -160,8 +160,8 @@ void tree_ensemble(void *const *buffers, const int64_t *args, int64_t begin, int
     auto *labels = labelled ? static_cast<const int64_t *>(buffers[8]) : nullptr;
     auto *winners = labelled ? static_cast<int64_t *>(buffers[9]) : nullptr;
     auto *sums = static_cast<double *>(scratch);
-    for (int64_t first = begin; first < end; first += together) {
-        const int64_t count = std::min(together, end - first);
+    for (int64_t first = begin; first < end; first += block_rows) {
+        const int64_t count = std::min(block_rows, end - first);
         ensemble.sum(x + first * features, features, count, sums);
         for (int64_t r = 0; r < count; ++r) {
             double *scores = sums + r * outputs;

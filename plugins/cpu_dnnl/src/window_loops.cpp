@@ -10,7 +10,7 @@ namespace {
 
 struct Axis {
     int64_t extent, taps, stride, dilation, before; // extent of the image, window size, .., leading padding
-    int64_t step, place; // stride in x, and in the indices that are returned
+    int64_t step, index_stride; // stride in x, and in the indices that are returned
 };
 
 // Buffers: x; maxima and indices, both row-major.  Arguments: elements of an image; number of spatial axes; an Axis for each;
@@ -21,7 +21,7 @@ void maxima(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
     using W = Wide<T>;
     auto *x = static_cast<const T *>(buffers[0]);
     auto *values = static_cast<T *>(buffers[1]);
-    auto *places = static_cast<int64_t *>(buffers[2]);
+    auto *indices = static_cast<int64_t *>(buffers[2]);
     Numbers numbers(args);
     const int64_t size = numbers.next(), rank = numbers.next();
     auto *axes = reinterpret_cast<const Axis *>(numbers.next(7 * rank));
@@ -32,14 +32,14 @@ void maxima(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
         windows *= counts[a];
         taps *= axes[a].taps;
     }
-    auto *steps = static_cast<int64_t *>(scratch), *moves = steps + taps; // offsets of the taps, in x and in the indices
+    auto *steps = static_cast<int64_t *>(scratch), *index_steps = steps + taps; // offsets of the taps, in x and in the indices
     for (int64_t t = 0; t < taps; ++t) {
         int64_t rest = t;
-        steps[t] = moves[t] = 0;
+        steps[t] = index_steps[t] = 0;
         for (int64_t a = rank; a-- > 0; rest /= axes[a].taps) {
             const int64_t far = rest % axes[a].taps * axes[a].dilation;
             steps[t] += far * axes[a].step;
-            moves[t] += far * axes[a].place;
+            index_steps[t] += far * axes[a].index_stride;
         }
     }
     auto is_inside = [&](int64_t t, const int64_t *first) {
@@ -56,25 +56,25 @@ void maxima(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
             image = n / windows;
             images.points(image, image + 1, [&](const int64_t *offset) { at = x + offset[0]; });
         }
-        int64_t rest = n % windows, first[most_axes], origin = 0, place = 0;
+        int64_t rest = n % windows, first[most_axes], origin = 0, origin_index = 0;
         bool whole = true;
         for (int64_t a = rank; a-- > 0; rest /= counts[a]) {
             first[a] = rest % counts[a] * axes[a].stride - axes[a].before;
             whole = whole && first[a] >= 0 && first[a] + (axes[a].taps - 1) * axes[a].dilation < axes[a].extent;
             origin += first[a] * axes[a].step;
-            place += first[a] * axes[a].place;
+            origin_index += first[a] * axes[a].index_stride;
         }
         W best {};
-        int64_t where = 0;
+        int64_t best_index = 0;
         for (int64_t t = 0; t < taps; ++t) {
             const bool inside = whole || is_inside(t, first);
             const W c = inside ? widened(at[origin + steps[t]]) : lowest<W>();
             if (t && (is_nan(best) || !(is_nan(c) || c > best))) continue;
             best = c;
-            where = inside ? place + moves[t] : -1;
+            best_index = inside ? origin_index + index_steps[t] : -1;
         }
         store(values[n], best);
-        places[n] = where + image * size;
+        indices[n] = best_index + image * size;
     }
 }
 
@@ -111,17 +111,17 @@ void folded(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
             const int64_t low = start < 0 ? std::min(row, (-start + stride - 1) / stride) : 0;
             const int64_t high = room > 0 ? std::min(row, (room + stride - 1) / stride) : 0;
             for (int64_t line = 0; line < lines; ++line, from += row) {
-                int64_t place = start, step = extent;
+                int64_t offset = start, step = extent;
                 bool inside = true;
                 rest = line;
                 for (int64_t a = rank - 1; a-- > 0; rest /= counts[a]) {
                     const int64_t i = rest % counts[a] * axes[5 * a + 2] + shift[a];
                     inside = inside && i >= 0 && i < axes[5 * a];
-                    place += i * step;
+                    offset += i * step;
                     step *= axes[5 * a];
                 }
                 if (!inside) continue;
-                W *__restrict__ to = sums + place;
+                W *__restrict__ to = sums + offset;
                 if (stride == 1)
                     for (int64_t j = low; j < high; ++j)
                         to[j] = static_cast<W>(to[j] + widened(from[j]));
@@ -380,8 +380,8 @@ void maxima_of_rows(void *const *buffers, const int64_t *args, int64_t begin, in
     for (int64_t row = begin; row < end; ++row) {
         int64_t count = 1;
         steps[0] = 0;
-        const int64_t place = outer_taps(axes, counts, rank, row, steps, count);
-        const float *from = x + place / channels * image + place % channels * plane;
+        const int64_t channel = outer_taps(axes, counts, rank, row, steps, count);
+        const float *from = x + channel / channels * image + channel % channels * plane;
         float *to = out + row * width;
         if (taps == 1 && stride == 1 && before == 0 && width <= extent) {
             maxima_of_lines(from, steps, count, width, to);

@@ -68,7 +68,7 @@ public:
         data_ = region.data;
         mode_ = region.mode;
         processor_.store(sched_getcpu(), std::memory_order_relaxed);
-        away_.store(0, std::memory_order_relaxed);
+        longest_away_.store(0, std::memory_order_relaxed);
         done_.store(0, std::memory_order_relaxed);
         const uint64_t generation = (state_.load(std::memory_order_relaxed) >> 32) + 1;
         state_.store(generation << 32 | static_cast<uint64_t>(region.parts) << 16 | 1, std::memory_order_seq_cst);
@@ -109,7 +109,7 @@ public:
         if (!done()) {
             const int64_t from = nanoseconds_now();
             if (!spin(wait_spin, done)) sleep_until(others);
-            const int64_t lost = std::min(nanoseconds_now() - from, away_.load(std::memory_order_relaxed));
+            const int64_t lost = std::min(nanoseconds_now() - from, longest_away_.load(std::memory_order_relaxed));
             if (lost > late) record_absence(lost);
         }
         busy_.store(false, std::memory_order_release);
@@ -153,8 +153,8 @@ private:
             away = std::clamp(descheduled_before - before, int64_t {0}, taken);
         }
         worked_.fetch_add(taken - away, std::memory_order_relaxed);
-        int64_t most = away_.load(std::memory_order_relaxed);
-        while (away > most && !away_.compare_exchange_weak(most, away, std::memory_order_relaxed)) {
+        int64_t most = longest_away_.load(std::memory_order_relaxed);
+        while (away > most && !longest_away_.compare_exchange_weak(most, away, std::memory_order_relaxed)) {
         }
     }
 
@@ -214,7 +214,7 @@ private:
     std::atomic<int> sleeping_ {0};
     alignas(64) std::atomic<bool> busy_ {false};
     alignas(64) std::atomic<int64_t> worked_ {0}; // running time of all parts that workers executed
-    std::atomic<int64_t> away_ {0}; // longest time that a worker was descheduled in the current region
+    std::atomic<int64_t> longest_away_ {0}; // longest time that a worker was descheduled in the current region
     int made_ = 0;
     cpu_set_t cpus_; // affinity of the thread that loaded the module
     bool pinned_;
