@@ -1,9 +1,9 @@
-"""Writes the C sources of the library from its header.
+"""Generates the C sources of the library from its header.
 
 python generate.py HEADER FOLDER
 
-FOLDER/embedding.c: cffi's embedding of Python, one function `py_NAME` for each function NAME of the header.
-FOLDER/entries.c: the functions of the header, each starting Python if need be and calling its `py_NAME`.
+FOLDER/embedding.c: the embedding of Python by cffi, with one function `py_NAME` for each function NAME of the header.
+FOLDER/entries.c: the functions of the header; each initializes Python if necessary and calls its `py_NAME`.
 """
 
 from __future__ import annotations

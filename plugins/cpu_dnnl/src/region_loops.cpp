@@ -211,9 +211,9 @@ void max_roi_pool(void *const *buffers, const int64_t *args, int64_t begin, int6
     const int64_t *dims = numbers.next(4), *in = numbers.next(4), *box = numbers.next(2), *over = numbers.next(4);
     for (int64_t r = begin; r < end; ++r) {
         const T *roi = rois + r * box[0];
-        const double named = static_cast<double>(widened(roi[0]));
-        if (!(named > -1 && named < static_cast<double>(dims[0])))
-            return mgx_loop_failed(1, std::isfinite(named) ? static_cast<int64_t>(named) : -1);
+        const double batch = static_cast<double>(widened(roi[0]));
+        if (!(batch > -1 && batch < static_cast<double>(dims[0])))
+            return mgx_loop_failed(1, std::isfinite(batch) ? static_cast<int64_t>(batch) : -1);
         double corner[4];
         for (int64_t i = 0; i < 4; ++i) {
             const double at = static_cast<double>(widened(roi[(i + 1) * box[1]])) * scale;
@@ -222,7 +222,7 @@ void max_roi_pool(void *const *buffers, const int64_t *args, int64_t begin, int6
         }
         const CellRanges rows(corner[1], corner[3], height, dims[2]), columns(corner[0], corner[2], width, dims[3]);
         for (int64_t c = 0; c < dims[1]; ++c) {
-            const T *plane = x + static_cast<int64_t>(named) * in[0] + c * in[1];
+            const T *plane = x + static_cast<int64_t>(batch) * in[0] + c * in[1];
             for (int64_t i = 0; i < height; ++i)
                 for (int64_t j = 0; j < width; ++j) {
                     const bool none = rows.low[i] >= rows.high[i] || columns.low[j] >= columns.high[j];

@@ -1,4 +1,5 @@
-# Writes RESULT, which tells the module from which files of FOLDER it was built; mgx_cpu_dnnl/native_sources.py compares them.
+# Generates RESULT: fingerprints of the files in FOLDER that the module is built from.  mgx_cpu_dnnl/native_sources.py compares them
+# with the files present, to detect a stale build.
 file(GLOB sources RELATIVE ${FOLDER} ${FOLDER}/CMakeLists.txt ${FOLDER}/src/*.cmake ${FOLDER}/src/*.cpp ${FOLDER}/src/*.h)
 list(SORT sources)
 foreach(source IN LISTS sources)
