@@ -66,8 +66,8 @@ def _image(e: GpuEmitter, op: Any, x: Value) -> Value | None:
     if not images and not all(_is_convolution(r) or isinstance(r, ANY_ORDER) for r in readers):
         return None
     e.uncacheable()  # depends on the readers
-    shape = op.infer(Shape(x.shape.dtype, x.lens))
-    if shape.dynamic() or shape.rank < 4:
+    shape = e.current.result
+    if not isinstance(shape, Shape) or shape.dynamic() or shape.rank < 4:
         return None
     laid = Shape(shape.dtype, shape.lens(), channels_last(shape.lens()))
     back = Reshape(dims=tuple(x.lens)).view(laid)
