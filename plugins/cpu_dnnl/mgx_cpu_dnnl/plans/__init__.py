@@ -31,7 +31,7 @@ from . import (
 
 __all__ = ["PLANS"]
 
-# plans that few programs need: their modules, and the classes of their ops, which are imported when one of these is asked for
+# Rarely needed plans: modules, with the classes of their ops; a module is imported on the first lookup of one of its ops
 RARE: Final = {
     "attention_op": "attention:Attention",
     "coded_products": "coded_product:DequantDot",

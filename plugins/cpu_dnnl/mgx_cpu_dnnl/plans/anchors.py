@@ -23,15 +23,15 @@ from .precision import narrowed, widened
 
 __all__ = ["Run", "floats_around", "of_float32", "offer_anchor", "offer_widened", "windowed"]
 
-WHOLE_SUM: Final = 4  # weights that are this many times smaller than the cache do not have oneDNN cut sums in parts
-BACKWARD: Final = "conv:"  # kernels of transposed convolutions that are the backward pass of a convolution
+WHOLE_SUM: Final = 4  # oneDNN splits sums only if the weights of a block exceed 1/WHOLE_SUM of the L2 cache
+BACKWARD: Final = "conv:"  # prefix of transposed-convolution kernels that reuse the backward pass of a convolution
 
-# from the op, its two operands and what comes after it (None: nothing) to the result
+# (emitter, op, x, weights, epilogue or None) -> result
 Run = Callable[[CpuEmitter, Any, Value, Value, Epilogue | None], Value]
 
 
 def of_float32(check: Callable[[Any, Shape, Shape], No | None]) -> Check:
-    """Decorator: a check of convolutions of float32 tensors; all others are refused."""
+    """Decorator that turns a predicate on float32 shapes into a check; refuses other operands."""
 
     def checked(op: Any, inputs: Sequence[Any], modules: Sequence[Any]) -> No | None:
         x, w = inputs
@@ -89,14 +89,14 @@ def windowed(
     out: Value | None = None,
     **numbers: Sequence[int],
 ) -> Value:
-    """Emits a primitive that moves windows over x [n, c, ..], channels last, with a channels-last result.
+    """Emits a oneDNN convolution or transposed convolution of x [n, c, ..]; operand and result are channels last.
 
-    builder: the native module's; arranged: the weights w with their axes as oneDNN has them; out: where the result goes, the
-    epilogue's residual if it has one; numbers: of the windows.
-    Errors: Refused.
+    builder: name in the native module; arranged: permutes the axes of w to oneDNN's order; out: memory for the result (default:
+    the epilogue's residual, else new memory); numbers: strides, dilations and padding of the windows.
+    Errors: Refused if oneDNN has no correct and efficient implementation.
     """
     _native = native()
-    if w.shape.broadcasted():  # oneDNN's weights do not repeat
+    if w.shape.broadcasted():  # oneDNN does not support broadcast weights
         array = e.constant(w)
         w = e.copy(w) if array is None else e.literal(array)
     if out is None and epilogue is not None:
@@ -138,27 +138,27 @@ def windowed(
 
 
 def _goes_wrong(lens: Sequence[int], weights: Sequence[int], step: int) -> bool:
-    """True if oneDNN 3.2 may compute wrong results on AMX: channels beyond a tile of 32 are misplaced at the end of a line.
+    """Returns True if oneDNN 3.2 may compute wrong results on AMX: it misplaces channels of a partial tile at the end of rows.
 
-    lens: [n, c, ..]; weights: their extents, with one axis more where there are groups.  Groups are right whatever their
-    channels: found by trial, of 17 to 80 channels each.
+    lens: of the input, [n, c, ..]; weights: extents, with a leading group axis for grouped convolutions.  Grouped convolutions
+    are not affected (determined by experiment, 17 to 80 channels per group).
     """
     grouped = len(weights) > len(lens)
     return not grouped and lens[1] % 32 != 0 and weights[-1] % 2 == 0 and step > 1
 
 
 def _finished_early(impl: str, size: int) -> bool:
-    """True where oneDNN 3.2 can add a bias, and do post-ops, once for each part of a sum.
+    """Returns True if oneDNN 3.2 may apply bias and post-ops once per partial sum instead of once per sum.
 
-    Its transposed convolutions in steps cut sums in parts where the weights of 64 results do not stay in the second cache, and
-    finish every part.  Found by trial with a cache of 1 MiB: wrong from 1 MiB of weights on, in one case of five.
-    size: bytes of the weights of one result.
+    Its strided transposed convolutions split the reduction if the weights of 64 outputs exceed the L2 cache, and apply the
+    epilogue to each part.  Determined by experiment with 1 MiB of L2: wrong from 1 MiB of weights on, in one case out of five.
+    size: bytes of the weights of one output channel.
     """
     return "brgconv_strided" in impl and WHOLE_SUM * 64 * size > int(native().cache_sizes().get("l2", 0))
 
 
 def _take_bias(epilogue: Epilogue, channels: int) -> Value | None:
-    """Takes the first link as the convolution's bias, if it adds one value per channel."""
+    """Removes the first link and returns its operand as the bias, if it adds one value per channel; else None."""
     for position, (link, operand) in enumerate(epilogue.links[:2]):
         if link.kind != "binary" or link.algorithm != "add" or operand is None or operand is epilogue.residual:
             if position == 0 and link.kind == "binary" and link.algorithm == "add":

@@ -59,7 +59,7 @@ def emit_attention(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
 
 
 class _Scores(NamedTuple):
-    """The product of queries and transposed keys, the pointwise module applied to it (or None), and its other operands."""
+    """Queries, transposed keys, and the pointwise module (or None) applied to their product, with its other operands."""
 
     q: Value
     k: Value
@@ -86,7 +86,7 @@ def _one_loop(e: CpuEmitter, body: Module, env: dict[Instruction, Any]) -> Value
 
 
 def _in_blocks(e: CpuEmitter, scores: _Scores, v: Value, out: Value, guarded: bool) -> None:
-    """Emits the fused loop.  Errors: Refused."""
+    """Emits the fused loop over blocks of keys.  Errors: Refused."""
     from ..jit.attention import compile_attention
 
     turned = scores.k.seen_as(0, _turned(scores.k.shape))
@@ -128,7 +128,7 @@ def _scores(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> _Sc
 
 
 def _view_value(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Value:
-    """Returns a value that is there, or views of one."""
+    """Returns the value of an instruction that is emitted already, or a view of one.  Errors: Refused if it needs other ops."""
     if ins in env or ins.is_literal:
         found: Value = e.value_of(ins, env)
         return found
@@ -150,9 +150,9 @@ def _turned(shape: Shape) -> Shape:
 
 
 def _guarded(softmax: Instruction, last: Instruction) -> bool:
-    """Returns True if NaN weights are replaced by zeros between the softmax and the second product.
+    """Returns True if the group replaces NaN weights by zeros (rows without keys), False if it uses the softmax unchanged.
 
-    Errors: Refused if anything else happens to the weights there.
+    Errors: Refused for any other op between the softmax and the second product.
     """
     weights = last.inputs[0]
     if weights is softmax:
@@ -169,7 +169,7 @@ def _guarded(softmax: Instruction, last: Instruction) -> bool:
 
 
 def _merged(e: CpuEmitter, dot: Instruction) -> Value | None:
-    """Returns memory for the second product in which the following transpose is a dense view."""
+    """Allocates the second product such that the following transpose is a dense view; None if no transpose follows."""
     if len(dot.users) != 1 or not isinstance(dot.users[0].op, Transpose):
         return None
     permutation = dot.users[0].op.permutation

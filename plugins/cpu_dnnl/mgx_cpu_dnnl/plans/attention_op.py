@@ -86,14 +86,14 @@ class _Scores:
         self.module = Module("scores")
         self.now = self.module.add_parameter("scores", Shape(dt.float32, lens))
         self.extra: list[Value] = []
-        self.lengths = 0  # number of the operand that holds the samples' counts of keys, from 1
+        self.lengths = 0  # 1-based index in `extra` of the number of keys per sample; 0: none
 
     def number(self, value: float, dtype: Any = dt.float32) -> Instruction:
         one = self.module.add_literal(np.array(value).astype(dtype.numpy))
         return self.module.add(Multibroadcast(out_lens=tuple(self.lens)), one)
 
     def read(self, value: Value, strides: Sequence[int]) -> Instruction:
-        """Returns one more input, with strides over the scores' extents."""
+        """Adds an operand with these strides over the axes of the scores; returns its parameter."""
         seen = value.seen_as(0, Shape(value.shape.dtype, self.lens, list(strides)))
         self.extra.append(seen)
         return self.module.add_parameter(f"x{len(self.extra)}", Shape(value.shape.dtype, self.lens))
@@ -105,7 +105,7 @@ class _Scores:
             self.now = self.module.add(Mul(), cap, self.module.add(Tanh(), self.module.add(Div(), self.now, cap)))
 
     def keep(self, test: Instruction) -> None:
-        """Masks the scores that do not pass a test."""
+        """Sets scores to -inf where `test` is false."""
         self.now = self.module.add(Where(), test, self.now, self.number(-math.inf))
 
     def finished(self) -> Module:
@@ -122,7 +122,10 @@ def _masked(
     offsets: Value | None,
     simple: bool,
 ) -> None:
-    """Applies mask, lengths and windows, and causality unless the loop limits the keys of each query itself."""
+    """Applies mask, key lengths, sliding windows and causality.
+
+    simple: the loop itself limits the keys of each query, so that no causal mask is needed.
+    """
     add = scores.module.add
     b, _, r, s, t = scores.lens
     if mask is not None:
@@ -135,7 +138,7 @@ def _masked(
         else:
             wide = given if mask.shape.dtype is dt.float32 else add(Convert(target_type=dt.float32), given)
             scores.now = add(Add(), scores.now, wide)
-            scores.keep(add(Less(), scores.number(-math.inf), wide))  # also where the score itself is NaN or infinite
+            scores.keep(add(Less(), scores.number(-math.inf), wide))  # explicitly: NaN or inf plus -inf is not -inf
     if lengths is None and (simple or not (op.causal or max(op.left_window_size, op.right_window_size) >= 0)):
         return
     keys = scores.read(e.literal(np.arange(t)), [0, 0, 0, 0, 1])
@@ -160,12 +163,12 @@ def _masked(
 
 
 def _split(x: Value, r: int) -> Value:
-    """[b, g * r, s, d] seen as [b, g, r, s, d]."""
+    """Returns a view of [b, g * r, s, d] as [b, g, r, s, d]."""
     (b, h, s, d), (sb, sh, ss, sd) = x.lens, x.strides
     return x.seen_as(0, Shape(x.shape.dtype, [b, h // r, r, s, d], [sb, sh * r, sh, ss, sd]))
 
 
 def _repeated(x: Value, r: int) -> Value:
-    """[b, g, t, d] seen as [b, g, r, t, d], each head for r heads of queries."""
+    """Returns a view of [b, g, t, d] broadcast to [b, g, r, t, d]: r query heads share each key head."""
     (b, g, t, d), (sb, sg, st, sd) = x.lens, x.strides
     return x.seen_as(0, Shape(x.shape.dtype, [b, g, r, t, d], [sb, sg, 0, st, sd]))

@@ -1,6 +1,6 @@
 """bfloat16 attention on AMX: two tile products with a softmax loop between them.
 
-Scores are float32.  Heads, or rows of one head, are partitioned so that the scores of a part stay in the L2 cache.
+Scores are float32.  Heads, or the rows of a head, are processed in blocks whose scores fit in the L2 cache.
 """
 
 from __future__ import annotations
@@ -25,20 +25,18 @@ from .products import product
 
 __all__ = ["attend"]
 
-LEAST: Final = (
-    32  # queries, keys and elements of a head: products of less are no faster in tiles than in the loop's registers
-)
-EASY: Final = 64  # elements of a head for which a loop over the scores besides that of the softmax is worth its time
-SCORES: Final = 2 << 20  # bytes of a part
-PARTS: Final = 16  # at most
+LEAST: Final = 32  # minimum of queries, keys and head size: below it, tiles are no faster than vector registers
+EASY: Final = 64  # minimum head size for which an additional pass over the scores pays off
+SCORES: Final = 2 << 20  # maximum bytes of scores of a block
+PARTS: Final = 16  # maximum number of blocks
 
 
 def attend(
     e: CpuEmitter, q: Value, k: Value, v: Value, out: Value, module: Module | None, extra: Sequence[Value]
 ) -> None:
-    """softmax(module(q k, *extra)) v with q [.., m, d], k [.., d, n], v [.., n, e], to `out`.
+    """Emits softmax(module(q k, *extra)) v into `out`; q [.., m, d], k [.., d, n], v [.., n, e].
 
-    Errors: Refused where one loop over blocks of keys is faster.
+    Errors: Refused if the fused loop over blocks of keys is faster or the processor has no AMX.
     """
     if any(x.shape.dtype is not dt.bfloat16 for x in (q, k, v, out)) or "amx_bf16" not in native().cpu_features():
         raise Refused("products of bfloat16 by tiles")
@@ -72,9 +70,9 @@ def attend(
 
 
 def _parts(extents: Sequence[int], size: int) -> list[list[tuple[int, int]]]:
-    """Divides axes into parts of at most SCORES bytes that follow each other in memory: for each, first and number by axis.
+    """Splits an index space into contiguous blocks of at most SCORES bytes; returns (start, count) per axis for each block.
 
-    size: bytes of one element of the last axis.
+    size: bytes per element of the index space.
     """
     axis = len(extents)
     while axis and size * extents[axis - 1] <= SCORES:
@@ -94,27 +92,27 @@ def _parts(extents: Sequence[int], size: int) -> list[list[tuple[int, int]]]:
 
 
 def _part(x: Value, part: Sequence[tuple[int, int]]) -> Value:
-    """Returns a part of x [.., n], whose axes are whole where they have one element."""
+    """Returns a block of x [.., n] as a view; axes of extent 1 (broadcast over the scores) are not sliced."""
     offset = sum(first * s for (first, _), n, s in zip(part, x.lens, x.strides, strict=False) if n > 1)
     lens = [count if n > 1 else 1 for (_, count), n in zip(part, x.lens, strict=False)]
     return x.seen_as(offset, Shape(x.shape.dtype, [*lens, x.lens[-1]], x.strides))
 
 
 def _dense(e: CpuEmitter, x: Value) -> Value:
-    """Returns a value as oneDNN's tiles read it: row-major."""
+    """Returns a value in row-major layout, which oneDNN's AMX kernels require."""
     return x if x.shape.standard() else e.row_major(x)
 
 
 def _turned(x: Value) -> Value:
-    """Returns the same memory with the last two axes exchanged."""
+    """Returns a view with the last two axes transposed."""
     (*lens, a, b), (*steps, s, t) = x.lens, x.strides
     return x.seen_as(0, Shape(x.shape.dtype, [*lens, b, a], [*steps, t, s]))
 
 
 def _chain(module: Module, extra: Sequence[Value]) -> list[tuple[Link, int | None]] | None:
-    """The pointwise part as sums and multiples that a product takes along, with the numbers of the operands that they read.
+    """Returns the pointwise module as post-ops of the product, each with the index of its operand in `extra`, or None.
 
-    None if it is more than that, or an operand lies across the scores.
+    None if it contains other ops than linear functions, sums and products, or an operand is not contiguous along the keys.
     """
     first, *others = module.parameters.values()
     chain = read_chain(module, first)
@@ -128,7 +126,7 @@ def _chain(module: Module, extra: Sequence[Value]) -> list[tuple[Link, int | Non
 
 
 def _scored(e: CpuEmitter, module: Module, scores: Value, extra: Sequence[Value]) -> Value:
-    """Returns the pointwise part on scores, whose memory its results take if that is possible."""
+    """Emits the pointwise module on scores, in place if possible."""
     from ..jit.pointwise import compile_pointwise
     from .loops import results_of
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PLANS = Kernels("cpu")
 
-FOUR: Final = 4  # taps that one instruction multiplies
+FOUR: Final = 4  # taps per dot-product instruction
 
 
 def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
@@ -77,7 +77,7 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
 
 
 def _constants(e: CpuEmitter, w: Value, zero: Value | None) -> tuple[Array, Array | None]:
-    """Returns the weights and their zero points, one or one per channel.  Errors: Refused if they are not constant."""
+    """Returns constant weights and their zero points (None, one, or one per channel).  Errors: Refused if not constant."""
     weights, points = e.constant(w), None
     if weights is None:
         raise Refused("the weights are not constant")
@@ -89,9 +89,9 @@ def _constants(e: CpuEmitter, w: Value, zero: Value | None) -> tuple[Array, Arra
 
 
 def fours_of(e: CpuEmitter, array: Array, points: Array | None, step: int) -> tuple[Value, Value, Fours]:
-    """Returns weights less their zero points as `byte_channels.h` has them, their sums by channel, and how taps are taken.
+    """Packs weights minus zero points for `byte_channels.h`; returns them, their sums per channel, and how taps are grouped.
 
-    step: lines from the windows of a line of results to those of the next; 0 where other lines than these lie between.
+    step: vertical stride in rows of the input; 0 if windows are dilated vertically or not two-dimensional.
     """
     from ..jit.byte_channels import Fours
 

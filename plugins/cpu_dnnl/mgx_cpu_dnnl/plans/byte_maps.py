@@ -41,7 +41,7 @@ def emit_byte_map(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
 
 
 def _repeated(e: CpuEmitter, x: Value, table: Value) -> Value:
-    """Maps broadcast values once; the result is broadcast the same way."""
+    """Maps each element of a broadcast value once; broadcasts the result the same way."""
     once = [1 if s == 0 else n for n, s in zip(x.lens, x.strides, strict=True)]
     made = mapped(e, x.seen_as(0, Shape(x.shape.dtype, once, x.strides)), table)
     steps = [0 if s == 0 else n for n, s in zip(made.strides, x.strides, strict=True)]
@@ -49,9 +49,9 @@ def _repeated(e: CpuEmitter, x: Value, table: Value) -> Value:
 
 
 def mapped(e: CpuEmitter, x: Value, table: Value, out: Value | None = None) -> Value:
-    """Returns bytes by a table in the order of their bits, in the memory of `out` or new memory that lies as theirs does.
+    """Emits a table lookup of bytes; table: indexed by the bit pattern; out: memory for the result (default: new, in x's layout).
 
-    Errors: Refused where rows of bytes do not lie at equal steps.
+    Errors: Refused unless the elements form contiguous rows at a constant stride.
     """
     if out is None:
         out = e.allocate(table.shape.dtype, x.lens, same_order(x))
@@ -68,9 +68,9 @@ def mapped(e: CpuEmitter, x: Value, table: Value, out: Value | None = None) -> V
 
 
 def by_bits(e: CpuEmitter, table: Value, dtype: Any) -> Value:
-    """Returns a table in the order of the bits of the bytes that it is asked for.
+    """Returns a table permuted so that it is indexed by the bit pattern of values of `dtype`.
 
-    Errors: Refused for signed ones, not constant.
+    Errors: Refused for int8 if the table is not constant.
     """
     if dtype is dt.uint8:
         return e.row_major(table)

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 PLANS = Kernels("cpu")
 
-AXES: Final = 3  # of windows at most
-CHANNELS: Final = 16  # that are summed at once where each is by itself
-WAY: Final = 40  # products that take as long as the way of one number to a tile's points, or of its sums back
-GAIN: Final = 0.9  # of the direct sums' products: a margin for what is not counted
+AXES: Final = 3  # maximum spatial axes
+CHANNELS: Final = 16  # channels per vector of a depthwise convolution
+WAY: Final = 40  # cost of transforming one element of a Winograd tile, forward or back, in multiplications
+GAIN: Final = 0.9  # maximum cost relative to the direct convolution: margin for costs not modelled
 
 
 def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
@@ -76,7 +76,7 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
 
 
 def product(e: CpuEmitter, x: Value, w: Value, weights: Array, zero: Value, points: Array | None) -> Finish:
-    """x [.., m, k] times w [k, n]."""
+    """Emits the product of x [.., m, k] and w [k, n]."""
     from ..jit.byte_pairs import compile_pairs
     from ..jit.gemm_epilogue import row_step
 
@@ -105,7 +105,7 @@ def product(e: CpuEmitter, x: Value, w: Value, weights: Array, zero: Value, poin
 def convolution(
     e: CpuEmitter, op: Any, x: Value, w: Value, weights: Array, zero: Value, points: Array | None
 ) -> Finish:
-    """x [n, c, ..] with w [o, c / group, ..], channels last in and out."""
+    """Emits the convolution of x [n, c, ..] with w [o, c / group, ..]; operand and result are channels last."""
     lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
     if 0 in lens:
         raise Refused("an extent is 0")
@@ -137,7 +137,7 @@ def moves_of(op: Any, x: Value, w: Value) -> Moves:
 
 
 def windows_of(x: Value, w: Value, lens: Sequence[int], moves: Moves, channels: int) -> Windows:
-    """Returns windows as loops read them, with axes of one element before those there are; channels: in a step of a window."""
+    """Encodes the window geometry for loops, with leading axes of extent 1 up to AXES; channels: per tap."""
     from ..jit.byte_pairs import Windows
 
     missing = AXES - len(w.lens[2:])
@@ -167,7 +167,7 @@ def single_channels(
 
 
 def filtered(e: CpuEmitter, x: Value, w: Value, lens: list[int], moves: Moves, filters: Value, zero: Value) -> Finish:
-    """Emits a Winograd convolution: 4 x 4 points, packed 3 x 3 filters."""
+    """Emits a Winograd convolution F(2 x 2, 3 x 3) with filters of `packed_filters`."""
     from ..jit.byte_pairs import compile_filters
 
     windows = windows_of(x, w, lens, moves, w.lens[1])
@@ -190,7 +190,7 @@ def summed_windows(
     zero: Value,
     points: Array | None,
 ) -> Finish:
-    """Multiplies windows, or single pixels, by a matrix of weights."""
+    """Emits a convolution as an implicit GEMM over windows, or as a plain GEMM over pixels for 1 x 1 windows."""
     from ..jit.byte_pairs import compile_pairs
 
     windows = windows_of(x, w, lens, moves, w.lens[1])
@@ -198,7 +198,7 @@ def summed_windows(
     lone = (
         op.group == 1 and windows.taps == 1 and all(s == 1 for s in moves.stride) and not any(moves.begins + moves.ends)
     )
-    apart = _as_rows(x) if lone else None  # from pixel to pixel
+    apart = _as_rows(x) if lone else None
     depth = w.lens[1] * windows.taps
     rows = Shape(x.shape.dtype, [prod(lens) // lens[1], depth], [depth if apart is None else apart, 1])
     moved = windows if apart is None else None
@@ -211,7 +211,7 @@ def summed_windows(
 
 
 def _filtered(lens: Sequence[int], w: Sequence[int], groups: int, moves: Moves) -> bool:
-    """Returns True if Winograd filtering of 3 x 3 windows saves time, transforms included."""
+    """Returns True if Winograd pays off for these 3 x 3 windows, transforms included."""
     if list(w[2:]) != [3, 3] or groups != 1 or w[1] < CHANNELS or any(n != 1 for n in moves.stride + moves.dilation):
         return False
     tiles = lens[0] * -(-lens[2] // 2) * -(-lens[3] // 2)
@@ -221,7 +221,7 @@ def _filtered(lens: Sequence[int], w: Sequence[int], groups: int, moves: Moves) 
 
 
 def _as_rows(x: Value) -> int | None:
-    """Returns the step from pixel to pixel of an image with channels last, if there is one."""
+    """Returns the stride between pixels of a channels-last image, or None if it is not constant."""
     from ..jit.gemm_epilogue import row_step
 
     step = row_step([x.lens[0], *x.lens[2:], x.lens[1]], [x.strides[0], *x.strides[2:], x.strides[1]])
@@ -232,7 +232,7 @@ def _as_rows(x: Value) -> int | None:
 
 
 def packed_matrices(e: CpuEmitter, array: Array, points: Array | None, how: str, groups: int = 1) -> Value:
-    """Returns weights less their zero points in panels: [groups, panels, depth / 2, 16, 2], zeros where depth or columns end."""
+    """Packs weights minus zero points into zero-padded panels [groups, panels, depth / 2, 16, 2]."""
 
     def pack() -> Derived:
         wide = array.astype(np.int16)
@@ -252,7 +252,7 @@ def packed_matrices(e: CpuEmitter, array: Array, points: Array | None, how: str,
 
 
 def panels_of(matrix: Array) -> Array:
-    """Packs matrices [groups, depth, columns] into panels of pairs."""
+    """Packs matrices [groups, depth, columns] into panels [groups, panels, depth / 2, 16, 2]."""
     from ..jit.byte_pairs_loops import COLUMNS, STEP
 
     groups, k, n = matrix.shape
@@ -264,9 +264,9 @@ def panels_of(matrix: Array) -> Array:
 
 
 def packed_channels(e: CpuEmitter, array: Array, points: Array | None) -> tuple[Value, Value]:
-    """Returns weights of single channels less their zero points, and their sums by channel.
+    """Packs depthwise weights minus zero points as [row pairs, columns, channels, 2]; also returns their sums per channel.
 
-    [pairs of lines, columns, channels, 2]; a window of one line has as many lines of one column.
+    A window of one row is transposed to one column first.
     """
 
     def pack() -> Derived:
@@ -288,9 +288,9 @@ def packed_channels(e: CpuEmitter, array: Array, points: Array | None) -> tuple[
 
 
 def packed_filters(e: CpuEmitter, array: Array, points: Array | None) -> Value | None:
-    """Returns filters of 3 x 3 at 16 points, four times as large, in panels: [panels, 16, channels / 2, 16, 2].
+    """Returns Winograd-transformed 3 x 3 filters, scaled by 4 to be integers, as panels [panels, 16, channels / 2, 16, 2].
 
-    None where four times a sum may exceed 32 bits.
+    None if four times a sum could overflow int32.
     """
     from ..jit.byte_pairs_loops import COLUMNS
 

@@ -53,8 +53,8 @@ def finish(
 ) -> Finish:
     """Returns the function that emits a kernel with its epilogue.
 
-    rows: of the left matrix; given: the kernel's operands; lens: the extents of the sums, whose columns lie along `axis`;
-    settings: all that `compiled` depends on besides the product, but for the shape of the first operand.
+    rows: shape of the left matrix; given: the kernel's operands; lens: extents of the sums; axis: their columns;
+    settings: cache key of everything that `compiled` depends on besides its argument and the shape of the first operand.
     """
     n = lens[axis]
 

@@ -29,13 +29,13 @@ __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 
-# Rows of fewer fill no tile, and reading the weights is all that takes time where these are more bytes than the caches near the
-# processor hold; of fewer weights, calling a primitive takes longer than the tiles.
+# Fewer rows than FEW leave tiles mostly empty: with more than HELD bytes of weights the product is bound by reading them, with
+# fewer a tile kernel still beats the cost of calling a oneDNN primitive.
 FEW: Final = 8
 HELD: Final = 1 << 18
-SHALLOW: Final = 24  # numbers of the depth below which most of a tile would be zeros
-# Convolutions of whole steps of the depth whose work is in the products, where oneDNN is as fast: many pixels with no more
-# results than channels, and many products with deep sums.
+SHALLOW: Final = 24  # depth below which a tile is mostly padding
+# Compute-bound 1 x 1 convolutions, for which oneDNN is as fast: more than PIXELS pixels with at least as many input as output
+# channels, or a depth of at least DEEP with more than PRODUCTS multiplications.
 PIXELS: Final = 512
 DEEP: Final = 512
 PRODUCTS: Final = 30_000_000
@@ -66,7 +66,7 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
     zero = 0 if x_zero is None else whole(e, x_zero)
     tiled = native().multiplies_tiles()
     if not tiled and x.shape.dtype is dt.int8:
-        zero += 128  # signed bytes are multiplied as unsigned ones
+        zero += 128  # VNNI multiplies unsigned by signed bytes
     window = isinstance(op, QuantConvolution)
     if window and (op.group != 1 or any(d != 1 for d in w.lens[2:])):
         raise Refused(f"{op.group} groups, windows of {w.lens[2:]}")
@@ -96,7 +96,7 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
 
 
 def whole(e: CpuEmitter, zero: Value) -> int:
-    """Returns a zero point that is one constant."""
+    """Returns the value of a zero point.  Errors: Refused unless it is a single constant."""
     if prod(zero.lens) != 1:
         raise Refused("the left operand has more than one zero point")
     array = e.constant(zero)
@@ -109,7 +109,7 @@ def whole(e: CpuEmitter, zero: Value) -> int:
 
 
 def product(a: Value, b: Value) -> tuple[Value, Value, list[int]]:
-    """a [.., m, k] as one matrix, b [k, n], and the extents of the result.  Errors: Refused."""
+    """Returns a [.., m, k] as one matrix, b as [k, n], and the extents of the result.  Errors: Refused."""
     from ..jit.gemm_epilogue import row_step
 
     *batch, k, n = b.lens
@@ -127,7 +127,7 @@ def product(a: Value, b: Value) -> tuple[Value, Value, list[int]]:
 
 
 def panels(e: CpuEmitter, w: Value, zero: int, step: int) -> tuple[Value, Value]:
-    """Returns weights [k, n] in panels, and the initial sum of each column: minus zero point times the column's sum.
+    """Returns weights [k, n] in panels, and the initial sums: for each column, minus the zero point times the column sum.
 
     step: as of `packed_panels`.
     """
@@ -149,9 +149,9 @@ def panels(e: CpuEmitter, w: Value, zero: int, step: int) -> tuple[Value, Value]
 
 
 def packed_panels(matrix: Array, step: int) -> Array:
-    """A matrix [k, n] of bytes as the native module's `byte_tiles.h` or `byte_dots.h` has panels, one after the other.
+    """Packs a matrix [k, n] of bytes into the panels of `byte_tiles.h` (or `byte_dots.h`), in order.
 
-    step: depth elements multiplied at once.
+    step: depth per instruction.
     """
     k, n = matrix.shape
     steps, fours, tiles = -(-k // step), step // 4, -(-n // 16)
@@ -167,7 +167,7 @@ def packed_panels(matrix: Array, step: int) -> Array:
 
 
 def in_lines(count: int) -> Array:
-    """Allocates cache-line-aligned bytes, so that no tile row crosses a line."""
+    """Allocates bytes aligned to cache lines, so that no tile row crosses one."""
     space = np.empty(count + 63, np.int8)
     at = -space.ctypes.data % 64
     return space[at : at + count]

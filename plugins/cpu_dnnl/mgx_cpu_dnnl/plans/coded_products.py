@@ -23,22 +23,22 @@ __all__ = ["PLANS"]
 PLANS = Kernels("cpu")
 
 FEW: Final = (
-    16  # rows up to which numbers of 8 bits, made again for each four of them, beat a product of whole matrices
+    16  # maximum rows for which dequantizing 8-bit codes once per four rows beats a product with dequantized weights
 )
 
 WIDTH: Final = 32  # columns of a panel
-PANELS: Final = 5  # rows from which codes become floats once for all of them
-SLOW: Final = 3  # the same where each row's own product has no quick form: codes of 4 bits in blocks of half vectors
-BYTE_PANELS: Final = 9  # the same for codes of 8 bits, of which fewer rows read longer streams
-UNIT: Final = 128  # codes of 4 bits in a vector
-PARTS: Final = frozenset({16, 32, 64})  # sizes of blocks that a unit holds several of
-UNIT_BYTES: Final = 512  # of the integers that 128 numbers become
-HELD_BITS: Final = 512  # of codes that a vector holds
-LEAST_PART: Final = 16  # numbers of a row with a scale of their own
-UNIT_TABLES: Final = 192  # bytes of the sums and scales beside those of a unit
-STREAMS: Final = 1 << 18  # bytes of codes that are read as four streams, each of many pages
+PANELS: Final = 5  # minimum rows for which codes are dequantized once for all rows
+SLOW: Final = 3  # the same for 4-bit codes in blocks of half vectors, which have no fast kernel for single rows
+BYTE_PANELS: Final = 9  # the same for 8-bit codes, whose kernel for few rows reads longer streams
+UNIT: Final = 128  # 4-bit codes per vector
+PARTS: Final = frozenset({16, 32, 64})  # block sizes of which a unit contains several
+UNIT_BYTES: Final = 512  # sizeof(CodedUnit) in coded_row.h: 128 activations as 24-bit integers
+HELD_BITS: Final = 512  # bits of codes per vector
+LEAST_PART: Final = 16  # minimum activations per scale
+UNIT_TABLES: Final = 192  # bytes of sums and scales stored with a unit
+STREAMS: Final = 1 << 18  # minimum bytes of codes per work item, read as four streams of many pages each
 
-TILED: Final = 16  # rows of floats from which three products of tiles take less time than one of vectors
+TILED: Final = 16  # minimum rows for which three bfloat16 tile products are faster than one float32 vector product
 
 
 def supported(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
@@ -52,7 +52,7 @@ def supported(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No |
 def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     a, codes, scale, points = (*args, None)[:4]
     assert a is not None and codes is not None and scale is not None
-    halves = e.engine.wide and op.bits == 4 and op.block_size % 32 != 0  # which fill two vectors of 8 lanes
+    halves = e.engine.wide and op.bits == 4 and op.block_size % 32 != 0  # blocks fill two vectors of 8 lanes
     wide = e.engine.wide and not halves
     lanes, isa = (16, "avx512") if wide else (8, "avx2")
     *outer, k = a.lens
@@ -103,19 +103,19 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
 
 
 def zero_points(e: CpuEmitter, op: Any, points: Value | None) -> tuple[list[Value], int]:
-    """Returns the zero-point operand, and the constant zero point for the loops: -1 if there is an operand."""
+    """Returns the zero-point operand, if any, and the argument of the loops: the constant zero point, or -1 with an operand."""
     return ([], 1 << (op.bits - 1)) if points is None else ([e.row_major(points)], -1)
 
 
 def fills_parts(e: CpuEmitter, op: Any, scale: Value) -> bool:
-    """True if there are dot products of bytes, and each part of a vector of codes lies in one block."""
+    """Returns True if the processor has VNNI and quantization blocks align with parts of a vector of codes."""
     held, block = HELD_BITS // op.bits, op.block_size
     halves = block >= LEAST_PART and held % block == 0
     return "avx512_vnni" in e.features and (halves or block % held == 0 or scale.lens[1] == 1)
 
 
 def in_bytes(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
-    """Emits a product whose activations may be rounded to 8 bits, with VNNI."""
+    """Emits a product with activations quantized to 8 bits, with VNNI."""
     *outer, k = a.lens
     rows, (n, row_bytes), blocks = prod(outer), codes.lens, scale.lens[1]
     held = HELD_BITS // op.bits
@@ -134,7 +134,7 @@ def in_bytes(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, point
 
 
 def fills_units(e: CpuEmitter, op: Any, codes: Value, scale: Value) -> bool:
-    """True if each unit of 128 codes of 4 bits is part of a block, or, with dot products of bytes, whole blocks."""
+    """Returns True if each unit of 128 4-bit codes is part of one block or, with VNNI, consists of whole blocks."""
     blocks, held = scale.lens[1], 2 * codes.lens[1]
     parts = op.block_size in PARTS and "avx512_vnni" in e.features
     return held >= blocks * op.block_size and (blocks == 1 or parts or op.block_size % UNIT == 0)
@@ -144,7 +144,7 @@ def one_row(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points
     """Emits a one-row product with 4-bit codes: activations as 24-bit integers for VNNI."""
     (n, row_bytes), blocks, k = codes.lens, scale.lens[1], a.lens[-1]
     held = -(-blocks * op.block_size // UNIT)
-    units = e.allocate(dt.uint8, [2, held, UNIT_BYTES])  # with the rest of the digits, where that matters
+    units = e.allocate(dt.uint8, [2, held, UNIT_BYTES])  # [1] holds rounding errors of [0] if they matter
     given, point = zero_points(e, op, points)
     isa = "vnni" if "avx512_vnni" in e.features else "avx2"
     native_loop(e, "units", f"coded_units_{isa}", [a, units], [units], [k, point, held], held, held)
@@ -154,7 +154,7 @@ def one_row(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points
 
 
 def panels(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
-    """Emits a many-row product: dequantizes columns into the L1 cache, where all rows read them."""
+    """Emits a many-row product that dequantizes panels of columns into the L1 cache, from which all rows read them."""
     *outer, k = a.lens
     given, point = zero_points(e, op, points)
     n, row_bytes = codes.lens
@@ -163,7 +163,7 @@ def panels(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points:
 
 
 def fills_tiles(e: CpuEmitter, codes: Value, scale: Value) -> bool:
-    """True if the processor has tile registers for bfloat16, and rows of 4 bits are whole steps whose places 32 bits hold."""
+    """Returns True if the processor has bfloat16 tiles and the codes' offsets fit in 32 bits."""
     places = 16 * max(codes.lens[1], scale.lens[1])
     return native().multiplies_tiles() and "amx_bf16" in e.features and places < 1 << 31
 

@@ -30,19 +30,19 @@ from .volumes import Depthwise, depthwise_volumes
 __all__ = ["PLANS", "bordered", "grouped", "one_result_a_channel"]
 
 PLANS = Kernels("cpu")
-TILE: Final = 32  # channels of bfloat16 in a row of a tile of AMX
-# Zeros beside a line up to which oneDNN has depthwise loops for windows with gaps; what it does else is 100 times slower.
+TILE: Final = 32  # bfloat16 channels per row of an AMX tile
+# Maximum padding for which oneDNN has kernels for dilated depthwise convolutions; its fallback is 100 times slower.
 BORDER: Final = 6
 
 
 def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
-    """x [n, c, ..] with weights [o, c / group, ..], channels last in and out."""
+    """Emits the convolution of x [n, c, ..] with w [o, c / group, ..]; operand and result are channels last."""
     result = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens))
     lens = result.lens()
     if 0 in lens or 0 in x.lens:
         raise Refused("an extent is 0")
     x, group = one_result_a_channel(e, x, lens[1], op.group)
-    joined = _groups_together(group, w) if e.fast_math else 1  # the zeros make NaN of infinities in other groups
+    joined = _groups_together(group, w) if e.fast_math else 1  # the zeros turn infinities of other groups into NaN
     if joined > 1 and (array := e.constant(w)) is not None:
         held = e.shared.weights.derived(
             [array], ("groups together", group, joined), lambda: _together(array, group, joined)
@@ -61,7 +61,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
             return depthwise_volumes(e, Depthwise(x, w, arranged, lens, epilogue, windows))
         lines = len(window) == 1
     columns = len(window) == 2 and x.lens[3] == w.lens[3] == 1 < x.lens[2] and not begin[1] and not end[1]
-    if columns:  # rows of one element take oneDNN three times as long as one row
+    if columns:  # images of width 1 take oneDNN three times as long as images of height 1
         x, w, epilogue = on_its_side(x), on_its_side(w), None if epilogue is None else epilogue.seen(on_its_side)
         lens, strides, dilations = [*lens[:2], lens[3], lens[2]], strides[::-1], dilations[::-1]
         begin, end = begin[::-1], end[::-1]
@@ -89,20 +89,20 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
 
 
 def on_its_side(value: Value) -> Value:
-    """Returns an image [n, c, h, w] of which h or w is 1 as [n, c, w, h], on the same memory."""
+    """Returns a view of an image [n, c, h, w] with h = 1 or w = 1 as [n, c, w, h]."""
     (n, c, h, w), (by_n, by_c, by_h, by_w) = value.lens, value.strides
     by = (by_h * h, by_h) if w == 1 else (by_w, by_w)
     return value.seen_as(0, Shape(value.shape.dtype, [n, c, w, h], [by_n, by_c, *by]))
 
 
 def as_image(value: Value) -> Value:
-    """Returns lines [n, c, w] as images [n, c, 1, w]: oneDNN has depthwise kernels only for images."""
+    """Returns a view of [n, c, w] as [n, c, 1, w]: oneDNN has depthwise kernels only for images."""
     (n, c, w), (by_n, by_c, by_w) = value.lens, value.strides
     return Value(Shape(value.shape.dtype, [n, c, 1, w], [by_n, by_c, by_w * w, by_w]), value.buffer, value.offset)
 
 
 def bordered(e: CpuEmitter, x: Value, begin: Sequence[int], end: Sequence[int]) -> Value:
-    """Returns x [n, c, ..] padded with zeros, channels last."""
+    """Emits x [n, c, ..] padded with zeros, channels last."""
     from ..jit.move import compile_pad
 
     lens = [*x.lens[:2], *(n + a + b for n, a, b in zip(x.lens[2:], begin, end, strict=True))]
@@ -116,7 +116,7 @@ def bordered(e: CpuEmitter, x: Value, begin: Sequence[int], end: Sequence[int]) 
 
 
 def _groups_together(group: int, w: Value) -> int:
-    """Returns the number of groups of weights [o, c / group, ..] that may be done as one: on AMX, as many as fill a tile."""
+    """Returns how many groups of w [o, c / group, ..] to merge into one: on AMX, as many as fill a tile, else 1."""
     per, out = w.lens[1], w.lens[0] // group
     if per == 1 or w.shape.dtype is not dt.bfloat16 or "amx_bf16" not in native().cpu_features():
         return 1
@@ -125,7 +125,7 @@ def _groups_together(group: int, w: Value) -> int:
 
 
 def _together(w: Array, group: int, joined: int) -> Derived:
-    """Returns weights [o, c / group, ..] of which `joined` groups are one, with zeros between their channels."""
+    """Merges each `joined` groups of weights [o, c / group, ..] into one, block-diagonal with zeros elsewhere."""
     out, per = w.shape[0] // group, w.shape[1]
     wide = np.zeros((group // joined, joined, out, joined, per, *w.shape[2:]), w.dtype)
     parts = w.reshape(group // joined, joined, out, per, *w.shape[2:])
@@ -135,9 +135,9 @@ def _together(w: Array, group: int, joined: int) -> Derived:
 
 
 def one_result_a_channel(e: CpuEmitter, x: Value, results: int, group: int) -> tuple[Value, int]:
-    """Returns x [n, c, ..] and its groups; where a channel by itself gives several results, it lies there as many times.
+    """Repeats the channels of x [n, c, ..] if each has several outputs (depth multiplier > 1); returns it and the group count.
 
-    oneDNN's depthwise loops give one.
+    oneDNN's depthwise kernels support one output per channel only.
     """
     if group != x.lens[1] or group == 1 or results == group:
         return x, group
@@ -152,7 +152,7 @@ def one_result_a_channel(e: CpuEmitter, x: Value, results: int, group: int) -> t
 
 
 def grouped(w: Value, group: int) -> Value:
-    """Returns weights with the group as an axis of its own, as oneDNN wants them."""
+    """Returns a view of weights with a leading group axis, as oneDNN requires."""
     if group == 1:
         return w
     lens, strides = w.lens, w.strides
@@ -165,7 +165,7 @@ offer_widened(PLANS, Convolution, convolve)
 
 
 def deconvolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
-    """x [n, c, ..] with weights [c, o / group, ..], channels last in and out."""
+    """Emits the transposed convolution of x [n, c, ..] with w [c, o / group, ..]; operand and result are channels last."""
     lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
     if 0 in lens or 0 in x.lens or 0 in w.lens:
         raise Refused("an extent is 0")
@@ -187,7 +187,7 @@ def deconvolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | 
 
 
 def _turned(w: Value, group: int) -> Value:
-    """Returns weights [c, o / group, ..] as oneDNN wants them: results before operands, the group as an axis of its own."""
+    """Returns a view of weights [c, o / group, ..] as [group, outputs, inputs, ..], without the group axis for one group."""
     (c, o, *window), (sc, so, *steps) = w.lens, w.strides
     if group == 1:
         shape = Shape(w.shape.dtype, [o, c, *window], [so, sc, *steps])

@@ -1,7 +1,7 @@
 """Depthwise convolutions, and groups of 2, 4 and 8 channels, by a native loop for processors with AVX-512.
 
-oneDNN 3.2 loads an input for each of its multiplications.  Here the window's weights and the sums of up to 14 columns, in one
-or two rows, stay in registers, so that each input is loaded once for all its multiplications.
+oneDNN 3.2 loads an input for every multiplication.  This loop keeps the window's weights and the sums of up to 14 columns of one
+or two rows in registers, and loads each input once for all its multiplications.
 """
 
 from __future__ import annotations
@@ -31,20 +31,15 @@ __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 LANES: Final = 16
-ACROSS: Final = {
-    1: (3, 5, 7, 9, 11),
-    2: (3,),
-    4: (3,),
-    8: (3,),
-}  # by channels of a group: widths of windows for which there are loops
-FOUR: Final = 4  # channels of a group whose weights lie together
-TWO: Final = 2  # channels of a group, which are done as half of a group of four
-NEAR: Final = 400 * 1024  # bytes of rows of inputs that stay in the second cache
-FAR: Final = 3 << 19  # bytes of inputs that do not
-CROWDED: Final = 1024  # bytes between pixels of which the first cache holds few: they meet in four of its sets
-SHARES: Final = 4  # items for each thread, so that one that is done early finds more
-COLUMN: Final = 12  # bytes that the loop keeps for each column of inputs
-NUMBERS: Final = 8  # of a link
+ACROSS: Final = {1: (3, 5, 7, 9, 11), 2: (3,), 4: (3,), 8: (3,)}  # supported window widths by channels per group
+FOUR: Final = 4  # channels per group whose weights are packed together
+TWO: Final = 2  # channels per group, computed as half of a group of four
+NEAR: Final = 400 * 1024  # bytes of input rows that stay in the L2 cache
+FAR: Final = 3 << 19  # bytes of an input that exceeds the L2 cache
+CROWDED: Final = 1024  # stride between pixels whose multiples map to four sets of the L1 cache
+SHARES: Final = 4  # work items per thread, for load balance
+COLUMN: Final = 12  # scratch bytes per input column
+NUMBERS: Final = 8  # integers per encoded link
 
 
 @of_float32
@@ -58,7 +53,7 @@ def fits(op: Any, x: Shape, w: Shape) -> No | None:
 
 
 def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
-    """x [n, c, ..] with constant weights [c, c / group, ..], channels last in and out."""
+    """Emits the convolution of x [n, c, ..] with constant w [c, c / group, ..]; operand and result are channels last."""
     if not e.engine.wide:
         raise Refused("a loop of AVX-512")
     weights, lens = weights_and_extents(e, op, x, w, epilogue)
@@ -108,15 +103,15 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
 
 
 def _waits(x: Value, w: Value, step: int) -> bool:
-    """Returns True where it is loading inputs from beyond the second cache that takes the time, and oneDNN does that faster."""
+    """Returns True if the convolution is bound by loading inputs from beyond the L2 cache, at which oneDNN is faster."""
     apart, few = 4 * x.lens[1], w.lens[1] == 1 and w.lens[-1] == 3
     return few and 4 * x.shape.elements() > FAR and (step == 2 or apart % CROWDED == 0)
 
 
 def _cut(images: int, vectors: int, height: int, near: int, threads: int) -> tuple[int, int]:
-    """Returns the vectors of channels and the rows of an item.
+    """Returns the channel vectors and the rows of a work item.
 
-    near: pixels that the windows of a row reach: of as many vectors together as the first cache holds them for.
+    near: input pixels read for one row of outputs; as many channel vectors are processed together as keep these in the L2 cache.
     """
     block = max(1, min(vectors, NEAR // (4 * LANES * near)))
     blocks = -(-vectors // block)
@@ -125,9 +120,9 @@ def _cut(images: int, vectors: int, height: int, near: int, threads: int) -> tup
 
 
 def _bounded(links: list[int]) -> tuple[list[int], list[int]]:
-    """Returns what sums begin at and the bounds on them, as the loop is told these, and the links that are left.
+    """Extracts initial values and clipping bounds of the sums from leading links; returns their encoding and the other links.
 
-    Sums begin at a number for each channel and at an image (buffers, 0: none; and its strides).
+    Encoding: bias buffer (0: none), buffer and strides of an added image (0: none), bits of the lower and upper bound.
     """
     bias, added, low, high, rest = 0, [0, 0, 0, 0], -math.inf, math.inf, links
     while rest and rest[0] == KINDS["add"] and rest[NUMBERS - 1] == 1:
@@ -151,7 +146,7 @@ def _number(stored: int) -> float:
 
 
 def _in_fours(w: Array) -> Array:
-    """Returns weights of groups of two channels as groups of four, with zeros for the other two; any others as they are."""
+    """Merges groups of two channels into zero-padded groups of four; returns other weights unchanged."""
     channels, per = w.shape[:2]
     if per != TWO:
         return w
@@ -162,9 +157,9 @@ def _in_fours(w: Array) -> Array:
 
 
 def _packed(w: Array) -> Array:
-    """Returns weights [c, per, ..] as [vector, tap down, channels of a group by four, tap across, 4, 16].
+    """Packs weights [c, per, ..] as [channel vector, window row, per / 4, window column, 4, 16], zero-padded to whole vectors.
 
-    Depthwise: [vector, taps, 16], with zeros for channels that there are not.
+    Depthwise: [channel vector, taps, 16].
     """
     channels, per = w.shape[:2]
     down, across = plane(w.shape[2:], 1)

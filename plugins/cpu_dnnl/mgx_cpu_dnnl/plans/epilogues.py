@@ -26,17 +26,17 @@ from .offer import FLOATS
 
 __all__ = ["Epilogue", "fused_epilogue"]
 
-ROUGH = frozenset({"mish", "soft_relu"})  # through log(1 + exp(x)) as it stands: relative errors of 1e-2 and more
-# algorithms that give numbers for NaN, or (gelu_erf) NaN for infinity
+ROUGH = frozenset({"mish", "soft_relu"})  # oneDNN evaluates log(1 + exp(x)) directly: relative errors of 1e-2 and more
+# algorithms of oneDNN that return numbers for NaN, or (gelu_erf) NaN for infinity
 FINITE = frozenset("clip exp logistic max min gelu_erf".split())  # noqa: SIM905
 Build = Callable[[CpuEmitter, Instruction, Sequence[Value], "Epilogue | None"], Value]
 
 
 @dataclass
 class Epilogue:
-    """The links (post-ops) of a primitive, with their operands; lens: extents of its result.
+    """The post-ops (links) of a primitive with their operands.
 
-    dtype: of the result; residual: value that is added in place, or None.
+    dtype, lens: of the primitive's result; residual: operand whose memory the result overwrites, or None.
     """
 
     dtype: DType
@@ -47,16 +47,16 @@ class Epilogue:
     _operands: list[Value] = field(default_factory=list)
 
     def seen(self, view: Callable[[Value], Value]) -> Epilogue:
-        """Returns the same with each operand under a view, for a primitive that is given its other operands so."""
+        """Returns a copy with `view` applied to every operand, for a primitive whose other operands are viewed the same way."""
         views = {id(v): view(v) for _, v in self.links if v is not None}
         links = [(link, None if v is None else views[id(v)]) for link, v in self.links]
         residual = None if self.residual is None else views[id(self.residual)]
         return replace(self, links=links, residual=residual)
 
     def attributes(self, e: CpuEmitter, out: Value, flat: tuple[int, int] | None = None) -> dict[str, Any]:
-        """Keywords for the primitive's builder; `flat` are the extents of a result that is seen as one matrix.
+        """Returns keyword arguments for the primitive's builder; flat: extents of the result if it is viewed as one matrix.
 
-        Errors: Refused if an operand cannot be seen so.
+        Errors: Refused if an operand cannot be viewed as a matrix.
         """
         ops: list[tuple[Any, ...]] = []
         self._operands = []
@@ -73,7 +73,7 @@ class Epilogue:
         return {"post_ops": ops} if ops else {}
 
     def in_place(self, operands: Sequence[Value], strides: Sequence[int]) -> Value | None:
-        """The result on the residual's memory; None, and the residual is dropped, if its layout differs or it is also read."""
+        """Returns the result in the residual's memory; drops the residual and returns None if layouts differ or it is read."""
         residual = self.residual
         if residual is None:
             return None
@@ -86,13 +86,13 @@ class Epilogue:
         return Value(Shape(self.dtype, residual.lens, strides), residual.buffer, residual.offset)
 
     def arguments(self, made: Any) -> dict[int, Value]:
-        """Returns the values that the post-ops read, by the primitive's argument numbers."""
+        """Returns the operands of the post-ops by argument index of the primitive."""
         numbers = [n for n in made.post_op_args if n]
         return dict(zip(numbers, self._operands, strict=True))
 
 
 def _with_neighbours(e: CpuEmitter, operand: Value) -> Value:
-    """Returns an operand, copied where oneDNN would read other elements: it takes those of a repeated one for neighbours."""
+    """Returns a post-op operand, copied if it is broadcast or strided in a way for which oneDNN reads wrong elements."""
     lens, strides = operand.lens, operand.strides
     real = sorted((s, n) for n, s in zip(lens, strides, strict=True) if n > 1 and s != 0)
     apart = [step for (step, _), (below, n) in zip(real[1:], real, strict=False) if step != below * n]
@@ -129,9 +129,9 @@ def _operand_descriptor(operand: Value, flat: tuple[int, int] | None) -> Any:
 def fused_epilogue(
     e: CpuEmitter, body: Module, args: Sequence[Value], build: Build, stored: frozenset[DType] = FLOATS
 ) -> Results:
-    """Returns a group of an anchor, reshapes and a pointwise group: the anchor with post-ops, or the parts one after the other.
+    """Emits a group of anchor, reshapes and pointwise epilogue: the anchor with post-ops, or its members one by one.
 
-    stored: the types of results that the anchor's primitive stores.
+    stored: result types that the anchor's primitive supports.
     """
     env: dict[Instruction, Value] = dict(zip(body.parameters.values(), args, strict=True))
     parts = [i for i in body if not (i.is_param or i.is_return or i.is_absent)]
@@ -193,17 +193,17 @@ def _epilogue(
                 residual = operand
         bound.append((link, operand))
     if residual is not None and sum(v is not None and v.buffer is residual.buffer for _, v in bound) > 1:
-        residual = None  # another link reads it as well
+        residual = None  # in-place only if no other link reads it
     return Epilogue(result.dtype, result.lens(), bound, residual=residual)
 
 
 def _wants_finite(link: Link) -> bool:
-    """Returns True if oneDNN gives something else for NaN or an infinity than the definition."""
+    """Returns True if oneDNN's result for NaN or infinity differs from the definition."""
     return link.algorithm in FINITE or (link.algorithm == "relu" and link.alpha == 0)
 
 
 def _flat(links: Sequence[Link], env: dict[Instruction, Value]) -> list[Link]:
-    """Returns a sum of two that is added as two additions."""
+    """Replaces the addition of a sum by two additions."""
     flat: list[Link] = []
     for link in links:
         at = link.operand
@@ -216,7 +216,7 @@ def _flat(links: Sequence[Link], env: dict[Instruction, Value]) -> list[Link]:
 
 
 def _dequantized(links: Sequence[Link], env: dict[Instruction, Value]) -> list[Link]:
-    """Returns an added tensor (q - z) s of bytes q as x + (q - z) s = s (x / s - z + q), which reads the bytes as they are."""
+    """Rewrites the addition of a dequantized tensor as x + (q - z) s = s (x / s - z + q), which reads the bytes q directly."""
     found: list[Link] = []
     for link in links:
         source = None if link.operand is None or link.algorithm != "add" else affine_bytes(link.operand, env)
@@ -231,7 +231,7 @@ def _dequantized(links: Sequence[Link], env: dict[Instruction, Value]) -> list[L
 
 
 def affine_bytes(ins: Instruction, env: dict[Instruction, Value]) -> tuple[Instruction, float, float] | None:
-    """Returns the bytes q, the factor s and the point z where a value is (q - z) s with one positive s and one z."""
+    """Matches (q - z) s with bytes q and scalars s > 0 and z; returns q, s and z, or None."""
     scale, zero, at = 1.0, 0.0, ins
     if isinstance(at.op, Mul):
         found = scalar_of(at.inputs[1])
@@ -257,7 +257,7 @@ def _viewed(ins: Instruction, env: dict[Instruction, Value]) -> bool:
 
 
 def _computed(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Value]) -> Value | None:
-    """Emits the group members that do not depend on the anchor, before it; None if an operand depends on the anchor."""
+    """Emits an operand of the epilogue ahead of the anchor; returns None if it depends on the anchor."""
     if ins in env:
         return env[ins]
     if ins.is_param:

@@ -17,7 +17,7 @@ NUMBERS = FLOATS | INTEGERS | {dt.float64, dt.float16, dt.bool_}
 
 
 def only(dtypes: frozenset[Any], operands: int | None = None) -> Check:
-    """Returns a check that the first operands (all, if None) are tensors of some element types."""
+    """Returns a check that the first `operands` operands (None: all) are tensors of these element types."""
 
     def check(op: Any, inputs: Sequence[Any], modules: Sequence[Any]) -> No | None:
         for n, shape in enumerate(inputs[:operands]):
@@ -33,7 +33,7 @@ def only(dtypes: frozenset[Any], operands: int | None = None) -> Check:
 
 
 def fixed(op: Any, inputs: Sequence[Any], modules: Sequence[Any]) -> No | None:
-    """Refuses ops whose attributes are operands, and operands without numbers."""
+    """Refuses ops whose parameters are operands instead of constant attributes, and unsupported element types."""
     if any(s is not None for s in inputs[1:]):
         return No("its numbers are known at run time only")
     return only(NUMBERS, 1)(op, inputs, modules)
