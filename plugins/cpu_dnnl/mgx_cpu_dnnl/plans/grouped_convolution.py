@@ -1,7 +1,7 @@
 """Grouped convolutions by native loops.
 
-oneDNN 3.2 has no kernels for them on AVX2: at a peak of 97 GFLOP/s, groups of 4, 8 and 32 channels reach 3, 18 and 30.  On
-AVX-512, it leaves half a vector of each group of 24 channels empty; here two groups fill three vectors.
+oneDNN 3.2 has no grouped kernels for AVX2: groups of 4, 8 and 32 channels reach 3, 18 and 30 GFLOP/s at a peak of 97.  On
+AVX-512, it wastes half a vector per group of 24 channels; here two groups fill three vectors.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .native_loops import native_loop
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
-LANES: Final = 8  # with AVX2: half of those with AVX-512
-PAIRED: Final = 4  # channels of a group, two of which fill a vector
-HALVES: Final = 24  # channels of a group, two of which fill three vectors of AVX-512
-LINES: Final = 64  # channels that are read and written together: some lines of the cache
-NEAR: Final = 128 * 1024  # bytes of inputs that an item copies, at most, where it has more than one row of results
-VECTORS: Final = (3, 2, 1)  # of results that are summed together: the more, the fewer inputs are loaded again
-GAP: Final = 8  # floats between copied pixels
-SHARES: Final = 4  # items for each thread, so that one that is done early finds more
+LANES: Final = 8  # of AVX2; AVX-512 has twice as many
+PAIRED: Final = 4  # channels per group: two groups fill a vector of AVX2
+HALVES: Final = 24  # channels per group: two groups fill three vectors of AVX-512
+LINES: Final = 64  # channels read and written per work item: whole cache lines
+NEAR: Final = 128 * 1024  # maximum bytes of inputs copied per work item of more than one output row
+VECTORS: Final = (3, 2, 1)  # output vectors computed together: more vectors reload fewer inputs
+GAP: Final = 8  # padding between copied pixels, in floats
+SHARES: Final = 4  # work items per thread, for load balance
 
 
 @of_float32
@@ -48,7 +48,7 @@ def fits(op: Any, x: Shape, w: Shape) -> No | None:
 
 
 def _unit(group: int, w: Shape) -> int:
-    """Returns the number of groups computed together; 0 for sizes that do not fit vectors."""
+    """Returns the number of groups computed together; 0 for unsupported group sizes."""
     channels, outputs = w.lens()[1], w.lens()[0] // group
     if channels == outputs == PAIRED and group % 2 == 0:
         return 2
@@ -56,7 +56,7 @@ def _unit(group: int, w: Shape) -> int:
 
 
 def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
-    """x [n, c, ..] with constant weights [o, c / group, ..], channels last in and out."""
+    """Emits the convolution of x [n, c, ..] with constant w [o, c / group, ..]; operand and result are channels last."""
     wide, per, each = e.engine.wide, w.lens[1], w.lens[0] // op.group
     if wide and not per == each == HALVES:
         raise Refused(f"oneDNN has loops of AVX-512 for groups of {per} channels that give {each}")
@@ -84,7 +84,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     reach = (down - 1) * gap_down + 1
     threads = e.threads or native().thread_count()
     blocks = lens[0] * units // beside
-    wanted = -(-SHARES * threads // blocks)  # items of the same units of an image
+    wanted = -(-SHARES * threads // blocks)  # work items per image and block of units
     fitting = (NEAR // (4 * line) - reach) // step_down + 1
     rows = max(1, min(fitting, -(-height // wanted)))
     parts = -(-height // rows)
@@ -111,9 +111,9 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
 
 
 def _packed(w: Array, group: int, together: int, block: int) -> Array:
-    """Returns weights [o, c / group, ..] as [unit, block of outputs, taps, channel, outputs of the block]."""
+    """Packs weights [o, c / group, ..] as [unit, output block, taps, channel, outputs per block]."""
     each, channels, units, taps = w.shape[0] // group, w.shape[1], -(-group // together), prod(w.shape[2:])
-    whole = np.zeros((units * together * each, channels, taps), np.float32)  # zeros for a last group that there is not
+    whole = np.zeros((units * together * each, channels, taps), np.float32)  # zero-padded to whole units
     whole[: len(w)] = w.reshape(-1, channels, taps)
     apart = whole.reshape(units, -1, block, channels, taps)
     return np.ascontiguousarray(apart.transpose(0, 1, 4, 3, 2))

@@ -24,14 +24,14 @@ __all__ = ["PLANS", "Places", "put", "take"]
 
 PLANS = Kernels("cpu")
 NARROW: Final = (dt.float16, dt.bfloat16)
-FAIL, SKIP, NOT_NEGATIVE = range(3)  # treatment of positions outside
+FAIL, SKIP, NOT_NEGATIVE = range(3)  # policy for out-of-bounds indices: raise, ignore, or raise for negative ones too
 
 
 class Places:
-    """Index-dependent positions in a tensor.
+    """Positions in a tensor that are addressed by a tensor of indices.
 
-    lens, steps: extents of the indices and strides of the tensor and of the indices over them; components: for each component
-    of a position the extent of its axis and the stride there; apart: stride between components in the indices.
+    lens: extents of the indices; steps: strides over them, of the tensor and of the indices; components: for each component of an
+    index, extent and stride of the axis that it selects from; apart: stride between components; outside: out-of-bounds policy.
     """
 
     def __init__(
@@ -54,7 +54,10 @@ class Places:
 def take(
     e: CpuEmitter, name: str, x: Value, places: Places, out: Value, own: Sequence[int], rest: Sequence[Sequence[int]]
 ) -> None:
-    """Fills `out`, whose strides over the indices are `own`; rest: extents of a slice and its strides in x and out."""
+    """Gathers slices of x at `places` into `out`.
+
+    own: strides of `out` over the indices; rest: extents of a slice and its strides in x and out.
+    """
     lens, steps = merged(places.lens, *places.steps, own)
     inner, inner_steps = merged(*rest)
     extents = [*lens, *inner]
@@ -75,14 +78,14 @@ def put(
     rest: Sequence[Sequence[int]],
     how: str,
 ) -> None:
-    """Combines updates, whose strides over the indices are `own`, with `out`.
+    """Scatters slices of `updates` into `out` at `places`.
 
-    rest: extents of a slice and its strides in updates and out.
+    own: strides of `updates` over the indices; rest: extents of a slice and its strides in updates and out; how: the reduction.
     """
     lens, steps = merged(places.lens, *places.steps, own)
     inner, inner_steps = merged(*rest)
     extents = [*lens, *inner]
-    # threads share an axis along which no two updates have one place; else collisions would come in any order
+    # parallelize only over an axis along which updates cannot collide, so that results are deterministic
     apart = [*steps[0], *inner_steps[1]]
     axes = [a for a, stride in enumerate(apart) if stride and extents[a] > 1]
     axis = max(axes, key=extents.__getitem__, default=-1)
@@ -142,7 +145,7 @@ def emit_gather_elements(e: CpuEmitter, op: Any, modules: Sequence[Module], args
 
 
 def _along(op: Any, x: Value, indices: Value, outside: int = FAIL) -> Places:
-    """Returns the places of elements that keep their positions but along one axis."""
+    """Returns places that keep the position of each index except along one axis."""
     axis = normalize(op.axis, len(x.lens))
     steps = [0 if a == axis else s for a, s in enumerate(x.strides)], indices.strides
     return Places(indices, indices.lens, steps, [(x.lens[axis], x.strides[axis])], outside=outside)
@@ -172,7 +175,7 @@ def emit_scatternd(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
 
 
 def _storage(e: CpuEmitter, op: Any, x: Value, others: Sequence[Value]) -> Value:
-    """Returns the contents of x in writable memory: x if nothing else reads it, else a copy (wide for narrow floats)."""
+    """Returns x in writable memory: x itself if it has no other reader, else a copy (float32 to reduce narrow floats)."""
     if op.reduction != "none" and x.shape.dtype in NARROW:
         out = e.allocate(dt.float32, x.lens)
         if x.shape.elements():
@@ -195,7 +198,7 @@ def _narrowed(e: CpuEmitter, out: Value, x: Value) -> Value:
 
 @offer(PLANS, MaxUnpool, when=indexed, name="native")
 def emit_max_unpool(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """Scatters values to their positions in the flat result, which a larger `output_shape` then pads."""
+    """Emits a scatter by flat indices, zero-padded to a larger `output_shape`."""
     if len(args) > 2 and args[2] is not None:
         raise Refused("the result's extents are known at run time only")
     x, indices = _given(e, args)

@@ -24,9 +24,9 @@ BYTES: Final = frozenset({dt.int8, dt.uint8})
 
 
 def take_scale(e: CpuEmitter, epilogue: Epilogue, axis: int, count: int) -> tuple[Value, bool] | None:
-    """Takes the first link as the scale of the weights, if it multiplies by one value or one per index of `axis`.
+    """Removes the first link and returns its operand as the weights' scale, if it multiplies by a scalar or along `axis`.
 
-    Returns the numbers and if there is one an index.
+    Returns the factors, and whether there is one per index.
     """
     if not epilogue.links:
         return None
@@ -46,7 +46,7 @@ def take_scale(e: CpuEmitter, epilogue: Epilogue, axis: int, count: int) -> tupl
 
 
 def take_term(e: CpuEmitter, epilogue: Epilogue, axis: int, count: int) -> Value | None:
-    """Takes the first link as a bias, if it adds one value per index of `axis`."""
+    """Removes the first link and returns its operand as the bias, if it adds one value per index of `axis`."""
     if not epilogue.links:
         return None
     link, operand = epilogue.links[0]
@@ -62,7 +62,7 @@ def take_term(e: CpuEmitter, epilogue: Epilogue, axis: int, count: int) -> Value
 def with_factor(
     e: CpuEmitter, epilogue: Epilogue, scale: Value, bias: Value | None, count: int
 ) -> tuple[Value, Value | None]:
-    """Returns scale and bias that take in the linear function after them, which a link then need not compute."""
+    """Folds a following linear link into constant scale and bias; returns both."""
     link = epilogue.links[0][0] if epilogue.links else None
     if link is None or link.algorithm != "linear" or not link.alpha:
         return scale, bias
@@ -76,7 +76,7 @@ def with_factor(
 
 
 def as_vector(value: Value, axis: int, count: int) -> Value | None:
-    """Returns a value that varies along one axis at most, with its numbers in a row."""
+    """Returns a view of a value as a contiguous vector along `axis` (one element if broadcast); None if it varies otherwise."""
     varies = [a for a, (n, s) in enumerate(zip(value.lens, value.strides, strict=True)) if s and n != 1]
     if not varies:
         return value.seen_as(0, Shape(value.shape.dtype, [1]))
@@ -86,14 +86,17 @@ def as_vector(value: Value, axis: int, count: int) -> Value | None:
 
 
 def joined(links: list[tuple[Link, Value | None]], stored: DType) -> list[tuple[Link, Value | None]]:
-    """Returns the same with linear functions that follow each other as one, and without what storing integers does by itself."""
+    """Merges consecutive linear links; drops rounding and clipping that the conversion to `stored` performs."""
     found: list[tuple[Link, Value | None]] = []
     for n, (link, operand) in enumerate(links):
         before = found[-1][0] if found else None
         after = links[n + 1][0].algorithm if n + 1 < len(links) else ""
         if link.algorithm == "clip" and before is not None and after == "linear" and _adds_whole(before):
             bounds = Link("eltwise", "clip", link.alpha - before.beta, link.beta - before.beta)
-            found[-1:] = [(bounds, operand), found[-1]]  # the term then goes into the function behind
+            found[-1:] = [
+                (bounds, operand),
+                found[-1],
+            ]  # clip before adding, so that the addition merges with the next linear link
             continue
         if link.algorithm == "linear" and before is not None and before.algorithm == "linear":
             found[-1] = (
@@ -113,7 +116,7 @@ def joined(links: list[tuple[Link, Value | None]], stored: DType) -> list[tuple[
 
 
 def summed(links: Sequence[tuple[Link, Value | None]], residual: Value | None) -> list[tuple[Link, Value | None]]:
-    """The same with a x + b, + residual, c x + d as (a c) x + (b c + d), + c residual: the sum takes a factor of its own."""
+    """Rewrites a x + b, + residual, c x + d as (a c) x + (b c + d), + c residual: oneDNN's sum post-op has a scale."""
     found = list(links)
     at = next(n for n, (_, operand) in enumerate(found) if operand is residual)
     factor, term = 1.0, 0.0
@@ -138,7 +141,11 @@ def _covers(link: Link, stored: DType) -> bool:
 
 
 class Extras:
-    """Attributes and arguments of a primitive: scales, zero points, bias, post-ops."""
+    """Attributes and arguments of a primitive: scales, zero points, bias, post-ops.
+
+    axis, count: of output channels; mask: of per-channel scales of the weights; read, strides: operands and result layout, to
+    decide whether the result overwrites the residual.
+    """
 
     def __init__(
         self,
@@ -157,7 +164,7 @@ class Extras:
         self.attributes: dict[str, Any] = {}
         self.bias: Value | None = None
         self.epilogue = epilogue
-        self.out: Value | None = None  # where the result is added to what lies there
+        self.out: Value | None = None  # the residual's memory, if the result accumulates into it
         if epilogue is None:
             return
         scale = take_scale(e, epilogue, axis, count)

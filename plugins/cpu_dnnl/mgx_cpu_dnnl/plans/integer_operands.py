@@ -19,12 +19,12 @@ from .byte_maps import mapped
 
 __all__ = ["mistaken", "operands_of", "whole_number"]
 
-VECTOR: Final = 8  # numbers of 32 bits in a register of AVX2
-SAFE: Final = 64  # two products of uint8 and numbers up to it, added in int16, do not saturate
+VECTOR: Final = 8  # int32 lanes of AVX2
+SAFE: Final = 64  # weights up to this magnitude do not saturate int16 in the sum of two products with uint8
 
 
 def operands_of(e: CpuEmitter, args: Sequence[Value | None]) -> tuple[Value, Value, Value | None, Value | None]:
-    """Returns the operands, and their zero points unless these are 0.
+    """Returns the operands and their zero points (None: absent).
 
     Errors: Refused for operands that oneDNN does not support.
     """
@@ -42,7 +42,7 @@ def operands_of(e: CpuEmitter, args: Sequence[Value | None]) -> tuple[Value, Val
 
 
 def as_signed(e: CpuEmitter, w: Value, zero: Value | None) -> tuple[Value, Value]:
-    """Returns weights of type uint8 that are not constant, and their zero point, less 128: what oneDNN multiplies by."""
+    """Subtracts 128 from non-constant uint8 weights, which become int8, and from their zero point."""
     if e.is_constant(w):
         raise Refused("constant weights of type uint8 have no zero point to move")
     point = np.zeros(1, np.uint8) if zero is None else e.constant(zero)
@@ -53,18 +53,18 @@ def as_signed(e: CpuEmitter, w: Value, zero: Value | None) -> tuple[Value, Value
 
 
 def fast(e: CpuEmitter) -> bool:
-    """Returns True if oneDNN sums products of bytes in int32, which it can be kept from (ONEDNN_MAX_CPU_ISA)."""
+    """Returns True if oneDNN accumulates byte products in int32 (VNNI or AMX, unless ONEDNN_MAX_CPU_ISA disables them)."""
     from ..native_library import native
 
     return bool(native().onednn_sums_bytes())
 
 
 def mistaken(op: Any, args: Sequence[Value | None]) -> str:
-    """Returns what oneDNN 3.12's loops for AVX2-VNNI do that gives wrong sums of a product; nothing where they are right.
+    """Returns a description of a product that oneDNN 3.12 computes incorrectly on AVX2-VNNI; "" if it is correct.
 
-    Convolutions of single channels are wrong with a bias where eight does not divide the channels, and where it divides the
-    taps; a matrix product with a zero point of its right operand in each fourteenth row; a convolution with a zero point
-    where its padding is uneven and rows of results fill the loop's registers.
+    Known bugs: depthwise convolutions with a bias if 8 does not divide the channels, or if 8 divides the taps; matrix products
+    with a zero point of the right operand (every fourteenth row); convolutions with a zero point and asymmetric padding if
+    rows of results fill the registers.
     """
     from ..native_library import native
 
@@ -86,7 +86,7 @@ def saturates(e: CpuEmitter, x: Value, w: Value) -> bool:
 
 
 def whole_number(e: CpuEmitter, zero: Value) -> Value:
-    """Returns a zero point as int32 [1], as oneDNN reads it.  Errors: Refused for more than one."""
+    """Returns a zero point as int32 [1], as oneDNN requires.  Errors: Refused for more than one."""
     if prod(zero.lens) != 1:
         raise Refused("an operand has more than one zero point")
     plain = zero.seen_as(0, Shape(zero.shape.dtype, [1]))

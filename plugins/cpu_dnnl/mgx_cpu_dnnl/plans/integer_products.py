@@ -62,7 +62,7 @@ def build(e: CpuEmitter, anchor: Instruction, operands: Sequence[Value], epilogu
 def right_operands(
     e: CpuEmitter, op: Any, args: Sequence[Value | None]
 ) -> tuple[Value, Value, Value | None, Value | None]:
-    """Returns the operands of a product that oneDNN computes correctly.  Errors: Refused."""
+    """Returns the operands (see `operands_of`).  Errors: Refused also if oneDNN computes wrong sums."""
     x, w, x_zero, w_zero = operands_of(e, args)
     wrong = mistaken(op, [x, w, x_zero, w_zero])
     if wrong:
@@ -74,7 +74,7 @@ def right_operands(
 
 
 def convolve(e: CpuEmitter, op: Any, args: Sequence[Value | None], epilogue: Epilogue | None) -> Value:
-    """x [n, c, ..] with weights [o, c / group, ..], channels last in and out."""
+    """Emits the convolution of x [n, c, ..] with w [o, c / group, ..]; operand and result are channels last."""
     x, w, x_zero, w_zero = right_operands(e, op, args)
     if w_zero is not None:
         raise Refused("the weights have a zero point")
@@ -117,7 +117,7 @@ def convolve(e: CpuEmitter, op: Any, args: Sequence[Value | None], epilogue: Epi
 
 
 def product(e: CpuEmitter, op: Any, args: Sequence[Value | None], epilogue: Epilogue | None) -> Value:
-    """a [.., m, k] times b [.., k, n], row-major; batches broadcast."""
+    """Emits the product of a [.., m, k] and b [.., k, n], row-major, with broadcast batches."""
     a, b, a_zero, b_zero = right_operands(e, op, args)
     rank = max(len(a.lens), len(b.lens))
     batch = list(np.broadcast_shapes(tuple(a.lens[:-2]), tuple(b.lens[:-2])))
@@ -126,7 +126,7 @@ def product(e: CpuEmitter, op: Any, args: Sequence[Value | None], epilogue: Epil
         raise Refused("an extent is 0")
     a, b = (matrix_ready(e, with_rank(x, rank)) for x in (a, b))
     if a.strides[-1] != 1 and a.lens[-1] != 1:
-        a = e.row_major(a)  # oneDNN's quick products of bytes read the left operand row by row
+        a = e.row_major(a)  # required by oneDNN's optimized int8 kernels
     flat = not any(n != 1 and s for n, s in zip(b.lens[:-2], b.strides[:-2], strict=True)) and a.shape.standard()
     extras = Extras(e, epilogue, -1, lens[-1], 2 if flat else 1 << (rank - 1), [a, b], row_major(lens))
     extras.zero_point(e, a_zero, extras.native.ARG_SRC)
@@ -157,7 +157,7 @@ def product(e: CpuEmitter, op: Any, args: Sequence[Value | None], epilogue: Epil
 
 
 def with_rank(x: Value, rank: int) -> Value:
-    """Prepends axes of extent 1 to a matrix."""
+    """Returns a view with leading axes of extent 1 up to a rank."""
     missing = rank - len(x.lens)
     if not missing:
         return x

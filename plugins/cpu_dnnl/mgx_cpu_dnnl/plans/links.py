@@ -19,7 +19,7 @@ from .epilogues import Epilogue
 
 __all__ = ["KINDS", "bits", "extents", "images", "links_of", "plane", "weights_and_extents"]
 
-# as the loops number them
+# numbering of `LinkKind` in links.h
 KINDS: Final = {
     name: n
     for n, name in enumerate(
@@ -30,7 +30,7 @@ MOST_LINKS: Final = 16
 
 
 def plane(extents: Sequence[int], missing: int) -> tuple[int, int]:
-    """Returns rows and columns; a line is a plane of one row."""
+    """Returns the two values of spatial axes; missing: the first for one-dimensional images."""
     return (missing, extents[0]) if len(extents) == 1 else (extents[0], extents[1])
 
 
@@ -56,7 +56,7 @@ def extents(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | Non
 
 
 def images(e: CpuEmitter, x: Value, w: Value, lens: Sequence[int], epilogue: Epilogue | None) -> tuple[Value, Value]:
-    """Returns x with channels last, and where the result goes: the epilogue's residual, its concatenation, or new memory."""
+    """Returns x with channels last, and memory for the result: of the residual, of a concatenation that reads it, or new."""
     x, strides = as_channels_last(e, x), channels_last(lens)
     out = None if epilogue is None else epilogue.in_place([x, w], strides)
     if out is None:
@@ -65,9 +65,10 @@ def images(e: CpuEmitter, x: Value, w: Value, lens: Sequence[int], epilogue: Epi
 
 
 def links_of(epilogue: Epilogue | None, lens: Sequence[int]) -> tuple[list[int], list[Value]]:
-    """Returns the epilogue of a convolution with results [n, c, ..] as the loops read it, and the operands.
+    """Encodes the epilogue of a convolution with results [n, c, ..] for native loops; returns the encoding and the operands.
 
-    Each link is eight numbers; operands are buffers behind the image, the weights and the result.  Errors: Refused.
+    Each link has eight integers (`links.h`); operands are the loop's buffers from 3 on (input, weights and result precede them).
+    Errors: Refused for unsupported links.
     """
     found: list[int] = []
     operands: list[Value] = []
@@ -84,7 +85,7 @@ def links_of(epilogue: Epilogue | None, lens: Sequence[int]) -> tuple[list[int],
 
 
 def _strides(link: Link, operand: Value, lens: Sequence[int]) -> list[int]:
-    """Of images, rows, columns and channels, 0 where the operand repeats."""
+    """Returns strides over images, rows, columns and channels, 0 along broadcast axes."""
     if operand.shape.dtype is not dt.float32 or len(operand.lens) != len(lens):
         raise Refused(f"an operand {operand.shape} of {link.algorithm}")
     image, channel, *axes = (
@@ -96,5 +97,5 @@ def _strides(link: Link, operand: Value, lens: Sequence[int]) -> list[int]:
 
 
 def bits(number: float) -> int:
-    """Returns the bits of a float32, to pass it as an integer argument."""
+    """Returns the bit pattern of a float32, to pass it as an integer argument."""
     return int(struct.unpack("<i", struct.pack("<f", number))[0])

@@ -33,7 +33,7 @@ MULTIPLIED = NUMBERS - {dt.bool_}
 
 
 def summed_in(dtype: DType) -> DType:
-    """Returns the type in which products of a type are summed: integers wrap around in it as they do in their own."""
+    """Returns the accumulator type; narrowing integer sums afterwards equals wrap-around arithmetic in `dtype`."""
     if dtype.is_float:
         return dt.float64 if dtype is dt.float64 else dt.float32
     return dt.int64 if dtype.bits == 64 else dt.int32
@@ -62,7 +62,7 @@ def emit_quant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
 
 
 def _repeated(x: Value, lens: Sequence[int], rank: int) -> Value:
-    """Returns a value broadcast to some extents, trailing axes aligned."""
+    """Returns a value broadcast to extents, aligned at the trailing axes."""
     missing = rank - len(x.lens)
     strides = [0] * missing + [0 if n == 1 else s for n, s in zip(x.lens, x.strides, strict=True)]
     return Value(Shape(x.shape.dtype, lens, strides), x.buffer, x.offset)
@@ -71,7 +71,7 @@ def _repeated(x: Value, lens: Sequence[int], rank: int) -> Value:
 def dot(
     e: CpuEmitter, a: Value, b: Value, result: DType, a_zero: Value | None = None, b_zero: Value | None = None
 ) -> Value:
-    """a [.., m, k] times b [.., k, n], less their zero points."""
+    """Emits the product of a [.., m, k] and b [.., k, n], minus their zero points."""
     from ..jit.product import Line, compile_product, panel_width
 
     dtype = summed_in(a.shape.dtype)
@@ -88,7 +88,7 @@ def dot(
     left = as_type(e, a, dtype, a_zero)
     held = [
         1 if s == 0 else d for d, s in zip(b.lens[:-2], b.strides[:-2], strict=True)
-    ]  # axes that b does not vary along
+    ]  # b is packed once along broadcast axes
     core = Value(Shape(b.shape.dtype, [*held, k, n], b.strides), b.buffer, b.offset)
     zero_per_batch = b_zero is not None and prod(b_zero.lens[:-2]) != 1
     if zero_per_batch:
@@ -134,7 +134,7 @@ def emit_quant_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], ar
 def convolve(
     e: CpuEmitter, op: Any, x: Value, w: Value, result: DType, x_zero: Value | None = None, w_zero: Value | None = None
 ) -> Value:
-    """x [n, c, *s] with w [m, c / group, *k]: for each tap of the window a product over the channels."""
+    """Emits the convolution of x [n, c, *s] with w [m, c / group, *k]: per tap of the window, a product over the channels."""
     from ..jit.product import Line, compile_product, panel_width
 
     dtype = summed_in(x.shape.dtype)
@@ -177,7 +177,7 @@ def convolve(
 def _padded(
     e: CpuEmitter, x: Value, dtype: DType, begin: Sequence[int], end: Sequence[int], zero: Value | None
 ) -> Value:
-    """x as another type with channels innermost and zeros around it."""
+    """Returns x converted to `dtype`, channels last, zero-padded.  Errors: Refused for negative padding."""
     lens = [*x.lens[:2], *(b + n + a for b, n, a in zip(begin, x.lens[2:], end, strict=True))]
     if any(n <= 0 for n in lens) or min((*begin, *end), default=0) < 0:
         raise Refused("negative padding")
@@ -190,7 +190,7 @@ def _padded(
 
 
 def _weights(e: CpuEmitter, w: Value, dtype: DType, group: int, padded: int, zero: Value | None) -> Value:
-    """Returns weights as [group, taps.., channels, kernels padded to whole panels]."""
+    """Returns weights as [group, taps.., channels, outputs padded to whole panels]."""
     kernels, channels, window = w.lens[0] // group, w.lens[1], w.lens[2:]
     apart = [group, kernels, channels, *window]
     seen = Value(Shape(w.shape.dtype, apart, [kernels * w.strides[0], *w.strides]), w.buffer, w.offset)
@@ -212,11 +212,11 @@ def _weights(e: CpuEmitter, w: Value, dtype: DType, group: int, padded: int, zer
     return prepared(e, turned, dtype, [group, *window, channels, padded], zero)
 
 
-# operands in the type that is summed in
+# conversion of operands to the accumulator type
 
 
 def as_type(e: CpuEmitter, x: Value, dtype: DType, zero: Value | None = None) -> Value:
-    """Returns a value, less its zero point, as another type: itself where nothing changes."""
+    """Returns a value minus its zero point, converted; the value itself if nothing changes."""
     if x.shape.dtype is dtype and zero is None:
         return x
     out = e.allocate(dtype, x.lens)
@@ -225,7 +225,7 @@ def as_type(e: CpuEmitter, x: Value, dtype: DType, zero: Value | None = None) ->
 
 
 def converted(e: CpuEmitter, x: Value, out: Value, zero: Value | None = None) -> None:
-    """x, less its zero point, into the memory of `out`."""
+    """Emits x minus its zero point, converted, into `out`."""
     from ..jit.pointwise import compile_pointwise
 
     if zero is None:
@@ -249,7 +249,7 @@ def converted(e: CpuEmitter, x: Value, out: Value, zero: Value | None = None) ->
 
 
 def prepared(e: CpuEmitter, x: Value, dtype: DType, lens: Sequence[int], zero: Value | None) -> Value:
-    """x, less its zero point, as another type with its last axis padded; made once if it is constant."""
+    """Returns x minus its zero point, converted and zero-padded to `lens`; computed at compile time if constant."""
     constant = e.constant(x)
     point = None if zero is None else e.constant(zero)
     if constant is not None and (zero is None or point is not None):
@@ -270,6 +270,6 @@ def prepared(e: CpuEmitter, x: Value, dtype: DType, lens: Sequence[int], zero: V
 
 
 def zeros(e: CpuEmitter, buffer: Buffer, size: int, offset: int = 0) -> None:
-    """Fills `size` bytes of a buffer with zeros."""
+    """Emits a fill of `size` bytes of a buffer with zeros."""
     out = Value(Shape(dt.uint8, [size]), buffer, offset)
     native_loop(e, "zeros", "fill_1", [out], [out], [0], size, ENOUGH)

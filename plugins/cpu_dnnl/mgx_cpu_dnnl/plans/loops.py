@@ -44,7 +44,7 @@ def output_like(e: CpuEmitter, dtype: Any, lens: Sequence[int], args: Sequence[V
 @lru_cache(1024)
 def _like(dtype: Any, lens: tuple[int, ...], *shapes: Shape) -> Shape:
     for shape in shapes:
-        if shape.dims == lens and shape.rank > 1 and not shape.broadcasted():  # what repeats says nothing of an order
+        if shape.dims == lens and shape.rank > 1 and not shape.broadcasted():  # broadcast axes have no order in memory
             return Shape(dtype, lens, same_order(shape))
     for shape in shapes:
         if shape.rank == len(lens) > 1 and all(n in (1, d) for n, d in zip(lens, shape.dims, strict=True)):
@@ -58,7 +58,7 @@ def shapes_of(body: Module, given: Sequence[Value]) -> list[Shape]:
 
 
 def results_of(e: CpuEmitter, kernel: JitKernel, given: Sequence[Value], shapes: Sequence[Shape]) -> list[Value]:
-    """Memory for a loop's results: where it allows that, of operands of their shapes that nothing else reads; else new."""
+    """Returns memory for a loop's results: of an operand that has no other reader, if the kernel supports in-place; else new."""
     found: list[Value] = []
     for shape in shapes:
         same = (x for n, x in enumerate(given) if n in kernel.inplace and x.shape == shape)

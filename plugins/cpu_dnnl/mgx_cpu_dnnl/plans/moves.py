@@ -44,15 +44,15 @@ def emit_concat(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
         return out
     out = chain.storage or _beside(e, given, axis, chain.longest.shape.lens()[axis])
     _fill(e, given, out, axis, chain.filled)
-    out.buffer.readers = NEVER_OVERWRITTEN  # the others of the chain still come
-    chain.storage, chain.filled = out, max(chain.filled, len(given))  # only now: a copy may be refused
+    out.buffer.readers = NEVER_OVERWRITTEN  # later concatenations of the chain still write to it
+    chain.storage, chain.filled = out, max(chain.filled, len(given))  # last, since copies may be refused
     lens = list(out.lens)
     lens[axis] = sum(a.lens[axis] for a in given)
     return out.seen_as(0, Shape(out.shape.dtype, lens, out.strides))
 
 
 def _beside(e: CpuEmitter, given: Sequence[Value], axis: int, total: int) -> Value:
-    """Returns memory for the operands beside each other, in the axis order of the largest."""
+    """Allocates the concatenation, with the axis order of the largest operand."""
     largest = max(given, key=lambda a: (a.shape.elements(), not a.shape.standard()))
     lens = list(largest.lens)
     lens[axis] = total
@@ -60,11 +60,13 @@ def _beside(e: CpuEmitter, given: Sequence[Value], axis: int, total: int) -> Val
 
 
 def _fill(e: CpuEmitter, given: Sequence[Value], out: Value, axis: int, done: int) -> None:
-    """Copies operands to their places, less those that kernels have written there; done: how many are there already."""
+    """Copies operands into the result unless kernels wrote them there; done: number of operands already copied."""
     start = 0
     for n, a in enumerate(given):
         place = out.seen_as(start * out.strides[axis], Shape(a.shape.dtype, a.lens, out.strides))
-        there = a.buffer is place.buffer and a.offset == place.offset  # another one of the chain lies elsewhere in it
+        there = (
+            a.buffer is place.buffer and a.offset == place.offset
+        )  # an operand may be stored elsewhere in the buffer of the chain
         if n >= done and a.shape.elements() and not there:
             e.copy_into(a, place)
         start += a.lens[axis]
@@ -94,7 +96,7 @@ def emit_gather(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
 
     def install(program: Any, ident: Callable[[Buffer], int]) -> None:
         where = [(ident(v.buffer), v.byte_offset) for v in (data, indices, out)]
-        told = f"{name} (axis of length {length})"  # where an index is outside
+        told = f"{name} (axis of length {length})"  # in errors about out-of-bounds indices
         program.add_loop(told, address, None, where, [length, count, row], outer * count, max(1, ENOUGH // row))
 
     e.step(name, [data.buffer, indices.buffer], [out.buffer], install, bytes=2 * outer * row * count)
@@ -136,6 +138,6 @@ def emit_resize(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
 
 
 def _like(e: CpuEmitter, x: Value, lens: Sequence[int], dtype: DType) -> Value:
-    """Returns a new value of other extents with the axes in the order that they have in the memory of `x`."""
+    """Allocates a value of these extents with the axis order of `x`."""
     order = same_order(x)
     return e.allocate(dtype, lens, packed_strides(lens, sorted(range(len(lens)), key=lambda a: (-order[a], a))))

@@ -15,7 +15,7 @@ from ..emitter import CpuEmitter
 
 __all__ = ["ENOUGH", "applied", "as_indices", "box", "filled", "grain_of", "merged", "native_loop", "repeated"]
 
-ENOUGH: Final = 32768  # bytes to move for which a second thread pays
+ENOUGH: Final = 32768  # minimum bytes moved per thread
 MOST_AXES: Final = 32
 
 
@@ -32,10 +32,11 @@ def native_loop(
     updated: bool = False,
     flops: int = 0,
 ) -> None:
-    """Adds a step that runs a native loop.
+    """Emits a step that calls a native loop.
 
-    loop: its name or address; operands: in the order of its buffers; written: those that are results; updated: whether these
-    hold something before that is read too; numbers, work, grain, scratch: as the loop states them; flops: of all its work.
+    loop: its name or address; operands: its buffers in order; written: operands that are results; updated: results are also read;
+    numbers: its integer arguments; work: number of work items; grain: minimum items per thread; scratch: bytes per thread;
+    flops: of all items.
     """
     from ..native_library import native
 
@@ -57,7 +58,7 @@ def native_loop(
 
 
 def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], list[list[int]]]:
-    """Merges axes: returns a view with as few axes as possible, at least one."""
+    """Merges axes where all strides allow it, and drops axes of extent 1; returns extents and strides of at least one axis."""
     lens: list[int] = []
     steps: list[list[int]] = [[] for _ in strides]
     for n, *here in zip(dims, *strides, strict=True):
@@ -77,7 +78,7 @@ def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], lis
 
 
 def box(dims: Sequence[int], *strides: Sequence[int]) -> list[int]:
-    """Returns the numbers of a box: axes, extents, strides of each operand."""
+    """Encodes an index range (`box.h`): number of axes, extents, strides of each operand."""
     lens, steps = merged(dims, *strides)
     return [len(lens), *lens, *(n for s in steps for n in s)]
 
@@ -89,7 +90,7 @@ def grain_of(work: int, values: Sequence[Value]) -> int:
 
 
 def as_indices(e: CpuEmitter, value: Value) -> Value:
-    """Returns integers of a type that loops read: int32 and int64 as they are, others as int64."""
+    """Returns integers as int32 or int64; converts other types to int64."""
     if value.shape.dtype in (dt.int32, dt.int64):
         return value
     wide = e.allocate(dt.int64, value.lens)
@@ -99,7 +100,7 @@ def as_indices(e: CpuEmitter, value: Value) -> Value:
 
 
 def filled(e: CpuEmitter, dtype: Any, lens: Sequence[int]) -> Value:
-    """Returns a new value of zeros."""
+    """Allocates a value and emits a fill with zeros."""
     out = e.allocate(dtype, lens)
     if out.shape.elements():
         native_loop(e, "fill", f"fill_{dtype.size}", [out], [out], [0], prod(lens), ENOUGH // dtype.size)
@@ -107,12 +108,12 @@ def filled(e: CpuEmitter, dtype: Any, lens: Sequence[int]) -> Value:
 
 
 def repeated(value: Value, lens: Sequence[int]) -> Value:
-    """Returns a value of one element as a tensor that repeats it."""
+    """Returns a value of one element broadcast to extents."""
     return value.seen_as(0, Shape(value.shape.dtype, lens, [0] * len(lens)))
 
 
 def applied(e: CpuEmitter, op: Operation, *values: Value) -> Value:
-    """Emits one more op on values by the first plan that takes it; returns its result."""
+    """Emits an op on values with the first plan that accepts it; returns its result."""
     result = e.run_op(op, (), values)
     assert isinstance(result, Value)
     return result

@@ -97,7 +97,7 @@ def emit_nms(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[V
 
 
 def _rows_of(e: CpuEmitter, value: Value, dtype: Any) -> Value:
-    """Returns a value row-major and of a type."""
+    """Returns a value in row-major layout, converted to `dtype`."""
     if value.shape.dtype is dtype:
         return e.row_major(value)
     made = e.allocate(dtype, value.lens)

@@ -30,20 +30,20 @@ __all__ = [
     "product_with_panels",
 ]  # fmt: skip
 
-# With AVX-512 oneDNN's blocked products are as fast for few rows and for very many, unless the work behind them is dear: its
-# transcendental functions take twice the time of ours.  Between them ours are faster, as they load weights ahead.
+# With AVX-512, oneDNN's blocked products are as fast outside this range of rows, unless the epilogue is expensive: its
+# transcendental functions take twice the time of ours.  Within the range ours are faster, since they prefetch weights.
 MIDDLE: Final = (8, 4096)
-DEAR: Final = 14  # vector instructions of pointwise work
+DEAR: Final = 14  # vector instructions of an expensive epilogue
 
 Matrices: TypeAlias = Callable[[CpuEmitter, Any, Value, Value], tuple[Value, Value]]
-# from a pointwise body, the parameter of it that is the product, and the others to the body's results
+# (pointwise body or None, index of its parameter that is the product, its other arguments) -> the body's results
 Finish: TypeAlias = Callable[["Module | None", int, Sequence[Value]], list[Value]]
 Prepare: TypeAlias = Callable[[CpuEmitter, Any, "Sequence[Value | None]"], Finish]
 
 
 @dataclass
 class Panels:
-    """Constant weights [depth, columns] of a product in panels of type `kept`, that `make` packs where they are used."""
+    """Constant weights [depth, columns] of a product, stored as panels of type `kept`; make: packs them on emission."""
 
     depth: int
     columns: int
@@ -60,15 +60,15 @@ def packed_product(
     extra: Sequence[Value] = (),
     axis: int = -1,
 ) -> list[Value]:
-    """a [.., m, k] times constant b [k, n], float32 or bfloat16, then `body` on the result; one result each of the body's.
+    """Emits `body` applied to the product of a [.., m, k] and constant b [k, n], float32 or bfloat16; returns the body's results.
 
-    body: a pointwise module whose parameter `at` is the product, with the extents of its results (other leading axes than a's
-    are fine); the other parameters are `extra`; axis: of n in the body's results, which is innermost in memory.
-    Errors: Refused where oneDNN is faster, or with another reason.
+    body: a pointwise module (None: only the product); at: index of its parameter that is the product; extra: its other
+    arguments; axis: of n in the body's results, where it becomes innermost in memory.  Leading axes may differ from a's.
+    Errors: Refused if oneDNN is faster or the product is unsupported.
     """
     m, k, n = _serves(e, a, b)
     if any(step == 0 and count > 1 for count, step in zip(b.lens[-2:], b.strides[-2:], strict=True)):
-        array = e.constant(b)  # with repeated elements, as models with synthetic weights have them
+        array = e.constant(b)  # broadcast weights, as in models with synthetic weights
         assert array is not None
         b = e.literal(array[(0,) * (array.ndim - 2)])
     kept = _kept_in(e, b, m)
@@ -78,7 +78,7 @@ def packed_product(
 def product_with_panels(
     e: CpuEmitter, a: Value, weights: Panels, body: Module | None, at: int, extra: Sequence[Value], axis: int
 ) -> list[Value]:
-    """Returns what `packed_product` does, with weights that are packed in a way of their own.  Errors: Refused."""
+    """Emits a product like `packed_product`, with weights that the caller packs.  Errors: Refused."""
     from ..jit.gemm import compile_gemm
     from ..jit.gemm_epilogue import Product
     from ..jit.gemm_plan import FEW
@@ -108,7 +108,7 @@ def product_with_panels(
 
 
 def _serves(e: CpuEmitter, a: Value, b: Value) -> tuple[int, int, int]:
-    """Returns m, k and n of a product that is faster here.  Errors: Refused for others."""
+    """Returns m, k and n.  Errors: Refused if the product is unsupported or faster through oneDNN."""
     if not e.is_constant(b):
         raise Refused("the weights are not constant")
     return or_refused(_extents(a.shape, b.shape, e.engine))
@@ -116,7 +116,7 @@ def _serves(e: CpuEmitter, a: Value, b: Value) -> tuple[int, int, int]:
 
 @lru_cache(1024)
 def _extents(a: Shape, b: Shape, engine: Any) -> tuple[int, int, int] | No:
-    """Returns the part of `_serves` that depends on shapes, cached since the layers of a network repeat it."""
+    """Returns the part of `_serves` that depends only on shapes; cached, since layers of a network repeat them."""
     from ..jit.gemm_plan import FEW, panel_width
 
     *batch, k, n = b.lens()
@@ -144,7 +144,7 @@ def extent(result: Shape, axis: int) -> int:
 
 @lru_cache(1024)
 def innermost(result: Shape, axis: int) -> Shape:
-    """Returns a dense shape with an axis innermost in memory; one number has no axis."""
+    """Returns a dense shape with an axis innermost in memory; scalars are returned unchanged."""
     if not result.rank:
         return result
     order = [a for a in range(result.rank) if a != axis % result.rank]
@@ -157,9 +157,9 @@ def _plain_result(a: Shape, n: int) -> Shape:
 
 
 def _rows(e: CpuEmitter, a: Value, m: int, k: int) -> Value:
-    """Returns the left operand as one float32 matrix, contiguous in k.
+    """Returns the left operand as one float32 matrix, contiguous along k.
 
-    Errors: Refused where a copy would cost more than is won.
+    Errors: Refused if copying it would cost more than the product gains.
     """
     from ..jit.gemm_plan import FEW
 
@@ -178,7 +178,7 @@ def _rows(e: CpuEmitter, a: Value, m: int, k: int) -> Value:
 
 @lru_cache(1024)
 def _as_matrix(a: Shape, m: int, k: int) -> Shape | None:
-    """Returns the same memory as rows contiguous in k, if it is that."""
+    """Returns a view [m, k] of the same memory, contiguous along k; None if there is none."""
     from ..jit.gemm_epilogue import row_step
 
     strides = a.strides()
@@ -189,7 +189,7 @@ def _as_matrix(a: Shape, m: int, k: int) -> Shape | None:
 
 
 def _kept_in(e: CpuEmitter, b: Value, m: int) -> DType:
-    """Returns the type of the panels: bfloat16 if that loses nothing and reading the weights is what takes the time."""
+    """Returns the type of the panels: bfloat16 if that is lossless and the product is bound by reading weights."""
     from ..jit.gemm_plan import FEW
 
     if b.shape.dtype is dt.float32 and m <= FEW:
@@ -200,7 +200,7 @@ def _kept_in(e: CpuEmitter, b: Value, m: int) -> DType:
 
 
 def _panels(e: CpuEmitter, b: Value, k: int, n: int, kept: DType) -> list[Value]:
-    """Returns the full panels of the weights, and the last one padded with zeros if it is not full."""
+    """Packs the weights; returns the full panels and the zero-padded last one, if any (twice if no panel is full)."""
     from ..jit.gemm_plan import panel_width
 
     width = panel_width(e.engine)
@@ -223,7 +223,7 @@ def _panels(e: CpuEmitter, b: Value, k: int, n: int, kept: DType) -> list[Value]
 
 @lru_cache(1024)
 def _panel_layouts(b: Shape, full: int, width: int) -> tuple[Any, Any]:
-    """Returns layouts of the full panels: in the weights, and packed."""
+    """Returns the layouts of the full panels: within the weights, and packed."""
     k = b.lens()[-2]
     by_row, by_column = b.strides()[-2:]
     steps = [width * max(by_column, 1), max(by_row, 1), max(by_column, 1)]
@@ -232,7 +232,7 @@ def _panel_layouts(b: Shape, full: int, width: int) -> tuple[Any, Any]:
 
 
 def _beside(e: CpuEmitter, x: Value, result: Shape, axis: int) -> Value:
-    """Returns an operand of the pointwise group, copied where its columns lie apart and are not the same for all rows."""
+    """Returns an operand of the epilogue, copied to the result's layout if it is dense but strided along `axis`."""
     full = x.shape.dims == result.dims and x.strides[axis] > 1 and 0 not in x.strides
     return e.copy(x, result.strides()) if full and result.elements() > 1 else x
 
@@ -245,9 +245,9 @@ def packed_group(
     matrices: Matrices = lambda e, op, a, b: (a, b),
     axis: int = -1,
 ) -> Results:
-    """Returns a group of a product, reshapes and a pointwise group as one loop.  Errors: Refused.
+    """Emits a group of product, reshapes and pointwise epilogue as one loop.  Errors: Refused.
 
-    kind: the op of the product; matrices: its operands as those of `packed_product`; axis: that of the columns in its result.
+    kind: the product's op; matrices: converts its operands to those of `packed_product`; axis: of the columns in its result.
     """
 
     def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish:
@@ -263,9 +263,9 @@ def packed_group(
 def group_of_product(
     e: CpuEmitter, body: Module, args: Sequence[Value], kinds: tuple[type[Operation], ...], prepare: Prepare
 ) -> Results:
-    """Returns a group of a product of one of some kinds, reshapes and a pointwise group as one loop.  Errors: Refused.
+    """Emits a group of product, reshapes and pointwise epilogue as one loop.  Errors: Refused.
 
-    prepare: gives for the product's operands the function that finishes it with the pointwise body.
+    kinds: ops of the product; prepare: returns, for the product's operands, the function that emits it with its epilogue.
     """
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
     parts = [i for i in body if not (i.is_param or i.is_return or i.is_absent)]

@@ -1,4 +1,4 @@
-"""Convolutions whose windows are one element wide, as products of a matrix of pixels with one of weights."""
+"""Convolutions with 1 x 1 windows as matrix products of pixels and weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .packed_products import packed_group, packed_product
 __all__ = ["PLANS", "as_matrices"]
 
 PLANS = Kernels("cpu")
-MANY: Final = 512  # results of a pixel from which on a product wins more than copies of pixels that lie apart cost
+MANY: Final = 512  # minimum outputs per pixel for which the product gains more than copying strided pixels costs
 
 
 @of_float32
@@ -46,9 +46,9 @@ def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
 
 
 def as_matrices(e: CpuEmitter, op: Any, x: Value, w: Value) -> tuple[Value, Value]:
-    """x [n, c, ..] as [n, .., c] without the pixels between steps, where needed copied, and weights [o, c, 1, ..] as [c, o].
+    """Returns x [n, c, ..] as [n, .., c] with only the pixels at strides (copied if needed), and weights [o, c, 1, ..] as [c, o].
 
-    Errors: Refused.
+    Errors: Refused for padding, or if copying costs more than the product gains.
     """
     moves = op.sliding(x.lens[2:], w.lens[2:])
     if any((*moves.begins, *moves.ends)):
@@ -63,7 +63,7 @@ def as_matrices(e: CpuEmitter, op: Any, x: Value, w: Value) -> tuple[Value, Valu
 
 
 def _apart(rows: Value, steps: Sequence[int]) -> Value:
-    """Returns each so many-th pixel of images [n, .., c]."""
+    """Returns a view of the pixels of images [n, .., c] at strides."""
     (n, *extents, c), (by_image, *by_axis, by_channel) = rows.lens, rows.strides
     kept = [-(-extent // step) for extent, step in zip(extents, steps, strict=True)]
     onward = [by * step for by, step in zip(by_axis, steps, strict=True)]

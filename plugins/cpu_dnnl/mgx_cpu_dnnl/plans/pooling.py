@@ -1,4 +1,4 @@
-"""Pooling: maxima of floats by loops that keep NaN, of images as they lie; everything else through oneDNN, channels last."""
+"""Pooling: max pooling by native loops that propagate NaN; everything else through oneDNN, channels last."""
 
 from __future__ import annotations
 
@@ -24,8 +24,12 @@ __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 BYTES: Final = frozenset({dt.int8, dt.uint8})
-VECTOR: Final = 8  # channels that fill at most one vector: images of no more are not moved to have these innermost
-FEWER: Final = 2  # times fewer elements that passes along one axis each look at, for which their values in between pay
+VECTOR: Final = (
+    8  # channels per vector: images with at most as many keep their layout instead of becoming channels last
+)
+FEWER: Final = (
+    2  # minimum ratio of elements read for which separate passes per axis outweigh their intermediate results
+)
 
 
 def supported(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
@@ -33,7 +37,7 @@ def supported(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Modu
 
 
 def _sizes(op: Any, x: Value) -> tuple[list[int], tuple[Sequence[int], ...]]:
-    """Returns the result's extents; lengths, strides and dilations of windows, padding before and after, with what hangs over."""
+    """Returns the result's extents, and the windows' lengths, strides, dilations, padding before and after (with overhang)."""
     lens, spatial = op.infer(Shape(x.shape.dtype, x.lens)).lens(), x.lens[2:]
     rank = len(spatial)
     if op.dyn_global:
@@ -43,7 +47,7 @@ def _sizes(op: Any, x: Value) -> tuple[list[int], tuple[Sequence[int], ...]]:
 
 
 def _hangs_over(op: Any, x: Value, lens: Sequence[int]) -> bool:
-    """Returns True if a window reaches beyond the padding."""
+    """Returns True if a window extends beyond the padding (ceil mode)."""
     return not op.dyn_global and any(op.around(x.lens[2:], lens[2:])[2])
 
 
@@ -53,7 +57,7 @@ def maxima(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]
 
 @offer(PLANS, Pooling, when=maxima, name="native")
 def emit_maxima(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    """Returns the maximum of each window; NaN if one is in it, which oneDNN's pooling passes over."""
+    """Emits max pooling that propagates NaN, which oneDNN's ignores."""
     x = args[0]
     lens, windows = _sizes(op, x)
     if 0 in lens:
@@ -70,7 +74,7 @@ def emit_maxima(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
 
 
 class Axis(NamedTuple):
-    """Windows along one axis: how many, their extent, steps between them and in them, padding before the first."""
+    """Windows along one axis: their number, length, stride and dilation, and the padding before the first."""
 
     windows: int
     length: int = 1
@@ -80,7 +84,7 @@ class Axis(NamedTuple):
 
 
 def _passes(axes: Sequence[Axis], extents: Sequence[int], in_rows: bool) -> list[list[Axis]]:
-    """Returns the windows of one pass over all axes, or of one pass per axis if that reads far fewer elements.
+    """Returns the windows of each pass: one pass over all axes, or one per axis if that reads far fewer elements.
 
     in_rows: the loop reduces whole rows over the outer axes first, then along the rows, so that the costs of both add up.
     """
@@ -120,7 +124,7 @@ def _maxima_of_rows(e: CpuEmitter, name: str, x: Value, axes: Sequence[Axis]) ->
 
 
 def _maxima(e: CpuEmitter, name: str, x: Value, axes: Sequence[Axis]) -> Value:
-    """Returns the maximum of each window of a value that lies channels last."""
+    """Emits max pooling of a channels-last value."""
     lens = [*x.lens[:2], *(a.windows for a in axes)]
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
     numbers = [lens[1], *_numbers(x, axes), x.strides[0]]

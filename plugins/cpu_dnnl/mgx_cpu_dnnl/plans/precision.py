@@ -15,7 +15,7 @@ __all__ = ["narrowed", "widened"]
 
 
 def widened(e: CpuEmitter, value: Value) -> Value:
-    """Returns a value in float32; what is constant or broadcast stays so."""
+    """Returns a value converted to float32; constants stay constant and broadcast axes stay broadcast."""
     strides = value.strides
     dense = [1 if s == 0 else n for n, s in zip(value.lens, strides, strict=True)]
     part = value.seen_as(0, Shape(value.shape.dtype, dense, strides))

@@ -25,11 +25,9 @@ from .precision import narrowed, widened
 __all__ = ["PLANS", "plain_product", "product"]
 
 PLANS = Kernels("cpu")
-FEW_ROWS: Final = 16  # of a matrix, below which starting a product of its own takes longer than moving them
-# multiplications of a product, up to which compiled loops take less time than oneDNN's general product,
-SMALL: Final = 64**3
-# and rows that it counts as at least, since with few of them it is moving the right matrix that takes time
-FEWEST: Final = 8
+FEW_ROWS: Final = 16  # rows of a matrix below which copying batches together is cheaper than one product per batch
+SMALL: Final = 64**3  # maximum multiplications of a product for which compiled loops beat oneDNN's generic GEMM
+FEWEST: Final = 8  # minimum rows assumed by its cost: below it, moving the right matrix dominates
 
 
 @offer(PLANS, Dot, when=only(FLOATS), name="product")
@@ -55,7 +53,7 @@ def build(e: CpuEmitter, anchor: Instruction, operands: Sequence[Value], epilogu
 
 
 def plain_product(e: CpuEmitter, a: Value, b: Value) -> Value:
-    """Returns a product with nothing after it: our own loop, oneDNN, or bfloat16 by way of float32."""
+    """Emits a product without epilogue: as a compiled loop, through oneDNN, or bfloat16 in float32."""
     with e.trial() as trial:
         (found,) = packed_product(e, a, b)
         trial.keep()
@@ -70,14 +68,14 @@ def plain_product(e: CpuEmitter, a: Value, b: Value) -> Value:
 
 
 def _is_small(a: Value, b: Value) -> bool:
-    """Returns True for several products in float32 that compiled loops do in less time than oneDNN's general product."""
+    """Returns True for a batch of small float32 products, for which compiled loops are faster than oneDNN's generic GEMM."""
     rows, k, columns = *a.lens[-2:], b.lens[-1]
     few = max(rows, FEWEST) * k * columns <= SMALL
     return few and a.shape.dtype is dt.float32 and any(n != 1 for n in a.lens[:-2])
 
 
 def matrix_ready(e: CpuEmitter, value: Value) -> Value:
-    """Returns a value whose last two axes one of them steps by 1, as oneDNN's product needs; copied otherwise."""
+    """Returns a value with unit stride along one of the last two axes, as oneDNN's matmul requires; copies it if needed."""
     rows, columns = value.strides[-2:]
     high, wide = value.lens[-2:]
     if any(s == 0 and n != 1 for n, s in ((high, rows), (wide, columns))):
@@ -85,9 +83,9 @@ def matrix_ready(e: CpuEmitter, value: Value) -> Value:
     if not is_nested(value):
         return e.row_major(value)
     if wide == 1 and columns != 1:
-        # what an axis of one element steps by says nothing, but oneDNN's product looks at it
+        # the stride of an axis of extent 1 is arbitrary, but oneDNN's matmul checks it
         return value.seen_as(0, Shape(value.shape.dtype, value.lens, [*value.strides[:-1], 1]))
-    if high == 1 and columns == 1 and rows != wide:  # likewise, and so equal products have one kernel
+    if high == 1 and columns == 1 and rows != wide:  # likewise, and so that equal products share a primitive
         return value.seen_as(0, Shape(value.shape.dtype, value.lens, [*value.strides[:-2], wide, 1]))
     if columns == 1 or ((rows == 1 or high == 1) and columns > 0):
         return value
@@ -97,7 +95,10 @@ def matrix_ready(e: CpuEmitter, value: Value) -> Value:
 def product(
     e: CpuEmitter, a: Value, b: Value, epilogue: Epilogue | None, out: Value | None = None, *, loops: bool = False
 ) -> Value:
-    """a [.., m, k] times b [.., k, n], row-major; loops: refused where compiled loops take less time."""
+    """Emits the product of a [.., m, k] and b [.., k, n], row-major, through oneDNN.
+
+    out: memory for the result (default: the residual's, or new); loops: refuse products for which compiled loops are faster.
+    """
     _native = native()
     lens = [*a.lens[:-1], b.lens[-1]]
     k = a.lens[-1]
@@ -112,7 +113,7 @@ def product(
     if flat is None and a.lens[-2] < FEW_ROWS:
         a, flat = _rows_together(e, a, b, out, epilogue)
     if flat is None and k % 2 and b.shape.dtype is dt.bfloat16 and not e.fast_math and b.shape.broadcasted():
-        b = e.copy(b)  # beside an odd row of repeated matrices oneDNN takes what makes NaN of infinities
+        b = e.copy(b)  # for odd k and broadcast matrices oneDNN pads with values that turn infinities into NaN
     if flat is not None:
         (a_md, b_md, out_md), shape_of = flat
     else:
@@ -136,7 +137,7 @@ def product(
 
 
 def _rows_together(e: CpuEmitter, a: Value, b: Value, out: Value, epilogue: Epilogue | None) -> tuple[Value, Any]:
-    """Returns a copied where that makes one big product of many small ones with the same b, and what `_flattened` says."""
+    """Returns a and its descriptors of `_flattened`, copying a if that merges the batch into one product; else (a, None)."""
     with e.trial() as trial:
         copied = e.copy(a)
         flat = _flattened(copied, b, out, epilogue)
@@ -147,7 +148,7 @@ def _rows_together(e: CpuEmitter, a: Value, b: Value, out: Value, epilogue: Epil
 
 
 def _flattened(a: Value, b: Value, out: Value, epilogue: Epilogue | None) -> Any:
-    """Returns descriptors of one big product where b is the same for every batch and the rows of a follow each other."""
+    """Returns descriptors of the batch as one product if b is the same for all and the rows of a have one stride; else None."""
     rank = len(a.lens)
     if rank < 3 or any(s != 0 and n != 1 for n, s in zip(b.lens[:-2], b.strides[:-2], strict=True)):
         return None

@@ -1,4 +1,4 @@
-"""LSTM, GRU and simple recurrent layers: few sequences by loops of our own, others through oneDNN; weights packed once."""
+"""LSTM, GRU and simple recurrent layers: native loops for small batches, else oneDNN; weights are packed once."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .recurrent_primitive import emit_gru_primitive, emit_lstm_primitive
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
-SIMPLE: Final = ("tanh", "relu", "sigmoid")  # activations of simple layers
+SIMPLE: Final = ("tanh", "relu", "sigmoid")  # activations of Rnn
 USUAL: Final[dict[type, tuple[str, ...]]] = {Lstm: ("sigmoid", "tanh", "tanh"), Gru: ("sigmoid", "tanh")}
 
 
 def plain(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    """Refuses what neither the loops nor oneDNN compute."""
+    """Refuses layers that neither the native loops nor oneDNN support."""
     x = inputs[0]
     if not isinstance(x, Shape) or x.dtype is not dt.float32:
         return No(f"a recurrent layer of {x}")

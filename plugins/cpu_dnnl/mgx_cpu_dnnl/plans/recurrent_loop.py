@@ -1,4 +1,4 @@
-"""Recurrent layers of few sequences: one product of all inputs, then a loop over the steps."""
+"""Recurrent layers with small batches: one product of the inputs of all time steps, then a native loop over the steps."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ from .recurrent_operands import Operands
 
 __all__ = ["as_codes", "emit_gru_loop", "emit_lstm_loop", "emit_rnn_loop", "most_sequences"]
 
-FEW: Final = 4  # sequences up to which a product of vectors a step is as fast as one of matrices
-MANY: Final = 16  # the same, where weights are read again for every few sequences at no cost
-NEAR: Final = 96 * 1024  # bytes of weights for which that is so, with AVX-512
-CACHED: Final = 1 << 19  # bytes of weights that the cache of one processor holds beside all else
-CODED: Final = 48 * 1024  # bytes of weights of a direction beyond which it is reading them that takes the time
-PART: Final = 96 * 1024  # bytes of weights whose share of a step is worth a thread
-MOST_PARTS: Final = 8  # threads for one item
-SHARES: Final = 16  # factors that are tried for a column
-SAMPLE: Final = 4  # columns that are looked at before all are
-ACTIVATIONS: Final = ("tanh", "relu", "sigmoid")  # of simple layers, by the number that the loop knows
+FEW: Final = 4  # maximum batch for which a matrix-vector product per step is as fast as a matrix product
+MANY: Final = 16  # the same if rereading the weights for every few sequences is free
+NEAR: Final = 96 * 1024  # maximum bytes of weights for which it is free, with AVX-512
+CACHED: Final = 1 << 19  # bytes of weights that fit in one processor's cache beside other data
+CODED: Final = 48 * 1024  # bytes of weights per direction above which a step is bound by reading them
+PART: Final = 96 * 1024  # minimum bytes of weights per thread that shares a step
+MOST_PARTS: Final = 8  # maximum threads that share a work item
+SHARES: Final = 16  # candidate scales per column
+SAMPLE: Final = 4  # columns checked before all others
+ACTIVATIONS: Final = ("tanh", "relu", "sigmoid")  # of Rnn, in the native loop's numbering
 
 
 def _panels(w: Array, r: Array, bias: Array | None, gates: int, apart: bool, wide: int) -> Derived:
-    """Returns the constants of a layer as the loops read them.
+    """Packs the constants of a layer for the loops.
 
-    Weights of the inputs, of the states in blocks, the sums of both biases; `apart`: the last gate's bias of the state is
-    not in the sum but a fourth array, in blocks.
+    Returns the input weights, the recurrent weights in blocks, the summed biases, and the recurrent bias of the last gate in
+    blocks: zeros unless `apart`, which excludes it from the sum.
     """
     ways, _, inside = w.shape
     hidden = r.shape[2]
     padded = -(-hidden // wide) * wide
 
     def by_block(a: Array, count: int) -> Array:
-        """[ways, count hidden, ..] as [ways, blocks, count, wide, ..], padded with zeros."""
+        """Returns [directions, count * hidden, ..] as [directions, blocks, count, wide, ..], zero-padded."""
         parts = a.reshape(ways, count, hidden, -1)
         if padded != hidden:
             parts = np.pad(parts, ((0, 0), (0, 0), (0, padded - hidden), (0, 0)))
@@ -71,9 +71,9 @@ def _panels(w: Array, r: Array, bias: Array | None, gates: int, apart: bool, wid
 
 
 def as_codes(w: Array) -> Array | None:
-    """Returns weights [ways, blocks, hidden, columns] as whole numbers in bfloat16 and a factor for each column.
+    """Returns weights [directions, blocks, hidden, columns] as integers stored in bfloat16 and a scale per column.
 
-    None unless all are such products within a rounding of float32, as weights are that were quantized to 8 bits.
+    None unless every weight equals integer times scale up to float32 rounding, as for weights that were quantized to 8 bits.
     """
     if _factors(w[:1, :1, :, :SAMPLE]) is None or (factors := _factors(w)) is None:
         return None
@@ -85,12 +85,12 @@ def as_codes(w: Array) -> Array | None:
 
 
 def _factors(w: Array) -> Array | None:
-    """Returns for each column the factor of which all its numbers are multiples by at most 256; None if one has none."""
+    """Returns, per column, a scale such that all weights are integer multiples up to 256 of it; None if a column has none."""
     sizes = np.abs(w)
     least = np.min(np.where(sizes > 0, sizes, np.inf), 2, keepdims=True)
     least[~np.isfinite(least)] = 1
     found = np.zeros_like(least)
-    for share in range(1, SHARES + 1):  # the least number of a column is so many times its factor
+    for share in range(1, SHARES + 1):  # the smallest weight of a column is `share` times its scale
         factor = least / np.float32(share)
         numbers = np.rint(w / factor)
         good = (np.abs(numbers) <= 256) & (np.abs(numbers * factor - w) <= 2.0**-22 * sizes)
@@ -102,7 +102,10 @@ def _factors(w: Array) -> Array | None:
 
 
 class _Layer:
-    """A layer that is being emitted: the product of its inputs, and then the loop over its states."""
+    """Emits a layer: the constructor emits the product over all inputs, `emit` the loop over the steps.
+
+    apart: the recurrent bias of the last gate is kept separate (`_panels`).
+    """
 
     def __init__(self, e: CpuEmitter, op: Any, given: Operands, apart: bool = False) -> None:
         self.e, self.op, x = e, op, given.x
@@ -119,20 +122,21 @@ class _Layer:
         epilogue = Epilogue(dt.float32, [rows, biases.shape[1]], [(Link("binary", "add"), bias)])
         seen = x.seen_as(0, Shape(dt.float32, [rows, inside]))
         lens = [rows, biases.shape[1]]
-        room = e.allocate(dt.float32, [prod(lens) + wide])  # the loop reads whole blocks
+        room = e.allocate(dt.float32, [prod(lens) + wide])  # the loop reads whole vectors beyond the end
         self.gates = product(e, seen, self.constant(layer), epilogue, room.seen_as(0, Shape(dt.float32, lens)))
 
     def constant(self, array: Array) -> Value:
         return self.e.literal(array, owner=self.panels)
 
     def states(self, first: Value | None) -> Value:
-        """Returns first states [d, b, h]: those given, or zeros."""
+        """Returns initial states [d, b, h]; zeros by default."""
         return first or self.e.literal(np.zeros((self.ways, self.batch, self.hidden), np.float32))
 
     def emit(self, read: list[Value], own: int, fields: int, last: Value | None = None) -> Value:
-        """The loop over gates, weights and what else it reads -> states [t, d, b, h].
+        """Emits the loop over the steps; returns states [t, d, b, h].
 
-        own: the number that only this kind of layer has; fields: what it keeps of a unit between steps or phases.
+        read: other operands; own: argument specific to the kind of layer; fields: floats stored per unit between steps or phases;
+        last: memory for the last cells.
         """
         out = self.e.allocate(dt.float32, [self.steps, self.batch, self.ways, self.hidden])
         read = [self.gates, self.constant(self.recurrent), *read]
@@ -167,14 +171,15 @@ class _Layer:
 def most_sequences(op: Any) -> int:
     """Returns the sequences up to which the loop is faster than oneDNN's products of matrices, as measured."""
     _, wide = native().recurrent_loop(op.name)
-    near = NEAR if op.gates > 3 else 2 * NEAR  # whose sums of four sequences are in registers at once
+    near = NEAR if op.gates > 3 else 2 * NEAR  # up to three gates keep the sums of four sequences in registers
     return MANY if wide == 32 and 4 * op.gates * op.hidden_size**2 <= near else FEW
 
 
 def shares(threads: int, ways: int, batch: int, weights: int) -> tuple[int, int]:
-    """Returns the sequences of an item and the threads that share it.
+    """Returns the sequences per work item and the number of threads that share an item.
 
-    Sequences are divided among threads where the cache of each holds the weights (bytes of one direction), else units are.
+    Threads divide the sequences if the weights fit in each one's cache, else the units.
+    weights: bytes per direction; ways: directions.
     """
     wanted = -(-threads // ways)
     if weights <= CACHED:

@@ -1,4 +1,4 @@
-"""The operands of a recurrent layer as its kernels take them."""
+"""Operands of recurrent layers, checked and converted for the kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Operands"]
 
 @dataclass(frozen=True)
 class Operands:
-    """x [t, b, i] row-major; w [d, g h, i], r [d, g h, h], bias [d, 2 g h]; first states and cells [d, b, h], None for zeros."""
+    """x [t, b, i], row-major; w [d, g h, i], r [d, g h, h], bias [d, 2 g h]; initial states and cells [d, b, h] (None: zeros)."""
 
     x: Value
     w: Array

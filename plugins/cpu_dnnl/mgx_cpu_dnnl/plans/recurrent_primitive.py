@@ -21,15 +21,15 @@ from .recurrent_operands import Operands
 
 __all__ = ["emit_gru_primitive", "emit_lstm_primitive"]
 
-ORDER: Final = [0, 2, 3, 1]  # ONNX orders the gates of an LSTM i, o, f, c; oneDNN i, f, c, o
-ACTIVATIONS: Final = {"tanh": "tanh", "relu": "relu", "sigmoid": "logistic"}  # of simple layers
+ORDER: Final = [0, 2, 3, 1]  # of LSTM gates: i, o, f, c in ONNX; i, f, c, o in oneDNN
+ACTIVATIONS: Final = {"tanh": "tanh", "relu": "relu", "sigmoid": "logistic"}  # of Rnn: ONNX name -> oneDNN name
 
 
 class _Layer:
-    """A layer that is being emitted: weights and biases by gate, results, and what they are bound to."""
+    """Emits a layer as one oneDNN primitive: `make` creates it, `emit` packs weights and adds the step."""
 
     def __init__(self, e: CpuEmitter, op: Any, given: Operands, order: list[int], biases: Array) -> None:
-        """biases [1, d, gates and more, h] in oneDNN's order."""
+        """Reorders the weights by gate and allocates the result; biases: [1, d, biases per unit, h] in oneDNN's order."""
         self.e, self.op, self.given = e, op, given
         self.steps, self.batch, self.inside = given.x.lens
         self.ways, self.hidden = given.ways, op.hidden_size
@@ -44,7 +44,7 @@ class _Layer:
         return self.e.literal(np.zeros((1, self.ways, self.batch, self.hidden), np.float32))
 
     def make(self, kind: Any, **more: Any) -> Any:
-        """A primitive of some kind, whose weights lie as it likes; `more` are its optional operands and its attributes."""
+        """Creates a primitive that chooses its weights' layout; more: optional operands and attributes.  Errors: Refused."""
         _native = native()
         weights = [_native.MemoryDesc(list(w.shape), "f32", "any") for w in self.weights]
         mds = {k: descriptor(v) if isinstance(v, Value) else v for k, v in more.items() if v is not None}
@@ -61,7 +61,10 @@ class _Layer:
             raise Refused(f"oneDNN: {error}") from None
 
     def emit(self, made: Any, read: dict[int, Value | None], written: dict[int, Value]) -> Value:
-        """The step -> states [t, d, b, h]."""
+        """Emits the step; returns states [t, d, b, h].
+
+        read, written: optional operands and results by argument index.
+        """
         _native = native()
         arguments = (_native.ARG_WEIGHTS_LAYER, _native.ARG_WEIGHTS_ITER)
         packed = {n: _packed(self.e, w, made.md(n)) for n, w in zip(arguments, self.weights, strict=True)}
@@ -92,13 +95,16 @@ def emit_lstm_primitive(e: CpuEmitter, op: Lstm, given: Operands) -> Results:
 
 
 def emit_gru_primitive(e: CpuEmitter, op: Gru | Rnn, given: Operands) -> Results:
-    """Returns states [t, d, b, h]; that oneDNN calls one a reference means that it is put together from its products."""
+    """Returns states [t, d, b, h].
+
+    Primitives that oneDNN reports as reference are accepted here: they are composed of its matrix products.
+    """
     biases = _summed(op, given)
     _native = native()
     more = {}
     if isinstance(op, Rnn):
         kind, more = _native.vanilla_rnn, {"activation": ACTIVATIONS[(op.actv_func or op.functions)[0]]}
-    elif op.linear_before_reset:  # the product of the state for n has a bias of its own
+    elif op.linear_before_reset:  # gate n has a separate recurrent bias
         kind = _native.lbr_gru
         own, other = _biases(op, given)
         biases = np.concatenate([biases[:, :, :2], own[:, :, 2:], other[:, :, 2:]], axis=2)
@@ -111,12 +117,12 @@ def emit_gru_primitive(e: CpuEmitter, op: Gru | Rnn, given: Operands) -> Results
 
 
 def _stacked(value: Value | None) -> Value | None:
-    """States as those of one layer of oneDNN's."""
+    """Returns states with oneDNN's leading layer axis."""
     return None if value is None else value.seen_as(0, Shape(value.shape.dtype, [1, *value.lens]))
 
 
 def _biases(op: Any, given: Operands) -> Array:
-    """Biases of the inputs and of the states, each [1, d, g, h]."""
+    """Returns the biases of inputs and of states, each [1, d, g, h]."""
     if given.bias is None:
         return np.zeros((2, 1, given.ways, op.gates, op.hidden_size), np.float32)
     halves = given.bias.reshape(given.ways, 2, op.gates, op.hidden_size)
@@ -129,11 +135,11 @@ def _summed(op: Any, given: Operands) -> Array:
 
 
 def _by_gate(weights: Array, ways: int, gates: int, hidden: int, order: list[int]) -> Array:
-    """[d, g h, i] as oneDNN's [1, d, i, g, h]."""
+    """Returns weights [d, g h, i] as oneDNN's [1, d, i, g, h], gates in `order`."""
     return np.ascontiguousarray(weights.reshape(ways, gates, hidden, -1)[:, order].transpose(0, 3, 1, 2))[None]
 
 
 def _packed(e: CpuEmitter, array: Array, wanted: Any) -> Value:
-    """Returns a constant in the layout that a primitive chose."""
+    """Returns a constant in the layout that a primitive chose (`wanted`)."""
     value = e.literal(array)
     return e.packed(value, descriptor(value), wanted)

@@ -1,4 +1,4 @@
-"""Ops that give the same elements another form: views, layout, other types for the same bits, halves of bytes, triangles."""
+"""Ops that change the representation of elements: views, layouts, bit casts, int4 packing, triangular masks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def emit_eye_like(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
 
 @offer(PLANS, Trilu, when=only(NUMBERS), name="loops")
 def emit_trilu(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """Returns a diagonal that is known at run time only is compared with each element's own."""
+    """Emits a comparison of each element's diagonal with k, which may be an operand, and a selection."""
     x, k = [*args, None][:2]
     assert x is not None
     rows, columns = x.lens[-2:]
@@ -122,12 +122,12 @@ def tensors(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module
     return None
 
 
-FEWEST: Final = 8  # channels beside each other that are worth their place
+FEWEST: Final = 8  # minimum channels for which channels-last order is preserved
 
 
 @offer(PLANS, Reshape, when=tensors, name="view")
 def emit_reshape(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results | No:
-    """Returns a view; where elements must move and make an image of channels that lie inside, they stay inside."""
+    """Emits a view if possible, else a copy, which preserves channels-last order of images."""
     x, *others = args
     if isinstance(x, Value) and not any(o is not None for o in others) and e.view_of(op, x) is None:
         order = _channels_inside(x, op.infer(Shape(x.shape.dtype, x.lens)).lens())
@@ -136,10 +136,10 @@ def emit_reshape(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
 
 
 def _channels_inside(x: Value, lens: Sequence[int]) -> list[int] | None:
-    """Returns an order of x's axes in memory of which joining some of them makes an image [n, c, ..] with channels last.
+    """Returns an axis order for a copy of x such that reshaping it to `lens` yields a channels-last image [n, c, ..].
 
-    None where the axes are not joined so, or the channels of x do not lie inside of its rows and columns: depth to space and
-    shuffled channels behind a convolution have them there, and the convolution that follows wants them there.
+    None unless each axis of the result merges axes of x and the channels of x are inside its rows and columns, as in
+    depth-to-space and channel shuffles between convolutions.
     """
     groups = _joined(x.lens, lens)
     if groups is None or len(lens) < 4 or 0 in x.strides or 0 in lens:
@@ -153,7 +153,7 @@ def _channels_inside(x: Value, lens: Sequence[int]) -> list[int] | None:
 
 
 def _joined(lens: Sequence[int], wanted: Sequence[int]) -> list[list[int]] | None:
-    """Returns for each of the wanted extents the axes, of more than one index, whose product it is; None for other extents."""
+    """Returns, for each wanted extent, the axes (of extent > 1) that are merged into it; None if axes would be split."""
     rest = [a for a, n in enumerate(lens) if n != 1]
     groups: list[list[int]] = []
     for extent in wanted:

@@ -1,4 +1,4 @@
-"""Rotary embeddings: both elements of each pair in one loop, written where they belong."""
+"""Rotary position embeddings as one compiled loop that computes both elements of each pair."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def emit_rotary(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
 
 
 def _body(dtype: Any, dims: Sequence[int]) -> Module:
-    """one, other, cos, sin -> cos one - sin other, sin one + cos other; narrow floats rounded once."""
+    """Returns a module (one, other, cos, sin) -> (cos one - sin other, sin one + cos other); narrow floats are rounded once."""
     body = Module("rotary")
     given = [body.add_parameter(name, Shape(dtype, dims)) for name in ("one", "other", "cos", "sin")]
     narrow = dtype.bits < 32
@@ -82,19 +82,19 @@ def _body(dtype: Any, dims: Sequence[int]) -> Module:
 
 
 def _angles(e: CpuEmitter, table: Value, positions: Value) -> Value:
-    """Rows of a table [m, n] at positions [b, s] -> [b, s, n]."""
+    """Gathers rows of a table [m, n] at positions [b, s]; returns [b, s, n]."""
     found = emit_gather(e, Gather(axis=0), (), [table, positions])
     assert isinstance(found, Value)
     return found
 
 
 def _spread(c: Value, batch: int) -> list[int]:
-    """Returns strides of angles [b or 1, s, n] over [b, heads, s, n]."""
+    """Returns strides that broadcast angles [b or 1, s, n] to [b, heads, s, n]."""
     return [0 if c.lens[0] == 1 and batch > 1 else c.strides[0], 0, c.strides[1], c.strides[2]]
 
 
 def _pair(v: Value, half: int, interleaved: bool) -> list[Value]:
-    """Returns the first and the second element of each pair."""
+    """Returns views of the first and second elements of pairs."""
     step = v.strides[3]
     apart, stride = (step, 2 * step) if interleaved else (half * step, step)
     shape = Shape(v.shape.dtype, [*v.lens[:3], half], [*v.strides[:3], stride])

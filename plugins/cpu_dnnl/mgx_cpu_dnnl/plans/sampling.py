@@ -1,4 +1,4 @@
-"""Images read between their elements, in regions, and in windows."""
+"""Sampling of images: grid sampling, regions of interest, deformable convolution, max pooling with indices, col2im."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLANS = Kernels("cpu")
 FLOATS: Final = frozenset({dt.float32, dt.float64, dt.float16, dt.bfloat16})
 MODES: Final = ("linear", "nearest", "cubic")
 PADDING: Final = ("zeros", "border", "reflection")
-TAPS: Final = 16 * 64 * 16  # bytes: places at once, neighbours of each, offset and weight
+TAPS: Final = 16 * 64 * 16  # scratch bytes: 16 positions, 64 neighbours of each, 16 bytes of offset and weight
 
 
 @offer(PLANS, GridSample, when=only(FLOATS), name="native")
@@ -155,7 +155,7 @@ def planar(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | No
 
 @offer(PLANS, DeformConv, when=planar, name="native")
 def emit_deformed(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """Returns windows as rows of a matrix, read between the elements of the image, times the weights."""
+    """Emits a loop that interpolates the windows into rows of a matrix (im2col), and its product with the weights."""
     x, w, offset, bias, mask = [*args, None, None][:5]
     assert x is not None and w is not None and offset is not None
     (batch, channels, *image), (outer, _, *taps), out = x.lens, w.lens, offset.lens[2:]
@@ -179,7 +179,7 @@ def emit_deformed(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
 
 
 def _as_matrix(e: CpuEmitter, w: Value) -> Value:
-    """Returns weights [m, c, *k] as [k c, m]."""
+    """Returns weights [m, c, *k] as a matrix [k c, m]."""
     order = [*range(2, len(w.lens)), 1, 0]
     lens = [prod(w.lens[1:]), w.lens[0]]
     known = e.constant(w)

@@ -1,4 +1,4 @@
-"""The largest or smallest elements along an axis, and running sums and products."""
+"""Top-k, argmax and argmin, hardmax, boolean reductions, and prefix sums and products."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def emit_topk(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
 
 @offer(PLANS, Topk, when=only(NUMBERS), name="native", open_axis=lambda op: op.axis)
 def emit_sorted(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    """For a k that is known only at run time: all elements in order, of which the first k are taken, or k if it is known now."""
+    """Emits top-k for an operand k: sorts all elements (k of them if it is constant), and returns k as the actual extent."""
     x, k = args
     count = e.allocate(dt.int64, k.lens)
     e.copy_into(k, count)
@@ -61,7 +61,7 @@ def _topk(e: CpuEmitter, op: Any, x: Value, k: int) -> tuple[Value, Value]:
     values, places = e.allocate(x.shape.dtype, lens), e.allocate(dt.int64, lens)
     if not values.shape.elements():
         return values, places
-    room = min(n + 1, max(2 * k, k + 1024))  # entries that are looked through before the best are picked
+    room = min(n + 1, max(2 * k, k + 1024))  # candidates buffered between selections of the best k
     all_three = x, values, places
     numbers = [n, k, int(op.largest), room, *(v.strides[axis] for v in all_three)]
     numbers += box(_others(lens, axis), *(_others(v.strides, axis) for v in all_three))
@@ -93,7 +93,7 @@ def _position(e: CpuEmitter, name: str, loop: str, x: Value, along: int) -> Valu
 
 @offer(PLANS, Hardmax, when=only(NUMBERS), name="native")
 def emit_hardmax(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    """Ones put where the largest elements are."""
+    """Emits argmax, and a scatter of ones into zeros."""
     x = args[0]
     out = filled(e, x.shape.dtype, x.lens)
     if not out.shape.elements():
@@ -135,7 +135,7 @@ def emit_scan(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
 
 @offer(PLANS, ReduceAny, ReduceAll, when=fixed, name="loops")
 def emit_any(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    """Returns the greatest or least of truth values."""
+    """Emits the maximum or minimum of booleans."""
     x = args[0]
     tests = x
     if x.shape.dtype is not dt.bool_:

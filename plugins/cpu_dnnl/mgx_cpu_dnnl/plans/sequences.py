@@ -1,4 +1,4 @@
-"""Steps of sequences moved by numbers that each sequence has of its own, and elements in opposite order."""
+"""Reversal of axes, and moves of time steps by per-sequence lengths or positions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .offer import NUMBERS, offer, only
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
-REVERSE, KEEP, TO_START, TO_END, LAST = range(5)  # moves of the loop by_length
+REVERSE, KEEP, TO_START, TO_END, LAST = range(5)  # numbering of `Move` in sequence_loops.cpp
 INDEX: Final = np.int64
 
 
@@ -56,7 +56,7 @@ def lengths(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | N
 
 
 def _moved(e: CpuEmitter, name: str, move: int, x: Value, counts: Value, out: Value, time: int, batch: int) -> None:
-    """Fills `out` with the steps of x, each sequence by its own length."""
+    """Moves the time steps of each sequence of x into `out` by its length."""
     if not out.shape.elements():
         return
     if not x.shape.elements():
@@ -115,7 +115,7 @@ def emit_last_output(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
 
 
 def _way(value: Value, index: int) -> Value:
-    """Returns one direction's part, whose axis stays with extent 1."""
+    """Returns a view of one direction, with its axis of extent 1."""
     lens = [1 if a == 1 else n for a, n in enumerate(value.lens)]
     return value.seen_as(index * value.strides[1], Shape(value.shape.dtype, lens, value.strides))
 

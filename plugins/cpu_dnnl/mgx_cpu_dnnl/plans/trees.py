@@ -1,4 +1,4 @@
-"""Ensembles of decision trees: rows walk down them in a loop of the native module."""
+"""Ensembles of decision trees, evaluated row by row in a native loop."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 TRANSFORMS: Final = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO")
-TOGETHER: Final = 64  # rows whose sums the loop keeps in its scratch memory
+TOGETHER: Final = 64  # rows whose sums are kept in scratch memory
 MOST_OUTPUTS: Final = 1 << 14
 MOST_FEATURES: Final = 1 << 27
-WALKS: Final = 4096  # of a row down a tree that are worth a thread
-LESS, EQUAL, GREATER, MISSING = 1, 2, 4, 8  # outcomes of a comparison
-RULES: Final = np.array([LESS | EQUAL, LESS, GREATER | EQUAL, GREATER, EQUAL, EQUAL], np.int32)  # by mode
+WALKS: Final = 4096  # minimum tree traversals (rows times trees) per thread
+LESS, EQUAL, GREATER, MISSING = 1, 2, 4, 8  # outcomes of a comparison, as a bit set
+RULES: Final = np.array(
+    [LESS | EQUAL, LESS, GREATER | EQUAL, GREATER, EQUAL, EQUAL], np.int32
+)  # accepted outcomes by mode
 LEQ, LT, GTE, GT, EQ, NEQ = range(6)
 
 
@@ -64,9 +66,9 @@ def emit_trees(e: CpuEmitter, op: TreeEnsemble, modules: Sequence[Module], args:
 
 
 def _walks(e: CpuEmitter, op: TreeEnsemble, x: Value | None, labels: Value | None, probabilities: int) -> Results:
-    """Returns scores [n, outputs]; where there are labels, the labels [n] of the best before them.
+    """Emits the ensemble; returns scores [n, outputs], preceded by the labels [n] of the best classes for classifiers.
 
-    probabilities: of a classifier whose votes are all for one class, whether its scores are; else -1.
+    probabilities: for binary classifiers whose votes are all for one class, 1 if scores are probabilities, else 0; otherwise -1.
     """
     assert x is not None
     forest = forest_of(op)
@@ -103,18 +105,18 @@ def _walks(e: CpuEmitter, op: TreeEnsemble, x: Value | None, labels: Value | Non
 
 
 def _rule_of_all(mode: Array) -> int:
-    """Returns the rule that all nodes compare by, if they share one of order; 0: each has its own."""
+    """Returns the comparison shared by all nodes, if it is an ordering; else 0."""
     shared = len(mode) and mode[0] not in (EQ, NEQ) and (mode == mode[0]).all()
     return int(RULES[mode[0]]) if shared else 0
 
 
 def _tables(forest: Forest, dtype: DType) -> Derived:
-    """Returns nodes, roots, starts of the leaves' votes, their targets and weights as the loop for such features reads them."""
+    """Encodes nodes, roots, starts of the leaves' votes, their targets and weights for the loop on features of `dtype`."""
     mode = forest.mode
     rule = RULES[mode]
     fields = {"split": dtype.numpy, "feature_and_rule": np.int32, "yes": np.int32, "no": np.int32}
     nodes = np.zeros(max(1, len(mode)), np.dtype(list(fields.items()), align=True))
-    negated = mode == NEQ  # equal, with the children exchanged
+    negated = mode == NEQ  # encoded as EQ with swapped children
     if len(mode):
         nodes["split"] = _splits(forest.split, mode) if dtype is dt.float32 else forest.split
         nodes["feature_and_rule"] = forest.feature << 4 | rule | np.where(forest.missing ^ negated, MISSING, 0)
@@ -125,15 +127,15 @@ def _tables(forest: Forest, dtype: DType) -> Derived:
 
 
 def _splits(split: Array, mode: Array) -> Array:
-    """Returns float32 splits with which float32 features compare as they do with the given ones in float64."""
+    """Returns float32 splits for which float32 features compare exactly as with the given float64 splits."""
     with np.errstate(over="ignore"):
         near = split.astype(np.float32)
     down = np.where(near > split, np.nextafter(near, np.float32(-np.inf)), near)
     up = np.where(near < split, np.nextafter(near, np.float32(np.inf)), near)
-    exact = np.where(near == split, near, np.float32(np.nan))  # what no feature equals
+    exact = np.where(near == split, near, np.float32(np.nan))  # NaN equals no feature
     return np.asarray(np.select([np.isin(mode, (LEQ, GT)), np.isin(mode, (LT, GTE))], [down, up], exact), np.float32)
 
 
 def _some(array: Array, dtype: Any) -> Array:
-    """Returns a row-major copy with at least one element, since a constant has an address."""
+    """Returns a row-major array of at least one element, since constants must not be empty."""
     return np.ascontiguousarray(array, dtype) if array.size else np.zeros(1, dtype)

@@ -1,8 +1,8 @@
-"""Depthwise convolutions of volumes as those of images, for which alone oneDNN has depthwise loops.
+"""Depthwise convolutions of volumes, computed as convolutions of images, since oneDNN has depthwise kernels only for images.
 
-Windows of one pixel in height and width run along the depth: a volume is an image [depth, height * width] to them.  Else the
-result is the sum, over the depths of the window, of convolutions of images.  Each but the first adds to what the result holds;
-the last one covers all depths and takes the epilogue along.
+If the window has height and width 1, the volume is viewed as an image [depth, height * width].  Otherwise the result is the sum
+of one two-dimensional convolution per depth of the window; each but the first accumulates into the result, and the last, which
+covers all depths, applies the epilogue.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Windows = dict[str, tuple[int, ...]]  # strides, dilations, padding_begin, paddi
 
 @dataclass(frozen=True)
 class Depthwise:
-    """A convolution of x [n, c, d, h, w], channels last, with weights w [c, 1, ..].
+    """A depthwise convolution of x [n, c, d, h, w], channels last, with weights w [c, 1, ..].
 
-    arranged: gives weights as oneDNN has them; lens: the result's extents; windows: the numbers of the windows by axis.
+    arranged: permutes weights to oneDNN's order; lens: the result's extents; windows: window geometry by axis.
     """
 
     x: Value
@@ -47,7 +47,7 @@ class Depthwise:
 
 
 def depthwise_volumes(e: CpuEmitter, job: Depthwise) -> Value:
-    """Returns the result of a convolution of volumes.  Errors: Refused."""
+    """Emits a depthwise convolution of volumes; returns its result.  Errors: Refused."""
     w, lens, windows = job.w, job.lens, job.windows
     flat = w.lens[3:] == [1, 1] and all(
         set(windows[name][1:]) == {neutral}
@@ -64,7 +64,7 @@ def depthwise_volumes(e: CpuEmitter, job: Depthwise) -> Value:
 
 
 def _flat(value: Value) -> Value:
-    """[n, c, d, h, w] as [n, c, d, h * w]."""
+    """Returns a view of [n, c, d, h, w] as [n, c, d, h * w].  Errors: Refused if strides do not allow it."""
     *lens, height, width = value.lens
     *strides, by_row, by_column = value.strides
     if height > 1 and width > 1 and by_row != by_column * width:
@@ -98,7 +98,7 @@ def _summed(e: CpuEmitter, job: Depthwise) -> Value:
         for t in order:
             begin, end = taps[t]
             images = _images(x, n, begin * step + t * gap - border, end - begin, step)
-            if step > 1:  # oneDNN's depthwise loops take images that follow each other
+            if step > 1:  # oneDNN's depthwise kernels require densely stored images
                 images = e.copy(images, channels_last(images.lens))
             target = _images(out, n, begin, end - begin)
             seen = None
@@ -118,13 +118,13 @@ def _summed(e: CpuEmitter, job: Depthwise) -> Value:
 
 
 def _depths(start: int, step: int, depth: int, count: int) -> tuple[int, int]:
-    """The results [begin, end) of `count` for which start, start + step, .. lies in a volume of a depth."""
+    """Returns the outputs [begin, end) of `count` whose input start + output * step is within [0, depth)."""
     begin = max(0, -(start // step))
     return begin, max(begin, min(count, -((start - depth) // step)))
 
 
 def _images(value: Value, n: int, depth: int, count: int, step: int = 1) -> Value:
-    """Depths of the n-th volume as `count` images; of a value that is the same for all volumes or depths, what it has."""
+    """Returns a view of `count` depths of volume n as a batch of images; axes of extent 1 (broadcast) are not sliced."""
     lens, strides = value.lens, value.strides
     at = value.offset + (n * strides[0] if lens[0] > 1 else 0)
     if lens[2] > 1:

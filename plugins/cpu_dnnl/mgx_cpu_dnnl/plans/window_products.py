@@ -1,7 +1,7 @@
-"""Convolutions with more weights than caches hold, as products of a matrix of windows with one of weights.
+"""Convolutions whose weights exceed the L2 cache, as matrix products of windows (im2col) and weights.
 
-oneDNN goes through all weights of a panel of results for each row of an image. Where the second-level cache does not hold
-them, they come from farther away each time. A product reads them once for many pixels, part of its depth after part.
+oneDNN reads all weights of a panel of outputs for every image row.  If they exceed the L2 cache, they are fetched from farther
+away each time; a matrix product blocked along the depth reads them once for many pixels.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .packed_products import Finish, Panels, group_of_product, product_with_pane
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
-PANEL: Final = 32  # results that oneDNN's loops make together
+PANEL: Final = 32  # outputs computed together by oneDNN
 
 
 @of_float32
@@ -50,7 +50,7 @@ def fits(op: Any, x: Shape, w: Shape) -> No | None:
 
 
 def _far(weights: Sequence[int]) -> bool:
-    """Returns True if the second-level cache does not keep a panel's weights [o, c, ..] beside what is multiplied by them."""
+    """Returns True if the weights of a panel, of [o, c, ..], exceed half the L2 cache, which inputs also occupy."""
     size: int = native().cache_sizes().get("l2", 0)
     return 4 * PANEL * prod(weights[1:]) > size // 2
 
@@ -76,7 +76,7 @@ def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
 
 
 def _rows(e: CpuEmitter, op: Any, x: Value, w: Value) -> Value:
-    """Returns the windows of x [n, c, ..] as [n, .., window and c], copied.  Errors: Refused."""
+    """Copies the windows of x [n, c, ..] to [n, .., window * c].  Errors: Refused."""
     window = w.lens[2:]
     moves = op.sliding(x.lens[2:], window)
     places = list(op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()[2:])
@@ -96,7 +96,7 @@ def _rows(e: CpuEmitter, op: Any, x: Value, w: Value) -> Value:
 
 
 def _panels(e: CpuEmitter, w: Value) -> Panels:
-    """Returns constant weights [o, c, ..] as those of a product [.. and c, o].  Errors: Refused."""
+    """Returns constant weights [o, c, ..] as panels of a matrix [window * c, o].  Errors: Refused."""
     from ..jit.gemm_plan import panel_width
 
     if not e.is_constant(w):

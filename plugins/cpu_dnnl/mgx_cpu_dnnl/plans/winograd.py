@@ -1,4 +1,4 @@
-"""Convolutions with small filters by Winograd's minimal filtering: a fraction of the multiplications."""
+"""Convolutions with small windows by Winograd's minimal filtering algorithm (Lavin and Gray, 2015), with `fast_math`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .native_loops import native_loop
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
-WIDE: Final = 16  # channels and results of a group from which on transforms cost less than they save
+WIDE: Final = 16  # minimum input and output channels per group for which transforms pay off
 
 
 @of_float32
@@ -49,13 +49,13 @@ def _numbers(given: Any) -> Sequence[int]:
 
 
 def _stride(op: Any) -> int | None:
-    """Returns the one stride of all axes."""
+    """Returns the stride if it is the same along all axes, else None."""
     strides = set(_numbers(op.stride)) or {1}
     return int(strides.pop()) if len(strides) == 1 else None
 
 
 def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
-    """x [n, c, ..] with constant weights [o, c / group, ..], channels last in and out."""
+    """Emits the convolution of x [n, c, ..] with constant w [o, c / group, ..]; operand and result are channels last."""
     if not e.fast_math:
         raise Refused("sums are exact without fast_math")
     lens = extents(e, op, x, w, epilogue)
@@ -93,7 +93,7 @@ def _emit(
     padding: tuple[int, int],
     updated: bool,
 ) -> None:
-    """Emits one loop over blocks of tiles, or one that transforms the inputs and one over blocks of them and of results."""
+    """Emits one loop over blocks of tiles, or one that transforms inputs followed by one that multiplies and transforms back."""
     lanes = native().winograd_lanes()
     threads = e.threads or native().thread_count()
     work = cut(p, tile, lanes, threads)
