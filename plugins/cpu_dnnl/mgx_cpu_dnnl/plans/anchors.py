@@ -36,7 +36,7 @@ def of_float32(check: Callable[[Any, Shape, Shape], No | None]) -> Check:
     def checked(op: Any, inputs: Sequence[Any], modules: Sequence[Any]) -> No | None:
         x, w = inputs
         if not all(isinstance(s, Shape) and s.dtype is dt.float32 for s in (x, w)):
-            return No(f"a convolution of {x} with {w}")
+            return No(f"a float32 convolution is required, got {x} and {w}")
         return check(op, x, w)
 
     return checked
@@ -106,7 +106,9 @@ def windowed(
     weights = arranged(w)
     per = weights.lens[len(weights.lens) - len(x.lens) + 1]  # channels of one group
     if x.shape.dtype is dt.bfloat16 and not e.fast_math and per % 2 and (per > 3 or builder != "convolution"):
-        raise Refused("oneDNN multiplies pairs of channels: what lies beside an odd one makes NaN of infinities")
+        raise Refused(
+            f"oneDNN pads {per} channels per group to pairs, which turns infinities into NaN (allowed by fast_math)"
+        )
     w_md = descriptor(weights)
     bias = None if epilogue is None else _take_bias(epilogue, lens[1])
     attributes = {} if epilogue is None else epilogue.attributes(e, out)
@@ -120,13 +122,15 @@ def windowed(
         **attributes,
     )
     if made.impl == "brgconv:avx512_core_amx" and _goes_wrong(x.lens, weights.lens, numbers["strides"][-1]):
-        raise Refused(f"oneDNN's {made.impl} is wrong for {x.lens[1]} channels and windows of {w.lens[-1]} in steps")
+        raise Refused(
+            f"oneDNN's {made.impl} is incorrect for {x.lens[1]} channels and strided windows of width {w.lens[-1]}"
+        )
     if (bias is not None or attributes) and _finished_early(
         made.impl, prod(weights.lens) // lens[1] * x.shape.dtype.size
     ):
-        raise Refused(f"oneDNN's {made.impl} is wrong where it sums in parts and more than the sum is asked for")
+        raise Refused(f"oneDNN's {made.impl} may apply bias and post-ops to partial sums")
     if epilogue is not None and made.impl.startswith(BACKWARD):
-        raise Refused(f"oneDNN's {made.impl} does what comes behind it by its reference, element by element")
+        raise Refused(f"oneDNN's {made.impl} applies post-ops element by element with its reference implementation")
     packed = e.packed(weights, w_md, made.weights) if e.is_constant(w) else e.reordered(weights, w_md, made.weights)
     bound = {_native.ARG_SRC: x, _native.ARG_WEIGHTS: packed, _native.ARG_DST: out}
     if bias is not None:

@@ -31,10 +31,10 @@ PLANS = Kernels("cpu")
 
 def is_attention(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     if op.tag != "attention":
-        return No("the group is not attention")
+        return No("the group is not an attention group")
     softmax = next((i for i in modules[0] if isinstance(i.op, Softmax)), None)
     if softmax is None or softmax.shape.dtype not in FLOATS:
-        return No("no softmax over float32 or bfloat16")
+        return No("a softmax of float32 or bfloat16 is required")
     return None
 
 
@@ -106,7 +106,7 @@ def _by_tiles(e: CpuEmitter, scores: _Scores, v: Value, out: Value, guarded: boo
     """Emits two AMX products and a softmax loop if that is faster; returns True if it did."""
     with e.trial() as trial:
         if guarded:
-            raise Refused("rows without keys")
+            raise Refused("AMX tiles do not support masks that leave rows without keys")
         attend(e, scores.q, scores.k, v, out, scores.module, scores.extra)
         trial.keep()
         return True
@@ -124,7 +124,7 @@ def _scores(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> _Sc
         inner = ins.modules[0]
         below = {p: _view_value(e, i, env) for p, i in zip(inner.parameters.values(), ins.inputs, strict=True)}
         return _scores(e, inner.outputs[0], below)
-    raise Refused(f"scores from {ins.op.name}")
+    raise Refused(f"scores computed by {ins.op.name} are not supported")
 
 
 def _view_value(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Value:
@@ -133,7 +133,7 @@ def _view_value(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Any]) ->
         found: Value = e.value_of(ins, env)
         return found
     if len(ins.inputs) != 1 or ins.op.view is None:
-        raise Refused(f"an operand is computed by {ins.op.name}")
+        raise Refused(f"an operand is computed by {ins.op.name}, which is not a view")
     source = _view_value(e, ins.inputs[0], env)
     seen = e.view_of(ins.op, source)
     if seen is not None:
@@ -165,7 +165,7 @@ def _guarded(softmax: Instruction, last: Instruction) -> bool:
             test, zero, kept = chosen.inputs
             if isinstance(test.op, Isnan) and test.inputs[0] is x and kept is x and scalar_of(zero) == 0.0:
                 return True
-    raise Refused("the weights are changed between the softmax and the product")
+    raise Refused("other ops between the softmax and the second product are not supported")
 
 
 def _merged(e: CpuEmitter, dot: Instruction) -> Value | None:

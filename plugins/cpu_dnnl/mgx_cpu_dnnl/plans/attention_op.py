@@ -38,15 +38,15 @@ def one_loop(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Modul
     if any(x.dtype not in FLOATS for x in (q, k, v)):
         return No("queries, keys and values must be float32, float16 or bfloat16")
     if op.result_of != "output" or sink is not None:
-        return No("a stage before the output, or a sink, is required")
+        return No("results before the output and attention sinks are not supported")
     if op.precision not in (None, dt.float32):
-        return No(f"the softmax has precision {op.precision}")
+        return No(f"softmax precision {op.precision} is not supported")
     if not isinstance(op.offset, int):
-        return No("the position of the first query is known at run time only")
+        return No("the position of the first query is not a constant")
     if isinstance(mask, Shape) and mask.dims[-1] != k.dims[2]:
         return No(f"the mask {mask} is shorter than the {k.dims[2]} keys")
     if 0 in (*k.dims, q.dims[3]):
-        return No("there are no heads, keys or elements")
+        return No("an extent is 0")
     return None
 
 

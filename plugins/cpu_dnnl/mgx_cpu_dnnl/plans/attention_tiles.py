@@ -39,17 +39,17 @@ def attend(
     Errors: Refused if the fused loop over blocks of keys is faster or the processor has no AMX.
     """
     if any(x.shape.dtype is not dt.bfloat16 for x in (q, k, v, out)) or "amx_bf16" not in native().cpu_features():
-        raise Refused("products of bfloat16 by tiles")
+        raise Refused("bfloat16 operands and AMX are required")
     *batch, m, _ = q.lens
     n, head = k.lens[-1], min(q.lens[-1], v.lens[-1])
     if min(m, n, head) < LEAST:
-        raise Refused(f"heads of {head} elements, {m} rows and {n} keys")
+        raise Refused(f"head size {head}, {m} queries and {n} keys are too small for AMX tiles")
     parts = _parts([*batch, m], 4 * n)
     if len(parts) > PARTS or parts[0][-1][1] < LEAST:
-        raise Refused(f"{prod(batch)} heads of {m} rows and {n} keys")
+        raise Refused(f"the scores of {prod(batch)} heads of {m} queries and {n} keys exceed {PARTS} blocks")
     chain = None if module is None else _chain(module, extra)
     if module is not None and chain is None and head < EASY:
-        raise Refused(f"work on the scores of heads of {head} elements")
+        raise Refused(f"a separate pass over the scores does not pay off for head size {head}")
     q, v = _dense(e, q), _dense(e, v)
     k = _turned(_dense(e, _turned(k)))
     whole = out if out.shape.standard() else e.allocate(out.shape.dtype, out.lens)

@@ -39,10 +39,12 @@ FOUR: Final = 4  # taps per dot-product instruction
 def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     x, w = inputs[:2]
     if not isinstance(x, Shape) or not isinstance(w, Shape) or not {x.dtype, w.dtype} <= BYTES:
-        return No(f"a product of {x} and {w}")
+        return No(f"8-bit operands are required, got {x} and {w}")
     if not isinstance(op, QuantConvolution):
-        return No("no convolution")
-    return None if single_channels(op, w) else No(f"{op.group} groups of channels, weights {w}")
+        return No("the op is not a convolution")
+    if not single_channels(op, w):
+        return No(f"a depthwise convolution is required, got {op.group} groups and weights {w}")
+    return None
 
 
 def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish:
@@ -52,18 +54,18 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
     x, w, x_zero, w_zero = (*operands, None, None)[:4]
     assert x is not None and w is not None
     if not multiplies_fours() or not e.engine.wide:
-        raise Refused("the processor has no dot products of bytes with AVX-512")
+        raise Refused("the processor has no AVX-512 VNNI")
     lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
     weights, points = _constants(e, w, w_zero)
     if 0 in lens:
         raise Refused("an extent is 0")
     zero = e.literal(np.zeros(1, x.shape.dtype.numpy)) if x_zero is None else x_zero
     if prod(zero.lens) != 1 or zero.shape.dtype is not x.shape.dtype:
-        raise Refused(f"a zero point {zero.shape} for {x.shape.dtype}")
+        raise Refused(f"a scalar zero point of type {x.shape.dtype} is required, got {zero.shape}")
     moves = moves_of(op, x, w)
     x = as_channels_last(e, x)
     if x.strides[1] != 1:
-        raise Refused("channels that lie apart")
+        raise Refused("the channels are not contiguous")
     windows = windows_of(x, w, lens, moves, w.lens[0])
     step = moves.stride[-2] if len(moves.stride) == 2 and moves.dilation[-2] == 1 else 0
     packed, totals, fours = fours_of(e, weights, points, step)
@@ -84,7 +86,7 @@ def _constants(e: CpuEmitter, w: Value, zero: Value | None) -> tuple[Array, Arra
     if zero is not None:
         points = e.constant(zero)
         if points is None or points.size not in (1, w.lens[0]):
-            raise Refused("the weights' zero points are not constants, one a channel")
+            raise Refused("the weights' zero points must be constant, one or one per channel")
     return weights, points
 
 

@@ -58,7 +58,7 @@ def mapped(e: CpuEmitter, x: Value, table: Value, out: Value | None = None) -> V
     order = sorted(range(len(x.lens)), key=lambda a: -out.strides[a])
     lens, (read, written) = merged(*([v[a] for a in order] for v in (x.lens, x.strides, out.strides)))
     if read[-1] != 1 or written[-1] != 1 or len(lens) > 2:
-        raise Refused("the bytes are not one after the other")
+        raise Refused("the elements do not form contiguous rows at a constant stride")
     numbers = [lens[-1], read[0], written[0]] if len(lens) == 2 else [0]
     work = lens[0]
     grain = max(1, ENOUGH // (2 * prod(lens[1:])))
@@ -76,5 +76,5 @@ def by_bits(e: CpuEmitter, table: Value, dtype: Any) -> Value:
         return e.row_major(table)
     array = e.constant(table)
     if array is None:
-        raise Refused("a table for signed bytes must be constant")
+        raise Refused("a lookup table for int8 must be constant")
     return e.literal(np.roll(array, 128))

@@ -44,7 +44,7 @@ GAIN: Final = 0.9  # maximum cost relative to the direct convolution: margin for
 def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     x, w = inputs[:2]
     if not isinstance(x, Shape) or not isinstance(w, Shape) or not {x.dtype, w.dtype} <= BYTES:
-        return No(f"a product of {x} and {w}")
+        return No(f"8-bit operands are required, got {x} and {w}")
     return None
 
 
@@ -53,7 +53,7 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
     x, w, x_zero, w_zero = (*operands, None, None)[:4]
     assert x is not None and w is not None
     if fast(e) and not mistaken(op, operands):
-        raise Refused("this processor has dot products of bytes")
+        raise Refused("oneDNN uses VNNI or AMX on this processor")
     weights = e.constant(w)
     if weights is None:
         raise Refused("the weights are not constant")
@@ -66,7 +66,7 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
         raise Refused("the weights' zero points are not constant")
     zero = e.literal(np.zeros(1, x.shape.dtype.numpy)) if x_zero is None else x_zero
     if zero.shape.dtype is not x.shape.dtype:
-        raise Refused(f"a zero point of {zero.shape.dtype} for {x.shape.dtype}")
+        raise Refused(f"a zero point of type {x.shape.dtype} is required, got {zero.shape.dtype}")
     if isinstance(op, QuantConvolution):
         return convolution(e, op, x, w, weights, zero, points)
     return product(e, x, w, weights, zero, points)
@@ -82,9 +82,9 @@ def product(e: CpuEmitter, x: Value, w: Value, weights: Array, zero: Value, poin
 
     *batch, k, n = w.lens
     if any(d != 1 for d in batch):
-        raise Refused("the weights are not one matrix")
+        raise Refused("batched weights are not supported")
     if points is not None and prod(points.shape[:-1]) != 1:
-        raise Refused("each element of a column has a zero point of its own")
+        raise Refused("the weights' zero points vary along the depth")
     m, step = prod(x.lens[:-1]), row_step(x.lens, x.strides)
     if step is None or (x.strides[-1] != 1 and k > 1) or (step < k and m > 1):
         x = e.row_major(x)
@@ -110,11 +110,11 @@ def convolution(
     if 0 in lens:
         raise Refused("an extent is 0")
     if points is not None and points.size != 1 and points.size != w.lens[0]:
-        raise Refused("zero points that differ within a kernel")
+        raise Refused("the weights' zero points must be per tensor or per output channel")
     moves = moves_of(op, x, w)
     x = as_channels_last(e, x)
     if x.strides[1] != 1 and x.lens[1] > 1:
-        raise Refused("channels that lie apart")
+        raise Refused("the channels are not contiguous")
     if w.lens[1] == 1 and op.group > 1 and w.lens[0] >= CHANNELS:
         x, _ = one_result_a_channel(e, x, lens[1], op.group)
         return single_channels(e, x, w, lens, moves, weights, zero, points)
@@ -129,10 +129,10 @@ def moves_of(op: Any, x: Value, w: Value) -> Moves:
     """Returns the window geometry of a convolution.  Errors: Refused."""
     window = w.lens[2:]
     if len(window) > AXES:
-        raise Refused(f"windows of {window}")
+        raise Refused(f"at most {AXES} spatial axes are supported, got a window {window}")
     moves: Moves = op.sliding(x.lens[2:], window)
     if min((*moves.begins, *moves.ends), default=0) < 0:
-        raise Refused("negative padding")
+        raise Refused("negative padding is not supported")
     return moves
 
 

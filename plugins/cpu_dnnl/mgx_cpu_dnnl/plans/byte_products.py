@@ -64,7 +64,7 @@ def finish(
         shapes = [Shape(dt.int32, lens)] if body is None else [o.shape for o in body.outputs]
         results = [innermost(s, axis) for s in shapes]
         if any(extent(r, axis) != n for r in results):
-            raise Refused(f"the group on a product of {n} columns gives {results}")
+            raise Refused(f"the epilogue changes the {n} columns of the product: results {results}")
         threads = e.threads or native().thread_count()
         others = [v.shape for v in extra]
         about = settings, at, threads, axis, e.fast_math

@@ -44,9 +44,9 @@ PRODUCTS: Final = 30_000_000
 def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     x, w = inputs[:2]
     if not native().multiplies_tiles() and not multiplies_fours():
-        return No("the processor has neither tile registers nor dot products for bytes")
+        return No("the processor has neither AMX nor VNNI for 8-bit integers")
     if not isinstance(x, Shape) or not isinstance(w, Shape) or x.dtype not in BYTES or w.dtype is not dt.int8:
-        return No(f"a product of {x} and {w}")
+        return No(f"8-bit operands with int8 weights are required, got {x} and {w}")
     return None
 
 
@@ -69,7 +69,9 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
         zero += 128  # VNNI multiplies unsigned by signed bytes
     window = isinstance(op, QuantConvolution)
     if window and (op.group != 1 or any(d != 1 for d in w.lens[2:])):
-        raise Refused(f"{op.group} groups, windows of {w.lens[2:]}")
+        raise Refused(
+            f"one group and a window of one element are required, got {op.group} groups and a window {w.lens[2:]}"
+        )
     a, b = as_matrices(e, op, x, w) if window else (x, w)
     rows, matrix, lens = product(a, b)
     m, depth = rows.shape.lens()
@@ -114,13 +116,13 @@ def product(a: Value, b: Value) -> tuple[Value, Value, list[int]]:
 
     *batch, k, n = b.lens
     if any(d != 1 for d in batch):
-        raise Refused("the weights are not one matrix")
+        raise Refused("batched weights are not supported")
     m, step = prod(a.lens[:-1]), row_step(a.lens, a.strides)
     step = k if m == 1 else step
     if (m < FEW and k * n > HELD) or (k < SHALLOW and native().multiplies_tiles()):
-        raise Refused(f"{m} rows of {k} numbers fill no tile")
+        raise Refused(f"{m} rows of depth {k} leave tiles mostly empty")
     if step is None or a.strides[-1] != 1 or step < k:
-        raise Refused("rows that lie across each other")
+        raise Refused("the rows are not contiguous or overlap")
     rows = a.seen_as(0, Shape(a.shape.dtype, [m, k], [step, 1]))
     lens = [*([1] * (len(b.lens) - len(a.lens))), *a.lens[:-1], n]
     return rows, b.seen_as(0, Shape(b.shape.dtype, [k, n], b.strides[-2:])), lens

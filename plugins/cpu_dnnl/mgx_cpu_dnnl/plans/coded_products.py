@@ -44,7 +44,7 @@ TILED: Final = 16  # minimum rows for which three bfloat16 tile products are fas
 def supported(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
     a, _, scale = inputs[:3]
     if a.dtype is not dt.float32 or scale.dtype is not dt.float32:
-        return No(f"activations of {a.dtype} and scales of {scale.dtype}")
+        return No(f"float32 activations and scales are required, got {a.dtype} and {scale.dtype}")
     return None
 
 
@@ -75,7 +75,7 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
         panels(e, op, e.row_major(a), codes, scale, points, out)
         return out
     if op.bits == 8 and rows > FEW:
-        raise Refused(f"{rows} rows: a product with the whole weights is faster")
+        raise Refused(f"with {rows} rows a product with dequantized weights is faster")
     if op.bits == 4 and rows == 1 and fills_units(e, op, codes, scale):
         one_row(e, op, e.row_major(a), codes, scale, points, out)
         return out
@@ -95,7 +95,7 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     given, point = zero_points(e, op, points)
     numbers = [rows, padded, blocks, op.block_size, min(row_bytes, k) if op.bits == 8 else row_bytes, n, op.bits, point]
     if op.bits == 8 and row_bytes != k:
-        raise Refused("rows of codes are longer than those of the activations")
+        raise Refused(f"rows of {row_bytes} codes do not match the depth {k}")
     read = [a, codes, scale, *given]
     grain = max(16 if rows > 4 else 2, 65536 // max(row_bytes * -(-rows // 4), 1))
     native_loop(e, op.name, f"coded_product_{isa}", [*read, out], [out], numbers, n, grain)
@@ -174,7 +174,7 @@ def tiled(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: 
     rows, (n, row_bytes), blocks = prod(outer), codes.lens, scale.lens[1]
     depth, tall = blocks * op.block_size, -(-rows // 64) * 64
     if row_bytes * 2 < depth:
-        raise Refused(f"{row_bytes} bytes of codes for {depth} numbers")
+        raise Refused(f"rows of {row_bytes} bytes do not hold {depth} 4-bit codes")
     pieces = e.allocate(dt.uint16, [depth // 32, tall // 16, 3, 16, 32])
     numbers = [rows, k, k, tall, depth]
     native_loop(e, "pieces", "coded_pieces_amx", [a, pieces], [pieces], numbers, tall, 16)

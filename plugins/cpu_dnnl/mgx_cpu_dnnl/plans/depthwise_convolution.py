@@ -45,30 +45,35 @@ NUMBERS: Final = 8  # integers per encoded link
 @of_float32
 def fits(op: Any, x: Shape, w: Shape) -> No | None:
     if w.dynamic():
-        return No(f"weights {w}, whose extents depend on data")
+        return No(f"the weights {w} have data-dependent extents")
     channels, per = w.lens()[:2]
     if x.rank not in (3, 4) or op.group == 1 or op.group * per != channels or (per == TWO and channels % FOUR):
-        return No(f"{op.group} groups of {per} channels that give {channels} in all, {x.rank} axes")
-    return None if w.lens()[-1] in ACROSS.get(per, ()) else No(f"groups of {per} channels, a window {w.lens()[2:]}")
+        return No(
+            f"groups with as many outputs as inputs are required, "
+            f"got {op.group} groups of {per} inputs, {channels} outputs and {x.rank} axes"
+        )
+    if w.lens()[-1] not in ACROSS.get(per, ()):
+        return No(f"there is no loop for groups of {per} channels and a window {w.lens()[2:]}")
+    return None
 
 
 def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
     """Emits the convolution of x [n, c, ..] with constant w [c, c / group, ..]; operand and result are channels last."""
     if not e.engine.wide:
-        raise Refused("a loop of AVX-512")
+        raise Refused("the processor has no AVX-512")
     weights, lens = weights_and_extents(e, op, x, w, epilogue)
     window = w.lens[2:]
     strides, gaps, begin, _ = op.sliding(x.lens[2:], window)
     if strides[-1] > 2 or gaps[-1] > 1 or min(begin) < 0:
-        raise Refused(f"steps of {strides[-1]} and {gaps[-1]} columns, {begin} before them")
+        raise Refused(f"stride {strides[-1]}, dilation {gaps[-1]} and padding {begin} are not supported")
     if _waits(x, w, strides[-1]):
-        raise Refused("few products for inputs from afar, which oneDNN waits less for")
+        raise Refused("the input exceeds the L2 cache, which makes oneDNN faster")
     if not np.isfinite(weights).all():
-        raise Refused("zeros beyond the images times what is not finite")
+        raise Refused("the padding is multiplied by weights that are not finite")
     per = w.lens[1]
     if per == TWO:
         if not e.fast_math:
-            raise Refused("zeros times infinities of other channels, which takes fast_math")
+            raise Refused("merging groups of two channels multiplies zeros by infinities, which requires fast_math")
         per = FOUR
     x, out = images(e, x, w, lens, epilogue)
     links, operands = links_of(epilogue, lens)

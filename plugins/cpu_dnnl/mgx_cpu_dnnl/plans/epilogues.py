@@ -119,7 +119,7 @@ def _operand_descriptor(operand: Value, flat: tuple[int, int] | None) -> Any:
     expected = step
     for n, s in reversed(outer):
         if n != 1 and s != expected:
-            raise Refused("an operand of the epilogue is not one strided matrix")
+            raise Refused("an operand of the epilogue cannot be viewed as a strided matrix")
         expected *= n
     return (
         descriptor(operand, [flat[0], flat[1]], [step, last]) if last else descriptor(operand, [flat[0], 1], [step, 1])
@@ -166,7 +166,7 @@ def _epilogue(
     body = tail.modules[0]
     result = body.outputs[0].shape
     if result.dtype not in stored:
-        return No(f"the result is {result.dtype}")
+        return No(f"results of type {result.dtype} are not supported")
     parameters = list(body.parameters.values())
     at = tail.inputs.index(anchor)
     links = read_chain(body, parameters[at])
@@ -174,10 +174,10 @@ def _epilogue(
         return links
     rough = next((link.algorithm for link in links if link.algorithm in ROUGH), None)
     if rough is not None:
-        return No(f"oneDNN's {rough} loses digits where its result is small")
+        return No(f"oneDNN's {rough} is inaccurate for small results")
     finite = None if e.fast_math or not anchor.shape.dtype.is_float else next(filter(_wants_finite, links), None)
     if finite is not None:
-        return No(f"oneDNN's {finite.algorithm} keeps NaN and infinities not as they are, which takes fast_math")
+        return No(f"oneDNN's {finite.algorithm} does not preserve NaN and infinities, which requires fast_math")
     inner: dict[Instruction, Value] = {
         p: env[i] for p, i in zip(parameters, tail.inputs, strict=True) if i is not anchor
     }
@@ -188,7 +188,7 @@ def _epilogue(
         if link.operand is not None:
             operand = viewed(e, link.operand, inner) or _computed(e, link.operand, inner)
             if operand is None or operand.shape.dtype not in NAMES:
-                return No("an operand of the epilogue is computed inside the group")
+                return No("an operand of the epilogue depends on the anchor or has an unsupported type")
             if residual is None and link.algorithm == "add" and e.may_overwrite(operand, result.dtype):
                 residual = operand
         bound.append((link, operand))

@@ -41,10 +41,14 @@ SHARES: Final = 4  # work items per thread, for load balance
 @of_float32
 def fits(op: Any, x: Shape, w: Shape) -> No | None:
     if w.dynamic():
-        return No(f"weights {w}, whose extents depend on data")
+        return No(f"the weights {w} have data-dependent extents")
     if op.group == 1 or x.rank not in (3, 4):
-        return No(f"{op.group} groups, {x.rank} axes")
-    return None if _unit(op.group, w) else No(f"groups of {w.dims[1]} channels that give {w.dims[0]} in all")
+        return No(
+            f"more than one group and one or two spatial axes are required, got {op.group} groups and {x.rank} axes"
+        )
+    if not _unit(op.group, w):
+        return No(f"{op.group} groups of {w.dims[1]} inputs with {w.dims[0]} outputs in total do not fit vectors")
+    return None
 
 
 def _unit(group: int, w: Shape) -> int:
@@ -59,12 +63,12 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     """Emits the convolution of x [n, c, ..] with constant w [o, c / group, ..]; operand and result are channels last."""
     wide, per, each = e.engine.wide, w.lens[1], w.lens[0] // op.group
     if wide and not per == each == HALVES:
-        raise Refused(f"oneDNN has loops of AVX-512 for groups of {per} channels that give {each}")
+        raise Refused(f"oneDNN has AVX-512 kernels for groups of {per} inputs and {each} outputs")
     weights, lens = weights_and_extents(e, op, x, w, epilogue)
     window = w.lens[2:]
     strides, gaps, begin, _ = op.sliding(x.lens[2:], window)
     if min(begin) < 0:
-        raise Refused("negative padding")
+        raise Refused("negative padding is not supported")
     x, out = images(e, x, w, lens, epilogue)
     links, operands = links_of(epilogue, lens)
     together = 2 if wide else _unit(op.group, w.shape)

@@ -102,9 +102,9 @@ def _box(lens: Sequence[int], steps: Sequence[Sequence[int]]) -> list[int]:
 
 def indexed(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
     if not isinstance(inputs[1], Shape) or not inputs[1].dtype.is_integer or inputs[1].dtype not in NUMBERS:
-        return No(f"indices {inputs[1]}")
+        return No(f"integer indices are required, got {inputs[1]}")
     if inputs[1].dtype is dt.uint64:
-        return No("indices of uint64 may lie above what loops count with")
+        return No("indices of type uint64 may exceed int64")
     return only(NUMBERS, 1)(op, inputs, modules)
 
 
@@ -200,7 +200,7 @@ def _narrowed(e: CpuEmitter, out: Value, x: Value) -> Value:
 def emit_max_unpool(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """Emits a scatter by flat indices, zero-padded to a larger `output_shape`."""
     if len(args) > 2 and args[2] is not None:
-        raise Refused("the result's extents are known at run time only")
+        raise Refused("the result's extents depend on data")
     x, indices = _given(e, args)
     dims = [*x.lens[:2], *op.natural(x.lens[2:])]
     target = [int(d) for d in op.output_shape] or dims

@@ -33,21 +33,21 @@ def operands_of(e: CpuEmitter, args: Sequence[Value | None]) -> tuple[Value, Val
     if 0 in x.lens or 0 in w.lens:
         raise Refused("an extent is 0")
     if not fast(e) and (w.shape.dtype is not dt.int8 or saturates(e, x, w)):
-        raise Refused("this processor adds pairs of products in int16, which these weights may exceed")
+        raise Refused("these weights may overflow the int16 pair sums of this processor, which has no VNNI")
     if w.shape.dtype is dt.uint8:
         w, w_zero = as_signed(e, w, w_zero)
     if w.shape.dtype is not dt.int8:
-        raise Refused("oneDNN multiplies by int8 alone")
+        raise Refused(f"oneDNN requires int8 weights, got {w.shape.dtype}")
     return x, w, x_zero, w_zero
 
 
 def as_signed(e: CpuEmitter, w: Value, zero: Value | None) -> tuple[Value, Value]:
     """Subtracts 128 from non-constant uint8 weights, which become int8, and from their zero point."""
     if e.is_constant(w):
-        raise Refused("constant weights of type uint8 have no zero point to move")
+        raise Refused("constant uint8 weights are not supported")
     point = np.zeros(1, np.uint8) if zero is None else e.constant(zero)
     if point is None or point.size != 1:
-        raise Refused("the weights' zero point is not one constant")
+        raise Refused("the weights' zero point is not a constant scalar")
     table = e.literal((np.arange(256) - 128).astype(np.int8))
     return mapped(e, w, table), e.literal(point.reshape(1).astype(np.int32) - 128)
 
@@ -73,11 +73,12 @@ def mistaken(op: Any, args: Sequence[Value | None]) -> str:
     x, w, x_zero, w_zero = (*args, None, None)[:4]
     assert x is not None and w is not None
     if not isinstance(op, QuantConvolution):
-        return "a zero point of the right operand" if w_zero is not None else ""
+        return "matrix products with a zero point of the right operand" if w_zero is not None else ""
     if op.group > 1 and w.lens[1] == 1 and (w.lens[0] % VECTOR or prod(w.lens[2:]) % VECTOR == 0):
-        return f"{w.lens[0]} channels by themselves with {prod(w.lens[2:])} taps"
+        return f"depthwise convolutions of {w.lens[0]} channels with {prod(w.lens[2:])} taps"
     _, _, begin, end = op.sliding(x.lens[2:], w.lens[2:])
-    return "a zero point beside uneven padding" if x_zero is not None and list(begin) != list(end) else ""
+    uneven = x_zero is not None and list(begin) != list(end)
+    return "convolutions with a zero point and asymmetric padding" if uneven else ""
 
 
 def saturates(e: CpuEmitter, x: Value, w: Value) -> bool:

@@ -46,12 +46,12 @@ def weights_and_extents(
 def extents(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> list[int]:
     """Returns the extents of the result of a float32 convolution with constant weights.  Errors: Refused."""
     if not e.is_constant(w):
-        raise Refused("weights that are not constants")
+        raise Refused("the weights are not constant")
     lens: list[int] = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
     if 0 in lens or 0 in x.lens:
         raise Refused("an extent is 0")
     if epilogue is not None and epilogue.dtype is not dt.float32:
-        raise Refused(f"a result of {epilogue.dtype}")
+        raise Refused(f"a float32 result is required, got {epilogue.dtype}")
     return lens
 
 
@@ -75,7 +75,7 @@ def links_of(epilogue: Epilogue | None, lens: Sequence[int]) -> tuple[list[int],
     for link, operand in [] if epilogue is None else epilogue.links:
         kind = KINDS.get(link.algorithm)
         if kind is None or len(found) == 8 * MOST_LINKS:
-            raise Refused(f"no {link.algorithm} after a convolution of our own")
+            raise Refused(f"the native loops do not support {link.algorithm} in this epilogue")
         place, strides = 0, [0, 0, 0, 0]
         if operand is not None:
             place, strides = 3 + len(operands), _strides(link, operand, lens)
@@ -87,12 +87,12 @@ def links_of(epilogue: Epilogue | None, lens: Sequence[int]) -> tuple[list[int],
 def _strides(link: Link, operand: Value, lens: Sequence[int]) -> list[int]:
     """Returns strides over images, rows, columns and channels, 0 along broadcast axes."""
     if operand.shape.dtype is not dt.float32 or len(operand.lens) != len(lens):
-        raise Refused(f"an operand {operand.shape} of {link.algorithm}")
+        raise Refused(f"a float32 operand of rank {len(lens)} is required for {link.algorithm}, got {operand.shape}")
     image, channel, *axes = (
         0 if n == 1 and there != 1 else s for n, s, there in zip(operand.lens, operand.strides, lens, strict=True)
     )
     if lens[1] != 1 and channel not in (0, 1):
-        raise Refused(f"an operand of {link.algorithm} whose channels lie apart")
+        raise Refused(f"the channels of an operand of {link.algorithm} are not contiguous")
     return [image, *plane(axes, 0), min(channel, 1)]
 
 

@@ -47,7 +47,7 @@ def emit_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[V
 
 def narrow(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
     if any(s is not None and s.dtype not in MULTIPLIED for s in inputs):
-        return No("operands of a type that loops do not compute with")
+        return No("loops do not support the types of the operands")
     return None
 
 
@@ -180,7 +180,7 @@ def _padded(
     """Returns x converted to `dtype`, channels last, zero-padded.  Errors: Refused for negative padding."""
     lens = [*x.lens[:2], *(b + n + a for b, n, a in zip(begin, x.lens[2:], end, strict=True))]
     if any(n <= 0 for n in lens) or min((*begin, *end), default=0) < 0:
-        raise Refused("negative padding")
+        raise Refused("negative padding is not supported")
     whole = e.allocate(dtype, lens, channels_last(lens))
     if lens != x.lens:
         zeros(e, whole.buffer, whole.shape.elements() * dtype.size)

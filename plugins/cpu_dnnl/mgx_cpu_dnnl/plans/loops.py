@@ -32,7 +32,7 @@ def body_dtypes(op: Operation, inputs: Sequence[AnyShape | None], modules: Seque
         results = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
         for r in results:
             if isinstance(r, Shape) and r.dtype not in NUMBERS:
-                return No(f"{ins.op.name} gives {r.dtype}")
+                return No(f"{ins.op.name} returns {r.dtype}, which loops do not support")
     return None
 
 
@@ -124,7 +124,7 @@ def elementwise(op: Operation, inputs: Sequence[AnyShape | None], modules: Seque
     if any(s is None for s in inputs):
         return No("an operand is absent")
     if len(inputs) > 1 and op.combine:
-        return No("the axes are known at run time only")
+        return No("the axes are an operand, not an attribute")
     return only(NUMBERS)(op, inputs, modules)
 
 
@@ -133,5 +133,5 @@ def emit_one(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[V
     """Emits a single pointwise op or reduction (of unfused programs)."""
     result = op.infer(*(Shape(a.shape.dtype, a.lens) for a in args if a is not None))
     if result.dtype not in NUMBERS:
-        raise Refused(f"the result is {result.dtype}")
+        raise Refused(f"results of type {result.dtype} are not supported")
     return _emit_op(e, op, args, result.dtype, result.lens())

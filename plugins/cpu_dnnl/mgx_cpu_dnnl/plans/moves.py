@@ -75,7 +75,7 @@ def _fill(e: CpuEmitter, given: Sequence[Value], out: Value, axis: int, done: in
 def by_integers(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     indices = inputs[1]
     if not isinstance(indices, Shape) or indices.dtype not in (dt.int32, dt.int64):
-        return No(f"indices {indices}")
+        return No(f"int32 or int64 indices are required, got {indices}")
     return only(NUMBERS, 1)(op, inputs, modules)
 
 

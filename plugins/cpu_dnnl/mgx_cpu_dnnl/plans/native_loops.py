@@ -73,7 +73,7 @@ def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], lis
             for s, h in zip(steps, here, strict=True):
                 s.append(h)
     if len(lens) > MOST_AXES:
-        raise Refused(f"{len(lens)} axes")
+        raise Refused(f"at most {MOST_AXES} axes are supported, got {len(lens)}")
     return (lens, steps) if lens else ([1], [[1] for _ in strides])
 
 

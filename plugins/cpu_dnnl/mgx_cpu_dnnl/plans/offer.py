@@ -26,7 +26,7 @@ def only(dtypes: frozenset[Any], operands: int | None = None) -> Check:
             if not isinstance(shape, Shape):
                 return No(f"operand {n} is not a tensor")
             if shape.dtype not in dtypes:
-                return No(f"operand {n} is of type {shape.dtype}")
+                return No(f"operand {n} has the unsupported type {shape.dtype}")
         return None
 
     return check
@@ -35,5 +35,5 @@ def only(dtypes: frozenset[Any], operands: int | None = None) -> Check:
 def fixed(op: Any, inputs: Sequence[Any], modules: Sequence[Any]) -> No | None:
     """Refuses ops whose parameters are operands instead of constant attributes, and unsupported element types."""
     if any(s is not None for s in inputs[1:]):
-        return No("its numbers are known at run time only")
+        return No("the parameters are operands, not attributes")
     return only(NUMBERS, 1)(op, inputs, modules)

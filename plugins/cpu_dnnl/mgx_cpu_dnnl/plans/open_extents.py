@@ -31,7 +31,7 @@ def emit_nonzero(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
     x = args[0]
     lens, strides = x.lens or [1], x.strides or [1]
     if len(lens) > MOST_AXES:
-        raise Refused(f"{len(lens)} axes")
+        raise Refused(f"at most {MOST_AXES} axes are supported, got {len(lens)}")
     elements = x.shape.elements()
     positions, count = e.allocate(dt.int64, [len(lens), elements]), e.allocate(dt.int64, [1])
     numbers = [elements, len(lens), *lens, *strides]
@@ -47,7 +47,7 @@ def emit_compress(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
         x = x.seen_as(0, Shape(x.shape.dtype, [x.shape.elements()]))
     axis, entries = normalize(op.axis or 0, len(x.lens)), condition.lens[0]
     if entries > x.lens[axis]:
-        raise Refused(f"a condition of {entries} entries for {x.lens[axis]} slices")
+        raise Refused(f"the condition has {entries} entries for {x.lens[axis]} slices")
     out = e.allocate(x.shape.dtype, [entries if a == axis else n for a, n in enumerate(x.lens)])
     count = e.allocate(dt.int64, [1])
     rest = [a for a in range(len(x.lens)) if a != axis]
@@ -59,7 +59,7 @@ def emit_compress(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
 
 def boxes(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
     if inputs[1].dtype is not inputs[0].dtype:
-        return No(f"boxes {inputs[0]} with scores {inputs[1]}")
+        return No(f"boxes and scores must have the same type, got {inputs[0]} and {inputs[1]}")
     return only(NUMBERS)(op, inputs, modules)
 
 

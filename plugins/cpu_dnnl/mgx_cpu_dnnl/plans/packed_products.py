@@ -89,7 +89,7 @@ def product_with_panels(
     results = [_plain_result(a.shape, n)] if body is None else [innermost(o.shape, axis) for o in body.outputs]
     result = results[0]
     if extent(result, axis) != n or result.elements() != m * n or any(r.dims != result.dims for r in results):
-        raise Refused(f"the group on a product of {m} x {n} gives {results}")
+        raise Refused(f"the epilogue does not preserve the {m} x {n} product: results {results}")
     extra = [_beside(e, x, result, axis) for x in extra]
     others = [x.shape for x in extra]
     threads = e.threads or native().thread_count()
@@ -122,18 +122,18 @@ def _extents(a: Shape, b: Shape, engine: Any) -> tuple[int, int, int] | No:
     *batch, k, n = b.lens()
     m = a.elements() // max(k, 1)
     if any(x != 1 and step for x, step in zip(batch, b.strides()[:-2], strict=True)):
-        return No("the weights are not one constant matrix")
+        return No("batched weights are not supported")
     if b.dtype not in FLOATS or a.dtype is not b.dtype:
-        return No(f"a product of {a.dtype} and {b.dtype}")
+        return No(f"operands of one type, float32 or bfloat16, are required, got {a.dtype} and {b.dtype}")
     if 0 in (m, k, n):
         return No("an extent is 0")
     if m <= FEW:
         return m, k, n
     if b.dtype is dt.bfloat16:
         if "avx512_bf16" in native().cpu_features():
-            return No("the machine multiplies bfloat16 itself")
+            return No("oneDNN is faster for bfloat16 on this processor")
     elif not engine.wide and 2 * n < panel_width(engine):
-        return No(f"{n} columns fill no panel")
+        return No(f"{n} columns fill less than half a panel")
     return m, k, n
 
 
@@ -170,7 +170,7 @@ def _rows(e: CpuEmitter, a: Value, m: int, k: int) -> Value:
     found = _as_matrix(a.shape, m, k)
     if found is None:
         if e.engine.wide and m > FEW and a.strides[-1] != 1:
-            raise Refused("oneDNN reads rows that lie across each other")
+            raise Refused("oneDNN is faster for operands that are not contiguous along the depth")
         a = e.row_major(a)
         found = Shape(dt.float32, [m, k])
     return a.seen_as(0, found)
@@ -285,7 +285,7 @@ def group_of_product(
         else:
             env[ins] = e.emit(ins, env)
     if list(tail.inputs).count(product) != 1:
-        raise Refused("the pointwise group does not read the product once")
+        raise Refused("the pointwise group must read the product exactly once")
     at = tail.inputs.index(product)
     extra = [e.value_of(i, env) for n, i in enumerate(tail.inputs) if n != at]
     found = finish(tail.modules[0], at, extra)

@@ -27,7 +27,9 @@ MANY: Final = 512  # minimum outputs per pixel for which the product gains more 
 @of_float32
 def fits(op: Any, x: Shape, w: Shape) -> No | None:
     if op.group != 1 or any(n != 1 for n in w.dims[2:]):
-        return No(f"{op.group} groups, windows of {list(w.dims[2:])}")
+        return No(
+            f"one group and a window of one element are required, got {op.group} groups and a window {list(w.dims[2:])}"
+        )
     return None
 
 
@@ -52,12 +54,12 @@ def as_matrices(e: CpuEmitter, op: Any, x: Value, w: Value) -> tuple[Value, Valu
     """
     moves = op.sliding(x.lens[2:], w.lens[2:])
     if any((*moves.begins, *moves.ends)):
-        raise Refused("results that are not made of one pixel each")
+        raise Refused("padding is not supported")
     x = as_channels_last(e, x)
     rows = x.seen_as(0, Shape(x.shape.dtype, _last(x.lens), _last(x.strides)))
     if any(n != 1 for n in moves.stride):
         if w.lens[0] < MANY:
-            raise Refused(f"pixels that lie apart, copied for {w.lens[0]} results")
+            raise Refused(f"copying strided pixels does not pay off for {w.lens[0]} outputs")
         rows = e.row_major(_apart(rows, moves.stride))
     return rows, w.seen_as(0, Shape(w.shape.dtype, [w.lens[1], w.lens[0]], [w.strides[1], w.strides[0]]))
 

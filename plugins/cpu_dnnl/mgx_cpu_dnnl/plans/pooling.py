@@ -33,7 +33,7 @@ FEWER: Final = (
 
 
 def supported(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    return No("oneDNN has no norm pooling") if op.mode == "lpnorm" else only(FLOATS)(op, inputs, modules)
+    return No("oneDNN does not support lpnorm pooling") if op.mode == "lpnorm" else only(FLOATS)(op, inputs, modules)
 
 
 def _sizes(op: Any, x: Value) -> tuple[list[int], tuple[Sequence[int], ...]]:
@@ -52,7 +52,7 @@ def _hangs_over(op: Any, x: Value, lens: Sequence[int]) -> bool:
 
 
 def maxima(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    return No("only maxima") if op.mode != "max" else only(FLOATS | BYTES)(op, inputs, modules)
+    return No("the loop supports only max pooling") if op.mode != "max" else only(FLOATS | BYTES)(op, inputs, modules)
 
 
 @offer(PLANS, Pooling, when=maxima, name="native")
@@ -147,7 +147,7 @@ def emit_pooling(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
     if op.mode == "average":
         mode = "average_with_padding" if op.count_include_pad else "average"
         if op.count_include_pad and _hangs_over(op, x, lens):
-            raise Refused("windows that hang over the padding are averaged over other counts")
+            raise Refused("oneDNN averages windows that extend beyond the padding over different counts")
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
     made = e.made(
         "pooling",

@@ -124,7 +124,7 @@ def product(
     wanted = _native.MemoryDesc(list(b_md.dims), b_md.dtype, "any") if weights is not None else b_md
     made = e.made("matmul", a_md, wanted, out_md, **attributes)
     if loops and flat is None and made.impl.startswith("gemm") and _is_small(a, b):
-        raise Refused("many small products: oneDNN has only its general product, which it calls for each")
+        raise Refused("oneDNN would call its generic GEMM for each small product of the batch")
     packed = e.packed(b, b_md, made.weights) if weights is not None else b
     bound = {_native.ARG_SRC: a, _native.ARG_WEIGHTS: packed, _native.ARG_DST: out}
     if epilogue is not None:

@@ -32,21 +32,23 @@ def plain(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module])
     """Refuses layers that neither the native loops nor oneDNN support."""
     x = inputs[0]
     if not isinstance(x, Shape) or x.dtype is not dt.float32:
-        return No(f"a recurrent layer of {x}")
+        return No(f"a float32 input is required, got {x}")
     if 0 in x.dims:
         return No("an extent is 0")
     if len(inputs) > 4 and inputs[4] is not None:
-        return No("sequences of different lengths")
+        return No("sequence_lens is not supported")
     if len(inputs) > 7 and inputs[7] is not None:
-        return No("peepholes")
+        return No("peepholes are not supported")
     functions = op.actv_func
     if isinstance(op, Rnn):
         known = len(set(functions)) <= 1 and all(f in SIMPLE for f in functions)
     else:
         known = all(f == usual for f, usual in zip(functions, USUAL[type(op)] * 2, strict=False))
     if not known:
-        return No(f"activations {', '.join(functions)}")
-    return No("clip or input_forget") if op.clip or (isinstance(op, Lstm) and op.input_forget) else None
+        return No(f"activations {', '.join(functions)} are not supported")
+    if op.clip or (isinstance(op, Lstm) and op.input_forget):
+        return No("clip and input_forget are not supported")
+    return None
 
 
 def few(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
@@ -54,7 +56,7 @@ def few(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -
     if why is None and isinstance(inputs[0], Shape):
         most = most_sequences(op)
         if not inputs[0].ranked or not compare(inputs[0].dims[1], "<=", most):
-            return No(f"there may be more than {most} sequences")
+            return No(f"the batch may exceed {most} sequences")
     return why
 
 
@@ -63,7 +65,7 @@ def operands(e: CpuEmitter, args: Sequence[Value | None]) -> Operands:
     assert x is not None and w is not None and r is not None
     weights = [None if v is None else e.constant(v) for v in (w, r, bias)]
     if weights[0] is None or weights[1] is None or (bias is not None and weights[2] is None):
-        raise Refused("weights that are not constants")
+        raise Refused("the weights are not constant")
     first = [None if v is None else e.row_major(v) for v in (state, cell)]
     return Operands(e.row_major(x), weights[0], weights[1], weights[2], first[0], first[1])
 

@@ -88,7 +88,7 @@ def emit_lstm_primitive(e: CpuEmitter, op: Lstm, given: Operands) -> Results:
     state, last = layer.states(), layer.states()
     made = layer.make(_native.lstm, src_iter=first, src_iter_c=cell, dst_iter=state, dst_iter_c=last)
     if made.is_reference:
-        raise Refused("oneDNN has only its reference lstm")
+        raise Refused("oneDNN has only a reference implementation of this LSTM")
     read = {_native.ARG_SRC_ITER: first, _native.ARG_SRC_ITER_C: cell}
     out = layer.emit(made, read, {_native.ARG_DST_ITER: state, _native.ARG_DST_ITER_C: last})
     return out, last.seen_as(0, Shape(dt.float32, [layer.ways, layer.batch, layer.hidden]))

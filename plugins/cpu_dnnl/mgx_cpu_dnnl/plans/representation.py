@@ -48,11 +48,9 @@ def emit_layout(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
 
 
 def same_width(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
-    return (
-        No(f"a result of type {op.target_type}")
-        if op.target_type not in NUMBERS
-        else only(NUMBERS)(op, inputs, modules)
-    )
+    if op.target_type not in NUMBERS:
+        return No(f"results of type {op.target_type} are not supported")
+    return only(NUMBERS)(op, inputs, modules)
 
 
 @offer(PLANS, BitCast, when=same_width, name="view")

@@ -30,9 +30,9 @@ def floats(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]
     given: list[AnyShape | None] = [*inputs, *[None] * (4 - len(inputs))]
     x, _, _, positions = given
     if not isinstance(x, Shape) or x.dtype not in FLOATS:
-        return No(f"x is {x}")
+        return No(f"a floating-point tensor is required, got {x}")
     if isinstance(positions, Shape) and (positions.rank != 2 or positions.dtype not in (dt.int32, dt.int64)):
-        return No(f"positions are {positions}")
+        return No(f"int32 or int64 positions of rank 2 are required, got {positions}")
     return None
 
 

@@ -41,7 +41,7 @@ def emit_grid_sample(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     x, grid = args
     rank = len(x.lens) - 2
     if rank > 3:
-        raise Refused(f"{rank} spatial axes")
+        raise Refused(f"at most 3 spatial axes are supported, got {rank}")
     lens = [*x.lens[:2], *grid.lens[1:-1]]
     out = e.allocate(x.shape.dtype, lens, channels_last(lens) if x.strides[1] == 1 else None)
     if not out.shape.elements():
@@ -60,7 +60,7 @@ def emit_grid_sample(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
 
 def regions(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
     if inputs[2].dtype not in NUMBERS:
-        return No(f"images {inputs[2]}")
+        return No(f"batch indices {inputs[2]} are not supported")
     return only(FLOATS, 2)(op, inputs, modules)
 
 
@@ -100,7 +100,7 @@ def emit_max_roi_pool(e: CpuEmitter, op: Any, modules: Sequence[Module], args: S
 
 def spread(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
     if len(inputs) > 1:
-        return No("the windows are known at run time only")
+        return No("the window geometry is an operand, not an attribute")
     return only(NUMBERS - {dt.bool_})(op, inputs, modules)
 
 
@@ -149,7 +149,7 @@ def emit_max_pool_indices(e: CpuEmitter, op: Any, modules: Sequence[Module], arg
 
 def planar(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
     if op.group != 1 or len(inputs[1].dims) != 4:
-        return No("windows in groups, or not of images")
+        return No("only ungrouped convolutions of images are supported")
     return only(frozenset({dt.float32}))(op, inputs, modules)
 
 

@@ -56,7 +56,7 @@ def _topk(e: CpuEmitter, op: Any, x: Value, k: int) -> tuple[Value, Value]:
     axis = normalize(op.axis, len(x.lens))
     n = x.lens[axis]
     if n >= 1 << 31:
-        raise Refused(f"{n} elements in a line")
+        raise Refused(f"an axis of fewer than 2**31 elements is required, got {n}")
     lens = [k if a == axis else d for a, d in enumerate(x.lens)]
     values, places = e.allocate(x.shape.dtype, lens), e.allocate(dt.int64, lens)
     if not values.shape.elements():
@@ -84,7 +84,7 @@ def _position(e: CpuEmitter, name: str, loop: str, x: Value, along: int) -> Valu
     if not work:
         return out
     if not 0 < x.lens[axis] < 1 << 31:
-        raise Refused(f"{x.lens[axis]} elements in a line")
+        raise Refused(f"an axis of 1 to 2**31 - 1 elements is required, got {x.lens[axis]}")
     others = box(_others(x.lens, axis), _others(x.strides, axis), _others(out.strides, axis))
     numbers = [x.lens[axis], x.strides[axis], *others]
     native_loop(e, name, f"{loop}_{x.shape.dtype}", [x, out], [out], numbers, work, grain_of(work, [x]))
@@ -114,7 +114,7 @@ def emit_scan(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
     if given is not None:
         known = e.constant(given)
         if known is None:
-            raise Refused("the axis is known at run time only")
+            raise Refused("the axis is not constant")
         along = int(known.reshape(-1)[0])
     axis = normalize(along, len(x.lens))
     out = e.allocate(x.shape.dtype, x.lens)

@@ -51,7 +51,7 @@ def emit_reverse(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
 def lengths(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
     given = inputs[-1] if len(inputs) > 1 else None
     if not isinstance(given, Shape) or given.dtype not in NUMBERS or not given.dtype.is_integer:
-        return No(f"lengths {given}")
+        return No(f"integer lengths are required, got {given}")
     return only(NUMBERS, 1)(op, inputs, modules)
 
 
@@ -123,7 +123,7 @@ def _way(value: Value, index: int) -> Value:
 def caches(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
     start = inputs[2] if len(inputs) > 2 else None
     if start is not None and start.dtype not in NUMBERS:
-        return No(f"write_indices {start}")
+        return No(f"write_indices {start} are not supported")
     return only(NUMBERS, 2)(op, inputs, modules)
 
 

@@ -42,18 +42,20 @@ def summed(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | No
     if why is not None:
         return why
     if isinstance(op, TreeEnsembleClassifier) and op.labels_strings:
-        return No("labels that are strings")
+        return No("string labels are not supported")
     if op.dtype not in (dt.float32, inputs[0].dtype):
-        return No(f"scores of type {op.dtype} of features of type {inputs[0].dtype}")
+        return No(f"scores of type {op.dtype} for features of type {inputs[0].dtype} are not supported")
     if op.aggregate_function not in ("SUM", "AVERAGE"):
-        return No(f"aggregate_function {op.aggregate_function}")
+        return No(f"aggregate_function {op.aggregate_function} is not supported")
     if op.post_transform not in TRANSFORMS:
-        return No(f"post_transform {op.post_transform}")
+        return No(f"post_transform {op.post_transform} is not supported")
     if MODES.index("BRANCH_MEMBER") in op.nodes_modes:
-        return No("nodes that look features up in sets")
+        return No("nodes of mode BRANCH_MEMBER are not supported")
     if not np.isfinite([*op.vote_weights, *op.base_values]).all():
-        return No("weights that are not finite")
-    return No(f"{op.n_targets} outputs") if op.n_targets > MOST_OUTPUTS else None
+        return No("the weights are not finite")
+    if op.n_targets > MOST_OUTPUTS:
+        return No(f"at most {MOST_OUTPUTS} outputs are supported, got {op.n_targets}")
+    return None
 
 
 @offer(PLANS, TreeEnsemble, when=summed, name="native")
@@ -75,7 +77,7 @@ def _walks(e: CpuEmitter, op: TreeEnsemble, x: Value | None, labels: Value | Non
     rows, features = (1, x.lens[0]) if len(x.lens) == 1 else x.lens
     needed = 1 + int(forest.feature.max(initial=-1))
     if not needed <= features < MOST_FEATURES:
-        raise Refused(f"{features} features for trees that use {needed}")
+        raise Refused(f"the trees use {needed} features, got {features}")
     out = e.allocate(op.dtype, [rows, op.n_targets])
     winners = None if labels is None else e.allocate(dt.int64, [rows])
     if rows:

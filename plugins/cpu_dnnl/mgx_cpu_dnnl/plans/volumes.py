@@ -68,7 +68,7 @@ def _flat(value: Value) -> Value:
     *lens, height, width = value.lens
     *strides, by_row, by_column = value.strides
     if height > 1 and width > 1 and by_row != by_column * width:
-        raise Refused(f"{value.shape} cannot be seen as an image of {height * width} columns")
+        raise Refused(f"{value.shape} cannot be viewed as an image of {height * width} columns")
     return Value(
         Shape(value.shape.dtype, [*lens, height * width], [*strides, by_column if width > 1 else by_row]),
         value.buffer,
@@ -79,13 +79,13 @@ def _flat(value: Value) -> Value:
 def _summed(e: CpuEmitter, job: Depthwise) -> Value:
     x, w, lens, epilogue, windows = job.x, job.w, job.lens, job.epilogue, job.windows
     if any(dtype is not dt.float32 for dtype in (x.shape.dtype, *(() if epilogue is None else (epilogue.dtype,)))):
-        raise Refused("sums over the depths of a window are float32")
+        raise Refused("sums over the depths of a window require float32")
     step, gap, border = (windows[name][0] for name in ("strides", "dilations", "padding_begin"))
     planar = {name: numbers[1:] for name, numbers in windows.items()}
     taps = [_depths(t * gap - border, step, x.lens[2], lens[2]) for t in range(w.lens[2])]
     last = next((t for t, covered in enumerate(taps) if covered == (0, lens[2])), None)
     if last is None:
-        raise Refused("no depth of the window meets all depths of the volume")
+        raise Refused("no depth of the window covers all depths of the result")
     order = [t for t, (begin, end) in enumerate(taps) if t != last and begin < end] + [last]
     out = e.allocate(x.shape.dtype if epilogue is None else epilogue.dtype, lens, channels_last(lens))
     for n in range(lens[0]):

@@ -39,14 +39,10 @@ PANEL: Final = 32  # outputs computed together by oneDNN
 @of_float32
 def fits(op: Any, x: Shape, w: Shape) -> No | None:
     if op.group != 1 or x.dynamic() or w.dynamic():
-        return No(f"{op.group} groups, extents {list(x.dims)} and {list(w.dims)}")
+        return No(f"one group and static extents are required, got {op.group} groups, {x} and {w}")
     if prod(w.lens()[2:]) == 1:
-        return No("a window of one element")
-    return (
-        None
-        if _far(w.lens())
-        else No(f"the second-level cache keeps {w.lens()[1:]} weights of each of {PANEL} results")
-    )
+        return No("the window has one element")
+    return None if _far(w.lens()) else No(f"the weights {w.lens()[1:]} of {PANEL} outputs fit in the L2 cache")
 
 
 def _far(weights: Sequence[int]) -> bool:
@@ -81,9 +77,9 @@ def _rows(e: CpuEmitter, op: Any, x: Value, w: Value) -> Value:
     moves = op.sliding(x.lens[2:], window)
     places = list(op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()[2:])
     if x.lens[0] * prod(places) > w.lens[0]:
-        raise Refused(f"copies of windows at {prod(places)} places of {x.lens[0]} images take more than the weights")
+        raise Refused(f"copies of {prod(places)} windows of {x.lens[0]} images would exceed the weights")
     if min(*moves.begins, *moves.ends) < 0:
-        raise Refused("negative padding")
+        raise Refused("negative padding is not supported")
     x = as_channels_last(e, x)
     if any((*moves.begins, *moves.ends)):
         x = bordered(e, x, moves.begins, moves.ends)
@@ -104,7 +100,7 @@ def _panels(e: CpuEmitter, w: Value) -> Panels:
     width = panel_width(e.engine)
     full, rest = divmod(w.lens[0], width)
     if not full:
-        raise Refused(f"{w.lens[0]} results fill no panel")
+        raise Refused(f"{w.lens[0]} outputs do not fill a panel")
 
     def make() -> list[Value]:
         (by_result, *steps), depth = w.strides, [*w.lens[2:], w.lens[1]]

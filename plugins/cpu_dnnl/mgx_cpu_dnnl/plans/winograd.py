@@ -32,15 +32,18 @@ WIDE: Final = 16  # minimum input and output channels per group for which transf
 @of_float32
 def fits(op: Any, x: Shape, w: Shape) -> No | None:
     if op.group > 1 and (w.dynamic() or min(w.lens()[0] // op.group, w.lens()[1]) < WIDE):
-        return No(f"{op.group} groups of {w.dims[1]} channels that give {w.dims[0]} in all")
+        return No(
+            f"groups of at least {WIDE} inputs and outputs are required, "
+            f"got {op.group} groups of {w.dims[1]} inputs with {w.dims[0]} outputs in total"
+        )
     if any(n != 1 for n in _numbers(op.dilation)):
-        return No("a dilation")
+        return No("dilated windows are not supported")
     window = w.dims[2:]
     if len(window) not in (1, 2) or not all(isinstance(n, int) for n in window):
-        return No(f"a window {window}")
+        return No(f"static windows with one or two axes are required, got {window}")
     stride = _stride(op)
     if stride is None or not tiles_for(*plane([int(n) for n in window], 1), stride):
-        return No(f"no transforms for a window {window} with stride {op.stride}")
+        return No(f"there are no transforms for a window {window} with stride {op.stride}")
     return None
 
 
@@ -57,7 +60,7 @@ def _stride(op: Any) -> int | None:
 def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
     """Emits the convolution of x [n, c, ..] with constant w [o, c / group, ..]; operand and result are channels last."""
     if not e.fast_math:
-        raise Refused("sums are exact without fast_math")
+        raise Refused("Winograd transforms require fast_math")
     lens = extents(e, op, x, w, epilogue)
     window = w.lens[2:]
     stride, begin = _stride(op) or 1, op.sliding(x.lens[2:], window).begins
@@ -66,7 +69,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     lanes = native().winograd_lanes()
     tile = best_tile(problem, lanes)
     if tile is None:
-        raise Refused("summing all taps is about as cheap")
+        raise Refused("direct summation is about as fast")
     x, out = images(e, x, w, lens, epilogue)
     links = links_of(epilogue, lens)
     recipe = Recipe("winograd", (tile.numbers, lanes, op.group))
