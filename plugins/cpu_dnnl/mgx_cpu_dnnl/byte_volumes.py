@@ -36,7 +36,7 @@ def depthwise_volume_of_floats(i: Instruction, b: Builder) -> Instruction | No |
     if x.shape.dtype not in BYTES or w.shape.dtype is not dt.int8 or any(not z.is_absent for z in zeros[1:]):
         return None
     if (taps := prod(w.shape.lens()[1:])) * LARGEST > WHOLE:
-        return No(f"float32 does not hold sums of {taps} products")
+        return No(f"float32 cannot represent sums of {taps} products exactly")
     wide = b.add(Convert(target_type=dt.float32), x)
     if zeros and not zeros[0].is_absent:
         point = b.add(Reshape(dims=()), b.add(Convert(target_type=dt.float32), zeros[0]))

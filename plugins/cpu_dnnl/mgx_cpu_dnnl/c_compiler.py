@@ -81,7 +81,7 @@ class CLibraries:
             )  # fmt: skip
             if done.returncode:
                 raise ParameterError(
-                    f"{title}: {Path(self._compiler).name} does not compile the text: {done.stderr.strip()}"
+                    f"{title}: {Path(self._compiler).name} cannot compile the source: {done.stderr.strip()}"
                 )
             return out.read_bytes()
 

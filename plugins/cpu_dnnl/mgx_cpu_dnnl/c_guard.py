@@ -54,7 +54,7 @@ def guarded(
                     where = f"its {what}" + ("" if memory is scratch else f" {n}")
                     raise PluginError(
                         f"{title} wrote at byte {at} of {where}, which has {memory.inside.size} bytes; "
-                        "it may write into its results and its scratch memory alone"
+                        "kernels may only write to their results and scratch memory"
                     )
         return [g.inside.view(s.dtype.numpy).reshape(s.lens()) for g, s in zip(made, results, strict=True)]
 

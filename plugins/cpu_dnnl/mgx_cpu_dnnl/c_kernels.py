@@ -45,9 +45,9 @@ def c_kernel(
     """
     found = _FUNCTION.findall(text)
     if entry not in found if entry else len(found) != 1:
-        wanted = f"named {entry!r}" if entry else "to call (of several, `entry` names it)"
+        wanted = f"named {entry!r}" if entry else "(if there are several, name the one to call in `entry`)"
         raise ParameterError(
-            f"kernel {name!r}: the text must have one function void NAME(void *const *buffers, ...) {wanted}; it has "
+            f"kernel {name!r}: the source must define one function void NAME(void *const *buffers, ...) {wanted}; it defines "
             f"{', '.join(found) or 'none'}"
         )
 
@@ -101,7 +101,7 @@ def _kernel(
         items = result.items if isinstance(result, TupleShape) else (result,)
         fixed = [s for s in items if isinstance(s, Shape) and not s.dynamic()]
         if len(fixed) < len(items):
-            raise Refused(f"the result {result} has extents that are known at run time only")
+            raise Refused(f"the result {result} has data-dependent extents")
         outputs = [e.allocate(s.dtype, s.lens()) for s in fixed]
         numbers = [whole(name, "args", n) for n in args(shapes)]
         count = whole(name, "work", work(shapes), least=0)
@@ -130,10 +130,10 @@ def whole(kernel: str, word: str, number: Any, least: int = -(1 << 63)) -> int:
         found = operator.index(number)
     except TypeError:
         raise ParameterError(
-            f"kernel {kernel!r}: {word} must give integers (a float by its bits, or through memory), got {number!r}"
+            f"kernel {kernel!r}: {word}: an integer is required (encode floats with `float_bits`), got {number!r}"
         ) from None
     if not least <= found < 1 << 63:
-        raise ParameterError(f"kernel {kernel!r}: {word} must give integers from {least} to 2^63 - 1, got {found}")
+        raise ParameterError(f"kernel {kernel!r}: {word}: an integer from {least} to 2^63 - 1 is required, got {found}")
     return found
 
 

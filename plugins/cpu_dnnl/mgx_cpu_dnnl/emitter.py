@@ -276,7 +276,7 @@ class CpuEmitter(Emitter):
         except (UnsupportedError, DeviceError) as error:
             raise Refused(f"oneDNN: {error}") from None
         if found.is_reference:
-            raise Refused(f"oneDNN has only its reference {builder}")
+            raise Refused(f"oneDNN has only a reference implementation of this {builder}")
         return found
 
     def primitive(

@@ -82,19 +82,19 @@ def _shifts(i: Instruction) -> _Shifts | No | None:
     if op.dyn_global or x.shape.dtype is not dt.float32:
         return None
     if not isinstance(channels, int) or channels > FEW:
-        return No("a vector of channels is filled well enough")
+        return No("the channels fill vectors well enough")
     lengths, strides, dilations = op.fitted(spatial).numbers(len(spatial))
     if channels > FEW // 2 and any(1 < s < k for k, s in zip(lengths, strides, strict=True)):
-        return No("parts of images that lie apart are read several times")
+        return No("strided parts of the images would be read several times")
     if sum(lengths) > LONGEST:
-        return No("windows are too large to read every element of them")
+        return No("the windows have too many elements to read each one")
     numbers = list(zip(lengths, strides, dilations, strict=True))
     extents = [n for n in spatial if isinstance(n, int)]
     if len(extents) < len(spatial):
         if op.padding_mode != "default" or op.ceil_mode or any(s > 1 for s in strides):
-            return No("where windows end depends on open extents")
+            return No("the ends of the windows depend on symbolic extents")
         if any(bounds(count)[0] < 1 for count in i.shape.dims[2:]):
-            return No("a window may not fit, which a slice of nothing would not say")
+            return No("a window may not fit, which empty slices would not report")
         parts = [[_part(2 + n, j * d, (j + 1 - k) * d or END) for j in range(k)] for n, (k, _, d) in enumerate(numbers)]
         return _Shifts(*sides(op.padding, len(spatial)), parts, False)
     counts = [n for n in i.shape.dims[2:] if isinstance(n, int)]

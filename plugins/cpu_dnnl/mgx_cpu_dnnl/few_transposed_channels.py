@@ -35,7 +35,7 @@ def _filled(i: Instruction) -> No | None:
             return None
     few = 2 * FEW if "avx512f" in native().cpu_features() else FEW
     if op.group != 1 or not isinstance(channels, int) or channels > few:
-        return No("a vector of channels is filled well enough")
+        return No("the channels fill vectors well enough")
     return None
 
 

@@ -48,7 +48,7 @@ def preload() -> Path:
                 raise DeviceError(f"oneDNN at {path} cannot be loaded: {error}") from None
             return path
     raise DeviceError(
-        f"{LIBRARY} was not found (tried {', '.join(tried)}); install mgx-cpu-dnnl again or name the file in MGX_DNNL_LIBRARY"
+        f"{LIBRARY} was not found (tried {', '.join(tried)}); reinstall mgx-cpu-dnnl or set MGX_DNNL_LIBRARY to the file"
     )
 
 

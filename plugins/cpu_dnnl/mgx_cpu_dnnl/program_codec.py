@@ -175,7 +175,7 @@ def replayed(plain: Mapping[str, Any], saved: SavedInstance) -> Any:
             number = plain["arrays"][entry[0]]
             array = _aligned(saved.fetch(number)) if kind == "literal" else made_again(saved, number, entry[2:])
             if array.nbytes != entry[1]:
-                raise StoreError(f"a constant of {array.nbytes} bytes should have {entry[1]}")
+                raise StoreError(f"a constant must have {entry[1]} bytes, got {array.nbytes}")
             program.literal(address_of(array), array.nbytes, array)
         elif kind == "arena":
             program.arena(*entry)
@@ -204,7 +204,7 @@ def replayed(plain: Mapping[str, Any], saved: SavedInstance) -> Any:
         elif kind == "again":
             program.end_loop(*entry)
         else:
-            raise StoreError(f"there are no steps of kind {kind!r}")
+            raise StoreError(f"unknown kind of step {kind!r}")
     for value in plain["results"]:
         program.result(value)
     program.finish()
@@ -229,7 +229,7 @@ def _described(recipe: Sequence[Any]) -> Any:
 
 def _check(made: Any, implementation: str, chosen: Sequence[Sequence[Any]]) -> None:
     if made.impl != implementation:
-        raise StoreError(f"{made.kind} is done by {made.impl} here, it was by {implementation}")
+        raise StoreError(f"{made.kind} requires implementation {implementation}, got {made.impl} on this machine")
     for arg, layout, nbytes in chosen:
         md = made.md(arg)
         if md.layout != layout or md.nbytes != nbytes:

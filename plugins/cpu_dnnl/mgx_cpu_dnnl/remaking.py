@@ -33,7 +33,7 @@ def remade(recipe: Recipe, source: Array) -> Array:
 
         numbers, lanes, groups = recipe.args
         return filters(source, Tile(*numbers), lanes, groups)
-    raise StoreError(f"there is no recipe {recipe.kind!r} for weights")
+    raise StoreError(f"unknown recipe {recipe.kind!r} for weights")
 
 
 def _packed(source: Array, offset: int, plain: Any, wanted: Any, bfloat16: bool) -> Array:

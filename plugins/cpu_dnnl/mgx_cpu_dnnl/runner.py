@@ -159,7 +159,7 @@ class CpuRunner(NativeRunner):
         from .shared import shared
 
         if self.taken:
-            return No("results lie in the memory of arguments")
+            return No("results are stored in the memory of arguments")
         program = None
         if self.program is not None:
             recorder = Recorder(self.schedule.peak, keep, shared().engine.image)

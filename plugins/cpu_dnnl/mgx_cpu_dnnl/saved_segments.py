@@ -25,7 +25,7 @@ class RestoredSegments(NativeRunner):
         if counted:
             parts = parts.counting(module, counted)
         if [numbers[ins] for ins in parts.wanted] != saved.code["wanted"]:
-            raise StoreError("the program is not lowered to what its kernels were made for")
+            raise StoreError("the lowered program differs from the one that its kernels were saved for")
         self._saved = saved
         program = restored_run(saved)
         super().__init__(module, parts, program, emitter, saved.code["figures"], lambda: owners_of(saved, module))

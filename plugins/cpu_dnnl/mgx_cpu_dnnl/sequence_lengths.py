@@ -39,10 +39,10 @@ def whole_sequences(i: Instruction, b: Builder) -> Instruction | No | None:
     if not isinstance(op, (Lstm, Gru, Rnn)) or len(operands) <= LENGTHS or operands[LENGTHS].is_absent:
         return None
     if i.shape.dtype is not dt.float32:
-        return No(f"a layer of {i.shape.dtype}")
+        return No(f"only float32 layers are supported, got {i.shape.dtype}")
     cells = isinstance(op, Lstm) and _reads_cells(i)
     if cells and any(not _reads_cells(u) for u in layer.users):
-        return No("hidden states are rewritten first, so that both are of equal layers")
+        return No("the hidden states must be rewritten first, so that both use equal layers")
     frozen = False
     if isinstance(op, Lstm):
         frozen = any(_reads_cells(u) for u in layer.users)
@@ -64,10 +64,10 @@ def _reads_cells(user: Instruction) -> bool:
 def _never_frozen(op: Lstm, operands: Any) -> No | None:
     """Returns why a layer's cells cannot be frozen by an input."""
     if any(not isinstance(n, int) for n in operands[0].shape.dims):
-        return No("the extents are not known")
+        return No("the extents are symbolic")
     usual = all(name == "sigmoid" for way in range(op.directions) for name, *_ in op.functions_of(way)[:1])
     if op.clip or op.input_forget or not usual or any(not v.is_absent for v in operands[LENGTHS + 2 :]):
-        return No("gates that one input cannot open or close, or cells with a first state")
+        return No("one input cannot saturate the gates, or there is an initial state")
     return None
 
 

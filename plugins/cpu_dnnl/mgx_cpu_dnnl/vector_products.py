@@ -27,7 +27,7 @@ def sums_of_rows(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     length = rows.shape.dims[-1]
     if not isinstance(length, int) or length < SHORTEST:
-        return No("rows too short for vectors")
+        return No("the rows are too short for vectors")
     rank = column.shape.rank
     row = b.add(Transpose(permutation=(*range(rank - 2), rank - 1, rank - 2)), column)
     if row.shape.dims != rows.shape.dims:

@@ -58,7 +58,7 @@ def whole_depthwise_window_as_sum(i: Instruction, b: Builder) -> Instruction | N
     x, _, array = found
     n, channels, *window = x.shape.lens()
     if n * array.size > MOST:
-        return No(f"{n * array.size} products, which a primitive does in less time")
+        return No(f"a primitive is faster for {n * array.size} multiplications")
     order = _channels_last(array.ndim)
     wide = b.add(Convert(target_type=dt.int32), b.add(Transpose(permutation=order), x))
     dims = wide.shape.dims

@@ -33,11 +33,11 @@ def sum_windows_for_zero_points(i: Instruction, b: Builder) -> Instruction | No 
     if w_zero is None or not {x.shape.dtype, w.shape.dtype} <= BYTES:
         return None
     if multiplies_fours() and w.is_literal and single_channels(i.op, w.shape):
-        return No("weights of single channels are multiplied less their zero points")
+        return No("the native depthwise loop supports zero points of weights")
     kernels, *window = w.shape.dims
     groups = i.op.group  # type: ignore[attr-defined]
     if not all(isinstance(d, int) for d in w.shape.dims) or not isinstance(kernels, int):
-        return No(f"the extents of the weights are not known: {w.shape}")
+        return No(f"the weights {w.shape} have symbolic extents")
     rest = [] if x_zero is None else [x_zero]
     ones = b.literal(np.ones([groups, *window], w.shape.dtype.numpy))
     sums = b.add(i.op, x, ones, *rest)
@@ -61,7 +61,7 @@ def sum_rows_for_zero_points(i: Instruction, b: Builder) -> Instruction | No | N
     if q is None or _one(q) or not {x.shape.dtype, y.shape.dtype} <= BYTES:
         return None
     if q.shape.rank > 1 and q.shape.dims[-2] != 1:
-        return No("each element of a column has a zero point of its own")
+        return No("the right operand's zero points vary along the depth")
     product = b.add(i.op, x, y, *([] if p is None else [p]))
     dims = i.shape.dims
     return b.add(Sub(), product, b.add(Mul(), _spread(b, _summed(b, x, p, -1), dims), _spread(b, _wide(b, q), dims)))
@@ -74,7 +74,7 @@ def sum_columns_for_zero_points(i: Instruction, b: Builder) -> Instruction | No 
     if p is None or _one(p) or not {x.shape.dtype, y.shape.dtype} <= BYTES:
         return None
     if p.shape.dims[-1] != 1:
-        return No("each element of a row has a zero point of its own")
+        return No("the left operand's zero points vary along the depth")
     product = b.add(i.op, x, y, *([] if q is None else [b.absent(), q]))
     dims = i.shape.dims
     return b.add(Sub(), product, b.add(Mul(), _spread(b, _wide(b, p), dims), _spread(b, _summed(b, y, q, -2), dims)))

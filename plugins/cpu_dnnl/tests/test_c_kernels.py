@@ -91,10 +91,10 @@ def test_a_c_function() -> None:
     ("address", "work", "args", "word"),
     [
         (0, 3, [4], "address must be that of a compiled function, got 0"),
-        (1, 2.5, [4], r"work must give integers .*, got 2\.5"),
-        (1, 3, [0.5], r"args must give integers .*, got 0\.5"),
-        (1, -1, [4], r"work must give integers from 0 to 2\^63 - 1, got -1"),
-        (1, 3, [1 << 63], r"args must give integers from .*, got 9223372036854775808"),
+        (1, 2.5, [4], r"work: an integer is required .*, got 2\.5"),
+        (1, 3, [0.5], r"args: an integer is required .*, got 0\.5"),
+        (1, -1, [4], r"work: an integer from 0 to 2\^63 - 1 is required, got -1"),
+        (1, 3, [1 << 63], r"args: an integer from .* is required, got 9223372036854775808"),
         (1, 3, 7, r"from plan 'plan' of package \w+ for target 'cpu', failed: TypeError"),
         ("f", 3, [], r"address must be that of a compiled function, got 'f'"),
     ],
@@ -199,9 +199,9 @@ def test_without_a_c_compiler_the_definition_runs_and_says_why(monkeypatch: pyte
 @pytest.mark.parametrize(
     ("text", "entry", "word"),
     [
-        ("int x;", "", "it has none"),
-        (TEXT, "cumprod", "named 'cumprod'; it has cumsum"),
-        (TEXT + TEXT.replace("cumsum", "other"), "", "of several, `entry` names it.; it has cumsum, other"),
+        ("int x;", "", "it defines none"),
+        (TEXT, "cumprod", "named 'cumprod'; it defines cumsum"),
+        (TEXT + TEXT.replace("cumsum", "other"), "", "if there are several, name the one to call in `entry`.; it defines cumsum, other"),
     ],
 )
 def test_texts_without_the_function(text: str, entry: str, word: str) -> None:

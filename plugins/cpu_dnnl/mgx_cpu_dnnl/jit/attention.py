@@ -100,14 +100,16 @@ def _unfit(q: Shape, k: Shape, v: Shape, out: Shape) -> No | None:
     """Returns a refusal if types, extents or layouts of operands and results are not supported."""
     shapes = (q, k, v, out)
     if any(s.dtype not in FLOATS for s in shapes) or len({s.rank for s in shapes}) != 1 or q.rank < 2:
-        return No(f"attention of {', '.join(map(str, shapes))}")
+        return No(
+            f"operands of equal rank, of float32 or narrower floats, are required, got {', '.join(map(str, shapes))}"
+        )
     batch, (m, d) = q.lens()[:-2], q.lens()[-2:]
     n, e = v.lens()[-2:]
     if k.lens() != [*batch, n, d] or v.lens() != [*batch, n, e] or out.lens() != [*batch, m, e]:
-        return No(f"extents that do not fit: {', '.join(map(str, shapes))}")
+        return No(f"the extents do not match: {', '.join(map(str, shapes))}")
     if e > 1 and (v.strides()[-1], out.strides()[-1]) != (1, 1):
-        return No(f"values or results that are not contiguous along the head: {v}, {out}")
-    return No("no keys, or heads without elements") if 0 in (d, n) else None
+        return No(f"values and results must be contiguous along the head, got {v} and {out}")
+    return No("an extent is 0") if 0 in (d, n) else None
 
 
 def _scores(score: Module, dims: Sequence[int], extra: Sequence[Shape]) -> Graph | No:
@@ -117,7 +119,7 @@ def _scores(score: Module, dims: Sequence[int], extra: Sequence[Shape]) -> Graph
     except Refused as error:
         return error.no
     if len(graph.outputs) != 1 or not graph.outputs[0].dtype.is_float:
-        return No("scores of another type")
+        return No("unsupported type of the scores")
     return graph
 
 

@@ -144,7 +144,7 @@ class _Reader:
     def run(self) -> Graph:
         parameters = list(self.body.parameters.values())
         if len(parameters) != len(self.inputs):
-            raise Refused(f"the body takes {len(parameters)} values, shapes are given for {len(self.inputs)}")
+            raise Refused(f"the body has {len(parameters)} parameters, got shapes for {len(self.inputs)}")
         body = self.body
         if any(p.shape.dims != x.dims for p, x in zip(parameters, self.inputs, strict=True)):
             fresh = {p.op.label: x.as_standard() for p, x in zip(parameters, self.inputs, strict=True)}  # type: ignore[attr-defined]
@@ -173,7 +173,7 @@ class _Reader:
 
     def _leaf(self, param: int, shape: Shape) -> _Tree:
         if not supported(shape.dtype):
-            raise Refused(f"loops do not compute with {shape.dtype}")
+            raise Refused(f"loops do not support {shape.dtype}")
 
         def build(tree: _Tree) -> Node:
             lens, steps = tree.shape.lens(), tree.shape.strides()
@@ -200,7 +200,7 @@ class _Reader:
     def _literal(self, ins: Instruction) -> _Tree:
         value = np.asarray(ins.literal.value) if ins.literal is not None else np.asarray(0)
         if value.size != 1 or not supported(ins.shape.dtype):
-            raise Refused(f"a literal {ins.shape} in the body")
+            raise Refused(f"the literal {ins.shape} in the body is not a supported scalar")
         dtype = ins.shape.dtype
         number = value.reshape(()).astype(computed(dtype).numpy).item()
         return self._keep(_Tree(ins.shape, lambda tree: self.graph.const(number, computed(dtype)), leaf=True))
@@ -212,7 +212,7 @@ class _Reader:
                 raise Refused(f"{op.name} of {tree.shape} is not a view")
             offset, shape = found
             if offset:
-                raise Refused(f"{op.name} cuts into an input")
+                raise Refused(f"{op.name} of an input starts at an offset")
             return self._keep(_Tree(shape, tree.build, leaf=True))
         return self._keep(_Tree(op.infer(tree.shape), tree.build, tuple(self._viewed(a, op) for a in tree.args)))
 
@@ -220,7 +220,7 @@ class _Reader:
         args = tuple(self.held[i] for i in ins.inputs)
         result = ins.shape
         if not supported(result.dtype) or any(not supported(i.shape.dtype) for i in ins.inputs):
-            raise Refused(f"loops do not compute {ins.op.name} of {ins.inputs[0].shape.dtype} to {result.dtype}")
+            raise Refused(f"loops do not support {ins.op.name} from {ins.inputs[0].shape.dtype} to {result.dtype}")
         op: Any = ins.op
         stored = [i.shape.dtype for i in ins.inputs]
 
@@ -257,7 +257,7 @@ class _Reader:
         graph, wide = self.graph, dt.uint64 if dtype.kind == "u" else dt.int64
         count = math.prod(n for i, n in enumerate(graph.dims) if i in graph.reduced)
         if not count:
-            raise Refused("the mean of no integers")
+            raise Refused("the mean of integers requires at least one element")
         total = graph.reduce("sum", graph.convert(x, wide), wide)
         return graph.convert(graph.prim("div", wide, (total, graph.const(count, wide))), dtype)
 
@@ -317,7 +317,7 @@ def _expression(
     def cast(e: Cast, value: Any) -> Any:
         to = getattr(attributes, e.to) if isinstance(e.to, str) else e.to
         if not supported(to):
-            raise Refused(f"loops do not compute with {to}")
+            raise Refused(f"loops do not support {to}")
         return graph.convert(as_node(value, like), to)
 
     made = fold(expr, lambda e: leaf_of(e, nodes, attributes), node, cast)

@@ -44,7 +44,7 @@ def compile_byte_gemm(product: Product, engine: Engine, tiled: bool, fast: bool 
     tiles = -(-min(rows, m) // ROWS)
     reach = -(-(padded - depth) // max(1, a.strides()[0]))  # rows that the last step of a row reads past its end
     if reach > 1 and not near:
-        return No(f"rows of {depth} numbers with so many columns that a tile of rows has to be copied for all of them")
+        return No(f"rows of depth {depth} would have to be copied for each group of columns")
     plan = BytePlan(
         behind, Args(), tiles=tiled, signed=a.dtype is dt.int8, loose=depth % step != 0, near=near,
         last=-(-(columns % COLUMNS) // 16), ragged=columns % 16 != 0,

@@ -238,7 +238,7 @@ class Engine:
             self.flush()
             again = self._failed.get(function.symbol)
             if again is not None:
-                raise DeviceError(f"a loop cannot be compiled: {again[1]}")
+                raise DeviceError(f"cannot compile a loop: {again[1]}")
 
     def _compiled(self, pending: _Pending) -> bool:
         """Compiles a pending function and caches the object; False, with the error recorded, if that fails."""

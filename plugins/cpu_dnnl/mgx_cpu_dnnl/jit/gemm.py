@@ -46,13 +46,13 @@ def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 
     """
     outs, columns, threads = product.outs, product.columns, product.threads
     if weights not in WEIGHTS or not all(o.dtype.is_float for o in outs):
-        return No(f"weights of {weights} to {[o.dtype for o in outs]}")
+        return No(f"unsupported types: weights {weights}, results {[o.dtype for o in outs]}")
     behind = product.epilogue((dt.float32,), dt.float32)
     if isinstance(behind, No):
         return behind
     m, k = product.a.lens()
     if behind.graph is not None and not all(o.dtype.is_float for o in behind.graph.outputs):
-        return No("results that are not floats")
+        return No("the epilogue's results must be floats")
     if behind.cost < least:
         return No(f"oneDNN is as fast for {m} rows with an epilogue of {behind.cost} instructions")
     lanes, width = engine.lanes, panel_width(engine)

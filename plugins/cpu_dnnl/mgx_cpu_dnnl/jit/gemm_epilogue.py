@@ -126,7 +126,7 @@ class Product:
         """Returns the epilogue on sums of a type; `No` if the left operand's type or layout is not supported."""
         a = self.a
         if a.rank != 2 or a.dtype not in left or (a.strides()[1] != 1 and a.lens()[1] > 1):
-            return No(f"rows {a} of a product")
+            return No(f"the left operand {a} has an unsupported type or layout")
         return No("an extent is 0") if 0 in (*a.lens(), self.columns) else _read(self, sums)
 
     def epilogue_of_bytes(self, fast: bool) -> Epilogue | No:
@@ -185,7 +185,7 @@ def _read(product: Product, sums: DType) -> Epilogue | No:
             or out.dims != outs[0].dims
             or (steps[-1] != 1 and columns > 1)
         ):
-            return No(f"results {out} of {rows} rows and {columns} columns")
+            return No(f"the result {out} is not a strided matrix of {rows} x {columns}")
         by_row.append(step)
     kinds = tuple(o.dtype for o in outs)
     if body is None:
@@ -196,14 +196,14 @@ def _read(product: Product, sums: DType) -> Epilogue | No:
     except Refused as error:
         return error.no
     if len(graph.outputs) != len(outs):
-        return No(f"{len(outs)} results of pointwise ops with {len(graph.outputs)}")
+        return No(f"the epilogue returns {len(graph.outputs)} results, {len(outs)} are expected")
     loads: list[tuple[Node, int, int]] = []
     for node in graph.nodes:
         if node.kind == "load" and node.extra[0] != at:
             steps = _columns_last(graph.steps(node), axis)
             step = row_step(lens, steps)
             if step is None:
-                return No("an operand that is not one strided matrix")
+                return No("an operand of the epilogue cannot be viewed as a strided matrix")
             loads.append((node, step, steps[-1]))
     free = frozenset(p - (p > at) for p in read_in_place(graph, outs) - {at})
     return Epilogue(sums, kinds, by_row, graph, loads, at, len(extra), free)

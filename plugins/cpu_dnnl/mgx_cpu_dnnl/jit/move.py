@@ -35,7 +35,7 @@ def compile_pad(op: Pad, x: Shape, out: Shape, engine: Engine) -> JitKernel | No
     """Returns a pad of fixed widths (`op.pads`) in any mode as a kernel, or `No`; negative widths crop."""
     rank = x.rank
     if len(op.pads) != 2 * rank:
-        return No("pads that are only known at run time")
+        return No("the pads are an operand, not an attribute")
     taps = {}
     for axis, n in enumerate(x.lens()):
         begin, end = int(op.pads[axis]), int(op.pads[axis + rank])
@@ -57,7 +57,7 @@ def resize_taps(op: Resize, x: Shape, out: Shape, fast: bool = False) -> dict[in
     fast: drops taps of weight 0, so that infinities and NaN in such elements do not propagate.
     """
     if op.coordinate_transformation_mode == "tf_crop_and_resize":
-        return No("crop and resize")
+        return No("tf_crop_and_resize is not supported")
     lens, wanted = x.lens(), out.lens()
     axes = op.resized(x.rank)
     factors = list(op.scales)
@@ -72,7 +72,7 @@ def resize_taps(op: Resize, x: Shape, out: Shape, fast: bool = False) -> dict[in
         if plan.size == plan.out and factor == 1.0:
             continue
         if plan.size == 0 or plan.out > LONGEST:
-            return No(f"an axis from {plan.size} to {plan.out} elements")
+            return No(f"resizing an axis from {plan.size} to {plan.out} elements is not supported")
         at = op.source(plan)
         if op.mode == "nearest":
             index = np.clip(op.nearest(at, factor), 0, plan.size - 1)
@@ -80,7 +80,7 @@ def resize_taps(op: Resize, x: Shape, out: Shape, fast: bool = False) -> dict[in
         else:
             taps[axis] = _weighted(*op.taps(at, plan), fast)
     if op.mode != "nearest" and not x.dtype.is_float:
-        return No(f"{op.mode} resampling of {x.dtype}")
+        return No(f"{op.mode} resampling of {x.dtype} is not supported")
     return taps
 
 

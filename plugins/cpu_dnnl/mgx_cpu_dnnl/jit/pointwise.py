@@ -37,7 +37,7 @@ def compile_pointwise(
     """Returns a kernel for a body of pointwise ops and views, or `No`; shapes have the strides of the memory."""
     dims = outputs[0].lens()
     if any(o.lens() != dims for o in outputs) or any(not supported(o.dtype) for o in outputs):
-        return No(f"outputs of different dims or types without loops: {', '.join(map(str, outputs))}")
+        return No(f"the outputs must have equal dims and supported types, got {', '.join(map(str, outputs))}")
     try:
         graph = prepared(body, inputs, dims, (), keep_integral)
     except Refused as error:
@@ -116,14 +116,14 @@ def compile_copy(source: Shape, target: Shape, engine: Engine, name: str = "copy
     if source.dtype is target.dtype:  # copies bits
         same = raw_type(source.dtype)
         if same is None:
-            return No(f"no loop moves {source.dtype}")
+            return No(f"loops do not copy {source.dtype}")
         source = Shape(same, source.lens(), source.strides())
         target = Shape(same, target.lens(), target.strides())
         woven = compile_interleave(source, target, engine, name)
         if woven is not None:
             return woven
     elif not supported(source.dtype) or not supported(target.dtype):
-        return No(f"no copy from {source.dtype} to {target.dtype}")
+        return No(f"loops do not convert {source.dtype} to {target.dtype}")
     node = graph.load(0, source.dtype, source.strides())
     graph.outputs = [graph.convert(node, target.dtype)]
     return build(graph, [source], [target], engine, name)

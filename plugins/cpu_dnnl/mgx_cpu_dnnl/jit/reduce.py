@@ -43,10 +43,10 @@ def compile_reduce(
 ) -> JitKernel | No:
     """Returns a kernel for reductions over `axes` and pointwise ops, or `No`; shapes have the strides of the memory."""
     if any(not supported(o.dtype) for o in outputs):
-        return No(f"outputs of types without loops: {', '.join(map(str, outputs))}")
+        return No(f"loops do not support the types of the outputs: {', '.join(map(str, outputs))}")
     dims = _space(body, inputs, outputs)
     if dims is None:
-        return No("a group without reductions")
+        return No("the group has no reduction")
     axes = tuple(a % len(dims) for a in axes) or tuple(range(len(dims)))
     try:
         graph = prepared(body, inputs, dims, axes, simplify, keep_integral)

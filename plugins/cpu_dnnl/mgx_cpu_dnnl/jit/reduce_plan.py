@@ -80,7 +80,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
         dims = tuple(o.lens())
         small = tuple(1 if i in graph.reduced else n for i, n in enumerate(graph.dims))
         if dims not in (graph.dims, small):
-            return No(f"an output {o} in a group over {list(graph.dims)}")
+            return No(f"the output {o} does not fit a group over {list(graph.dims)}")
         full.append(dims == graph.dims and (dims != small or not node.axes.isdisjoint(graph.reduced)))
     steps = [list(graph.steps(n)) for n in loads]
     for o, whole in zip(outputs, full, strict=True):

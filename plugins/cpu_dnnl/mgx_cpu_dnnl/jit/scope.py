@@ -96,7 +96,7 @@ class Scope:
                 args = [self.value(a) for a in node.args]
                 kind = node.args[-1].dtype if node.extra == "where" else node.args[0].dtype
                 return apply(c, node.extra, computed(kind), args)
-        raise AssertionError(f"a {node.kind} that no loop has made")
+        raise AssertionError(f"the enclosing loops must compute a {node.kind} first")
 
     def _quick_division(self, node: Node) -> V | None:
         c, (a, b) = self.c, node.args

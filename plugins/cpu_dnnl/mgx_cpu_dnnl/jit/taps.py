@@ -38,21 +38,21 @@ def compile_taps(
 ) -> JitKernel | No:
     """Returns a kernel from x to out of the same rank, or `No`; extents of axes without taps must be equal."""
     if min((*x.strides(), *out.strides()), default=0) < 0:
-        return No(f"negative strides: {x}, {out}")
+        return No(f"negative strides are not supported, got {x} and {out}")
     pattern = 0
     if how == "copy":
         raw = raw_type(x.dtype)
         if raw is None or x.dtype is not out.dtype:
-            return No(f"no loop moves {x.dtype} to {out.dtype}")
+            return No(f"loops do not copy {x.dtype} to {out.dtype}")
         pattern = int.from_bytes(np.asarray(filler, x.dtype.numpy).tobytes(), "little")
         x, out = (Shape(raw, s.lens(), s.strides()) for s in (x, out))
         lines = compile_lines(x, out, taps, pattern, name)
         if lines is not None:
             return lines
     elif not supported(x.dtype) or not supported(out.dtype):
-        return No(f"no loop computes with {x.dtype}")
+        return No(f"loops do not support {x.dtype} and {out.dtype}")
     elif not computed(x.dtype).is_float:
-        return No(f"weighted sums of {x.dtype}")
+        return No(f"weighted sums of {x.dtype} are not supported")
     plan = planned(x, out, taps, how, pattern)
     elements = out.elements()
     inner = plan.axes[-1].extent
