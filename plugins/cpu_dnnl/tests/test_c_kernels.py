@@ -201,7 +201,11 @@ def test_without_a_c_compiler_the_definition_runs_and_says_why(monkeypatch: pyte
     [
         ("int x;", "", "it defines none"),
         (TEXT, "cumprod", "named 'cumprod'; it defines cumsum"),
-        (TEXT + TEXT.replace("cumsum", "other"), "", "if there are several, name the one to call in `entry`.; it defines cumsum, other"),
+        (
+            TEXT + TEXT.replace("cumsum", "other"),
+            "",
+            "if there are several, name the one to call in `entry`.; it defines cumsum, other",
+        ),
     ],
 )
 def test_texts_without_the_function(text: str, entry: str, word: str) -> None:

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper, save
 
 from mgx_core.ops.fill import Fill
 from mgx_core.ops.standard import STANDARD
-from mgx_cpu_dnnl.plans import RARE
+from mgx_cpu_dnnl.plans import LAZY
 from mgx_cpu_dnnl.plans.representation import VIEWS
 
 # libraries that only messages, people or large data need
@@ -22,7 +22,7 @@ FAMILIES = {
     for name in ("fourier", "nms", "optional", "random", "roi", "scan", "scatter", "sequence", "signal", "trees")
 }  # fmt: skip
 # what writes code of loops, which are compiled with the package, and plans for ops that few networks have
-WRITERS = {f"mgx_cpu_dnnl.{name}" for name in ("jit.math", "jit.primitive", "jit.scope", *(f"plans.{m}" for m in RARE))}
+WRITERS = {f"mgx_cpu_dnnl.{name}" for name in ("jit.math", "jit.primitive", "jit.scope", *(f"plans.{m}" for m in LAZY))}
 SOURCE = """
 import sys
 import numpy as np
@@ -66,10 +66,10 @@ def test_writers_of_code_and_rare_plans_are_not_loaded(loaded: list[set[str]]) -
     assert loaded[1] & WRITERS == set()
 
 
-@pytest.mark.parametrize("module", RARE)
+@pytest.mark.parametrize("module", LAZY)
 def test_rare_plans_are_named_by_their_ops(module: str) -> None:
     plans = import_module(f"mgx_cpu_dnnl.plans.{module}").PLANS
-    named = {f"mgx_core.ops.{one}" for one in RARE[module].split()}
+    named = {f"mgx_core.ops.{one}" for one in LAZY[module].split()}
     assert {f"{op.__module__}:{op.__qualname__}" for op in plans.ops()} == named
 
 

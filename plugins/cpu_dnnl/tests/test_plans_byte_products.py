@@ -17,7 +17,7 @@ from mgx_cpu_dnnl.plans import byte_pairs
 def plan(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The plan that is taken: on processors with dot products of bytes that of pairs declines, but its kernels run there too."""
     if request.param == "pairs":
-        monkeypatch.setattr(byte_pairs, "fast", lambda e: False)
+        monkeypatch.setattr(byte_pairs, "accumulates_int32", lambda e: False)
     elif not native().multiplies_tiles():
         pytest.skip("the processor has no tile registers for bytes")
     return str(request.param)

@@ -13,7 +13,7 @@ import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_cpu_dnnl.jit.gemm_epilogue import Product
 from mgx_cpu_dnnl.native_library import native
-from mgx_cpu_dnnl.plans.byte_tiles import packed_panels
+from mgx_cpu_dnnl.plans.byte_tiles import pack_panels
 from mgx_cpu_dnnl.single_channels import multiplies_fours
 from mgx_cpu_dnnl.target import CpuTarget
 
@@ -207,7 +207,7 @@ def test_large_convolutions_of_whole_steps_are_left_to_the_library(both: Any, dr
 
 def test_panels_hold_each_weight_once() -> None:
     w = np.arange(70 * 81, dtype=np.int64).reshape(70, 81).astype(np.int8)
-    packed = packed_panels(w, 64)
+    packed = pack_panels(w, 64)
     assert packed.ctypes.data % 64 == 0
     assert packed.size == 2 * 64 * 6 * 16
     full, rest = packed[: 2 * 64 * 64].reshape(2, 4, 16, 16, 4), packed[2 * 64 * 64 :].reshape(2, 2, 16, 16, 4)
@@ -218,7 +218,7 @@ def test_panels_hold_each_weight_once() -> None:
 
 def test_panels_of_dot_products_hold_each_weight_once() -> None:
     w = np.arange(70 * 81, dtype=np.int64).reshape(70, 81).astype(np.int8)
-    packed = packed_panels(w, 4)
+    packed = pack_panels(w, 4)
     assert packed.size == 18 * 4 * 6 * 16
     full, rest = packed[: 18 * 4 * 64].reshape(18, 4, 16, 4), packed[18 * 4 * 64 :].reshape(18, 2, 16, 4)
     assert full[16, 2, 5, 1] == w[65, 37]

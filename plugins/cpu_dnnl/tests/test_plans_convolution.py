@@ -13,7 +13,7 @@ from mgx_core import dtype as dt
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.targets.values import Buffer, Value, channels_last
 from mgx_cpu_dnnl.native_library import native
-from mgx_cpu_dnnl.plans.convolution import on_its_side
+from mgx_cpu_dnnl.plans.convolution import swap_axes
 from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(12)
@@ -326,9 +326,9 @@ def test_images_of_one_column(channels: int, results: int, groups: int) -> None:
 
 def test_an_image_of_one_column_is_seen_as_one_row_in_the_layout_that_onednn_knows() -> None:
     lens = [2, 24, 33, 1]
-    seen = on_its_side(Value(mgx.Shape("float32", lens, channels_last(lens)), Buffer("input", 2 * 24 * 33 * 4), 0))
+    seen = swap_axes(Value(mgx.Shape("float32", lens, channels_last(lens)), Buffer("input", 2 * 24 * 33 * 4), 0))
     assert (seen.lens, seen.strides) == ([2, 24, 1, 33], channels_last([2, 24, 1, 33]))
-    back = on_its_side(seen)
+    back = swap_axes(seen)
     assert (back.lens, back.strides) == (lens, channels_last(lens))
 
 

@@ -19,7 +19,7 @@ rng = np.random.default_rng(11)
 @pytest.fixture(autouse=True)
 def directly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves no groups to Winograd's products, which test_plans_winograd has."""
-    monkeypatch.setattr(winograd, "WIDE", 1 << 20)
+    monkeypatch.setattr(winograd, "MIN_CHANNELS", 1 << 20)
 
 
 def numbers(*lens: int) -> Any:

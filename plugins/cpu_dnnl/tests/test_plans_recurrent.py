@@ -11,7 +11,7 @@ import pytest
 import mgx_core as mgx
 from mgx_core.ir.interpreter import Interpreter
 from mgx_cpu_dnnl.native_library import native
-from mgx_cpu_dnnl.plans.recurrent_loop import as_codes, shares
+from mgx_cpu_dnnl.plans.recurrent_loop import as_integers, partition
 from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(8)
@@ -145,16 +145,16 @@ def test_weights_as_whole_numbers_and_factors() -> None:
     numbers = rng.integers(-255, 256, (2, 3, 400, 64)).astype(np.float32)
     numbers[0, 0, :, 0], numbers[1, 2, :, 63] = 0, 3 * rng.integers(1, 80, 400)
     factors = rng.uniform(1e-4, 1e-3, (2, 3, 1, 64)).astype(np.float32)
-    codes = as_codes(numbers * factors)
+    codes = as_integers(numbers * factors)
     assert codes is not None
     held = 2 * 400 * 64
     words = np.ascontiguousarray(codes[..., :held]).view(np.uint16).astype(np.uint32) << 16
     found = np.ascontiguousarray(codes[..., held:]).view(np.float32).reshape(2, 3, 1, 64)
     made = words.view(np.float32).reshape(2, 3, 400, 64) * found
     np.testing.assert_allclose(made, numbers * factors, rtol=1e-6)
-    assert as_codes(rng.standard_normal((1, 1, 400, 64)).astype(np.float32)) is None
+    assert as_integers(rng.standard_normal((1, 1, 400, 64)).astype(np.float32)) is None
     numbers[1, 1, 7, 5] += 0.25
-    assert as_codes(numbers * factors) is None
+    assert as_integers(numbers * factors) is None
 
 
 @pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
@@ -193,10 +193,10 @@ def test_large_weights_are_not_read_again_for_many_sequences(kind: str, hidden: 
 
 def test_sequences_are_divided_where_the_weights_fit_in_the_cache() -> None:
     small, large = 1 << 18, 1 << 21
-    assert shares(2, 1, 1, small) == (1, 2)
-    assert shares(2, 1, 4, small) == (2, 1)
-    assert shares(2, 2, 4, small) == (4, 1)
-    assert shares(2, 1, 4, large) == (4, 2)
-    assert shares(16, 2, 1, large) == (1, 8)
-    assert shares(1, 1, 3, large) == (3, 1)
-    assert shares(2, 1, 1, 1 << 16) == (1, 1)  # too little for a thread of its own
+    assert partition(2, 1, 1, small) == (1, 2)
+    assert partition(2, 1, 4, small) == (2, 1)
+    assert partition(2, 2, 4, small) == (4, 1)
+    assert partition(2, 1, 4, large) == (4, 2)
+    assert partition(16, 2, 1, large) == (1, 8)
+    assert partition(1, 1, 3, large) == (3, 1)
+    assert partition(2, 1, 1, 1 << 16) == (1, 1)  # too little for a thread of its own

@@ -18,7 +18,7 @@ rng = np.random.default_rng(8)
 @pytest.fixture
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """No weights stay near, and Winograd's filtering never pays."""
-    monkeypatch.setattr(window_products, "_far", lambda weights: True)
+    monkeypatch.setattr(window_products, "_exceeds_cache", lambda weights: True)
     monkeypatch.setattr(winograd, "GAIN", 0.0)
 
 

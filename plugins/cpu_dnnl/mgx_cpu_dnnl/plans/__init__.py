@@ -32,7 +32,7 @@ from . import (
 __all__ = ["PLANS"]
 
 # Rarely needed plans: modules, with the classes of their ops; a module is imported on the first lookup of one of its ops
-RARE: Final = {
+LAZY: Final = {
     "attention_op": "attention:Attention",
     "coded_products": "coded_product:DequantDot",
     "indexing": (
@@ -57,18 +57,18 @@ RARE: Final = {
 }
 
 
-def _made(module: str) -> Kernels:
+def _load_plans(module: str) -> Kernels:
     found: Kernels = import_module(f".{module}", __name__).PLANS
     return found
 
 
-def _with_rare(plans: Kernels) -> Kernels:
-    for module, classes in RARE.items():
-        plans.later([f"mgx_core.ops.{one}" for one in classes.split()], partial(_made, module))
+def _add_lazy(plans: Kernels) -> Kernels:
+    for module, classes in LAZY.items():
+        plans.later([f"mgx_core.ops.{one}" for one in classes.split()], partial(_load_plans, module))
     return plans
 
 
-PLANS: Kernels = _with_rare(
+PLANS: Kernels = _add_lazy(
     representation.PLANS
     + winograd.PLANS
     + pointwise_convolution.PLANS

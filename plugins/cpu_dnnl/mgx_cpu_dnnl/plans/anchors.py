@@ -21,16 +21,16 @@ from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, Check, offer, only
 from .precision import narrowed, widened
 
-__all__ = ["Run", "floats_around", "of_float32", "offer_anchor", "offer_widened", "windowed"]
+__all__ = ["Run", "floats_around", "float32_only", "offer_anchor", "offer_widened", "onednn_convolution"]
 
-WHOLE_SUM: Final = 4  # oneDNN splits sums only if the weights of a block exceed 1/WHOLE_SUM of the L2 cache
+SPLIT_FACTOR: Final = 4  # oneDNN splits sums only if the weights of a block exceed 1/SPLIT_FACTOR of the L2 cache
 BACKWARD: Final = "conv:"  # prefix of transposed-convolution kernels that reuse the backward pass of a convolution
 
 # (emitter, op, x, weights, epilogue or None) -> result
 Run = Callable[[CpuEmitter, Any, Value, Value, Epilogue | None], Value]
 
 
-def of_float32(check: Callable[[Any, Shape, Shape], No | None]) -> Check:
+def float32_only(check: Callable[[Any, Shape, Shape], No | None]) -> Check:
     """Decorator that turns a predicate on float32 shapes into a check; refuses other operands."""
 
     def checked(op: Any, inputs: Sequence[Any], modules: Sequence[Any]) -> No | None:
@@ -77,12 +77,12 @@ def offer_widened(plans: Kernels, anchor: type[Operation], run: Run) -> None:
         return narrowed(e, run(e, op, widened(e, x), widened(e, w), None), x.shape.dtype)
 
 
-def windowed(
+def onednn_convolution(
     e: CpuEmitter,
     builder: str,
     x: Value,
     w: Value,
-    arranged: Callable[[Value], Value],
+    permute: Callable[[Value], Value],
     lens: list[int],
     epilogue: Epilogue | None,
     flops: int,
@@ -91,7 +91,7 @@ def windowed(
 ) -> Value:
     """Emits a oneDNN convolution or transposed convolution of x [n, c, ..]; operand and result are channels last.
 
-    builder: name in the native module; arranged: permutes the axes of w to oneDNN's order; out: memory for the result (default:
+    builder: name in the native module; permute: permutes the axes of w to oneDNN's order; out: memory for the result (default:
     the epilogue's residual, else new memory); numbers: strides, dilations and padding of the windows.
     Errors: Refused if oneDNN has no correct and efficient implementation.
     """
@@ -103,7 +103,7 @@ def windowed(
         out = epilogue.in_place([x, w], channels_last(lens))
     if out is None:
         out = e.allocate(x.shape.dtype if epilogue is None else epilogue.dtype, lens, channels_last(lens))
-    weights = arranged(w)
+    weights = permute(w)
     per = weights.lens[len(weights.lens) - len(x.lens) + 1]  # channels of one group
     if x.shape.dtype is dt.bfloat16 and not e.fast_math and per % 2 and (per > 3 or builder != "convolution"):
         raise Refused(
@@ -121,11 +121,11 @@ def windowed(
         **numbers,
         **attributes,
     )
-    if made.impl == "brgconv:avx512_core_amx" and _goes_wrong(x.lens, weights.lens, numbers["strides"][-1]):
+    if made.impl == "brgconv:avx512_core_amx" and _has_stride_bug(x.lens, weights.lens, numbers["strides"][-1]):
         raise Refused(
             f"oneDNN's {made.impl} is incorrect for {x.lens[1]} channels and strided windows of width {w.lens[-1]}"
         )
-    if (bias is not None or attributes) and _finished_early(
+    if (bias is not None or attributes) and _has_split_sum_bug(
         made.impl, prod(weights.lens) // lens[1] * x.shape.dtype.size
     ):
         raise Refused(f"oneDNN's {made.impl} may apply bias and post-ops to partial sums")
@@ -141,7 +141,7 @@ def windowed(
     return out
 
 
-def _goes_wrong(lens: Sequence[int], weights: Sequence[int], step: int) -> bool:
+def _has_stride_bug(lens: Sequence[int], weights: Sequence[int], step: int) -> bool:
     """Returns True if oneDNN 3.2 may compute wrong results on AMX: it misplaces channels of a partial tile at the end of rows.
 
     lens: of the input, [n, c, ..]; weights: extents, with a leading group axis for grouped convolutions.  Grouped convolutions
@@ -151,14 +151,14 @@ def _goes_wrong(lens: Sequence[int], weights: Sequence[int], step: int) -> bool:
     return not grouped and lens[1] % 32 != 0 and weights[-1] % 2 == 0 and step > 1
 
 
-def _finished_early(impl: str, size: int) -> bool:
+def _has_split_sum_bug(impl: str, size: int) -> bool:
     """Returns True if oneDNN 3.2 may apply bias and post-ops once per partial sum instead of once per sum.
 
     Its strided transposed convolutions split the reduction if the weights of 64 outputs exceed the L2 cache, and apply the
     epilogue to each part.  Determined by experiment with 1 MiB of L2: wrong from 1 MiB of weights on, in one case out of five.
     size: bytes of the weights of one output channel.
     """
-    return "brgconv_strided" in impl and WHOLE_SUM * 64 * size > int(native().cache_sizes().get("l2", 0))
+    return "brgconv_strided" in impl and SPLIT_FACTOR * 64 * size > int(native().cache_sizes().get("l2", 0))
 
 
 def _take_bias(epilogue: Epilogue, channels: int) -> Value | None:

@@ -20,7 +20,7 @@ from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
-from .attention_tiles import attend
+from .attention_tiles import emit_tiled_attention
 from .offer import FLOATS, offer
 from .products import product
 
@@ -43,14 +43,14 @@ def emit_attention(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
     body = modules[0]
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), (a for a in args if a is not None), strict=True))
     with e.trial() as trial:
-        result = _one_loop(e, body, dict(env))
+        result = _emit_fused(e, body, dict(env))
         trial.keep()
         return result
     last = [i for i in body if isinstance(i.op, Dot)][-1]
     for ins in body:
         if ins.is_param or ins.is_return:
             continue
-        if ins is last and (out := _merged(e, ins)) is not None:
+        if ins is last and (out := _allocate_merged(e, ins)) is not None:
             env[ins] = product(e, env[ins.inputs[0]], env[ins.inputs[1]], None, out)
         else:
             env[ins] = e.emit(ins, env)
@@ -67,17 +67,17 @@ class _Scores(NamedTuple):
     extra: list[Value]
 
 
-def _one_loop(e: CpuEmitter, body: Module, env: dict[Instruction, Any]) -> Value:
+def _emit_fused(e: CpuEmitter, body: Module, env: dict[Instruction, Any]) -> Value:
     members = [i for i in body if not (i.is_param or i.is_return)]
     softmax = next(i for i in members if isinstance(i.op, Softmax))
     last = [i for i in members if isinstance(i.op, Dot)][-1]
     scores = _scores(e, softmax.inputs[0], env)
-    guarded = _guarded(softmax, last)
+    guarded = _zeroes_nan(softmax, last)
     v = _view_value(e, last.inputs[1], env)
     lens = last.shape.lens()
-    out = _merged(e, last) or e.allocate(last.shape.dtype, lens)
-    if not _by_tiles(e, scores, v, out, guarded):
-        _in_blocks(e, scores, v, out, guarded)
+    out = _allocate_merged(e, last) or e.allocate(last.shape.dtype, lens)
+    if not _try_tiles(e, scores, v, out, guarded):
+        _emit_blocks(e, scores, v, out, guarded)
     env[last] = out
     for ins in members[members.index(last) + 1 :]:
         env[ins] = e.emit(ins, env)
@@ -85,29 +85,29 @@ def _one_loop(e: CpuEmitter, body: Module, env: dict[Instruction, Any]) -> Value
     return found
 
 
-def _in_blocks(e: CpuEmitter, scores: _Scores, v: Value, out: Value, guarded: bool) -> None:
+def _emit_blocks(e: CpuEmitter, scores: _Scores, v: Value, out: Value, guarded: bool) -> None:
     """Emits the fused loop over blocks of keys.  Errors: Refused."""
     from ..jit.attention import compile_attention
 
-    turned = scores.k.seen_as(0, _turned(scores.k.shape))
+    transposed = scores.k.seen_as(0, _transposed(scores.k.shape))
     if v.strides[-1] != 1 and v.lens[-1] != 1:
         v = e.row_major(v)
     extra = [x.shape for x in scores.extra]
-    four = (scores.q.shape, turned.shape, v.shape, out.shape)
+    four = (scores.q.shape, transposed.shape, v.shape, out.shape)
 
     def make() -> Any:
         return compile_attention(*four, e.engine, score=scores.module, extra=extra, guarded=guarded)
 
     kernel = e.shared.kernels.kernel(scores.module, ("attention", guarded), [*four, *extra], make)
-    e.loop(kernel, [scores.q, turned, v, *scores.extra], [out], "attention")
+    e.loop(kernel, [scores.q, transposed, v, *scores.extra], [out], "attention")
 
 
-def _by_tiles(e: CpuEmitter, scores: _Scores, v: Value, out: Value, guarded: bool) -> bool:
+def _try_tiles(e: CpuEmitter, scores: _Scores, v: Value, out: Value, guarded: bool) -> bool:
     """Emits two AMX products and a softmax loop if that is faster; returns True if it did."""
     with e.trial() as trial:
         if guarded:
             raise Refused("AMX tiles do not support masks that leave rows without keys")
-        attend(e, scores.q, scores.k, v, out, scores.module, scores.extra)
+        emit_tiled_attention(e, scores.q, scores.k, v, out, scores.module, scores.extra)
         trial.keep()
         return True
     return False
@@ -143,13 +143,13 @@ def _view_value(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Any]) ->
 
 
 @lru_cache(1024)
-def _turned(shape: Shape) -> Shape:
+def _transposed(shape: Shape) -> Shape:
     """Returns a view with the last two axes transposed."""
     (*dims, a, b), (*steps, s, t) = shape.lens(), shape.strides()
     return Shape(shape.dtype, [*dims, b, a], [*steps, t, s])
 
 
-def _guarded(softmax: Instruction, last: Instruction) -> bool:
+def _zeroes_nan(softmax: Instruction, last: Instruction) -> bool:
     """Returns True if the group replaces NaN weights by zeros (rows without keys), False if it uses the softmax unchanged.
 
     Errors: Refused for any other op between the softmax and the second product.
@@ -168,7 +168,7 @@ def _guarded(softmax: Instruction, last: Instruction) -> bool:
     raise Refused("other ops between the softmax and the second product are not supported")
 
 
-def _merged(e: CpuEmitter, dot: Instruction) -> Value | None:
+def _allocate_merged(e: CpuEmitter, dot: Instruction) -> Value | None:
     """Allocates the second product such that the following transpose is a dense view; None if no transpose follows."""
     if len(dot.users) != 1 or not isinstance(dot.users[0].op, Transpose):
         return None

@@ -30,7 +30,7 @@ PLANS = Kernels("cpu")
 FLOATS = (dt.float32, dt.float16, dt.bfloat16)
 
 
-def one_loop(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+def supported(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     given: list[AnyShape | None] = [*inputs, *[None] * (7 - len(inputs))]
     q, k, v, mask, *_, sink = given
     if not isinstance(q, Shape) or not isinstance(k, Shape) or not isinstance(v, Shape):
@@ -50,7 +50,7 @@ def one_loop(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Modul
     return None
 
 
-@offer(PLANS, Attention, when=one_loop, name="attention-op")
+@offer(PLANS, Attention, when=supported, name="attention-op")
 def emit_attention_op(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     from ..jit.attention import compile_attention
 
@@ -62,19 +62,19 @@ def emit_attention_op(e: CpuEmitter, op: Any, modules: Sequence[Module], args: S
         v = e.row_major(v)
     r = h // g
     out = e.allocate(q.shape.dtype, [b, h, s, size])
-    heads = [_split(x, r) for x in (q, out)]
-    served = [_repeated(x, r) for x in (k, v)]
+    heads = [_split_heads(x, r) for x in (q, out)]
+    shared = [_share_heads(x, r) for x in (k, v)]
     scores = _Scores([b, g, r, s, t])
     scale = 1 / math.sqrt(max(d, 1)) if op.scale is None else op.scale
-    scores.steps(op, scale)
+    scores.scale(op, scale)
     simple = offsets is None and op.offset >= 0 and op.left_window_size < 0 and op.right_window_size < 0
-    _masked(e, op, scores, mask, lengths, offsets, simple)
+    _apply_masks(e, op, scores, mask, lengths, offsets, simple)
     kernel = or_refused(compile_attention(
-        heads[0].shape, served[0].shape, served[1].shape, heads[1].shape, e.engine,
-        score=scores.finished(), extra=[x.shape for x in scores.extra], causal=op.causal and simple,
+        heads[0].shape, shared[0].shape, shared[1].shape, heads[1].shape, e.engine,
+        score=scores.finish(), extra=[x.shape for x in scores.extra], causal=op.causal and simple,
         offset=op.offset, closes=True, lengths=scores.lengths,
     ))  # fmt: skip
-    e.loop(kernel, [heads[0], *served, *scores.extra], [heads[1]], "attention")
+    e.loop(kernel, [heads[0], *shared, *scores.extra], [heads[1]], "attention")
     return out
 
 
@@ -84,36 +84,36 @@ class _Scores:
     def __init__(self, lens: list[int]) -> None:
         self.lens = lens
         self.module = Module("scores")
-        self.now = self.module.add_parameter("scores", Shape(dt.float32, lens))
+        self.value = self.module.add_parameter("scores", Shape(dt.float32, lens))
         self.extra: list[Value] = []
         self.lengths = 0  # 1-based index in `extra` of the number of keys per sample; 0: none
 
-    def number(self, value: float, dtype: Any = dt.float32) -> Instruction:
+    def constant(self, value: float, dtype: Any = dt.float32) -> Instruction:
         one = self.module.add_literal(np.array(value).astype(dtype.numpy))
         return self.module.add(Multibroadcast(out_lens=tuple(self.lens)), one)
 
-    def read(self, value: Value, strides: Sequence[int]) -> Instruction:
+    def operand(self, value: Value, strides: Sequence[int]) -> Instruction:
         """Adds an operand with these strides over the axes of the scores; returns its parameter."""
         seen = value.seen_as(0, Shape(value.shape.dtype, self.lens, list(strides)))
         self.extra.append(seen)
         return self.module.add_parameter(f"x{len(self.extra)}", Shape(value.shape.dtype, self.lens))
 
-    def steps(self, op: Any, scale: float) -> None:
-        self.now = self.module.add(Mul(), self.now, self.number(scale))
+    def scale(self, op: Any, scale: float) -> None:
+        self.value = self.module.add(Mul(), self.value, self.constant(scale))
         if op.softcap:
-            cap = self.number(op.softcap)
-            self.now = self.module.add(Mul(), cap, self.module.add(Tanh(), self.module.add(Div(), self.now, cap)))
+            cap = self.constant(op.softcap)
+            self.value = self.module.add(Mul(), cap, self.module.add(Tanh(), self.module.add(Div(), self.value, cap)))
 
-    def keep(self, test: Instruction) -> None:
+    def mask_unless(self, test: Instruction) -> None:
         """Sets scores to -inf where `test` is false."""
-        self.now = self.module.add(Where(), test, self.now, self.number(-math.inf))
+        self.value = self.module.add(Where(), test, self.value, self.constant(-math.inf))
 
-    def finished(self) -> Module:
-        self.module.add_return([self.now])
+    def finish(self) -> Module:
+        self.module.add_return([self.value])
         return self.module
 
 
-def _masked(
+def _apply_masks(
     e: CpuEmitter,
     op: Any,
     scores: _Scores,
@@ -132,43 +132,44 @@ def _masked(
         lens = [1] * (4 - len(mask.lens)) + mask.lens
         steps = [0] * (4 - len(mask.lens)) + mask.strides
         steps = [0 if n == 1 else step for n, step in zip(lens, steps, strict=True)]
-        given = scores.read(mask, [steps[0], steps[1] * r, *steps[1:]])
+        given = scores.operand(mask, [steps[0], steps[1] * r, *steps[1:]])
         if mask.shape.dtype is dt.bool_:
-            scores.keep(given)
+            scores.mask_unless(given)
         else:
             wide = given if mask.shape.dtype is dt.float32 else add(Convert(target_type=dt.float32), given)
-            scores.now = add(Add(), scores.now, wide)
-            scores.keep(add(Less(), scores.number(-math.inf), wide))  # explicitly: NaN or inf plus -inf is not -inf
+            scores.value = add(Add(), scores.value, wide)
+            # the sum alone does not mask: NaN or inf plus -inf is NaN
+            scores.mask_unless(add(Less(), scores.constant(-math.inf), wide))
     if lengths is None and (simple or not (op.causal or max(op.left_window_size, op.right_window_size) >= 0)):
         return
-    keys = scores.read(e.literal(np.arange(t)), [0, 0, 0, 0, 1])
+    keys = scores.operand(e.literal(np.arange(t)), [0, 0, 0, 0, 1])
 
     def per_sample(x: Value) -> Instruction:
-        given = scores.read(x, [0 if b == 1 else x.strides[0], 0, 0, 0, 0])
+        given = scores.operand(x, [0 if b == 1 else x.strides[0], 0, 0, 0, 0])
         return given if x.shape.dtype is dt.int64 else add(Convert(target_type=dt.int64), given)
 
     if lengths is not None:
-        scores.keep(add(Less(), keys, per_sample(lengths)))
+        scores.mask_unless(add(Less(), keys, per_sample(lengths)))
         scores.lengths = len(scores.extra)
     if simple:
         return
-    rows = scores.read(e.literal(np.arange(s)), [0, 0, 0, 1, 0])
-    at = add(Add(), rows, per_sample(offsets) if offsets is not None else scores.number(op.offset, dt.int64))
+    rows = scores.operand(e.literal(np.arange(s)), [0, 0, 0, 1, 0])
+    at = add(Add(), rows, per_sample(offsets) if offsets is not None else scores.constant(op.offset, dt.int64))
     if op.causal:
-        scores.keep(add(LessOrEqual(), keys, at))
+        scores.mask_unless(add(LessOrEqual(), keys, at))
     if op.left_window_size >= 0:
-        scores.keep(add(GreaterOrEqual(), keys, add(Add(), at, scores.number(-op.left_window_size, dt.int64))))
+        scores.mask_unless(add(GreaterOrEqual(), keys, add(Add(), at, scores.constant(-op.left_window_size, dt.int64))))
     if op.right_window_size >= 0:
-        scores.keep(add(LessOrEqual(), keys, add(Add(), at, scores.number(op.right_window_size, dt.int64))))
+        scores.mask_unless(add(LessOrEqual(), keys, add(Add(), at, scores.constant(op.right_window_size, dt.int64))))
 
 
-def _split(x: Value, r: int) -> Value:
+def _split_heads(x: Value, r: int) -> Value:
     """Returns a view of [b, g * r, s, d] as [b, g, r, s, d]."""
     (b, h, s, d), (sb, sh, ss, sd) = x.lens, x.strides
     return x.seen_as(0, Shape(x.shape.dtype, [b, h // r, r, s, d], [sb, sh * r, sh, ss, sd]))
 
 
-def _repeated(x: Value, r: int) -> Value:
+def _share_heads(x: Value, r: int) -> Value:
     """Returns a view of [b, g, t, d] broadcast to [b, g, r, t, d]: r query heads share each key head."""
     (b, g, t, d), (sb, sg, st, sd) = x.lens, x.strides
     return x.seen_as(0, Shape(x.shape.dtype, [b, g, r, t, d], [sb, sg, 0, st, sd]))

@@ -20,9 +20,9 @@ from ..layout import as_channels_last
 from ..packing import Derived
 from ..single_channels import multiplies_fours, single_channels
 from .byte_pairs import moves_of, windows_of
-from .byte_products import finish, offer_bytes
+from .byte_products import offer_bytes, with_epilogue
 from .integer_epilogues import BYTES
-from .packed_products import Finish
+from .packed_products import EmitFused
 
 __all__ = ["PLANS"]
 
@@ -47,7 +47,7 @@ def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) 
     return None
 
 
-def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish:
+def prepare(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> EmitFused:
     """Returns the function that emits a convolution with a pointwise body.  Errors: Refused."""
     from ..jit.byte_channels import compile_fours
 
@@ -56,7 +56,7 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
     if not multiplies_fours() or not e.engine.wide:
         raise Refused("the processor has no AVX-512 VNNI")
     lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
-    weights, points = _constants(e, w, w_zero)
+    weights, points = _constant_weights(e, w, w_zero)
     if 0 in lens:
         raise Refused("an extent is 0")
     zero = e.literal(np.zeros(1, x.shape.dtype.numpy)) if x_zero is None else x_zero
@@ -68,17 +68,17 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
         raise Refused("the channels are not contiguous")
     windows = windows_of(x, w, lens, moves, w.lens[0])
     step = moves.stride[-2] if len(moves.stride) == 2 and moves.dilation[-2] == 1 else 0
-    packed, totals, fours = fours_of(e, weights, points, step)
+    packed, totals, fours = pack_taps(e, weights, points, step)
     rows = Shape(x.shape.dtype, [prod(lens) // lens[1], w.lens[0]])
 
     def compiled(made: Product) -> JitKernel | No:
         return compile_fours(made, e.engine, windows, fours, e.fast_math)
 
     about = "fours", windows, fours
-    return finish(e, rows, [x, packed, totals, zero], lens, 1, about, compiled, "conv fours")
+    return with_epilogue(e, rows, [x, packed, totals, zero], lens, 1, about, compiled, "conv fours")
 
 
-def _constants(e: CpuEmitter, w: Value, zero: Value | None) -> tuple[Array, Array | None]:
+def _constant_weights(e: CpuEmitter, w: Value, zero: Value | None) -> tuple[Array, Array | None]:
     """Returns constant weights and their zero points (None, one, or one per channel).  Errors: Refused if not constant."""
     weights, points = e.constant(w), None
     if weights is None:
@@ -90,7 +90,7 @@ def _constants(e: CpuEmitter, w: Value, zero: Value | None) -> tuple[Array, Arra
     return weights, points
 
 
-def fours_of(e: CpuEmitter, array: Array, points: Array | None, step: int) -> tuple[Value, Value, Fours]:
+def pack_taps(e: CpuEmitter, array: Array, points: Array | None, step: int) -> tuple[Value, Value, Fours]:
     """Packs weights minus zero points for `byte_channels.h`; returns them, their sums per channel, and how taps are grouped.
 
     step: vertical stride in rows of the input; 0 if windows are dilated vertically or not two-dimensional.
@@ -129,4 +129,4 @@ def fours_of(e: CpuEmitter, array: Array, points: Array | None, step: int) -> tu
     )
 
 
-offer_bytes(PLANS, "fours", fits, prepared)
+offer_bytes(PLANS, "fours", fits, prepare)

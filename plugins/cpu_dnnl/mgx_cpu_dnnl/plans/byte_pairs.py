@@ -20,11 +20,11 @@ from mgx_core.types.shape import AnyShape
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last
 from ..packing import Derived
-from .byte_products import finish, offer_bytes
-from .convolution import one_result_a_channel
+from .byte_products import offer_bytes, with_epilogue
+from .convolution import expand_multiplier
 from .integer_epilogues import BYTES
-from .integer_operands import fast, mistaken
-from .packed_products import Finish
+from .integer_operands import accumulates_int32, known_bug
+from .packed_products import EmitFused
 
 __all__ = ["PLANS"]
 
@@ -37,8 +37,8 @@ PLANS = Kernels("cpu")
 
 AXES: Final = 3  # maximum spatial axes
 CHANNELS: Final = 16  # channels per vector of a depthwise convolution
-WAY: Final = 40  # cost of transforming one element of a Winograd tile, forward or back, in multiplications
-GAIN: Final = 0.9  # maximum cost relative to the direct convolution: margin for costs not modelled
+TRANSFORM_COST: Final = 40  # cost of transforming one element of a Winograd tile, forward or back, in multiplications
+MAX_RATIO: Final = 0.9  # maximum cost relative to the direct convolution: margin for costs not modelled
 
 
 def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
@@ -48,11 +48,11 @@ def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) 
     return None
 
 
-def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish:
+def prepare(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> EmitFused:
     """Returns the function that emits a product or convolution with a pointwise body.  Errors: Refused."""
     x, w, x_zero, w_zero = (*operands, None, None)[:4]
     assert x is not None and w is not None
-    if fast(e) and not mistaken(op, operands):
+    if accumulates_int32(e) and not known_bug(op, operands):
         raise Refused("oneDNN uses VNNI or AMX on this processor")
     weights = e.constant(w)
     if weights is None:
@@ -75,7 +75,7 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
 # matrices ------------------------------------------------------------------------------------------------------------
 
 
-def product(e: CpuEmitter, x: Value, w: Value, weights: Array, zero: Value, points: Array | None) -> Finish:
+def product(e: CpuEmitter, x: Value, w: Value, weights: Array, zero: Value, points: Array | None) -> EmitFused:
     """Emits the product of x [.., m, k] and w [k, n]."""
     from ..jit.byte_pairs import compile_pairs
     from ..jit.gemm_epilogue import row_step
@@ -91,12 +91,12 @@ def product(e: CpuEmitter, x: Value, w: Value, weights: Array, zero: Value, poin
         step = k
     rows = x.seen_as(0, Shape(x.shape.dtype, [m, k], [step if m > 1 else k, 1]))
     lens = [*([1] * (len(w.lens) - len(x.lens))), *x.lens[:-1], n]
-    packed = packed_matrices(e, weights, points, "matrix")
+    packed = pack_matrices(e, weights, points, "matrix")
 
     def compiled(made: Product) -> JitKernel | No:
         return compile_pairs(made, e.engine, x.shape.dtype is dt.int8, fast=e.fast_math)
 
-    return finish(e, rows.shape, [rows, packed, zero], lens, -1, ("pairs", n), compiled, "matmul pairs")
+    return with_epilogue(e, rows.shape, [rows, packed, zero], lens, -1, ("pairs", n), compiled, "matmul pairs")
 
 
 # convolutions --------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def product(e: CpuEmitter, x: Value, w: Value, weights: Array, zero: Value, poin
 
 def convolution(
     e: CpuEmitter, op: Any, x: Value, w: Value, weights: Array, zero: Value, points: Array | None
-) -> Finish:
+) -> EmitFused:
     """Emits the convolution of x [n, c, ..] with w [o, c / group, ..]; operand and result are channels last."""
     lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
     if 0 in lens:
@@ -116,13 +116,13 @@ def convolution(
     if x.strides[1] != 1 and x.lens[1] > 1:
         raise Refused("the channels are not contiguous")
     if w.lens[1] == 1 and op.group > 1 and w.lens[0] >= CHANNELS:
-        x, _ = one_result_a_channel(e, x, lens[1], op.group)
-        return single_channels(e, x, w, lens, moves, weights, zero, points)
-    if _filtered(lens, w.lens, op.group, moves):
-        filters = packed_filters(e, weights, points)
+        x, _ = expand_multiplier(e, x, lens[1], op.group)
+        return depthwise(e, x, w, lens, moves, weights, zero, points)
+    if _winograd_pays_off(lens, w.lens, op.group, moves):
+        filters = pack_winograd(e, weights, points)
         if filters is not None:
-            return filtered(e, x, w, lens, moves, filters, zero)
-    return summed_windows(e, op, x, w, lens, moves, weights, zero, points)
+            return winograd(e, x, w, lens, moves, filters, zero)
+    return implicit_gemm(e, op, x, w, lens, moves, weights, zero, points)
 
 
 def moves_of(op: Any, x: Value, w: Value) -> Moves:
@@ -150,24 +150,26 @@ def windows_of(x: Value, w: Value, lens: Sequence[int], moves: Moves, channels: 
     return Windows(tuple(numbers), taps[0] * taps[1], taps[2] * w.lens[1], prod(taps))
 
 
-def single_channels(
+def depthwise(
     e: CpuEmitter, x: Value, w: Value, lens: list[int], moves: Moves, weights: Array, zero: Value, points: Array | None
-) -> Finish:
+) -> EmitFused:
     """Emits a depthwise convolution."""
     from ..jit.byte_pairs import compile_channels
 
     windows = windows_of(x, w, lens, moves, w.lens[0])
-    table, totals = packed_channels(e, weights, points)
+    table, totals = pack_depthwise(e, weights, points)
     rows = Shape(x.shape.dtype, [prod(lens) // lens[1], w.lens[0]])
 
     def compiled(made: Product) -> JitKernel | No:
         return compile_channels(made, e.engine, windows, e.fast_math)
 
-    return finish(e, rows, [x, table, totals, zero], lens, 1, ("channels", windows), compiled, "conv channels")
+    return with_epilogue(e, rows, [x, table, totals, zero], lens, 1, ("channels", windows), compiled, "conv channels")
 
 
-def filtered(e: CpuEmitter, x: Value, w: Value, lens: list[int], moves: Moves, filters: Value, zero: Value) -> Finish:
-    """Emits a Winograd convolution F(2 x 2, 3 x 3) with filters of `packed_filters`."""
+def winograd(
+    e: CpuEmitter, x: Value, w: Value, lens: list[int], moves: Moves, filters: Value, zero: Value
+) -> EmitFused:
+    """Emits a Winograd convolution F(2 x 2, 3 x 3) with filters of `pack_winograd`."""
     from ..jit.byte_pairs import compile_filters
 
     windows = windows_of(x, w, lens, moves, w.lens[1])
@@ -176,10 +178,10 @@ def filtered(e: CpuEmitter, x: Value, w: Value, lens: list[int], moves: Moves, f
     def compiled(made: Product) -> JitKernel | No:
         return compile_filters(made, e.engine, windows, [lens[0], *lens[2:]], e.fast_math)
 
-    return finish(e, rows, [x, filters, zero], lens, 1, ("filters", windows), compiled, "conv filters")
+    return with_epilogue(e, rows, [x, filters, zero], lens, 1, ("filters", windows), compiled, "conv filters")
 
 
-def summed_windows(
+def implicit_gemm(
     e: CpuEmitter,
     op: Any,
     x: Value,
@@ -189,16 +191,16 @@ def summed_windows(
     weights: Array,
     zero: Value,
     points: Array | None,
-) -> Finish:
+) -> EmitFused:
     """Emits a convolution as an implicit GEMM over windows, or as a plain GEMM over pixels for 1 x 1 windows."""
     from ..jit.byte_pairs import compile_pairs
 
     windows = windows_of(x, w, lens, moves, w.lens[1])
-    packed = packed_matrices(e, weights, points, "convolution", op.group)
-    lone = (
+    packed = pack_matrices(e, weights, points, "convolution", op.group)
+    pointwise = (
         op.group == 1 and windows.taps == 1 and all(s == 1 for s in moves.stride) and not any(moves.begins + moves.ends)
     )
-    apart = _as_rows(x) if lone else None
+    apart = _pixel_stride(x) if pointwise else None
     depth = w.lens[1] * windows.taps
     rows = Shape(x.shape.dtype, [prod(lens) // lens[1], depth], [depth if apart is None else apart, 1])
     moved = windows if apart is None else None
@@ -207,20 +209,20 @@ def summed_windows(
         return compile_pairs(made, e.engine, x.shape.dtype is dt.int8, moved, op.group, e.fast_math)
 
     settings = "pairs", w.lens[0], moved, op.group, rows
-    return finish(e, rows, [x, packed, zero], lens, 1, settings, compiled, "conv pairs")
+    return with_epilogue(e, rows, [x, packed, zero], lens, 1, settings, compiled, "conv pairs")
 
 
-def _filtered(lens: Sequence[int], w: Sequence[int], groups: int, moves: Moves) -> bool:
+def _winograd_pays_off(lens: Sequence[int], w: Sequence[int], groups: int, moves: Moves) -> bool:
     """Returns True if Winograd pays off for these 3 x 3 windows, transforms included."""
     if list(w[2:]) != [3, 3] or groups != 1 or w[1] < CHANNELS or any(n != 1 for n in moves.stride + moves.dilation):
         return False
     tiles = lens[0] * -(-lens[2] // 2) * -(-lens[3] // 2)
     panels = -(-w[0] // 16) * 16
-    filtered = tiles * (16 * w[1] * panels + WAY * (w[1] + panels))
-    return filtered < GAIN * 9 * prod(lens) // lens[1] * w[1] * panels
+    filtered = tiles * (16 * w[1] * panels + TRANSFORM_COST * (w[1] + panels))
+    return filtered < MAX_RATIO * 9 * prod(lens) // lens[1] * w[1] * panels
 
 
-def _as_rows(x: Value) -> int | None:
+def _pixel_stride(x: Value) -> int | None:
     """Returns the stride between pixels of a channels-last image, or None if it is not constant."""
     from ..jit.gemm_epilogue import row_step
 
@@ -231,7 +233,7 @@ def _as_rows(x: Value) -> int | None:
 # weights -------------------------------------------------------------------------------------------------------------
 
 
-def packed_matrices(e: CpuEmitter, array: Array, points: Array | None, how: str, groups: int = 1) -> Value:
+def pack_matrices(e: CpuEmitter, array: Array, points: Array | None, how: str, groups: int = 1) -> Value:
     """Packs weights minus zero points into zero-padded panels [groups, panels, depth / 2, 16, 2]."""
 
     def pack() -> Derived:
@@ -245,13 +247,13 @@ def packed_matrices(e: CpuEmitter, array: Array, points: Array | None, how: str,
                 wide = wide - points.astype(np.int16).reshape(-1, *[1] * (array.ndim - 1))
             kernels = wide.reshape(groups, array.shape[0] // groups, array.shape[1], -1)
             matrix = kernels.transpose(0, 3, 2, 1).reshape(groups, -1, kernels.shape[1])
-        return Derived([array, points], panels_of(matrix))
+        return Derived([array, points], pack_panels(matrix))
 
     held = e.shared.weights.derived([array, points], ("pairs", how, groups), pack)
     return e.literal(held.array, held)
 
 
-def panels_of(matrix: Array) -> Array:
+def pack_panels(matrix: Array) -> Array:
     """Packs matrices [groups, depth, columns] into panels [groups, panels, depth / 2, 16, 2]."""
     from ..jit.byte_pairs_loops import COLUMNS, STEP
 
@@ -263,7 +265,7 @@ def panels_of(matrix: Array) -> Array:
     return np.ascontiguousarray(apart.transpose(0, 3, 1, 4, 2))
 
 
-def packed_channels(e: CpuEmitter, array: Array, points: Array | None) -> tuple[Value, Value]:
+def pack_depthwise(e: CpuEmitter, array: Array, points: Array | None) -> tuple[Value, Value]:
     """Packs depthwise weights minus zero points as [row pairs, columns, channels, 2]; also returns their sums per channel.
 
     A window of one row is transposed to one column first.
@@ -287,7 +289,7 @@ def packed_channels(e: CpuEmitter, array: Array, points: Array | None) -> tuple[
     return e.literal(held.arrays[0], held), e.literal(held.arrays[1], held)
 
 
-def packed_filters(e: CpuEmitter, array: Array, points: Array | None) -> Value | None:
+def pack_winograd(e: CpuEmitter, array: Array, points: Array | None) -> Value | None:
     """Returns Winograd-transformed 3 x 3 filters, scaled by 4 to be integers, as panels [panels, 16, channels / 2, 16, 2].
 
     None if four times a sum could overflow int32.
@@ -300,9 +302,9 @@ def packed_filters(e: CpuEmitter, array: Array, points: Array | None) -> Value |
             wide = wide - points.astype(np.int32).reshape(-1, 1, 1, 1)
         if 4 * 255 * int(np.abs(wide).sum((1, 2, 3), dtype=np.int64).max()) >= 1 << 31:
             return Derived([array, points], np.zeros(0, np.int16))
-        way = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]], np.int32)
-        made = np.einsum("ai,ocij,bj->abco", way, wide, way).astype(np.int16)
-        panels = panels_of(made.reshape(16, *made.shape[2:]))
+        transform = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]], np.int32)
+        made = np.einsum("ai,ocij,bj->abco", transform, wide, transform).astype(np.int16)
+        panels = pack_panels(made.reshape(16, *made.shape[2:]))
         assert panels.shape[3] == COLUMNS
         return Derived([array, points], np.ascontiguousarray(panels.swapaxes(0, 1)))
 
@@ -310,4 +312,4 @@ def packed_filters(e: CpuEmitter, array: Array, points: Array | None) -> Value |
     return e.literal(held.array, held) if held.array.size else None
 
 
-offer_bytes(PLANS, "pairs", fits, prepared)
+offer_bytes(PLANS, "pairs", fits, prepare)

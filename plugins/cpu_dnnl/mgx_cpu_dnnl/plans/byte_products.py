@@ -16,32 +16,32 @@ from mgx_core.targets.values import Value
 
 from ..emitter import CpuEmitter
 from ..native_library import native
-from .loops import results_of
+from .loops import allocate_results
 from .offer import Check, offer
-from .packed_products import Finish, Prepare, extent, group_of_product, innermost
+from .packed_products import EmitFused, Prepare, extent, group_of_product, innermost
 
-__all__ = ["finish", "offer_bytes"]
+__all__ = ["with_epilogue", "offer_bytes"]
 
 if TYPE_CHECKING:
     from ..jit.gemm_epilogue import Product
     from ..jit.kernel import JitKernel
 
 
-def offer_bytes(plans: Kernels, name: str, fits: Check, prepared: Prepare) -> None:
+def offer_bytes(plans: Kernels, name: str, fits: Check, prepare: Prepare) -> None:
     """Registers plans for products and convolutions that `fits` accepts, alone and with a pointwise epilogue."""
 
     @offer(plans, QuantDot, QuantConvolution, when=fits, name=name)
     def emit_product(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-        (found,) = prepared(e, op, args)(None, 0, ())
+        (found,) = prepare(e, op, args)(None, 0, ())
         return found
 
     @offer(plans, Group, when=around(QuantDot, QuantConvolution, when=fits), name=name)
     def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
         given = [a for a in args if a is not None]
-        return group_of_product(e, modules[0], given, (QuantDot, QuantConvolution), prepared)
+        return group_of_product(e, modules[0], given, (QuantDot, QuantConvolution), prepare)
 
 
-def finish(
+def with_epilogue(
     e: CpuEmitter,
     rows: Shape,
     given: Sequence[Value],
@@ -50,7 +50,7 @@ def finish(
     settings: Any,
     compiled: Callable[[Product], JitKernel | No],
     label: str,
-) -> Finish:
+) -> EmitFused:
     """Returns the function that emits a kernel with its epilogue.
 
     rows: shape of the left matrix; given: the kernel's operands; lens: extents of the sums; axis: their columns;
@@ -58,7 +58,7 @@ def finish(
     """
     n = lens[axis]
 
-    def finished(body: Module | None, at: int, extra: Sequence[Value]) -> list[Value]:
+    def emit(body: Module | None, at: int, extra: Sequence[Value]) -> list[Value]:
         from ..jit.gemm_epilogue import Product
 
         shapes = [Shape(dt.int32, lens)] if body is None else [o.shape for o in body.outputs]
@@ -72,8 +72,8 @@ def finish(
         product = Product(rows, n, results, body, at, others, threads, axis)
         kernel = e.shared.kernels.kernel(body, about, shapes, lambda: compiled(product))
         operands = [*given, *extra]
-        outs = results_of(e, kernel, operands, results)
+        outs = allocate_results(e, kernel, operands, results)
         e.loop(kernel, operands, outs, label)
         return outs
 
-    return finished
+    return emit

@@ -20,9 +20,9 @@ from ..emitter import CpuEmitter
 from ..native_library import native
 from ..packing import Derived
 from ..single_channels import multiplies_fours
-from .byte_products import finish, offer_bytes
+from .byte_products import offer_bytes, with_epilogue
 from .integer_epilogues import BYTES
-from .packed_products import Finish
+from .packed_products import EmitFused
 from .pointwise_convolution import as_matrices
 
 __all__ = ["PLANS"]
@@ -50,7 +50,7 @@ def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) 
     return None
 
 
-def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish:
+def prepare(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> EmitFused:
     """Returns the function that emits a product or convolution with a pointwise body.  Errors: Refused."""
     from ..jit.byte_gemm import compile_byte_gemm
     from ..jit.byte_gemm_loops import FOUR, TILE
@@ -63,7 +63,7 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
         raise Refused("the weights are not constant")
     if 0 in x.lens or 0 in w.lens:
         raise Refused("an extent is 0")
-    zero = 0 if x_zero is None else whole(e, x_zero)
+    zero = 0 if x_zero is None else scalar_zero_point(e, x_zero)
     tiled = native().multiplies_tiles()
     if not tiled and x.shape.dtype is dt.int8:
         zero += 128  # VNNI multiplies unsigned by signed bytes
@@ -85,7 +85,7 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
     packed, start = panels(e, matrix, zero, TILE if tiled else FOUR)
 
     label = f"{'conv' if window else 'matmul'} {'tiles' if tiled else 'dots'}"
-    return finish(
+    return with_epilogue(
         e,
         rows.shape,
         [rows, packed, start],
@@ -97,7 +97,7 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
     )
 
 
-def whole(e: CpuEmitter, zero: Value) -> int:
+def scalar_zero_point(e: CpuEmitter, zero: Value) -> int:
     """Returns the value of a zero point.  Errors: Refused unless it is a single constant."""
     if prod(zero.lens) != 1:
         raise Refused("the left operand has more than one zero point")
@@ -131,13 +131,13 @@ def product(a: Value, b: Value) -> tuple[Value, Value, list[int]]:
 def panels(e: CpuEmitter, w: Value, zero: int, step: int) -> tuple[Value, Value]:
     """Returns weights [k, n] in panels, and the initial sums: for each column, minus the zero point times the column sum.
 
-    step: as of `packed_panels`.
+    step: as of `pack_panels`.
     """
     array = e.constant(w)
     assert array is not None
 
     def pack() -> Derived:
-        return Derived([array], packed_panels(array, step))
+        return Derived([array], pack_panels(array, step))
 
     def begin() -> Derived:
         sums = array.astype(np.int64).sum(0) * -zero
@@ -150,7 +150,7 @@ def panels(e: CpuEmitter, w: Value, zero: int, step: int) -> tuple[Value, Value]
     return e.literal(weights.array, weights), e.literal(start.array, start)
 
 
-def packed_panels(matrix: Array, step: int) -> Array:
+def pack_panels(matrix: Array, step: int) -> Array:
     """Packs a matrix [k, n] of bytes into the panels of `byte_tiles.h` (or `byte_dots.h`), in order.
 
     step: depth per instruction.
@@ -163,16 +163,16 @@ def packed_panels(matrix: Array, step: int) -> Array:
     full = tiles // 4 * 4
     most = rows[:full].reshape(-1, 4, steps, fours, 16, 4).swapaxes(1, 2)
     rest = rows[full:].swapaxes(0, 1)
-    made = in_lines(most.size + rest.size)
+    made = aligned_bytes(most.size + rest.size)
     made[: most.size], made[most.size :] = most.reshape(-1), rest.reshape(-1)
     return made
 
 
-def in_lines(count: int) -> Array:
+def aligned_bytes(count: int) -> Array:
     """Allocates bytes aligned to cache lines, so that no tile row crosses one."""
     space = np.empty(count + 63, np.int8)
     at = -space.ctypes.data % 64
     return space[at : at + count]
 
 
-offer_bytes(PLANS, "tiles", fits, prepared)
+offer_bytes(PLANS, "tiles", fits, prepare)

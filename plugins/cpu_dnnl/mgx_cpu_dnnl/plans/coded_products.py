@@ -15,7 +15,7 @@ from mgx_core.targets.values import Value
 
 from ..emitter import CpuEmitter
 from ..native_library import native
-from .native_loops import ENOUGH, native_loop
+from .native_loops import GRAIN_BYTES, native_loop
 from .offer import offer
 
 __all__ = ["PLANS"]
@@ -61,23 +61,23 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     if not rows or not n or not k:
         raise Refused("an extent is 0")
     codes, scale = e.row_major(codes), e.row_major(scale)
-    if op.activation_bits == 8 and fills_parts(e, op, scale):
-        in_bytes(e, op, e.row_major(a), codes, scale, points, out)
+    if op.activation_bits == 8 and aligns_with_parts(e, op, scale):
+        emit_8bit(e, op, e.row_major(a), codes, scale, points, out)
         return out
     if op.bits == 4 and rows >= TILED and op.block_size % 32 == 0 and fills_tiles(e, codes, scale):
-        tiled(e, op, e.row_major(a), codes, scale, points, out)
+        emit_tiles(e, op, e.row_major(a), codes, scale, points, out)
         return out
     if (
         e.engine.wide
         and rows >= (BYTE_PANELS if op.bits == 8 else SLOW if halves else PANELS)
         and (op.bits == 8 or op.block_size % 2 == 0)
     ):
-        panels(e, op, e.row_major(a), codes, scale, points, out)
+        emit_panels(e, op, e.row_major(a), codes, scale, points, out)
         return out
     if op.bits == 8 and rows > FEW:
         raise Refused(f"with {rows} rows a product with dequantized weights is faster")
     if op.bits == 4 and rows == 1 and fills_units(e, op, codes, scale):
-        one_row(e, op, e.row_major(a), codes, scale, points, out)
+        emit_one_row(e, op, e.row_major(a), codes, scale, points, out)
         return out
     blocks, row_bytes = scale.lens[1], codes.lens[1]
     padded = k
@@ -107,25 +107,25 @@ def zero_points(e: CpuEmitter, op: Any, points: Value | None) -> tuple[list[Valu
     return ([], 1 << (op.bits - 1)) if points is None else ([e.row_major(points)], -1)
 
 
-def fills_parts(e: CpuEmitter, op: Any, scale: Value) -> bool:
+def aligns_with_parts(e: CpuEmitter, op: Any, scale: Value) -> bool:
     """Returns True if the processor has VNNI and quantization blocks align with parts of a vector of codes."""
-    held, block = HELD_BITS // op.bits, op.block_size
-    halves = block >= LEAST_PART and held % block == 0
-    return "avx512_vnni" in e.features and (halves or block % held == 0 or scale.lens[1] == 1)
+    per_vector, block = HELD_BITS // op.bits, op.block_size
+    halves = block >= LEAST_PART and per_vector % block == 0
+    return "avx512_vnni" in e.features and (halves or block % per_vector == 0 or scale.lens[1] == 1)
 
 
-def in_bytes(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
+def emit_8bit(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
     """Emits a product with activations quantized to 8 bits, with VNNI."""
     *outer, k = a.lens
     rows, (n, row_bytes), blocks = prod(outer), codes.lens, scale.lens[1]
-    held = HELD_BITS // op.bits
-    part = op.block_size if blocks > 1 and op.block_size < held else held
-    count = -(-k // held)
+    per_vector = HELD_BITS // op.bits
+    part = op.block_size if blocks > 1 and op.block_size < per_vector else per_vector
+    count = -(-k // per_vector)
     units = e.allocate(dt.uint8, [rows, count, HELD_BITS // op.bits + UNIT_TABLES])
     given, point = zero_points(e, op, points)
     numbers = [rows, k, blocks, op.block_size, row_bytes, n, point, count, part]
     loop = f"coded_bytes_{op.bits}"
-    native_loop(e, "round", f"{loop}_round", [a, units], [units], numbers, rows, max(1, ENOUGH // k))
+    native_loop(e, "round", f"{loop}_round", [a, units], [units], numbers, rows, max(1, GRAIN_BYTES // k))
     read = [units, codes, scale, *given]
     if rows == 1:
         native_loop(e, op.name, f"{loop}_row", [*read, out], [out], numbers, n, max(4, STREAMS // row_bytes))
@@ -135,25 +135,27 @@ def in_bytes(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, point
 
 def fills_units(e: CpuEmitter, op: Any, codes: Value, scale: Value) -> bool:
     """Returns True if each unit of 128 4-bit codes is part of one block or, with VNNI, consists of whole blocks."""
-    blocks, held = scale.lens[1], 2 * codes.lens[1]
+    blocks, per_vector = scale.lens[1], 2 * codes.lens[1]
     parts = op.block_size in PARTS and "avx512_vnni" in e.features
-    return held >= blocks * op.block_size and (blocks == 1 or parts or op.block_size % UNIT == 0)
+    return per_vector >= blocks * op.block_size and (blocks == 1 or parts or op.block_size % UNIT == 0)
 
 
-def one_row(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
+def emit_one_row(
+    e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value
+) -> None:
     """Emits a one-row product with 4-bit codes: activations as 24-bit integers for VNNI."""
     (n, row_bytes), blocks, k = codes.lens, scale.lens[1], a.lens[-1]
-    held = -(-blocks * op.block_size // UNIT)
-    units = e.allocate(dt.uint8, [2, held, UNIT_BYTES])  # [1] holds rounding errors of [0] if they matter
+    per_vector = -(-blocks * op.block_size // UNIT)
+    units = e.allocate(dt.uint8, [2, per_vector, UNIT_BYTES])  # [1] holds rounding errors of [0] if they matter
     given, point = zero_points(e, op, points)
     isa = "vnni" if "avx512_vnni" in e.features else "avx2"
-    native_loop(e, "units", f"coded_units_{isa}", [a, units], [units], [k, point, held], held, held)
+    native_loop(e, "units", f"coded_units_{isa}", [a, units], [units], [k, point, per_vector], per_vector, per_vector)
     numbers = [k, blocks, op.block_size, row_bytes, point]
     grain = max(4, STREAMS // row_bytes)
     native_loop(e, op.name, f"coded_row_{isa}", [a, units, codes, scale, *given, out], [out], numbers, n, grain)
 
 
-def panels(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
+def emit_panels(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
     """Emits a many-row product that dequantizes panels of columns into the L1 cache, from which all rows read them."""
     *outer, k = a.lens
     given, point = zero_points(e, op, points)
@@ -168,7 +170,7 @@ def fills_tiles(e: CpuEmitter, codes: Value, scale: Value) -> bool:
     return native().multiplies_tiles() and "amx_bf16" in e.features and places < 1 << 31
 
 
-def tiled(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
+def emit_tiles(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
     """Emits a many-row product on AMX tiles, with floats split into three bfloat16 terms."""
     *outer, k = a.lens
     rows, (n, row_bytes), blocks = prod(outer), codes.lens, scale.lens[1]

@@ -22,17 +22,17 @@ from ..emitter import CpuEmitter
 from ..layout import as_channels_last
 from ..native_library import native
 from ..packing import Derived
-from .anchors import offer_anchor, offer_widened, windowed
+from .anchors import offer_anchor, offer_widened, onednn_convolution
 from .epilogues import Epilogue
 from .offer import FLOATS, only
 from .volumes import Depthwise, depthwise_volumes
 
-__all__ = ["PLANS", "bordered", "grouped", "one_result_a_channel"]
+__all__ = ["PLANS", "zero_padded", "with_group_axis", "expand_multiplier"]
 
 PLANS = Kernels("cpu")
 TILE: Final = 32  # bfloat16 channels per row of an AMX tile
 # Maximum padding for which oneDNN has kernels for dilated depthwise convolutions; its fallback is 100 times slower.
-BORDER: Final = 6
+MAX_PADDING: Final = 6
 
 
 def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
@@ -41,40 +41,40 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     lens = result.lens()
     if 0 in lens or 0 in x.lens:
         raise Refused("an extent is 0")
-    x, group = one_result_a_channel(e, x, lens[1], op.group)
-    joined = _groups_together(group, w) if e.fast_math else 1  # the zeros turn infinities of other groups into NaN
-    if joined > 1 and (array := e.constant(w)) is not None:
+    x, group = expand_multiplier(e, x, lens[1], op.group)
+    merged = _groups_to_merge(group, w) if e.fast_math else 1  # the zeros turn infinities of other groups into NaN
+    if merged > 1 and (array := e.constant(w)) is not None:
         held = e.shared.weights.derived(
-            [array], ("groups together", group, joined), lambda: _together(array, group, joined)
+            [array], ("groups together", group, merged), lambda: _merge_groups(array, group, merged)
         )
-        w, group = e.literal(held.array, owner=held), group // joined
+        w, group = e.literal(held.array, owner=held), group // merged
     window = w.lens[2:]
     strides, dilations, begin, end = op.sliding(x.lens[2:], window)
     x = as_channels_last(e, x)
     lines = False
     if group > 1 and group == x.lens[1] == lens[1]:
-        if max(dilations) > 1 and max(*begin, *end) > BORDER:
-            x, begin, end = bordered(e, x, begin, end), (0,) * len(window), (0,) * len(window)
+        if max(dilations) > 1 and max(*begin, *end) > MAX_PADDING:
+            x, begin, end = zero_padded(e, x, begin, end), (0,) * len(window), (0,) * len(window)
         if len(window) == 3:
             windows = {"strides": strides, "dilations": dilations, "padding_begin": begin, "padding_end": end}
-            arranged = partial(grouped, group=group)
-            return depthwise_volumes(e, Depthwise(x, w, arranged, lens, epilogue, windows))
+            permute = partial(with_group_axis, group=group)
+            return depthwise_volumes(e, Depthwise(x, w, permute, lens, epilogue, windows))
         lines = len(window) == 1
     columns = len(window) == 2 and x.lens[3] == w.lens[3] == 1 < x.lens[2] and not begin[1] and not end[1]
     if columns:  # images of width 1 take oneDNN three times as long as images of height 1
-        x, w, epilogue = on_its_side(x), on_its_side(w), None if epilogue is None else epilogue.seen(on_its_side)
+        x, w, epilogue = swap_axes(x), swap_axes(w), None if epilogue is None else epilogue.viewed(swap_axes)
         lens, strides, dilations = [*lens[:2], lens[3], lens[2]], strides[::-1], dilations[::-1]
         begin, end = begin[::-1], end[::-1]
     if lines:
-        x, w, epilogue = as_image(x), as_image(w), None if epilogue is None else epilogue.seen(as_image)
+        x, w, epilogue = as_image(x), as_image(w), None if epilogue is None else epilogue.viewed(as_image)
         lens = [*lens[:2], 1, *lens[2:]]
         strides, dilations, begin, end = (1, *strides), (1, *dilations), (0, *begin), (0, *end)
-    out = windowed(
+    out = onednn_convolution(
         e,
         "convolution",
         x,
         w,
-        lambda weights: grouped(weights, group),
+        lambda weights: with_group_axis(weights, group),
         lens,
         epilogue,
         2 * result.elements() * prod(w.lens[1:]),
@@ -84,11 +84,11 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         padding_end=end,
     )
     if columns:
-        return on_its_side(out)
+        return swap_axes(out)
     return out.seen_as(0, Shape(out.shape.dtype, result.lens(), [*out.strides[:2], out.strides[3]])) if lines else out
 
 
-def on_its_side(value: Value) -> Value:
+def swap_axes(value: Value) -> Value:
     """Returns a view of an image [n, c, h, w] with h = 1 or w = 1 as [n, c, w, h]."""
     (n, c, h, w), (by_n, by_c, by_h, by_w) = value.lens, value.strides
     by = (by_h * h, by_h) if w == 1 else (by_w, by_w)
@@ -101,7 +101,7 @@ def as_image(value: Value) -> Value:
     return Value(Shape(value.shape.dtype, [n, c, 1, w], [by_n, by_c, by_w * w, by_w]), value.buffer, value.offset)
 
 
-def bordered(e: CpuEmitter, x: Value, begin: Sequence[int], end: Sequence[int]) -> Value:
+def zero_padded(e: CpuEmitter, x: Value, begin: Sequence[int], end: Sequence[int]) -> Value:
     """Emits x [n, c, ..] padded with zeros, channels last."""
     from ..jit.move import compile_pad
 
@@ -115,7 +115,7 @@ def bordered(e: CpuEmitter, x: Value, begin: Sequence[int], end: Sequence[int]) 
     return out
 
 
-def _groups_together(group: int, w: Value) -> int:
+def _groups_to_merge(group: int, w: Value) -> int:
     """Returns how many groups of w [o, c / group, ..] to merge into one: on AMX, as many as fill a tile, else 1."""
     per, out = w.lens[1], w.lens[0] // group
     if per == 1 or w.shape.dtype is not dt.bfloat16 or "amx_bf16" not in native().cpu_features():
@@ -124,17 +124,17 @@ def _groups_together(group: int, w: Value) -> int:
     return max(fitting, default=1)
 
 
-def _together(w: Array, group: int, joined: int) -> Derived:
-    """Merges each `joined` groups of weights [o, c / group, ..] into one, block-diagonal with zeros elsewhere."""
+def _merge_groups(w: Array, group: int, merged: int) -> Derived:
+    """Merges every `merged` groups of weights [o, c / group, ..] into one, block-diagonal with zeros elsewhere."""
     out, per = w.shape[0] // group, w.shape[1]
-    wide = np.zeros((group // joined, joined, out, joined, per, *w.shape[2:]), w.dtype)
-    parts = w.reshape(group // joined, joined, out, per, *w.shape[2:])
-    for n in range(joined):
+    wide = np.zeros((group // merged, merged, out, merged, per, *w.shape[2:]), w.dtype)
+    parts = w.reshape(group // merged, merged, out, per, *w.shape[2:])
+    for n in range(merged):
         wide[:, n, :, n] = parts[:, n]
-    return Derived([w], wide.reshape(w.shape[0], joined * per, *w.shape[2:]))
+    return Derived([w], wide.reshape(w.shape[0], merged * per, *w.shape[2:]))
 
 
-def one_result_a_channel(e: CpuEmitter, x: Value, results: int, group: int) -> tuple[Value, int]:
+def expand_multiplier(e: CpuEmitter, x: Value, results: int, group: int) -> tuple[Value, int]:
     """Repeats the channels of x [n, c, ..] if each has several outputs (depth multiplier > 1); returns it and the group count.
 
     oneDNN's depthwise kernels support one output per channel only.
@@ -151,7 +151,7 @@ def one_result_a_channel(e: CpuEmitter, x: Value, results: int, group: int) -> t
     return out, results
 
 
-def grouped(w: Value, group: int) -> Value:
+def with_group_axis(w: Value, group: int) -> Value:
     """Returns a view of weights with a leading group axis, as oneDNN requires."""
     if group == 1:
         return w
@@ -170,12 +170,12 @@ def deconvolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | 
     if 0 in lens or 0 in x.lens or 0 in w.lens:
         raise Refused("an extent is 0")
     strides, dilations, begin, end, extra = op.plan(len(lens) - 2, w.lens[2:])
-    return windowed(
+    return onednn_convolution(
         e,
         "deconvolution",
         as_channels_last(e, x),
         w,
-        lambda weights: _turned(weights, op.group),
+        lambda weights: _transposed(weights, op.group),
         lens,
         epilogue,
         2 * x.shape.elements() * math.prod(w.lens[1:]),
@@ -186,7 +186,7 @@ def deconvolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | 
     )
 
 
-def _turned(w: Value, group: int) -> Value:
+def _transposed(w: Value, group: int) -> Value:
     """Returns a view of weights [c, o / group, ..] as [group, outputs, inputs, ..], without the group axis for one group."""
     (c, o, *window), (sc, so, *steps) = w.lens, w.strides
     if group == 1:

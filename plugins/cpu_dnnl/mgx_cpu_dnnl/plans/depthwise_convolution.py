@@ -22,16 +22,16 @@ from mgx_core.types.argument import Array
 from ..emitter import CpuEmitter
 from ..native_library import native
 from ..packing import Derived
-from .anchors import of_float32, offer_anchor
+from .anchors import float32_only, offer_anchor
 from .epilogues import Epilogue
-from .links import KINDS, bits, images, links_of, plane, weights_and_extents
+from .links import KINDS, bits, encode_links, input_and_result, two_axes, weights_and_extents
 from .native_loops import native_loop
 
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 LANES: Final = 16
-ACROSS: Final = {1: (3, 5, 7, 9, 11), 2: (3,), 4: (3,), 8: (3,)}  # supported window widths by channels per group
+WIDTHS: Final = {1: (3, 5, 7, 9, 11), 2: (3,), 4: (3,), 8: (3,)}  # supported window widths by channels per group
 FOUR: Final = 4  # channels per group whose weights are packed together
 TWO: Final = 2  # channels per group, computed as half of a group of four
 NEAR: Final = 400 * 1024  # bytes of input rows that stay in the L2 cache
@@ -42,7 +42,7 @@ COLUMN: Final = 12  # scratch bytes per input column
 NUMBERS: Final = 8  # integers per encoded link
 
 
-@of_float32
+@float32_only
 def fits(op: Any, x: Shape, w: Shape) -> No | None:
     if w.dynamic():
         return No(f"the weights {w} have data-dependent extents")
@@ -52,7 +52,7 @@ def fits(op: Any, x: Shape, w: Shape) -> No | None:
             f"groups with as many outputs as inputs are required, "
             f"got {op.group} groups of {per} inputs, {channels} outputs and {x.rank} axes"
         )
-    if w.lens()[-1] not in ACROSS.get(per, ()):
+    if w.lens()[-1] not in WIDTHS.get(per, ()):
         return No(f"there is no loop for groups of {per} channels and a window {w.lens()[2:]}")
     return None
 
@@ -66,7 +66,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     strides, gaps, begin, _ = op.sliding(x.lens[2:], window)
     if strides[-1] > 2 or gaps[-1] > 1 or min(begin) < 0:
         raise Refused(f"stride {strides[-1]}, dilation {gaps[-1]} and padding {begin} are not supported")
-    if _waits(x, w, strides[-1]):
+    if _is_memory_bound(x, w, strides[-1]):
         raise Refused("the input exceeds the L2 cache, which makes oneDNN faster")
     if not np.isfinite(weights).all():
         raise Refused("the padding is multiplied by weights that are not finite")
@@ -75,21 +75,23 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         if not e.fast_math:
             raise Refused("merging groups of two channels multiplies zeros by infinities, which requires fast_math")
         per = FOUR
-    x, out = images(e, x, w, lens, epilogue)
-    links, operands = links_of(epilogue, lens)
-    around, links = _bounded(links)
+    x, out = input_and_result(e, x, w, lens, epilogue)
+    links, operands = encode_links(epilogue, lens)
+    around, links = _extract_bounds(links)
     held = e.shared.weights.derived(
-        [weights], ("depthwise", LANES), lambda: Derived([weights], _packed(_in_fours(weights)))
+        [weights], ("depthwise", LANES), lambda: Derived([weights], _pack(_merge_pairs(weights)))
     )
-    height, width = plane(lens[2:], 1)
-    down, across = plane(window, 1)
+    height, width = two_axes(lens[2:], 1)
+    down, across = two_axes(window, 1)
     vectors = -(-lens[1] // LANES)
-    block, rows = _cut(lens[0], vectors, height, down * plane(x.lens[2:], 1)[1], e.threads or native().thread_count())
+    block, rows = _partition(
+        lens[0], vectors, height, down * two_axes(x.lens[2:], 1)[1], e.threads or native().thread_count()
+    )
     parts = -(-height // rows)
     numbers = [
-        lens[1], per, block, *plane(x.lens[2:], 1), x.strides[0], *plane(x.strides[2:], 0), height, width, out.strides[0],
-        *plane(out.strides[2:], 0), down, across, *plane(strides, 1), plane(gaps, 1)[0], *plane(begin, 0), rows, parts,
-        *around, len(links) // NUMBERS, *links,
+        lens[1], per, block, *two_axes(x.lens[2:], 1), x.strides[0], *two_axes(x.strides[2:], 0), height, width,
+        out.strides[0], *two_axes(out.strides[2:], 0), down, across, *two_axes(strides, 1), two_axes(gaps, 1)[0],
+        *two_axes(begin, 0), rows, parts, *around, len(links) // NUMBERS, *links,
     ]  # fmt: skip
     native_loop(
         e,
@@ -100,20 +102,20 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         numbers,
         lens[0] * -(-vectors // block) * parts,
         1,
-        COLUMN * ((width - 1) * plane(strides, 1)[1] + across),
+        COLUMN * ((width - 1) * two_axes(strides, 1)[1] + across),
         updated=epilogue is not None and epilogue.residual is not None,
         flops=2 * prod(lens) * prod(w.lens[1:]),
     )
     return out
 
 
-def _waits(x: Value, w: Value, step: int) -> bool:
+def _is_memory_bound(x: Value, w: Value, step: int) -> bool:
     """Returns True if the convolution is bound by loading inputs from beyond the L2 cache, at which oneDNN is faster."""
     apart, few = 4 * x.lens[1], w.lens[1] == 1 and w.lens[-1] == 3
     return few and 4 * x.shape.elements() > FAR and (step == 2 or apart % CROWDED == 0)
 
 
-def _cut(images: int, vectors: int, height: int, near: int, threads: int) -> tuple[int, int]:
+def _partition(images: int, vectors: int, height: int, near: int, threads: int) -> tuple[int, int]:
     """Returns the channel vectors and the rows of a work item.
 
     near: input pixels read for one row of outputs; as many channel vectors are processed together as keep these in the L2 cache.
@@ -124,7 +126,7 @@ def _cut(images: int, vectors: int, height: int, near: int, threads: int) -> tup
     return -(-vectors // blocks), -(-height // parts)
 
 
-def _bounded(links: list[int]) -> tuple[list[int], list[int]]:
+def _extract_bounds(links: list[int]) -> tuple[list[int], list[int]]:
     """Extracts initial values and clipping bounds of the sums from leading links; returns their encoding and the other links.
 
     Encoding: bias buffer (0: none), buffer and strides of an added image (0: none), bits of the lower and upper bound.
@@ -142,15 +144,15 @@ def _bounded(links: list[int]) -> tuple[list[int], list[int]]:
     if rest and rest[0] == KINDS["relu"] and rest[1] == 0:
         low, rest = 0.0, rest[NUMBERS:]
     elif rest and rest[0] == KINDS["clip"]:
-        low, high, rest = _number(rest[1]), _number(rest[2]), rest[NUMBERS:]
+        low, high, rest = _float_of(rest[1]), _float_of(rest[2]), rest[NUMBERS:]
     return [bias, *added, bits(low), bits(high)], rest
 
 
-def _number(stored: int) -> float:
+def _float_of(stored: int) -> float:
     return float(struct.unpack("<f", struct.pack("<i", stored))[0])
 
 
-def _in_fours(w: Array) -> Array:
+def _merge_pairs(w: Array) -> Array:
     """Merges groups of two channels into zero-padded groups of four; returns other weights unchanged."""
     channels, per = w.shape[:2]
     if per != TWO:
@@ -161,13 +163,13 @@ def _in_fours(w: Array) -> Array:
     return wide.reshape(channels, FOUR, *w.shape[2:])
 
 
-def _packed(w: Array) -> Array:
+def _pack(w: Array) -> Array:
     """Packs weights [c, per, ..] as [channel vector, window row, per / 4, window column, 4, 16], zero-padded to whole vectors.
 
     Depthwise: [channel vector, taps, 16].
     """
     channels, per = w.shape[:2]
-    down, across = plane(w.shape[2:], 1)
+    down, across = two_axes(w.shape[2:], 1)
     near = min(per, FOUR)
     wide = np.zeros((-(-channels // LANES) * LANES, *w.shape[1:]), np.float32)
     wide[:channels] = w

@@ -26,9 +26,10 @@ from .offer import FLOATS
 
 __all__ = ["Epilogue", "fused_epilogue"]
 
-ROUGH = frozenset({"mish", "soft_relu"})  # oneDNN evaluates log(1 + exp(x)) directly: relative errors of 1e-2 and more
+# oneDNN evaluates log(1 + exp(x)) of these directly: relative errors of 1e-2 and more
+INACCURATE = frozenset({"mish", "soft_relu"})
 # algorithms of oneDNN that return numbers for NaN, or (gelu_erf) NaN for infinity
-FINITE = frozenset("clip exp logistic max min gelu_erf".split())  # noqa: SIM905
+NONFINITE_WRONG = frozenset("clip exp logistic max min gelu_erf".split())  # noqa: SIM905
 Build = Callable[[CpuEmitter, Instruction, Sequence[Value], "Epilogue | None"], Value]
 
 
@@ -46,7 +47,7 @@ class Epilogue:
     residual: Value | None = None
     _operands: list[Value] = field(default_factory=list)
 
-    def seen(self, view: Callable[[Value], Value]) -> Epilogue:
+    def viewed(self, view: Callable[[Value], Value]) -> Epilogue:
         """Returns a copy with `view` applied to every operand, for a primitive whose other operands are viewed the same way."""
         views = {id(v): view(v) for _, v in self.links if v is not None}
         links = [(link, None if v is None else views[id(v)]) for link, v in self.links]
@@ -67,7 +68,7 @@ class Epilogue:
                 ops.append(("sum", link.alpha if link.kind == "sum" else 1.0))
             else:
                 assert operand is not None
-                operand = _with_neighbours(e, operand)
+                operand = _readable(e, operand)
                 ops.append(("binary", link.algorithm, _operand_descriptor(operand, flat)))
                 self._operands.append(operand)
         return {"post_ops": ops} if ops else {}
@@ -91,7 +92,7 @@ class Epilogue:
         return dict(zip(numbers, self._operands, strict=True))
 
 
-def _with_neighbours(e: CpuEmitter, operand: Value) -> Value:
+def _readable(e: CpuEmitter, operand: Value) -> Value:
     """Returns a post-op operand, copied if it is broadcast or strided in a way for which oneDNN reads wrong elements."""
     lens, strides = operand.lens, operand.strides
     real = sorted((s, n) for n, s in zip(lens, strides, strict=True) if n > 1 and s != 0)
@@ -172,10 +173,10 @@ def _epilogue(
     links = read_chain(body, parameters[at])
     if isinstance(links, No):
         return links
-    rough = next((link.algorithm for link in links if link.algorithm in ROUGH), None)
+    rough = next((link.algorithm for link in links if link.algorithm in INACCURATE), None)
     if rough is not None:
         return No(f"oneDNN's {rough} is inaccurate for small results")
-    finite = None if e.fast_math or not anchor.shape.dtype.is_float else next(filter(_wants_finite, links), None)
+    finite = None if e.fast_math or not anchor.shape.dtype.is_float else next(filter(_changes_nonfinite, links), None)
     if finite is not None:
         return No(f"oneDNN's {finite.algorithm} does not preserve NaN and infinities, which requires fast_math")
     inner: dict[Instruction, Value] = {
@@ -183,10 +184,10 @@ def _epilogue(
     }
     bound: list[tuple[Link, Value | None]] = []
     residual: Value | None = None
-    for link in _dequantized(_flat(links, inner), inner):
+    for link in _fuse_dequantization(_split_sums(links, inner), inner):
         operand = None
         if link.operand is not None:
-            operand = viewed(e, link.operand, inner) or _computed(e, link.operand, inner)
+            operand = viewed(e, link.operand, inner) or _emit_operand(e, link.operand, inner)
             if operand is None or operand.shape.dtype not in NAMES:
                 return No("an operand of the epilogue depends on the anchor or has an unsupported type")
             if residual is None and link.algorithm == "add" and e.may_overwrite(operand, result.dtype):
@@ -197,25 +198,25 @@ def _epilogue(
     return Epilogue(result.dtype, result.lens(), bound, residual=residual)
 
 
-def _wants_finite(link: Link) -> bool:
+def _changes_nonfinite(link: Link) -> bool:
     """Returns True if oneDNN's result for NaN or infinity differs from the definition."""
-    return link.algorithm in FINITE or (link.algorithm == "relu" and link.alpha == 0)
+    return link.algorithm in NONFINITE_WRONG or (link.algorithm == "relu" and link.alpha == 0)
 
 
-def _flat(links: Sequence[Link], env: dict[Instruction, Value]) -> list[Link]:
+def _split_sums(links: Sequence[Link], env: dict[Instruction, Value]) -> list[Link]:
     """Replaces the addition of a sum by two additions."""
     flat: list[Link] = []
     for link in links:
         at = link.operand
         sums = at is not None and link.algorithm == "add" and at not in env and isinstance(at.op, Add)
-        if at is not None and sums and all(_viewed(i, env) and i.shape.dims == at.shape.dims for i in at.inputs):
+        if at is not None and sums and all(_is_view(i, env) and i.shape.dims == at.shape.dims for i in at.inputs):
             flat += [Link("binary", "add", operand=i) for i in at.inputs]
         else:
             flat.append(link)
     return flat
 
 
-def _dequantized(links: Sequence[Link], env: dict[Instruction, Value]) -> list[Link]:
+def _fuse_dequantization(links: Sequence[Link], env: dict[Instruction, Value]) -> list[Link]:
     """Rewrites the addition of a dequantized tensor as x + (q - z) s = s (x / s - z + q), which reads the bytes q directly."""
     found: list[Link] = []
     for link in links:
@@ -248,15 +249,15 @@ def affine_bytes(ins: Instruction, env: dict[Instruction, Value]) -> tuple[Instr
     return (at.inputs[0], scale, zero) if at.inputs[0].shape.dtype in (dt.int8, dt.uint8) else None
 
 
-def _viewed(ins: Instruction, env: dict[Instruction, Value]) -> bool:
+def _is_view(ins: Instruction, env: dict[Instruction, Value]) -> bool:
     return (
         ins in env
         or ins.is_literal
-        or (ins.op.view is not None and len(ins.inputs) == 1 and _viewed(ins.inputs[0], env))
+        or (ins.op.view is not None and len(ins.inputs) == 1 and _is_view(ins.inputs[0], env))
     )
 
 
-def _computed(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Value]) -> Value | None:
+def _emit_operand(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Value]) -> Value | None:
     """Emits an operand of the epilogue ahead of the anchor; returns None if it depends on the anchor."""
     if ins in env:
         return env[ins]
@@ -266,7 +267,7 @@ def _computed(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Value]) ->
     if found is not None:
         return found
     for i in ins.inputs:
-        value = _computed(e, i, env)
+        value = _emit_operand(e, i, env)
         if value is None:
             return None
         env[i] = value

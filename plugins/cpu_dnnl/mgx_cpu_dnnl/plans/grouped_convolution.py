@@ -20,9 +20,9 @@ from mgx_core.types.argument import Array
 from ..emitter import CpuEmitter
 from ..native_library import native
 from ..packing import Derived
-from .anchors import of_float32, offer_anchor
+from .anchors import float32_only, offer_anchor
 from .epilogues import Epilogue
-from .links import images, links_of, plane, weights_and_extents
+from .links import encode_links, input_and_result, two_axes, weights_and_extents
 from .native_loops import native_loop
 
 __all__ = ["PLANS"]
@@ -38,7 +38,7 @@ GAP: Final = 8  # padding between copied pixels, in floats
 SHARES: Final = 4  # work items per thread, for load balance
 
 
-@of_float32
+@float32_only
 def fits(op: Any, x: Shape, w: Shape) -> No | None:
     if w.dynamic():
         return No(f"the weights {w} have data-dependent extents")
@@ -46,12 +46,12 @@ def fits(op: Any, x: Shape, w: Shape) -> No | None:
         return No(
             f"more than one group and one or two spatial axes are required, got {op.group} groups and {x.rank} axes"
         )
-    if not _unit(op.group, w):
+    if not _groups_per_unit(op.group, w):
         return No(f"{op.group} groups of {w.dims[1]} inputs with {w.dims[0]} outputs in total do not fit vectors")
     return None
 
 
-def _unit(group: int, w: Shape) -> int:
+def _groups_per_unit(group: int, w: Shape) -> int:
     """Returns the number of groups computed together; 0 for unsupported group sizes."""
     channels, outputs = w.lens()[1], w.lens()[0] // group
     if channels == outputs == PAIRED and group % 2 == 0:
@@ -69,34 +69,35 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     strides, gaps, begin, _ = op.sliding(x.lens[2:], window)
     if min(begin) < 0:
         raise Refused("negative padding is not supported")
-    x, out = images(e, x, w, lens, epilogue)
-    links, operands = links_of(epilogue, lens)
-    together = 2 if wide else _unit(op.group, w.shape)
+    x, out = input_and_result(e, x, w, lens, epilogue)
+    links, operands = encode_links(epilogue, lens)
+    together = 2 if wide else _groups_per_unit(op.group, w.shape)
     units = -(-op.group // together)
     inputs, outputs = together * per, together * each
     vectors = per // LANES if wide else next(n for n in VECTORS if outputs % (n * LANES) == 0)
     held = e.shared.weights.derived(
         [weights],
         ("groups", op.group, wide),
-        lambda: Derived([weights], _packed(weights, op.group, together, outputs if wide else vectors * LANES)),
+        lambda: Derived([weights], _pack(weights, op.group, together, outputs if wide else vectors * LANES)),
     )
-    height, width = plane(lens[2:], 1)
-    (down, across), (gap_down, gap_across) = plane(window, 1), plane(gaps, 1)
-    step_down, step_across = plane(strides, 1)
-    beside = max(n for n in range(1, units + 1) if units % n == 0 and (n == 1 or n * max(inputs, outputs) <= LINES))
-    line = (beside * inputs + GAP) * ((width - 1) * step_across + (across - 1) * gap_across + 1)
+    height, width = two_axes(lens[2:], 1)
+    (down, across), (gap_down, gap_across) = two_axes(window, 1), two_axes(gaps, 1)
+    step_down, step_across = two_axes(strides, 1)
+    adjacent = max(n for n in range(1, units + 1) if units % n == 0 and (n == 1 or n * max(inputs, outputs) <= LINES))
+    line = (adjacent * inputs + GAP) * ((width - 1) * step_across + (across - 1) * gap_across + 1)
     reach = (down - 1) * gap_down + 1
     threads = e.threads or native().thread_count()
-    blocks = lens[0] * units // beside
+    blocks = lens[0] * units // adjacent
     wanted = -(-SHARES * threads // blocks)  # work items per image and block of units
     fitting = (NEAR // (4 * line) - reach) // step_down + 1
     rows = max(1, min(fitting, -(-height // wanted)))
     parts = -(-height // rows)
     rows = -(-height // parts)
     numbers = [
-        units, beside, inputs, outputs, int(together > 1), op.group % together, vectors,
-        *plane(x.lens[2:], 1), x.strides[0], *plane(x.strides[2:], 0), height, width, out.strides[0], *plane(out.strides[2:], 0),
-        down, across, step_down, step_across, gap_down, gap_across, *plane(begin, 0), rows, parts, len(links) // 8, *links,
+        units, adjacent, inputs, outputs, int(together > 1), op.group % together, vectors,
+        *two_axes(x.lens[2:], 1), x.strides[0], *two_axes(x.strides[2:], 0), height, width,
+        out.strides[0], *two_axes(out.strides[2:], 0),
+        down, across, step_down, step_across, gap_down, gap_across, *two_axes(begin, 0), rows, parts, len(links) // 8, *links,
     ]  # fmt: skip
     native_loop(
         e,
@@ -114,7 +115,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     return out
 
 
-def _packed(w: Array, group: int, together: int, block: int) -> Array:
+def _pack(w: Array, group: int, together: int, block: int) -> Array:
     """Packs weights [o, c / group, ..] as [unit, output block, taps, channel, outputs per block]."""
     each, channels, units, taps = w.shape[0] // group, w.shape[1], -(-group // together), prod(w.shape[2:])
     whole = np.zeros((units * together * each, channels, taps), np.float32)  # zero-padded to whole units

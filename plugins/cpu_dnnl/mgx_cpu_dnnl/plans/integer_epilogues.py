@@ -16,9 +16,9 @@ from mgx_core.types.dtype import DType
 
 from ..emitter import CpuEmitter
 from .epilogues import Epilogue
-from .integer_operands import whole_number
+from .integer_operands import int32_zero_point
 
-__all__ = ["BYTES", "Extras"]
+__all__ = ["BYTES", "QuantizationAttributes"]
 
 BYTES: Final = frozenset({dt.int8, dt.uint8})
 
@@ -45,7 +45,7 @@ def take_scale(e: CpuEmitter, epilogue: Epilogue, axis: int, count: int) -> tupl
     return found, prod(found.lens) != 1 or count == 1
 
 
-def take_term(e: CpuEmitter, epilogue: Epilogue, axis: int, count: int) -> Value | None:
+def take_bias(e: CpuEmitter, epilogue: Epilogue, axis: int, count: int) -> Value | None:
     """Removes the first link and returns its operand as the bias, if it adds one value per index of `axis`."""
     if not epilogue.links:
         return None
@@ -59,7 +59,7 @@ def take_term(e: CpuEmitter, epilogue: Epilogue, axis: int, count: int) -> Value
     return found
 
 
-def with_factor(
+def fold_linear(
     e: CpuEmitter, epilogue: Epilogue, scale: Value, bias: Value | None, count: int
 ) -> tuple[Value, Value | None]:
     """Folds a following linear link into constant scale and bias; returns both."""
@@ -85,13 +85,13 @@ def as_vector(value: Value, axis: int, count: int) -> Value | None:
     return value.seen_as(0, Shape(value.shape.dtype, [count]))
 
 
-def joined(links: list[tuple[Link, Value | None]], stored: DType) -> list[tuple[Link, Value | None]]:
+def merge_links(links: list[tuple[Link, Value | None]], stored: DType) -> list[tuple[Link, Value | None]]:
     """Merges consecutive linear links; drops rounding and clipping that the conversion to `stored` performs."""
     found: list[tuple[Link, Value | None]] = []
     for n, (link, operand) in enumerate(links):
         before = found[-1][0] if found else None
         after = links[n + 1][0].algorithm if n + 1 < len(links) else ""
-        if link.algorithm == "clip" and before is not None and after == "linear" and _adds_whole(before):
+        if link.algorithm == "clip" and before is not None and after == "linear" and _adds_integer(before):
             bounds = Link("eltwise", "clip", link.alpha - before.beta, link.beta - before.beta)
             found[-1:] = [
                 (bounds, operand),
@@ -106,7 +106,7 @@ def joined(links: list[tuple[Link, Value | None]], stored: DType) -> list[tuple[
         else:
             found.append((link, operand))
     if stored in BYTES:
-        while found and found[-1][0].algorithm == "clip" and _covers(found[-1][0], stored):
+        while found and found[-1][0].algorithm == "clip" and _is_saturation(found[-1][0], stored):
             found.pop()
         if found and found[-1][0].algorithm == "round":
             found.pop()
@@ -115,7 +115,9 @@ def joined(links: list[tuple[Link, Value | None]], stored: DType) -> list[tuple[
     return [f for f in found if f[0].algorithm != "linear" or (f[0].alpha, f[0].beta) != (1.0, 0.0)]
 
 
-def summed(links: Sequence[tuple[Link, Value | None]], residual: Value | None) -> list[tuple[Link, Value | None]]:
+def fold_into_sum(
+    links: Sequence[tuple[Link, Value | None]], residual: Value | None
+) -> list[tuple[Link, Value | None]]:
     """Rewrites a x + b, + residual, c x + d as (a c) x + (b c + d), + c residual: oneDNN's sum post-op has a scale."""
     found = list(links)
     at = next(n for n, (_, operand) in enumerate(found) if operand is residual)
@@ -132,15 +134,15 @@ def summed(links: Sequence[tuple[Link, Value | None]], residual: Value | None) -
     return found
 
 
-def _adds_whole(link: Link) -> bool:
+def _adds_integer(link: Link) -> bool:
     return link.algorithm == "linear" and link.alpha == 1.0 and link.beta == round(link.beta)
 
 
-def _covers(link: Link, stored: DType) -> bool:
+def _is_saturation(link: Link, stored: DType) -> bool:
     return bool(link.alpha <= stored.lowest and link.beta >= stored.highest)
 
 
-class Extras:
+class QuantizationAttributes:
     """Attributes and arguments of a primitive: scales, zero points, bias, post-ops.
 
     axis, count: of output channels; mask: of per-channel scales of the weights; read, strides: operands and result layout, to
@@ -168,20 +170,20 @@ class Extras:
         if epilogue is None:
             return
         scale = take_scale(e, epilogue, axis, count)
-        self.bias = take_term(e, epilogue, axis, count)
+        self.bias = take_bias(e, epilogue, axis, count)
         if scale is not None:
-            numbers, self.bias = with_factor(e, epilogue, scale[0], self.bias, count)
+            numbers, self.bias = fold_linear(e, epilogue, scale[0], self.bias, count)
             self.attributes["scales"] = {self.native.ARG_WEIGHTS: mask if scale[1] else 0}
             self.bound[self.native.ARG_ATTR_SCALES | self.native.ARG_WEIGHTS] = numbers
-        epilogue.links = joined(epilogue.links, epilogue.dtype)
+        epilogue.links = merge_links(epilogue.links, epilogue.dtype)
         self.out = epilogue.in_place(read, strides)
         if self.out is not None:
-            epilogue.links = summed(epilogue.links, epilogue.residual)
+            epilogue.links = fold_into_sum(epilogue.links, epilogue.residual)
 
     def zero_point(self, e: CpuEmitter, zero: Value | None, argument: int) -> None:
         if zero is not None:
             self.attributes.setdefault("zero_points", {})[argument] = 0
-            self.bound[self.native.ARG_ATTR_ZERO_POINTS | argument] = whole_number(e, zero)
+            self.bound[self.native.ARG_ATTR_ZERO_POINTS | argument] = int32_zero_point(e, zero)
 
     def links(self, e: CpuEmitter, out: Value, flat: tuple[int, int] | None = None) -> dict[str, Any]:
         more = {} if self.epilogue is None else self.epilogue.attributes(e, out, flat)

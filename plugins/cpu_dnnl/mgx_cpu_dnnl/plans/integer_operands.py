@@ -15,9 +15,9 @@ from mgx_core.ops.quantized_product import QuantConvolution
 from mgx_core.targets.values import Value
 
 from ..emitter import CpuEmitter
-from .byte_maps import mapped
+from .byte_maps import map_bytes
 
-__all__ = ["mistaken", "operands_of", "whole_number"]
+__all__ = ["known_bug", "operands_of", "int32_zero_point"]
 
 VECTOR: Final = 8  # int32 lanes of AVX2
 SAFE: Final = 64  # weights up to this magnitude do not saturate int16 in the sum of two products with uint8
@@ -32,7 +32,7 @@ def operands_of(e: CpuEmitter, args: Sequence[Value | None]) -> tuple[Value, Val
     assert x is not None and w is not None
     if 0 in x.lens or 0 in w.lens:
         raise Refused("an extent is 0")
-    if not fast(e) and (w.shape.dtype is not dt.int8 or saturates(e, x, w)):
+    if not accumulates_int32(e) and (w.shape.dtype is not dt.int8 or saturates(e, x, w)):
         raise Refused("these weights may overflow the int16 pair sums of this processor, which has no VNNI")
     if w.shape.dtype is dt.uint8:
         w, w_zero = as_signed(e, w, w_zero)
@@ -49,17 +49,17 @@ def as_signed(e: CpuEmitter, w: Value, zero: Value | None) -> tuple[Value, Value
     if point is None or point.size != 1:
         raise Refused("the weights' zero point is not a constant scalar")
     table = e.literal((np.arange(256) - 128).astype(np.int8))
-    return mapped(e, w, table), e.literal(point.reshape(1).astype(np.int32) - 128)
+    return map_bytes(e, w, table), e.literal(point.reshape(1).astype(np.int32) - 128)
 
 
-def fast(e: CpuEmitter) -> bool:
+def accumulates_int32(e: CpuEmitter) -> bool:
     """Returns True if oneDNN accumulates byte products in int32 (VNNI or AMX, unless ONEDNN_MAX_CPU_ISA disables them)."""
     from ..native_library import native
 
     return bool(native().onednn_sums_bytes())
 
 
-def mistaken(op: Any, args: Sequence[Value | None]) -> str:
+def known_bug(op: Any, args: Sequence[Value | None]) -> str:
     """Returns a description of a product that oneDNN 3.12 computes incorrectly on AVX2-VNNI; "" if it is correct.
 
     Known bugs: depthwise convolutions with a bias if 8 does not divide the channels, or if 8 divides the taps; matrix products
@@ -86,7 +86,7 @@ def saturates(e: CpuEmitter, x: Value, w: Value) -> bool:
     return array is None or bool(np.abs(array.astype(np.int16)).max(initial=0) > SAFE)
 
 
-def whole_number(e: CpuEmitter, zero: Value) -> Value:
+def int32_zero_point(e: CpuEmitter, zero: Value) -> Value:
     """Returns a zero point as int32 [1], as oneDNN requires.  Errors: Refused for more than one."""
     if prod(zero.lens) != 1:
         raise Refused("an operand has more than one zero point")

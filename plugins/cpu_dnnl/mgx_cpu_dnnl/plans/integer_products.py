@@ -20,12 +20,12 @@ from mgx_core.types.shape import row_major
 
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last, descriptor
-from .convolution import grouped, one_result_a_channel
+from .convolution import expand_multiplier, with_group_axis
 from .epilogues import Epilogue, fused_epilogue
-from .integer_epilogues import BYTES, Extras
-from .integer_operands import mistaken, operands_of
+from .integer_epilogues import BYTES, QuantizationAttributes
+from .integer_operands import known_bug, operands_of
 from .offer import offer, only
-from .products import matrix_ready
+from .products import matmul_operand
 
 __all__ = ["PLANS"]
 
@@ -59,12 +59,12 @@ def build(e: CpuEmitter, anchor: Instruction, operands: Sequence[Value], epilogu
     return convolve(e, anchor.op, operands, epilogue)
 
 
-def right_operands(
+def checked_operands(
     e: CpuEmitter, op: Any, args: Sequence[Value | None]
 ) -> tuple[Value, Value, Value | None, Value | None]:
     """Returns the operands (see `operands_of`).  Errors: Refused also if oneDNN computes wrong sums."""
     x, w, x_zero, w_zero = operands_of(e, args)
-    wrong = mistaken(op, [x, w, x_zero, w_zero])
+    wrong = known_bug(op, [x, w, x_zero, w_zero])
     if wrong:
         raise Refused(f"oneDNN computes wrong sums for {wrong} on AVX2-VNNI")
     return x, w, x_zero, w_zero
@@ -75,22 +75,22 @@ def right_operands(
 
 def convolve(e: CpuEmitter, op: Any, args: Sequence[Value | None], epilogue: Epilogue | None) -> Value:
     """Emits the convolution of x [n, c, ..] with w [o, c / group, ..]; operand and result are channels last."""
-    x, w, x_zero, w_zero = right_operands(e, op, args)
+    x, w, x_zero, w_zero = checked_operands(e, op, args)
     if w_zero is not None:
         raise Refused("the weights have a zero point")
     lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
     if 0 in lens:
         raise Refused("an extent is 0")
-    x, group = one_result_a_channel(e, x, lens[1], op.group)
+    x, group = expand_multiplier(e, x, lens[1], op.group)
     x = as_channels_last(e, x)
     strides, dilations, begin, end = op.sliding(x.lens[2:], w.lens[2:])
     if w.shape.broadcasted():
         array = e.constant(w)
         w = e.copy(w) if array is None else e.literal(array)
-    extras = Extras(e, epilogue, 1, lens[1], 3 if op.group > 1 else 1, [x, w], channels_last(lens))
+    extras = QuantizationAttributes(e, epilogue, 1, lens[1], 3 if op.group > 1 else 1, [x, w], channels_last(lens))
     extras.zero_point(e, x_zero, extras.native.ARG_SRC)
     out = extras.out or e.allocate(dt.int32 if epilogue is None else epilogue.dtype, lens, channels_last(lens))
-    weights = grouped(w, group)
+    weights = with_group_axis(w, group)
     w_md = descriptor(weights)
     made = e.made(
         "convolution",
@@ -118,17 +118,17 @@ def convolve(e: CpuEmitter, op: Any, args: Sequence[Value | None], epilogue: Epi
 
 def product(e: CpuEmitter, op: Any, args: Sequence[Value | None], epilogue: Epilogue | None) -> Value:
     """Emits the product of a [.., m, k] and b [.., k, n], row-major, with broadcast batches."""
-    a, b, a_zero, b_zero = right_operands(e, op, args)
+    a, b, a_zero, b_zero = checked_operands(e, op, args)
     rank = max(len(a.lens), len(b.lens))
     batch = list(np.broadcast_shapes(tuple(a.lens[:-2]), tuple(b.lens[:-2])))
     lens = [*batch, a.lens[-2], b.lens[-1]]
     if 0 in lens or not a.lens[-1]:
         raise Refused("an extent is 0")
-    a, b = (matrix_ready(e, with_rank(x, rank)) for x in (a, b))
+    a, b = (matmul_operand(e, with_rank(x, rank)) for x in (a, b))
     if a.strides[-1] != 1 and a.lens[-1] != 1:
         a = e.row_major(a)  # required by oneDNN's optimized int8 kernels
     flat = not any(n != 1 and s for n, s in zip(b.lens[:-2], b.strides[:-2], strict=True)) and a.shape.standard()
-    extras = Extras(e, epilogue, -1, lens[-1], 2 if flat else 1 << (rank - 1), [a, b], row_major(lens))
+    extras = QuantizationAttributes(e, epilogue, -1, lens[-1], 2 if flat else 1 << (rank - 1), [a, b], row_major(lens))
     extras.zero_point(e, a_zero, extras.native.ARG_SRC)
     extras.zero_point(e, b_zero, extras.native.ARG_WEIGHTS)
     out = extras.out or e.allocate(dt.int32 if epilogue is None else epilogue.dtype, lens)

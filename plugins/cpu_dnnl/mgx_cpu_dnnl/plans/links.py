@@ -17,7 +17,7 @@ from ..emitter import CpuEmitter
 from ..layout import as_channels_last
 from .epilogues import Epilogue
 
-__all__ = ["KINDS", "bits", "extents", "images", "links_of", "plane", "weights_and_extents"]
+__all__ = ["KINDS", "bits", "result_extents", "input_and_result", "encode_links", "two_axes", "weights_and_extents"]
 
 # numbering of `LinkKind` in links.h
 KINDS: Final = {
@@ -29,7 +29,7 @@ KINDS: Final = {
 MOST_LINKS: Final = 16
 
 
-def plane(extents: Sequence[int], missing: int) -> tuple[int, int]:
+def two_axes(extents: Sequence[int], missing: int) -> tuple[int, int]:
     """Returns the two values of spatial axes; missing: the first for one-dimensional images."""
     return (missing, extents[0]) if len(extents) == 1 else (extents[0], extents[1])
 
@@ -38,12 +38,12 @@ def weights_and_extents(
     e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None
 ) -> tuple[Array, list[int]]:
     """Returns the weights of a float32 convolution and the extents of its result.  Errors: Refused."""
-    lens, weights = extents(e, op, x, w, epilogue), e.constant(w)
+    lens, weights = result_extents(e, op, x, w, epilogue), e.constant(w)
     assert weights is not None
     return weights, lens
 
 
-def extents(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> list[int]:
+def result_extents(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> list[int]:
     """Returns the extents of the result of a float32 convolution with constant weights.  Errors: Refused."""
     if not e.is_constant(w):
         raise Refused("the weights are not constant")
@@ -55,7 +55,9 @@ def extents(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | Non
     return lens
 
 
-def images(e: CpuEmitter, x: Value, w: Value, lens: Sequence[int], epilogue: Epilogue | None) -> tuple[Value, Value]:
+def input_and_result(
+    e: CpuEmitter, x: Value, w: Value, lens: Sequence[int], epilogue: Epilogue | None
+) -> tuple[Value, Value]:
     """Returns x with channels last, and memory for the result: of the residual, of a concatenation that reads it, or new."""
     x, strides = as_channels_last(e, x), channels_last(lens)
     out = None if epilogue is None else epilogue.in_place([x, w], strides)
@@ -64,7 +66,7 @@ def images(e: CpuEmitter, x: Value, w: Value, lens: Sequence[int], epilogue: Epi
     return x, e.allocate(dt.float32, lens, strides) if out is None else out
 
 
-def links_of(epilogue: Epilogue | None, lens: Sequence[int]) -> tuple[list[int], list[Value]]:
+def encode_links(epilogue: Epilogue | None, lens: Sequence[int]) -> tuple[list[int], list[Value]]:
     """Encodes the epilogue of a convolution with results [n, c, ..] for native loops; returns the encoding and the operands.
 
     Each link has eight integers (`links.h`); operands are the loop's buffers from 3 on (input, weights and result precede them).
@@ -93,7 +95,7 @@ def _strides(link: Link, operand: Value, lens: Sequence[int]) -> list[int]:
     )
     if lens[1] != 1 and channel not in (0, 1):
         raise Refused(f"the channels of an operand of {link.algorithm} are not contiguous")
-    return [image, *plane(axes, 0), min(channel, 1)]
+    return [image, *two_axes(axes, 0), min(channel, 1)]
 
 
 def bits(number: float) -> int:

@@ -23,16 +23,16 @@ from mgx_core.types.dtype import DType
 
 from ..emitter import CpuEmitter
 from ..packing import Derived
-from .native_loops import ENOUGH, native_loop
+from .native_loops import GRAIN_BYTES, native_loop
 from .offer import NUMBERS, offer, only
 
-__all__ = ["PLANS", "summed_in", "zeros"]
+__all__ = ["PLANS", "accumulator_type", "fill_zeros"]
 
 PLANS = Kernels("cpu")
 MULTIPLIED = NUMBERS - {dt.bool_}
 
 
-def summed_in(dtype: DType) -> DType:
+def accumulator_type(dtype: DType) -> DType:
     """Returns the accumulator type; narrowing integer sums afterwards equals wrap-around arithmetic in `dtype`."""
     if dtype.is_float:
         return dt.float64 if dtype is dt.float64 else dt.float32
@@ -45,23 +45,23 @@ def emit_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[V
     return dot(e, a, b, a.shape.dtype)
 
 
-def narrow(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+def supported(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
     if any(s is not None and s.dtype not in MULTIPLIED for s in inputs):
         return No("loops do not support the types of the operands")
     return None
 
 
-@offer(PLANS, QuantDot, when=narrow, name="loop")
+@offer(PLANS, QuantDot, when=supported, name="loop")
 def emit_quant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     a, b, *zeros = (*args, None, None)
     assert a is not None and b is not None
     rank = max(len(a.lens), len(b.lens))
     batch = np.broadcast_shapes(tuple(a.lens[:-2]), tuple(b.lens[:-2]))
-    a, b = (_repeated(x, [*batch, *x.lens[-2:]], rank) for x in (a, b))
+    a, b = (_broadcast(x, [*batch, *x.lens[-2:]], rank) for x in (a, b))
     return dot(e, a, b, dt.int32, zeros[0], zeros[1])
 
 
-def _repeated(x: Value, lens: Sequence[int], rank: int) -> Value:
+def _broadcast(x: Value, lens: Sequence[int], rank: int) -> Value:
     """Returns a value broadcast to extents, aligned at the trailing axes."""
     missing = rank - len(x.lens)
     strides = [0] * missing + [0 if n == 1 else s for n, s in zip(x.lens, x.strides, strict=True)]
@@ -74,14 +74,14 @@ def dot(
     """Emits the product of a [.., m, k] and b [.., k, n], minus their zero points."""
     from ..jit.product import Line, compile_product, panel_width
 
-    dtype = summed_in(a.shape.dtype)
+    dtype = accumulator_type(a.shape.dtype)
     *batch, m, k = a.lens
     n = b.lens[-1]
     out = e.allocate(result, [*batch, m, n])
     if 0 in out.lens:
         return out
     if not k:
-        zeros(e, out.buffer, out.shape.elements() * result.size)
+        fill_zeros(e, out.buffer, out.shape.elements() * result.size)
         return out
     width = panel_width(dtype, e.engine.lanes)
     padded = -(-n // width) * width
@@ -93,7 +93,7 @@ def dot(
     zero_per_batch = b_zero is not None and prod(b_zero.lens[:-2]) != 1
     if zero_per_batch:
         core, held = b, list(b.lens[:-2])
-    right = prepared(e, core, dtype, [*held, k, padded], b_zero)
+    right = converted_and_padded(e, core, dtype, [*held, k, padded], b_zero)
     steps = [0 if d == 1 else s for d, s in zip(held, right.strides[:-2], strict=True)]
     lines = [
         Line(d, x, y, z) for d, x, y, z in zip(batch, left.strides[:-2], steps, out.strides[:-2], strict=True) if d != 1
@@ -119,7 +119,7 @@ def emit_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     return convolve(e, op, x, w, x.shape.dtype)
 
 
-@offer(PLANS, QuantConvolution, when=narrow, name="loop")
+@offer(PLANS, QuantConvolution, when=supported, name="loop")
 def emit_quant_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, w, *zeros = (*args, None, None)
     assert x is not None and w is not None
@@ -137,7 +137,7 @@ def convolve(
     """Emits the convolution of x [n, c, *s] with w [m, c / group, *k]: per tap of the window, a product over the channels."""
     from ..jit.product import Line, compile_product, panel_width
 
-    dtype = summed_in(x.shape.dtype)
+    dtype = accumulator_type(x.shape.dtype)
     narrowed = [Shape(dtype, v.lens) for v in (x, w)]
     lens = Convolution(
         padding=op.padding, stride=op.stride, dilation=op.dilation, group=op.group, padding_mode=op.padding_mode
@@ -146,7 +146,7 @@ def convolve(
     if 0 in lens:
         return out
     if 0 in x.lens or 0 in w.lens:
-        zeros(e, out.buffer, out.shape.elements() * result.size)
+        fill_zeros(e, out.buffer, out.shape.elements() * result.size)
         return out
     window = w.lens[2:]
     stride, dilation, begin, end = op.sliding(x.lens[2:], window)
@@ -183,9 +183,9 @@ def _padded(
         raise Refused("negative padding is not supported")
     whole = e.allocate(dtype, lens, channels_last(lens))
     if lens != x.lens:
-        zeros(e, whole.buffer, whole.shape.elements() * dtype.size)
+        fill_zeros(e, whole.buffer, whole.shape.elements() * dtype.size)
     start = sum(b * s for b, s in zip(begin, whole.strides[2:], strict=True))
-    converted(e, x, whole.seen_as(start, Shape(dtype, x.lens, whole.strides)), zero)
+    convert_into(e, x, whole.seen_as(start, Shape(dtype, x.lens, whole.strides)), zero)
     return whole
 
 
@@ -209,7 +209,7 @@ def _weights(e: CpuEmitter, w: Value, dtype: DType, group: int, padded: int, zer
             zero.buffer,
             zero.offset,
         )
-    return prepared(e, turned, dtype, [group, *window, channels, padded], zero)
+    return converted_and_padded(e, turned, dtype, [group, *window, channels, padded], zero)
 
 
 # conversion of operands to the accumulator type
@@ -220,11 +220,11 @@ def as_type(e: CpuEmitter, x: Value, dtype: DType, zero: Value | None = None) ->
     if x.shape.dtype is dtype and zero is None:
         return x
     out = e.allocate(dtype, x.lens)
-    converted(e, x, out, zero)
+    convert_into(e, x, out, zero)
     return out
 
 
-def converted(e: CpuEmitter, x: Value, out: Value, zero: Value | None = None) -> None:
+def convert_into(e: CpuEmitter, x: Value, out: Value, zero: Value | None = None) -> None:
     """Emits x minus its zero point, converted, into `out`."""
     from ..jit.pointwise import compile_pointwise
 
@@ -248,7 +248,7 @@ def converted(e: CpuEmitter, x: Value, out: Value, zero: Value | None = None) ->
     e.loop(kernel, [x, zero], [out])
 
 
-def prepared(e: CpuEmitter, x: Value, dtype: DType, lens: Sequence[int], zero: Value | None) -> Value:
+def converted_and_padded(e: CpuEmitter, x: Value, dtype: DType, lens: Sequence[int], zero: Value | None) -> Value:
     """Returns x minus its zero point, converted and zero-padded to `lens`; computed at compile time if constant."""
     constant = e.constant(x)
     point = None if zero is None else e.constant(zero)
@@ -265,11 +265,11 @@ def prepared(e: CpuEmitter, x: Value, dtype: DType, lens: Sequence[int], zero: V
     if list(lens) == x.lens and x.shape.dtype is dtype and zero is None and x.shape.standard():
         return x
     out = e.allocate(dtype, lens)
-    converted(e, x, out.seen_as(0, Shape(dtype, x.lens, out.strides)), zero)
+    convert_into(e, x, out.seen_as(0, Shape(dtype, x.lens, out.strides)), zero)
     return out
 
 
-def zeros(e: CpuEmitter, buffer: Buffer, size: int, offset: int = 0) -> None:
+def fill_zeros(e: CpuEmitter, buffer: Buffer, size: int, offset: int = 0) -> None:
     """Emits a fill of `size` bytes of a buffer with zeros."""
     out = Value(Shape(dt.uint8, [size]), buffer, offset)
-    native_loop(e, "zeros", "fill_1", [out], [out], [0], size, ENOUGH)
+    native_loop(e, "zeros", "fill_1", [out], [out], [0], size, GRAIN_BYTES)

@@ -22,12 +22,12 @@ from .offer import NUMBERS, offer, only
 if TYPE_CHECKING:
     from ..jit.kernel import JitKernel
 
-__all__ = ["PLANS", "emit_loop", "emit_reduce", "output_like", "results_of"]
+__all__ = ["PLANS", "emit_loop", "emit_reduce", "output_like", "allocate_results"]
 
 PLANS = Kernels("cpu")
 
 
-def body_dtypes(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+def supported_types(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     for ins in modules[0]:
         results = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
         for r in results:
@@ -52,12 +52,12 @@ def _like(dtype: Any, lens: tuple[int, ...], *shapes: Shape) -> Shape:
     return Shape(dtype, lens)
 
 
-def shapes_of(body: Module, given: Sequence[Value]) -> list[Shape]:
+def result_shapes(body: Module, given: Sequence[Value]) -> list[Shape]:
     """Returns the shapes of a group's results, with layouts chosen as in `output_like`."""
     return [_like(o.shape.dtype, tuple(o.shape.lens()), *(a.shape for a in given)) for o in body.outputs]
 
 
-def results_of(e: CpuEmitter, kernel: JitKernel, given: Sequence[Value], shapes: Sequence[Shape]) -> list[Value]:
+def allocate_results(e: CpuEmitter, kernel: JitKernel, given: Sequence[Value], shapes: Sequence[Shape]) -> list[Value]:
     """Returns memory for a loop's results: of an operand that has no other reader, if the kernel supports in-place; else new."""
     found: list[Value] = []
     for shape in shapes:
@@ -78,14 +78,14 @@ def _emit_group(
 ) -> Results:
     """Emits a group as one loop, from the kernel cache if it was compiled for these shapes before."""
     given = [a for a in args if a is not None]
-    inputs, results = [a.shape for a in given], shapes_of(body, given)
+    inputs, results = [a.shape for a in given], result_shapes(body, given)
     kernel = e.shared.kernels.kernel(body, axes, [*inputs, *results], lambda: compiled(inputs, results))
-    outputs = results_of(e, kernel, given, results)
+    outputs = allocate_results(e, kernel, given, results)
     e.loop(kernel, given, outputs, kind)
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-@offer(PLANS, PointwiseGroup, when=body_dtypes, name="loop")
+@offer(PLANS, PointwiseGroup, when=supported_types, name="loop")
 def emit_loop(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     from ..jit.pointwise import compile_pointwise
 
@@ -93,7 +93,7 @@ def emit_loop(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
     return _emit_group(e, body, args, None, lambda xs, ys: compile_pointwise(body, xs, ys, e.engine), "loop")
 
 
-@offer(PLANS, FusedReduce, when=body_dtypes, name="reduce-loop")
+@offer(PLANS, FusedReduce, when=supported_types, name="reduce-loop")
 def emit_reduce(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     from ..jit.reduce import compile_reduce
 

@@ -21,8 +21,8 @@ from mgx_core.types.shape import AnyShape
 from ..emitter import CpuEmitter
 from ..layout import same_order
 from ..native_library import native
-from .native_loops import ENOUGH
-from .offer import NUMBERS, fixed, offer, only
+from .native_loops import GRAIN_BYTES
+from .offer import NUMBERS, constant_parameters, offer, only
 
 __all__ = ["PLANS"]
 
@@ -36,14 +36,14 @@ def emit_concat(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     chain = e.chain(len(given))
     written = e.storage_of_concat()
     if written is not None:
-        _fill(e, given, written, axis, 0)
+        _copy_operands(e, given, written, axis, 0)
         return written
     if chain is None:
-        out = _beside(e, given, axis, sum(a.lens[axis] for a in given))
-        _fill(e, given, out, axis, 0)
+        out = _allocate_concat(e, given, axis, sum(a.lens[axis] for a in given))
+        _copy_operands(e, given, out, axis, 0)
         return out
-    out = chain.storage or _beside(e, given, axis, chain.longest.shape.lens()[axis])
-    _fill(e, given, out, axis, chain.filled)
+    out = chain.storage or _allocate_concat(e, given, axis, chain.longest.shape.lens()[axis])
+    _copy_operands(e, given, out, axis, chain.filled)
     out.buffer.readers = NEVER_OVERWRITTEN  # later concatenations of the chain still write to it
     chain.storage, chain.filled = out, max(chain.filled, len(given))  # last, since copies may be refused
     lens = list(out.lens)
@@ -51,7 +51,7 @@ def emit_concat(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     return out.seen_as(0, Shape(out.shape.dtype, lens, out.strides))
 
 
-def _beside(e: CpuEmitter, given: Sequence[Value], axis: int, total: int) -> Value:
+def _allocate_concat(e: CpuEmitter, given: Sequence[Value], axis: int, total: int) -> Value:
     """Allocates the concatenation, with the axis order of the largest operand."""
     largest = max(given, key=lambda a: (a.shape.elements(), not a.shape.standard()))
     lens = list(largest.lens)
@@ -59,7 +59,7 @@ def _beside(e: CpuEmitter, given: Sequence[Value], axis: int, total: int) -> Val
     return _like(e, largest, lens, largest.shape.dtype)
 
 
-def _fill(e: CpuEmitter, given: Sequence[Value], out: Value, axis: int, done: int) -> None:
+def _copy_operands(e: CpuEmitter, given: Sequence[Value], out: Value, axis: int, done: int) -> None:
     """Copies operands into the result unless kernels wrote them there; done: number of operands already copied."""
     start = 0
     for n, a in enumerate(given):
@@ -72,14 +72,14 @@ def _fill(e: CpuEmitter, given: Sequence[Value], out: Value, axis: int, done: in
         start += a.lens[axis]
 
 
-def by_integers(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+def integer_indices(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     indices = inputs[1]
     if not isinstance(indices, Shape) or indices.dtype not in (dt.int32, dt.int64):
         return No(f"int32 or int64 indices are required, got {indices}")
     return only(NUMBERS, 1)(op, inputs, modules)
 
 
-@offer(PLANS, Gather, when=by_integers, name="native")
+@offer(PLANS, Gather, when=integer_indices, name="native")
 def emit_gather(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Emits a gather; out-of-bounds indices raise an error that names the step."""
     data, indices = args
@@ -96,14 +96,14 @@ def emit_gather(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
 
     def install(program: Any, ident: Callable[[Buffer], int]) -> None:
         where = [(ident(v.buffer), v.byte_offset) for v in (data, indices, out)]
-        told = f"{name} (axis of length {length})"  # in errors about out-of-bounds indices
-        program.add_loop(told, address, None, where, [length, count, row], outer * count, max(1, ENOUGH // row))
+        label = f"{name} (axis of length {length})"  # in errors about out-of-bounds indices
+        program.add_loop(label, address, None, where, [length, count, row], outer * count, max(1, GRAIN_BYTES // row))
 
     e.step(name, [data.buffer, indices.buffer], [out.buffer], install, bytes=2 * outer * row * count)
     return out
 
 
-@offer(PLANS, Pad, when=fixed, name="loop")
+@offer(PLANS, Pad, when=constant_parameters, name="loop")
 def emit_pad(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Emits padding by constant amounts."""
     from ..jit.move import compile_pad
@@ -114,7 +114,7 @@ def emit_pad(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[V
     return out
 
 
-@offer(PLANS, Resize, when=fixed, name="loop")
+@offer(PLANS, Resize, when=constant_parameters, name="loop")
 def emit_resize(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Emits resampling with constant parameters, axis by axis if that is cheaper."""
     from ..jit.element import computed

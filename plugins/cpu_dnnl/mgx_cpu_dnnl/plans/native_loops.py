@@ -13,9 +13,12 @@ from mgx_core.targets.values import Buffer, Value
 
 from ..emitter import CpuEmitter
 
-__all__ = ["ENOUGH", "applied", "as_indices", "box", "filled", "grain_of", "merged", "native_loop", "repeated"]
+__all__ = [
+    "GRAIN_BYTES", "allocate_zeros", "as_indices", "broadcast", "emit_op", "encode_box", "grain_of", "merge_axes",
+    "native_loop",
+]  # fmt: skip
 
-ENOUGH: Final = 32768  # minimum bytes moved per thread
+GRAIN_BYTES: Final = 32768  # minimum bytes moved per thread
 MOST_AXES: Final = 32
 
 
@@ -40,7 +43,8 @@ def native_loop(
     """
     from ..native_library import native
 
-    address, told, count = native().native_loop(loop) if isinstance(loop, str) else loop, list(numbers), len(operands)
+    address = native().native_loop(loop) if isinstance(loop, str) else loop
+    arguments, count = list(numbers), len(operands)
     reads = [updated or v not in written for v in operands]
 
     def add(e: CpuEmitter, values: Sequence[Value]) -> None:
@@ -48,7 +52,7 @@ def native_loop(
 
         def install(program: Any, ident: Callable[[Buffer], int]) -> None:
             where = [(ident(v.buffer), v.byte_offset) for v in given]
-            program.add_loop(label, address, None, where, told, work, grain, scratch)
+            program.add_loop(label, address, None, where, arguments, work, grain, scratch)
 
         read = [v.buffer for v, does in zip(given, reads, strict=True) if does]
         moved = sum(v.shape.elements() * v.shape.dtype.size for v in given)
@@ -57,7 +61,7 @@ def native_loop(
     e.repeatable(add, [*operands, *written])
 
 
-def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], list[list[int]]]:
+def merge_axes(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], list[list[int]]]:
     """Merges axes where all strides allow it, and drops axes of extent 1; returns extents and strides of at least one axis."""
     lens: list[int] = []
     steps: list[list[int]] = [[] for _ in strides]
@@ -77,16 +81,16 @@ def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], lis
     return (lens, steps) if lens else ([1], [[1] for _ in strides])
 
 
-def box(dims: Sequence[int], *strides: Sequence[int]) -> list[int]:
+def encode_box(dims: Sequence[int], *strides: Sequence[int]) -> list[int]:
     """Encodes an index range (`box.h`): number of axes, extents, strides of each operand."""
-    lens, steps = merged(dims, *strides)
+    lens, steps = merge_axes(dims, *strides)
     return [len(lens), *lens, *(n for s in steps for n in s)]
 
 
 def grain_of(work: int, values: Sequence[Value]) -> int:
     """Returns the minimum items per thread for a loop that reads and writes `values`."""
     moved = sum(v.shape.elements() * v.shape.dtype.size for v in values)
-    return max(1, ENOUGH * work // max(moved, 1))
+    return max(1, GRAIN_BYTES * work // max(moved, 1))
 
 
 def as_indices(e: CpuEmitter, value: Value) -> Value:
@@ -99,20 +103,20 @@ def as_indices(e: CpuEmitter, value: Value) -> Value:
     return wide
 
 
-def filled(e: CpuEmitter, dtype: Any, lens: Sequence[int]) -> Value:
+def allocate_zeros(e: CpuEmitter, dtype: Any, lens: Sequence[int]) -> Value:
     """Allocates a value and emits a fill with zeros."""
     out = e.allocate(dtype, lens)
     if out.shape.elements():
-        native_loop(e, "fill", f"fill_{dtype.size}", [out], [out], [0], prod(lens), ENOUGH // dtype.size)
+        native_loop(e, "fill", f"fill_{dtype.size}", [out], [out], [0], prod(lens), GRAIN_BYTES // dtype.size)
     return out
 
 
-def repeated(value: Value, lens: Sequence[int]) -> Value:
+def broadcast(value: Value, lens: Sequence[int]) -> Value:
     """Returns a value of one element broadcast to extents."""
     return value.seen_as(0, Shape(value.shape.dtype, lens, [0] * len(lens)))
 
 
-def applied(e: CpuEmitter, op: Operation, *values: Value) -> Value:
+def emit_op(e: CpuEmitter, op: Operation, *values: Value) -> Value:
     """Emits an op on values with the first plan that accepts it; returns its result."""
     result = e.run_op(op, (), values)
     assert isinstance(result, Value)

@@ -9,7 +9,7 @@ from mgx_core import No, Shape
 from mgx_core import dtype as dt
 from mgx_core.targets.emitted import Check, offer
 
-__all__ = ["FLOATS", "NUMBERS", "Check", "fixed", "offer", "only"]
+__all__ = ["FLOATS", "NUMBERS", "Check", "constant_parameters", "offer", "only"]
 
 FLOATS = frozenset({dt.float32, dt.bfloat16})
 INTEGERS = frozenset({dt.int8, dt.uint8, dt.int16, dt.uint16, dt.int32, dt.uint32, dt.int64, dt.uint64})
@@ -32,7 +32,7 @@ def only(dtypes: frozenset[Any], operands: int | None = None) -> Check:
     return check
 
 
-def fixed(op: Any, inputs: Sequence[Any], modules: Sequence[Any]) -> No | None:
+def constant_parameters(op: Any, inputs: Sequence[Any], modules: Sequence[Any]) -> No | None:
     """Refuses ops whose parameters are operands instead of constant attributes, and unsupported element types."""
     if any(s is not None for s in inputs[1:]):
         return No("the parameters are operands, not attributes")

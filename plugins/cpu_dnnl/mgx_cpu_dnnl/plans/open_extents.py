@@ -18,7 +18,7 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 
 from ..emitter import CpuEmitter
-from .native_loops import MOST_AXES, box, grain_of, native_loop
+from .native_loops import MOST_AXES, encode_box, grain_of, native_loop
 from .offer import NUMBERS, offer, only
 
 __all__ = ["PLANS"]
@@ -51,19 +51,19 @@ def emit_compress(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
     out = e.allocate(x.shape.dtype, [entries if a == axis else n for a, n in enumerate(x.lens)])
     count = e.allocate(dt.int64, [1])
     rest = [a for a in range(len(x.lens)) if a != axis]
-    slices = box([x.lens[a] for a in rest], [x.strides[a] for a in rest], [out.strides[a] for a in rest])
+    slices = encode_box([x.lens[a] for a in rest], [x.strides[a] for a in rest], [out.strides[a] for a in rest])
     numbers = [entries, x.strides[axis], out.strides[axis], condition.strides[0], *slices]
     native_loop(e, op.name, f"compress_{x.shape.dtype.size}", [x, condition, out, count], [out, count], numbers)
     return out, count
 
 
-def boxes(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+def supported(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
     if inputs[1].dtype is not inputs[0].dtype:
         return No(f"boxes and scores must have the same type, got {inputs[0]} and {inputs[1]}")
     return only(NUMBERS)(op, inputs, modules)
 
 
-@offer(PLANS, Nonmaxsuppression, when=boxes, name="native", open_axis=0)
+@offer(PLANS, Nonmaxsuppression, when=supported, name="native", open_axis=0)
 def emit_nms(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     given, scores, most, overlap, least = [*args, None, None, None][:5]
     assert given is not None and scores is not None
@@ -81,7 +81,7 @@ def emit_nms(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[V
         room = min(n, max(0, int(known.reshape(-1)[0])))
     zero = e.literal(np.zeros(1, dtype.numpy))
     numbers = (given, dtype), (scores, dtype), (most, dt.int64), (overlap or zero, dtype), (least or zero, dtype)
-    inputs = [_rows_of(e, value, kind) for value, kind in numbers]
+    inputs = [_row_major_as(e, value, kind) for value, kind in numbers]
     kept, counts = e.allocate(dt.int64, [items, max(room, 1)]), e.allocate(dt.int64, [items])
     scratch = (n + 1) * 5 * dtype.size + 16 * n
     choice = [n, classes, room, int(op.center_point_box), limited]
@@ -96,7 +96,7 @@ def emit_nms(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[V
     return found, count
 
 
-def _rows_of(e: CpuEmitter, value: Value, dtype: Any) -> Value:
+def _row_major_as(e: CpuEmitter, value: Value, dtype: Any) -> Value:
     """Returns a value in row-major layout, converted to `dtype`."""
     if value.shape.dtype is dtype:
         return e.row_major(value)

@@ -22,32 +22,32 @@ from mgx_core.types.dtype import DType
 from ..emitter import CpuEmitter
 from ..native_library import native
 from ..packing import Derived, is_bfloat16
-from .loops import results_of
+from .loops import allocate_results
 from .offer import FLOATS
 
 __all__ = [
-    "Finish", "Panels", "Prepare", "extent", "group_of_product", "innermost", "packed_group", "packed_product",
+    "EmitFused", "Panels", "Prepare", "extent", "group_of_product", "innermost", "packed_group", "packed_product",
     "product_with_panels",
 ]  # fmt: skip
 
 # With AVX-512, oneDNN's blocked products are as fast outside this range of rows, unless the epilogue is expensive: its
 # transcendental functions take twice the time of ours.  Within the range ours are faster, since they prefetch weights.
-MIDDLE: Final = (8, 4096)
-DEAR: Final = 14  # vector instructions of an expensive epilogue
+FASTER_ROWS: Final = (8, 4096)
+EXPENSIVE: Final = 14  # vector instructions of an expensive epilogue
 
 Matrices: TypeAlias = Callable[[CpuEmitter, Any, Value, Value], tuple[Value, Value]]
 # (pointwise body or None, index of its parameter that is the product, its other arguments) -> the body's results
-Finish: TypeAlias = Callable[["Module | None", int, Sequence[Value]], list[Value]]
-Prepare: TypeAlias = Callable[[CpuEmitter, Any, "Sequence[Value | None]"], Finish]
+EmitFused: TypeAlias = Callable[["Module | None", int, Sequence[Value]], list[Value]]
+Prepare: TypeAlias = Callable[[CpuEmitter, Any, "Sequence[Value | None]"], EmitFused]
 
 
 @dataclass
 class Panels:
-    """Constant weights [depth, columns] of a product, stored as panels of type `kept`; make: packs them on emission."""
+    """Constant weights [depth, columns] of a product, stored as panels of type `dtype`; make: packs them on emission."""
 
     depth: int
     columns: int
-    kept: DType
+    dtype: DType
     make: Callable[[], list[Value]]
 
 
@@ -66,12 +66,12 @@ def packed_product(
     arguments; axis: of n in the body's results, where it becomes innermost in memory.  Leading axes may differ from a's.
     Errors: Refused if oneDNN is faster or the product is unsupported.
     """
-    m, k, n = _serves(e, a, b)
+    m, k, n = _extents_if_faster(e, a, b)
     if any(step == 0 and count > 1 for count, step in zip(b.lens[-2:], b.strides[-2:], strict=True)):
         array = e.constant(b)  # broadcast weights, as in models with synthetic weights
         assert array is not None
         b = e.literal(array[(0,) * (array.ndim - 2)])
-    kept = _kept_in(e, b, m)
+    kept = _panel_type(e, b, m)
     return product_with_panels(e, a, Panels(k, n, kept, lambda: _panels(e, b, k, n, kept)), body, at, extra, axis)
 
 
@@ -83,18 +83,18 @@ def product_with_panels(
     from ..jit.gemm_epilogue import Product
     from ..jit.gemm_plan import FEW
 
-    n, kept = weights.columns, weights.kept
+    n, kept = weights.columns, weights.dtype
     m = a.shape.elements() // weights.depth
     rows = _rows(e, a, m, weights.depth)
     results = [_plain_result(a.shape, n)] if body is None else [innermost(o.shape, axis) for o in body.outputs]
     result = results[0]
     if extent(result, axis) != n or result.elements() != m * n or any(r.dims != result.dims for r in results):
         raise Refused(f"the epilogue does not preserve the {m} x {n} product: results {results}")
-    extra = [_beside(e, x, result, axis) for x in extra]
+    extra = [_columns_contiguous(e, x, result, axis) for x in extra]
     others = [x.shape for x in extra]
     threads = e.threads or native().thread_count()
     product = Product(rows.shape, n, results, body, at, others, threads, axis)
-    least = 0 if not e.engine.wide or m <= FEW or MIDDLE[0] <= m <= MIDDLE[1] else DEAR
+    least = 0 if not e.engine.wide or m <= FEW or FASTER_ROWS[0] <= m <= FASTER_ROWS[1] else EXPENSIVE
 
     def make() -> Any:
         return compile_gemm(product, kept, e.engine, least)
@@ -102,12 +102,12 @@ def product_with_panels(
     about = ("gemm", n, kept, at, threads, axis)
     kernel = e.shared.kernels.kernel(body, about, [rows.shape, *results, *others], make)
     given = [rows, *weights.make(), *extra]
-    outs = results_of(e, kernel, given, results)
+    outs = allocate_results(e, kernel, given, results)
     e.loop(kernel, given, outs, "gemm")
     return outs
 
 
-def _serves(e: CpuEmitter, a: Value, b: Value) -> tuple[int, int, int]:
+def _extents_if_faster(e: CpuEmitter, a: Value, b: Value) -> tuple[int, int, int]:
     """Returns m, k and n.  Errors: Refused if the product is unsupported or faster through oneDNN."""
     if not e.is_constant(b):
         raise Refused("the weights are not constant")
@@ -116,7 +116,7 @@ def _serves(e: CpuEmitter, a: Value, b: Value) -> tuple[int, int, int]:
 
 @lru_cache(1024)
 def _extents(a: Shape, b: Shape, engine: Any) -> tuple[int, int, int] | No:
-    """Returns the part of `_serves` that depends only on shapes; cached, since layers of a network repeat them."""
+    """Returns the part of `_extents_if_faster` that depends only on shapes; cached, since layers of a network repeat them."""
     from ..jit.gemm_plan import FEW, panel_width
 
     *batch, k, n = b.lens()
@@ -188,7 +188,7 @@ def _as_matrix(a: Shape, m: int, k: int) -> Shape | None:
     return Shape(dt.float32, [m, k], [max(step, k), 1])
 
 
-def _kept_in(e: CpuEmitter, b: Value, m: int) -> DType:
+def _panel_type(e: CpuEmitter, b: Value, m: int) -> DType:
     """Returns the type of the panels: bfloat16 if that is lossless and the product is bound by reading weights."""
     from ..jit.gemm_plan import FEW
 
@@ -231,7 +231,7 @@ def _panel_layouts(b: Shape, full: int, width: int) -> tuple[Any, Any]:
     return desc([full, k, width], "f32", steps), desc([full, k, width], "f32", [k * width, width, 1])
 
 
-def _beside(e: CpuEmitter, x: Value, result: Shape, axis: int) -> Value:
+def _columns_contiguous(e: CpuEmitter, x: Value, result: Shape, axis: int) -> Value:
     """Returns an operand of the epilogue, copied to the result's layout if it is dense but strided along `axis`."""
     full = x.shape.dims == result.dims and x.strides[axis] > 1 and 0 not in x.strides
     return e.copy(x, result.strides()) if full and result.elements() > 1 else x
@@ -250,11 +250,11 @@ def packed_group(
     kind: the product's op; matrices: converts its operands to those of `packed_product`; axis: of the columns in its result.
     """
 
-    def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish:
+    def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> EmitFused:
         x, y = operands
         assert x is not None and y is not None
         a, b = matrices(e, op, x, y)
-        _serves(e, a, b)
+        _extents_if_faster(e, a, b)
         return lambda body, at, extra: packed_product(e, a, b, body, at, extra, axis)
 
     return group_of_product(e, body, args, (kind,), prepared)

@@ -14,17 +14,17 @@ from mgx_core.targets.values import Value, channels_last
 
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last
-from .anchors import floats_around, of_float32
+from .anchors import float32_only, floats_around
 from .offer import offer
 from .packed_products import packed_group, packed_product
 
 __all__ = ["PLANS", "as_matrices"]
 
 PLANS = Kernels("cpu")
-MANY: Final = 512  # minimum outputs per pixel for which the product gains more than copying strided pixels costs
+MIN_OUTPUTS: Final = 512  # minimum outputs per pixel for which the product gains more than copying strided pixels costs
 
 
-@of_float32
+@float32_only
 def fits(op: Any, x: Shape, w: Shape) -> No | None:
     if op.group != 1 or any(n != 1 for n in w.dims[2:]):
         return No(
@@ -56,15 +56,15 @@ def as_matrices(e: CpuEmitter, op: Any, x: Value, w: Value) -> tuple[Value, Valu
     if any((*moves.begins, *moves.ends)):
         raise Refused("padding is not supported")
     x = as_channels_last(e, x)
-    rows = x.seen_as(0, Shape(x.shape.dtype, _last(x.lens), _last(x.strides)))
+    rows = x.seen_as(0, Shape(x.shape.dtype, _channels_last(x.lens), _channels_last(x.strides)))
     if any(n != 1 for n in moves.stride):
-        if w.lens[0] < MANY:
+        if w.lens[0] < MIN_OUTPUTS:
             raise Refused(f"copying strided pixels does not pay off for {w.lens[0]} outputs")
-        rows = e.row_major(_apart(rows, moves.stride))
+        rows = e.row_major(_subsample(rows, moves.stride))
     return rows, w.seen_as(0, Shape(w.shape.dtype, [w.lens[1], w.lens[0]], [w.strides[1], w.strides[0]]))
 
 
-def _apart(rows: Value, steps: Sequence[int]) -> Value:
+def _subsample(rows: Value, steps: Sequence[int]) -> Value:
     """Returns a view of the pixels of images [n, .., c] at strides."""
     (n, *extents, c), (by_image, *by_axis, by_channel) = rows.lens, rows.strides
     kept = [-(-extent // step) for extent, step in zip(extents, steps, strict=True)]
@@ -72,5 +72,5 @@ def _apart(rows: Value, steps: Sequence[int]) -> Value:
     return rows.seen_as(0, Shape(rows.shape.dtype, [n, *kept, c], [by_image, *onward, by_channel]))
 
 
-def _last(axes: Sequence[int]) -> list[int]:
+def _channels_last(axes: Sequence[int]) -> list[int]:
     return [axes[0], *axes[2:], axes[1]]

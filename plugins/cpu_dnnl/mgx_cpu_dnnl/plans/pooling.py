@@ -27,16 +27,14 @@ BYTES: Final = frozenset({dt.int8, dt.uint8})
 VECTOR: Final = (
     8  # channels per vector: images with at most as many keep their layout instead of becoming channels last
 )
-FEWER: Final = (
-    2  # minimum ratio of elements read for which separate passes per axis outweigh their intermediate results
-)
+MIN_RATIO: Final = 2  # minimum ratio of elements read for which passes per axis outweigh their intermediate results
 
 
 def supported(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     return No("oneDNN does not support lpnorm pooling") if op.mode == "lpnorm" else only(FLOATS)(op, inputs, modules)
 
 
-def _sizes(op: Any, x: Value) -> tuple[list[int], tuple[Sequence[int], ...]]:
+def _geometry(op: Any, x: Value) -> tuple[list[int], tuple[Sequence[int], ...]]:
     """Returns the result's extents, and the windows' lengths, strides, dilations, padding before and after (with overhang)."""
     lens, spatial = op.infer(Shape(x.shape.dtype, x.lens)).lens(), x.lens[2:]
     rank = len(spatial)
@@ -46,30 +44,30 @@ def _sizes(op: Any, x: Value) -> tuple[list[int], tuple[Sequence[int], ...]]:
     return lens, (*op.numbers(rank), begin, [a + b for a, b in zip(end, over, strict=True)])
 
 
-def _hangs_over(op: Any, x: Value, lens: Sequence[int]) -> bool:
+def _overhangs(op: Any, x: Value, lens: Sequence[int]) -> bool:
     """Returns True if a window extends beyond the padding (ceil mode)."""
     return not op.dyn_global and any(op.around(x.lens[2:], lens[2:])[2])
 
 
-def maxima(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+def max_pooling(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     return No("the loop supports only max pooling") if op.mode != "max" else only(FLOATS | BYTES)(op, inputs, modules)
 
 
-@offer(PLANS, Pooling, when=maxima, name="native")
+@offer(PLANS, Pooling, when=max_pooling, name="native")
 def emit_maxima(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Emits max pooling that propagates NaN, which oneDNN's ignores."""
     x = args[0]
-    lens, windows = _sizes(op, x)
+    lens, windows = _geometry(op, x)
     if 0 in lens:
         return e.allocate(x.shape.dtype, lens)
     rows = x.strides[-1] == 1 and not is_channels_last(x)
     in_rows = x.shape.dtype is dt.float32 and x.lens[1] <= VECTOR and rows
     x = x if in_rows else as_channels_last(e, x)
-    maxima_of = _maxima_of_rows if in_rows else _maxima
+    pool = _max_pool_rows if in_rows else _max_pool
     lengths, strides, dilations, begin, _ = windows
     axes = [Axis(*n) for n in zip(lens[2:], lengths, strides, dilations, begin, strict=True)]
     for some in _passes(axes, x.lens[2:], in_rows):
-        x = maxima_of(e, op.name, x, some)
+        x = pool(e, op.name, x, some)
     return x
 
 
@@ -90,15 +88,15 @@ def _passes(axes: Sequence[Axis], extents: Sequence[int], in_rows: bool) -> list
     """
     # axes with windows of one element also need a pass if they have strides or padding
     wide = [n for n, axis in enumerate(axes) if axis._replace(dilation=1) != Axis(extents[n])]
-    passes, now, looks = [], list(extents), 0
+    passes, now, reads = [], list(extents), 0
     for n in sorted(wide, key=lambda n: extents[n] / axes[n].windows, reverse=True):
         now[n] = axes[n].windows
         passes.append([axes[k] if k == n else Axis(windows) for k, windows in enumerate(now)])
-        looks += prod(now) * axes[n].length
+        reads += prod(now) * axes[n].length
     *others, last = axes
     lines = prod(a.length for a in others)
     at_once = prod(a.windows for a in axes) * (lines + last.length if in_rows else lines * last.length)
-    return passes if FEWER * looks <= at_once and len(wide) > 1 else [list(axes)]
+    return passes if MIN_RATIO * reads <= at_once and len(wide) > 1 else [list(axes)]
 
 
 def _numbers(x: Value, axes: Sequence[Axis]) -> list[int]:
@@ -109,7 +107,7 @@ def _numbers(x: Value, axes: Sequence[Axis]) -> list[int]:
     return numbers + [a.windows for a in axes]
 
 
-def _maxima_of_rows(e: CpuEmitter, name: str, x: Value, axes: Sequence[Axis]) -> Value:
+def _max_pool_rows(e: CpuEmitter, name: str, x: Value, axes: Sequence[Axis]) -> Value:
     """Emits max pooling of a value with a contiguous last axis: reduces over the outer axes first, then along the rows."""
     *others, last = axes
     lens = [*x.lens[:2], *(a.windows for a in axes)]
@@ -123,15 +121,15 @@ def _maxima_of_rows(e: CpuEmitter, name: str, x: Value, axes: Sequence[Axis]) ->
     return out
 
 
-def _maxima(e: CpuEmitter, name: str, x: Value, axes: Sequence[Axis]) -> Value:
+def _max_pool(e: CpuEmitter, name: str, x: Value, axes: Sequence[Axis]) -> Value:
     """Emits max pooling of a channels-last value."""
     lens = [*x.lens[:2], *(a.windows for a in axes)]
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
     numbers = [lens[1], *_numbers(x, axes), x.strides[0]]
-    looks = prod(a.length for a in axes)
+    reads = prod(a.length for a in axes)
     work = lens[0] * prod(lens[2:-1])
-    grain = max(1, grain_of(work, [x]) // looks)
-    native_loop(e, name, f"max_pool_{x.shape.dtype}", [x, out], [out], numbers, work, grain, 8 * looks)
+    grain = max(1, grain_of(work, [x]) // reads)
+    native_loop(e, name, f"max_pool_{x.shape.dtype}", [x, out], [out], numbers, work, grain, 8 * reads)
     return out
 
 
@@ -139,14 +137,14 @@ def _maxima(e: CpuEmitter, name: str, x: Value, axes: Sequence[Axis]) -> Value:
 def emit_pooling(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     _native = native()
     x = args[0]
-    lens, (lengths, strides, dilations, begin, ends) = _sizes(op, x)
+    lens, (lengths, strides, dilations, begin, ends) = _geometry(op, x)
     if 0 in lens:
         return e.allocate(x.shape.dtype, lens)
     x = as_channels_last(e, x)
     mode = "max"
     if op.mode == "average":
         mode = "average_with_padding" if op.count_include_pad else "average"
-        if op.count_include_pad and _hangs_over(op, x, lens):
+        if op.count_include_pad and _overhangs(op, x, lens):
             raise Refused("oneDNN averages windows that extend beyond the padding over different counts")
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
     made = e.made(

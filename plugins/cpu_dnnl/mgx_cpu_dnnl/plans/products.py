@@ -27,7 +27,7 @@ __all__ = ["PLANS", "plain_product", "product"]
 PLANS = Kernels("cpu")
 FEW_ROWS: Final = 16  # rows of a matrix below which copying batches together is cheaper than one product per batch
 SMALL: Final = 64**3  # maximum multiplications of a product for which compiled loops beat oneDNN's generic GEMM
-FEWEST: Final = 8  # minimum rows assumed by its cost: below it, moving the right matrix dominates
+MIN_ROWS: Final = 8  # minimum rows assumed by its cost: below it, moving the right matrix dominates
 
 
 @offer(PLANS, Dot, when=only(FLOATS), name="product")
@@ -70,11 +70,11 @@ def plain_product(e: CpuEmitter, a: Value, b: Value) -> Value:
 def _is_small(a: Value, b: Value) -> bool:
     """Returns True for a batch of small float32 products, for which compiled loops are faster than oneDNN's generic GEMM."""
     rows, k, columns = *a.lens[-2:], b.lens[-1]
-    few = max(rows, FEWEST) * k * columns <= SMALL
+    few = max(rows, MIN_ROWS) * k * columns <= SMALL
     return few and a.shape.dtype is dt.float32 and any(n != 1 for n in a.lens[:-2])
 
 
-def matrix_ready(e: CpuEmitter, value: Value) -> Value:
+def matmul_operand(e: CpuEmitter, value: Value) -> Value:
     """Returns a value with unit stride along one of the last two axes, as oneDNN's matmul requires; copies it if needed."""
     rows, columns = value.strides[-2:]
     high, wide = value.lens[-2:]
@@ -108,10 +108,10 @@ def product(
         out = e.allocate(a.shape.dtype if epilogue is None else epilogue.dtype, lens)
     if 0 in lens or k == 0:
         raise Refused("an extent is 0")
-    a, b = matrix_ready(e, a), matrix_ready(e, b)
+    a, b = matmul_operand(e, a), matmul_operand(e, b)
     flat = _flattened(a, b, out, epilogue)
     if flat is None and a.lens[-2] < FEW_ROWS:
-        a, flat = _rows_together(e, a, b, out, epilogue)
+        a, flat = _merge_batch(e, a, b, out, epilogue)
     if flat is None and k % 2 and b.shape.dtype is dt.bfloat16 and not e.fast_math and b.shape.broadcasted():
         b = e.copy(b)  # for odd k and broadcast matrices oneDNN pads with values that turn infinities into NaN
     if flat is not None:
@@ -136,7 +136,7 @@ def product(
     return out
 
 
-def _rows_together(e: CpuEmitter, a: Value, b: Value, out: Value, epilogue: Epilogue | None) -> tuple[Value, Any]:
+def _merge_batch(e: CpuEmitter, a: Value, b: Value, out: Value, epilogue: Epilogue | None) -> tuple[Value, Any]:
     """Returns a and its descriptors of `_flattened`, copying a if that merges the batch into one product; else (a, None)."""
     with e.trial() as trial:
         copied = e.copy(a)

@@ -24,11 +24,11 @@ from .recurrent_primitive import emit_gru_primitive, emit_lstm_primitive
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
-SIMPLE: Final = ("tanh", "relu", "sigmoid")  # activations of Rnn
-USUAL: Final[dict[type, tuple[str, ...]]] = {Lstm: ("sigmoid", "tanh", "tanh"), Gru: ("sigmoid", "tanh")}
+RNN_ACTIVATIONS: Final = ("tanh", "relu", "sigmoid")  # activations of Rnn
+DEFAULT_ACTIVATIONS: Final[dict[type, tuple[str, ...]]] = {Lstm: ("sigmoid", "tanh", "tanh"), Gru: ("sigmoid", "tanh")}
 
 
-def plain(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+def supported(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     """Refuses layers that neither the native loops nor oneDNN support."""
     x = inputs[0]
     if not isinstance(x, Shape) or x.dtype is not dt.float32:
@@ -41,9 +41,9 @@ def plain(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module])
         return No("peepholes are not supported")
     functions = op.actv_func
     if isinstance(op, Rnn):
-        known = len(set(functions)) <= 1 and all(f in SIMPLE for f in functions)
+        known = len(set(functions)) <= 1 and all(f in RNN_ACTIVATIONS for f in functions)
     else:
-        known = all(f == usual for f, usual in zip(functions, USUAL[type(op)] * 2, strict=False))
+        known = all(f == usual for f, usual in zip(functions, DEFAULT_ACTIVATIONS[type(op)] * 2, strict=False))
     if not known:
         return No(f"activations {', '.join(functions)} are not supported")
     if op.clip or (isinstance(op, Lstm) and op.input_forget):
@@ -51,8 +51,8 @@ def plain(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module])
     return None
 
 
-def few(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    why = plain(op, inputs, modules)
+def small_batch(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    why = supported(op, inputs, modules)
     if why is None and isinstance(inputs[0], Shape):
         most = most_sequences(op)
         if not inputs[0].ranked or not compare(inputs[0].dims[1], "<=", most):
@@ -79,5 +79,5 @@ for layer, loop, primitive in (
     (Gru, emit_gru_loop, emit_gru_primitive),
     (Rnn, emit_rnn_loop, emit_gru_primitive),
 ):
-    offer(PLANS, layer, when=few, name="loop")(_on_operands(loop))
-    offer(PLANS, layer, when=plain, name="onednn")(_on_operands(primitive))
+    offer(PLANS, layer, when=small_batch, name="loop")(_on_operands(loop))
+    offer(PLANS, layer, when=supported, name="onednn")(_on_operands(primitive))

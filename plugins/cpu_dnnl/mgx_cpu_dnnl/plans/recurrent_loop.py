@@ -25,7 +25,7 @@ from .native_loops import native_loop
 from .products import product
 from .recurrent_operands import Operands
 
-__all__ = ["as_codes", "emit_gru_loop", "emit_lstm_loop", "emit_rnn_loop", "most_sequences"]
+__all__ = ["as_integers", "emit_gru_loop", "emit_lstm_loop", "emit_rnn_loop", "most_sequences"]
 
 FEW: Final = 4  # maximum batch for which a matrix-vector product per step is as fast as a matrix product
 MANY: Final = 16  # the same if rereading the weights for every few sequences is free
@@ -34,48 +34,50 @@ CACHED: Final = 1 << 19  # bytes of weights that fit in one processor's cache be
 CODED: Final = 48 * 1024  # bytes of weights per direction above which a step is bound by reading them
 PART: Final = 96 * 1024  # minimum bytes of weights per thread that shares a step
 MOST_PARTS: Final = 8  # maximum threads that share a work item
-SHARES: Final = 16  # candidate scales per column
+CANDIDATES: Final = 16  # candidate scales per column
 SAMPLE: Final = 4  # columns checked before all others
 ACTIVATIONS: Final = ("tanh", "relu", "sigmoid")  # of Rnn, in the native loop's numbering
 
 
-def _panels(w: Array, r: Array, bias: Array | None, gates: int, apart: bool, wide: int) -> Derived:
+def _pack(w: Array, r: Array, bias: Array | None, gates: int, separate_bias: bool, wide: int) -> Derived:
     """Packs the constants of a layer for the loops.
 
     Returns the input weights, the recurrent weights in blocks, the summed biases, and the recurrent bias of the last gate in
-    blocks: zeros unless `apart`, which excludes it from the sum.
+    blocks: zeros unless `separate_bias`, which excludes it from the sum.
     """
-    ways, _, inside = w.shape
+    directions, _, inside = w.shape
     hidden = r.shape[2]
     padded = -(-hidden // wide) * wide
 
     def by_block(a: Array, count: int) -> Array:
         """Returns [directions, count * hidden, ..] as [directions, blocks, count, wide, ..], zero-padded."""
-        parts = a.reshape(ways, count, hidden, -1)
+        parts = a.reshape(directions, count, hidden, -1)
         if padded != hidden:
             parts = np.pad(parts, ((0, 0), (0, 0), (0, padded - hidden), (0, 0)))
-        return parts.reshape(ways, count, padded // wide, wide, -1).swapaxes(1, 2)
+        return parts.reshape(directions, count, padded // wide, wide, -1).swapaxes(1, 2)
 
     layer = np.ascontiguousarray(w.reshape(-1, inside).T)
     forget_pages(w)
-    recurrent = aligned(np.moveaxis(by_block(r, gates), -1, 2)).reshape(ways, padded // wide, hidden, gates * wide)
+    recurrent = aligned(np.moveaxis(by_block(r, gates), -1, 2)).reshape(
+        directions, padded // wide, hidden, gates * wide
+    )
     forget_pages(r)
-    if recurrent.nbytes > ways * CODED and (codes := as_codes(recurrent)) is not None:
+    if recurrent.nbytes > directions * CODED and (codes := as_integers(recurrent)) is not None:
         recurrent = codes
-    own, other = np.zeros((2, ways, gates * hidden), np.float32) if bias is None else np.split(bias, 2, axis=1)
-    late = other[:, -hidden:].copy() if apart else np.zeros((ways, hidden), np.float32)
+    own, other = np.zeros((2, directions, gates * hidden), np.float32) if bias is None else np.split(bias, 2, axis=1)
+    late = other[:, -hidden:].copy() if separate_bias else np.zeros((directions, hidden), np.float32)
     summed = own + other
-    if apart:
+    if separate_bias:
         summed[:, -hidden:] = own[:, -hidden:]
     return Derived([w, r, bias], layer, recurrent, summed.reshape(1, -1), np.ascontiguousarray(by_block(late, 1)))
 
 
-def as_codes(w: Array) -> Array | None:
+def as_integers(w: Array) -> Array | None:
     """Returns weights [directions, blocks, hidden, columns] as integers stored in bfloat16 and a scale per column.
 
     None unless every weight equals integer times scale up to float32 rounding, as for weights that were quantized to 8 bits.
     """
-    if _factors(w[:1, :1, :, :SAMPLE]) is None or (factors := _factors(w)) is None:
+    if _scales(w[:1, :1, :, :SAMPLE]) is None or (factors := _scales(w)) is None:
         return None
     numbers = np.rint(w / factors).astype(np.float32)
     words = (numbers.view(np.uint32) >> 16).astype(np.uint16).reshape(*w.shape[:2], -1)
@@ -84,13 +86,13 @@ def as_codes(w: Array) -> Array | None:
     return made
 
 
-def _factors(w: Array) -> Array | None:
+def _scales(w: Array) -> Array | None:
     """Returns, per column, a scale such that all weights are integer multiples up to 256 of it; None if a column has none."""
     sizes = np.abs(w)
     least = np.min(np.where(sizes > 0, sizes, np.inf), 2, keepdims=True)
     least[~np.isfinite(least)] = 1
     found = np.zeros_like(least)
-    for share in range(1, SHARES + 1):  # the smallest weight of a column is `share` times its scale
+    for share in range(1, CANDIDATES + 1):  # the smallest weight of a column is `share` times its scale
         factor = least / np.float32(share)
         numbers = np.rint(w / factor)
         good = (np.abs(numbers) <= 256) & (np.abs(numbers * factor - w) <= 2.0**-22 * sizes)
@@ -104,17 +106,17 @@ def _factors(w: Array) -> Array | None:
 class _Layer:
     """Emits a layer: the constructor emits the product over all inputs, `emit` the loop over the steps.
 
-    apart: the recurrent bias of the last gate is kept separate (`_panels`).
+    separate_bias: the recurrent bias of the last gate is kept separate (`_pack`).
     """
 
-    def __init__(self, e: CpuEmitter, op: Any, given: Operands, apart: bool = False) -> None:
+    def __init__(self, e: CpuEmitter, op: Any, given: Operands, separate_bias: bool = False) -> None:
         self.e, self.op, x = e, op, given.x
         self.steps, self.batch, inside = x.lens
-        self.ways, self.hidden = given.ways, op.hidden_size
+        self.directions, self.hidden = given.directions, op.hidden_size
         self.address, wide = native().recurrent_loop(op.name)
-        key = ("recurrent panels", op.gates, apart, wide)
+        key = ("recurrent panels", op.gates, separate_bias, wide)
         arrays = given.w, given.r, given.bias
-        self.panels = e.shared.weights.derived(list(arrays), key, lambda: _panels(*arrays, op.gates, apart, wide))
+        self.panels = e.shared.weights.derived(list(arrays), key, lambda: _pack(*arrays, op.gates, separate_bias, wide))
         self.padded = -(-self.hidden // wide) * wide
         layer, self.recurrent, biases, self.late = self.panels.arrays
         rows = self.steps * self.batch
@@ -130,7 +132,7 @@ class _Layer:
 
     def states(self, first: Value | None) -> Value:
         """Returns initial states [d, b, h]; zeros by default."""
-        return first or self.e.literal(np.zeros((self.ways, self.batch, self.hidden), np.float32))
+        return first or self.e.literal(np.zeros((self.directions, self.batch, self.hidden), np.float32))
 
     def emit(self, read: list[Value], own: int, fields: int, last: Value | None = None) -> Value:
         """Emits the loop over the steps; returns states [t, d, b, h].
@@ -138,17 +140,17 @@ class _Layer:
         read: other operands; own: argument specific to the kind of layer; fields: floats stored per unit between steps or phases;
         last: memory for the last cells.
         """
-        out = self.e.allocate(dt.float32, [self.steps, self.batch, self.ways, self.hidden])
+        out = self.e.allocate(dt.float32, [self.steps, self.batch, self.directions, self.hidden])
         read = [self.gates, self.constant(self.recurrent), *read]
         written = [out] if last is None else [out, last]
         weights = self.op.gates * self.padded * self.hidden * 4
-        rows, parts = shares(self.e.threads or native().thread_count(), self.ways, self.batch, weights)
-        items = self.ways * -(-self.batch // rows)
+        rows, parts = partition(self.e.threads or native().thread_count(), self.directions, self.batch, weights)
+        items = self.directions * -(-self.batch // rows)
         coded = int(self.recurrent.dtype != np.float32)
         args = [
             self.steps,
             self.batch,
-            self.ways,
+            self.directions,
             self.hidden,
             int(self.op.direction == "reverse"),
             rows,
@@ -160,12 +162,12 @@ class _Layer:
         work = items
         if parts > 1:  # the loop itself calls the threads
             work, scratch = 1, items * scratch
-        flops = 2 * self.op.gates * self.steps * self.batch * self.ways * self.hidden**2
+        flops = 2 * self.op.gates * self.steps * self.batch * self.directions * self.hidden**2
         name, operands = f"{self.op.name}-loop", [*read, *written]
         native_loop(self.e, name, self.address, operands, written, args, work, 1, scratch, flops=flops)
-        width = self.ways * self.hidden
+        width = self.directions * self.hidden
         strides = [self.batch * width, self.hidden, width, 1]
-        return out.seen_as(0, Shape(dt.float32, [self.steps, self.ways, self.batch, self.hidden], strides))
+        return out.seen_as(0, Shape(dt.float32, [self.steps, self.directions, self.batch, self.hidden], strides))
 
 
 def most_sequences(op: Any) -> int:
@@ -175,32 +177,32 @@ def most_sequences(op: Any) -> int:
     return MANY if wide == 32 and 4 * op.gates * op.hidden_size**2 <= near else FEW
 
 
-def shares(threads: int, ways: int, batch: int, weights: int) -> tuple[int, int]:
+def partition(threads: int, directions: int, batch: int, weights: int) -> tuple[int, int]:
     """Returns the sequences per work item and the number of threads that share an item.
 
     Threads divide the sequences if the weights fit in each one's cache, else the units.
-    weights: bytes per direction; ways: directions.
+    weights: bytes per direction.
     """
-    wanted = -(-threads // ways)
+    wanted = -(-threads // directions)
     if weights <= CACHED:
         rows = -(-batch // min(batch, wanted))
     else:
         rows = batch
-    items = ways * -(-batch // rows)
+    items = directions * -(-batch // rows)
     return rows, max(1, min(threads // items, weights // PART, MOST_PARTS))
 
 
 def emit_lstm_loop(e: CpuEmitter, op: Lstm, given: Operands) -> Results:
     """Returns states [t, d, b, h] and last cells [d, b, h]."""
     layer = _Layer(e, op, given)
-    last = e.allocate(dt.float32, [layer.ways, layer.batch, layer.hidden])
+    last = e.allocate(dt.float32, [layer.directions, layer.batch, layer.hidden])
     return layer.emit([layer.states(given.state), layer.states(given.cell)], 0, 2, last), last
 
 
 def emit_gru_loop(e: CpuEmitter, op: Gru, given: Operands) -> Results:
     """Returns states [t, d, b, h]."""
     late = op.linear_before_reset
-    layer = _Layer(e, op, given, apart=late)
+    layer = _Layer(e, op, given, separate_bias=late)
     return layer.emit([layer.constant(layer.late), layer.states(given.state)], int(late), 1 if late else 3)
 
 

@@ -21,5 +21,5 @@ class Operands:
     cell: Value | None
 
     @property
-    def ways(self) -> int:
+    def directions(self) -> int:
         return int(self.w.shape[0])

@@ -32,16 +32,16 @@ class _Layer:
         """Reorders the weights by gate and allocates the result; biases: [1, d, biases per unit, h] in oneDNN's order."""
         self.e, self.op, self.given = e, op, given
         self.steps, self.batch, self.inside = given.x.lens
-        self.ways, self.hidden = given.ways, op.hidden_size
-        self.weights = [_by_gate(a, self.ways, op.gates, self.hidden, order) for a in (given.w, given.r)]
+        self.directions, self.hidden = given.directions, op.hidden_size
+        self.weights = [_by_gate(a, self.directions, op.gates, self.hidden, order) for a in (given.w, given.r)]
         self.bias = e.literal(np.ascontiguousarray(biases))
-        self.out = e.allocate(dt.float32, [self.steps, self.batch, self.ways * self.hidden])
+        self.out = e.allocate(dt.float32, [self.steps, self.batch, self.directions * self.hidden])
 
     def states(self) -> Value:
-        return self.e.allocate(dt.float32, [1, self.ways, self.batch, self.hidden])
+        return self.e.allocate(dt.float32, [1, self.directions, self.batch, self.hidden])
 
     def zeros(self) -> Value:
-        return self.e.literal(np.zeros((1, self.ways, self.batch, self.hidden), np.float32))
+        return self.e.literal(np.zeros((1, self.directions, self.batch, self.hidden), np.float32))
 
     def make(self, kind: Any, **more: Any) -> Any:
         """Creates a primitive that chooses its weights' layout; more: optional operands and attributes.  Errors: Refused."""
@@ -67,22 +67,24 @@ class _Layer:
         """
         _native = native()
         arguments = (_native.ARG_WEIGHTS_LAYER, _native.ARG_WEIGHTS_ITER)
-        packed = {n: _packed(self.e, w, made.md(n)) for n, w in zip(arguments, self.weights, strict=True)}
+        packed = {n: _pack(self.e, w, made.md(n)) for n, w in zip(arguments, self.weights, strict=True)}
         written = written | {_native.ARG_DST_LAYER: self.out}
         bound = {_native.ARG_SRC_LAYER: self.given.x, **packed, _native.ARG_BIAS: self.bias, **written}
         bound |= {n: v for n, v in read.items() if v is not None}
-        flops = 2 * self.steps * self.batch * self.ways * self.op.gates * self.hidden * (self.inside + self.hidden)
+        flops = (
+            2 * self.steps * self.batch * self.directions * self.op.gates * self.hidden * (self.inside + self.hidden)
+        )
         self.e.primitive(f"{self.op.name} {made.impl}", made, bound, flops, set(written))
-        width = self.ways * self.hidden
+        width = self.directions * self.hidden
         strides = [self.batch * width, self.hidden, width, 1]
-        return self.out.seen_as(0, Shape(dt.float32, [self.steps, self.ways, self.batch, self.hidden], strides))
+        return self.out.seen_as(0, Shape(dt.float32, [self.steps, self.directions, self.batch, self.hidden], strides))
 
 
 def emit_lstm_primitive(e: CpuEmitter, op: Lstm, given: Operands) -> Results:
     """Returns states [t, d, b, h] and last cells [d, b, h]."""
-    layer = _Layer(e, op, given, ORDER, _summed(op, given)[:, :, ORDER])
+    layer = _Layer(e, op, given, ORDER, _summed_biases(op, given)[:, :, ORDER])
     _native = native()
-    first, cell = _stacked(given.state), _stacked(given.cell)
+    first, cell = _with_layer_axis(given.state), _with_layer_axis(given.cell)
     if (first is None) != (cell is None):
         first, cell = first or layer.zeros(), cell or layer.zeros()
     state, last = layer.states(), layer.states()
@@ -91,7 +93,7 @@ def emit_lstm_primitive(e: CpuEmitter, op: Lstm, given: Operands) -> Results:
         raise Refused("oneDNN has only a reference implementation of this LSTM")
     read = {_native.ARG_SRC_ITER: first, _native.ARG_SRC_ITER_C: cell}
     out = layer.emit(made, read, {_native.ARG_DST_ITER: state, _native.ARG_DST_ITER_C: last})
-    return out, last.seen_as(0, Shape(dt.float32, [layer.ways, layer.batch, layer.hidden]))
+    return out, last.seen_as(0, Shape(dt.float32, [layer.directions, layer.batch, layer.hidden]))
 
 
 def emit_gru_primitive(e: CpuEmitter, op: Gru | Rnn, given: Operands) -> Results:
@@ -99,7 +101,7 @@ def emit_gru_primitive(e: CpuEmitter, op: Gru | Rnn, given: Operands) -> Results
 
     Primitives that oneDNN reports as reference are accepted here: they are composed of its matrix products.
     """
-    biases = _summed(op, given)
+    biases = _summed_biases(op, given)
     _native = native()
     more = {}
     if isinstance(op, Rnn):
@@ -111,12 +113,12 @@ def emit_gru_primitive(e: CpuEmitter, op: Gru | Rnn, given: Operands) -> Results
     else:
         kind = _native.gru
     layer = _Layer(e, op, given, list(range(op.gates)), biases)
-    first, state = _stacked(given.state), layer.states()
+    first, state = _with_layer_axis(given.state), layer.states()
     made = layer.make(kind, src_iter=first, dst_iter=state, **more)
     return layer.emit(made, {_native.ARG_SRC_ITER: first}, {_native.ARG_DST_ITER: state})
 
 
-def _stacked(value: Value | None) -> Value | None:
+def _with_layer_axis(value: Value | None) -> Value | None:
     """Returns states with oneDNN's leading layer axis."""
     return None if value is None else value.seen_as(0, Shape(value.shape.dtype, [1, *value.lens]))
 
@@ -124,22 +126,22 @@ def _stacked(value: Value | None) -> Value | None:
 def _biases(op: Any, given: Operands) -> Array:
     """Returns the biases of inputs and of states, each [1, d, g, h]."""
     if given.bias is None:
-        return np.zeros((2, 1, given.ways, op.gates, op.hidden_size), np.float32)
-    halves = given.bias.reshape(given.ways, 2, op.gates, op.hidden_size)
+        return np.zeros((2, 1, given.directions, op.gates, op.hidden_size), np.float32)
+    halves = given.bias.reshape(given.directions, 2, op.gates, op.hidden_size)
     return halves.swapaxes(0, 1)[:, None]
 
 
-def _summed(op: Any, given: Operands) -> Array:
+def _summed_biases(op: Any, given: Operands) -> Array:
     own, other = _biases(op, given)
     return np.asarray(own + other)
 
 
-def _by_gate(weights: Array, ways: int, gates: int, hidden: int, order: list[int]) -> Array:
+def _by_gate(weights: Array, directions: int, gates: int, hidden: int, order: list[int]) -> Array:
     """Returns weights [d, g h, i] as oneDNN's [1, d, i, g, h], gates in `order`."""
-    return np.ascontiguousarray(weights.reshape(ways, gates, hidden, -1)[:, order].transpose(0, 3, 1, 2))[None]
+    return np.ascontiguousarray(weights.reshape(directions, gates, hidden, -1)[:, order].transpose(0, 3, 1, 2))[None]
 
 
-def _packed(e: CpuEmitter, array: Array, wanted: Any) -> Value:
+def _pack(e: CpuEmitter, array: Array, wanted: Any) -> Value:
     """Returns a constant in the layout that a primitive chose (`wanted`)."""
     value = e.literal(array)
     return e.packed(value, descriptor(value), wanted)

@@ -26,7 +26,7 @@ from mgx_core.targets.view_steps import VIEWS, emit_item
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
-from .native_loops import applied, as_indices, box, grain_of, native_loop, repeated
+from .native_loops import as_indices, broadcast, emit_op, encode_box, grain_of, native_loop
 from .offer import NUMBERS, offer, only
 
 __all__ = ["PLANS"]
@@ -58,7 +58,7 @@ def emit_bit_cast(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
     x = args[0]
     if op.target_type is dt.bool_ and x.shape.dtype is not dt.bool_:
         number = x.seen_as(0, Shape(dt.uint8, x.lens, x.strides))
-        return applied(e, NotEqual(), number, repeated(e.literal(np.zeros((), np.uint8)), x.lens))
+        return emit_op(e, NotEqual(), number, broadcast(e.literal(np.zeros((), np.uint8)), x.lens))
     return x.seen_as(0, Shape(op.target_type, x.lens, x.strides))
 
 
@@ -83,8 +83,8 @@ def emit_trilu(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
     if not x.shape.elements():
         return x
     above = literal.seen_as(0, Shape(literal.shape.dtype, x.lens, [*[0] * (len(x.lens) - 2), columns, 1]))
-    keep = applied(e, GreaterOrEqual() if op.upper else LessOrEqual(), above, repeated(diagonal, x.lens))
-    return applied(e, Where(), keep, x, repeated(e.literal(np.zeros((), x.shape.dtype.numpy)), x.lens))
+    keep = emit_op(e, GreaterOrEqual() if op.upper else LessOrEqual(), above, broadcast(diagonal, x.lens))
+    return emit_op(e, Where(), keep, x, broadcast(e.literal(np.zeros((), x.shape.dtype.numpy)), x.lens))
 
 
 @offer(PLANS, UnpackInt4, when=only(BYTES), name="native")
@@ -95,7 +95,7 @@ def emit_unpack_int4(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     work = x.shape.elements()
     if work:
         pairs = [2 * s if a == axis else s for a, s in enumerate(out.strides)]
-        numbers = [out.strides[axis], int(x.shape.dtype is dt.int8), *box(x.lens, x.strides, pairs)]
+        numbers = [out.strides[axis], int(x.shape.dtype is dt.int8), *encode_box(x.lens, x.strides, pairs)]
         native_loop(e, op.name, "unpack_int4", [x, out], [out], numbers, work, grain_of(work, [x]))
     return out
 
@@ -109,7 +109,7 @@ def emit_pack_int4(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
     work = out.shape.elements()
     if work:
         pairs = [2 * s if a == axis else s for a, s in enumerate(x.strides)]
-        numbers = [x.strides[axis], *box(out.lens, pairs, out.strides)]
+        numbers = [x.strides[axis], *encode_box(out.lens, pairs, out.strides)]
         native_loop(e, op.name, "pack_int4", [x, out], [out], numbers, work, grain_of(work, [x]))
     return out
 
@@ -120,7 +120,7 @@ def tensors(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module
     return None
 
 
-FEWEST: Final = 8  # minimum channels for which channels-last order is preserved
+MIN_CHANNELS: Final = 8  # minimum channels for which channels-last order is preserved
 
 
 @offer(PLANS, Reshape, when=tensors, name="view")
@@ -128,29 +128,29 @@ def emit_reshape(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
     """Emits a view if possible, else a copy, which preserves channels-last order of images."""
     x, *others = args
     if isinstance(x, Value) and not any(o is not None for o in others) and e.view_of(op, x) is None:
-        order = _channels_inside(x, op.infer(Shape(x.shape.dtype, x.lens)).lens())
+        order = _channels_last_order(x, op.infer(Shape(x.shape.dtype, x.lens)).lens())
         x = x if order is None else e.copy(x, packed_strides(x.lens, order))
     return emit_view(e, op, modules, [x, *others])
 
 
-def _channels_inside(x: Value, lens: Sequence[int]) -> list[int] | None:
+def _channels_last_order(x: Value, lens: Sequence[int]) -> list[int] | None:
     """Returns an axis order for a copy of x such that reshaping it to `lens` yields a channels-last image [n, c, ..].
 
     None unless each axis of the result merges axes of x and the channels of x are inside its rows and columns, as in
     depth-to-space and channel shuffles between convolutions.
     """
-    groups = _joined(x.lens, lens)
+    groups = _merged_axes(x.lens, lens)
     if groups is None or len(lens) < 4 or 0 in x.strides or 0 in lens:
         return None
     batch, channels, *space = groups
     steps = [max(x.strides[a] for a in group) for group in space if group]
-    if not steps or lens[1] < FEWEST or max(x.strides[a] for a in channels) >= min(steps):
+    if not steps or lens[1] < MIN_CHANNELS or max(x.strides[a] for a in channels) >= min(steps):
         return None
     ones = [a for a, n in enumerate(x.lens) if n == 1]
     return [*ones, *batch, *(a for group in space for a in group), *channels]
 
 
-def _joined(lens: Sequence[int], wanted: Sequence[int]) -> list[list[int]] | None:
+def _merged_axes(lens: Sequence[int], wanted: Sequence[int]) -> list[list[int]] | None:
     """Returns, for each wanted extent, the axes (of extent > 1) that are merged into it; None if axes would be split."""
     rest = [a for a, n in enumerate(lens) if n != 1]
     groups: list[list[int]] = []

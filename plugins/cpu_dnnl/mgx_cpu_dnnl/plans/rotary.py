@@ -44,14 +44,14 @@ def emit_rotary(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     x, cos, sin, positions = given
     assert x is not None and cos is not None and sin is not None
     if positions is not None:
-        cos, sin = (_angles(e, table, positions) for table in (cos, sin))
+        cos, sin = (_gather_angles(e, table, positions) for table in (cos, sin))
     lens = x.lens
     half = cos.lens[-1]
     out = e.allocate(x.shape.dtype, lens)
     pairs = [_pair(v, half, op.interleaved) for v in (x, out)]
     dims = [*lens[:3], half]
-    turns = [c.seen_as(0, Shape(c.shape.dtype, dims, _spread(c, lens[0]))) for c in (cos, sin)]
-    inputs, outputs = [*pairs[0], *turns], pairs[1]
+    angles = [c.seen_as(0, Shape(c.shape.dtype, dims, _broadcast_strides(c, lens[0]))) for c in (cos, sin)]
+    inputs, outputs = [*pairs[0], *angles], pairs[1]
     if half:
         body = _body(x.shape.dtype, dims)
         kernel = or_refused(compile_pointwise(body, [v.shape for v in inputs], [v.shape for v in outputs], e.engine))
@@ -81,14 +81,14 @@ def _body(dtype: Any, dims: Sequence[int]) -> Module:
     return body
 
 
-def _angles(e: CpuEmitter, table: Value, positions: Value) -> Value:
+def _gather_angles(e: CpuEmitter, table: Value, positions: Value) -> Value:
     """Gathers rows of a table [m, n] at positions [b, s]; returns [b, s, n]."""
     found = emit_gather(e, Gather(axis=0), (), [table, positions])
     assert isinstance(found, Value)
     return found
 
 
-def _spread(c: Value, batch: int) -> list[int]:
+def _broadcast_strides(c: Value, batch: int) -> list[int]:
     """Returns strides that broadcast angles [b or 1, s, n] to [b, heads, s, n]."""
     return [0 if c.lens[0] == 1 and batch > 1 else c.strides[0], 0, c.strides[1], c.strides[2]]
 

@@ -23,7 +23,7 @@ from mgx_core.targets.values import Value, channels_last
 
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last
-from .native_loops import applied, box, grain_of, native_loop
+from .native_loops import emit_op, encode_box, grain_of, native_loop
 from .offer import NUMBERS, offer, only
 from .products import plain_product
 
@@ -52,19 +52,19 @@ def emit_grid_sample(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     over = [out.strides[0], *out.strides[2:]]
     numbers = [MODES.index(op.mode), PADDING.index(op.padding_mode), int(op.align_corners)]
     numbers += [x.lens[1], x.strides[1], out.strides[1], rank, grid.strides[-1], *x.lens[2:], *x.strides[2:]]
-    numbers += box(dims, [x.strides[0], *[0] * rank], grid.strides[:-1], over)
+    numbers += encode_box(dims, [x.strides[0], *[0] * rank], grid.strides[:-1], over)
     work, loop = prod(dims), f"grid_sample_{x.shape.dtype}_{grid.shape.dtype}"
     native_loop(e, op.name, loop, [x, grid, out], [out], numbers, work, max(1, 2048 // x.lens[1]), TAPS)
     return out
 
 
-def regions(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+def supported_regions(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
     if inputs[2].dtype not in NUMBERS:
         return No(f"batch indices {inputs[2]} are not supported")
     return only(FLOATS, 2)(op, inputs, modules)
 
 
-@offer(PLANS, Roialign, when=regions, name="native")
+@offer(PLANS, Roialign, when=supported_regions, name="native")
 def emit_roialign(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     x, rois, images = args
     count = rois.lens[0]
@@ -98,13 +98,13 @@ def emit_max_roi_pool(e: CpuEmitter, op: Any, modules: Sequence[Module], args: S
     return out
 
 
-def spread(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+def static_windows(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
     if len(inputs) > 1:
         return No("the window geometry is an operand, not an attribute")
     return only(NUMBERS - {dt.bool_})(op, inputs, modules)
 
 
-@offer(PLANS, Col2im, when=spread, name="native")
+@offer(PLANS, Col2im, when=static_windows, name="native")
 def emit_folded(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     (x,) = args
     image, rank = [int(d) for d in op.image_shape], len(op.image_shape)
@@ -140,20 +140,20 @@ def emit_max_pool_indices(e: CpuEmitter, op: Any, modules: Sequence[Module], arg
         raise Refused("there are no elements")
     steps = [prod(dims[a + 1 :]) if op.storage_order == 0 else prod(dims[:a]) for a in range(rank)]
     axes = zip(dims, lengths, stride, dilation, before, x.strides[2:], steps, strict=True)
-    numbers = [prod(dims), rank, *(n for axis in axes for n in axis), *counts, *box(x.lens[:2], x.strides[:2])]
+    numbers = [prod(dims), rank, *(n for axis in axes for n in axis), *counts, *encode_box(x.lens[:2], x.strides[:2])]
     grain = max(1, grain_of(work, [x]) // prod(lengths))
     loop, scratch = f"max_pool_indices_{x.shape.dtype}", 16 * prod(lengths)
     native_loop(e, op.name, loop, [x, values, places], [values, places], numbers, work, grain, scratch)
     return values, places
 
 
-def planar(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+def ungrouped_images(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
     if op.group != 1 or len(inputs[1].dims) != 4:
         return No("only ungrouped convolutions of images are supported")
     return only(frozenset({dt.float32}))(op, inputs, modules)
 
 
-@offer(PLANS, DeformConv, when=planar, name="native")
+@offer(PLANS, DeformConv, when=ungrouped_images, name="native")
 def emit_deformed(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """Emits a loop that interpolates the windows into rows of a matrix (im2col), and its product with the weights."""
     x, w, offset, bias, mask = [*args, None, None][:5]
@@ -175,7 +175,7 @@ def emit_deformed(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
     made = made.seen_as(0, Shape(dt.float32, lens, channels_last(lens)))
     if bias is None:
         return made
-    return applied(e, Add(), made, bias.seen_as(0, Shape(dt.float32, lens, [0, bias.strides[0], 0, 0])))
+    return emit_op(e, Add(), made, bias.seen_as(0, Shape(dt.float32, lens, [0, bias.strides[0], 0, 0])))
 
 
 def _as_matrix(e: CpuEmitter, w: Value) -> Value:

@@ -22,20 +22,20 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 
 from ..emitter import CpuEmitter
-from .indexing import Places, put
-from .native_loops import applied, box, filled, grain_of, native_loop, repeated
-from .offer import NUMBERS, fixed, offer, only
+from .indexing import Places, scatter
+from .native_loops import allocate_zeros, broadcast, emit_op, encode_box, grain_of, native_loop
+from .offer import NUMBERS, constant_parameters, offer, only
 
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 
 
-def _others(numbers: Sequence[int], axis: int) -> list[int]:
+def _without(numbers: Sequence[int], axis: int) -> list[int]:
     return [n for a, n in enumerate(numbers) if a != axis]
 
 
-@offer(PLANS, Topk, when=fixed, name="native")
+@offer(PLANS, Topk, when=constant_parameters, name="native")
 def emit_topk(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     return _topk(e, op, args[0], int(op.k))
 
@@ -64,20 +64,20 @@ def _topk(e: CpuEmitter, op: Any, x: Value, k: int) -> tuple[Value, Value]:
     room = min(n + 1, max(2 * k, k + 1024))  # candidates buffered between selections of the best k
     all_three = x, values, places
     numbers = [n, k, int(op.largest), room, *(v.strides[axis] for v in all_three)]
-    numbers += box(_others(lens, axis), *(_others(v.strides, axis) for v in all_three))
-    work = prod(_others(lens, axis))
+    numbers += encode_box(_without(lens, axis), *(_without(v.strides, axis) for v in all_three))
+    work = prod(_without(lens, axis))
     loop = f"topk_{x.shape.dtype}"
     native_loop(e, op.name, loop, all_three, [values, places], numbers, work, grain_of(work, [x]), 16 * room)
     return values, places
 
 
-@offer(PLANS, Argmax, Argmin, when=fixed, name="native")
-def emit_position(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+@offer(PLANS, Argmax, Argmin, when=constant_parameters, name="native")
+def emit_arg(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     last = "_last" if op.select_last_index else ""
-    return _position(e, op.name, f"{op.name}{last}", args[0], op.axis)
+    return _emit_arg(e, op.name, f"{op.name}{last}", args[0], op.axis)
 
 
-def _position(e: CpuEmitter, name: str, loop: str, x: Value, along: int) -> Value:
+def _emit_arg(e: CpuEmitter, name: str, loop: str, x: Value, along: int) -> Value:
     axis = normalize(along, len(x.lens))
     out = e.allocate(dt.int64, [1 if a == axis else d for a, d in enumerate(x.lens)])
     work = out.shape.elements()
@@ -85,7 +85,7 @@ def _position(e: CpuEmitter, name: str, loop: str, x: Value, along: int) -> Valu
         return out
     if not 0 < x.lens[axis] < 1 << 31:
         raise Refused(f"an axis of 1 to 2**31 - 1 elements is required, got {x.lens[axis]}")
-    others = box(_others(x.lens, axis), _others(x.strides, axis), _others(out.strides, axis))
+    others = encode_box(_without(x.lens, axis), _without(x.strides, axis), _without(out.strides, axis))
     numbers = [x.lens[axis], x.strides[axis], *others]
     native_loop(e, name, f"{loop}_{x.shape.dtype}", [x, out], [out], numbers, work, grain_of(work, [x]))
     return out
@@ -95,15 +95,15 @@ def _position(e: CpuEmitter, name: str, loop: str, x: Value, along: int) -> Valu
 def emit_hardmax(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Emits argmax, and a scatter of ones into zeros."""
     x = args[0]
-    out = filled(e, x.shape.dtype, x.lens)
+    out = allocate_zeros(e, x.shape.dtype, x.lens)
     if not out.shape.elements():
         return out
     axis = normalize(op.axis, len(x.lens))
-    at = _position(e, op.name, "argmax", x, axis)
-    one = repeated(e.literal(np.ones((), np.float32).astype(x.shape.dtype.numpy)), at.lens)
+    at = _emit_arg(e, op.name, "argmax", x, axis)
+    one = broadcast(e.literal(np.ones((), np.float32).astype(x.shape.dtype.numpy)), at.lens)
     steps = [0 if a == axis else s for a, s in enumerate(out.strides)], at.strides
     places = Places(at, at.lens, steps, [(x.lens[axis], out.strides[axis])])
-    put(e, op.name, out, places, one, one.strides, ((), (), ()), "none")
+    scatter(e, op.name, out, places, one, one.strides, ((), (), ()), "none")
     return out
 
 
@@ -125,7 +125,7 @@ def emit_scan(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
     if op.reverse:
         start, end = x.seen_as((n - 1) * a, x.shape), out.seen_as((n - 1) * b, out.shape)
         a, b = -a, -b
-    others = box(_others(x.lens, axis), _others(x.strides, axis), _others(out.strides, axis))
+    others = encode_box(_without(x.lens, axis), _without(x.strides, axis), _without(out.strides, axis))
     work = x.shape.elements() // n
     loop = f"{op.name.removeprefix('prefix_')}_{x.shape.dtype}"
     numbers = [n, a, b, int(op.exclusive), *others]
@@ -133,14 +133,14 @@ def emit_scan(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
     return out
 
 
-@offer(PLANS, ReduceAny, ReduceAll, when=fixed, name="loops")
+@offer(PLANS, ReduceAny, ReduceAll, when=constant_parameters, name="loops")
 def emit_any(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Emits the maximum or minimum of booleans."""
     x = args[0]
     tests = x
     if x.shape.dtype is not dt.bool_:
-        zero = repeated(e.literal(np.zeros((), x.shape.dtype.numpy)), x.lens)
-        tests = applied(e, NotEqual(), x, zero)
+        zero = broadcast(e.literal(np.zeros((), x.shape.dtype.numpy)), x.lens)
+        tests = emit_op(e, NotEqual(), x, zero)
     reduce = ReduceMax if isinstance(op, ReduceAny) else ReduceMin
-    found = applied(e, reduce(axes=op.axes), tests)
-    return found if x.shape.dtype is dt.bool_ else applied(e, Convert(target_type=x.shape.dtype), found)
+    found = emit_op(e, reduce(axes=op.axes), tests)
+    return found if x.shape.dtype is dt.bool_ else emit_op(e, Convert(target_type=x.shape.dtype), found)

@@ -26,10 +26,10 @@ __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 TRANSFORMS: Final = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO")
-TOGETHER: Final = 64  # rows whose sums are kept in scratch memory
+BLOCK_ROWS: Final = 64  # rows whose sums are kept in scratch memory
 MOST_OUTPUTS: Final = 1 << 14
 MOST_FEATURES: Final = 1 << 27
-WALKS: Final = 4096  # minimum tree traversals (rows times trees) per thread
+MIN_TRAVERSALS: Final = 4096  # minimum tree traversals (rows times trees) per thread
 LESS, EQUAL, GREATER, MISSING = 1, 2, 4, 8  # outcomes of a comparison, as a bit set
 RULES: Final = np.array(
     [LESS | EQUAL, LESS, GREATER | EQUAL, GREATER, EQUAL, EQUAL], np.int32
@@ -37,7 +37,7 @@ RULES: Final = np.array(
 LEQ, LT, GTE, GT, EQ, NEQ = range(6)
 
 
-def summed(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+def supported(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
     why = only(frozenset({dt.float32, dt.float64}))(op, inputs, modules)
     if why is not None:
         return why
@@ -58,16 +58,16 @@ def summed(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | No
     return None
 
 
-@offer(PLANS, TreeEnsemble, when=summed, name="native")
+@offer(PLANS, TreeEnsemble, when=supported, name="native")
 def emit_trees(e: CpuEmitter, op: TreeEnsemble, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     labels, probabilities = None, -1
     if isinstance(op, TreeEnsembleClassifier):
         labels = e.literal(np.array(op.labels_ints, np.int64))
         probabilities = int(min(op.vote_weights) >= 0) if op.binary else -1
-    return _walks(e, op, args[0], labels, probabilities)
+    return _emit(e, op, args[0], labels, probabilities)
 
 
-def _walks(e: CpuEmitter, op: TreeEnsemble, x: Value | None, labels: Value | None, probabilities: int) -> Results:
+def _emit(e: CpuEmitter, op: TreeEnsemble, x: Value | None, labels: Value | None, probabilities: int) -> Results:
     """Emits the ensemble; returns scores [n, outputs], preceded by the labels [n] of the best classes for classifiers.
 
     probabilities: for binary classifiers whose votes are all for one class, 1 if scores are probabilities, else 0; otherwise -1.
@@ -79,7 +79,7 @@ def _walks(e: CpuEmitter, op: TreeEnsemble, x: Value | None, labels: Value | Non
     if not needed <= features < MOST_FEATURES:
         raise Refused(f"the trees use {needed} features, got {features}")
     out = e.allocate(op.dtype, [rows, op.n_targets])
-    winners = None if labels is None else e.allocate(dt.int64, [rows])
+    best = None if labels is None else e.allocate(dt.int64, [rows])
     if rows:
         dtype = x.dtype
         tables = e.shared.weights.derived(
@@ -88,25 +88,25 @@ def _walks(e: CpuEmitter, op: TreeEnsemble, x: Value | None, labels: Value | Non
         base = np.zeros(op.n_targets)
         base[: len(op.base_values)] = op.base_values
         given = [e.row_major(x), *(e.literal(a, owner=tables) for a in tables.arrays), e.literal(base)]
-        given += [out] if labels is None or winners is None else [out, labels, winners]
+        given += [out] if labels is None or best is None else [out, labels, best]
         average = int(op.aggregate_function == "AVERAGE")
         numbers = [
             features,
             len(forest.roots),
             op.n_targets,
             average,
-            _rule_of_all(forest.mode),
+            _shared_rule(forest.mode),
             int(forest.missing.any()),
         ]
         numbers += [TRANSFORMS.index(op.post_transform)]
         numbers += [int(labels is not None), probabilities]
-        grain, scratch = max(1, WALKS // max(1, len(forest.roots))), TOGETHER * op.n_targets * 8
-        results = [out] if winners is None else [out, winners]
+        grain, scratch = max(1, MIN_TRAVERSALS // max(1, len(forest.roots))), BLOCK_ROWS * op.n_targets * 8
+        results = [out] if best is None else [out, best]
         native_loop(e, op.name, f"tree_ensemble_{dtype}_{op.dtype}", given, results, numbers, rows, grain, scratch)
-    return out if winners is None else (winners, out)
+    return out if best is None else (best, out)
 
 
-def _rule_of_all(mode: Array) -> int:
+def _shared_rule(mode: Array) -> int:
     """Returns the comparison shared by all nodes, if it is an ordering; else 0."""
     shared = len(mode) and mode[0] not in (EQ, NEQ) and (mode == mode[0]).all()
     return int(RULES[mode[0]]) if shared else 0
@@ -124,8 +124,8 @@ def _tables(forest: Forest, dtype: DType) -> Derived:
         nodes["feature_and_rule"] = forest.feature << 4 | rule | np.where(forest.missing ^ negated, MISSING, 0)
         nodes["yes"] = np.where(negated, forest.false, forest.true)
         nodes["no"] = np.where(negated, forest.true, forest.false)
-    tables = [_some(a, np.int32) for a in (forest.roots, forest.leaf_start, forest.target)]
-    return Derived([forest.feature, forest.split], nodes.view(np.int32), *tables, _some(forest.weight, np.float64))
+    tables = [_nonempty(a, np.int32) for a in (forest.roots, forest.leaf_start, forest.target)]
+    return Derived([forest.feature, forest.split], nodes.view(np.int32), *tables, _nonempty(forest.weight, np.float64))
 
 
 def _splits(split: Array, mode: Array) -> Array:
@@ -138,6 +138,6 @@ def _splits(split: Array, mode: Array) -> Array:
     return np.asarray(np.select([np.isin(mode, (LEQ, GT)), np.isin(mode, (LT, GTE))], [down, up], exact), np.float32)
 
 
-def _some(array: Array, dtype: Any) -> Array:
+def _nonempty(array: Array, dtype: Any) -> Array:
     """Returns a row-major array of at least one element, since constants must not be empty."""
     return np.ascontiguousarray(array, dtype) if array.size else np.zeros(1, dtype)

@@ -20,13 +20,13 @@ from mgx_core.targets.epilogue import Link
 from mgx_core.targets.values import Value, channels_last
 
 from ..emitter import CpuEmitter
-from .anchors import windowed
+from .anchors import onednn_convolution
 from .epilogues import Epilogue
-from .loop_products import zeros
+from .loop_products import fill_zeros
 
 __all__ = ["Depthwise", "depthwise_volumes"]
 
-ADDED: Final = Link("binary", "add")
+ADD: Final = Link("binary", "add")
 
 Windows = dict[str, tuple[int, ...]]  # strides, dilations, padding_begin, padding_end, each by axis
 
@@ -35,12 +35,12 @@ Windows = dict[str, tuple[int, ...]]  # strides, dilations, padding_begin, paddi
 class Depthwise:
     """A depthwise convolution of x [n, c, d, h, w], channels last, with weights w [c, 1, ..].
 
-    arranged: permutes weights to oneDNN's order; lens: the result's extents; windows: window geometry by axis.
+    permute: permutes weights to oneDNN's order; lens: the result's extents; windows: window geometry by axis.
     """
 
     x: Value
     w: Value
-    arranged: Callable[[Value], Value]
+    permute: Callable[[Value], Value]
     lens: list[int]
     epilogue: Epilogue | None
     windows: Windows
@@ -54,12 +54,12 @@ def depthwise_volumes(e: CpuEmitter, job: Depthwise) -> Value:
         for name, neutral in (("strides", 1), ("padding_begin", 0), ("padding_end", 0))
     )
     if not flat:
-        return _summed(e, job)
+        return _sum_over_depths(e, job)
     flops = 2 * prod(lens) * prod(w.lens[1:])
     planar = {name: (*numbers[:1], 0 if name.startswith("padding") else 1) for name, numbers in windows.items()}
-    seen = None if job.epilogue is None else job.epilogue.seen(_flat)
+    seen = None if job.epilogue is None else job.epilogue.viewed(_flat)
     image = [*lens[:3], prod(lens[3:])]
-    out = windowed(e, "convolution", _flat(job.x), _flat(w), job.arranged, image, seen, flops, None, **planar)
+    out = onednn_convolution(e, "convolution", _flat(job.x), _flat(w), job.permute, image, seen, flops, None, **planar)
     return out.seen_as(0, Shape(out.shape.dtype, lens, channels_last(lens)))
 
 
@@ -76,13 +76,13 @@ def _flat(value: Value) -> Value:
     )
 
 
-def _summed(e: CpuEmitter, job: Depthwise) -> Value:
+def _sum_over_depths(e: CpuEmitter, job: Depthwise) -> Value:
     x, w, lens, epilogue, windows = job.x, job.w, job.lens, job.epilogue, job.windows
     if any(dtype is not dt.float32 for dtype in (x.shape.dtype, *(() if epilogue is None else (epilogue.dtype,)))):
         raise Refused("sums over the depths of a window require float32")
     step, gap, border = (windows[name][0] for name in ("strides", "dilations", "padding_begin"))
     planar = {name: numbers[1:] for name, numbers in windows.items()}
-    taps = [_depths(t * gap - border, step, x.lens[2], lens[2]) for t in range(w.lens[2])]
+    taps = [_valid_outputs(t * gap - border, step, x.lens[2], lens[2]) for t in range(w.lens[2])]
     last = next((t for t, covered in enumerate(taps) if covered == (0, lens[2])), None)
     if last is None:
         raise Refused("no depth of the window covers all depths of the result")
@@ -94,7 +94,7 @@ def _summed(e: CpuEmitter, job: Depthwise) -> Value:
             if first < beyond:
                 line = out.strides[2]
                 at = out.offset + n * out.strides[0] + first * line
-                zeros(e, out.buffer, (beyond - first) * line * out.shape.dtype.size, at * out.shape.dtype.size)
+                fill_zeros(e, out.buffer, (beyond - first) * line * out.shape.dtype.size, at * out.shape.dtype.size)
         for t in order:
             begin, end = taps[t]
             images = _images(x, n, begin * step + t * gap - border, end - begin, step)
@@ -103,21 +103,23 @@ def _summed(e: CpuEmitter, job: Depthwise) -> Value:
             target = _images(out, n, begin, end - begin)
             seen = None
             if epilogue is not None and t == last:
-                seen = replace(epilogue.seen(lambda v, n=n: _images(v, n, 0, lens[2])), residual=None)  # type: ignore[misc]
+                seen = replace(epilogue.viewed(lambda v, n=n: _images(v, n, 0, lens[2])), residual=None)  # type: ignore[misc]
             if t != order[0]:
                 rest = seen.links if seen is not None else []
-                seen = Epilogue(out.shape.dtype, target.lens, [(ADDED, target), *rest], residual=target)
+                seen = Epilogue(out.shape.dtype, target.lens, [(ADD, target), *rest], residual=target)
             weights = Value(
                 Shape(w.shape.dtype, [*w.lens[:2], *w.lens[3:]], [*w.strides[:2], *w.strides[3:]]),
                 w.buffer,
                 w.offset + t * w.strides[2],
             )
             flops = 2 * prod(target.lens) * prod(w.lens[3:])
-            windowed(e, "convolution", images, weights, job.arranged, target.lens, seen, flops, target, **planar)
+            onednn_convolution(
+                e, "convolution", images, weights, job.permute, target.lens, seen, flops, target, **planar
+            )
     return out
 
 
-def _depths(start: int, step: int, depth: int, count: int) -> tuple[int, int]:
+def _valid_outputs(start: int, step: int, depth: int, count: int) -> tuple[int, int]:
     """Returns the outputs [begin, end) of `count` whose input start + output * step is within [0, depth)."""
     begin = max(0, -(start // step))
     return begin, max(begin, min(count, -((start - depth) // step)))

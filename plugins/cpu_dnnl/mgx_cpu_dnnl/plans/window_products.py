@@ -25,10 +25,10 @@ from ..emitter import CpuEmitter
 from ..layout import as_channels_last
 from ..native_library import native
 from ..packing import Derived
-from .anchors import floats_around, of_float32
-from .convolution import bordered
+from .anchors import float32_only, floats_around
+from .convolution import zero_padded
 from .offer import offer
-from .packed_products import Finish, Panels, group_of_product, product_with_panels
+from .packed_products import EmitFused, Panels, group_of_product, product_with_panels
 
 __all__ = ["PLANS"]
 
@@ -36,16 +36,18 @@ PLANS = Kernels("cpu")
 PANEL: Final = 32  # outputs computed together by oneDNN
 
 
-@of_float32
+@float32_only
 def fits(op: Any, x: Shape, w: Shape) -> No | None:
     if op.group != 1 or x.dynamic() or w.dynamic():
         return No(f"one group and static extents are required, got {op.group} groups, {x} and {w}")
     if prod(w.lens()[2:]) == 1:
         return No("the window has one element")
-    return None if _far(w.lens()) else No(f"the weights {w.lens()[1:]} of {PANEL} outputs fit in the L2 cache")
+    if not _exceeds_cache(w.lens()):
+        return No(f"the weights {w.lens()[1:]} of {PANEL} outputs fit in the L2 cache")
+    return None
 
 
-def _far(weights: Sequence[int]) -> bool:
+def _exceeds_cache(weights: Sequence[int]) -> bool:
     """Returns True if the weights of a panel, of [o, c, ..], exceed half the L2 cache, which inputs also occupy."""
     size: int = native().cache_sizes().get("l2", 0)
     return 4 * PANEL * prod(weights[1:]) > size // 2
@@ -54,7 +56,7 @@ def _far(weights: Sequence[int]) -> bool:
 @offer(PLANS, Convolution, when=fits, name="windows")
 def emit_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     x, w = args
-    weights, rows = _panels(e, w), _rows(e, op, x, w)
+    weights, rows = _pack(e, w), _im2col(e, op, x, w)
     lens = [x.lens[0], w.lens[0], *rows.lens[1:-1]]
     (found,) = product_with_panels(e, rows, weights, None, 0, (), -1)
     return found.seen_as(0, Shape(found.shape.dtype, lens, channels_last(lens)))
@@ -62,16 +64,16 @@ def emit_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
 
 @offer(PLANS, Group, when=floats_around(Convolution, fits), name="windows")
 def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish:
+    def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> EmitFused:
         x, w = operands
         assert x is not None and w is not None
-        weights, rows = _panels(e, w), _rows(e, op, x, w)
+        weights, rows = _pack(e, w), _im2col(e, op, x, w)
         return lambda body, at, extra: product_with_panels(e, rows, weights, body, at, extra, 1)
 
     return group_of_product(e, modules[0], [a for a in args if a is not None], (Convolution,), prepared)
 
 
-def _rows(e: CpuEmitter, op: Any, x: Value, w: Value) -> Value:
+def _im2col(e: CpuEmitter, op: Any, x: Value, w: Value) -> Value:
     """Copies the windows of x [n, c, ..] to [n, .., window * c].  Errors: Refused."""
     window = w.lens[2:]
     moves = op.sliding(x.lens[2:], window)
@@ -82,7 +84,7 @@ def _rows(e: CpuEmitter, op: Any, x: Value, w: Value) -> Value:
         raise Refused("negative padding is not supported")
     x = as_channels_last(e, x)
     if any((*moves.begins, *moves.ends)):
-        x = bordered(e, x, moves.begins, moves.ends)
+        x = zero_padded(e, x, moves.begins, moves.ends)
     first, _, *steps = x.strides
     onward = [a * b for a, b in zip(steps, moves.stride, strict=True)]
     within = [a * b for a, b in zip(steps, moves.dilation, strict=True)]
@@ -91,7 +93,7 @@ def _rows(e: CpuEmitter, op: Any, x: Value, w: Value) -> Value:
     return e.row_major(x.seen_as(0, seen)).seen_as(0, Shape(x.shape.dtype, [x.lens[0], *places, depth]))
 
 
-def _panels(e: CpuEmitter, w: Value) -> Panels:
+def _pack(e: CpuEmitter, w: Value) -> Panels:
     """Returns constant weights [o, c, ..] as panels of a matrix [window * c, o].  Errors: Refused."""
     from ..jit.gemm_plan import panel_width
 

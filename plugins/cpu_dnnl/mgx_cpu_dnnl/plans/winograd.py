@@ -18,22 +18,22 @@ from ..native_library import native
 from ..packing import Derived
 from ..remaking import Recipe, remade
 from ..winograd import Problem, Tile, best_tile, cut, tiles_for
-from .anchors import of_float32, offer_anchor
+from .anchors import float32_only, offer_anchor
 from .epilogues import Epilogue
-from .links import extents, images, links_of, plane
+from .links import encode_links, input_and_result, result_extents, two_axes
 from .native_loops import native_loop
 
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
-WIDE: Final = 16  # minimum input and output channels per group for which transforms pay off
+MIN_CHANNELS: Final = 16  # minimum input and output channels per group for which transforms pay off
 
 
-@of_float32
+@float32_only
 def fits(op: Any, x: Shape, w: Shape) -> No | None:
-    if op.group > 1 and (w.dynamic() or min(w.lens()[0] // op.group, w.lens()[1]) < WIDE):
+    if op.group > 1 and (w.dynamic() or min(w.lens()[0] // op.group, w.lens()[1]) < MIN_CHANNELS):
         return No(
-            f"groups of at least {WIDE} inputs and outputs are required, "
+            f"groups of at least {MIN_CHANNELS} inputs and outputs are required, "
             f"got {op.group} groups of {w.dims[1]} inputs with {w.dims[0]} outputs in total"
         )
     if any(n != 1 for n in _numbers(op.dilation)):
@@ -42,7 +42,7 @@ def fits(op: Any, x: Shape, w: Shape) -> No | None:
     if len(window) not in (1, 2) or not all(isinstance(n, int) for n in window):
         return No(f"static windows with one or two axes are required, got {window}")
     stride = _stride(op)
-    if stride is None or not tiles_for(*plane([int(n) for n in window], 1), stride):
+    if stride is None or not tiles_for(*two_axes([int(n) for n in window], 1), stride):
         return No(f"there are no transforms for a window {window} with stride {op.stride}")
     return None
 
@@ -61,17 +61,17 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     """Emits the convolution of x [n, c, ..] with constant w [o, c / group, ..]; operand and result are channels last."""
     if not e.fast_math:
         raise Refused("Winograd transforms require fast_math")
-    lens = extents(e, op, x, w, epilogue)
+    lens = result_extents(e, op, x, w, epilogue)
     window = w.lens[2:]
     stride, begin = _stride(op) or 1, op.sliding(x.lens[2:], window).begins
     sizes = lens[0], w.lens[1], lens[1] // op.group
-    problem = Problem(*sizes, *plane(lens[2:], 1), *plane(window, 1), stride, op.group)
+    problem = Problem(*sizes, *two_axes(lens[2:], 1), *two_axes(window, 1), stride, op.group)
     lanes = native().winograd_lanes()
     tile = best_tile(problem, lanes)
     if tile is None:
         raise Refused("direct summation is about as fast")
-    x, out = images(e, x, w, lens, epilogue)
-    links = links_of(epilogue, lens)
+    x, out = input_and_result(e, x, w, lens, epilogue)
+    links = encode_links(epilogue, lens)
     recipe = Recipe("winograd", (tile.numbers, lanes, op.group))
 
     def transformed(weights: Array) -> Derived:
@@ -81,7 +81,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         return made
 
     updated = epilogue is not None and epilogue.residual is not None
-    _emit(e, tile, problem, x, e.made_of(w, recipe, transformed), out, links, plane(begin, 0), updated)
+    _emit(e, tile, problem, x, e.made_of(w, recipe, transformed), out, links, two_axes(begin, 0), updated)
     return out
 
 
@@ -103,9 +103,9 @@ def _emit(
     rows, columns = -(-p.height // tile.down), -(-p.width // tile.across)
     tiles = p.tiles(tile)
     blocks = -(-tiles // work.block)
-    args = [p.images, p.groups, *plane(x.lens[2:], 1), p.channels, p.height, p.width, p.out_channels, *padding]
+    args = [p.images, p.groups, *two_axes(x.lens[2:], 1), p.channels, p.height, p.width, p.out_channels, *padding]
     for value in (x, out):
-        args += [value.strides[0], *plane(value.strides[2:], 0)]
+        args += [value.strides[0], *two_axes(value.strides[2:], 0)]
     numbers, operands = links
     args += [rows, columns, work.block, work.span, len(numbers) // 8, *numbers]
     transform, multiply, both = native().winograd_loops(tile.numbers)
