@@ -45,16 +45,16 @@ def _absorb(module: Module, group: Instruction) -> bool:
         source = chain[0].inputs[0] if chain else given
         if source not in parameters:
             parameters[source] = made.add_parameter(f"x{len(parameters)}", source.result)
-    went: dict[Instruction, Instruction] = {}
+    copies: dict[Instruction, Instruction] = {}
     for inside, given, chain in zip(body.parameters.values(), group.inputs, chains, strict=True):
         at = parameters[chain[0].inputs[0] if chain else given]
         for view in chain:
             at = made.add_like(view, [at])
-        went[inside] = at
+        copies[inside] = at
     for ins in body:
         if not (ins.is_param or ins.is_return):
-            went[ins] = made.add_like(ins, [went[i] for i in ins.inputs], ins.modules)
-    made.add_return([went[o] for o in body.outputs])
+            copies[ins] = made.add_like(ins, [copies[i] for i in ins.inputs], ins.modules)
+    made.add_return([copies[o] for o in body.outputs])
     sources = dict.fromkeys(s for chain in chains for view in chain for s in view.sources)
     sources |= dict.fromkeys(group.sources)
     new = module.add(group.op, *parameters, modules=[made], sources=sources, before=group)

@@ -65,7 +65,7 @@ class CLibraries:
                 if code is None:
                     code = self._compiled(text, title)
                     self._disk.put(key, code)
-                found = self._loaded[text] = _opened(code), len(code)
+                found = self._loaded[text] = _open(code), len(code)
             return found[0]
 
     def held(self) -> Held:
@@ -86,7 +86,7 @@ class CLibraries:
             return out.read_bytes()
 
 
-def _opened(code: bytes) -> ctypes.CDLL:
+def _open(code: bytes) -> ctypes.CDLL:
     """Loads a library from its bytes; the temporary file can be deleted once it is mapped."""
     with tempfile.TemporaryDirectory(prefix="mgx-") as folder:
         file = Path(folder) / "kernel.so"

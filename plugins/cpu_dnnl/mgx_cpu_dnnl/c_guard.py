@@ -68,7 +68,7 @@ class _Guarded:
         self._memory = np.full(size + 2 * MARGIN + ALIGNMENT, PATTERN, np.uint8)
         start = MARGIN + -(self._memory.ctypes.data + MARGIN) % ALIGNMENT
         self._before, self.inside = self._memory[:start], self._memory[start : start + size]
-        self._behind = self._memory[start + size :]
+        self._after = self._memory[start + size :]
         self.address = self._memory.ctypes.data + start
         self._kept: Array | None = None
         if given is not None:
@@ -77,11 +77,11 @@ class _Guarded:
 
     def damaged(self) -> int | None:
         """Returns the offset of the first byte that was wrongly overwritten; None if there is none."""
-        before, behind = np.flatnonzero(self._before != PATTERN), np.flatnonzero(self._behind != PATTERN)
+        before, after = np.flatnonzero(self._before != PATTERN), np.flatnonzero(self._after != PATTERN)
         if before.size:
             return int(before[0]) - self._before.size
-        if behind.size:
-            return self.inside.size + int(behind[0])
+        if after.size:
+            return self.inside.size + int(after[0])
         if self._kept is not None and not np.array_equal(self._kept, self.inside):
             return int(np.flatnonzero(self._kept != self.inside)[0])
         return None

@@ -124,16 +124,18 @@ def _kernel(
     return EmittedKernel(name, op, modules, emit)
 
 
-def whole(kernel: str, word: str, number: Any, least: int = -(1 << 63)) -> int:
+def whole(kernel: str, argument: str, number: Any, least: int = -(1 << 63)) -> int:
     """Validates an argument of the C function.  Errors: ParameterError unless it is a 64-bit integer of at least `least`."""
     try:
         found = operator.index(number)
     except TypeError:
         raise ParameterError(
-            f"kernel {kernel!r}: {word}: an integer is required (encode floats with `float_bits`), got {number!r}"
+            f"kernel {kernel!r}: {argument}: an integer is required (encode floats with `float_bits`), got {number!r}"
         ) from None
     if not least <= found < 1 << 63:
-        raise ParameterError(f"kernel {kernel!r}: {word}: an integer from {least} to 2^63 - 1 is required, got {found}")
+        raise ParameterError(
+            f"kernel {kernel!r}: {argument}: an integer from {least} to 2^63 - 1 is required, got {found}"
+        )
     return found
 
 

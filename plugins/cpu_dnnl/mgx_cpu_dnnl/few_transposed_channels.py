@@ -24,7 +24,7 @@ def _has_gaps(op: ConvolutionBackwards, lengths: Sequence[int]) -> bool:
     return any(s > 1 and (d > 1 or s > k) for k, s, d in zip(lengths, strides, dilations, strict=True))
 
 
-def _filled(i: Instruction) -> No | None:
+def _slow(i: Instruction) -> No | None:
     op, channels = i.op, i.shape.dims[1]
     assert isinstance(op, ConvolutionBackwards)
     dims = i.inputs[1].shape.dims[2:]
@@ -39,4 +39,4 @@ def _filled(i: Instruction) -> No | None:
     return None
 
 
-FEW_TRANSPOSED: Final = transposed_convolutions("few-transposed-channels", _filled)
+FEW_TRANSPOSED: Final = transposed_convolutions("few-transposed-channels", _slow)

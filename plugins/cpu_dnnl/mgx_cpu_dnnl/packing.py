@@ -18,7 +18,7 @@ from mgx_core.targets.values import Buffer
 from mgx_core.types.argument import Array
 from mgx_core.types.mapped import forget_pages
 
-from .remaking import Recipe, address_of, remade
+from .recipes import Recipe, address_of, apply_recipe
 
 __all__ = ["Derived", "Weights", "is_bfloat16", "is_multiplied"]
 
@@ -26,7 +26,7 @@ __all__ = ["Derived", "Weights", "is_bfloat16", "is_multiplied"]
 class Derived:
     """Data derived from constants; keeps them alive, so that their addresses identify it.
 
-    recipe: how the array was derived from its source, if that can be stated in numbers (`remaking`).
+    recipe: how the array was derived from its source, if that can be stated in numbers (`recipes`).
     """
 
     __slots__ = ("__weakref__", "arrays", "recipe", "sources")
@@ -74,7 +74,7 @@ class Weights:
         found = self._packed.get(key)
         if found is None:
             recipe = Recipe("pack", (offset, plain, wanted, bfloat16))
-            owner = Derived([array], made := remade(recipe, array), recipe=recipe)
+            owner = Derived([array], made := apply_recipe(recipe, array), recipe=recipe)
             found = self._packed[key] = Buffer("literal", made.nbytes, owner=owner, address=address_of(made))
             forget_pages(array)
         return found

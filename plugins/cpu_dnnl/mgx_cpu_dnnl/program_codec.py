@@ -19,9 +19,9 @@ from mgx_core.types.argument import Array
 from mgx_core.types.mapped import forget_pages
 
 from .native_library import native
-from .remaking import Recipe, address_of, aligned, remade
+from .recipes import Recipe, address_of, aligned, apply_recipe
 
-__all__ = ["FORMAT", "NotSaved", "Recorder", "made_again", "replayed"]
+__all__ = ["FORMAT", "NotSaved", "Recorder", "recompute", "rebuild"]
 
 FORMAT: Final = 5  # version of the data that a runner saves, and of the native module
 DTYPES: Final = {t.name: t for t in dt.ALL}
@@ -158,13 +158,13 @@ class Recorder:
         raise NotSaved(f"the step {name} calls Python")
 
 
-def replayed(plain: Mapping[str, Any], saved: SavedInstance) -> Any:
+def rebuild(plain: Mapping[str, Any], saved: SavedInstance) -> Any:
     """Rebuilds a native program from a recorder's data, which is part of a saved instance.
 
     Errors: StoreError if a primitive's layouts differ from those that its weights were packed for.
     """
     _native = native()
-    primitives = [_described(recipe) for recipe in plain["primitives"]]
+    primitives = [_describe(recipe) for recipe in plain["primitives"]]
     _native.prepare(primitives)
     for made, recipe in zip(primitives, plain["primitives"], strict=True):
         _check(made, recipe[3], recipe[5])
@@ -173,7 +173,7 @@ def replayed(plain: Mapping[str, Any], saved: SavedInstance) -> Any:
     for kind, *entry in plain["values"]:
         if kind in ("literal", "made"):
             number = plain["arrays"][entry[0]]
-            array = _aligned(saved.fetch(number)) if kind == "literal" else made_again(saved, number, entry[2:])
+            array = _aligned(saved.fetch(number)) if kind == "literal" else recompute(saved, number, entry[2:])
             if array.nbytes != entry[1]:
                 raise StoreError(f"a constant must have {entry[1]} bytes, got {array.nbytes}")
             program.literal(address_of(array), array.nbytes, array)
@@ -211,18 +211,18 @@ def replayed(plain: Mapping[str, Any], saved: SavedInstance) -> Any:
     return program
 
 
-def made_again(saved: SavedInstance, number: int, recipe: Sequence[Any]) -> Array:
+def recompute(saved: SavedInstance, number: int, recipe: Sequence[Any]) -> Array:
     """Applies a recipe to a stored array, once for all instances."""
     key = number, repr(recipe)
     found: Array | None = saved.made.get(key)
     if found is None:
         source = saved.fetch(number)
-        found = saved.made[key] = remade(Recipe(recipe[0], tuple(map(_object, recipe[1]))), source)
+        found = saved.made[key] = apply_recipe(Recipe(recipe[0], tuple(map(_object, recipe[1]))), source)
         forget_pages(source)
     return found
 
 
-def _described(recipe: Sequence[Any]) -> Any:
+def _describe(recipe: Sequence[Any]) -> Any:
     builder, args, keywords = recipe[:3]
     return getattr(native(), builder)(*map(_object, args), **_object(keywords), deferred=True)
 

@@ -11,9 +11,9 @@ from mgx_core.targets.saved import Keep, SavedInstance
 from mgx_core.targets.static_part import numbered
 
 from .native_run import NativeRun
-from .program_codec import FORMAT, made_again, replayed
+from .program_codec import FORMAT, rebuild, recompute
 
-__all__ = ["RestoredRunner", "kept_again", "owners_of", "restored_run"]
+__all__ = ["RestoredRunner", "resaved", "owners_of", "restored_run"]
 
 
 def restored_run(saved: SavedInstance) -> NativeRun | None:
@@ -26,7 +26,7 @@ def restored_run(saved: SavedInstance) -> NativeRun | None:
         raise StoreError(f"the kernels are of format {code['format']}, this is {FORMAT}")
     if code["program"] is None:
         return None
-    return NativeRun(replayed(code["program"], saved), code["taken"])
+    return NativeRun(rebuild(code["program"], saved), code["taken"])
 
 
 class RestoredRunner(Runner):
@@ -49,7 +49,7 @@ class RestoredRunner(Runner):
         return [results[n] if kind == "result" else args[n] for kind, n in self.outputs]
 
     def saved(self, keep: Keep) -> Any:
-        return kept_again(self._saved, keep)
+        return resaved(self._saved, keep)
 
     def time(self, args: Sequence[Any], runs: int, warmup: int) -> list[Timing]:
         from .timing import step_timings
@@ -66,7 +66,7 @@ def owners_of(saved: SavedInstance, module: Module) -> list[Instruction | None]:
     return [None if n < 0 else instructions[n] for n in saved.code["owners"]]
 
 
-def kept_again(saved: SavedInstance, keep: Keep) -> Any:
+def resaved(saved: SavedInstance, keep: Keep) -> Any:
     """Returns the data of a saved instance for another file."""
     program = saved.code["program"]
     if program is None:
@@ -75,6 +75,6 @@ def kept_again(saved: SavedInstance, keep: Keep) -> Any:
     values = list(program["values"])
     for at, (kind, *entry) in enumerate(values):
         if kind == "made" and not keep.brief:  # a standalone file stores packed weights
-            arrays.append(keep(made_again(saved, program["arrays"][entry[0]], entry[2:])))
+            arrays.append(keep(recompute(saved, program["arrays"][entry[0]], entry[2:])))
             values[at] = ["literal", len(arrays) - 1, entry[1]]
     return {**saved.code, "program": {**program, "arrays": arrays, "values": values}}

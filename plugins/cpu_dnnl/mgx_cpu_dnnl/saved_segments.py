@@ -9,7 +9,7 @@ from mgx_core.targets.saved import Keep, SavedInstance
 
 from .emitter import CpuEmitter
 from .runner import NativeRunner
-from .saved_runner import kept_again, owners_of, restored_run
+from .saved_runner import owners_of, resaved, restored_run
 
 __all__ = ["RestoredSegments"]
 
@@ -31,4 +31,4 @@ class RestoredSegments(NativeRunner):
         super().__init__(module, parts, program, emitter, saved.code["figures"], lambda: owners_of(saved, module))
 
     def saved(self, keep: Keep) -> Any:
-        return kept_again(self._saved, keep)
+        return resaved(self._saved, keep)

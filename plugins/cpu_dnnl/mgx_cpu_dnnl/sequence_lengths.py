@@ -46,9 +46,9 @@ def whole_sequences(i: Instruction, b: Builder) -> Instruction | No | None:
     frozen = False
     if isinstance(op, Lstm):
         frozen = any(_reads_cells(u) for u in layer.users)
-        if frozen and (why := _never_frozen(op, operands)) is not None:
+        if frozen and (why := _cannot_freeze(op, operands)) is not None:
             return why
-    made = [_way(b, op, operands, way, frozen) for way in range(op.directions)]
+    made = [_direction(b, op, operands, direction, frozen) for direction in range(op.directions)]
     parts = (
         [b.add(RnnLastCellOutput(), one) for one in made]
         if cells
@@ -61,33 +61,33 @@ def _reads_cells(user: Instruction) -> bool:
     return not isinstance(user.op, GetTupleElem) or user.op.index > 0
 
 
-def _never_frozen(op: Lstm, operands: Any) -> No | None:
+def _cannot_freeze(op: Lstm, operands: Any) -> No | None:
     """Returns why a layer's cells cannot be frozen by an input."""
     if any(not isinstance(n, int) for n in operands[0].shape.dims):
         return No("the extents are symbolic")
-    usual = all(name == "sigmoid" for way in range(op.directions) for name, *_ in op.functions_of(way)[:1])
+    usual = all(name == "sigmoid" for direction in range(op.directions) for name, *_ in op.functions_of(direction)[:1])
     if op.clip or op.input_forget or not usual or any(not v.is_absent for v in operands[LENGTHS + 2 :]):
         return No("one input cannot saturate the gates, or there is an initial state")
     return None
 
 
-def _is_backward(op: Any, way: int) -> bool:
-    return bool(op.direction == "reverse" or way == 1)
+def _is_backward(op: Any, direction: int) -> bool:
+    return bool(op.direction == "reverse" or direction == 1)
 
 
-def _way(b: Builder, op: Any, operands: Any, way: int, frozen: bool) -> Instruction:
+def _direction(b: Builder, op: Any, operands: Any, direction: int, frozen: bool) -> Instruction:
     """Returns the forward layer of one direction, without lengths."""
     x, w, *rest = operands
     lengths = operands[LENGTHS]
-    own = [None if v is lengths or v.is_absent else _part(b, op, v, way) for v in rest]
+    own = [None if v is lengths or v.is_absent else _part(b, op, v, direction) for v in rest]
     while own and own[-1] is None:
         own.pop()  # instructions without absent operands can be merged
     count = len(op.functions)
     names = ("actv_func", "actv_alpha", "actv_beta")
-    numbers = {name: getattr(op, name)[way * count : (way + 1) * count] for name in names}
-    if _is_backward(op, way):
+    numbers = {name: getattr(op, name)[direction * count : (direction + 1) * count] for name in names}
+    if _is_backward(op, direction):
         x = b.add(ReverseSequence(time_axis=0, batch_axis=1), x, lengths)
-    weights = _part(b, op, w, way)
+    weights = _part(b, op, w, direction)
     if frozen:
         x, weights = _frozen(b, op, x, weights, lengths)
     one = op.replace(direction="forward", **numbers)
@@ -109,15 +109,15 @@ def _frozen(
     return known, b.add(Concat(axis=2), w, b.literal(gates.reshape(1, -1, 1)))
 
 
-def _hidden(b: Builder, op: Any, operands: Any, way: int, made: Instruction) -> Instruction:
+def _hidden(b: Builder, op: Any, operands: Any, direction: int, made: Instruction) -> Instruction:
     """Returns the hidden states of one direction, zero after the ends."""
     lengths = operands[LENGTHS]
     if isinstance(op, Lstm):
         made = b.add(GetTupleElem(index=0), made)
     made = b.add(RnnVarSlShiftOutput(direction="forward"), made, lengths)
-    return b.add(ReverseSequence(time_axis=0, batch_axis=2), made, lengths) if _is_backward(op, way) else made
+    return b.add(ReverseSequence(time_axis=0, batch_axis=2), made, lengths) if _is_backward(op, direction) else made
 
 
-def _part(b: Builder, op: Any, value: Instruction, way: int) -> Instruction:
+def _part(b: Builder, op: Any, value: Instruction, direction: int) -> Instruction:
     """Returns one direction's slice of weights or states."""
-    return value if op.directions == 1 else b.add(Slice(axes=(0,), starts=(way,), ends=(way + 1,)), value)
+    return value if op.directions == 1 else b.add(Slice(axes=(0,), starts=(direction,), ends=(direction + 1,)), value)

@@ -37,7 +37,7 @@ class Shared:
         return {"compiled loops": self.engine.held(), "loop kernels": self.kernels.held(), **self.weights.held()}
 
 
-def _told_by_types(body: Module) -> bool:
+def _determined_by_types(body: Module) -> bool:
     """Returns True if the symbolic attributes of ops are determined by their result types."""
     return all(i.is_param or isinstance(i.op, (Broadcast, Multibroadcast)) or not i.op.symbols() for i in body)
 
@@ -73,7 +73,7 @@ class KernelCache:
         """Returns a key equivalent to the signature: for a copy, its original and result types, if these determine it."""
         pattern = body.pattern
         number: int | None = None
-        if pattern is not body and pattern.derive("told by types", _told_by_types):
+        if pattern is not body and pattern.derive("determined by types", _determined_by_types):
             number = pattern.derive("loop number", self._number)
         return self._number(body) if number is None else (number, *[i.result for i in body if not i.is_return])
 

@@ -40,7 +40,7 @@ class UnsignedBytes(Pass):
         for inner in list(nested(module)):
             for linked in _groups(inner):
                 if _has_zero_points(linked):
-                    _turn(inner, linked)
+                    _convert(inner, linked)
                     changed = True
         return changed
 
@@ -53,10 +53,10 @@ def _groups(module: Module) -> Iterator[list[Instruction]]:
     for ins in order:
         if not _signed(ins) or ins.is_literal:
             continue
-        own = {ins}.union(*(group.get(m, {m}) for m in _moved(ins) if not m.is_literal))
+        own = {ins}.union(*(group.get(m, {m}) for m in _moved_operands(ins) if not m.is_literal))
         group.update(dict.fromkeys(own, own))
         made = isinstance(ins.op, Quantizelinear) and _zero(ins) is not None
-        if not (made or _moved(ins)) or not all(u.parent is module and _reads(u, ins) for u in ins.users):
+        if not (made or _moved_operands(ins)) or not all(u.parent is module and _reads(u, ins) for u in ins.users):
             fixed.add(ins)
     for members in {id(m): m for m in group.values()}.values():
         if not members & fixed and members <= order.keys():
@@ -67,7 +67,7 @@ def _signed(ins: Instruction) -> bool:
     return isinstance(ins.result, Shape) and ins.result.dtype is dt.int8
 
 
-def _moved(ins: Instruction) -> tuple[Instruction, ...]:
+def _moved_operands(ins: Instruction) -> tuple[Instruction, ...]:
     """Returns the operands whose elements an instruction moves or selects; it may also use own constants."""
     if isinstance(ins.op, Concat) or (isinstance(ins.op, Pad) and len(ins.inputs) == 1):
         return ins.inputs
@@ -79,7 +79,7 @@ def _reads(user: Instruction, value: Instruction) -> bool:
     """Returns True if an instruction only reads a value as quantized data."""
     if isinstance(user.op, Dequantizelinear):
         return value not in user.inputs[1:] and _zero(user) is not None
-    moved = _moved(user)
+    moved = _moved_operands(user)
     return value in moved and value not in user.inputs[len(moved) :]
 
 
@@ -98,7 +98,7 @@ def _has_zero_points(values: Sequence[Instruction]) -> bool:
     return bool(zeros) and all(z is not None and z.any() for z in zeros)
 
 
-def _turn(module: Module, values: Sequence[Instruction]) -> None:
+def _convert(module: Module, values: Sequence[Instruction]) -> None:
     for value in values:
         if isinstance(value.op, Quantizelinear):
             module.replace_op(value, value.op.replace(out_type=None))
@@ -106,7 +106,7 @@ def _turn(module: Module, values: Sequence[Instruction]) -> None:
             continue
         if isinstance(value.op, Pad):
             module.replace_op(value, value.op.replace(value=value.op.value + SHIFT))
-        inputs = [_shifted(module, value, np.asarray(i.literal.value)) if i.literal is not None and _signed(i) else i
+        inputs = [_shift_constant(module, value, np.asarray(i.literal.value)) if i.literal is not None and _signed(i) else i
                   for i in value.inputs]  # fmt: skip
         module.set_inputs(value, inputs)
     for user in dict.fromkeys(u for v in values for u in v.users if isinstance(u.op, Dequantizelinear)):
@@ -116,10 +116,10 @@ def _turn(module: Module, values: Sequence[Instruction]) -> None:
 def _shift_zero(module: Module, ins: Instruction) -> None:
     zero = _zero(ins)
     assert zero is not None
-    module.set_inputs(ins, [*ins.inputs[:2], _shifted(module, ins, zero)])
+    module.set_inputs(ins, [*ins.inputs[:2], _shift_constant(module, ins, zero)])
 
 
-def _shifted(module: Module, at: Instruction, values: Array) -> Instruction:
+def _shift_constant(module: Module, at: Instruction, values: Array) -> Instruction:
     """Inserts an int8 constant converted to uint8 before an instruction."""
     made = module.add_literal((values.astype(np.int16) + SHIFT).astype(np.uint8))
     module.move(made, at)

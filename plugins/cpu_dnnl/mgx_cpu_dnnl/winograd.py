@@ -12,7 +12,7 @@ from mgx_core.types.argument import Array
 
 from .native_library import native
 
-__all__ = ["Cut", "Problem", "Tile", "best_tile", "cut", "filters", "tiles_for"]
+__all__ = ["Partition", "Problem", "Tile", "best_tile", "partition", "filters", "tiles_for"]
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ def tiles_for(taps_down: int, taps_across: int, stride: int) -> list[Tile]:
 TRANSFORM: Final = 8.0
 WEIGHT: Final = {8: 2.5, 16: 1.0}  # by lanes: processors with AVX-512 read memory faster
 APART: Final = 0.4
-GAIN: Final = 0.9  # fraction of the direct cost: margin for costs that are not modeled
-LARGER: Final = 0.75  # of a smaller tile's cost, whose weights take less than half the memory
+MAX_DIRECT_RATIO: Final = 0.9  # fraction of the direct cost: margin for costs that are not modeled
+MAX_COST_RATIO: Final = 0.75  # of a smaller tile's cost, whose weights take less than half the memory
 
 
 def _cost(sums: float, weights: float, lanes: int) -> float:
@@ -108,66 +108,66 @@ def tile_cost(p: Problem, tile: Tile, lanes: int) -> float:
 
 def best_tile(p: Problem, lanes: int) -> Tile | None:
     """Returns the cheapest tile, or a smaller one of nearly equal cost; None if direct convolution costs about the same."""
-    best, least = None, GAIN * direct_cost(p, lanes)
+    best, least = None, MAX_DIRECT_RATIO * direct_cost(p, lanes)
     for tile in sorted(tiles_for(p.taps_down, p.taps_across, p.stride), key=lambda t: t.points):
         cost = tile_cost(p, tile, lanes)
         if cost < least:
-            best, least = tile, LARGER * cost
+            best, least = tile, MAX_COST_RATIO * cost
     return best
 
 
 @dataclass(frozen=True)
-class Cut:
+class Partition:
     """A partition of the work.
 
-    block: tiles per block; span: output channels per span; apart: True if all transforms are done first and threads divide the
+    block: tiles per block; span: output channels per span; separate: True if all transforms are done first and threads divide the
     spans, because there are few tiles.
     """
 
     block: int
     span: int
-    apart: bool
+    separate: bool
 
     def values_bytes(self, p: Problem, lanes: int) -> int:
         """Bytes of a block's values at one point."""
-        return _step(self.block * _up(p.channels, lanes))
+        return _point_stride(self.block * _round_up(p.channels, lanes))
 
     def products_bytes(self) -> int:
-        return _step(self.block * self.span)
+        return _point_stride(self.block * self.span)
 
 
 BLOCK: Final = 24  # tiles: enough that each weight is used often while it is near, few enough that a block stays near
-FAR_BLOCK: Final = 28  # with weights that no near cache keeps until the next block: two register tiles of rows
+LARGE_BLOCK: Final = 28  # with weights that no near cache keeps until the next block: two register tiles of rows
 SPAN: Final = 128  # output channels, for the same reason
 
 
-def cut(p: Problem, tile: Tile, lanes: int, threads: int) -> Cut:
+def partition(p: Problem, tile: Tile, lanes: int, threads: int) -> Partition:
     """Partitions the tiles into equal blocks, the same number per thread; into channel spans if there are few tiles."""
     tiles, panel = p.tiles(tile), 2 * lanes
-    block = BLOCK if _near(4 * tile.points * p.channels * p.out_channels) else FAR_BLOCK
+    block = BLOCK if _fits_l2(4 * tile.points * p.channels * p.out_channels) else LARGE_BLOCK
     threads = ceil(threads / p.groups)  # per group
     if p.groups > 1 or tiles >= threads * lanes // 2:
         blocks = threads * ceil(tiles / (threads * block))
-        return Cut(ceil(tiles / blocks), min(_up(p.out_channels, panel), SPAN), False)
+        return Partition(ceil(tiles / blocks), min(_round_up(p.out_channels, panel), SPAN), False)
     blocks = ceil(tiles / block)
     panels = ceil(p.out_channels / panel)
     spans = min(panels, ceil(threads * ceil(panels * panel / (threads * SPAN)) / blocks))
-    return Cut(ceil(tiles / blocks), panel * ceil(panels / spans), True)
+    return Partition(ceil(tiles / blocks), panel * ceil(panels / spans), True)
 
 
-def _near(weights: int) -> bool:
+def _fits_l2(weights: int) -> bool:
     """Returns True if this many bytes fit into the L2 cache next to a block."""
     size: int = native().cache_sizes().get("l2", 0)
     return weights <= size // 2
 
 
-def _up(n: int, to: int) -> int:
+def _round_up(n: int, to: int) -> int:
     return -(-n // to) * to
 
 
-def _step(floats: int) -> int:
+def _point_stride(floats: int) -> int:
     """Returns the byte stride between points, padded by a cache line as in the loops."""
-    return 4 * (_up(floats, 16) + 16)
+    return 4 * (_round_up(floats, 16) + 16)
 
 
 def filters(source: Array, tile: Tile, lanes: int, groups: int = 1) -> Array:
@@ -177,7 +177,7 @@ def filters(source: Array, tile: Tile, lanes: int, groups: int = 1) -> Array:
     """
     outputs, channels = source.shape[0] // groups, source.shape[1]
     panel = 2 * lanes
-    size = tile.points * _up(outputs, panel) * channels
+    size = tile.points * _round_up(outputs, panel) * channels
     room = np.empty(groups * size + 16, np.float32)
     skipped = -room.ctypes.data % 64 // 4  # a line of the cache is one row of a panel, or half of one
     made = room[skipped : skipped + groups * size]

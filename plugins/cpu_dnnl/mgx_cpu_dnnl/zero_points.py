@@ -17,7 +17,7 @@ from mgx_core.ops.reshape import Reshape
 from mgx_core.rules.engine import Builder, Rules
 from mgx_core.types.dim import Dim
 
-from .single_channels import multiplies_fours, single_channels
+from .int8_depthwise import has_avx512_vnni, is_depthwise
 
 __all__ = ["ZERO_POINTS"]
 
@@ -32,7 +32,7 @@ def sum_windows_for_zero_points(i: Instruction, b: Builder) -> Instruction | No 
     x, w, x_zero, w_zero = _operands(i)
     if w_zero is None or not {x.shape.dtype, w.shape.dtype} <= BYTES:
         return None
-    if multiplies_fours() and w.is_literal and single_channels(i.op, w.shape):
+    if has_avx512_vnni() and w.is_literal and is_depthwise(i.op, w.shape):
         return No("the native depthwise loop supports zero points of weights")
     kernels, *window = w.shape.dims
     groups = i.op.group  # type: ignore[attr-defined]
@@ -64,7 +64,9 @@ def sum_rows_for_zero_points(i: Instruction, b: Builder) -> Instruction | No | N
         return No("the right operand's zero points vary along the depth")
     product = b.add(i.op, x, y, *([] if p is None else [p]))
     dims = i.shape.dims
-    return b.add(Sub(), product, b.add(Mul(), _spread(b, _summed(b, x, p, -1), dims), _spread(b, _wide(b, q), dims)))
+    return b.add(
+        Sub(), product, b.add(Mul(), _spread(b, _sum_less_zero_point(b, x, p, -1), dims), _spread(b, _wide(b, q), dims))
+    )
 
 
 @ZERO_POINTS.on(QuantDot)
@@ -77,7 +79,9 @@ def sum_columns_for_zero_points(i: Instruction, b: Builder) -> Instruction | No 
         return No("the left operand's zero points vary along the depth")
     product = b.add(i.op, x, y, *([] if q is None else [b.absent(), q]))
     dims = i.shape.dims
-    return b.add(Sub(), product, b.add(Mul(), _spread(b, _wide(b, p), dims), _spread(b, _summed(b, y, q, -2), dims)))
+    return b.add(
+        Sub(), product, b.add(Mul(), _spread(b, _wide(b, p), dims), _spread(b, _sum_less_zero_point(b, y, q, -2), dims))
+    )
 
 
 def _operands(i: Instruction) -> tuple[Instruction, Instruction, Instruction | None, Instruction | None]:
@@ -90,7 +94,7 @@ def _one(x: Instruction) -> bool:
     return all(d == 1 for d in x.shape.dims)
 
 
-def _summed(b: Builder, x: Instruction, zero: Instruction | None, axis: int) -> Instruction:
+def _sum_less_zero_point(b: Builder, x: Instruction, zero: Instruction | None, axis: int) -> Instruction:
     """Returns the sums of a matrix minus its zero point along one axis, which is kept with extent 1."""
     wide = _wide(b, x)
     if zero is not None:

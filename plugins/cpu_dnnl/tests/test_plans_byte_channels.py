@@ -9,11 +9,9 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
-from mgx_cpu_dnnl.single_channels import multiplies_fours
+from mgx_cpu_dnnl.int8_depthwise import has_avx512_vnni
 
-pytestmark = pytest.mark.skipif(
-    not multiplies_fours(), reason="the processor has no dot products of bytes with AVX-512"
-)
+pytestmark = pytest.mark.skipif(not has_avx512_vnni(), reason="the processor has no dot products of bytes with AVX-512")
 
 
 def convolution(

@@ -16,7 +16,7 @@ from mgx_cpu_dnnl.plans import byte_channels, byte_pairs
 def without_dot_products(monkeypatch: Any) -> None:
     """Processors with dot products of bytes have faster kernels, but these run there too."""
     monkeypatch.setattr(byte_pairs, "accumulates_int32", lambda e: False)
-    monkeypatch.setattr(byte_channels, "multiplies_fours", lambda: False)
+    monkeypatch.setattr(byte_channels, "has_avx512_vnni", lambda: False)
 
 
 def product(

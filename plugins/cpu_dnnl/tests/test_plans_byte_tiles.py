@@ -1,4 +1,4 @@
-"""Products of bytes in tile registers or by dot products: exact sums, and work behind them within one unit of the definition."""
+"""Products of bytes in tile registers or by dot products: exact sums, and work epilogue them within one unit of the definition."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
+from mgx_cpu_dnnl.int8_depthwise import has_avx512_vnni
 from mgx_cpu_dnnl.jit.gemm_epilogue import Product
 from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.plans.byte_tiles import pack_panels
-from mgx_cpu_dnnl.single_channels import multiplies_fours
 from mgx_cpu_dnnl.target import CpuTarget
 
 TILED = native().multiplies_tiles()
 pytestmark = pytest.mark.skipif(
-    not TILED and not multiplies_fours(), reason="the processor has neither tile registers nor dot products for bytes"
+    not TILED and not has_avx512_vnni(), reason="the processor has neither tile registers nor dot products for bytes"
 )
 HOW = "tiles" if TILED else "dots"
 
@@ -164,10 +164,10 @@ def test_work_that_is_alike_once_rewritten_numbers_its_operands_alike() -> None:
         body.add_return([body.add(mgx.op("convert", target_type=dt.uint8), bounded)])
         left, result = mgx.Shape(dt.uint8, [35, 40]), mgx.Shape(dt.uint8, [35, 64])
         others = [mgx.Shape("float32", [35, 64], [0, 1]), result]
-        behind = Product(left, 64, [result], body, 0, others, 1).epilogue((dt.uint8,), dt.int32)
-        assert not isinstance(behind, mgx.No)
-        behind.combine(True)
-        made.append((behind.words, [(x.extra[0], step) for x, step, _ in behind.loads]))
+        epilogue = Product(left, 64, [result], body, 0, others, 1).epilogue((dt.uint8,), dt.int32)
+        assert not isinstance(epilogue, mgx.No)
+        epilogue.combine(True)
+        made.append((epilogue.key_parts, [(x.extra[0], step) for x, step, _ in epilogue.loads]))
     assert made[0][0] == made[1][0]
     assert made[0][1] == made[1][1]
 

@@ -19,7 +19,7 @@ rng = np.random.default_rng(8)
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """No weights stay near, and Winograd's filtering never pays."""
     monkeypatch.setattr(window_products, "_exceeds_cache", lambda weights: True)
-    monkeypatch.setattr(winograd, "GAIN", 0.0)
+    monkeypatch.setattr(winograd, "MAX_DIRECT_RATIO", 0.0)
 
 
 def compiled(x: Any, w: Any, relu: bool = False, **attributes: Any) -> tuple[Any, Any, list[str]]:

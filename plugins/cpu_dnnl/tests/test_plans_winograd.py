@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 import mgx_core as mgx
 from mgx_cpu_dnnl import winograd
 from mgx_cpu_dnnl.target import CpuTarget
-from mgx_cpu_dnnl.winograd import Cut, Problem, Tile, best_tile, cut
+from mgx_cpu_dnnl.winograd import Partition, Problem, Tile, best_tile, partition
 
 rng = np.random.default_rng(5)
 POINTS = {1: [], 4: [1.0], 6: [5 / 8, 3 / 2], 10: [0.4, 0.8, 1.25, 2.5]}
@@ -85,7 +85,7 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def force(tile: Tile) -> None:
         monkeypatch.setattr(winograd, "TILES", (tile,))
-        monkeypatch.setattr(winograd, "GAIN", float("inf"))
+        monkeypatch.setattr(winograd, "MAX_DIRECT_RATIO", float("inf"))
 
     return force
 
@@ -309,13 +309,13 @@ def test_choice_of_tiles(lanes: int) -> None:
 def test_work_is_cut_without_rest(threads: int, lanes: int, extent: int) -> None:
     p, tile = Problem(1, 40, 200, extent, extent, 3, 3), winograd.TILES[0]
     tiles = p.tiles(tile)
-    work: Cut = cut(p, tile, lanes, threads)
+    work: Partition = partition(p, tile, lanes, threads)
     assert work.span % (2 * lanes) == 0
     assert 1 <= work.block <= tiles
     blocks = -(-tiles // work.block)
-    if not work.apart:
+    if not work.separate:
         assert blocks >= min(threads, tiles) * 3 // 4  # nobody is idle for long
-    assert work.apart == (tiles < threads * lanes // 2)
+    assert work.separate == (tiles < threads * lanes // 2)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_work_is_cut_without_rest(threads: int, lanes: int, extent: int) -> None
 )  # weights beyond every near cache, and in all of them
 def test_weights_beyond_the_cache_are_read_for_larger_blocks(channels: int, blocks: int) -> None:
     p, tile = Problem(1, channels, channels, 14, 14, 3, 3), Tile(2, 3, 2, 3)
-    assert -(-p.tiles(tile) // cut(p, tile, 16, 1).block) == blocks
+    assert -(-p.tiles(tile) // partition(p, tile, 16, 1).block) == blocks
 
 
 def test_operands_of_a_concatenation_are_written_in_place(only: Any) -> None:

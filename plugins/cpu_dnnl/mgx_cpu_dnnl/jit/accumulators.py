@@ -13,10 +13,10 @@ from .element import computed, elem_of
 from .graph import Node
 from .primitive import apply
 
-__all__ = ["across", "combine", "identity", "taken"]
+__all__ = ["reduce_lanes", "combine", "identity", "to_accumulator"]
 
 
-def taken(c: Code, r: Node, value: V) -> V:
+def to_accumulator(c: Code, r: Node, value: V) -> V:
     """Returns an operand in its accumulator type: bool as bytes."""
     return c.cast("zext", value, "i8") if value.elem == "i1" else value
 
@@ -44,14 +44,14 @@ def combine(c: Code, r: Node, a: V, b: V) -> V:
     return apply(c, name, dtype, [a, b])
 
 
-def across(c: Code, r: Node, total: V) -> V:
+def reduce_lanes(c: Code, r: Node, total: V) -> V:
     """Reduces the lanes of a vector to a scalar."""
     if r.extra in ("max", "min") and total.elem in ("float", "double"):
-        return _extreme_across(c, r.extra, total)
+        return _extreme_lane(c, r.extra, total)
     return _halved(c, total, lambda low, high: combine(c, r, low, high))
 
 
-def _extreme_across(c: Code, name: str, total: V) -> V:
+def _extreme_lane(c: Code, name: str, total: V) -> V:
     """Returns the extreme of all lanes, NaN if any is NaN: tests all lanes once instead of at every halving."""
     how = "ogt" if name == "max" else "olt"
     best = _halved(c, total, lambda low, high: c.select(c.compare(how, low, high), low, high))

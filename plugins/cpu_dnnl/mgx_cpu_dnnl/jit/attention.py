@@ -58,7 +58,7 @@ def compile_attention(
     later keys are not read and may hold anything.  0: none.
     """
     shapes = (q, k, v, out)
-    refused = _unfit(*shapes)
+    refused = _check(*shapes)
     if refused is not None:
         return refused
     batch, (m, d) = q.lens()[:-2], q.lens()[-2:]
@@ -96,7 +96,7 @@ def compile_attention(
     )
 
 
-def _unfit(q: Shape, k: Shape, v: Shape, out: Shape) -> No | None:
+def _check(q: Shape, k: Shape, v: Shape, out: Shape) -> No | None:
     """Returns a refusal if types, extents or layouts of operands and results are not supported."""
     shapes = (q, k, v, out)
     if any(s.dtype not in FLOATS for s in shapes) or len({s.rank for s in shapes}) != 1 or q.rank < 2:

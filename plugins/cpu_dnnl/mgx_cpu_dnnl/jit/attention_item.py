@@ -17,7 +17,7 @@ class Item:
 
     given: constants of the score that are parameters; tile: keys of a register tile; half: number of remaining keys from which a
     partial tile is faster than single vectors; part: addresses of the scratch areas; here: addresses of the item's queries,
-    keys, values and results (q, k, v, o); extra: addresses of the score's other operands; first, count: the item's rows; seen:
+    keys, values and results (q, k, v, o); extra: addresses of the score's other operands; first, count: the item's rows; valid:
     number of valid keys of its sample.
     """
 
@@ -68,9 +68,9 @@ class Item:
             for axis, x in enumerate(batch):
                 base = c.gep(base, c.op("mul", x, self.arg(f"x{j}.{axis}")), MEMORY[node.dtype])
             self.extra.append(base)
-        self.seen = self.n
+        self.valid = self.n
         for node, base in zip(plan.loads, self.extra, strict=True):
             if node.extra[0] == plan.lengths:
-                self.seen = c.intrinsic("smin", self.n, c.intrinsic("smax", self._length(base, node.dtype), self.zero))
+                self.valid = c.intrinsic("smin", self.n, c.intrinsic("smax", self._length(base, node.dtype), self.zero))
         self.first = c.op("mul", block, self.chunk)
         self.count = c.intrinsic("smin", self.chunk, c.op("sub", self.m, self.first))

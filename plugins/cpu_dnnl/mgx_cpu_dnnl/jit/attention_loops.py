@@ -40,13 +40,13 @@ class _Writer:
         c, plan, item = self.c, self.plan, self.item
         item.enter(index)
         self._clear()
-        last = item.seen
+        last = item.valid
         if plan.causal:  # skips keys to which none of the rows attends
-            seen = c.op("add", c.op("add", item.first, item.count), item.arg("offset"))
-            last = c.intrinsic("smin", last, c.intrinsic("smax", seen, item.zero))
+            visible = c.op("add", c.op("add", item.first, item.count), item.arg("offset"))
+            last = c.intrinsic("smin", last, c.intrinsic("smax", visible, item.zero))
 
         def block(key0: V, _: list[V]) -> list[V]:
-            keys = c.intrinsic("smin", item.arg("block"), c.op("sub", item.seen, key0))
+            keys = c.intrinsic("smin", item.arg("block"), c.op("sub", item.valid, key0))
             if plan.packed:
                 self.blocks.copy_keys(key0, keys)
                 self.blocks.copy_values(key0, keys)

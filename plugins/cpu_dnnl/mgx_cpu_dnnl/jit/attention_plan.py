@@ -116,17 +116,17 @@ def add_args(plan: Plan, batch: Sequence[int], extents: Sequence[int], offset: i
 
 
 def key_of(plan: Plan) -> str:
-    words = [
+    key_parts = [
         f"attention rank={plan.q.rank} rows={plan.rows} causal={plan.causal} turned={plan.turned} even={plan.even}",
         f"guarded={plan.guarded} closes={plan.closes} packed={plan.packed} abreast={plan.abreast} across={plan.across}",
         f"lengths={plan.lengths}",
     ]
-    words.append(" ".join(str(s.dtype) for s in (plan.q, plan.k, plan.v, plan.out)))
-    words.append(str((plan.k.strides()[-1] == 1, plan.q.strides()[-1] == 1, KEYS)))
+    key_parts.append(" ".join(str(s.dtype) for s in (plan.q, plan.k, plan.v, plan.out)))
+    key_parts.append(str((plan.k.strides()[-1] == 1, plan.q.strides()[-1] == 1, KEYS)))
     if plan.graph is not None:
         nodes = list(walk(plan.graph.outputs))
         text, _ = text_of(
             nodes, lambda x: (x.extra[0], [min(s, 2) for s in x.extra[1][-2:]]), constant_text(plan.given)
         )
-        words.append(text)
-    return "\n".join(words)
+        key_parts.append(text)
+    return "\n".join(key_parts)

@@ -125,8 +125,8 @@ class Scores:
         if plan.graph is not None:
             value = self._pointwise(plan.graph, value, g.rows[r], v, key, mask, shared)
         if plan.causal:
-            seen = c.op("sub", c.op("add", g.rows[r], c.op("add", self.item.arg("offset"), self.item.one)), key)
-            inside = c.first(c.intrinsic("smax", seen, self.item.zero), n)
+            visible = c.op("sub", c.op("add", g.rows[r], c.op("add", self.item.arg("offset"), self.item.one)), key)
+            inside = c.first(c.intrinsic("smax", visible, self.item.zero), n)
             mask = inside if mask is None else c.op("and", inside, mask)
         return value if mask is None else c.select(mask, value, c.const(NEGATIVE, value))
 

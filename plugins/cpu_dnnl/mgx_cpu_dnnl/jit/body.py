@@ -101,7 +101,7 @@ def _pattern(body: Module, inputs: Sequence[Shape]) -> Hashable | None:
     None if they depend on more: views that depend on strides or attributes, element counts, or extents of 0.
     """
     pattern = body.pattern
-    if pattern is body or not pattern.derive("steps go through", _goes_through):
+    if pattern is body or not pattern.derive("keeps strides", _keeps_strides):
         return None
     labels = {1: 0}
     found: list[Hashable] = []
@@ -116,7 +116,7 @@ def _pattern(body: Module, inputs: Sequence[Shape]) -> Hashable | None:
     return None if 0 in labels else tuple(found)
 
 
-def _goes_through(body: Module) -> bool:
+def _keeps_strides(body: Module) -> bool:
     """Returns True if, for all extents, each stride of the result is that of an operand along one axis."""
 
     def fits(ins: Instruction) -> bool:

@@ -14,7 +14,7 @@ from .byte_pairs import Windows
 from .code import Code, V, i64
 from .engine import Engine
 from .gemm_epilogue import Product, ProductPlan
-from .gemm_plan import even_part
+from .gemm_plan import equal_part
 from .kernel import JitKernel
 from .product_writer import ProductWriter
 from .space import Args, items
@@ -50,7 +50,7 @@ class Channels(ProductWriter):
     """Code generator for depthwise convolutions: an item is a block of results of a block of channels."""
 
     def __init__(self, c: Code, plan: FourPlan) -> None:
-        super().__init__(c, plan.behind, plan.args, 4)
+        super().__init__(c, plan.epilogue, plan.args, 4)
         self.plan = plan
 
     def write(self) -> None:
@@ -80,9 +80,9 @@ def compile_fours(
     product: a: [results, channels]; columns: the channels, at least 16.  fast: as in `Epilogue.combine`.  Buffers: the left
     operand, weights, their sums by channel, the zero point, extra.., outs..
     """
-    behind = product.epilogue_of_bytes(fast)
-    if isinstance(behind, No):
-        return behind
+    epilogue = product.epilogue_of_bytes(fast)
+    if isinstance(epilogue, No):
+        return epilogue
     m, channels = product.a.lens()
     _, _, _, *rest = windows.numbers
     width, stride, gap = rest[8], rest[14], rest[17]
@@ -90,20 +90,20 @@ def compile_fours(
     columns = (width - 1) * stride + (fours.taps - 1) * apart + 1
     block = _channels(channels, 4 * (fours.shared * width + fours.groups * columns))
     rows = _rows(m, width, max(1, NEAR // (4 * block) - fours.groups * columns), product.threads, fours.shared)
-    plan = FourPlan(behind, Args(), ragged=channels % (2 * engine.lanes) != 0)
+    plan = FourPlan(epilogue, Args(), ragged=channels % (2 * engine.lanes) != 0)
     blocks, parts = -(-channels // block), -(-m // rows)
     numbers = {"m": m, "n": channels, "rows": rows, "block": block, "blocks": blocks, "parts": parts}
     plan.args.enter(numbers)
     windows.enter(plan.args)
     plan.args.enter({name: int(value) for name, value in fours._asdict().items()})
-    behind.number(plan.args)
+    epilogue.number(plan.args)
     space = (4 * fours.groups * columns + columns + 3 * gap) * block + 2 * SLACK
     return product.kernel(
         "fours",
         engine.function(plan.key, lambda c: Channels(c, plan).write()),
-        behind,
+        epilogue,
         plan.args.values,
-        beside=4,
+        leading=4,
         work=blocks * parts,
         grain=max(1, WORK // max(1, 2 * rows * block * windows.taps)),
         scratch_bytes=4 * rows * block + space,
@@ -123,6 +123,6 @@ def _rows(m: int, width: int, most: int, threads: int, shared: int) -> int:
     """Returns the results of an item: whole lines that share interleaved taps, or equal parts of one line."""
     most = min(most, -(-m // threads))
     if most < width:
-        return even_part(width, most, 1)
+        return equal_part(width, most, 1)
     lines = most // width
-    return even_part(m // width, lines, shared if lines >= shared else 1) * width
+    return equal_part(m // width, lines, shared if lines >= shared else 1) * width

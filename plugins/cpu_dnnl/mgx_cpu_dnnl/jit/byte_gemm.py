@@ -28,9 +28,9 @@ def compile_byte_gemm(product: Product, engine: Engine, tiled: bool, fast: bool 
     tiled: uses AMX; fast: as in `Epilogue.combine`.  Buffers: a, the panels, initial int32 sums by column, padded to a
     multiple of 16, extra.., outs..
     """
-    behind = product.epilogue_of_bytes(fast)
-    if isinstance(behind, No):
-        return behind
+    epilogue = product.epilogue_of_bytes(fast)
+    if isinstance(epilogue, No):
+        return epilogue
     a, columns, threads = product.a, product.columns, product.threads
     m, depth = a.lens()
     step = TILE if tiled else FOUR
@@ -46,7 +46,7 @@ def compile_byte_gemm(product: Product, engine: Engine, tiled: bool, fast: bool 
     if reach > 1 and not near:
         return No(f"rows of depth {depth} would have to be copied for each group of columns")
     plan = BytePlan(
-        behind, Args(), tiles=tiled, signed=a.dtype is dt.int8, loose=depth % step != 0, near=near,
+        epilogue, Args(), tiles=tiled, signed=a.dtype is dt.int8, loose=depth % step != 0, near=near,
         last=-(-(columns % COLUMNS) // 16), ragged=columns % 16 != 0,
     )  # fmt: skip
     numbers = {
@@ -55,13 +55,13 @@ def compile_byte_gemm(product: Product, engine: Engine, tiled: bool, fast: bool 
         "readable": max(0, m - reach),
     }  # fmt: skip
     plan.args.enter(numbers)
-    behind.number(plan.args)
+    epilogue.number(plan.args)
     return product.kernel(
         "bytes",
         engine.function(plan.key, lambda c: ByteTiles(c, plan).write()),
-        behind,
+        epilogue,
         plan.args.values,
-        beside=3,
+        leading=3,
         work=blocks * -(-panels // group),
         grain=max(1, WORK // (min(rows, m) * padded * min(group * COLUMNS, columns))),
         scratch_bytes=4 * ROWS * COLUMNS + ROWS * padded,

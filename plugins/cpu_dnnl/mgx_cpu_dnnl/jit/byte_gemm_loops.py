@@ -47,13 +47,13 @@ class ByteTiles(ProductWriter):
     """Generates the kernel of a plan."""
 
     def __init__(self, c: Code, plan: BytePlan) -> None:
-        super().__init__(c, plan.behind, plan.args, 3)
+        super().__init__(c, plan.epilogue, plan.args, 3)
         self.plan = plan
         self.left, self.weights, self.start = self.given
 
     def write(self) -> None:
         c = self.c
-        self.laid = c.gep(self.sums, ROWS * COLUMNS, "i32")
+        self.copies = c.gep(self.sums, ROWS * COLUMNS, "i32")
         self.pitch = c.op("mul", self.arg("steps"), i64(self.plan.step))  # bytes between copied rows
         self.size = c.op("mul", self.pitch, i64(COLUMNS))  # bytes of a panel
         if self.plan.tiles:
@@ -121,7 +121,7 @@ class ByteTiles(ProductWriter):
         """Copies the tile that starts at a row if it cannot be read in place; at most the last one of a block."""
 
         def copied() -> None:
-            given = self._at(row), self.arg("left"), self._count(row), self.arg("depth"), self.laid, self.pitch
+            given = self._at(row), self.arg("left"), self._count(row), self.arg("depth"), self.copies, self.pitch
             self.c.run("mgx_byte_rows_1", *given)
 
         self.c.when(self._is_copied(row), copied)
@@ -129,7 +129,7 @@ class ByteTiles(ProductWriter):
     def _source(self, row: V) -> tuple[V, V]:
         """Returns the address of a tile's first row and the row stride in bytes."""
         c, copied = self.c, self._is_copied(row)
-        return c.select(copied, self.laid, self._at(row)), c.select(copied, self.pitch, self.arg("left"))
+        return c.select(copied, self.copies, self._at(row)), c.select(copied, self.pitch, self.arg("left"))
 
     # sums
 

@@ -14,7 +14,7 @@ from mgx_core.records import dataclass
 from .byte_pairs_loops import COLUMNS, STEP, ChannelPlan, Channels, FilterPlan, Filters, PairPlan, Pairs
 from .engine import Engine
 from .gemm_epilogue import Epilogue, Product
-from .gemm_plan import even_part
+from .gemm_plan import equal_part
 from .kernel import JitKernel
 from .space import Args
 
@@ -61,9 +61,9 @@ def compile_pairs(
     product: of a convolution, a: [results, depth] as if its windows were rows; columns: of all groups.  fast: as in
     `Epilogue.combine`.  Buffers: the left operand, packed panels of all groups, the zero point, extra.., outs..
     """
-    behind = product.epilogue_of_bytes(fast)
-    if isinstance(behind, No):
-        return behind
+    epilogue = product.epilogue_of_bytes(fast)
+    if isinstance(epilogue, No):
+        return epilogue
     threads, columns = product.threads, product.columns // groups
     m, depth = product.a.lens()
     unit = STEP if windows is None else windows.run
@@ -73,13 +73,13 @@ def compile_pairs(
     pitch = -(-piece // STEP) * STEP
     panels = -(-columns // COLUMNS)
     most = min(MOST, max(LEAST, NEAR // (2 * pitch)), -(-m // threads))
-    rows = even_part(m, max(1, most), 1)
+    rows = equal_part(m, max(1, most), 1)
     blocks = -(-m // rows)
     group = panels
     if threads > 1 and blocks * groups < 4 * threads:
         group = max(2, panels * blocks * groups // (4 * threads))
     plan = PairPlan(
-        behind, Args(), windows=windows is not None, grouped=groups > 1, whole=piece == depth,
+        epilogue, Args(), windows=windows is not None, grouped=groups > 1, whole=piece == depth,
         ragged=columns % COLUMNS != 0, narrow=0 < columns % COLUMNS <= COLUMNS // 2, signed=signed,
     )  # fmt: skip
     numbers = {
@@ -90,13 +90,13 @@ def compile_pairs(
     }  # fmt: skip
     space = rows * min(group, panels) * COLUMNS if piece != depth else 6 * COLUMNS
     numbers["space"] = space
-    _enter(plan.args, numbers, windows, behind)
+    _enter(plan.args, numbers, windows, epilogue)
     return product.kernel(
         "pairs",
         engine.function(plan.key, lambda c: Pairs(c, plan).write()),
-        behind,
+        epilogue,
         plan.args.values,
-        beside=3,
+        leading=3,
         work=groups * blocks * -(-panels // min(group, panels)),
         grain=max(1, WORK // max(1, rows * depth * min(group, panels) * COLUMNS)),
         scratch_bytes=4 * space + 2 * rows * pitch,
@@ -110,21 +110,21 @@ def compile_channels(product: Product, engine: Engine, windows: Windows, fast: b
     product: a: [results, channels]; columns: the channels, at least 16.  Buffers: the left operand, weights, their sums by
     channel, the zero point, extra.., outs..
     """
-    behind = product.epilogue_of_bytes(fast)
-    if isinstance(behind, No):
-        return behind
+    epilogue = product.epilogue_of_bytes(fast)
+    if isinstance(epilogue, No):
+        return epilogue
     m, channels = product.a.lens()
     most = min(max(1, SUMS // (4 * channels)), -(-m // product.threads))
-    rows = even_part(m, most, 1)
-    plan = ChannelPlan(behind, Args(), ragged=channels % (2 * engine.lanes) != 0)
+    rows = equal_part(m, most, 1)
+    plan = ChannelPlan(epilogue, Args(), ragged=channels % (2 * engine.lanes) != 0)
     numbers = {"m": m, "n": channels, "rows": rows}
-    _enter(plan.args, numbers, windows, behind)
+    _enter(plan.args, numbers, windows, epilogue)
     return product.kernel(
         "channels",
         engine.function(plan.key, lambda c: Channels(c, plan).write()),
-        behind,
+        epilogue,
         plan.args.values,
-        beside=4,
+        leading=4,
         work=-(-m // rows),
         grain=max(1, WORK // max(1, 8 * rows * channels * windows.taps)),
         scratch_bytes=4 * rows * channels + -(-channels // 64) * 64 + 64 + 16 * (windows.taps + 1),
@@ -141,23 +141,23 @@ def compile_filters(
     product: as in `compile_pairs`; channels: at least 16; lens: images, height and width of the results.  Buffers: the left
     operand, panels of filters at 16 points, the zero point, extra.., outs..
     """
-    behind = product.epilogue_of_bytes(fast)
-    if isinstance(behind, No):
-        return behind
+    epilogue = product.epilogue_of_bytes(fast)
+    if isinstance(epilogue, No):
+        return epilogue
     images, height, width = lens
     channels, threads = windows.numbers[0], product.threads
     pitch, panels = -(-channels // STEP) * STEP, -(-product.columns // COLUMNS)
     down, over = -(-height // 2), -(-width // 2)
     most = max(1, min(TILES, POINT_BYTES // (2 * POINTS * pitch)))
-    across = even_part(over, most, 1)
+    across = equal_part(over, most, 1)
     lines = max(1, min(down, most // across)) if across == over else 1
-    lines = even_part(down, lines, 1)
+    lines = equal_part(down, lines, 1)
     blocks = images * -(-down // lines) * -(-over // across)
     group = panels
     if threads > 1 and blocks < 4 * threads:
         group = min(panels, max(2, panels * blocks // (4 * threads)))
     columns = product.columns % COLUMNS
-    plan = FilterPlan(behind, Args(), ragged=columns != 0, narrow=0 < columns <= COLUMNS // 2)
+    plan = FilterPlan(epilogue, Args(), ragged=columns != 0, narrow=0 < columns <= COLUMNS // 2)
     tiles = lines * across
     numbers = {
         "m": product.a.lens()[0], "n": product.columns, "images": images, "height": height, "width": width, "tiles_down": down,
@@ -165,13 +165,13 @@ def compile_filters(
         "pitch": pitch, "panels": panels, "group": group, "groups": -(-panels // group), "sums": 4 * tiles * COLUMNS,
         "products": POINTS * tiles * COLUMNS, "points": POINTS * tiles * pitch,
     }  # fmt: skip
-    _enter(plan.args, numbers, windows, behind)
+    _enter(plan.args, numbers, windows, epilogue)
     return product.kernel(
         "filters",
         engine.function(plan.key, lambda c: Filters(c, plan).write()),
-        behind,
+        epilogue,
         plan.args.values,
-        beside=3,
+        leading=3,
         work=blocks * -(-panels // group),
         grain=max(1, WORK // (POINTS * tiles * pitch * group * COLUMNS)),
         scratch_bytes=4 * (POINTS + 4) * tiles * COLUMNS + 2 * POINTS * tiles * pitch + -(-channels // 64) * 64,
@@ -179,9 +179,9 @@ def compile_filters(
     )
 
 
-def _enter(args: Args, numbers: dict[str, int], windows: Windows | None, behind: Epilogue) -> None:
+def _enter(args: Args, numbers: dict[str, int], windows: Windows | None, epilogue: Epilogue) -> None:
     """Appends the run-time arguments of a kernel."""
     args.enter(numbers)
     if windows is not None:
         windows.enter(args)
-    behind.number(args)
+    epilogue.number(args)

@@ -59,7 +59,7 @@ class Channels(ProductWriter):
     """Code generator for depthwise convolutions: an item is a block of results with all channels."""
 
     def __init__(self, c: Code, plan: ChannelPlan) -> None:
-        super().__init__(c, plan.behind, plan.args, 4)
+        super().__init__(c, plan.epilogue, plan.args, 4)
         self.plan = plan
 
     def write(self) -> None:
@@ -85,7 +85,7 @@ class Filters(ProductWriter):
     """
 
     def __init__(self, c: Code, plan: FilterPlan) -> None:
-        super().__init__(c, plan.behind, plan.args, 3)
+        super().__init__(c, plan.epilogue, plan.args, 3)
         self.plan = plan
 
     def write(self) -> None:
@@ -153,13 +153,13 @@ class Pairs(ProductWriter):
     """Code generator for products, and for convolutions whose windows are the rows of a product."""
 
     def __init__(self, c: Code, plan: PairPlan) -> None:
-        super().__init__(c, plan.behind, plan.args, 3)
+        super().__init__(c, plan.epilogue, plan.args, 3)
         self.plan = plan
         self.left, self.weights, self.point = self.given
 
     def write(self) -> None:
         c = self.c
-        self.laid = c.gep(self.sums, self.arg("space"), "i32")
+        self.widened = c.gep(self.sums, self.arg("space"), "i32")
         whole = c.op("mul", c.op("udiv", c.op("add", self.arg("depth"), i64(STEP - 1)), i64(STEP)), i64(STEP))
         self.size = c.op("mul", whole, i64(COLUMNS))  # elements of a panel
         items(c, [self.arg("kinds"), self.arg("groups"), self.arg("blocks")], self.item)
@@ -201,15 +201,15 @@ class Pairs(ProductWriter):
             if not self.plan.whole:
                 lines = c.op("udiv", depth, self.arg("run"))
             where = self.source, self.place("windows"), self.row0, self.rows.count, line, lines
-            c.run("mgx_pair_windows_1", *where, self.laid, pitch, self.point)
+            c.run("mgx_pair_windows_1", *where, self.widened, pitch, self.point)
             return
         at = c.gep(c.gep(self.source, c.op("mul", self.row0, self.arg("left")), "i8"), k, "i8")
-        rows = self.laid, pitch, self.point, i64(int(self.plan.signed))
+        rows = self.widened, pitch, self.point, i64(int(self.plan.signed))
         c.run("mgx_pair_rows_1", at, self.arg("left"), self.rows.count, depth, *rows)
 
     def _add(self, first: V, count: V, panel: V, depth: V, sums: V, pitch: V, vectors: V, onward: V) -> None:
         c = self.c
-        rows = c.gep(self.laid, c.op("mul", first, self.arg("pitch")), "i16")
+        rows = c.gep(self.widened, c.op("mul", first, self.arg("pitch")), "i16")
         c.run("mgx_pair_tile_1", rows, self.arg("pitch"), panel, depth, sums, pitch, count, vectors, onward)
 
     def _last(self, p: V) -> V | None:

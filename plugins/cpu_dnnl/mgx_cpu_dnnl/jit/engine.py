@@ -34,24 +34,24 @@ DIVIDING: Final = ("znver", "68747541444d4163")
 
 _engines: WeakSet[Engine] = WeakSet()
 _forks = threading.Lock()
-_held: list[Any] = []  # locks held by a thread that forks
+_acquired: list[Any] = []  # locks held by a thread that forks
 
 
-def _hold() -> None:
+def _acquire_locks() -> None:
     """Waits until no thread compiles: a forked child would inherit held locks, LLVM's too, and never release them."""
     _forks.acquire()
     for engine in list(_engines):
         engine._lock.acquire()
-        _held.append(engine._lock)
+        _acquired.append(engine._lock)
 
 
-def _let_go() -> None:
-    while _held:
-        _held.pop().release()
+def _release_locks() -> None:
+    while _acquired:
+        _acquired.pop().release()
     _forks.release()
 
 
-os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_let_go)
+os.register_at_fork(before=_acquire_locks, after_in_parent=_release_locks, after_in_child=_release_locks)
 
 
 class Function:

@@ -26,10 +26,10 @@ from .gemm_plan import (
     WHOLE,
     GemmPlan,
     block_elements,
-    even_part,
+    equal_part,
     key_of,
+    max_tile_rows,
     panel_width,
-    tall,
 )
 from .kernel import JitKernel
 from .native_gemm import native_numbers
@@ -47,18 +47,18 @@ def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 
     outs, columns, threads = product.outs, product.columns, product.threads
     if weights not in WEIGHTS or not all(o.dtype.is_float for o in outs):
         return No(f"unsupported types: weights {weights}, results {[o.dtype for o in outs]}")
-    behind = product.epilogue((dt.float32,), dt.float32)
-    if isinstance(behind, No):
-        return behind
+    epilogue = product.epilogue((dt.float32,), dt.float32)
+    if isinstance(epilogue, No):
+        return epilogue
     m, k = product.a.lens()
-    if behind.graph is not None and not all(o.dtype.is_float for o in behind.graph.outputs):
+    if epilogue.graph is not None and not all(o.dtype.is_float for o in epilogue.graph.outputs):
         return No("the epilogue's results must be floats")
-    if behind.cost < least:
-        return No(f"oneDNN is as fast for {m} rows with an epilogue of {behind.cost} instructions")
+    if epilogue.cost < least:
+        return No(f"oneDNN is as fast for {m} rows with an epilogue of {epilogue.cost} instructions")
     lanes, width = engine.lanes, panel_width(engine)
     b = _blocks(m, k, columns, weights, threads, engine)
     plan = GemmPlan(
-        behind, weights=weights, ragged=columns % width != 0, narrow=0 < columns % width <= lanes, widened=b.widened,
+        epilogue, weights=weights, ragged=columns % width != 0, narrow=0 < columns % width <= lanes, widened=b.widened,
         whole=b.whole, abreast=b.few and not engine.wide, filled=not engine.wide and columns % lanes == 0,
     )  # fmt: skip
     # Results of shallow products that exceed the near caches: stores would wait for their lines, so these are prefetched.
@@ -70,22 +70,22 @@ def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 
         "lines": -(-columns * 4 // 64) if far else 0,
     }  # fmt: skip
     plan.args.enter(numbers)
-    behind.number(plan.args)
+    epilogue.number(plan.args)
     sums = b.height * width if b.whole and not plan.abreast else b.rows * b.group * width
     plan.args.enter({"panel": sums})
     plan.key = key_of(plan, lanes)
-    told = native_numbers(plan, numbers)
+    encoded = native_numbers(plan, numbers)
     code = (
         engine.function(plan.key, lambda c: _write(c, plan))
-        if told is None
+        if encoded is None
         else NativeLoop(f"packed_product_{engine.isa}")
     )
     return product.kernel(
         "gemm",
         code,
-        behind,
-        plan.args.values if told is None else told,
-        beside=2 + plan.ragged,
+        epilogue,
+        plan.args.values if encoded is None else encoded,
+        leading=2 + plan.ragged,
         work=b.blocks * b.groups,
         grain=max(1, 32768 // max(1, b.rows * k * b.group * width)),
         scratch_bytes=4 * (sums + (b.depth * width if plan.widened else 0)),
@@ -117,19 +117,19 @@ class _Blocks(NamedTuple):
 def _blocks(m: int, k: int, columns: int, weights: DType, threads: int, engine: Engine) -> _Blocks:
     """Returns the blocking of a product [m, k] times [k, columns] for the caches and threads."""
     width, few = panel_width(engine), m <= FEW
-    height = min(tall(engine.wide), m)
+    height = min(max_tile_rows(engine.wide), m)
     widened = weights is dt.bfloat16 and not few
     whole = few or (k <= WHOLE and not widened)
     panels = -(-columns // width)
     near = whole and not few and 4 * k * width * panels <= NEAR
-    depth = k if whole else even_part(k, DEPTH, 4)
+    depth = k if whole else equal_part(k, DEPTH, 4)
     most = min(240, block_elements() // depth, m // (4 * threads) if near else m)
-    rows = m if few else even_part(m, max(height, most), height)
+    rows = m if few else equal_part(m, max(height, most), height)
     blocks = -(-m // rows)
     group = panels if near else max(1, min(GROUP, panels * blocks // (4 * threads)))
     items = blocks * -(-panels // group)
     if items < 4 * threads and items % threads and not few:  # few work items: the same number for each thread
-        rows = even_part(m, max(height, m // threads), height)
+        rows = equal_part(m, max(height, m // threads), height)
         blocks = -(-m // rows)
     trips = 4 * width // 64 * UNROLL  # cache lines of a panel per iteration of the innermost loop
     ahead = 0 if near or few else max(1, min(4, -(-trips // max(1, min(rows, m) // height))))

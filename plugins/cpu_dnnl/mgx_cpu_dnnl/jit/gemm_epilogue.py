@@ -49,14 +49,14 @@ class Epilogue:
         return 0 if self.graph is None else self.graph.cost
 
     @property
-    def words(self) -> list[str]:
+    def key_parts(self) -> list[str]:
         """Returns the key: the properties that determine the code."""
         found = [f"{self.sums} to {' '.join(map(str, self.outs))} at={self.at} extra={self.extra}"]
         if self.graph is not None:
             steps = {x.ident: (bool(r), s if s in (0, 1) else 2) for x, r, s in self.loads}
             read, nodes = {n.ident for n in self.numbers}, self.graph.nodes
             text, at = self.graph.once(
-                ("words", tuple(steps.items()), tuple(read)),
+                ("key_parts", tuple(steps.items()), tuple(read)),
                 lambda: text_of(
                     nodes,
                     lambda x: (x.extra[0], steps.get(x.ident)),
@@ -94,14 +94,14 @@ class ProductPlan:
     """A plan of a product: the epilogue, and flags that subclasses add; extents are arguments."""
 
     kind: ClassVar[str]
-    behind: Epilogue
+    epilogue: Epilogue
     args: Args
 
     @property
     def key(self) -> str:
         """Returns the key: the properties that determine the code."""
-        flags = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if f.name not in ("behind", "args")]
-        return "\n".join([" ".join([self.kind, *flags]), *self.behind.words])
+        flags = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if f.name not in ("epilogue", "args")]
+        return "\n".join([" ".join([self.kind, *flags]), *self.epilogue.key_parts])
 
 
 @dataclass(frozen=True)
@@ -131,19 +131,19 @@ class Product:
 
     def epilogue_of_bytes(self, fast: bool) -> Epilogue | No:
         """Returns the epilogue of a byte product; fast: as in `Epilogue.combine`."""
-        behind = self.epilogue((dt.int8, dt.uint8), dt.int32)
-        if isinstance(behind, Epilogue):
-            behind.combine(fast)
-        return behind
+        epilogue = self.epilogue((dt.int8, dt.uint8), dt.int32)
+        if isinstance(epilogue, Epilogue):
+            epilogue.combine(fast)
+        return epilogue
 
     def kernel(
         self,
         name: str,
         code: Function | NativeLoop,
-        behind: Epilogue,
+        epilogue: Epilogue,
         args: Sequence[int],
         *,
-        beside: int,
+        leading: int,
         work: int,
         grain: int,
         scratch_bytes: int,
@@ -152,7 +152,7 @@ class Product:
     ) -> JitKernel:
         """Returns the product as a kernel.
 
-        beside: number of buffers before those of the epilogue; weights: bytes of the packed weights; taps: products per result,
+        leading: number of buffers before those of the epilogue; weights: bytes of the packed weights; taps: products per result,
         if not the elements of a row.
         """
         read = sum(s.element_space() * s.dtype.size for s in (*self.outs, *self.extra))
@@ -163,10 +163,10 @@ class Product:
             grain=grain,
             args=tuple(args),
             scratch_bytes=scratch_bytes,
-            inputs=beside + len(self.extra),
+            inputs=leading + len(self.extra),
             outputs=len(self.outs),
             flops=2 * self.a.lens()[0] * self.columns * (taps or self.a.lens()[1]),
-            inplace=frozenset(beside + p for p in behind.inplace),
+            inplace=frozenset(leading + p for p in epilogue.inplace),
             bytes=self.a.elements() * self.a.dtype.size + read + weights,
         )
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from .code import Code, V, i64
 from .element import MEMORY, from_memory
-from .gemm_plan import UNROLL, VECTORS, GemmPlan, tall
+from .gemm_plan import UNROLL, VECTORS, GemmPlan, max_tile_rows
 from .gemm_tiles import Rows, Tile, panel_sums, tile_sums
 from .product_writer import ProductWriter
 from .space import items
@@ -28,7 +28,7 @@ def write(c: Code, plan: GemmPlan) -> None:
 
 class _Writer(ProductWriter):
     def __init__(self, c: Code, plan: GemmPlan) -> None:
-        super().__init__(c, plan.behind, plan.args, 2 + plan.ragged, plan.filled)
+        super().__init__(c, plan.epilogue, plan.args, 2 + plan.ragged, plan.filled)
         self.plan = plan
         self.lanes = c.lanes
         self.width = VECTORS * c.lanes
@@ -53,7 +53,7 @@ class _Writer(ProductWriter):
         block, group = self._either(self.rows_first, *index)
         self.row0 = c.op("mul", block, self.arg("rows"))
         rows = c.intrinsic("smin", self.arg("rows"), c.op("sub", self.arg("m"), self.row0))
-        self.rows = Rows(c, rows, tall(c.wide))
+        self.rows = Rows(c, rows, max_tile_rows(c.wide))
         self.panel0 = c.op("mul", group, self.arg("group"))
         self.panels = c.intrinsic("smin", self.arg("group"), c.op("sub", self.arg("panels"), self.panel0))
         self.left = c.gep(self.a, c.op("mul", self.row0, self.arg("lda")), "float")

@@ -17,7 +17,7 @@ from .space import Args
 
 __all__ = [
     "DEPTH", "FAR", "FEW", "GROUP", "NEAR", "SHALLOW", "UNROLL", "VECTORS", "WEIGHTS", "WHOLE", "GemmPlan",
-    "block_elements", "even_part", "key_of", "panel_width", "tall",
+    "block_elements", "equal_part", "key_of", "panel_width", "max_tile_rows",
 ]  # fmt: skip
 
 UNROLL: Final = 4  # rows of a panel per iteration of the innermost loop
@@ -49,7 +49,7 @@ class GemmPlan:
     ahead: cache lines prefetched per iteration; lines: cache lines of a row of results to prefetch.
     """
 
-    behind: Epilogue
+    epilogue: Epilogue
     weights: DType
     ragged: bool
     narrow: bool
@@ -71,22 +71,22 @@ def block_elements() -> int:
     return max(BLOCK, size // 14)
 
 
-def even_part(extent: int, most: int, unit: int) -> int:
+def equal_part(extent: int, most: int, unit: int) -> int:
     """Returns the size of equal parts of an extent: a multiple of the unit, at most `most`."""
     shares = -(-extent // most)
     return -(-extent // (shares * unit)) * unit
 
 
 def key_of(plan: GemmPlan, lanes: int) -> str:
-    words = [
+    key_parts = [
         f"gemm {plan.weights} ragged={plan.ragged} narrow={plan.narrow}",
         f"widened={plan.widened} whole={plan.whole} lanes={lanes}"
         + " abreast" * plan.abreast
         + " filled" * plan.filled,
     ]
-    return "\n".join([*words, *plan.behind.words])
+    return "\n".join([*key_parts, *plan.epilogue.key_parts])
 
 
-def tall(wide: bool) -> int:
+def max_tile_rows(wide: bool) -> int:
     """Returns the most rows of a register tile: as many as registers hold, with two vectors per row and the loads."""
     return 12 if wide else 6

@@ -24,25 +24,25 @@ NARROWING: Final = {
 class Results:
     """Emits the epilogue for rows of sums.
 
-    behind: the epilogue; args: the kernel's arguments by name; extra, outs: addresses of the epilogue's other operands and of the
-    results; filled: the columns are a multiple of the vector, so that no mask is needed.
+    args: the kernel's arguments by name; extra, outs: addresses of the epilogue's other operands and of the results;
+    filled: the columns are a multiple of the vector, so that no mask is needed.
     """
 
     def __init__(
-        self, c: Code, behind: Epilogue, args: dict[str, V], extra: list[V], outs: list[V], filled: bool = False
+        self, c: Code, epilogue: Epilogue, args: dict[str, V], extra: list[V], outs: list[V], filled: bool = False
     ) -> None:
-        self.c, self.behind, self.args, self.extra, self.outs = c, behind, args, extra, outs
+        self.c, self.epilogue, self.args, self.extra, self.outs = c, epilogue, args, extra, outs
         self.filled = filled
         self.numbers = [
             c.splat(c.cast("bitcast", c.cast("trunc", args[f"k{j}"], "i32"), "float"), c.lanes)
-            for j in range(len(behind.numbers))
+            for j in range(len(epilogue.numbers))
         ]
 
     def at_row(self, line: V) -> list[V]:
         """Returns the address of a row in each result."""
         return [
             self.c.gep(out, self.c.op("mul", line, self.args[f"o{j}"]), MEMORY[dtype])
-            for j, (out, dtype) in enumerate(zip(self.outs, self.behind.outs, strict=True))
+            for j, (out, dtype) in enumerate(zip(self.outs, self.epilogue.outs, strict=True))
         ]
 
     def rows(self, sums: V, pitch: V, row0: V, count: V, column0: V, columns: V | int, ragged: bool) -> None:
@@ -51,7 +51,7 @@ class Results:
         columns: a constant number of lanes, or a value; ragged: the last vector may be partial.
         """
         c, n = self.c, self.c.lanes
-        zero, elem = i64(0), MEMORY[self.behind.sums]
+        zero, elem = i64(0), MEMORY[self.epilogue.sums]
         fixed = [c.first(c.op("sub", self.args["n"], self._at(column0, v)), n) for v in range(columns // n)] \
             if isinstance(columns, int) and ragged and not self.filled else []  # fmt: skip
 
@@ -59,13 +59,14 @@ class Results:
             line = c.op("add", row0, r)
             source = c.gep(sums, c.op("mul", r, pitch), elem)
             targets = [
-                c.gep(at, column0, MEMORY[dtype]) for at, dtype in zip(self.at_row(line), self.behind.outs, strict=True)
+                c.gep(at, column0, MEMORY[dtype])
+                for at, dtype in zip(self.at_row(line), self.epilogue.outs, strict=True)
             ]
             bases = self._bases(line, column0)
 
             def vector(at: V, mask: V | None) -> None:
                 values = self._pointwise(c.load(c.gep(source, at, elem), elem, n), bases, at, mask)
-                for value, target, dtype in zip(values, targets, self.behind.outs, strict=True):
+                for value, target, dtype in zip(values, targets, self.epilogue.outs, strict=True):
                     c.store(c.gep(target, at, MEMORY[dtype]), to_memory(c, value, dtype), mask)
 
             def pair(j: V, _: list[V]) -> list[V]:
@@ -82,7 +83,7 @@ class Results:
             def block(at: V, _: list[V]) -> list[V]:
                 places = [c.op("add", at, i64(v * n)) for v in range(together)]
                 parts = [self._scope(c.load(c.gep(source, p, elem), elem, n), bases, p, None) for p in places]
-                for j, (target, dtype) in enumerate(zip(targets, self.behind.outs, strict=True)):
+                for j, (target, dtype) in enumerate(zip(targets, self.epilogue.outs, strict=True)):
                     made = self._bytes(j, parts) if c.wide else self._half_bytes(j, parts)
                     c.store(c.gep(target, at, MEMORY[dtype]), made)
                 return []
@@ -110,8 +111,8 @@ class Results:
         """Returns the address of the row in each other operand."""
         c = self.c
         bases = []
-        for j, (node, by_row, by_column) in enumerate(self.behind.loads):
-            at, elem = self.extra[node.extra[0] - (node.extra[0] > self.behind.at)], MEMORY[node.dtype]
+        for j, (node, by_row, by_column) in enumerate(self.epilogue.loads):
+            at, elem = self.extra[node.extra[0] - (node.extra[0] > self.epilogue.at)], MEMORY[node.dtype]
             if by_row:
                 at = c.gep(at, c.op("mul", line, self.args[f"r{j}"]), elem)
             if by_column:
@@ -122,13 +123,13 @@ class Results:
     @property
     def saturated(self) -> bool:
         """Returns True if all results are bytes stored with saturating narrowing: four vectors of AVX-512, two of AVX2."""
-        graph = self.behind.graph
+        graph = self.epilogue.graph
         return graph is not None and all(o.extra in NARROWING for o in graph.outputs)
 
     def _narrowed(self, j: int, parts: list[Scope]) -> tuple[Node, Node, V]:
         """Returns result j, the value that is narrowed to it, and the zero point to add."""
-        assert self.behind.graph is not None
-        out = self.behind.graph.outputs[j]
+        assert self.epilogue.graph is not None
+        out = self.epilogue.graph.outputs[j]
         x, zero = out.args
         return out, x, self.c.cast("fptosi", parts[0].value(zero), "i32")
 
@@ -181,7 +182,7 @@ class Results:
         return c.call("llvm.x86.avx512.mask.cvtps2dq.512", "i32", n, low, unknown, lanes, usual)
 
     def _pointwise(self, value: V, bases: list[V], j: V, mask: V | None) -> list[V]:
-        graph = self.behind.graph
+        graph = self.epilogue.graph
         if graph is None:
             return [value]
         scope = self._scope(value, bases, j, mask)
@@ -189,15 +190,15 @@ class Results:
 
     def _scope(self, value: V, bases: list[V], j: V, mask: V | None) -> Scope:
         """Returns the scope of the epilogue's values for a vector of sums in column j of the tile."""
-        c, behind, n = self.c, self.behind, self.c.lanes
-        number = {x.ident: i for i, (x, _, _) in enumerate(behind.loads)}
+        c, epilogue, n = self.c, self.epilogue, self.c.lanes
+        number = {x.ident: i for i, (x, _, _) in enumerate(epilogue.loads)}
 
         def load(node: Node) -> V:
-            if node.extra[0] == behind.at:
+            if node.extra[0] == epilogue.at:
                 return value
             k = number[node.ident]
             elem = MEMORY[node.dtype]
-            by_column = behind.loads[k][2]
+            by_column = epilogue.loads[k][2]
             if not by_column:
                 return c.splat(from_memory(c, c.load(bases[k], elem, 0), node.dtype), n)
             if by_column == 1:
@@ -207,6 +208,6 @@ class Results:
             return from_memory(c, raw, node.dtype)
 
         scope = Scope(c, n, load)
-        for node, spread in zip(behind.numbers, self.numbers, strict=True):
+        for node, spread in zip(epilogue.numbers, self.numbers, strict=True):
             scope.set(node, spread)
         return scope

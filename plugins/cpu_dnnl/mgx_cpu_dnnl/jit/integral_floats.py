@@ -47,14 +47,14 @@ class _Rewriting:
     def run(self) -> None:
         if not any(n.kind == "convert" and n.dtype in WHOLE for n in walk(self.graph.outputs)):
             return
-        went: dict[int, Node] = {}
+        rewritten: dict[int, Node] = {}
         for node in list(walk(self.graph.outputs)):
-            args = tuple(went[a.ident] for a in node.args)
+            args = tuple(rewritten[a.ident] for a in node.args)
             made = node
             if any(a is not b for a, b in zip(args, node.args, strict=True)):
                 made = self.graph.node(node.kind, node.dtype, args, node.extra, node.axes, node.level)
-            went[node.ident] = self.learned(self.simpler(made))
-        self.graph.outputs = [went[o.ident] for o in self.graph.outputs]
+            rewritten[node.ident] = self.learned(self.simpler(made))
+        self.graph.outputs = [rewritten[o.ident] for o in self.graph.outputs]
 
     def learned(self, node: Node) -> Node:
         if node.ident not in self.known:
@@ -147,13 +147,13 @@ def _of_primitive(node: Node, args: list[_Range]) -> _Range:
     match node.extra:
         case "add" | "sub" if bounded:
             low, high = (x.low + y.low, x.high + y.high) if node.extra == "add" else (x.low - y.high, x.high - y.low)
-            return _near(low, high, whole, nan)
+            return _widened(low, high, whole, nan)
         case "mul" if bounded:
             ends = [a * b for a in (x.low, x.high) for b in (y.low, y.high)]
-            return _near(min(ends), max(ends), whole, nan)
+            return _widened(min(ends), max(ends), whole, nan)
         case "div" | "exact_div" if bounded and y.low == y.high and y.low:
             ends = [x.low / y.low, x.high / y.low]
-            return _near(min(ends) - 1, max(ends) + 1, False, nan)
+            return _widened(min(ends) - 1, max(ends) + 1, False, nan)
         case "add" | "sub":  # one range is unbounded: infinities and integral values remain so
             return _Range(-math.inf, math.inf, whole, nan or not (math.isfinite(_size(x)) or math.isfinite(_size(y))))
         case "round" | "floor" | "ceil" | "trunc":
@@ -171,7 +171,7 @@ def _of_primitive(node: Node, args: list[_Range]) -> _Range:
     return ANY
 
 
-def _near(low: float, high: float, whole: bool, nan: bool) -> _Range:
+def _widened(low: float, high: float, whole: bool, nan: bool) -> _Range:
     """Returns a range widened by rounding errors; `ANY` near float32's overflow threshold."""
     if max(abs(low), abs(high)) > 1e30:
         return ANY

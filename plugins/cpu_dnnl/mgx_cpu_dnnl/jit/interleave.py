@@ -27,7 +27,7 @@ class _Plan(NamedTuple):
     args: Args
     extents: list[int]  # arguments with the extents of the outer axes and of the rows
     steps: list[tuple[int, int]]  # arguments with the strides of both operands along the outer axes
-    apart: int  # the argument with the row stride
+    row_stride: int  # the argument with the row stride
     elem: str
     back: bool  # deinterleaves: the rows are in the result
 
@@ -42,23 +42,23 @@ def compile_interleave(source: Shape, target: Shape, engine: Engine, name: str) 
     if len(axes) < 2 or min(min(a.steps) for a in axes) < 0:
         return None
     short = next((a for a in axes if a.steps[0] == 1), axes[-1])
-    back = short is not axes[-1] and _is_woven(axes[-1], short, engine.lanes, 1)
+    back = short is not axes[-1] and _is_interleaved(axes[-1], short, engine.lanes, 1)
     if back:
         outer, long = [a for a in axes[:-1] if a is not short], axes[-1]
-    elif _is_woven(axes[-2], axes[-1], engine.lanes, 0):
+    elif _is_interleaved(axes[-2], axes[-1], engine.lanes, 0):
         *outer, long, short = axes
     else:
         return None
     args = Args()
-    apart = short.steps[1 if back else 0]
+    row_stride = short.steps[1 if back else 0]
     if source.dtype.size == NATIVE_SIZE and short.extent <= NATIVE_ROWS and not back:
         code: Function | NativeLoop = NativeLoop(f"weave_{short.extent}")
-        for value in (len(outer), long.extent, apart, *(n for a in outer for n in (a.extent, *a.steps))):
+        for value in (len(outer), long.extent, row_stride, *(n for a in outer for n in (a.extent, *a.steps))):
             args.add(value)
     else:
         extents = [args.add(a.extent) for a in (*outer, long)]
         steps = [(args.add(a.steps[0]), args.add(a.steps[1])) for a in outer]
-        plan = _Plan(short.extent, args, extents, steps, args.add(apart), MEMORY[source.dtype], back)
+        plan = _Plan(short.extent, args, extents, steps, args.add(row_stride), MEMORY[source.dtype], back)
         code = engine.function(
             f"{'unweave' if back else 'weave'} {plan.rows} {plan.elem} {len(outer)}", lambda c: _write(c, plan)
         )
@@ -77,7 +77,7 @@ def compile_interleave(source: Shape, target: Shape, engine: Engine, name: str) 
     )
 
 
-def _is_woven(long: Axis, short: Axis, lanes: int, rows: int) -> bool:
+def _is_interleaved(long: Axis, short: Axis, lanes: int, rows: int) -> bool:
     """Returns True if operand `rows` has contiguous rows and the other operand has them interleaved."""
     pixels = 1 - rows
     fits = 1 < short.extent <= MOST and long.extent >= lanes and short.steps[rows] != 0
@@ -103,7 +103,7 @@ def _write(c: Code, plan: _Plan) -> None:
 
         def some(i: V, _: list[V]) -> list[V]:
             i = c.intrinsic("smin", i, last)  # the last vector may overlap the one before
-            offsets = [c.op("mul", refs[plan.apart], i64(r)) for r in range(plan.rows)]
+            offsets = [c.op("mul", refs[plan.row_stride], i64(r)) for r in range(plan.rows)]
             pixel = c.op("mul", i, i64(plan.rows))
             if plan.back:
                 pixels = c.load(c.gep(source, pixel, elem), elem, n * plan.rows)
@@ -114,7 +114,7 @@ def _write(c: Code, plan: _Plan) -> None:
             else:
                 at = c.gep(source, i, elem)
                 rows = [c.load(c.gep(at, offset, elem), elem, n) for offset in offsets]
-                c.store(c.gep(target, pixel, elem), _woven(c, rows))
+                c.store(c.gep(target, pixel, elem), _interleave(c, rows))
             return []
 
         c.loop(begin, end, n, some)
@@ -122,7 +122,7 @@ def _write(c: Code, plan: _Plan) -> None:
     items(c, [*outer, blocks], item)
 
 
-def _woven(c: Code, rows: list[V]) -> V:
+def _interleave(c: Code, rows: list[V]) -> V:
     """Interleaves the elements of one vector of each row."""
     count, n = len(rows), rows[0].n
     order = [lane % count * n + lane // count for lane in range(count * n)]

@@ -19,7 +19,7 @@ SHORTEST: Final = 64  # fewest bytes of a line, and on average of a run, that ar
 FORWARD, BACKWARD, FILLER = range(3)  # as in `line_loops.cpp`
 
 
-class _Stretch(NamedTuple):
+class _Run(NamedTuple):
     kind: int
     extent: int  # elements of the line
     first: int  # its first element in x
@@ -43,7 +43,7 @@ def compile_lines(x: Shape, out: Shape, taps: Mapping[int, Taps], filler: int, n
             break
         width *= lens[axis]
     length = width * len(places)
-    stretches = _stretches(places) if width == 1 else _runs(places, width)
+    stretches = _greedy_runs(places) if width == 1 else _runs(places, width)
     size = x.dtype.size
     if length * size < SHORTEST * max(1, len(stretches) - 2):
         return None
@@ -71,26 +71,26 @@ def compile_lines(x: Shape, out: Shape, taps: Mapping[int, Taps], filler: int, n
     )
 
 
-def _runs(places: Sequence[int], width: int) -> list[_Stretch]:
+def _runs(places: Sequence[int], width: int) -> list[_Run]:
     """Returns the runs of a line, given the source index of each group of `width` contiguous elements."""
-    found: list[_Stretch] = []
+    found: list[_Run] = []
     at = 0
     while at < len(places):
         first, end = places[at], at + 1
         while end < len(places) and places[end] == (first if first < 0 else first + end - at):
             end += 1
         count = (end - at) * width
-        found.append(_Stretch(FILLER, count, 0, 1) if first < 0 else _Stretch(FORWARD, count, first * width, 1))
+        found.append(_Run(FILLER, count, 0, 1) if first < 0 else _Run(FORWARD, count, first * width, 1))
         at = end
     return found
 
 
-def _stretches(line: Sequence[int]) -> list[_Stretch]:
+def _greedy_runs(line: Sequence[int]) -> list[_Run]:
     """Splits a line greedily into runs."""
     times = _repeats(line)
     if times > 1:
-        return [_Stretch(FORWARD, len(line), line[0], times)]
-    found: list[_Stretch] = []
+        return [_Run(FORWARD, len(line), line[0], times)]
+    found: list[_Run] = []
     at = 0
     while at < len(line):
         first, end = line[at], at + 1
@@ -101,9 +101,9 @@ def _stretches(line: Sequence[int]) -> list[_Stretch]:
             end += 1
         count = end - at
         if first < 0:
-            found.append(_Stretch(FILLER, count, 0, 1))
+            found.append(_Run(FILLER, count, 0, 1))
         else:
-            found.append(_Stretch(BACKWARD if step < 0 else FORWARD, count, first, count if not step else 1))
+            found.append(_Run(BACKWARD if step < 0 else FORWARD, count, first, count if not step else 1))
         at = end
     return found
 

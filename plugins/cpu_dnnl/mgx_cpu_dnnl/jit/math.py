@@ -35,7 +35,7 @@ _ERF: Final = (  # erf(x) / x over s = 2 (x / edge)^2 - 1
 )  # fmt: skip
 # spacing of the expansion points of erf(x) / x; at the last point erf(x) rounds to 1 in float32, as only few spacings ensure
 _ERF_STEP: Final = 135 / 512
-_ERF_PLACES: Final = 16  # lanes of an AVX-512 vector, so that a permute looks up coefficients
+_ERF_POINTS: Final = 16  # lanes of an AVX-512 vector, so that a permute looks up coefficients
 _ERF_DEGREE: Final = 5
 _TANH_EDGE: Final = 9.02  # the function rounds to 1 in float32 from here on
 _TANH_P: Final = (  # tanh(x) / x = P(x^2) / Q(x^2)
@@ -170,21 +170,21 @@ def log1p(c: Code, x: V) -> V:
 
 
 def erf(c: Code, x: V) -> V:
-    if c.wide and x.n and x.n % _ERF_PLACES == 0:
-        return _erf_by_places(c, x)
+    if c.wide and x.n and x.n % _ERF_POINTS == 0:
+        return _erf_by_table(c, x)
     x = clamp(c, x, -_ERF_EDGE, _ERF_EDGE)
     s = c.fma(c.op("fmul", x, x), c.const(2 / _ERF_EDGE**2, x), c.const(-1.0, x))
     return c.op("fmul", x, horner(c, s, _ERF))
 
 
-def _erf_by_places(c: Code, x: V) -> V:
+def _erf_by_table(c: Code, x: V) -> V:
     """Emits erf as x times a short polynomial around the expansion point nearest to |x|, looked up by permutes."""
-    edge = (_ERF_PLACES - 1) * _ERF_STEP
+    edge = (_ERF_POINTS - 1) * _ERF_STEP
     x = clamp(c, x, -edge, edge)
     size = c.intrinsic("fabs", x)
     shifted = c.fma(size, c.const(1 / _ERF_STEP, x), c.const(_MAGIC, x))
     near = c.fma(c.op("fsub", shifted, c.const(_MAGIC, x)), c.const(-_ERF_STEP, x), size)
-    *lower, at = (_picked(c, column, bits(c, shifted)) for column in _erf_columns())
+    *lower, at = (_lookup(c, column, bits(c, shifted)) for column in _erf_columns())
     for coefficient in reversed(lower):
         at = c.fma(at, near, coefficient)
     return c.op("fmul", x, at)
@@ -196,12 +196,12 @@ def _erf_columns() -> list[list[float]]:
     count = _ERF_DEGREE + 1
     points = np.cos((np.arange(count) + 0.5) * np.pi / count) * (_ERF_STEP / 2)
     powers = np.vander(points, count, increasing=True)
-    values = [[math.erf(x) / x for x in n * _ERF_STEP + points] for n in range(_ERF_PLACES)]
+    values = [[math.erf(x) / x for x in n * _ERF_STEP + points] for n in range(_ERF_POINTS)]
     columns: list[list[float]] = np.linalg.solve(powers, np.transpose(values)).tolist()
     return columns
 
 
-def _picked(c: Code, numbers: list[float], places: V) -> V:
+def _lookup(c: Code, numbers: list[float], places: V) -> V:
     """Looks up one of 16 values per lane by the low four bits of an index."""
     name = "llvm.x86.avx512.permvar.sf.512"
     c.declared[name] = f"declare <16 x float> @{name}(<16 x float>, <16 x i32>)"

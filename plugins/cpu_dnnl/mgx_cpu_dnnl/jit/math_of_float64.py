@@ -9,7 +9,7 @@ from typing import Final
 from .code import Code, V
 from .float_steps import bits, clamp, floats, horner
 
-__all__ = ["FAST64", "WIDE_ANGLES", "turned_sine"]
+__all__ = ["FAST64", "WIDE_ANGLES", "shifted_sine"]
 
 _LN2_HI: Final = 0.6931471805599453
 _LN2_LO: Final = 2.3190468138462996e-17
@@ -66,7 +66,7 @@ def sigmoid(c: Code, x: V) -> V:
     return c.op("fdiv", one, c.op("fadd", one, exp(c, c.fneg(x))))
 
 
-def turned_sine(c: Code, x: V, ahead: int) -> V:
+def shifted_sine(c: Code, x: V, ahead: int) -> V:
     """Emits sin(x + ahead pi / 2) for angles below 1e9."""
     k = c.intrinsic("rint", c.op("fmul", x, c.const(2 / math.pi, x)))
     first, second, third = (c.const(part, x) for part in _PIO2)

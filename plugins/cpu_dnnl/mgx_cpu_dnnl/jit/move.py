@@ -78,7 +78,7 @@ def resize_taps(op: Resize, x: Shape, out: Shape, fast: bool = False) -> dict[in
             index = np.clip(op.nearest(at, factor), 0, plan.size - 1)
             taps[axis] = Taps([[int(i)] for i in index])
         else:
-            taps[axis] = _weighted(*op.taps(at, plan), fast)
+            taps[axis] = _weighted_taps(*op.taps(at, plan), fast)
     if op.mode != "nearest" and not x.dtype.is_float:
         return No(f"{op.mode} resampling of {x.dtype} is not supported")
     return taps
@@ -111,7 +111,7 @@ def _cost(passes: Sequence[Sequence[int]], taps: Mapping[int, Taps], x: Shape, o
     return cost
 
 
-def _weighted(index: Array, weight: Array, fast: bool) -> Taps:
+def _weighted_taps(index: Array, weight: Array, fast: bool) -> Taps:
     """Returns the elements [out, taps] and their weights; `fast` drops weights of 0.
 
     Elements beyond the border are clamped to it; their positive and their negative weights are added separately.

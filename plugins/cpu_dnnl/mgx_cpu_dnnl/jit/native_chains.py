@@ -6,7 +6,7 @@ from typing import Final
 
 from mgx_core import dtype as dt
 
-from .native_loop import chain_of, told
+from .native_loop import chain_of, encode_chain
 from .pointwise_plan import BLOCK, Plan
 
 __all__ = ["native_numbers"]
@@ -26,10 +26,10 @@ def native_numbers(plan: Plan) -> list[int] | None:
     if inner.steps[-1] != 1 or any(step not in (0, 1) for step in inner.steps):
         return None
     chain = chain_of(result)
-    words = None if chain is None or not chain.steps else told(chain, plan.loads)
-    if words is None:
+    encoded = None if chain is None or not chain.steps else encode_chain(chain, plan.loads)
+    if encoded is None:
         return None
-    order, operations = words
+    order, operations = encoded
     steps = (n for axis in (inner, *outer) for n in (*(axis.steps[k] for k in order), axis.steps[-1]))
     return [
         inner.extent, BLOCK if plan.blocks else inner.extent, len(outer), len(order), len(operations) // 3,

@@ -6,7 +6,7 @@ from typing import Final
 
 from mgx_core import dtype as dt
 
-from .native_loop import chain_of, told
+from .native_loop import chain_of, encode_chain
 from .reduce_plan import Plan
 
 __all__ = ["native_numbers"]
@@ -24,10 +24,10 @@ def native_numbers(plan: Plan) -> list[int] | None:
     if any(plan.full) or len(plan.axes) > MOST_AXES or any(step not in (0, 1) for step in plan.kept[-1].steps):
         return None
     chain = chain_of(result.args[0])
-    words = None if chain is None else told(chain, plan.loads)
-    if words is None or not plan.kept[-1].steps[-1]:
+    encoded = None if chain is None else encode_chain(chain, plan.loads)
+    if encoded is None or not plan.kept[-1].steps[-1]:
         return None
-    order, operations = words
+    order, operations = encoded
     steps = []
     for axis in plan.axes:
         steps += [*(axis.steps[k] for k in order), axis.steps[-1]]

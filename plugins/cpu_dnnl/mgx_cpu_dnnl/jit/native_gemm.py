@@ -31,24 +31,24 @@ class _Finish(NamedTuple):
 
 def native_numbers(plan: GemmPlan, numbers: Mapping[str, int]) -> Sequence[int] | None:
     """Returns the arguments of the native loop (`product_loop.h`); None if it does not support the epilogue."""
-    behind = plan.behind
-    if behind.outs != (dt.float32,) or plan.widened:
+    epilogue = plan.epilogue
+    if epilogue.outs != (dt.float32,) or plan.widened:
         return None
-    finish = _Finish([], False, [], []) if behind.graph is None else _finish(behind.graph, behind.at)
+    finish = _Finish([], False, [], []) if epilogue.graph is None else _finish(epilogue.graph, epilogue.at)
     if finish is None:
         return None
-    beside = 2 + plan.ragged
+    leading = 2 + plan.ragged
     terms = []
     for node in (*finish.before, *finish.after):
-        _, step, by_column = next(load for load in behind.loads if load[0] is node)
+        _, step, by_column = next(load for load in epilogue.loads if load[0] is node)
         if by_column != 1:
             return None
         parameter = node.extra[0]
-        terms += [beside + parameter - (parameter > behind.at), step]
+        terms += [leading + parameter - (parameter > epilogue.at), step]
     bounds = [bits_of(x) for x in finish.bounds]
     return [
         *(numbers[word] for word in NUMBERS), int(plan.whole), int(plan.ragged), int(plan.narrow),
-        int(plan.weights is dt.bfloat16), beside + behind.extra, behind.steps[0],
+        int(plan.weights is dt.bfloat16), leading + epilogue.extra, epilogue.steps[0],
         len(finish.before), int(finish.paired), len(bounds), len(finish.after), *bounds, *[0] * (2 - len(bounds)),
         *terms, *[0] * (2 * SLOTS - len(terms)),
     ]  # fmt: skip

@@ -13,7 +13,7 @@ from ..native_library import native
 from .code import clamp_single
 from .graph import Node, number
 
-__all__ = ["Chain", "NativeLoop", "bits_of", "chain_of", "told"]
+__all__ = ["Chain", "NativeLoop", "bits_of", "chain_of", "encode_chain"]
 
 
 class NativeLoop:
@@ -42,14 +42,14 @@ OPERATIONS: Final = {"add": 0, "mul": 1, "max": 2, "min": 3}  # commutative oper
 MOST_LOADS: Final = 7
 
 
-class Told(NamedTuple):
+class EncodedChain(NamedTuple):
     """An encoded chain: its loads in the native loop's order, and its operations as integers."""
 
     order: list[int]
     operations: list[int]
 
 
-def told(chain: Chain, loads: Sequence[Node]) -> Told | None:
+def encode_chain(chain: Chain, loads: Sequence[Node]) -> EncodedChain | None:
     """Encodes a chain for the native module; None if an operand is neither a float32 load nor a constant."""
     if len(loads) > MOST_LOADS or any(node.dtype is not dt.float32 for node in loads):
         return None
@@ -62,7 +62,7 @@ def told(chain: Chain, loads: Sequence[Node]) -> Told | None:
             return None
         at = (place[operand.ident], 0) if isinstance(operand, Node) else (-1, bits_of(operand))
         operations += [OPERATIONS[name], *at]
-    return Told(order, operations)
+    return EncodedChain(order, operations)
 
 
 def chain_of(result: Node, start: Node | None = None) -> Chain | None:

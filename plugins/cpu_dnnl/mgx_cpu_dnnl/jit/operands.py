@@ -39,7 +39,7 @@ class Operands:
                 total = part if total is None else c.op("add", total, part)
         return base if total is None else c.gep(base, total, self.elems[k])
 
-    def fetch(self, k: int, at: V, axis: int, n: int, mask: V | None) -> V:
+    def load(self, k: int, at: V, axis: int, n: int, mask: V | None) -> V:
         """Loads n lanes of an operand from an address on, along an axis."""
         c, elem = self.c, self.elems[k]
         step = self.step(k, axis)
@@ -51,7 +51,7 @@ class Operands:
             raw = c.gather(at, c.offsets(step, n, self.near), elem, mask)
         return from_memory(c, raw, self.dtypes[k])
 
-    def put(self, k: int, at: V, axis: int, x: V, mask: V | None) -> None:
+    def store(self, k: int, at: V, axis: int, x: V, mask: V | None) -> None:
         """Stores x to an operand from an address on, along an axis."""
         c = self.c
         step = self.step(k, axis)

@@ -53,7 +53,7 @@ def build(
     dims = outputs[0].lens()
     elements = outputs[0].elements()
     cost = max(1, graph.cost)
-    native, told = _native(plan, engine)
+    native, encoded = _native(plan, engine)
     code: Function | NativeLoop | None = native
     found, scratch, deferred = None, 0, None
     if code is None:
@@ -61,7 +61,7 @@ def build(
             engine, plan.key, partial(_write, plan=plan), partial(_interpreted, plan) if interpret else None
         )
     if found is not None:
-        told, scratch = found.numbers, found.scratch_bytes
+        encoded, scratch = found.numbers, found.scratch_bytes
     if elements == 0:
         work = row = 0
     elif plan.tile is not None:
@@ -83,7 +83,7 @@ def build(
         code=code,
         work=work,
         grain=max(1, GRAIN // max(1, row * (1 + cost // 4))),
-        args=tuple(told),
+        args=tuple(encoded),
         scratch_bytes=scratch,
         inputs=len(inputs),
         outputs=len(outputs),
@@ -96,15 +96,15 @@ def build(
 
 def _native(plan: Plan, engine: Engine) -> tuple[NativeLoop | None, list[int]]:
     """Returns the native module's loop for a plan and its arguments, if there is one."""
-    told = rows_copied(plan, ROW_WIDE if engine.wide else ROW)
-    if told is not None:
-        return NativeLoop("copy_rows"), told
-    told = elements_moved(plan)
-    if told is not None:
-        return NativeLoop(f"move_rows_{engine.isa}_{plan.outputs[0].dtype.size}"), told
-    told = native_numbers(plan)
-    if told is not None:
-        return NativeLoop(f"chain_rows_{engine.isa}"), told
+    encoded = rows_copied(plan, ROW_WIDE if engine.wide else ROW)
+    if encoded is not None:
+        return NativeLoop("copy_rows"), encoded
+    encoded = elements_moved(plan)
+    if encoded is not None:
+        return NativeLoop(f"move_rows_{engine.isa}_{plan.outputs[0].dtype.size}"), encoded
+    encoded = native_numbers(plan)
+    if encoded is not None:
+        return NativeLoop(f"chain_rows_{engine.isa}"), encoded
     return None, plan.args.values
 
 
@@ -119,9 +119,9 @@ def compile_copy(source: Shape, target: Shape, engine: Engine, name: str = "copy
             return No(f"loops do not copy {source.dtype}")
         source = Shape(same, source.lens(), source.strides())
         target = Shape(same, target.lens(), target.strides())
-        woven = compile_interleave(source, target, engine, name)
-        if woven is not None:
-            return woven
+        interleaved = compile_interleave(source, target, engine, name)
+        if interleaved is not None:
+            return interleaved
     elif not supported(source.dtype) or not supported(target.dtype):
         return No(f"loops do not convert {source.dtype} to {target.dtype}")
     node = graph.load(0, source.dtype, source.strides())

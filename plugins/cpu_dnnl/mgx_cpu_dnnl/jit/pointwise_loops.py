@@ -51,10 +51,10 @@ class _Operands(Operands):
 
     def read(self, k: int, base: V, i: V, n: int, mask: V | None) -> V:
         """Loads an operand's elements from inner index i on."""
-        return self.fetch(k, self.moved(k, base, {self.inner: i}), self.inner, n, mask)
+        return self.load(k, self.moved(k, base, {self.inner: i}), self.inner, n, mask)
 
     def write(self, k: int, base: V, i: V, x: V, mask: V | None) -> None:
-        self.put(k, self.moved(k, base, {self.inner: i}), self.inner, x, mask)
+        self.store(k, self.moved(k, base, {self.inner: i}), self.inner, x, mask)
 
 
 class _Rows:

@@ -126,8 +126,8 @@ def _lines(axis: Axis, filled: Sequence[int]) -> int:
 def _short_rows(plan: Plan) -> bool:
     """Returns True if there are many short contiguous rows, which are addressed faster one after the other."""
     inner, outer = plan.axes[-1], plan.axes[:-2]
-    beside = inner.extent <= SHORT and all(step in (0, 1) for step in inner.steps)
-    return plan.tile is None and beside and math.prod(a.extent for a in outer) >= MANY
+    contiguous = inner.extent <= SHORT and all(step in (0, 1) for step in inner.steps)
+    return plan.tile is None and contiguous and math.prod(a.extent for a in outer) >= MANY
 
 
 def _tile_axis(plan: Plan) -> int | None:
@@ -147,12 +147,12 @@ def _tile_axis(plan: Plan) -> int | None:
 
 def _key(plan: Plan, text: str, number: Mapping[int, int]) -> str:
     """Returns the key: groups with equal keys have equal code."""
-    words = [f"pointwise {len(plan.axes)} {plan.tile} {plan.blocks} {plan.near} {plan.mode} {plan.inputs}"]
-    words += ["pairs"] * plan.pairs
-    words += [text, str([number[r.ident] for r in plan.results])]
-    words.append(str([o.dtype.name for o in plan.outputs]))
+    key_parts = [f"pointwise {len(plan.axes)} {plan.tile} {plan.blocks} {plan.near} {plan.mode} {plan.inputs}"]
+    key_parts += ["pairs"] * plan.pairs
+    key_parts += [text, str([number[r.ident] for r in plan.results])]
+    key_parts.append(str([o.dtype.name for o in plan.outputs]))
     count = len(plan.loads) + len(plan.outputs)
-    words += ["".join("0" if not s else "1" if s == 1 else "s" for s in axis.steps) for axis in plan.axes]
-    words.append("".join(plan.kind(o) for o in range(count)))
-    words.append(str(sorted(plan.step_args)))
-    return "\n".join(words)
+    key_parts += ["".join("0" if not s else "1" if s == 1 else "s" for s in axis.steps) for axis in plan.axes]
+    key_parts.append("".join(plan.kind(o) for o in range(count)))
+    key_parts.append(str(sorted(plan.step_args)))
+    return "\n".join(key_parts)

@@ -15,7 +15,7 @@ from .element import convert
 from .integers import BITWISE, integer
 from .math import FAST
 from .math_in_float64 import HUGE_ANGLE, cos_small, fmod_small, sin_small, tan_small
-from .math_of_float64 import FAST64, WIDE_ANGLES, turned_sine
+from .math_of_float64 import FAST64, WIDE_ANGLES, shifted_sine
 
 __all__ = ["apply", "libm"]
 
@@ -99,7 +99,7 @@ def _float(c: Code, name: str, args: list[V]) -> V:
         return FAST64[name](c, a)
     elif name in WIDE_ANGLES:
         large = c.compare("ogt", c.intrinsic("fabs", a), c.const(HUGE_ANGLE, a))
-        return _unless(c, large, turned_sine(c, a, WIDE_ANGLES[name]), lambda: libm(c, name, a))
+        return _select_rare(c, large, shifted_sine(c, a, WIDE_ANGLES[name]), lambda: libm(c, name, a))
     return libm(c, name, *args)
 
 
@@ -132,17 +132,17 @@ def _mod(c: Code, a: V, b: V) -> V:
 def _angle(c: Code, name: str, a: V) -> V:
     small = {"sin": sin_small, "cos": cos_small, "tan": tan_small}[name](c, a)
     large = c.compare("ogt", c.intrinsic("fabs", a), c.const(HUGE_ANGLE, a))
-    return _unless(c, large, small, lambda: libm(c, name, a))
+    return _select_rare(c, large, small, lambda: libm(c, name, a))
 
 
 def _fmod(c: Code, a: V, b: V) -> V:
     if a.elem != "float":
         return libm(c, "fmod", a, b)
     small, large = fmod_small(c, a, b)
-    return _unless(c, large, small, lambda: libm(c, "fmod", a, b))
+    return _select_rare(c, large, small, lambda: libm(c, "fmod", a, b))
 
 
-def _unless(c: Code, odd: V, usual: V, other: Callable[[], V]) -> V:
+def _select_rare(c: Code, odd: V, usual: V, other: Callable[[], V]) -> V:
     """Selects by lane between the common and the special case, which is computed only if any lane needs it."""
     some = odd
     if odd.n:

@@ -11,18 +11,18 @@ __all__ = ["ProductWriter"]
 
 
 class ProductWriter:
-    """Base class; given: addresses of the `beside` operands that precede the epilogue's; sums: address of the scratch memory."""
+    """Base class; given: addresses of the `leading` operands that precede the epilogue's; sums: address of the scratch memory."""
 
-    def __init__(self, c: Code, behind: Epilogue, args: Args, beside: int, filled: bool = False) -> None:
+    def __init__(self, c: Code, epilogue: Epilogue, args: Args, leading: int, filled: bool = False) -> None:
         self.c, self.args = c, args
         self.zero, self.one = i64(0), i64(1)
-        bases = c.buffers(range(beside + behind.extra + len(behind.outs)))
-        self.given = bases[:beside]
-        extra, outs = bases[beside : beside + behind.extra], bases[beside + behind.extra :]
+        bases = c.buffers(range(leading + epilogue.extra + len(epilogue.outs)))
+        self.given = bases[:leading]
+        extra, outs = bases[leading : leading + epilogue.extra], bases[leading + epilogue.extra :]
         self.sums = V("%scratch", "ptr", 0)
         self.refs = args.load(c)
         named = {name: self.refs[at] for name, at in args.places.items()}
-        self.results = Results(c, behind, named, extra, outs, filled)
+        self.results = Results(c, epilogue, named, extra, outs, filled)
 
     def arg(self, name: str) -> V:
         return self.refs[self.args.places[name]]

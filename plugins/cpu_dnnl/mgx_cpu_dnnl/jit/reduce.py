@@ -78,17 +78,17 @@ def build(
     lanes = plan.width
     work = items_of(plan)
     row = plan.count * lanes
-    told = native_numbers(plan)
+    encoded = native_numbers(plan)
     code: Function | NativeLoop = NativeLoop(f"column_sums_{engine.isa}")
     found = None
-    if told is None:
+    if encoded is None:
         key, write = (
             f"{plan.key} {'first' if plan.pieces else 'whole'}",
             partial(_write, plan=plan, phase=int(plan.pieces > 0)),
         )
         code, found = code_of(engine, key, write, partial(_interpreted, plan, engine) if interpret else None)
     if found is not None:
-        told = found.numbers
+        encoded = found.numbers
     deferred = describe("reduce", graph, inputs, outputs, rows * plan.count * cost, work, name) if found else None
     moved = sum(i.element_space() * i.dtype.size for i in inputs) + sum(o.elements() * o.dtype.size for o in outputs)
     wide = max((BITS[elem_of(n.dtype)] for n in plan.store), default=0) // 8
@@ -104,7 +104,7 @@ def build(
         code=code,
         work=work,
         grain=max(1, GRAIN // max(1, row * (1 + cost // 4))),
-        args=tuple(plan.args.values if told is None else told),
+        args=tuple(plan.args.values if encoded is None else encoded),
         scratch_bytes=max(padded(row) * max(wide, 1) * len(plan.store) + 256, found.scratch_bytes if found else 0),
         inputs=len(inputs),
         outputs=len(outputs),
@@ -143,9 +143,9 @@ def simplify(graph: Graph) -> None:
     exponentials = {n.args[0].ident for n in sums}
     totals = {n.ident for n in sums}
     tops = {n.args[0].args[0].args[1].ident for n in sums if all(any(m is n for m in walk([o])) for o in graph.outputs)}
-    went: dict[int, Node] = {}
+    rewritten: dict[int, Node] = {}
     for node in walk(graph.outputs):
-        args = tuple(went[a.ident] for a in node.args)
+        args = tuple(rewritten[a.ident] for a in node.args)
         extra = node.extra
         if node.ident in exponentials:
             extra = "exp_negative"
@@ -154,10 +154,10 @@ def simplify(graph: Graph) -> None:
         elif node.ident in tops:
             extra = "top"
         if extra == node.extra and all(a is b for a, b in zip(args, node.args, strict=True)):
-            went[node.ident] = node
+            rewritten[node.ident] = node
         else:
-            went[node.ident] = graph.node(node.kind, node.dtype, args, extra, node.axes, node.level)
-    graph.outputs = [went[o.ident] for o in graph.outputs]
+            rewritten[node.ident] = graph.node(node.kind, node.dtype, args, extra, node.axes, node.level)
+    graph.outputs = [rewritten[o.ident] for o in graph.outputs]
 
 
 def _is_softmax_sum(node: Node) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from mgx_core import dtype as dt
 
-from .accumulators import combine, identity, taken
+from .accumulators import combine, identity, to_accumulator
 from .code import BITS, Code, V, i64
 from .element import elem_of
 from .graph import Node
@@ -117,7 +117,7 @@ class _Writer:
 
         def load_row(node: Node) -> V:
             k = self.number[node.ident]
-            return self.operands.fetch(k, self.bases_here[k], across, self.width, mask)
+            return self.operands.load(k, self.bases_here[k], across, self.width, mask)
 
         self.row = Scope(c, self.width, load_row)
         for i, node in enumerate(plan.given):
@@ -136,7 +136,7 @@ class _Writer:
         ]  # all before any store, since results may alias operands
         for i, value in zip(rest, values, strict=True):
             k = len(plan.loads) + i
-            self.operands.put(k, self.bases_here[k], across, value, mask)
+            self.operands.store(k, self.bases_here[k], across, value, mask)
         if fulls:
             self._pass(self.levels, [], fulls, [plan.results[i] for i in fulls])
 
@@ -182,7 +182,7 @@ class _Writer:
                 if slot is not None:
                     return c.load(self._slot(slot, node, line), elem_of(node.dtype), n)
                 k = self.number[node.ident]
-                return self.operands.fetch(k, self.operands.moved(k, self.bases_here[k], position), inner, n, mask)
+                return self.operands.load(k, self.operands.moved(k, self.bases_here[k], position), inner, n, mask)
 
             scope = _Kept(c, n, load, self.row, ready)
             values = [scope.value(r.args[0]) for r in reduces]
@@ -191,10 +191,10 @@ class _Writer:
                 c.store(self._slot(slot, node, line), scope.value(node))
             for o, value in zip(outputs, written, strict=True):
                 k = len(plan.loads) + o
-                self.operands.put(k, self.operands.moved(k, self.bases_here[k], position), inner, value, mask)
+                self.operands.store(k, self.operands.moved(k, self.bases_here[k], position), inner, value, mask)
             out = []
             for r, value, acc in zip(reduces, values, carried, strict=True):
-                value = taken(c, r, value)
+                value = to_accumulator(c, r, value)
                 if mask is not None and not plan.columns:
                     value = c.select(mask, value, identity(r, value.n))
                 out.append(combine(c, r, acc, value))

@@ -86,7 +86,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
     for o, whole in zip(outputs, full, strict=True):
         steps.append([0 if not whole and i in graph.reduced else s for i, s in enumerate(o.strides())])
     axes = axes_of(graph.dims, steps, graph.reduced)
-    main = [k for k in range(len(steps)) if _spans(k, loads, full, graph)]
+    main = [k for k in range(len(steps)) if _varies(k, loads, full, graph)]
 
     def weight(axis: Axis) -> list[int]:
         return sorted((axis.steps[k] for k in main), reverse=True)
@@ -105,7 +105,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
             if step:
                 plan.steps[k, i] = plan.args.add(step)
     plan.width = _width(plan, engine.lanes) if columns else 1
-    plan.parted = _parted(plan)
+    plan.parted = _blocked_axes(plan)
     # with AVX2 only, masked stores are ten times slower than others on some CPUs
     plan.unmasked = columns and not engine.wide and kept[-1].extent % plan.width == 0
     _choose_kept(plan, plan.width)
@@ -113,7 +113,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
     if not columns:
         plan.mode = loop_mode(plan.reduced[-1].extent, engine.lanes)
     plan.stride = plan.args.add(padded(plan.count * plan.width))
-    _cut(plan, engine.lanes)
+    _split_rows(plan, engine.lanes)
     varying = moving(plan)
     plan.given = parameter_constants(
         nodes, lambda user: user.ident not in varying
@@ -124,7 +124,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
     return plan
 
 
-def _parted(plan: Plan) -> tuple[bool, ...]:
+def _blocked_axes(plan: Plan) -> tuple[bool, ...]:
     """Returns, by reduced axis, True if it is summed in blocks: if the axes within have at least a block of terms."""
     floats = any(n.kind == "reduce" and n.extra in SUMS and n.dtype.is_float for n in plan.nodes)
     extents = [a.extent for a in plan.reduced]
@@ -132,7 +132,7 @@ def _parted(plan: Plan) -> tuple[bool, ...]:
     return tuple(plan.columns and floats and plan.count > BLOCK and n >= BLOCK // 2 for n in inside)
 
 
-def _cut(plan: Plan, lanes: int) -> None:
+def _split_rows(plan: Plan, lanes: int) -> None:
     """Splits few long rows into pieces, by their extents only, so that results do not depend on the number of threads."""
     rows = items_of(plan)
     long = plan.count * plan.width >= 4 * PIECE
@@ -160,7 +160,7 @@ def items_of(plan: Plan) -> int:
     return rows // inner * -(-inner // plan.width)
 
 
-def _spans(k: int, loads: Sequence[Node], full: Sequence[bool], graph: Graph) -> bool:
+def _varies(k: int, loads: Sequence[Node], full: Sequence[bool], graph: Graph) -> bool:
     """Returns True if an operand varies along the reduced axes."""
     return bool(loads[k].axes & graph.reduced) if k < len(loads) else full[k - len(loads)]
 
@@ -170,19 +170,19 @@ def _columns(kept: Sequence[Axis], reduced: Sequence[Axis], main: Sequence[int],
     if not reduced:
         return True
     rows, across = reduced[-1], kept[-1]
-    beside = sum(across.steps[k] == 1 for k in main) - sum(rows.steps[k] == 1 for k in main)
-    if beside > 0 and across.extent >= 4:
+    preference = sum(across.steps[k] == 1 for k in main) - sum(rows.steps[k] == 1 for k in main)
+    if preference > 0 and across.extent >= 4:
         return True
     if rows.extent * 4 <= lanes and across.extent >= 4 * lanes:
         return True
-    if beside < 0 or across.extent < lanes or not rows.extent:
+    if preference < 0 or across.extent < lanes or not rows.extent:
         return False
     # for `lanes` rows: both ways read the same cache lines, and vectors along rows need a horizontal sum each
     vectors = lanes * -(-rows.extent // lanes) / rows.extent
-    return _looks(across, main) < vectors * _looks(rows, main) + lanes * JOIN / rows.extent
+    return _load_cost(across, main) < vectors * _load_cost(rows, main) + lanes * JOIN / rows.extent
 
 
-def _looks(axis: Axis, main: Sequence[int]) -> int:
+def _load_cost(axis: Axis, main: Sequence[int]) -> int:
     """Returns roughly how many instructions it takes to load a vector of each operand along an axis."""
     return sum(1 if axis.steps[k] in (0, 1) else GATHER for k in main)
 
@@ -222,14 +222,19 @@ def _choose_kept(plan: Plan, lanes: int) -> None:
             continue
         price[node.ident] = node.cost + sum(price.get(a.ident, 0) for a in node.args)
         later = used.get(node.ident, 0) > node.level or (node in plan.results and last > node.level)
-        if node.kind in ("prim", "convert") and later and price[node.ident] >= DEAR and _made_before(plan, node):
+        if (
+            node.kind in ("prim", "convert")
+            and later
+            and price[node.ident] >= DEAR
+            and _computed_by_reduction(plan, node)
+        ):
             bits = BITS[elem_of(node.dtype)]
             if plan.count * lanes * bits // 8 * (len(plan.store) + 1) <= MOST_KEPT and bits > 1:
                 plan.store.append(node)
                 price[node.ident] = 1
 
 
-def _made_before(plan: Plan, node: Node) -> bool:
+def _computed_by_reduction(plan: Plan, node: Node) -> bool:
     """Returns True if a reduction of the node's level computes it anyway."""
     return any(r.kind == "reduce" and r.level - 1 == node.level and node in set(walk(r.args)) for r in plan.nodes)
 
@@ -248,11 +253,13 @@ def moving(plan: Plan) -> set[int]:
 
 
 def _key(plan: Plan, text: str, number: Mapping[int, int]) -> str:
-    words = [f"reduce columns={plan.columns} kept={len(plan.kept)} reduced={len(plan.reduced)} buffers={plan.inputs}"]
-    words += [text, str([number[r.ident] for r in plan.results])]
-    words.append(str([(o.dtype.name, f) for o, f in zip(plan.outputs, plan.full, strict=True)]))
-    words += ["".join("0" if not s else "1" if s == 1 else "s" for s in axis.steps) for axis in plan.axes]
-    words.append(str([number[n.ident] for n in plan.store]))
-    words += [f"parted {plan.parted}"] * any(plan.parted)
-    words.append(f"{plan.width} {plan.mode} {plan.near} {plan.pieces > 0}" + " unmasked" * plan.unmasked)
-    return "\n".join(words)
+    key_parts = [
+        f"reduce columns={plan.columns} kept={len(plan.kept)} reduced={len(plan.reduced)} buffers={plan.inputs}"
+    ]
+    key_parts += [text, str([number[r.ident] for r in plan.results])]
+    key_parts.append(str([(o.dtype.name, f) for o, f in zip(plan.outputs, plan.full, strict=True)]))
+    key_parts += ["".join("0" if not s else "1" if s == 1 else "s" for s in axis.steps) for axis in plan.axes]
+    key_parts.append(str([number[n.ident] for n in plan.store]))
+    key_parts += [f"parted {plan.parted}"] * any(plan.parted)
+    key_parts.append(f"{plan.width} {plan.mode} {plan.near} {plan.pieces > 0}" + " unmasked" * plan.unmasked)
+    return "\n".join(key_parts)

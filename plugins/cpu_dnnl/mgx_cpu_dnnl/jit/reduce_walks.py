@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from .accumulators import across, combine, identity
+from .accumulators import combine, identity, reduce_lanes
 from .code import Code, V, i64
 from .graph import Node
 from .reduce_plan import BLOCK
@@ -116,7 +116,7 @@ def walk_row(
         while len(parts) > 1:
             parts = [combine(c, r, a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
         total = parts[0] if not rest else combine(c, r, narrow[i], parts[0]) if both else narrow[i]
-        out.append(across(c, r, total))
+        out.append(reduce_lanes(c, r, total))
     return out
 
 

@@ -102,11 +102,11 @@ def _merged(rows: list[tuple[Axis, Taps | None]]) -> list[tuple[Axis, Taps | Non
 
 def _key(plan: Plan) -> str:
     """Returns the key: the properties that determine the code."""
-    words = [f"taps {plan.how} {plan.x.dtype} {plan.out.dtype}"]
+    key_parts = [f"taps {plan.how} {plan.x.dtype} {plan.out.dtype}"]
     for a in plan.axes:
         direct = a.table < 0
-        words.append(f"{direct} {a.out_step == 1} {a.x_step if a.x_step < 2 else 2} {a.weighted}")
-    return "\n".join(words)
+        key_parts.append(f"{direct} {a.out_step == 1} {a.x_step if a.x_step < 2 else 2} {a.weighted}")
+    return "\n".join(key_parts)
 
 
 def _table(taps: Taps, axis: Axis) -> list[int]:

@@ -16,9 +16,9 @@ from mgx_core.types.argument import Array
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
+from ..int8_depthwise import has_avx512_vnni, is_depthwise
 from ..layout import as_channels_last
 from ..packing import Derived
-from ..single_channels import multiplies_fours, single_channels
 from .byte_pairs import moves_of, windows_of
 from .byte_products import offer_bytes, with_epilogue
 from .integer_epilogues import BYTES
@@ -42,7 +42,7 @@ def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) 
         return No(f"8-bit operands are required, got {x} and {w}")
     if not isinstance(op, QuantConvolution):
         return No("the op is not a convolution")
-    if not single_channels(op, w):
+    if not is_depthwise(op, w):
         return No(f"a depthwise convolution is required, got {op.group} groups and weights {w}")
     return None
 
@@ -53,7 +53,7 @@ def prepare(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> EmitFus
 
     x, w, x_zero, w_zero = (*operands, None, None)[:4]
     assert x is not None and w is not None
-    if not multiplies_fours() or not e.engine.wide:
+    if not has_avx512_vnni() or not e.engine.wide:
         raise Refused("the processor has no AVX-512 VNNI")
     lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
     weights, points = _constant_weights(e, w, w_zero)

@@ -17,9 +17,9 @@ from mgx_core.types.argument import Array
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
+from ..int8_depthwise import has_avx512_vnni
 from ..native_library import native
 from ..packing import Derived
-from ..single_channels import multiplies_fours
 from .byte_products import offer_bytes, with_epilogue
 from .integer_epilogues import BYTES
 from .packed_products import EmitFused
@@ -43,7 +43,7 @@ PRODUCTS: Final = 30_000_000
 
 def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     x, w = inputs[:2]
-    if not native().multiplies_tiles() and not multiplies_fours():
+    if not native().multiplies_tiles() and not has_avx512_vnni():
         return No("the processor has neither AMX nor VNNI for 8-bit integers")
     if not isinstance(x, Shape) or not isinstance(w, Shape) or x.dtype not in BYTES or w.dtype is not dt.int8:
         return No(f"8-bit operands with int8 weights are required, got {x} and {w}")

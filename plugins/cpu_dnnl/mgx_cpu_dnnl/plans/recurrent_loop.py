@@ -19,7 +19,7 @@ from mgx_core.types.mapped import forget_pages
 from ..emitter import CpuEmitter
 from ..native_library import native
 from ..packing import Derived
-from ..remaking import aligned
+from ..recipes import aligned
 from .epilogues import Epilogue
 from .native_loops import native_loop
 from .products import product

@@ -16,8 +16,8 @@ from mgx_core.types.mapped import forget_pages
 from ..emitter import CpuEmitter
 from ..native_library import native
 from ..packing import Derived
-from ..remaking import Recipe, remade
-from ..winograd import Problem, Tile, best_tile, cut, tiles_for
+from ..recipes import Recipe, apply_recipe
+from ..winograd import Problem, Tile, best_tile, partition, tiles_for
 from .anchors import float32_only, offer_anchor
 from .epilogues import Epilogue
 from .links import encode_links, input_and_result, result_extents, two_axes
@@ -76,7 +76,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
 
     def transformed(weights: Array) -> Derived:
         source = weights if len(window) == 2 else weights[:, :, None]
-        made = Derived([source], remade(recipe, source), recipe=recipe)
+        made = Derived([source], apply_recipe(recipe, source), recipe=recipe)
         forget_pages(weights)
         return made
 
@@ -99,7 +99,7 @@ def _emit(
     """Emits one loop over blocks of tiles, or one that transforms inputs followed by one that multiplies and transforms back."""
     lanes = native().winograd_lanes()
     threads = e.threads or native().thread_count()
-    work = cut(p, tile, lanes, threads)
+    work = partition(p, tile, lanes, threads)
     rows, columns = -(-p.height // tile.down), -(-p.width // tile.across)
     tiles = p.tiles(tile)
     blocks = -(-tiles // work.block)
@@ -112,7 +112,7 @@ def _emit(
     values, products = tile.points * work.values_bytes(p, lanes), tile.points * work.products_bytes()
     flops = 2 * p.groups * tiles * tile.points * p.channels * p.out_channels
     name = f"conv winograd {tile.down}x{tile.across}"
-    if not work.apart:
+    if not work.separate:
         given, loop, items, scratch = x, both, p.groups * blocks, values + products
     else:
         given = e.allocate(dt.float32, [p.groups * blocks * values // 4])

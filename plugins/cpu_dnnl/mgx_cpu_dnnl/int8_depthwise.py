@@ -8,17 +8,17 @@ from mgx_core import Shape
 
 from .native_library import native
 
-__all__ = ["LEAST", "multiplies_fours", "single_channels"]
+__all__ = ["MIN_CHANNELS", "has_avx512_vnni", "is_depthwise"]
 
-LEAST: Final = 16  # channels per vector
+MIN_CHANNELS: Final = 16  # channels per vector
 
 
-def single_channels(op: Any, w: Shape) -> bool:
+def is_depthwise(op: Any, w: Shape) -> bool:
     """Returns True for a depthwise convolution with enough channels to fill a vector; w: its weights."""
     kernels, channels = w.dims[:2]
-    return channels == 1 and op.group == kernels and isinstance(kernels, int) and kernels >= LEAST
+    return channels == 1 and op.group == kernels and isinstance(kernels, int) and kernels >= MIN_CHANNELS
 
 
-def multiplies_fours() -> bool:
+def has_avx512_vnni() -> bool:
     """Returns True on processors with 4-way byte dot products in 512-bit vectors (AVX-512 VNNI)."""
     return "avx512_vnni" in native().cpu_features()

@@ -11,7 +11,7 @@ from mgx_core.types.argument import Array
 
 from .native_library import native
 
-__all__ = ["Recipe", "address_of", "aligned", "remade"]
+__all__ = ["Recipe", "address_of", "aligned", "apply_recipe"]
 
 
 class Recipe(NamedTuple):
@@ -24,7 +24,7 @@ class Recipe(NamedTuple):
     args: tuple[Any, ...]
 
 
-def remade(recipe: Recipe, source: Array) -> Array:
+def apply_recipe(recipe: Recipe, source: Array) -> Array:
     """Applies a recipe.  Errors: StoreError for an unknown recipe."""
     if recipe.kind == "pack":
         return _packed(source, *recipe.args)
