@@ -30,6 +30,7 @@ PLANS = Kernels("cpu")
 
 
 def is_attention(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    """Refuses groups other than attention, and attention without a softmax over a supported type."""
     if op.tag != "attention":
         return No("the group is not an attention group")
     softmax = next((i for i in modules[0] if isinstance(i.op, Softmax)), None)
@@ -40,6 +41,7 @@ def is_attention(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequ
 
 @offer(PLANS, Group, when=is_attention, name="attention")
 def emit_attention(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    """Emits attention as one fused loop or with AMX tiles, if they support it, else its members one by one."""
     body = modules[0]
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), (a for a in args if a is not None), strict=True))
     with e.trial() as trial:
@@ -68,6 +70,7 @@ class _Scores(NamedTuple):
 
 
 def _emit_fused(e: CpuEmitter, body: Module, env: dict[Instruction, Any]) -> Value:
+    """Emits products and softmax together, then the members after them.  Errors: Refused if the group has another form."""
     members = [i for i in body if not (i.is_param or i.is_return)]
     softmax = next(i for i in members if isinstance(i.op, Softmax))
     last = [i for i in members if isinstance(i.op, Dot)][-1]
@@ -114,6 +117,7 @@ def _try_tiles(e: CpuEmitter, scores: _Scores, v: Value, out: Value, guarded: bo
 
 
 def _scores(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> _Scores:
+    """Matches the operand of the softmax: a product, alone or followed by a pointwise group.  Errors: Refused for others."""
     if isinstance(ins.op, Dot):
         return _Scores(_view_value(e, ins.inputs[0], env), _view_value(e, ins.inputs[1], env), None, [])
     if isinstance(ins.op, PointwiseGroup) and isinstance(ins.inputs[0].op, Dot):

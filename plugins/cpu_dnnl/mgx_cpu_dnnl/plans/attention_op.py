@@ -52,6 +52,7 @@ def supported(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Modu
 
 @offer(PLANS, Attention, when=supported, name="attention-op")
 def emit_attention_op(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    """Emits attention of q [b, h, s, d] and k, v [b, g, t, ..] over axes [b, g, r, s, t], where h = g r."""
     from ..jit.attention import compile_attention
 
     given: list[Value | None] = [*args, *[None] * (7 - len(args))]

@@ -70,7 +70,7 @@ def emit_tiled_attention(
 
 
 def _blocks(extents: Sequence[int], size: int) -> list[list[tuple[int, int]]]:
-    """Splits an index space into contiguous blocks of at most SCORES bytes; returns (start, count) per axis for each block.
+    """Splits an index space into contiguous blocks of at most MAX_BYTES; returns (start, count) per axis for each block.
 
     size: bytes per element of the index space.
     """

@@ -50,6 +50,10 @@ def supported(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No |
 
 @offer(PLANS, DequantDot, when=supported, name="coded")
 def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    """Emits a [.., k] times dequantized codes [n, ..]; selects the kernel by rows, code width, block size and processor.
+
+    Errors: Refused if dequantizing the weights once is faster, or blocks do not fill vectors.
+    """
     a, codes, scale, points = (*args, None)[:4]
     assert a is not None and codes is not None and scale is not None
     halves = e.engine.wide and op.bits == 4 and op.block_size % 32 != 0  # blocks fill two vectors of 8 lanes
@@ -79,6 +83,16 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     if op.bits == 4 and rows == 1 and fills_units(e, op, codes, scale):
         emit_one_row(e, op, e.row_major(a), codes, scale, points, out)
         return out
+    emit_few_rows(e, op, a, codes, scale, points, out, lanes, isa)
+    return out.seen_as(0, Shape(dt.float32, out.lens))
+
+
+def emit_few_rows(
+    e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value, lanes: int, isa: str
+) -> None:
+    """Emits a product that dequantizes codes in registers, once per four rows.  Errors: Refused if blocks do not fill vectors."""
+    *outer, k = a.lens
+    rows, n = prod(outer), codes.lens[0]
     blocks, row_bytes = scale.lens[1], codes.lens[1]
     padded = k
     if op.bits == 4:
@@ -99,7 +113,6 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     read = [a, codes, scale, *given]
     grain = max(16 if rows > 4 else 2, 65536 // max(row_bytes * -(-rows // 4), 1))
     native_loop(e, op.name, f"coded_product_{isa}", [*read, out], [out], numbers, n, grain)
-    return out.seen_as(0, Shape(dt.float32, out.lens))
 
 
 def zero_points(e: CpuEmitter, op: Any, points: Value | None) -> tuple[list[Value], int]:

@@ -43,7 +43,6 @@ class Epilogue:
     dtype: DType
     lens: list[int]
     links: list[tuple[Link, Value | None]]
-    bias: Value | None = None
     residual: Value | None = None
     _operands: list[Value] = field(default_factory=list)
 
@@ -107,6 +106,10 @@ def _readable(e: CpuEmitter, operand: Value) -> Value:
 
 
 def _operand_descriptor(operand: Value, flat: tuple[int, int] | None) -> Any:
+    """Returns the descriptor of a post-op operand; flat: extents of the result if it is viewed as one matrix.
+
+    Errors: Refused if the operand cannot be viewed that way.
+    """
     lens, strides = operand.lens, operand.strides
     if flat is None:
         return descriptor(operand)
@@ -164,6 +167,7 @@ def fused_epilogue(
 def _epilogue(
     e: CpuEmitter, tail: Instruction, anchor: Instruction, env: dict[Instruction, Value], stored: frozenset[DType]
 ) -> Epilogue | No:
+    """Returns the pointwise group `tail` as post-ops of its anchor, with emitted operands, or `No`."""
     body = tail.modules[0]
     result = body.outputs[0].shape
     if result.dtype not in stored:

@@ -181,11 +181,13 @@ class QuantizationAttributes:
             epilogue.links = fold_into_sum(epilogue.links, epilogue.residual)
 
     def zero_point(self, e: CpuEmitter, zero: Value | None, argument: int) -> None:
+        """Sets the zero point of an operand, if there is one."""
         if zero is not None:
             self.attributes.setdefault("zero_points", {})[argument] = 0
             self.bound[self.native.ARG_ATTR_ZERO_POINTS | argument] = int32_zero_point(e, zero)
 
     def links(self, e: CpuEmitter, out: Value, flat: tuple[int, int] | None = None) -> dict[str, Any]:
+        """Returns keyword arguments for the primitive's builder; flat: as in `Epilogue.attributes`."""
         more = {} if self.epilogue is None else self.epilogue.attributes(e, out, flat)
         return {**self.attributes, **more}
 

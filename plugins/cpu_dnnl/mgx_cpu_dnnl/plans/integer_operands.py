@@ -32,7 +32,7 @@ def operands_of(e: CpuEmitter, args: Sequence[Value | None]) -> tuple[Value, Val
     assert x is not None and w is not None
     if 0 in x.lens or 0 in w.lens:
         raise Refused("an extent is 0")
-    if not accumulates_int32(e) and (w.shape.dtype is not dt.int8 or saturates(e, x, w)):
+    if not accumulates_int32(e) and (w.shape.dtype is not dt.int8 or saturates(e, w)):
         raise Refused("these weights may overflow the int16 pair sums of this processor, which has no VNNI")
     if w.shape.dtype is dt.uint8:
         w, w_zero = as_signed(e, w, w_zero)
@@ -81,7 +81,8 @@ def known_bug(op: Any, args: Sequence[Value | None]) -> str:
     return "convolutions with a zero point and asymmetric padding" if uneven else ""
 
 
-def saturates(e: CpuEmitter, x: Value, w: Value) -> bool:
+def saturates(e: CpuEmitter, w: Value) -> bool:
+    """Returns True if int16 sums of two products may saturate, or if the weights are not constant."""
     array = e.constant(w)
     return array is None or bool(np.abs(array.astype(np.int16)).max(initial=0) > SAFE)
 

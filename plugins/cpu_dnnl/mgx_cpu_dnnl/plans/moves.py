@@ -31,6 +31,7 @@ PLANS = Kernels("cpu")
 
 @offer(PLANS, Concat, when=only(NUMBERS), name="copy")
 def emit_concat(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    """Emits copies of the operands that are not in place yet; see `concat_sharing` for memory shared by concatenations."""
     given = [a for a in args if a is not None]
     axis = op.axis % len(given[0].lens)
     chain = e.chain(len(given))

@@ -65,6 +65,7 @@ def supported(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No |
 
 @offer(PLANS, Nonmaxsuppression, when=supported, name="native", open_axis=0)
 def emit_nms(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    """Emits non-maximum suppression: selects boxes per batch and class in parallel, then joins the selections."""
     given, scores, most, overlap, least = [*args, None, None, None][:5]
     assert given is not None and scores is not None
     dtype = dt.float64 if given.shape.dtype is dt.float64 else dt.float32

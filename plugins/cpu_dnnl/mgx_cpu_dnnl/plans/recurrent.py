@@ -52,6 +52,7 @@ def supported(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Modu
 
 
 def small_batch(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    """Refuses unsupported layers, and batches for which oneDNN is faster."""
     why = supported(op, inputs, modules)
     if why is None and isinstance(inputs[0], Shape):
         most = most_sequences(op)
@@ -61,6 +62,7 @@ def small_batch(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Mo
 
 
 def operands(e: CpuEmitter, args: Sequence[Value | None]) -> Operands:
+    """Returns the operands of a layer.  Errors: Refused unless the weights are constant."""
     x, w, r, bias, _, state, cell = [*args, *[None] * (7 - len(args))][:7]
     assert x is not None and w is not None and r is not None
     weights = [None if v is None else e.constant(v) for v in (w, r, bias)]

@@ -133,6 +133,7 @@ def supported_caches(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) 
 
 @offer(PLANS, TensorScatter, when=supported_caches, name="native")
 def emit_tensor_scatter(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    """Emits an update of a cache, in place if nothing else reads it, else in a copy."""
     cache, update, start = [*args, None][:3]
     assert cache is not None and update is not None
     axis = normalize(op.axis, len(cache.lens))

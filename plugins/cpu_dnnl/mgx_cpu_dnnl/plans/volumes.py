@@ -77,6 +77,7 @@ def _flat(value: Value) -> Value:
 
 
 def _sum_over_depths(e: CpuEmitter, job: Depthwise) -> Value:
+    """Emits one convolution of images per volume and depth of the window, accumulated in the result.  Errors: Refused."""
     x, w, lens, epilogue, windows = job.x, job.w, job.lens, job.epilogue, job.windows
     if any(dtype is not dt.float32 for dtype in (x.shape.dtype, *(() if epilogue is None else (epilogue.dtype,)))):
         raise Refused("sums over the depths of a window require float32")
