@@ -1,6 +1,7 @@
-"""oneDNN primitives and the executor of native programs.
+"""oneDNN primitives, native loops, and the executor of native programs.
 
-Errors everywhere: UnsupportedError for what oneDNN does not implement, ParameterError for a wrong call, DeviceError for the rest.
+All functions raise UnsupportedError if oneDNN does not implement a primitive, ParameterError for invalid arguments, and
+DeviceError for other failures.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,9 +11,8 @@ import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[Any]
 
-# What post_ops takes: ("eltwise", Eltwise, alpha, beta), ("sum", scale, zero_point, dtype), ("binary", Binary, md),
-# ("prelu", mask); trailing items may be left out.  A binary or prelu operand is an argument of the step: see
-# Primitive.post_op_args.
+# ("eltwise", Eltwise, alpha, beta), ("sum", scale, zero_point, dtype), ("binary", Binary, md) or ("prelu", mask); trailing items
+# are optional.  Operands of binary and prelu are arguments of the step, see Primitive.post_op_args.
 PostOp: TypeAlias = tuple[Any, ...]
 Eltwise: TypeAlias = Literal[
     "relu", "tanh", "elu", "square", "abs", "sqrt", "linear", "soft_relu", "hardsigmoid", "logistic", "exp", "gelu_tanh",
@@ -20,17 +20,17 @@ Eltwise: TypeAlias = Literal[
 ]  # fmt: skip
 Binary: TypeAlias = Literal["add", "mul", "max", "min", "div", "sub", "ge", "gt", "le", "lt", "eq", "ne"]
 FpMath: TypeAlias = Literal["strict", "bf16", "f16", "tf32", "any"]
-Masks: TypeAlias = Mapping[int, int]  # argument -> mask of axes (0: one value for all)
+Masks: TypeAlias = Mapping[int, int]  # argument index -> mask of axes (0: a scalar)
 Direction: TypeAlias = Literal["forward", "reverse", "bidirectional", "bidirectional_sum"]
 
-SOURCE_SIZES: str  # what the module was built from: mgx_cpu_dnnl/native_sources.py
+SOURCE_SIZES: str  # sources that the module was built from, see native_sources.py
 SOURCE_HASHES: str
 ARG_SRC: int
 ARG_DST: int
 ARG_WEIGHTS: int
 ARG_BIAS: int
-ARG_ATTR_SCALES: int  # | argument
-ARG_ATTR_ZERO_POINTS: int  # | argument
+ARG_ATTR_SCALES: int  # combined with an argument index by `|`
+ARG_ATTR_ZERO_POINTS: int  # likewise
 ARG_SRC_LAYER: int
 ARG_SRC_ITER: int
 ARG_SRC_ITER_C: int
@@ -41,10 +41,10 @@ ARG_DST_ITER: int
 ARG_DST_ITER_C: int
 
 class MemoryDesc:
-    """Dims, element type and layout of a tensor.
+    """A oneDNN memory descriptor: dims, element type and layout of a tensor.
 
-    layout: None (row-major), "any" (the primitive chooses), a word ("nchw", "nhwc", "channels_last", "plain"), an order of
-    axis letters ("acdb"), a blocked layout ("nChw16c"), oneDNN's number of a layout, or strides in elements.
+    layout: None (row-major), "any" (chosen by the primitive), a name ("nchw", "nhwc", "channels_last", "plain"), axis letters
+    in memory order ("acdb"), a blocked layout ("nChw16c"), a oneDNN format tag, or strides in elements.
     dtype: float32, bfloat16, float16, int32, int8, uint8, float64, or oneDNN's short names.
     """
 
@@ -57,10 +57,10 @@ class MemoryDesc:
     def is_any(self) -> bool: ...
     @property
     def is_plain(self) -> bool:
-        """True if strides alone describe it."""
+        """True if the layout is fully described by strides."""
     @property
     def layout(self) -> str:
-        """Axis letters, outermost first, upper case where blocked, then inner blocks: acdb, aBcd16b, any."""
+        """Axis letters, outermost first, upper case for blocked axes, then the inner blocks: acdb, aBcd16b; or any."""
     @property
     def dims(self) -> tuple[int, ...]: ...
     @property
@@ -69,30 +69,30 @@ class MemoryDesc:
     def dtype(self) -> str: ...
     @property
     def strides(self) -> tuple[int, ...] | None:
-        """In elements; None unless plain."""
+        """Strides in elements; None unless plain."""
     @property
     def offset(self) -> int:
-        """In elements, of a part."""
+        """Offset of a sub-tensor, in elements."""
     @property
     def nbytes(self) -> int: ...
     @property
     def plain_form(self) -> tuple[Any, ...] | None:
-        """Arguments of the constructor that make an equal one; None for the absent one."""
+        """Constructor arguments of an equal descriptor; None if absent."""
     def part(self, dims: Sequence[int], offsets: Sequence[int]) -> MemoryDesc: ...
     def reshaped(self, dims: Sequence[int]) -> MemoryDesc: ...
     def permuted(self, axes: Sequence[int]) -> MemoryDesc: ...
 
 class Primitive:
-    """A oneDNN primitive for fixed shapes, with the layouts it chose."""
+    """A oneDNN primitive for fixed shapes, with the layouts that it chose."""
 
     @property
     def kind(self) -> str: ...
     @property
     def impl(self) -> str:
-        """oneDNN's name of the implementation, such as brgconv:avx512_core."""
+        """oneDNN's implementation name, e.g. brgconv:avx512_core."""
     @property
     def is_reference(self) -> bool:
-        """True if it is oneDNN's slow reference code (hundreds of times slower): a plan should refuse it."""
+        """True if it is oneDNN's reference implementation, hundreds of times slower: plans should refuse it."""
     @property
     def threads(self) -> int: ...
     @property
@@ -101,10 +101,10 @@ class Primitive:
     def args(self) -> tuple[int, ...]: ...
     @property
     def post_op_args(self) -> tuple[int, ...]:
-        """Per post-op the index of its argument, 0 if it has none."""
+        """The argument index of each post-op's operand; 0 if it has none."""
     @property
     def recipe(self) -> tuple[str, tuple[Any, ...], dict[str, Any]] | None:
-        """The builder, its arguments and keywords."""
+        """The builder that created it, with positional and keyword arguments."""
     @property
     def src(self) -> MemoryDesc: ...
     @property
@@ -114,14 +114,14 @@ class Primitive:
     @property
     def dst(self) -> MemoryDesc: ...
     def md(self, arg: int) -> MemoryDesc:
-        """The descriptor of any argument; absent if the primitive does not have it."""
+        """Returns the descriptor of an argument; absent if the primitive does not have it."""
     def single(self) -> Primitive | None:
-        """The same computation and layouts planned for one thread; None if oneDNN has none."""
+        """Returns the primitive created for one thread, with equal layouts; None if oneDNN has none."""
     def execute(self, addresses: Mapping[int, int]) -> None:
-        """Runs once on these addresses, with a scratchpad of its own."""
+        """Executes the primitive on addresses by argument index, with its own scratchpad."""
 
 class PackedBuffer:
-    """Data in a layout of its own, in aligned memory of its own."""
+    """A tensor in a primitive's layout; owns its aligned memory."""
 
     @property
     def address(self) -> int: ...
@@ -131,10 +131,11 @@ class PackedBuffer:
     def md(self) -> MemoryDesc: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
-def pack(address: int, from_md: MemoryDesc, to_md: MemoryDesc) -> PackedBuffer: ...
+def pack(address: int, from_md: MemoryDesc, to_md: MemoryDesc) -> PackedBuffer:
+    """Reorders a tensor at an address to another layout."""
 
 class Attributes(TypedDict, total=False):
-    """Keywords of all builders.  deferred: nothing is asked of oneDNN before `prepare`."""
+    """Keyword arguments of all builders.  deferred: the primitive is not created before `prepare`."""
 
     post_ops: Sequence[PostOp]
     scales: Masks
@@ -143,7 +144,7 @@ class Attributes(TypedDict, total=False):
     deferred: bool
 
 class Moves(Attributes):
-    """How windows move; dilations count from 1."""
+    """Keyword arguments of builders with windows; a dilation of 1 means dense windows."""
 
     strides: Required[Sequence[int]]
     dilations: Required[Sequence[int]]
@@ -151,7 +152,7 @@ class Moves(Attributes):
     padding_end: Required[Sequence[int]]
 
 class Layer(Attributes, total=False):
-    """Operands of a recurrent layer besides its input and weights."""
+    """Keyword arguments of recurrent layers: optional operands and the direction."""
 
     bias: MemoryDesc | None
     src_iter: MemoryDesc | None
@@ -167,12 +168,12 @@ def convolution(
     winograd: bool = False,
     **keywords: Unpack[Moves],
 ) -> Primitive:
-    """weights: [o, i, spatial..], or [groups, o / groups, i / groups, spatial..]."""
+    """Creates a convolution; weights: [o, i, spatial..] or [groups, o / groups, i / groups, spatial..]."""
 
 def deconvolution(
     src: MemoryDesc, weights: MemoryDesc, bias: MemoryDesc | None, dst: MemoryDesc, **keywords: Unpack[Moves]
 ) -> Primitive:
-    """weights: [o, i, spatial..] (ONNX has i first: permute), grouped as in convolution."""
+    """Creates a transposed convolution; weights: as in `convolution` (ONNX's have i first and must be permuted)."""
 
 def pooling(
     src: MemoryDesc,
@@ -189,20 +190,23 @@ def matmul(
     bias: MemoryDesc | None = None,
     **keywords: Unpack[Attributes],
 ) -> Primitive:
-    """src [.., m, k], weights [.., k, n], dst [.., m, n], bias of dst's rank with extents 1 where it broadcasts."""
+    """Creates a product: src [.., m, k], weights [.., k, n], dst [.., m, n], bias broadcast to dst, of equal rank."""
 
 def reorder(src: MemoryDesc, dst: MemoryDesc, **keywords: Unpack[Attributes]) -> Primitive: ...
 def recurrent_loop(kind: str) -> tuple[int, int]:
-    """The address of the loop of lstm, gru or rnn layers, and the units that it does together."""
+    """Returns the address of the loop for lstm, gru or rnn layers, and the number of units that it computes together."""
 
 def winograd_loops(tile: tuple[int, int, int, int, int]) -> tuple[int, int, int]:
-    """Addresses of the loops for a tile (outputs and taps down, then across; stride): transform, multiply, both in one."""
+    """Returns the addresses of the loops that transform inputs, multiply, and do both.
+
+    tile: outputs and taps vertically, outputs and taps horizontally, stride.
+    """
 
 def winograd_lanes() -> int: ...
 def winograd_pack(
     tile: tuple[int, int, int, int, int], address: int, strides: Sequence[int], outputs: int, channels: int, target: int
 ) -> None:
-    """Filters [outputs, channels, rows, columns] of float32, by strides in elements, as [point, panel, channel, 2 lanes]."""
+    """Transforms float32 filters [outputs, channels, rows, columns], strides in elements, to [point, panel, channel, 2 lanes]."""
 
 def lstm(
     src: MemoryDesc,
@@ -215,18 +219,18 @@ def lstm(
     peephole: MemoryDesc | None = None,
     **keywords: Unpack[Layer],
 ) -> Primitive:
-    """src [t, n, c], weights [layers, directions, c, 4, h] (gates i f c o), states [layers, directions, n, h], bias
-    [layers, directions, 4, h], dst [t, n, directions * h]."""
+    """Creates an LSTM: src [t, n, c], weights [layers, directions, c, 4, h] (gates i f c o), states [layers, directions, n, h],
+    bias [layers, directions, 4, h], dst [t, n, directions * h]."""
 
 def gru(
     src: MemoryDesc, weights_layer: MemoryDesc, weights_iter: MemoryDesc, dst: MemoryDesc, **keywords: Unpack[Layer]
 ) -> Primitive:
-    """Gates u r o; as lstm with 3 gates."""
+    """Creates a GRU: as `lstm`, with gates u r o."""
 
 def lbr_gru(
     src: MemoryDesc, weights_layer: MemoryDesc, weights_iter: MemoryDesc, dst: MemoryDesc, **keywords: Unpack[Layer]
 ) -> Primitive:
-    """Linear before reset; bias has 4 rows."""
+    """Creates a GRU with linear-before-reset; bias has 4 rows."""
 
 def vanilla_rnn(
     src: MemoryDesc,
@@ -239,10 +243,10 @@ def vanilla_rnn(
     **keywords: Unpack[Layer],
 ) -> Primitive: ...
 
-# A value on memory, or a place in it: id or (id, byte offset).
+# A value in memory: id, or (id, byte offset).
 Place: TypeAlias = int | tuple[int, int]
 PrimitiveArg: TypeAlias = Place | tuple[int, int, MemoryDesc | None]
-# An operand of a host step: an object's id, or (id, byte offset, dtype, dims[, strides in elements]).
+# An operand of a host step: the id of an object, or (id, byte offset, dtype, dims[, strides in elements]).
 HostOperand: TypeAlias = (
     int
     | tuple[int, int, npt.DTypeLike, Sequence[int]]
@@ -252,8 +256,8 @@ HostOperand: TypeAlias = (
 class NativeProgram:
     """A flat list of steps over one arena.
 
-    Declare values (each method returns an id), add steps in order, `finish`, then run from any number of threads.  Every run
-    has an arena of its own from a free list; scratch memory is the program's own business.
+    Usage: declare values (each method returns an id), add steps in order, call `finish`, then run from any number of threads.
+    Each run uses its own frame, from a free list, and an arena block of the process's pool, which includes scratch memory.
     """
 
     def __init__(self, name: str, arena_bytes: int) -> None: ...
@@ -261,20 +265,20 @@ class NativeProgram:
     # values
     def arena(self, offset: int, nbytes: int) -> int: ...
     def literal(self, address: int, nbytes: int, owner: Any) -> int:
-        """Memory that `owner` keeps alive."""
+        """Declares constant memory, which `owner` keeps alive."""
     def input(self, dtype: npt.DTypeLike, dims: Sequence[int]) -> int: ...
     def output(self, dtype: npt.DTypeLike, dims: Sequence[int]) -> int:
-        """A row-major array that is made anew for each run."""
+        """Declares a row-major array that is allocated for each run."""
     def object_input(self) -> int:
-        """An input that is any Python object, for host steps alone."""
+        """Declares an input that is any Python object, for host steps only."""
     def object(self) -> int:
-        """A slot for a Python object between host steps."""
+        """Declares a Python object that is passed between host steps."""
     def result(self, value: int) -> None:
-        """Names the next result: an output or an object.  Without any call the results are the outputs."""
+        """Appends a result: an output or an object.  By default, the results are the outputs."""
 
     # steps
     def add_primitive(self, name: str, primitive: Primitive, args: Mapping[int, PrimitiveArg]) -> None:
-        """args by oneDNN's argument index; a descriptor is needed only for scales and zero points."""
+        """Adds a primitive; args: by oneDNN's argument index, with descriptors for scales and zero points only."""
     def add_loop(
         self,
         name: str,
@@ -287,15 +291,15 @@ class NativeProgram:
         scratch_bytes: int = 0,
         deferred: Any = None,
     ) -> None:
-        """A compiled loop `void f(void* const*, const int64_t*, int64_t begin, int64_t end, void* scratch)`.
+        """Adds a loop `void f(void* const* buffers, const int64_t* args, int64_t begin, int64_t end, void* scratch)`.
 
-        [0, work) is split over the team in slices of at least `grain`; scratch_bytes: per thread; deferred: how to
-        make another loop with the same results.
+        [0, work) is divided among threads in ranges of at least `grain`; owner: kept alive; scratch_bytes: per thread; deferred:
+        description of a compiled loop with the same results.
         """
     def deferred_loops(self) -> list[tuple[int, Any]]:
-        """Returns the indices of steps that are interpreted loops, and the descriptions from which these are compiled."""
+        """Returns the indices and descriptions of the interpreted loops."""
     def replace_loop(self, step: int, address: int, args: Sequence[int]) -> None:
-        """Has a step that is a loop run another one from now on, whose code must not be freed; runs may be under way."""
+        """Replaces the function of a loop, whose code must never be freed; safe during runs."""
     def add_host(
         self,
         name: str,
@@ -304,37 +308,38 @@ class NativeProgram:
         outputs: Sequence[HostOperand],
         into: bool = False,
     ) -> None:
-        """A Python function, called with the GIL.
+        """Adds a Python function, which is called with the GIL.
 
-        into False: function(inputs) -> a sequence of results, copied to their places; True: function(inputs, outputs) writes
-        into the outputs' arrays itself.  Arrays on the run's memory end with the run: what is kept as an object is copied.
+        into: if False, function(inputs) returns a sequence of results, which are copied; if True, function(inputs, outputs)
+        writes to the outputs' arrays.  Arrays in the run's memory are invalid after the run: copy those kept as objects.
         """
     def begin_branch(self, name: str, condition: Place) -> None:
-        """Runs in which the byte at `condition` is not 0 take the steps up to `begin_other`, all others those behind it."""
+        """Begins the steps for a nonzero byte at `condition`; those after `begin_other` run for 0."""
     def begin_other(self, name: str) -> None: ...
     def end_branch(self, name: str) -> None:
-        """All runs take the steps behind this one.  Branches may lie in each other."""
+        """Ends a branch.  Branches may be nested."""
     def begin_loop(
         self, name: str, counter: Place, bound: Place | None, going: Place | None, sure: bool, most: int
     ) -> None:
-        """The steps up to `end_loop` are taken again and again.
+        """Begins a loop over the steps up to `end_loop`.
 
-        counter: int64, 0 before the first trip, one more behind each; bound: int64, trips at most; going: a byte that is not 0
-        before each trip; sure: no trip changes that.  More than `most` trips are an error, before the first where they are sure.
+        counter: int64, must be 0 before the loop, incremented after each iteration; bound: int64, maximum number of iterations;
+        going: byte that is nonzero while the loop continues; sure: no iteration changes it.  More than `most` iterations raise an
+        error, before the first one if `sure`.
         """
     def end_loop(self, name: str) -> None: ...
     def finish(self, touch: bool = True) -> None:
-        """No steps after this.  touch: have the first arena's pages now."""
+        """Completes the program.  touch: commits the pages of the first arena."""
 
     # running
     def run(self, inputs: Sequence[int], outputs: Sequence[int], arena: int = 0) -> None:
-        """On addresses; arena: one of the caller's, 0 for one of the program's own."""
+        """Runs on addresses; arena: address of the caller's arena, 0 for one of the pool."""
     def run_arrays(self, inputs: list[Any]) -> list[Any]:
-        """Results, as new arrays that own their memory (recycled when they die)."""
+        """Runs on arrays; returns new arrays that own their memory, which is recycled when they are freed."""
     def time(self, inputs: list[Any], runs: int = 20, warmup: int = 3) -> list[float]:
-        """Median nanoseconds of each step."""
+        """Returns the median nanoseconds of each step."""
     def prepare_single(self) -> None:
-        """Plans every primitive for one thread, too (else done when runs first overlap)."""
+        """Creates single-threaded variants of all primitives, which otherwise happens when runs first overlap."""
     @property
     def name(self) -> str: ...
     @property
@@ -343,7 +348,7 @@ class NativeProgram:
     def scratch_bytes(self) -> int: ...
     @property
     def frames(self) -> int:
-        """Arenas at rest."""
+        """Number of idle frames."""
     @property
     def step_names(self) -> list[str]: ...
     @property
@@ -352,29 +357,29 @@ class NativeProgram:
 # memory
 
 def empty(dims: Sequence[int], dtype: npt.DTypeLike) -> Array:
-    """An uninitialised array on recycled memory, 64-byte aligned."""
+    """Returns an uninitialized, 64-byte aligned array in recycled memory."""
 
 def set_recycling_limit(nbytes: int) -> None:
-    """Freed memory kept for reuse at most (default 256 MiB)."""
+    """Sets the maximum bytes of freed memory kept for reuse (default 256 MiB)."""
 
 def recycled_bytes() -> int: ...
 def arena_pool_bytes() -> int:
-    """Memory that waits for the next run of any program."""
+    """Returns the bytes of idle arenas, which all programs share."""
 
 # threads
 
 def available_threads() -> int:
-    """What affinity, the control group and MGX_CPU_THREADS allow."""
+    """Returns the number of threads that affinity, the control group and MGX_CPU_THREADS allow."""
 
 def thread_count() -> int: ...
 def set_threads(count: int) -> None:
-    """For primitives built and runs started from now on.  Concurrent runs share these: alone a run has all, else one."""
+    """Sets the number of threads for subsequent primitives and runs: a single run uses all, concurrent runs one each."""
 
 def team_counts() -> tuple[int, int]:
-    """How often waiting for a thread that did not run cost more than the team saved; steps that stayed alone for that."""
+    """Returns how often waiting for a preempted thread cost more than the team saved, and the steps run alone because of it."""
 
 class CodeImage:
-    """Machine code of relocatable objects, loaded and linked without a compiler.  Errors: DeviceError."""
+    """Machine code of relocatable objects, loaded and relocated without a linker.  Errors: DeviceError."""
 
     def __init__(self, objects: Sequence[bytes]) -> None: ...
     def address(self, symbol: str) -> int: ...
@@ -382,49 +387,53 @@ class CodeImage:
     def nbytes(self) -> int: ...
 
 def build_id() -> bytes:
-    """The linker's number of this build of the module; empty if it gave none."""
+    """Returns the linker's build id of the module; empty if there is none."""
 
 def own_offset(address: int) -> int | None:
-    """Where a function of this module lies in it; None for others."""
+    """Returns the offset of a function within this module; None for other addresses."""
 
 def own_address(offset: int) -> int:
-    """The way back, in the same build."""
+    """Returns the address of a function of this build, given its `own_offset`."""
 
 def prepare(primitives: Sequence[Primitive]) -> None:
-    """Describes deferred primitives and makes the code of all of them, side by side."""
+    """Creates deferred primitives, generating their code in parallel."""
 
 def loop_failed_address() -> int:
-    """Of `void mgx_loop_failed(int64_t code, int64_t value)`, which a compiled loop may call to fail the run: code 1 is an
-    index out of bounds, 2 a division by zero, 3 another number outside its range (all ShapeError), 4 a
-    region that is not finite (ParameterError), others DeviceError."""
+    """Returns the address of `void mgx_loop_failed(int64_t code, int64_t value)`, which compiled loops call to fail a run.
+
+    Codes: 1 index out of bounds, 2 division by zero, 3 another value out of range (all ShapeError), 4 a region that is not finite
+    (ParameterError), others DeviceError.
+    """
 
 def native_loops() -> dict[str, int]:
-    """The addresses of the loops that this module brings, by name: "topk_float32" (src/*_loops.cpp say what they take)."""
+    """Returns the addresses of the native loops by name, e.g. "topk_float32"; src/*_loops.cpp document their arguments."""
 
 def native_loop(name: str) -> int:
-    """One of them.  Errors: UnsupportedError if there is none of this name."""
+    """Returns the address of a native loop.  Errors: UnsupportedError if there is none of this name."""
 
 # the machine
 
 def cpu_features() -> list[str]: ...
 def onednn_sums_bytes() -> bool:
-    """True if oneDNN sums products of bytes in 32 bits, and not two by two in 16."""
+    """Returns True if oneDNN accumulates byte products in int32 rather than in pairs in int16."""
 
 def onednn_sums_bytes_by_avx2() -> bool:
-    """True if it does so by its loops for AVX2-VNNI."""
+    """Returns True if it does so with AVX2-VNNI kernels."""
 
 def multiplies_tiles() -> bool:
-    """True if bytes may be multiplied in tile registers (AMX): oneDNN, which may be held to less, multiplies them there, too."""
+    """Returns True if AMX tiles may be used for bytes: the processor has them and oneDNN is not restricted to other ISAs."""
 
 def cpu_key() -> str:
-    """The processor's family, model and features as text."""
+    """Returns the processor's vendor, family, model and features as text."""
 
 def cpu_model() -> str: ...
 def cache_sizes() -> dict[str, int]:
-    """Bytes of l1d, l2, l3 and a line."""
+    """Returns the bytes of l1d, l2, l3 and of a cache line."""
 
 def peak_gflops(dtype: Literal["float32", "bfloat16", "int8"], threads: int) -> float:
-    """Measured multiply-adds per nanosecond, times two, with vectors or matrix tiles; 0 without the instructions."""
+    """Measures arithmetic operations per nanosecond (a multiply-add is two); 0 if the processor lacks the instructions."""
 
-def read_gbps(nbytes: int, threads: int) -> float: ...
+def read_gbps(nbytes: int, threads: int) -> float:
+    """Measures the bytes per nanosecond read from a buffer."""
+
 def dnnl_version() -> tuple[int, int, int]: ...
