@@ -298,8 +298,11 @@ class NativeProgram:
         """
     def deferred_loops(self) -> list[tuple[int, Any]]:
         """Returns the indices and descriptions of the interpreted loops."""
-    def replace_loop(self, step: int, address: int, args: Sequence[int]) -> None:
-        """Replaces the function of a loop, whose code must never be freed; safe during runs."""
+    def replace_loop(self, step: int, address: int, args: Sequence[int], work: int, scratch: int) -> bool:
+        """Replaces the function of a loop, whose code must never be freed; safe during runs.
+
+        Returns False and changes nothing if the new loop divides its work differently or needs more scratch memory.
+        """
     def add_host(
         self,
         name: str,
