@@ -22,8 +22,8 @@ __all__ = ["BYTE_VOLUMES"]
 BYTE_VOLUMES: Final = Rules("byte-volumes")
 
 BYTES: Final = frozenset({dt.int8, dt.uint8})
-WHOLE: Final = 1 << 24  # up to it float32 holds all integers
-LARGEST: Final = 255 * 128  # of a product of a byte less its zero point and a signed one
+MAX_EXACT: Final = 1 << 24  # up to it float32 holds all integers
+MAX_TERM: Final = 255 * 128  # of a product of a byte less its zero point and a signed one
 
 
 @BYTE_VOLUMES.on(QuantConvolution)
@@ -35,7 +35,7 @@ def depthwise_volume_of_floats(i: Instruction, b: Builder) -> Instruction | No |
         return None
     if x.shape.dtype not in BYTES or w.shape.dtype is not dt.int8 or any(not z.is_absent for z in zeros[1:]):
         return None
-    if (taps := prod(w.shape.lens()[1:])) * LARGEST > WHOLE:
+    if (taps := prod(w.shape.lens()[1:])) * MAX_TERM > MAX_EXACT:
         return No(f"float32 cannot represent sums of {taps} products exactly")
     wide = b.add(Convert(target_type=dt.float32), x)
     if zeros and not zeros[0].is_absent:

@@ -103,8 +103,8 @@ def _kernel(
         if len(fixed) < len(items):
             raise Refused(f"the result {result} has data-dependent extents")
         outputs = [e.allocate(s.dtype, s.lens()) for s in fixed]
-        numbers = [whole(name, "args", n) for n in args(shapes)]
-        count = whole(name, "work", work(shapes), least=0)
+        numbers = [checked_integer(name, "args", n) for n in args(shapes)]
+        count = checked_integer(name, "work", work(shapes), least=0)
         address, owner = function(e)
 
         if e.guarded:
@@ -120,11 +120,14 @@ def _kernel(
         e.step(name, [v.buffer for v in operands], [v.buffer for v in outputs], install)
         return tuple(outputs) if isinstance(result, TupleShape) else outputs[0]
 
-    grain, scratch_bytes = whole(name, "grain", grain, least=1), whole(name, "scratch_bytes", scratch_bytes, least=0)
+    grain, scratch_bytes = (
+        checked_integer(name, "grain", grain, least=1),
+        checked_integer(name, "scratch_bytes", scratch_bytes, least=0),
+    )
     return EmittedKernel(name, op, modules, emit)
 
 
-def whole(kernel: str, argument: str, number: Any, least: int = -(1 << 63)) -> int:
+def checked_integer(kernel: str, argument: str, number: Any, least: int = -(1 << 63)) -> int:
     """Validates an argument of the C function.  Errors: ParameterError unless it is a 64-bit integer of at least `least`."""
     try:
         found = operator.index(number)

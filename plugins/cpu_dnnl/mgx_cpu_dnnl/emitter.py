@@ -75,7 +75,7 @@ class CpuEmitter(Emitter):
         self.chains: dict[Instruction, Chain] = {}
         self.places: dict[Instruction, Place] = {}
         self.packs: dict[int, Buffer] = {}  # packed constants, by id; they keep them alive
-        self._turned: dict[int, tuple[Array, Value]] = {}  # by the array's id
+        self._permuted: dict[int, tuple[Array, Value]] = {}  # by the array's id
 
     @property
     def settings(self) -> Hashable:
@@ -133,8 +133,8 @@ class CpuEmitter(Emitter):
 
     def finish(self) -> None:
         super().finish()
-        for kept in (self.chains, self.places, self.packs, self._turned):
-            kept.clear()
+        for cache in (self.chains, self.places, self.packs, self._permuted):
+            cache.clear()
 
     def marks(self) -> tuple[int, ...]:
         return (*super().marks(), len(self.packs))
@@ -159,12 +159,12 @@ class CpuEmitter(Emitter):
     def constant_value(self, ins: Instruction) -> Value:
         array = ins.get_literal().to_numpy()
         if not array.flags.c_contiguous and is_multiplied(ins):
-            return self._literal_as_it_lies(array)
+            return self._permuted_literal(array)
         return self.literal(array)
 
-    def _literal_as_it_lies(self, array: Array) -> Value:
+    def _permuted_literal(self, array: Array) -> Value:
         """Returns a constant with permuted axes without copying it."""
-        known = self._turned.get(id(array))
+        known = self._permuted.get(id(array))
         if known is None:
             outermost_first = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
             rows = array.transpose(outermost_first)
@@ -172,7 +172,7 @@ class CpuEmitter(Emitter):
                 return self.literal(array)
             steps = [s // array.itemsize for s in array.strides]
             value = self.literal(rows).seen_as(0, Shape(array.dtype, array.shape, steps))
-            known = self._turned[id(array)] = array, value
+            known = self._permuted[id(array)] = array, value
         elif self._recording is not None:
             self._recording.literal(known[1].buffer)
         return known[1]
@@ -228,13 +228,13 @@ class CpuEmitter(Emitter):
         """Returns the array that `make` derives from a constant, as bytes; cached under `key` for all programs."""
         shape, offset = value.shape, value.offset
 
-        def held(e: CpuEmitter, source: Buffer) -> Derived:
+        def derive(e: CpuEmitter, source: Buffer) -> Derived:
             array = e.constant(Value(shape, source, offset))
             assert array is not None
             return e.shared.weights.derived([array], key, lambda: make(array))
 
         def of(e: CpuEmitter, source: Buffer) -> Buffer:
-            made = e.shared.weights.made(source, (key, shape, offset), lambda: held(e, source))
+            made = e.shared.weights.made(source, (key, shape, offset), lambda: derive(e, source))
             e.packs[id(made)] = made
             return made
 
@@ -270,7 +270,7 @@ class CpuEmitter(Emitter):
 
         Errors: Refused if oneDNN does not support it, or only by its reference implementation, hundreds of times slower.
         """
-        key = _frozen((builder, args, *sorted(keywords.items())))
+        key = _hashable((builder, args, *sorted(keywords.items())))
         try:
             found = self.once(key, lambda: getattr(native(), builder)(*args, **keywords))
         except (UnsupportedError, DeviceError) as error:
@@ -336,9 +336,9 @@ class CpuEmitter(Emitter):
         return first, second, third
 
     def loop_steps(self) -> LoopSteps:
-        return LoopSteps(self._around_trips, self._put_row)
+        return LoopSteps(self._loop_around, self._store_row)
 
-    def _around_trips(self, trips: Trips) -> tuple[Step, Step]:
+    def _loop_around(self, trips: Trips) -> tuple[Step, Step]:
         read = [v for v in (trips.counter, trips.bound, trips.going) if v is not None]
         name = self.label("loop")
 
@@ -352,7 +352,7 @@ class CpuEmitter(Emitter):
         first = NativeStep(name, buffers, [], install=begin)
         return first, NativeStep(name, buffers, [], install=lambda program, ident: program.end_loop(name))
 
-    def _put_row(self, row: Value, counter: Value, rows: Value, backwards: bool) -> None:
+    def _store_row(self, row: Value, counter: Value, rows: Value, backwards: bool) -> None:
         values, size = (rows, counter, row), row.shape.elements() * row.shape.dtype.size
         numbers = [size, rows.lens[0] - 1 if backwards else 0, -1 if backwards else 1]
         address, label = native().native_loop("put_row"), self.label("put row")
@@ -394,6 +394,6 @@ def _plain_shape(dtype: np.dtype[Any], lens: tuple[int, ...]) -> Shape:
     return Shape(dtype, lens)
 
 
-def _frozen(value: Any) -> Any:
+def _hashable(value: Any) -> Any:
     """Converts lists to tuples, to make a value hashable."""
-    return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
+    return tuple(map(_hashable, value)) if isinstance(value, (list, tuple)) else value

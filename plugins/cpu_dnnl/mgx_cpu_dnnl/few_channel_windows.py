@@ -24,8 +24,8 @@ from mgx_core.types.dim import bounds
 __all__ = ["FEW_CHANNEL_WINDOWS"]
 
 FEW_CHANNEL_WINDOWS: Final = Rules("few-channel-windows")
-FEW: Final = 8  # up to this many channels, the loops take at most half the time
-LONGEST: Final = 32  # maximum window elements, summed over the axes
+MAX_CHANNELS: Final = 8  # up to this many channels, the loops take at most half the time
+MAX_ELEMENTS: Final = 32  # maximum window elements, summed over the axes
 END: Final = 1 << 62
 
 
@@ -44,7 +44,7 @@ def maxima_of_shifted_images(i: Instruction, b: Builder) -> Instruction | No | N
     op = i.op
     assert isinstance(op, Pooling)
     shifts = _shifts(i) if op.mode == "max" else None
-    return shifts if shifts is None or isinstance(shifts, No) else _joined(i, b, shifts, Max(), -inf)
+    return shifts if shifts is None or isinstance(shifts, No) else _combined(i, b, shifts, Max(), -inf)
 
 
 @FEW_CHANNEL_WINDOWS.on(Pooling, changes=ROUNDING)
@@ -57,12 +57,12 @@ def means_of_shifted_images(i: Instruction, b: Builder) -> Instruction | No | No
         return shifts
     if shifts.hangs_over or (not op.count_include_pad and any((*shifts.begins, *shifts.ends))):
         return No("windows have different numbers of elements")
-    total = _joined(i, b, shifts, Add(), 0.0)
+    total = _combined(i, b, shifts, Add(), 0.0)
     share = b.literal(np.float32(1 / prod(map(len, shifts.parts))))
     return b.add(Mul(), total, b.add(Multibroadcast(out_lens=total.shape.dims), share))
 
 
-def _joined(i: Instruction, b: Builder, shifts: _Shifts, join: Operation, border: float) -> Instruction:
+def _combined(i: Instruction, b: Builder, shifts: _Shifts, join: Operation, border: float) -> Instruction:
     (x,) = i.inputs
     if any((*shifts.begins, *shifts.ends)):
         x = b.add(Pad(pads=(0, 0, *shifts.begins, 0, 0, *shifts.ends), value=border), x)
@@ -81,12 +81,12 @@ def _shifts(i: Instruction) -> _Shifts | No | None:
     channels, *spatial = x.shape.dims[1:]
     if op.dyn_global or x.shape.dtype is not dt.float32:
         return None
-    if not isinstance(channels, int) or channels > FEW:
+    if not isinstance(channels, int) or channels > MAX_CHANNELS:
         return No("the channels fill vectors well enough")
     lengths, strides, dilations = op.fitted(spatial).numbers(len(spatial))
-    if channels > FEW // 2 and any(1 < s < k for k, s in zip(lengths, strides, strict=True)):
+    if channels > MAX_CHANNELS // 2 and any(1 < s < k for k, s in zip(lengths, strides, strict=True)):
         return No("strided parts of the images would be read several times")
-    if sum(lengths) > LONGEST:
+    if sum(lengths) > MAX_ELEMENTS:
         return No("the windows have too many elements to read each one")
     numbers = list(zip(lengths, strides, dilations, strict=True))
     extents = [n for n in spatial if isinstance(n, int)]

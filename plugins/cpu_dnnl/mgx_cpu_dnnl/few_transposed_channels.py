@@ -15,7 +15,7 @@ from .native_library import native
 
 __all__ = ["FEW_TRANSPOSED"]
 
-FEW: Final = 6  # output channels out of 8 computed; twice as many with 16-lane vectors
+MAX_CHANNELS: Final = 6  # output channels out of 8 computed; twice as many with 16-lane vectors
 
 
 def _has_gaps(op: ConvolutionBackwards, lengths: Sequence[int]) -> bool:
@@ -33,7 +33,7 @@ def _slow(i: Instruction) -> No | None:
         strides, *_ = op.plan(len(lengths), lengths)
         if all(s == 1 for s in strides) or _has_gaps(op, lengths):
             return None
-    few = 2 * FEW if "avx512f" in native().cpu_features() else FEW
+    few = 2 * MAX_CHANNELS if "avx512f" in native().cpu_features() else MAX_CHANNELS
     if op.group != 1 or not isinstance(channels, int) or channels > few:
         return No("the channels fill vectors well enough")
     return None

@@ -22,21 +22,21 @@ class NativeRun:
     def __init__(self, program: Any, taken: Sequence[int], hosted: Sequence[Step] = ()) -> None:
         self.program = program
         self.taken = list(taken)
-        self.every = self.taken == list(range(len(self.taken)))
+        self._reads_all = self.taken == list(range(len(self.taken)))
         self.hosted: list[Step] = list(hosted)
-        self.later = TierUp(program)
-        self.counts = self.later.left
+        self.tier_up = TierUp(program)
+        self._counting = self.tier_up.pending
 
     def run(self, args: Sequence[Any]) -> list[Any]:
-        if self.counts:
-            self.later.count()
-            self.counts = self.later.left
-        if self.every and len(args) == len(self.taken):
+        if self._counting:
+            self.tier_up.count()
+            self._counting = self.tier_up.pending
+        if self._reads_all and len(args) == len(self.taken):
             results: list[Any] = self.program.run_arrays(args if isinstance(args, list) else list(args))
             return results
         return list(self.program.run_arrays([args[n] for n in self.taken]))
 
     def time(self, args: Sequence[Any], runs: int, warmup: int) -> list[float]:
         """Returns the median nanoseconds of each step, after compiling all loops."""
-        self.later.finish()
+        self.tier_up.finish()
         return list(self.program.time([args[n] for n in self.taken], runs, warmup))

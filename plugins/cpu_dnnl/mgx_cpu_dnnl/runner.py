@@ -54,17 +54,17 @@ class NativeRunner(Runner):
         self.program = program
         self.rest = parts.rest
         self.counted = parts.counted
-        self._follows = bool(parts.rest or parts.counted)
+        self._has_rest = bool(parts.rest or parts.counted)
         self.wanted = parts.wanted
         self.figures = figures
         self.taken = taken
         self._owners = owners
         self.parameters = list(module.parameters.values())
-        self.fresh = not self._follows and parts.wanted == list(module.outputs)
-        self._places = [] if self._follows else self._outputs()
+        self.fresh = not self._has_rest and parts.wanted == list(module.outputs)
+        self._sources = [] if self._has_rest else self._outputs()
         self._segments = SegmentInterpreter(partial(run_of, emitter), emitter.context.programs, emitter)
-        self._cut = cut(module, {**parts.static, **parts.counted}) if parts.rest else []
-        self.prepared = self._segments.prepare(self._cut)
+        self._items = cut(module, {**parts.static, **parts.counted}) if parts.rest else []
+        self.prepared = self._segments.prepare(self._items)
 
     def _outputs(self) -> list[tuple[str, Any]]:
         """Returns the source of each output: a result, an argument or a constant."""
@@ -99,16 +99,16 @@ class NativeRunner(Runner):
             results = [args[self.taken[n]] if n in self.taken else next(own) for n in range(len(self.wanted))]
         if self.fresh:
             return results
-        if not self._follows:
+        if not self._has_rest:
             return [
-                results[n] if kind == "result" else args[n] if kind == "parameter" else n for kind, n in self._places
+                results[n] if kind == "result" else args[n] if kind == "parameter" else n for kind, n in self._sources
             ]
         made = dict(zip(self.wanted, results, strict=False))
         if self.counted:
-            made |= self._taken(results[len(self.wanted) :])
-        return self._segments.finish(self.module, self._cut, args, made, watch, self.counted)
+            made |= self._cropped(results[len(self.wanted) :])
+        return self._segments.finish(self.module, self._items, args, made, watch, self.counted)
 
-    def _taken(self, results: list[Any]) -> dict[Instruction, Any]:
+    def _cropped(self, results: list[Any]) -> dict[Instruction, Any]:
         """Crops results with data-dependent extents from their maximum size to the actual count."""
         found: dict[Instruction, Any] = {}
         left = iter(results)
@@ -127,7 +127,7 @@ class NativeRunner(Runner):
         found: dict[Instruction, Timing] = {}
         if self.program is not None:
             found = step_timings(self.program, self.owners, self.figures, args, runs, warmup)
-        if self._follows:
+        if self._has_rest:
             found |= following_timings(self.run, args, runs, warmup)
         return list(found.values())
 
@@ -170,7 +170,7 @@ class CpuRunner(NativeRunner):
                 return No(str(why))
             program = recorder.plain()
         numbers = {ins: n for n, ins in enumerate(numbered(self.module))}
-        plain = not self._follows and all(kind != "constant" for kind, _ in self._places)
+        plain = not self._has_rest and all(kind != "constant" for kind, _ in self._sources)
         return {
             "format": FORMAT,
             "tuning": self.schedule.choices,
@@ -178,7 +178,7 @@ class CpuRunner(NativeRunner):
             "taken": [] if self.program is None else self.program.taken,
             "owners": [numbers.get(i, -1) if i is not None else -1 for i in self.owners],
             "figures": [list(f) for f in self.figures],
-            "outputs": [list(place) for place in self._places] if plain else None,
+            "outputs": [list(place) for place in self._sources] if plain else None,
             "wanted": [numbers[i] for i in self.wanted],
             "counted": [[numbers[i], axis] for i, axis in self.counted.items()],
         }

@@ -14,10 +14,10 @@ from .jit.deferred import excess_of
 __all__ = ["TierUp"]
 
 # nanoseconds lost to interpretation after which a loop is compiled; compiling takes about twenty times as long
-ENOUGH: Final = 1_000_000
+MAX_LOST: Final = 1_000_000
 _lock = threading.Lock()  # held briefly: guards the queues of loops and the start of threads
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
-FEWEST: Final = 8  # runs before anything is compiled: most processes run a program only a few times
+MIN_RUNS: Final = 8  # runs before anything is compiled: most processes run a program only a few times
 
 
 class TierUp:
@@ -29,20 +29,20 @@ class TierUp:
     def __init__(self, program: Any) -> None:
         self._program = program
         found = ((_due(deferred), step, deferred) for step, deferred in program.deferred_loops())
-        self._left = tuple(sorted(found, key=lambda x: x[:2]))
+        self._queue = tuple(sorted(found, key=lambda x: x[:2]))
         self._runs = 0
         self._thread: threading.Thread | None = None
 
     @property
-    def left(self) -> bool:
+    def pending(self) -> bool:
         """Returns True if a loop is still interpreted."""
-        return bool(self._left)
+        return bool(self._queue)
 
     def count(self) -> None:
         """Counts a run and starts to compile the loops that are due."""
         self._runs += 1
-        left = self._left
-        if left and self._runs >= left[0][0]:
+        pending = self._queue
+        if pending and self._runs >= pending[0][0]:
             with _lock, suppress(RuntimeError):  # the interpreter cannot start threads during shutdown
                 if self._thread is None or not self._thread.is_alive():
                     self._thread = threading.Thread(target=self._compile, args=(self._runs,), name="mgx loops")
@@ -50,7 +50,7 @@ class TierUp:
 
     def finish(self) -> None:
         """Compiles all remaining loops and waits for the background thread."""
-        self._compile(max((due for due, *_ in self._left), default=0))
+        self._compile(max((due for due, *_ in self._queue), default=0))
         thread = self._thread
         if thread is not None:
             thread.join()
@@ -69,13 +69,13 @@ class TierUp:
     def _next(self, runs: int) -> tuple[int, int, Any] | None:
         """Dequeues a loop that is due after `runs` runs; None if there is none."""
         with _lock:
-            if not self._left or self._left[0][0] > runs:
+            if not self._queue or self._queue[0][0] > runs:
                 return None
-            found, *rest = self._left
-            self._left = tuple(rest)
+            found, *rest = self._queue
+            self._queue = tuple(rest)
             return found
 
 
 def _due(deferred: Any) -> int:
     """Returns the number of runs after which a loop is compiled."""
-    return max(FEWEST, ENOUGH // max(1, excess_of(deferred)))
+    return max(MIN_RUNS, MAX_LOST // max(1, excess_of(deferred)))

@@ -14,7 +14,7 @@ from .native_program import build
 
 __all__ = ["Tuning"]
 
-SPENT: Final = 0.03  # seconds per kernel
+BUDGET: Final = 0.03  # seconds per kernel
 
 
 class Tuning(KernelTuning):
@@ -26,4 +26,4 @@ class Tuning(KernelTuning):
     def seconds(self, trial: Any, schedule: Schedule, arrays: Sequence[Array]) -> float:
         program = build(schedule)
         once = sum(program.time(arrays, 1, 1)) * 1e-9
-        return sum(program.time(arrays, max(3, min(30, int(SPENT / max(once, 1e-6)))), 1)) * 1e-9
+        return sum(program.time(arrays, max(3, min(30, int(BUDGET / max(once, 1e-6)))), 1)) * 1e-9

@@ -16,7 +16,7 @@ from mgx_core.rules.engine import ROUNDING, Builder, Rules
 __all__ = ["VECTOR_PRODUCTS"]
 
 VECTOR_PRODUCTS: Final = Rules("vector-products")
-SHORTEST: Final = 16  # minimum row length for vector sums
+MIN_LENGTH: Final = 16  # minimum row length for vector sums
 
 
 @VECTOR_PRODUCTS.on(Dot, changes=ROUNDING)
@@ -26,7 +26,7 @@ def sums_of_rows(i: Instruction, b: Builder) -> Instruction | No | None:
     if column.shape.dims[-1] != 1 or i.shape.dtype is not dt.float32:
         return None
     length = rows.shape.dims[-1]
-    if not isinstance(length, int) or length < SHORTEST:
+    if not isinstance(length, int) or length < MIN_LENGTH:
         return No("the rows are too short for vectors")
     rank = column.shape.rank
     row = b.add(Transpose(permutation=(*range(rank - 2), rank - 1, rank - 2)), column)

@@ -26,7 +26,7 @@ __all__ = ["WHOLE_WINDOWS"]
 WHOLE_WINDOWS: Final = Rules("whole-windows")
 
 BYTES: Final = frozenset({dt.int8, dt.uint8})
-MOST: Final = 1 << 14  # multiplications up to which a loop is faster than a primitive call
+MAX_PRODUCTS: Final = 1 << 14  # multiplications up to which a loop is faster than a primitive call
 
 
 @WHOLE_WINDOWS.on(QuantConvolution)
@@ -57,7 +57,7 @@ def whole_depthwise_window_as_sum(i: Instruction, b: Builder) -> Instruction | N
         return None
     x, _, array = found
     n, channels, *window = x.shape.lens()
-    if n * array.size > MOST:
+    if n * array.size > MAX_PRODUCTS:
         return No(f"a primitive is faster for {n * array.size} multiplications")
     order = _channels_last(array.ndim)
     wide = b.add(Convert(target_type=dt.int32), b.add(Transpose(permutation=order), x))

@@ -108,7 +108,7 @@ class Widening:
             new = module.add(ins.op, *inputs, before=ins, sources=ins.sources)
         except MgxError:
             return False  # its shape rule requires the narrow type
-        if not self.follows(new.result, ins.result):
+        if not self.matches(new.result, ins.result):
             module.remove(new)
             return False
         for old in ins.users if several else (ins,):
@@ -132,10 +132,10 @@ class Widening:
             found = self.wide[module, x] = module.add(convert, x, before=user, sources=x.sources)
         return found
 
-    def follows(self, new: AnyShape, old: AnyShape) -> bool:
+    def matches(self, new: AnyShape, old: AnyShape) -> bool:
         """Returns True if a result type equals the old one, up to float32 for narrow types."""
         if isinstance(new, TupleShape) and isinstance(old, TupleShape):
-            return len(new.items) == len(old.items) and all(map(self.follows, new.items, old.items))
+            return len(new.items) == len(old.items) and all(map(self.matches, new.items, old.items))
         return new == old or (isinstance(old, Shape) and old.dtype in self.dtypes and new == _wide(old))
 
 

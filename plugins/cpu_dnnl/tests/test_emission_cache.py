@@ -151,4 +151,4 @@ def test_operands_that_pack_to_the_same_here_need_not_elsewhere() -> None:
             recording.derived(value.buffer, packed, "way", lambda emitter, buffer: packed)
         assert recording.cacheable == cacheable
     turned = weights[0].T
-    assert e._literal_as_it_lies(turned).buffer is e._literal_as_it_lies(turned).buffer
+    assert e._permuted_literal(turned).buffer is e._permuted_literal(turned).buffer

@@ -73,7 +73,7 @@ def name_of(what: Segment | Instruction) -> str:
 def test_a_body_runs_as_one_program_and_so_does_what_follows():
     program, given = looping()
     _, runner = both(program, given)
-    kinds = [name_of(item.what) for item in runner._cut]
+    kinds = [name_of(item.what) for item in runner._items]
     assert kinds == ["loop", "get_tuple_elem", "get_tuple_elem", "part"]
     assert len(runner.inner) == 2  # the body and what follows, made before anything ran
     assert not any(inner.rest for inner in runner.inner)
@@ -151,7 +151,7 @@ def test_extents_that_depend_on_data_then_a_part_for_each_count():
         values[:count] = 1
         found, runner = both(program, {"x": rng.permutation(values)})
         assert found[0].shape == (1, count)
-        assert any(isinstance(item.what, Segment) for item in runner._cut)
+        assert any(isinstance(item.what, Segment) for item in runner._items)
 
 
 def test_a_symbol_that_no_operand_has():
@@ -286,8 +286,8 @@ def test_ops_with_several_results_are_part_of_what_follows_a_count():
     main.add_return([main.add(mgx.op("neg"), values), places])
     given = {"x": rng.standard_normal((9, 5)).astype(np.float32), "m": rng.standard_normal(9).astype(np.float32)}
     _, runner = both(program, given)
-    assert [name_of(item.what) for item in runner._cut] == ["part"]
-    part = runner._cut[0].what
+    assert [name_of(item.what) for item in runner._items] == ["part"]
+    part = runner._items[0].what
     assert isinstance(part, Segment) and part._last is not None
     inner = part._last[1]
     assert isinstance(inner, CpuRunner) and not inner.rest
@@ -316,7 +316,7 @@ def test_ops_that_count_are_part_of_the_native_program(most: int) -> None:
     given["m"][most:] = 0
     found, runner = both(counting(), given)
     assert [name_of(i) for i in runner.counted] == ["nonzero", "nonzero", "nonmaxsuppression"]
-    assert [name_of(item.what) for item in runner._cut] == ["part"]
+    assert [name_of(item.what) for item in runner._items] == ["part"]
     assert found[0].shape == (1, np.count_nonzero(given["m"]))
     names = [p.op.split("[")[0] for p in runner.schedule.placements if p.place == "target"]
     assert names.count("nonzero") == 2 and names.count("nonmaxsuppression") == 1

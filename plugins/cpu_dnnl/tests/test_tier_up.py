@@ -19,7 +19,7 @@ from mgx_cpu_dnnl.jit.opcodes import KEY
 from mgx_cpu_dnnl.prebuilt_loops.network import Network
 from mgx_cpu_dnnl.shared import KernelCache, shared
 from mgx_cpu_dnnl.target import CpuTarget
-from mgx_cpu_dnnl.tier_up import FEWEST
+from mgx_cpu_dnnl.tier_up import MIN_RUNS
 
 FEED = {
     "x1": np.linspace(-3, 3, 96 * 700, dtype=np.float32).reshape(96, 700),
@@ -73,7 +73,7 @@ def test_loops_are_compiled_once_they_ran_often(engine: Engine) -> None:
     first = run(made)
     before = engine.compiled
     assert before == 1  # the interpreter itself
-    run(made, FEWEST - 2)
+    run(made, MIN_RUNS - 2)
     assert engine.compiled == before
     run(made, 2000)
     assert waited(engine, before + 2)
