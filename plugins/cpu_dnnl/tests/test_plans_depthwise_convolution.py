@@ -91,11 +91,11 @@ def test_windows_that_it_has_no_tiles_for(compiled: Any, window: Any, stride: li
 def test_inputs_from_afar(compiled: Any, channels: int, step: int, left: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of few products are left to oneDNN, where steps or crowded sets of the cache make them wait."""
     x = numbers(1, channels, 9, 17)
-    monkeypatch.setattr(depthwise_convolution, "FAR", x.nbytes - 1)
+    monkeypatch.setattr(depthwise_convolution, "UNCACHED_BYTES", x.nbytes - 1)
     steps = check(compiled, x, numbers(channels, 1, 3, 3), [1] * 4, [step] * 2, [1, 1])
     assert ("conv depthwise" in steps) == (shared().engine.wide and not left)
     ours(check(compiled, x, numbers(channels, 1, 5, 5), [2] * 4, [step] * 2, [1, 1]))
-    monkeypatch.setattr(depthwise_convolution, "FAR", x.nbytes)
+    monkeypatch.setattr(depthwise_convolution, "UNCACHED_BYTES", x.nbytes)
     ours(check(compiled, x, numbers(channels, 1, 3, 3), [1] * 4, [step] * 2, [1, 1]))
 
 
@@ -116,7 +116,7 @@ def test_infinite_weights_are_left_to_onednn(compiled: Any) -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_items_of_all_sizes(threads: int, both: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of vectors, the last one smaller, and parts of rows."""
-    monkeypatch.setattr(depthwise_convolution, "NEAR", 4 * 16 * 2 * 3 * 19)
+    monkeypatch.setattr(depthwise_convolution, "CACHED_BYTES", 4 * 16 * 2 * 3 * 19)
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.shape(type="float32", lens=[2, 72, 11, 19]))

@@ -24,7 +24,7 @@ from .precision import narrowed, widened
 __all__ = ["Run", "floats_around", "float32_only", "offer_anchor", "offer_widened", "onednn_convolution"]
 
 SPLIT_FACTOR: Final = 4  # oneDNN splits sums only if the weights of a block exceed 1/SPLIT_FACTOR of the L2 cache
-BACKWARD: Final = "conv:"  # prefix of transposed-convolution kernels that reuse the backward pass of a convolution
+BACKWARD_PREFIX: Final = "conv:"  # of transposed-convolution kernels that reuse the backward pass of a convolution
 
 # (emitter, op, x, weights, epilogue or None) -> result
 Run = Callable[[CpuEmitter, Any, Value, Value, Epilogue | None], Value]
@@ -129,7 +129,7 @@ def onednn_convolution(
         made.impl, prod(weights.lens) // lens[1] * x.shape.dtype.size
     ):
         raise Refused(f"oneDNN's {made.impl} may apply bias and post-ops to partial sums")
-    if epilogue is not None and made.impl.startswith(BACKWARD):
+    if epilogue is not None and made.impl.startswith(BACKWARD_PREFIX):
         raise Refused(f"oneDNN's {made.impl} applies post-ops element by element with its reference implementation")
     packed = e.packed(weights, w_md, made.weights) if e.is_constant(w) else e.reordered(weights, w_md, made.weights)
     bound = {_native.ARG_SRC: x, _native.ARG_WEIGHTS: packed, _native.ARG_DST: out}

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 PLANS = Kernels("cpu")
 
-AXES: Final = 3  # maximum spatial axes
+MAX_AXES: Final = 3  # maximum spatial axes
 CHANNELS: Final = 16  # channels per vector of a depthwise convolution
 TRANSFORM_COST: Final = 40  # cost of transforming one element of a Winograd tile, forward or back, in multiplications
 MAX_RATIO: Final = 0.9  # maximum cost relative to the direct convolution: margin for costs not modelled
@@ -128,8 +128,8 @@ def convolution(
 def moves_of(op: Any, x: Value, w: Value) -> Moves:
     """Returns the window geometry of a convolution.  Errors: Refused."""
     window = w.lens[2:]
-    if len(window) > AXES:
-        raise Refused(f"at most {AXES} spatial axes are supported, got a window {window}")
+    if len(window) > MAX_AXES:
+        raise Refused(f"at most {MAX_AXES} spatial axes are supported, got a window {window}")
     moves: Moves = op.sliding(x.lens[2:], window)
     if min((*moves.begins, *moves.ends), default=0) < 0:
         raise Refused("negative padding is not supported")
@@ -140,7 +140,7 @@ def windows_of(x: Value, w: Value, lens: Sequence[int], moves: Moves, channels: 
     """Encodes the window geometry for loops, with leading axes of extent 1 up to AXES; channels: per tap."""
     from ..jit.byte_pairs import Windows
 
-    missing = AXES - len(w.lens[2:])
+    missing = MAX_AXES - len(w.lens[2:])
     ones, zeros = [1] * missing, [0] * missing
     taps = [*ones, *w.lens[2:]]
     numbers = [

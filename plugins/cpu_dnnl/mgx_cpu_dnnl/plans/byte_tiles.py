@@ -29,16 +29,16 @@ __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 
-# Fewer rows than FEW leave tiles mostly empty: with more than HELD bytes of weights the product is bound by reading them, with
-# fewer a tile kernel still beats the cost of calling a oneDNN primitive.
-FEW: Final = 8
-HELD: Final = 1 << 18
-SHALLOW: Final = 24  # depth below which a tile is mostly padding
-# Compute-bound 1 x 1 convolutions, for which oneDNN is as fast: more than PIXELS pixels with at least as many input as output
-# channels, or a depth of at least DEEP with more than PRODUCTS multiplications.
-PIXELS: Final = 512
-DEEP: Final = 512
-PRODUCTS: Final = 30_000_000
+# Fewer rows leave tiles mostly empty.  The product is then refused if its weights exceed CACHED_BYTES, since reading them
+# dominates; with smaller weights a tile kernel still beats the cost of calling a oneDNN primitive.
+MIN_ROWS: Final = 8
+CACHED_BYTES: Final = 1 << 18
+MIN_DEPTH: Final = 24  # depth below which a tile is mostly padding
+# Compute-bound 1 x 1 convolutions, for which oneDNN is as fast: more than MANY_PIXELS pixels with at least as many input as
+# output channels, or a depth of at least LARGE_DEPTH with more than MANY_PRODUCTS multiplications.
+MANY_PIXELS: Final = 512
+LARGE_DEPTH: Final = 512
+MANY_PRODUCTS: Final = 30_000_000
 
 
 def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
@@ -77,7 +77,7 @@ def prepare(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> EmitFus
     m, depth = rows.shape.lens()
     n = matrix.lens[-1]
     if window:
-        large = (m > PIXELS and depth >= n) or (depth >= DEEP and m * depth * n > PRODUCTS)
+        large = (m > MANY_PIXELS and depth >= n) or (depth >= LARGE_DEPTH and m * depth * n > MANY_PRODUCTS)
         if tiled and large and depth % 64 == 0:
             raise Refused(f"oneDNN is as fast for {m} pixels of {depth} channels and {n} results")
         lens = [lens[0], n, *lens[1:-1]]
@@ -119,7 +119,7 @@ def product(a: Value, b: Value) -> tuple[Value, Value, list[int]]:
         raise Refused("batched weights are not supported")
     m, step = prod(a.lens[:-1]), row_step(a.lens, a.strides)
     step = k if m == 1 else step
-    if (m < FEW and k * n > HELD) or (k < SHALLOW and native().multiplies_tiles()):
+    if (m < MIN_ROWS and k * n > CACHED_BYTES) or (k < MIN_DEPTH and native().multiplies_tiles()):
         raise Refused(f"{m} rows of depth {k} leave tiles mostly empty")
     if step is None or a.strides[-1] != 1 or step < k:
         raise Refused("the rows are not contiguous or overlap")

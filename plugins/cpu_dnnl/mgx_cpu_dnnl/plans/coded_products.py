@@ -22,23 +22,19 @@ __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 
-FEW: Final = (
-    16  # maximum rows for which dequantizing 8-bit codes once per four rows beats a product with dequantized weights
-)
-
+MAX_ROWS_8BIT: Final = 16  # above, a product with dequantized weights beats dequantizing 8-bit codes once per four rows
 WIDTH: Final = 32  # columns of a panel
-PANELS: Final = 5  # minimum rows for which codes are dequantized once for all rows
-SLOW: Final = 3  # the same for 4-bit codes in blocks of half vectors, which have no fast kernel for single rows
-BYTE_PANELS: Final = 9  # the same for 8-bit codes, whose kernel for few rows reads longer streams
+PANEL_ROWS: Final = 5  # minimum rows for which codes are dequantized once for all rows
+PANEL_ROWS_HALVES: Final = 3  # the same for 4-bit codes in blocks of half vectors, which lack a fast one-row kernel
+PANEL_ROWS_8BIT: Final = 9  # the same for 8-bit codes, whose kernel for few rows reads longer streams
 UNIT: Final = 128  # 4-bit codes per vector
-PARTS: Final = frozenset({16, 32, 64})  # block sizes of which a unit contains several
+PART_SIZES: Final = frozenset({16, 32, 64})  # block sizes of which a unit contains several
 UNIT_BYTES: Final = 512  # sizeof(CodedUnit) in coded_row.h: 128 activations as 24-bit integers
-HELD_BITS: Final = 512  # bits of codes per vector
-LEAST_PART: Final = 16  # minimum activations per scale
-UNIT_TABLES: Final = 192  # bytes of sums and scales stored with a unit
-STREAMS: Final = 1 << 18  # minimum bytes of codes per work item, read as four streams of many pages each
-
-TILED: Final = 16  # minimum rows for which three bfloat16 tile products are faster than one float32 vector product
+VECTOR_BITS: Final = 512  # bits of codes per vector
+MIN_PART: Final = 16  # minimum activations per scale
+TABLE_BYTES: Final = 192  # bytes of sums and scales stored with a unit
+STREAM_BYTES: Final = 1 << 18  # minimum bytes of codes per work item, read as four streams of many pages each
+TILE_ROWS: Final = 16  # minimum rows for which three bfloat16 tile products are faster than one float32 vector product
 
 
 def supported(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
@@ -68,17 +64,17 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     if op.activation_bits == 8 and aligns_with_parts(e, op, scale):
         emit_8bit(e, op, e.row_major(a), codes, scale, points, out)
         return out
-    if op.bits == 4 and rows >= TILED and op.block_size % 32 == 0 and fills_tiles(e, codes, scale):
+    if op.bits == 4 and rows >= TILE_ROWS and op.block_size % 32 == 0 and fills_tiles(e, codes, scale):
         emit_tiles(e, op, e.row_major(a), codes, scale, points, out)
         return out
     if (
         e.engine.wide
-        and rows >= (BYTE_PANELS if op.bits == 8 else SLOW if halves else PANELS)
+        and rows >= (PANEL_ROWS_8BIT if op.bits == 8 else PANEL_ROWS_HALVES if halves else PANEL_ROWS)
         and (op.bits == 8 or op.block_size % 2 == 0)
     ):
         emit_panels(e, op, e.row_major(a), codes, scale, points, out)
         return out
-    if op.bits == 8 and rows > FEW:
+    if op.bits == 8 and rows > MAX_ROWS_8BIT:
         raise Refused(f"with {rows} rows a product with dequantized weights is faster")
     if op.bits == 4 and rows == 1 and fills_units(e, op, codes, scale):
         emit_one_row(e, op, e.row_major(a), codes, scale, points, out)
@@ -122,8 +118,8 @@ def zero_points(e: CpuEmitter, op: Any, points: Value | None) -> tuple[list[Valu
 
 def aligns_with_parts(e: CpuEmitter, op: Any, scale: Value) -> bool:
     """Returns True if the processor has VNNI and quantization blocks align with parts of a vector of codes."""
-    per_vector, block = HELD_BITS // op.bits, op.block_size
-    halves = block >= LEAST_PART and per_vector % block == 0
+    per_vector, block = VECTOR_BITS // op.bits, op.block_size
+    halves = block >= MIN_PART and per_vector % block == 0
     return "avx512_vnni" in e.features and (halves or block % per_vector == 0 or scale.lens[1] == 1)
 
 
@@ -131,17 +127,17 @@ def emit_8bit(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, poin
     """Emits a product with activations quantized to 8 bits, with VNNI."""
     *outer, k = a.lens
     rows, (n, row_bytes), blocks = prod(outer), codes.lens, scale.lens[1]
-    per_vector = HELD_BITS // op.bits
+    per_vector = VECTOR_BITS // op.bits
     part = op.block_size if blocks > 1 and op.block_size < per_vector else per_vector
     count = -(-k // per_vector)
-    units = e.allocate(dt.uint8, [rows, count, HELD_BITS // op.bits + UNIT_TABLES])
+    units = e.allocate(dt.uint8, [rows, count, VECTOR_BITS // op.bits + TABLE_BYTES])
     given, point = zero_points(e, op, points)
     numbers = [rows, k, blocks, op.block_size, row_bytes, n, point, count, part]
     loop = f"coded_bytes_{op.bits}"
     native_loop(e, "round", f"{loop}_round", [a, units], [units], numbers, rows, max(1, GRAIN_BYTES // k))
     read = [units, codes, scale, *given]
     if rows == 1:
-        native_loop(e, op.name, f"{loop}_row", [*read, out], [out], numbers, n, max(4, STREAMS // row_bytes))
+        native_loop(e, op.name, f"{loop}_row", [*read, out], [out], numbers, n, max(4, STREAM_BYTES // row_bytes))
     else:
         native_loop(e, op.name, f"{loop}_panels", [*read, out], [out], numbers, -(-n // WIDTH), 1)
 
@@ -149,7 +145,7 @@ def emit_8bit(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, poin
 def fills_units(e: CpuEmitter, op: Any, codes: Value, scale: Value) -> bool:
     """Returns True if each unit of 128 4-bit codes is part of one block or, with VNNI, consists of whole blocks."""
     blocks, per_vector = scale.lens[1], 2 * codes.lens[1]
-    parts = op.block_size in PARTS and "avx512_vnni" in e.features
+    parts = op.block_size in PART_SIZES and "avx512_vnni" in e.features
     return per_vector >= blocks * op.block_size and (blocks == 1 or parts or op.block_size % UNIT == 0)
 
 
@@ -164,7 +160,7 @@ def emit_one_row(
     isa = "vnni" if "avx512_vnni" in e.features else "avx2"
     native_loop(e, "units", f"coded_units_{isa}", [a, units], [units], [k, point, per_vector], per_vector, per_vector)
     numbers = [k, blocks, op.block_size, row_bytes, point]
-    grain = max(4, STREAMS // row_bytes)
+    grain = max(4, STREAM_BYTES // row_bytes)
     native_loop(e, op.name, f"coded_row_{isa}", [a, units, codes, scale, *given, out], [out], numbers, n, grain)
 
 

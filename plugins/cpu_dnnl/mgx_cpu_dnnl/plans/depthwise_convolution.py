@@ -34,12 +34,12 @@ LANES: Final = 16
 WIDTHS: Final = {1: (3, 5, 7, 9, 11), 2: (3,), 4: (3,), 8: (3,)}  # supported window widths by channels per group
 FOUR: Final = 4  # channels per group whose weights are packed together
 TWO: Final = 2  # channels per group, computed as half of a group of four
-NEAR: Final = 400 * 1024  # bytes of input rows that stay in the L2 cache
-FAR: Final = 3 << 19  # bytes of an input that exceeds the L2 cache
-CROWDED: Final = 1024  # stride between pixels whose multiples map to four sets of the L1 cache
-SHARES: Final = 4  # work items per thread, for load balance
-COLUMN: Final = 12  # scratch bytes per input column
-NUMBERS: Final = 8  # integers per encoded link
+CACHED_BYTES: Final = 400 * 1024  # bytes of input rows that stay in the L2 cache
+UNCACHED_BYTES: Final = 3 << 19  # bytes of an input that exceeds the L2 cache
+CONFLICT_STRIDE: Final = 1024  # stride between pixels whose multiples map to four sets of the L1 cache
+ITEMS_PER_THREAD: Final = 4  # work items per thread, for load balance
+COLUMN_BYTES: Final = 12  # scratch bytes per input column
+LINK_INTEGERS: Final = 8  # integers per encoded link
 
 
 @float32_only
@@ -91,7 +91,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     numbers = [
         lens[1], per, block, *two_axes(x.lens[2:], 1), x.strides[0], *two_axes(x.strides[2:], 0), height, width,
         out.strides[0], *two_axes(out.strides[2:], 0), down, across, *two_axes(strides, 1), two_axes(gaps, 1)[0],
-        *two_axes(begin, 0), rows, parts, *around, len(links) // NUMBERS, *links,
+        *two_axes(begin, 0), rows, parts, *around, len(links) // LINK_INTEGERS, *links,
     ]  # fmt: skip
     native_loop(
         e,
@@ -102,7 +102,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         numbers,
         lens[0] * -(-vectors // block) * parts,
         1,
-        COLUMN * ((width - 1) * two_axes(strides, 1)[1] + across),
+        COLUMN_BYTES * ((width - 1) * two_axes(strides, 1)[1] + across),
         updated=epilogue is not None and epilogue.residual is not None,
         flops=2 * prod(lens) * prod(w.lens[1:]),
     )
@@ -112,7 +112,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
 def _is_memory_bound(x: Value, w: Value, step: int) -> bool:
     """Returns True if the convolution is bound by loading inputs from beyond the L2 cache, at which oneDNN is faster."""
     apart, few = 4 * x.lens[1], w.lens[1] == 1 and w.lens[-1] == 3
-    return few and 4 * x.shape.elements() > FAR and (step == 2 or apart % CROWDED == 0)
+    return few and 4 * x.shape.elements() > UNCACHED_BYTES and (step == 2 or apart % CONFLICT_STRIDE == 0)
 
 
 def _partition(images: int, vectors: int, height: int, near: int, threads: int) -> tuple[int, int]:
@@ -120,9 +120,9 @@ def _partition(images: int, vectors: int, height: int, near: int, threads: int) 
 
     near: input pixels read for one row of outputs; as many channel vectors are processed together as keep these in the L2 cache.
     """
-    block = max(1, min(vectors, NEAR // (4 * LANES * near)))
+    block = max(1, min(vectors, CACHED_BYTES // (4 * LANES * near)))
     blocks = -(-vectors // block)
-    parts = 1 if threads == 1 else min(height, -(-SHARES * threads // (images * blocks)))
+    parts = 1 if threads == 1 else min(height, -(-ITEMS_PER_THREAD * threads // (images * blocks)))
     return -(-vectors // blocks), -(-height // parts)
 
 
@@ -132,19 +132,19 @@ def _extract_bounds(links: list[int]) -> tuple[list[int], list[int]]:
     Encoding: bias buffer (0: none), buffer and strides of an added image (0: none), bits of the lower and upper bound.
     """
     bias, added, low, high, rest = 0, [0, 0, 0, 0], -math.inf, math.inf, links
-    while rest and rest[0] == KINDS["add"] and rest[NUMBERS - 1] == 1:
-        buffer, *strides = rest[3 : NUMBERS - 1]
+    while rest and rest[0] == KINDS["add"] and rest[LINK_INTEGERS - 1] == 1:
+        buffer, *strides = rest[3 : LINK_INTEGERS - 1]
         if not any(strides) and not bias:
             bias = buffer
         elif not added[0]:
             added = [buffer, *strides]
         else:
             break
-        rest = rest[NUMBERS:]
+        rest = rest[LINK_INTEGERS:]
     if rest and rest[0] == KINDS["relu"] and rest[1] == 0:
-        low, rest = 0.0, rest[NUMBERS:]
+        low, rest = 0.0, rest[LINK_INTEGERS:]
     elif rest and rest[0] == KINDS["clip"]:
-        low, high, rest = _float_of(rest[1]), _float_of(rest[2]), rest[NUMBERS:]
+        low, high, rest = _float_of(rest[1]), _float_of(rest[2]), rest[LINK_INTEGERS:]
     return [bias, *added, bits(low), bits(high)], rest
 
 

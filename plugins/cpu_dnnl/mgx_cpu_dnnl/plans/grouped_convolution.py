@@ -29,13 +29,13 @@ __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 LANES: Final = 8  # of AVX2; AVX-512 has twice as many
-PAIRED: Final = 4  # channels per group: two groups fill a vector of AVX2
-HALVES: Final = 24  # channels per group: two groups fill three vectors of AVX-512
-LINES: Final = 64  # channels read and written per work item: whole cache lines
-NEAR: Final = 128 * 1024  # maximum bytes of inputs copied per work item of more than one output row
+PAIRED_AVX2: Final = 4  # channels per group: two groups fill a vector of AVX2
+PAIRED_AVX512: Final = 24  # channels per group: two groups fill three vectors of AVX-512
+ITEM_CHANNELS: Final = 64  # channels read and written per work item: whole cache lines
+MAX_COPIED_BYTES: Final = 128 * 1024  # maximum bytes of inputs copied per work item of more than one output row
 VECTORS: Final = (3, 2, 1)  # output vectors computed together: more vectors reload fewer inputs
 GAP: Final = 8  # padding between copied pixels, in floats
-SHARES: Final = 4  # work items per thread, for load balance
+ITEMS_PER_THREAD: Final = 4  # work items per thread, for load balance
 
 
 @float32_only
@@ -54,7 +54,7 @@ def fits(op: Any, x: Shape, w: Shape) -> No | None:
 def _groups_per_unit(group: int, w: Shape) -> int:
     """Returns the number of groups computed together; 0 for unsupported group sizes."""
     channels, outputs = w.lens()[1], w.lens()[0] // group
-    if channels == outputs == PAIRED and group % 2 == 0:
+    if channels == outputs == PAIRED_AVX2 and group % 2 == 0:
         return 2
     return int(channels % 4 == 0 and outputs % LANES == 0)
 
@@ -62,7 +62,7 @@ def _groups_per_unit(group: int, w: Shape) -> int:
 def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
     """Emits the convolution of x [n, c, ..] with constant w [o, c / group, ..]; operand and result are channels last."""
     wide, per, each = e.engine.wide, w.lens[1], w.lens[0] // op.group
-    if wide and not per == each == HALVES:
+    if wide and not per == each == PAIRED_AVX512:
         raise Refused(f"oneDNN has AVX-512 kernels for groups of {per} inputs and {each} outputs")
     weights, lens = weights_and_extents(e, op, x, w, epilogue)
     window = w.lens[2:]
@@ -83,13 +83,15 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     height, width = two_axes(lens[2:], 1)
     (down, across), (gap_down, gap_across) = two_axes(window, 1), two_axes(gaps, 1)
     step_down, step_across = two_axes(strides, 1)
-    adjacent = max(n for n in range(1, units + 1) if units % n == 0 and (n == 1 or n * max(inputs, outputs) <= LINES))
+    adjacent = max(
+        n for n in range(1, units + 1) if units % n == 0 and (n == 1 or n * max(inputs, outputs) <= ITEM_CHANNELS)
+    )
     line = (adjacent * inputs + GAP) * ((width - 1) * step_across + (across - 1) * gap_across + 1)
     reach = (down - 1) * gap_down + 1
     threads = e.threads or native().thread_count()
     blocks = lens[0] * units // adjacent
-    wanted = -(-SHARES * threads // blocks)  # work items per image and block of units
-    fitting = (NEAR // (4 * line) - reach) // step_down + 1
+    wanted = -(-ITEMS_PER_THREAD * threads // blocks)  # work items per image and block of units
+    fitting = (MAX_COPIED_BYTES // (4 * line) - reach) // step_down + 1
     rows = max(1, min(fitting, -(-height // wanted)))
     parts = -(-height // rows)
     rows = -(-height // parts)

@@ -19,8 +19,8 @@ from .byte_maps import map_bytes
 
 __all__ = ["known_bug", "operands_of", "int32_zero_point"]
 
-VECTOR: Final = 8  # int32 lanes of AVX2
-SAFE: Final = 64  # weights up to this magnitude do not saturate int16 in the sum of two products with uint8
+LANES: Final = 8  # int32 lanes of AVX2
+MAX_UNSATURATED: Final = 64  # weights up to this magnitude do not saturate int16 in the sum of two products with uint8
 
 
 def operands_of(e: CpuEmitter, args: Sequence[Value | None]) -> tuple[Value, Value, Value | None, Value | None]:
@@ -74,7 +74,7 @@ def known_bug(op: Any, args: Sequence[Value | None]) -> str:
     assert x is not None and w is not None
     if not isinstance(op, QuantConvolution):
         return "matrix products with a zero point of the right operand" if w_zero is not None else ""
-    if op.group > 1 and w.lens[1] == 1 and (w.lens[0] % VECTOR or prod(w.lens[2:]) % VECTOR == 0):
+    if op.group > 1 and w.lens[1] == 1 and (w.lens[0] % LANES or prod(w.lens[2:]) % LANES == 0):
         return f"depthwise convolutions of {w.lens[0]} channels with {prod(w.lens[2:])} taps"
     _, _, begin, end = op.sliding(x.lens[2:], w.lens[2:])
     uneven = x_zero is not None and list(begin) != list(end)
@@ -84,7 +84,7 @@ def known_bug(op: Any, args: Sequence[Value | None]) -> str:
 def saturates(e: CpuEmitter, w: Value) -> bool:
     """Returns True if int16 sums of two products may saturate, or if the weights are not constant."""
     array = e.constant(w)
-    return array is None or bool(np.abs(array.astype(np.int16)).max(initial=0) > SAFE)
+    return array is None or bool(np.abs(array.astype(np.int16)).max(initial=0) > MAX_UNSATURATED)
 
 
 def int32_zero_point(e: CpuEmitter, zero: Value) -> Value:

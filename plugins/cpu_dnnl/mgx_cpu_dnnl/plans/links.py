@@ -26,7 +26,7 @@ KINDS: Final = {
         "add mul sub div max min relu linear clip logistic swish hardswish tanh gelu_erf gelu_tanh".split()  # noqa: SIM905
     )
 }
-MOST_LINKS: Final = 16
+MAX_LINKS: Final = 16
 
 
 def two_axes(extents: Sequence[int], missing: int) -> tuple[int, int]:
@@ -76,7 +76,7 @@ def encode_links(epilogue: Epilogue | None, lens: Sequence[int]) -> tuple[list[i
     operands: list[Value] = []
     for link, operand in [] if epilogue is None else epilogue.links:
         kind = KINDS.get(link.algorithm)
-        if kind is None or len(found) == 8 * MOST_LINKS:
+        if kind is None or len(found) == 8 * MAX_LINKS:
             raise Refused(f"the native loops do not support {link.algorithm} in this epilogue")
         place, strides = 0, [0, 0, 0, 0]
         if operand is not None:

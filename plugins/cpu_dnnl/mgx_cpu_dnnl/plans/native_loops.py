@@ -19,7 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 GRAIN_BYTES: Final = 32768  # minimum bytes moved per thread
-MOST_AXES: Final = 32
+MAX_AXES: Final = 32
 
 
 def native_loop(
@@ -76,8 +76,8 @@ def merge_axes(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int],
             lens.append(n)
             for s, h in zip(steps, here, strict=True):
                 s.append(h)
-    if len(lens) > MOST_AXES:
-        raise Refused(f"at most {MOST_AXES} axes are supported, got {len(lens)}")
+    if len(lens) > MAX_AXES:
+        raise Refused(f"at most {MAX_AXES} axes are supported, got {len(lens)}")
     return (lens, steps) if lens else ([1], [[1] for _ in strides])
 
 

@@ -18,7 +18,7 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 
 from ..emitter import CpuEmitter
-from .native_loops import MOST_AXES, encode_box, grain_of, native_loop
+from .native_loops import MAX_AXES, encode_box, grain_of, native_loop
 from .offer import NUMBERS, offer, only
 
 __all__ = ["PLANS"]
@@ -30,8 +30,8 @@ PLANS = Kernels("cpu")
 def emit_nonzero(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     x = args[0]
     lens, strides = x.lens or [1], x.strides or [1]
-    if len(lens) > MOST_AXES:
-        raise Refused(f"at most {MOST_AXES} axes are supported, got {len(lens)}")
+    if len(lens) > MAX_AXES:
+        raise Refused(f"at most {MAX_AXES} axes are supported, got {len(lens)}")
     elements = x.shape.elements()
     positions, count = e.allocate(dt.int64, [len(lens), elements]), e.allocate(dt.int64, [1])
     numbers = [elements, len(lens), *lens, *strides]

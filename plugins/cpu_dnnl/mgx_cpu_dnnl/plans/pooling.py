@@ -24,9 +24,7 @@ __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 BYTES: Final = frozenset({dt.int8, dt.uint8})
-VECTOR: Final = (
-    8  # channels per vector: images with at most as many keep their layout instead of becoming channels last
-)
+MAX_ROW_CHANNELS: Final = 8  # one vector: images with more channels are pooled channels last
 MIN_RATIO: Final = 2  # minimum ratio of elements read for which passes per axis outweigh their intermediate results
 
 
@@ -61,7 +59,7 @@ def emit_maxima(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     if 0 in lens:
         return e.allocate(x.shape.dtype, lens)
     rows = x.strides[-1] == 1 and not is_channels_last(x)
-    in_rows = x.shape.dtype is dt.float32 and x.lens[1] <= VECTOR and rows
+    in_rows = x.shape.dtype is dt.float32 and x.lens[1] <= MAX_ROW_CHANNELS and rows
     x = x if in_rows else as_channels_last(e, x)
     pool = _max_pool_rows if in_rows else _max_pool
     lengths, strides, dilations, begin, _ = windows

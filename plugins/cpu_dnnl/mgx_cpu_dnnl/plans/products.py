@@ -25,8 +25,8 @@ from .precision import narrowed, widened
 __all__ = ["PLANS", "plain_product", "product"]
 
 PLANS = Kernels("cpu")
-FEW_ROWS: Final = 16  # rows of a matrix below which copying batches together is cheaper than one product per batch
-SMALL: Final = 64**3  # maximum multiplications of a product for which compiled loops beat oneDNN's generic GEMM
+MIN_BATCHED_ROWS: Final = 16  # with fewer rows per matrix, copying the batch together is cheaper than a batched product
+MAX_SMALL: Final = 64**3  # maximum multiplications of a product for which compiled loops beat oneDNN's generic GEMM
 MIN_ROWS: Final = 8  # minimum rows assumed by its cost: below it, moving the right matrix dominates
 
 
@@ -70,7 +70,7 @@ def plain_product(e: CpuEmitter, a: Value, b: Value) -> Value:
 def _is_small(a: Value, b: Value) -> bool:
     """Returns True for a batch of small float32 products, for which compiled loops are faster than oneDNN's generic GEMM."""
     rows, k, columns = *a.lens[-2:], b.lens[-1]
-    few = max(rows, MIN_ROWS) * k * columns <= SMALL
+    few = max(rows, MIN_ROWS) * k * columns <= MAX_SMALL
     return few and a.shape.dtype is dt.float32 and any(n != 1 for n in a.lens[:-2])
 
 
@@ -110,7 +110,7 @@ def product(
         raise Refused("an extent is 0")
     a, b = matmul_operand(e, a), matmul_operand(e, b)
     flat = _flattened(a, b, out, epilogue)
-    if flat is None and a.lens[-2] < FEW_ROWS:
+    if flat is None and a.lens[-2] < MIN_BATCHED_ROWS:
         a, flat = _merge_batch(e, a, b, out, epilogue)
     if flat is None and k % 2 and b.shape.dtype is dt.bfloat16 and not e.fast_math and b.shape.broadcasted():
         b = e.copy(b)  # for odd k and broadcast matrices oneDNN pads with values that turn infinities into NaN

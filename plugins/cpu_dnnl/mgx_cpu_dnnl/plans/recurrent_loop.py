@@ -27,13 +27,13 @@ from .recurrent_operands import Operands
 
 __all__ = ["as_integers", "emit_gru_loop", "emit_lstm_loop", "emit_rnn_loop", "most_sequences"]
 
-FEW: Final = 4  # maximum batch for which a matrix-vector product per step is as fast as a matrix product
-MANY: Final = 16  # the same if rereading the weights for every few sequences is free
-NEAR: Final = 96 * 1024  # maximum bytes of weights for which it is free, with AVX-512
-CACHED: Final = 1 << 19  # bytes of weights that fit in one processor's cache beside other data
-CODED: Final = 48 * 1024  # bytes of weights per direction above which a step is bound by reading them
-PART: Final = 96 * 1024  # minimum bytes of weights per thread that shares a step
-MOST_PARTS: Final = 8  # maximum threads that share a work item
+MAX_BATCH: Final = 4  # maximum batch for which a matrix-vector product per step is as fast as a matrix product
+MAX_BATCH_CACHED: Final = 16  # the same if rereading the weights for every few sequences is free
+REREAD_BYTES: Final = 96 * 1024  # maximum bytes of weights for which it is free, with AVX-512
+CACHED_BYTES: Final = 1 << 19  # bytes of weights that fit in one processor's cache beside other data
+READ_BOUND_BYTES: Final = 48 * 1024  # bytes of weights per direction above which a step is bound by reading them
+MIN_PART_BYTES: Final = 96 * 1024  # minimum bytes of weights per thread that shares a step
+MAX_PARTS: Final = 8  # maximum threads that share a work item
 CANDIDATES: Final = 16  # candidate scales per column
 SAMPLE: Final = 4  # columns checked before all others
 ACTIVATIONS: Final = ("tanh", "relu", "sigmoid")  # of Rnn, in the native loop's numbering
@@ -62,7 +62,7 @@ def _pack(w: Array, r: Array, bias: Array | None, gates: int, separate_bias: boo
         directions, padded // wide, hidden, gates * wide
     )
     forget_pages(r)
-    if recurrent.nbytes > directions * CODED and (codes := as_integers(recurrent)) is not None:
+    if recurrent.nbytes > directions * READ_BOUND_BYTES and (codes := as_integers(recurrent)) is not None:
         recurrent = codes
     own, other = np.zeros((2, directions, gates * hidden), np.float32) if bias is None else np.split(bias, 2, axis=1)
     late = other[:, -hidden:].copy() if separate_bias else np.zeros((directions, hidden), np.float32)
@@ -173,8 +173,9 @@ class _Layer:
 def most_sequences(op: Any) -> int:
     """Returns the sequences up to which the loop is faster than oneDNN's products of matrices, as measured."""
     _, wide = native().recurrent_loop(op.name)
-    near = NEAR if op.gates > 3 else 2 * NEAR  # up to three gates keep the sums of four sequences in registers
-    return MANY if wide == 32 and 4 * op.gates * op.hidden_size**2 <= near else FEW
+    # up to three gates keep the sums of four sequences in registers at once
+    near = REREAD_BYTES if op.gates > 3 else 2 * REREAD_BYTES
+    return MAX_BATCH_CACHED if wide == 32 and 4 * op.gates * op.hidden_size**2 <= near else MAX_BATCH
 
 
 def partition(threads: int, directions: int, batch: int, weights: int) -> tuple[int, int]:
@@ -184,12 +185,12 @@ def partition(threads: int, directions: int, batch: int, weights: int) -> tuple[
     weights: bytes per direction.
     """
     wanted = -(-threads // directions)
-    if weights <= CACHED:
+    if weights <= CACHED_BYTES:
         rows = -(-batch // min(batch, wanted))
     else:
         rows = batch
     items = directions * -(-batch // rows)
-    return rows, max(1, min(threads // items, weights // PART, MOST_PARTS))
+    return rows, max(1, min(threads // items, weights // MIN_PART_BYTES, MAX_PARTS))
 
 
 def emit_lstm_loop(e: CpuEmitter, op: Lstm, given: Operands) -> Results:

@@ -27,13 +27,12 @@ __all__ = ["PLANS"]
 PLANS = Kernels("cpu")
 TRANSFORMS: Final = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO")
 BLOCK_ROWS: Final = 64  # rows whose sums are kept in scratch memory
-MOST_OUTPUTS: Final = 1 << 14
-MOST_FEATURES: Final = 1 << 27
+MAX_OUTPUTS: Final = 1 << 14
+MAX_FEATURES: Final = 1 << 27
 MIN_TRAVERSALS: Final = 4096  # minimum tree traversals (rows times trees) per thread
 LESS, EQUAL, GREATER, MISSING = 1, 2, 4, 8  # outcomes of a comparison, as a bit set
-RULES: Final = np.array(
-    [LESS | EQUAL, LESS, GREATER | EQUAL, GREATER, EQUAL, EQUAL], np.int32
-)  # accepted outcomes by mode
+# accepted outcomes by mode
+RULES: Final = np.array([LESS | EQUAL, LESS, GREATER | EQUAL, GREATER, EQUAL, EQUAL], np.int32)
 LEQ, LT, GTE, GT, EQ, NEQ = range(6)
 
 
@@ -53,8 +52,8 @@ def supported(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No |
         return No("nodes of mode BRANCH_MEMBER are not supported")
     if not np.isfinite([*op.vote_weights, *op.base_values]).all():
         return No("the weights are not finite")
-    if op.n_targets > MOST_OUTPUTS:
-        return No(f"at most {MOST_OUTPUTS} outputs are supported, got {op.n_targets}")
+    if op.n_targets > MAX_OUTPUTS:
+        return No(f"at most {MAX_OUTPUTS} outputs are supported, got {op.n_targets}")
     return None
 
 
@@ -76,7 +75,7 @@ def _emit(e: CpuEmitter, op: TreeEnsemble, x: Value | None, labels: Value | None
     forest = forest_of(op)
     rows, features = (1, x.lens[0]) if len(x.lens) == 1 else x.lens
     needed = 1 + int(forest.feature.max(initial=-1))
-    if not needed <= features < MOST_FEATURES:
+    if not needed <= features < MAX_FEATURES:
         raise Refused(f"the trees use {needed} features, got {features}")
     out = e.allocate(op.dtype, [rows, op.n_targets])
     best = None if labels is None else e.allocate(dt.int64, [rows])
