@@ -12,7 +12,7 @@ from run_loops import run_numpy
 from mgx_core import DeviceError
 from mgx_core.cache import DiskCache
 from mgx_core.types.shape import Shape
-from mgx_cpu_dnnl.jit.code import LONG, Code, V, constant
+from mgx_cpu_dnnl.jit.code import LONG_BODY, Code, V, constant
 from mgx_cpu_dnnl.jit.engine import FORMAT, Engine
 from mgx_cpu_dnnl.jit.kernel import JitKernel
 from mgx_cpu_dnnl.jit.pointwise import compile_copy
@@ -45,7 +45,7 @@ def test_one_function_per_key():
     assert engine.compiled == 2
 
 
-@pytest.mark.parametrize("times", [1, LONG])
+@pytest.mark.parametrize("times", [1, LONG_BODY])
 def test_indices_of_long_loops_are_hidden_from_strength_reduction(times):
     """LLVM weighs all ways of counting all addresses of a loop, which takes more time than it saves in long ones."""
     texts = []
@@ -63,7 +63,7 @@ def test_indices_of_long_loops_are_hidden_from_strength_reduction(times):
         texts.append(c.text("several"))
 
     assert doubled(Engine(cache=None).function("several", several)) == [x + times for x in range(5)]
-    assert texts[0].count(' asm "", "=r,0"') == (times == LONG)
+    assert texts[0].count(' asm "", "=r,0"') == (times == LONG_BODY)
 
 
 def test_cache_on_disk(tmp_path):

@@ -17,9 +17,9 @@ __all__ = [
     "KEYS", "Plan", "add_args", "chunk_of", "key_of", "lay_out_scratch", "tile_rows", "vectors_abreast", "vectors_across",
 ]  # fmt: skip
 
-KEYS = 128  # most keys of a block: its packed keys and values stay in the L2 cache
+KEYS = 128  # maximum keys of a block: its packed keys and values stay in the L2 cache
 TILE = 64  # the keys of every block but the last are a multiple of this: full register tiles
-TALL, LOW = 8, 6  # most rows of a register tile, with AVX-512 and without
+TALL, LOW = 8, 6  # maximum rows of a register tile, with AVX-512 and without
 CHUNK = 240  # query rows of an item, which amortize packing keys and values
 
 

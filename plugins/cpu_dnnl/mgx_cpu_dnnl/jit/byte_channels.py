@@ -21,10 +21,10 @@ from .space import Args, items
 
 __all__ = ["Fours", "compile_fours"]
 
-NEAR: Final = 48 * 1024  # bytes of sums and of interleaved taps that stay in the L1 cache
+CACHED_BYTES: Final = 48 * 1024  # bytes of sums and of interleaved taps that stay in the L1 cache
 LINE: Final = 64
-LEAST: Final = 16  # fewest channels of an item
-WORK: Final = 1 << 18  # fewest products per thread
+MIN_CHANNELS: Final = 16  # minimum channels of an item
+MIN_WORK: Final = 1 << 18  # minimum products per thread
 SLACK: Final = 256  # bytes that may be written past the end
 
 
@@ -89,7 +89,7 @@ def compile_fours(
     apart = gap * (1 if fours.upright else 4)
     columns = (width - 1) * stride + (fours.taps - 1) * apart + 1
     block = _channels(channels, 4 * (fours.shared * width + fours.groups * columns))
-    rows = _rows(m, width, max(1, NEAR // (4 * block) - fours.groups * columns), product.threads, fours.shared)
+    rows = _rows(m, width, max(1, CACHED_BYTES // (4 * block) - fours.groups * columns), product.threads, fours.shared)
     plan = FourPlan(epilogue, Args(), ragged=channels % (2 * engine.lanes) != 0)
     blocks, parts = -(-channels // block), -(-m // rows)
     numbers = {"m": m, "n": channels, "rows": rows, "block": block, "blocks": blocks, "parts": parts}
@@ -105,7 +105,7 @@ def compile_fours(
         plan.args.values,
         leading=4,
         work=blocks * parts,
-        grain=max(1, WORK // max(1, 2 * rows * block * windows.taps)),
+        grain=max(1, MIN_WORK // max(1, 2 * rows * block * windows.taps)),
         scratch_bytes=4 * rows * block + space,
         weights=0,
         taps=windows.taps,
@@ -114,9 +114,9 @@ def compile_fours(
 
 def _channels(channels: int, size: int) -> int:
     """Returns the channels of an item: whole cache lines, as many as fit into the cache at so many bytes each."""
-    blocks = max(1, round(channels * size / NEAR))
+    blocks = max(1, round(channels * size / CACHED_BYTES))
     block = -(-channels // (LINE * blocks)) * LINE
-    return channels if blocks == 1 or 0 < channels % block < LEAST else block
+    return channels if blocks == 1 or 0 < channels % block < MIN_CHANNELS else block
 
 
 def _rows(m: int, width: int, most: int, threads: int, shared: int) -> int:

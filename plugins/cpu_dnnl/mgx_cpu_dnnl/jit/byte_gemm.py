@@ -17,9 +17,9 @@ from .space import Args
 
 __all__ = ["compile_byte_gemm"]
 
-NEAR: Final = 512 * 1024  # bytes of weights that stay in the L2 cache next to the current rows
-BLOCK: Final = 512 * 1024  # bytes of rows that stay in the L2 cache next to a panel
-WORK: Final = 1 << 20  # fewest products per thread
+CACHED_WEIGHTS: Final = 512 * 1024  # bytes of weights that stay in the L2 cache next to the current rows
+CACHED_ROWS: Final = 512 * 1024  # bytes of rows that stay in the L2 cache next to a panel
+MIN_WORK: Final = 1 << 20  # minimum products per thread
 
 
 def compile_byte_gemm(product: Product, engine: Engine, tiled: bool, fast: bool = True) -> JitKernel | No:
@@ -36,8 +36,8 @@ def compile_byte_gemm(product: Product, engine: Engine, tiled: bool, fast: bool 
     step = TILE if tiled else FOUR
     steps, panels = -(-depth // step), -(-columns // COLUMNS)
     padded = steps * step
-    near = panels * padded * COLUMNS <= NEAR or panels == 1
-    most = -(-m // (4 * threads)) if near else max(ROWS, BLOCK // padded)
+    near = panels * padded * COLUMNS <= CACHED_WEIGHTS or panels == 1
+    most = -(-m // (4 * threads)) if near else max(ROWS, CACHED_ROWS // padded)
     rows = -(-min(most, m) // ROWS) * ROWS
     blocks = -(-m // rows)
     group = panels if near else max(1, min(8, panels * blocks // (3 * threads)))
@@ -63,7 +63,7 @@ def compile_byte_gemm(product: Product, engine: Engine, tiled: bool, fast: bool 
         plan.args.values,
         leading=3,
         work=blocks * -(-panels // group),
-        grain=max(1, WORK // (min(rows, m) * padded * min(group * COLUMNS, columns))),
+        grain=max(1, MIN_WORK // (min(rows, m) * padded * min(group * COLUMNS, columns))),
         scratch_bytes=4 * ROWS * COLUMNS + ROWS * padded,
         weights=depth * columns,
     )

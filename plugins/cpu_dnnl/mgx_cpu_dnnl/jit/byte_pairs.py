@@ -20,15 +20,15 @@ from .space import Args
 
 __all__ = ["Windows", "compile_channels", "compile_filters", "compile_pairs"]
 
-NEAR: Final = 128 * 1024  # bytes of widened rows that stay in the L2 cache next to a panel
-PIECE: Final = 1536  # depth of one block
-MOST: Final = 240  # most rows of a block
-LEAST: Final = 12
-WORK: Final = 1 << 18  # fewest products per thread
-SUMS: Final = 32 * 1024  # bytes of sums of channels that stay in the L1 cache
+CACHED_ROWS: Final = 128 * 1024  # bytes of widened rows that stay in the L2 cache next to a panel
+BLOCK_DEPTH: Final = 1536  # depth of one block
+MAX_ROWS: Final = 240  # maximum rows of a block
+MIN_ROWS: Final = 12
+MIN_WORK: Final = 1 << 18  # minimum products per thread
+CACHED_SUMS: Final = 32 * 1024  # bytes of sums of channels that stay in the L1 cache
 POINTS: Final = 16  # transformed points of a tile of 2 x 2 results of a 3 x 3 filter
-TILES: Final = 28  # most tiles of a block
-POINT_BYTES: Final = 224 * 1024  # bytes of a block's points, which stay in the L2 cache
+MAX_TILES: Final = 28  # maximum tiles of a block
+CACHED_POINTS: Final = 224 * 1024  # bytes of a block's points, which stay in the L2 cache
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ def compile_pairs(
     m, depth = product.a.lens()
     unit = STEP if windows is None else windows.run
     piece = depth
-    if depth > PIECE and unit % STEP == 0:
-        piece = min(depth, max(1, PIECE // unit) * unit)
+    if depth > BLOCK_DEPTH and unit % STEP == 0:
+        piece = min(depth, max(1, BLOCK_DEPTH // unit) * unit)
     pitch = -(-piece // STEP) * STEP
     panels = -(-columns // COLUMNS)
-    most = min(MOST, max(LEAST, NEAR // (2 * pitch)), -(-m // threads))
+    most = min(MAX_ROWS, max(MIN_ROWS, CACHED_ROWS // (2 * pitch)), -(-m // threads))
     rows = equal_part(m, max(1, most), 1)
     blocks = -(-m // rows)
     group = panels
@@ -98,7 +98,7 @@ def compile_pairs(
         plan.args.values,
         leading=3,
         work=groups * blocks * -(-panels // min(group, panels)),
-        grain=max(1, WORK // max(1, rows * depth * min(group, panels) * COLUMNS)),
+        grain=max(1, MIN_WORK // max(1, rows * depth * min(group, panels) * COLUMNS)),
         scratch_bytes=4 * space + 2 * rows * pitch,
         weights=2 * depth * product.columns,
     )
@@ -114,7 +114,7 @@ def compile_channels(product: Product, engine: Engine, windows: Windows, fast: b
     if isinstance(epilogue, No):
         return epilogue
     m, channels = product.a.lens()
-    most = min(max(1, SUMS // (4 * channels)), -(-m // product.threads))
+    most = min(max(1, CACHED_SUMS // (4 * channels)), -(-m // product.threads))
     rows = equal_part(m, most, 1)
     plan = ChannelPlan(epilogue, Args(), ragged=channels % (2 * engine.lanes) != 0)
     numbers = {"m": m, "n": channels, "rows": rows}
@@ -126,7 +126,7 @@ def compile_channels(product: Product, engine: Engine, windows: Windows, fast: b
         plan.args.values,
         leading=4,
         work=-(-m // rows),
-        grain=max(1, WORK // max(1, 8 * rows * channels * windows.taps)),
+        grain=max(1, MIN_WORK // max(1, 8 * rows * channels * windows.taps)),
         scratch_bytes=4 * rows * channels + -(-channels // 64) * 64 + 64 + 16 * (windows.taps + 1),
         weights=0,
         taps=windows.taps,
@@ -148,7 +148,7 @@ def compile_filters(
     channels, threads = windows.numbers[0], product.threads
     pitch, panels = -(-channels // STEP) * STEP, -(-product.columns // COLUMNS)
     down, over = -(-height // 2), -(-width // 2)
-    most = max(1, min(TILES, POINT_BYTES // (2 * POINTS * pitch)))
+    most = max(1, min(MAX_TILES, CACHED_POINTS // (2 * POINTS * pitch)))
     across = equal_part(over, most, 1)
     lines = max(1, min(down, most // across)) if across == over else 1
     lines = equal_part(down, lines, 1)
@@ -173,7 +173,7 @@ def compile_filters(
         plan.args.values,
         leading=3,
         work=blocks * -(-panels // group),
-        grain=max(1, WORK // (POINTS * tiles * pitch * group * COLUMNS)),
+        grain=max(1, MIN_WORK // (POINTS * tiles * pitch * group * COLUMNS)),
         scratch_bytes=4 * (POINTS + 4) * tiles * COLUMNS + 2 * POINTS * tiles * pitch + -(-channels // 64) * 64,
         weights=2 * POINTS * pitch * product.columns,
     )

@@ -20,7 +20,7 @@ from .space import items
 __all__ = ["COLUMNS", "STEP", "ChannelPlan", "Channels", "FilterPlan", "Filters", "PairPlan", "Pairs"]
 
 COLUMNS: Final = 16  # columns of a panel
-ROWS: Final = 6  # most rows of a tile of sums
+ROWS: Final = 6  # maximum rows of a tile of sums
 STEP: Final = 4  # depth of an iteration
 
 

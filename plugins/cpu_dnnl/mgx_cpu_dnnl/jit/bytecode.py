@@ -24,9 +24,9 @@ from .space import Axis, loop_width
 
 __all__ = ["encode_pointwise", "encode_reduce"]
 
-MOST_OPERANDS: Final = 24  # as in `interpreter_loop.h`
-MOST_AXES: Final = 12
-MOST_PASSES: Final = 8
+MAX_OPERANDS: Final = 24  # as in `interpreter_loop.h`
+MAX_AXES: Final = 12
+MAX_PASSES: Final = 8
 AT_ROW, STREAM, GATHERED, SPREAD = range(4)
 KINDS: Final = {"sum": 0, "total": 0, "mean": 0, "prod": 1, "max": 2, "min": 3, "top": 4}
 WHOLE_SUM: Final = 5
@@ -53,7 +53,7 @@ def encode_pointwise(plan: Pointwise) -> Interpreted | None:
 
 def encode_reduce(plan: Reduction, lanes: int) -> Interpreted | None:
     """Returns the bytecode of a reduction; None if the interpreter does not support it."""
-    if plan.pieces or len(plan.axes) > MOST_AXES:
+    if plan.pieces or len(plan.axes) > MAX_AXES:
         return None
     parted = list(plan.parted) if plan.columns else [False] * len(plan.reduced)
     head = plan.columns, plan.width if plan.columns else 0, 1
@@ -191,7 +191,7 @@ class _Writer:
     def finished(self) -> Interpreted:
         m, plan = self.assembler, self.plan
         count = len(self.steps)
-        if count > MOST_OPERANDS or len(self.passes) > MOST_PASSES or len(self.outer) > MOST_AXES:
+        if count > MAX_OPERANDS or len(self.passes) > MAX_PASSES or len(self.outer) > MAX_AXES:
             raise NotExpressible
         buffers = [n.extra[0] for n in plan.loads] + [plan.inputs + i for i in range(len(plan.outputs))]
         sizes = [n.dtype.size for n in plan.loads] + [o.dtype.size for o in plan.outputs]

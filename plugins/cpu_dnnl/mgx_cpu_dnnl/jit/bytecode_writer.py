@@ -22,7 +22,7 @@ from .opcodes import BLOCK, number_of
 
 __all__ = ["Assembler", "NotExpressible", "Pass"]
 
-MOST_SLOTS: Final = 160
+MAX_SLOTS: Final = 160
 LINE: Final = 64
 BOUNDS: Final = {"max": "max_const", "min": "min_const"}
 
@@ -102,7 +102,7 @@ class Assembler:
 
     def slot(self, nbytes: int) -> int:
         """Allocates a slot with its own memory."""
-        if len(self.offsets) == MOST_SLOTS:
+        if len(self.offsets) == MAX_SLOTS:
             raise NotExpressible
         self.offsets.append(self.memory(nbytes))
         return len(self.offsets) - 1

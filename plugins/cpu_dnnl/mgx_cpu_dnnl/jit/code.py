@@ -16,7 +16,7 @@ BITS: Final = {"i1": 1, "i8": 8, "i16": 16, "half": 16, "i32": 32, "float": 32, 
 FLOATS: Final = frozenset({"half", "float", "double"})
 # lines of a loop body above which the induction variable is hidden from LLVM: loop strength reduction took two thirds of the
 # compile time of attention and made none of the many loops measured faster
-LONG: Final = 32
+LONG_BODY: Final = 32
 
 
 class V(NamedTuple):
@@ -256,7 +256,7 @@ class Code:
         following = body(i, phis)
         ref = step.ref if isinstance(step, V) else str(step)
         onward = self.make(f"add nsw i64 {i.ref}, {ref}", "i64", 0)
-        if len(self.lines) - at > LONG:
+        if len(self.lines) - at > LONG_BODY:
             onward = self.make(f'call i64 asm "", "=r,0"(i64 {onward.ref})', "i64", 0)
         latch = self.block
         self.emit(f"br label %{head}")

@@ -11,8 +11,8 @@ from .graph import Graph
 
 __all__ = ["excess_of", "describe"]
 
-LANE: Final = 0.01  # extra nanoseconds of interpreting an instruction for one element, and of each row
-ROW: Final = 100.0
+ELEMENT_NS: Final = 0.01  # extra nanoseconds of interpreting an instruction for one element, and of each row
+ROW_NS: Final = 100.0
 
 
 def describe(
@@ -31,7 +31,8 @@ def describe(
     ]
     shapes = [[[s.dtype.name, list(s.lens()), list(s.strides())] for s in each] for each in (inputs, outputs)]
     results = [at[node.ident] for node in graph.outputs]
-    return [kind, list(graph.dims), sorted(graph.reduced), nodes, results, *shapes, int(work * LANE + rows * ROW), name]
+    excess = int(work * ELEMENT_NS + rows * ROW_NS)
+    return [kind, list(graph.dims), sorted(graph.reduced), nodes, results, *shapes, excess, name]
 
 
 def excess_of(deferred: Sequence[Any]) -> int:

@@ -15,15 +15,15 @@ from .code import Code
 from .engine import Engine
 from .gemm_epilogue import Product
 from .gemm_plan import (
-    DEPTH,
-    FAR,
-    FEW,
+    BLOCK_DEPTH,
+    CACHED_WEIGHTS,
     GROUP,
-    NEAR,
-    SHALLOW,
+    LARGE_MATRIX,
+    MAX_UNBLOCKED,
+    MAX_WHOLE_DEPTH,
+    SHALLOW_DEPTH,
     UNROLL,
     WEIGHTS,
-    WHOLE,
     GemmPlan,
     block_elements,
     equal_part,
@@ -62,11 +62,11 @@ def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 
         whole=b.whole, abreast=b.few and not engine.wide, filled=not engine.wide and columns % lanes == 0,
     )  # fmt: skip
     # Results of shallow products that exceed the near caches: stores would wait for their lines, so these are prefetched.
-    far = not engine.wide and b.near and k <= SHALLOW and 4 * m * columns > native().cache_sizes().get("l2", 0)
+    far = not engine.wide and b.near and k <= SHALLOW_DEPTH and 4 * m * columns > native().cache_sizes().get("l2", 0)
     numbers = {
         "m": m, "n": columns, "k": k, "lda": product.a.strides()[0] if m > 1 else k, "depth": b.depth, "rows": b.rows,
         "group": b.group, "panels": b.panels, "blocks": b.blocks, "groups": b.groups,
-        "near": int(b.near), "ahead": b.ahead, "rows_first": int(not b.few and m * k > FAR),
+        "near": int(b.near), "ahead": b.ahead, "rows_first": int(not b.few and m * k > LARGE_MATRIX),
         "lines": -(-columns * 4 // 64) if far else 0,
     }  # fmt: skip
     plan.args.enter(numbers)
@@ -116,13 +116,13 @@ class _Blocks(NamedTuple):
 
 def _blocks(m: int, k: int, columns: int, weights: DType, threads: int, engine: Engine) -> _Blocks:
     """Returns the blocking of a product [m, k] times [k, columns] for the caches and threads."""
-    width, few = panel_width(engine), m <= FEW
+    width, few = panel_width(engine), m <= MAX_UNBLOCKED
     height = min(max_tile_rows(engine.wide), m)
     widened = weights is dt.bfloat16 and not few
-    whole = few or (k <= WHOLE and not widened)
+    whole = few or (k <= MAX_WHOLE_DEPTH and not widened)
     panels = -(-columns // width)
-    near = whole and not few and 4 * k * width * panels <= NEAR
-    depth = k if whole else equal_part(k, DEPTH, 4)
+    near = whole and not few and 4 * k * width * panels <= CACHED_WEIGHTS
+    depth = k if whole else equal_part(k, BLOCK_DEPTH, 4)
     most = min(240, block_elements() // depth, m // (4 * threads) if near else m)
     rows = m if few else equal_part(m, max(height, most), height)
     blocks = -(-m // rows)

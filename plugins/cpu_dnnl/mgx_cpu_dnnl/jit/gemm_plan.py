@@ -16,19 +16,20 @@ from .gemm_epilogue import Epilogue
 from .space import Args
 
 __all__ = [
-    "DEPTH", "FAR", "FEW", "GROUP", "NEAR", "SHALLOW", "UNROLL", "VECTORS", "WEIGHTS", "WHOLE", "GemmPlan",
-    "block_elements", "equal_part", "key_of", "panel_width", "max_tile_rows",
+    "BLOCK_DEPTH", "CACHED_WEIGHTS", "GROUP", "LARGE_MATRIX", "MAX_UNBLOCKED", "MAX_WHOLE_DEPTH", "SHALLOW_DEPTH",
+    "UNROLL", "VECTORS", "WEIGHTS", "GemmPlan", "block_elements", "equal_part", "key_of", "max_tile_rows",
+    "panel_width",
 ]  # fmt: skip
 
 UNROLL: Final = 4  # rows of a panel per iteration of the innermost loop
 VECTORS: Final = 2  # vectors of a panel's row
-FEW: Final = 3  # most rows for which nothing is blocked, since the weights are read only once
-DEPTH: Final = 1024  # rows of a panel per block of the depth: they stream from the L2 cache
-WHOLE: Final = 2048  # most rows of a panel for which the depth is a single block
-NEAR: Final = 128 * 1024  # bytes of weights that stay in the L2 cache next to everything else
-BLOCK: Final = 72 * 1024  # fewest elements of the left matrix per block
-FAR: Final = 512 * 1024  # elements of a left matrix that exceeds the near caches
-SHALLOW: Final = 32  # most rows of a panel for which storing results takes longer than the products
+MAX_UNBLOCKED: Final = 3  # maximum rows for which nothing is blocked, since the weights are read only once
+BLOCK_DEPTH: Final = 1024  # rows of a panel per block of the depth: they stream from the L2 cache
+MAX_WHOLE_DEPTH: Final = 2048  # maximum rows of a panel for which the depth is a single block
+CACHED_WEIGHTS: Final = 128 * 1024  # bytes of weights that stay in the L2 cache next to everything else
+MIN_BLOCK: Final = 72 * 1024  # minimum elements of the left matrix per block
+LARGE_MATRIX: Final = 512 * 1024  # elements of a left matrix that exceeds the near caches
+SHALLOW_DEPTH: Final = 32  # maximum rows of a panel for which storing results takes longer than the products
 GROUP: Final = 4  # panels per item
 WEIGHTS = (dt.float32, dt.bfloat16)
 
@@ -68,7 +69,7 @@ def block_elements() -> int:
     A block takes less than a third of the L2 cache, which panels share with it.
     """
     size: int = native().cache_sizes().get("l2", 0)
-    return max(BLOCK, size // 14)
+    return max(MIN_BLOCK, size // 14)
 
 
 def equal_part(extent: int, most: int, unit: int) -> int:
@@ -88,5 +89,5 @@ def key_of(plan: GemmPlan, lanes: int) -> str:
 
 
 def max_tile_rows(wide: bool) -> int:
-    """Returns the most rows of a register tile: as many as registers hold, with two vectors per row and the loads."""
+    """Returns the maximum rows of a register tile: as many as registers hold, with two vectors per row and the loads."""
     return 12 if wide else 6

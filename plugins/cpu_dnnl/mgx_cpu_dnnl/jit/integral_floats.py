@@ -13,9 +13,9 @@ from mgx_core import dtype as dt
 
 from .graph import Graph, Node, number, walk
 
-__all__ = ["WHOLE", "keep_integral"]
+__all__ = ["INTEGRAL", "keep_integral"]
 
-WHOLE: Final = {
+INTEGRAL: Final = {
     dt.int8: "whole_int8",
     dt.uint8: "whole_uint8",
 }  # conversions of integral floats within the type's range
@@ -45,7 +45,7 @@ class _Rewriting:
         self.known: dict[int, _Range] = {}
 
     def run(self) -> None:
-        if not any(n.kind == "convert" and n.dtype in WHOLE for n in walk(self.graph.outputs)):
+        if not any(n.kind == "convert" and n.dtype in INTEGRAL for n in walk(self.graph.outputs)):
             return
         rewritten: dict[int, Node] = {}
         for node in list(walk(self.graph.outputs)):
@@ -64,10 +64,10 @@ class _Rewriting:
     def simpler(self, node: Node) -> Node:
         if node.kind == "convert":
             (x,) = node.args
-            if node.dtype is dt.float32 and x.kind == "prim" and x.extra in WHOLE.values():
+            if node.dtype is dt.float32 and x.kind == "prim" and x.extra in INTEGRAL.values():
                 return x.args[0]
             found = self.known.get(x.ident, ANY)
-            to = next((d for d in WHOLE if d.name == node.extra), None)
+            to = next((d for d in INTEGRAL if d.name == node.extra), None)
             if (
                 to is not None
                 and x.dtype is dt.float32
@@ -77,7 +77,7 @@ class _Rewriting:
             ):
                 if found.nan:
                     x = self.learned(self.bounded_number(x) or self.graph.prim("number", dt.float32, (x,)))
-                return self.graph.node("prim", to, (x,), WHOLE[to], x.axes, x.level)
+                return self.graph.node("prim", to, (x,), INTEGRAL[to], x.axes, x.level)
         if (
             node.kind == "prim"
             and node.extra in ("sub", "add")
@@ -135,7 +135,7 @@ def _range(node: Node, args: list[_Range]) -> _Range:
         return args[0] if node.dtype is dt.float32 and node.args[0].dtype.is_integer else ANY
     if node.kind != "prim":
         return ANY
-    if node.extra in WHOLE.values():
+    if node.extra in INTEGRAL.values():
         return args[0]
     return _of_primitive(node, args) if node.dtype is dt.float32 else ANY
 

@@ -17,8 +17,8 @@ from .space import Args, Axis, axes_of, items, merged
 __all__ = ["compile_interleave"]
 
 BLOCK: Final = 4096  # elements of a row per work item
-MOST: Final = 7  # most rows
-NATIVE_SIZE: Final = 4  # element size in bytes, and most rows, that the native module interleaves (`copy_loops.cpp`)
+MAX_ROWS: Final = 7  # maximum rows
+NATIVE_SIZE: Final = 4  # element size in bytes, and maximum rows, that the native module interleaves (`copy_loops.cpp`)
 NATIVE_ROWS: Final = 4
 
 
@@ -80,7 +80,7 @@ def compile_interleave(source: Shape, target: Shape, engine: Engine, name: str) 
 def _is_interleaved(long: Axis, short: Axis, lanes: int, rows: int) -> bool:
     """Returns True if operand `rows` has contiguous rows and the other operand has them interleaved."""
     pixels = 1 - rows
-    fits = 1 < short.extent <= MOST and long.extent >= lanes and short.steps[rows] != 0
+    fits = 1 < short.extent <= MAX_ROWS and long.extent >= lanes and short.steps[rows] != 0
     return fits and short.steps[pixels] == long.steps[rows] == 1 and long.steps[pixels] == short.extent
 
 

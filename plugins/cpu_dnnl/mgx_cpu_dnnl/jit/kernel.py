@@ -20,7 +20,7 @@ class JitKernel:
     """A compiled loop or a loop of the native module, with the metadata that the executor needs.
 
     C signature: ``void f(void* const* buffers, const int64_t* args, int64_t begin, int64_t end, void* scratch)``.
-    buffers: inputs, then outputs; work: number of work items, [begin, end) is a range of them; grain: fewest items per thread;
+    buffers: inputs, then outputs; work: number of work items, [begin, end) is a range of them; grain: minimum items per thread;
     scratch_bytes: 64-byte aligned memory per thread; flops, bytes: estimates for reports; inplace: inputs that may alias an
     output of the same element type and strides; after: kernels to run next on the same buffers and workspace; workspace_bytes:
     memory shared by all threads, passed as the last buffer (absent if 0); deferred: of an interpreted loop, the description

@@ -14,8 +14,8 @@ from .taps_plan import Taps
 
 __all__ = ["compile_lines"]
 
-GRAIN: Final = 32768  # fewest bytes per thread
-SHORTEST: Final = 64  # fewest bytes of a line, and on average of a run, that are worth a call
+GRAIN: Final = 32768  # minimum bytes per thread
+MIN_BYTES: Final = 64  # minimum bytes of a line, and on average of a run, that are worth a call
 FORWARD, BACKWARD, FILLER = range(3)  # as in `line_loops.cpp`
 
 
@@ -45,7 +45,7 @@ def compile_lines(x: Shape, out: Shape, taps: Mapping[int, Taps], filler: int, n
     length = width * len(places)
     stretches = _greedy_runs(places) if width == 1 else _runs(places, width)
     size = x.dtype.size
-    if length * size < SHORTEST * max(1, len(stretches) - 2):
+    if length * size < MIN_BYTES * max(1, len(stretches) - 2):
         return None
     bits = 8 * size
     args = [filler - (1 << bits) if filler >> (bits - 1) else filler, length, len(stretches)]

@@ -24,11 +24,11 @@ from .taps_plan import Taps
 
 __all__ = ["compile_pad", "resize_passes", "resize_taps"]
 
-MOST_APART: Final = 3  # most axes whose orders are compared
+MAX_ORDERED: Final = 3  # maximum axes whose orders are compared
 LANES: Final = 16
-ROW: Final = 6  # overhead of a tap per row, in vector instructions
-GATHER: Final = 6  # cost of a gather, in vector instructions
-LONGEST: Final = 1 << 17  # longest resized axis, since each element adds arguments to the loop
+ROW_COST: Final = 6  # overhead of a tap per row, in vector instructions
+GATHER_COST: Final = 6  # cost of a gather, in vector instructions
+MAX_EXTENT: Final = 1 << 17  # maximum extent of a resized axis, since each element adds arguments to the loop
 
 
 def compile_pad(op: Pad, x: Shape, out: Shape, engine: Engine) -> JitKernel | No:
@@ -71,7 +71,7 @@ def resize_taps(op: Resize, x: Shape, out: Shape, fast: bool = False) -> dict[in
         plan = ResizeAxis(lens[axis], wanted[axis], factor, 0.0, 1.0)
         if plan.size == plan.out and factor == 1.0:
             continue
-        if plan.size == 0 or plan.out > LONGEST:
+        if plan.size == 0 or plan.out > MAX_EXTENT:
             return No(f"resizing an axis from {plan.size} to {plan.out} elements is not supported")
         at = op.source(plan)
         if op.mode == "nearest":
@@ -92,7 +92,7 @@ def resize_passes(taps: Mapping[int, Taps], x: Shape, out: Sequence[int]) -> lis
     axes = list(taps)
     if not axes:
         return [[]]
-    splits = [[[a] for a in order] for order in permutations(axes)] if 1 < len(axes) <= MOST_APART else []
+    splits = [[[a] for a in order] for order in permutations(axes)] if 1 < len(axes) <= MAX_ORDERED else []
     return min([[axes], *splits], key=lambda passes: _cost(passes, taps, x, out))
 
 
@@ -107,7 +107,7 @@ def _cost(passes: Sequence[Sequence[int]], taps: Mapping[int, Taps], x: Shape, o
         last = max(i for i, a in enumerate(memory) if a in axes)
         inner = lens[memory[-1]] if gathers else math.prod(lens[a] for a in memory[last + 1 :])
         looks = math.prod(lens) / max(inner, 1) * math.prod(max(map(len, taps[a].indices), default=0) for a in axes)
-        cost += looks * (ROW + -(-inner // LANES) * (GATHER if gathers else 1))
+        cost += looks * (ROW_COST + -(-inner // LANES) * (GATHER_COST if gathers else 1))
     return cost
 
 

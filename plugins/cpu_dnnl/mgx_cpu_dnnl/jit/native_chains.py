@@ -11,17 +11,17 @@ from .pointwise_plan import BLOCK, Plan
 
 __all__ = ["native_numbers"]
 
-LEAST: Final = 64  # elements of a row; the overhead per row dominates in shorter ones
-UNEVEN: Final = 256  # the same for rows with a partial vector at the end
-MOST_AXES: Final = 12
+MIN_ROW: Final = 64  # elements of a row; the overhead per row dominates in shorter ones
+MIN_UNEVEN_ROW: Final = 256  # the same for rows with a partial vector at the end
+MAX_AXES: Final = 12
 
 
 def native_numbers(plan: Plan) -> list[int] | None:
     """Returns the arguments of the native loop (`chain_loop.h`); None for other groups."""
     (result, *more), (out, *_), (*outer, inner) = plan.results, plan.outputs, plan.axes
-    if more or out.dtype is not dt.float32 or plan.tile is not None or len(outer) > MOST_AXES:
+    if more or out.dtype is not dt.float32 or plan.tile is not None or len(outer) > MAX_AXES:
         return None
-    if inner.extent < (UNEVEN if inner.extent % 16 else LEAST):
+    if inner.extent < (MIN_UNEVEN_ROW if inner.extent % 16 else MIN_ROW):
         return None
     if inner.steps[-1] != 1 or any(step not in (0, 1) for step in inner.steps):
         return None

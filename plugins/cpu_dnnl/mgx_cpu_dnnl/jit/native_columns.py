@@ -11,7 +11,7 @@ from .reduce_plan import Plan
 
 __all__ = ["native_numbers"]
 
-MOST_AXES: Final = 12
+MAX_AXES: Final = 12
 
 
 def native_numbers(plan: Plan) -> list[int] | None:
@@ -21,7 +21,7 @@ def native_numbers(plan: Plan) -> list[int] | None:
         return None
     if result.kind != "reduce" or result.extra not in ("sum", "mean") or result.dtype is not dt.float32:
         return None
-    if any(plan.full) or len(plan.axes) > MOST_AXES or any(step not in (0, 1) for step in plan.kept[-1].steps):
+    if any(plan.full) or len(plan.axes) > MAX_AXES or any(step not in (0, 1) for step in plan.kept[-1].steps):
         return None
     chain = chain_of(result.args[0])
     encoded = None if chain is None else encode_chain(chain, plan.loads)

@@ -13,8 +13,8 @@ from .native_loop import Chain, bits_of, chain_of
 
 __all__ = ["native_numbers"]
 
-MOST_BEFORE: Final = 3  # terms that are added before clamping
-MOST_AFTER: Final = 1
+MAX_BEFORE: Final = 3  # terms that are added before clamping
+MAX_AFTER: Final = 1
 SLOTS: Final = 4
 NUMBERS: Final = (
     "m", "n", "k", "lda", "depth", "rows", "group", "panels", "blocks", "groups", "near", "ahead", "rows_first",
@@ -77,6 +77,6 @@ def _sorted(chain: Chain) -> _Finish | None:
     low, high = bounds.get("max"), bounds.get("min")
     if high is not None and (low is None or not low <= high):  # if low <= high, the order of the bounds does not matter
         return None
-    if len(before) > MOST_BEFORE or len(after) > MOST_AFTER or low != low:
+    if len(before) > MAX_BEFORE or len(after) > MAX_AFTER or low != low:
         return None
     return _Finish(before, paired, [x for x in (low, high) if x is not None], after)

@@ -39,7 +39,7 @@ class Chain(NamedTuple):
 
 
 OPERATIONS: Final = {"add": 0, "mul": 1, "max": 2, "min": 3}  # commutative operations; numbers as in `chain.h`
-MOST_LOADS: Final = 7
+MAX_LOADS: Final = 7
 
 
 class EncodedChain(NamedTuple):
@@ -51,7 +51,7 @@ class EncodedChain(NamedTuple):
 
 def encode_chain(chain: Chain, loads: Sequence[Node]) -> EncodedChain | None:
     """Encodes a chain for the native module; None if an operand is neither a float32 load nor a constant."""
-    if len(loads) > MOST_LOADS or any(node.dtype is not dt.float32 for node in loads):
+    if len(loads) > MAX_LOADS or any(node.dtype is not dt.float32 for node in loads):
         return None
     first = loads.index(chain.start)
     order = [first, *(k for k in range(len(loads)) if k != first)]

@@ -9,7 +9,7 @@ from .space import Axis
 
 __all__ = ["elements_moved", "rows_copied"]
 
-MOST_AXES: Final = 31
+MAX_AXES: Final = 31
 
 
 def _is_copy(plan: Plan) -> bool:
@@ -37,7 +37,7 @@ def rows_copied(plan: Plan, least: int) -> list[int] | None:
 def elements_moved(plan: Plan) -> list[int] | None:
     """Returns the arguments of the strided element copy (`move_loop.h`); None for other groups."""
     *outer, inner = plan.axes
-    if not _is_copy(plan) or len(outer) > MOST_AXES:
+    if not _is_copy(plan) or len(outer) > MAX_AXES:
         return None
     outer = outer or [Axis(1, (0, 0))]
     steps = (n for a in outer for n in (a.extent, *a.steps))

@@ -26,9 +26,9 @@ from .pointwise_plan import BLOCK, Plan, make_plan
 
 __all__ = ["compile_copy", "compile_pointwise"]
 
-GRAIN = 24576  # fewest lane operations per thread
-# shortest rows, in bytes, that the native module copies; AVX2 has no fast masked stores for loops over shorter tails
-ROW, ROW_WIDE = 16, 128
+GRAIN = 24576  # minimum lane operations per thread
+# minimum bytes of rows that the native module copies; AVX2 has no fast masked stores for loops over shorter tails
+MIN_ROW, MIN_ROW_WIDE = 16, 128
 
 
 def compile_pointwise(
@@ -96,7 +96,7 @@ def build(
 
 def _native(plan: Plan, engine: Engine) -> tuple[NativeLoop | None, list[int]]:
     """Returns the native module's loop for a plan and its arguments, if there is one."""
-    encoded = rows_copied(plan, ROW_WIDE if engine.wide else ROW)
+    encoded = rows_copied(plan, MIN_ROW_WIDE if engine.wide else MIN_ROW)
     if encoded is not None:
         return NativeLoop("copy_rows"), encoded
     encoded = elements_moved(plan)

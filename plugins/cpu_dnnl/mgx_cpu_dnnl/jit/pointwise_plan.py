@@ -15,16 +15,16 @@ from .space import Args, Axis, axes_of, loop_mode, loop_width, merged
 
 __all__ = ["BLOCK", "Plan", "make_plan"]
 
-SHORT = 64  # elements of a row that take less time than its address computation
-MANY = 64  # items that keep all threads busy
-LINE = 16  # elements of 4 bytes in a line of the caches
-NEAR = 8192  # elements whose cache lines fit into a near cache
-CROWDED = 256  # stride in elements that causes cache-set conflicts in L1, and the penalty for it
-CROWD = 16
-MOST = 32  # most elements of rows that longer ones are split into
-LONG = 16  # fewest elements of an axis that are vectorized well
+SHORT_ROW = 64  # elements of a row that take less time than its address computation
+MANY_ITEMS = 64  # items that keep all threads busy
+LINE_ELEMENTS = 16  # elements of 4 bytes in a line of the caches
+CACHED_ELEMENTS = 8192  # elements whose cache lines fit into a near cache
+CONFLICT_STRIDE = 256  # stride in elements that causes cache-set conflicts in L1, and the penalty for it
+CONFLICT_COST = 16
+MAX_SPLIT_ROW = 32  # maximum elements of rows that longer ones are split into
+MIN_VECTOR_AXIS = 16  # minimum elements of an axis that are vectorized well
 BLOCK = 4096  # elements of a long inner axis that make one item
-GIVEN = 4  # most constants that are parameters: each takes a register in the loop
+MAX_PARAMETERS = 4  # maximum constants that are parameters: each takes a register in the loop
 
 
 @dataclass
@@ -81,7 +81,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], l
             if step not in (0, 1) or (step == 1 and i != len(axes) - 1 and i != plan.tile):
                 plan.step_args[operand, i] = plan.args.add(step)
     given = parameter_constants(nodes)
-    plan.given = given if len(given) <= GIVEN else []
+    plan.given = given if len(given) <= MAX_PARAMETERS else []
     enter_parameters(plan.args, plan.given)
     plan.mode = loop_mode(axes[-1].extent, lanes) if plan.tile is None else 1
     if plan.mode < 0 and loop_width(graph.cost) > 1:
@@ -97,10 +97,10 @@ def _along_another(axes: list[Axis]) -> list[Axis]:
     The others are ordered by decreasing stride, so that cache lines are fully used before they are evicted.
     """
     filled = [k for k in range(len(axes[0].steps)) if all(a.steps[k] for a in axes)]  # operands without broadcasts
-    cut = [a.extent if _lines(a, filled) <= NEAR else _part(a.extent) for a in axes]
+    cut = [a.extent if _lines(a, filled) <= CACHED_ELEMENTS else _part(a.extent) for a in axes]
     parts = [Axis(n, a.steps, a.reduced) for n, a in zip(cut, axes, strict=True)]
-    best = max(range(len(axes) - 1), key=lambda i: (min(cut[i], LONG), -_lines(parts[i], filled), i))
-    if cut[best] < LONG:
+    best = max(range(len(axes) - 1), key=lambda i: (min(cut[i], MIN_VECTOR_AXIS), -_lines(parts[i], filled), i))
+    if cut[best] < MIN_VECTOR_AXIS:
         return axes
     whole, inner = axes[best], parts[best]
     outer = Axis(whole.extent // inner.extent, tuple(inner.extent * s for s in whole.steps), whole.reduced)
@@ -111,7 +111,7 @@ def _along_another(axes: list[Axis]) -> list[Axis]:
 
 def _part(extent: int) -> int:
     """Returns the largest divisor of the extent whose cache lines fit into a near cache; the extent if there is none."""
-    return next((n for n in range(MOST, LONG - 1, -1) if extent % n == 0), extent)
+    return next((n for n in range(MAX_SPLIT_ROW, MIN_VECTOR_AXIS - 1, -1) if extent % n == 0), extent)
 
 
 def _lines(axis: Axis, filled: Sequence[int]) -> int:
@@ -120,14 +120,16 @@ def _lines(axis: Axis, filled: Sequence[int]) -> int:
     Adjacent rows share cache lines; lines that are a multiple of 1 KiB apart evict each other.
     """
     steps = (abs(axis.steps[k]) for k in filled)
-    return axis.extent * sum(min(step, LINE) * (CROWD if step % CROWDED == 0 else 1) for step in steps)
+    return axis.extent * sum(
+        min(step, LINE_ELEMENTS) * (CONFLICT_COST if step % CONFLICT_STRIDE == 0 else 1) for step in steps
+    )
 
 
 def _short_rows(plan: Plan) -> bool:
     """Returns True if there are many short contiguous rows, which are addressed faster one after the other."""
     inner, outer = plan.axes[-1], plan.axes[:-2]
-    contiguous = inner.extent <= SHORT and all(step in (0, 1) for step in inner.steps)
-    return plan.tile is None and contiguous and math.prod(a.extent for a in outer) >= MANY
+    contiguous = inner.extent <= SHORT_ROW and all(step in (0, 1) for step in inner.steps)
+    return plan.tile is None and contiguous and math.prod(a.extent for a in outer) >= MANY_ITEMS
 
 
 def _tile_axis(plan: Plan) -> int | None:

@@ -17,7 +17,7 @@ from .space import Args, items
 __all__ = ["Line", "compile_product", "panel_width"]
 
 ROWS: Final = 6  # rows of a register tile: with two vectors each they fill the registers of AVX2
-WORK: Final = 1 << 19  # fewest operations per thread
+MIN_WORK: Final = 1 << 19  # minimum operations per thread
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def compile_product(
         name="product",
         code=engine.function(key, lambda c: _write(c, plan)),
         work=work,
-        grain=max(1, WORK // max(1, 2 * ROWS * width * taken)),
+        grain=max(1, MIN_WORK // max(1, 2 * ROWS * width * taken)),
         args=tuple(args.values),
         scratch_bytes=0,
         inputs=2,

@@ -20,14 +20,14 @@ from .space import Args, Axis, axes_of, loop_mode, merged
 __all__ = ["Plan", "items_of", "make_plan", "moving", "padded"]
 
 SUMS = ("sum", "total", "mean")
-PIECE = 1 << 14  # elements of a piece of a long row
-MOST_LANES = 16  # elements of the widest vector stored in scratch memory
-GATHER = 30  # cost of a gather, in vector instructions
-BLOCK = 64  # indices of an axis that are summed separately, which reduces the growth of rounding errors (pairwise summation)
-JOIN = 12  # cost of a horizontal sum, in vector instructions
-DEAR = 10  # lowest cost at which a value is kept for the next pass, in vector instructions
-FAR = 1 << 18  # elements that exceed the near caches
-MOST_KEPT = 1 << 18  # most scratch bytes of a row; longer rows are recomputed
+PIECE_ELEMENTS = 1 << 14  # elements of a piece of a long row
+MAX_LANES = 16  # elements of the widest vector stored in scratch memory
+GATHER_COST = 30  # cost of a gather, in vector instructions
+SUM_BLOCK = 64  # indices of an axis that are summed separately, which reduces the growth of rounding errors (pairwise summation)
+HORIZONTAL_COST = 12  # cost of a horizontal sum, in vector instructions
+MIN_KEPT_COST = 10  # minimum cost at which a value is kept for the next pass, in vector instructions
+UNCACHED_ELEMENTS = 1 << 18  # elements that exceed the near caches
+MAX_KEPT_BYTES = 1 << 18  # maximum scratch bytes of a row; longer rows are recomputed
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Plan:
 
 def padded(n: int) -> int:
     """Returns the scratch elements of a row of n elements, padded since kept values are stored as whole vectors."""
-    return -(-(n + MOST_LANES) // 64) * 64
+    return -(-(n + MAX_LANES) // 64) * 64
 
 
 def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine) -> Plan | No:
@@ -129,18 +129,18 @@ def _blocked_axes(plan: Plan) -> tuple[bool, ...]:
     floats = any(n.kind == "reduce" and n.extra in SUMS and n.dtype.is_float for n in plan.nodes)
     extents = [a.extent for a in plan.reduced]
     inside = [math.prod(extents[i:]) for i in range(len(extents))]
-    return tuple(plan.columns and floats and plan.count > BLOCK and n >= BLOCK // 2 for n in inside)
+    return tuple(plan.columns and floats and plan.count > SUM_BLOCK and n >= SUM_BLOCK // 2 for n in inside)
 
 
 def _split_rows(plan: Plan, lanes: int) -> None:
     """Splits few long rows into pieces, by their extents only, so that results do not depend on the number of threads."""
     rows = items_of(plan)
-    long = plan.count * plan.width >= 4 * PIECE
+    long = plan.count * plan.width >= 4 * PIECE_ELEMENTS
     simple = not any(plan.full) and all(n.level <= 1 for n in plan.nodes if n.kind == "reduce")
     if not long or not 0 < rows < 4 or not simple or plan.store:
         return
     extent = plan.reduced[0].extent
-    step = -(-extent // min(64, plan.count * plan.width // PIECE))
+    step = -(-extent // min(64, plan.count * plan.width // PIECE_ELEMENTS))
     if len(plan.reduced) == 1:
         step = -(-step // (4 * lanes)) * 4 * lanes
     plan.pieces = -(-extent // step)
@@ -179,12 +179,12 @@ def _columns(kept: Sequence[Axis], reduced: Sequence[Axis], main: Sequence[int],
         return False
     # for `lanes` rows: both ways read the same cache lines, and vectors along rows need a horizontal sum each
     vectors = lanes * -(-rows.extent // lanes) / rows.extent
-    return _load_cost(across, main) < vectors * _load_cost(rows, main) + lanes * JOIN / rows.extent
+    return _load_cost(across, main) < vectors * _load_cost(rows, main) + lanes * HORIZONTAL_COST / rows.extent
 
 
 def _load_cost(axis: Axis, main: Sequence[int]) -> int:
     """Returns roughly how many instructions it takes to load a vector of each operand along an axis."""
-    return sum(1 if axis.steps[k] in (0, 1) else GATHER for k in main)
+    return sum(1 if axis.steps[k] in (0, 1) else GATHER_COST for k in main)
 
 
 def _width(plan: Plan, lanes: int) -> int:
@@ -196,7 +196,7 @@ def _width(plan: Plan, lanes: int) -> int:
     if cost <= 12 and inner.extent >= 4 * lanes:
         return lanes * 4
     whole = (lanes * n for n in (4, 2) if inner.extent % (lanes * n) == 0 and inner.extent >= 4 * lanes * n)
-    return next(whole, lanes) if plan.count * inner.extent >= FAR else lanes
+    return next(whole, lanes) if plan.count * inner.extent >= UNCACHED_ELEMENTS else lanes
 
 
 def _choose_kept(plan: Plan, lanes: int) -> None:
@@ -225,11 +225,11 @@ def _choose_kept(plan: Plan, lanes: int) -> None:
         if (
             node.kind in ("prim", "convert")
             and later
-            and price[node.ident] >= DEAR
+            and price[node.ident] >= MIN_KEPT_COST
             and _computed_by_reduction(plan, node)
         ):
             bits = BITS[elem_of(node.dtype)]
-            if plan.count * lanes * bits // 8 * (len(plan.store) + 1) <= MOST_KEPT and bits > 1:
+            if plan.count * lanes * bits // 8 * (len(plan.store) + 1) <= MAX_KEPT_BYTES and bits > 1:
                 plan.store.append(node)
                 price[node.ident] = 1
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from .accumulators import combine, identity, reduce_lanes
 from .code import Code, V, i64
 from .graph import Node
-from .reduce_plan import BLOCK
+from .reduce_plan import SUM_BLOCK
 from .space import loop_width
 
 __all__ = ["Visit", "walk_columns", "walk_row"]
@@ -30,7 +30,7 @@ def walk_columns(
 ) -> list[V]:
     """Emits a loop nest over the axes, `width` lanes across rows; first: the range of the first axis.
 
-    parted: by axis, True if blocks of `BLOCK` indices are reduced separately.
+    parted: by axis, True if blocks of `SUM_BLOCK` indices are reduced separately.
     """
     zero, lanes = i64(0), i64(width)
     start = [identity(r, width) for r in reduces]
@@ -43,13 +43,13 @@ def walk_columns(
             return visit([*index, i], c.op("mul", number, lanes), width, mask, inside)
 
         def block(i: V, totals: list[V]) -> list[V]:
-            stop = c.intrinsic("smin", c.op("add", i, i64(BLOCK)), end)
+            stop = c.intrinsic("smin", c.op("add", i, i64(SUM_BLOCK)), end)
             parts = c.loop(i, stop, 1, step, start)[1:]
             return [combine(c, r, total, part) for r, total, part in zip(reduces, totals, parts, strict=True)]
 
         begin, end = first if axis == 0 else (zero, extents[axis])
         if reduces and parted[axis]:
-            return c.loop(begin, end, BLOCK, block, carried)[1:]
+            return c.loop(begin, end, SUM_BLOCK, block, carried)[1:]
         return c.loop(begin, end, 1, step, carried)[1:]
 
     return nest(0, [], zero, start)

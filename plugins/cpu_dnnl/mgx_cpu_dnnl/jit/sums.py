@@ -13,7 +13,7 @@ import numpy as np
 from mgx_core import dtype as dt
 
 from .graph import Graph, Node, number, walk
-from .integral_floats import WHOLE
+from .integral_floats import INTEGRAL
 
 __all__ = ["combine_sums"]
 
@@ -127,7 +127,7 @@ class _Combining:
 
 def _saturated(graph: Graph, node: Node) -> Node:
     """Fuses a saturated byte round(x) + z into one primitive of x and z; returns other nodes unchanged."""
-    dtype = next((d for d, word in WHOLE.items() if node.extra == word), None)
+    dtype = next((d for d, word in INTEGRAL.items() if node.extra == word), None)
     if dtype is None:
         return node
     below = node.args[0].args[0] if node.args[0].extra == "number" else node.args[0]

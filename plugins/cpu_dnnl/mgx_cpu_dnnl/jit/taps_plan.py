@@ -26,7 +26,7 @@ class Axis(NamedTuple):
     out_step: int
     x_step: int  # 0 if offsets come from a table
     table: int  # index of the table in the arguments (-1: none): counts, offsets, weights, each by output index
-    most: int  # most taps of an output index
+    most: int  # maximum taps of an output index
     weighted: bool
 
 

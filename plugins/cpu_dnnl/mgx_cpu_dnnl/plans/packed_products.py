@@ -81,7 +81,7 @@ def product_with_panels(
     """Emits a product like `packed_product`, with weights that the caller packs.  Errors: Refused."""
     from ..jit.gemm import compile_gemm
     from ..jit.gemm_epilogue import Product
-    from ..jit.gemm_plan import FEW
+    from ..jit.gemm_plan import MAX_UNBLOCKED
 
     n, kept = weights.columns, weights.dtype
     m = a.shape.elements() // weights.depth
@@ -94,7 +94,7 @@ def product_with_panels(
     others = [x.shape for x in extra]
     threads = e.threads or native().thread_count()
     product = Product(rows.shape, n, results, body, at, others, threads, axis)
-    least = 0 if not e.engine.wide or m <= FEW or FASTER_ROWS[0] <= m <= FASTER_ROWS[1] else EXPENSIVE
+    least = 0 if not e.engine.wide or m <= MAX_UNBLOCKED or FASTER_ROWS[0] <= m <= FASTER_ROWS[1] else EXPENSIVE
 
     def make() -> Any:
         return compile_gemm(product, kept, e.engine, least)
@@ -117,7 +117,7 @@ def _extents_if_faster(e: CpuEmitter, a: Value, b: Value) -> tuple[int, int, int
 @lru_cache(1024)
 def _extents(a: Shape, b: Shape, engine: Any) -> tuple[int, int, int] | No:
     """Returns the part of `_extents_if_faster` that depends only on shapes; cached, since layers of a network repeat them."""
-    from ..jit.gemm_plan import FEW, panel_width
+    from ..jit.gemm_plan import MAX_UNBLOCKED, panel_width
 
     *batch, k, n = b.lens()
     m = a.elements() // max(k, 1)
@@ -127,7 +127,7 @@ def _extents(a: Shape, b: Shape, engine: Any) -> tuple[int, int, int] | No:
         return No(f"operands of one type, float32 or bfloat16, are required, got {a.dtype} and {b.dtype}")
     if 0 in (m, k, n):
         return No("an extent is 0")
-    if m <= FEW:
+    if m <= MAX_UNBLOCKED:
         return m, k, n
     if b.dtype is dt.bfloat16:
         if "avx512_bf16" in native().cpu_features():
@@ -161,7 +161,7 @@ def _rows(e: CpuEmitter, a: Value, m: int, k: int) -> Value:
 
     Errors: Refused if copying it would cost more than the product gains.
     """
-    from ..jit.gemm_plan import FEW
+    from ..jit.gemm_plan import MAX_UNBLOCKED
 
     if a.shape.dtype is not dt.float32:
         wide = e.allocate(dt.float32, a.lens)
@@ -169,7 +169,7 @@ def _rows(e: CpuEmitter, a: Value, m: int, k: int) -> Value:
         a = wide
     found = _as_matrix(a.shape, m, k)
     if found is None:
-        if e.engine.wide and m > FEW and a.strides[-1] != 1:
+        if e.engine.wide and m > MAX_UNBLOCKED and a.strides[-1] != 1:
             raise Refused("oneDNN is faster for operands that are not contiguous along the depth")
         a = e.row_major(a)
         found = Shape(dt.float32, [m, k])
@@ -190,9 +190,9 @@ def _as_matrix(a: Shape, m: int, k: int) -> Shape | None:
 
 def _panel_type(e: CpuEmitter, b: Value, m: int) -> DType:
     """Returns the type of the panels: bfloat16 if that is lossless and the product is bound by reading weights."""
-    from ..jit.gemm_plan import FEW
+    from ..jit.gemm_plan import MAX_UNBLOCKED
 
-    if b.shape.dtype is dt.float32 and m <= FEW:
+    if b.shape.dtype is dt.float32 and m <= MAX_UNBLOCKED:
         array = e.memory(b)
         if array is not None and is_bfloat16(array):
             return dt.bfloat16
