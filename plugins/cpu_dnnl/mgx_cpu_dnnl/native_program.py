@@ -58,6 +58,6 @@ class _Numbers(dict[Buffer, int]):
             owner = buffer.owner if derived or buffer.array is None else buffer.array
             made = self.program.literal(buffer.address, buffer.bytes, owner)
         else:
-            raise KeyError(f"an {buffer.kind} that is not among the program's: {buffer}")
+            raise KeyError(f"the schedule does not declare the {buffer.kind} buffer {buffer}")
         self[buffer] = made
         return int(made)
