@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -11,7 +12,17 @@ import click
 
 from .group import SEPARATOR
 
-__all__ = ["assigned", "by_name", "json_value", "split"]
+__all__ = ["Limit", "assigned", "by_name", "json_value", "split"]
+
+
+class Limit(click.FloatRange):
+    """A number that results are compared with; NaN, to which every comparison is false, is refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail("NaN is not a limit.", param, ctx)
+        return number
 
 
 def split(given: Iterable[str]) -> list[str]:

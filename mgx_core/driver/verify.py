@@ -12,6 +12,7 @@ from . import data, source
 from .compiling import QUANTIZE, compile_options, compiled, quantized
 from .data import data_options, inputs
 from .group import DriverCommand, chosen_sizes
+from .option_values import Limit
 from .report import Report, report_options
 from .rules import rules_of_packages
 from .source import Source, source_options
@@ -31,11 +32,11 @@ __all__ = ["command"]
 @data_options
 @click.option(
     "--rms-tol",
-    type=click.FloatRange(min=0),
+    type=Limit(min=0),
     help="Root mean square error over the largest magnitude [default: 0.001].",
 )
-@click.option("--atol", type=click.FloatRange(min=0), help="Absolute error of an element [default: 0.001].")
-@click.option("--rtol", type=click.FloatRange(min=0), help="Relative error of an element [default: 0.001].")
+@click.option("--atol", type=Limit(min=0), help="Absolute error of an element [default: 0.001].")
+@click.option("--rtol", type=Limit(min=0), help="Relative error of an element [default: 0.001].")
 @click.option("--per-instruction", "-i", is_flag=True, help="Check each instruction alone, on the reference's inputs.")
 @click.option("--reduce", "-r", is_flag=True, help="Check ever shorter programs, dropping instructions from the end.")
 @click.option("--bisect", "-b", is_flag=True, help="Find the first instruction that differs, by halving.")
@@ -55,7 +56,7 @@ __all__ = ["command"]
     help="Compare this quantized program's results by their ratio of signal to noise.",
 )
 @click.option(
-    "--sqnr", type=float, default=20, show_default=True, help="Least ratio in decibel that --quantized takes."
+    "--sqnr", type=Limit(), default=20, show_default=True, help="Least ratio in decibel that --quantized takes."
 )
 @click.option(
     "--data",

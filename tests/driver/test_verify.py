@@ -23,6 +23,11 @@ def test_a_tolerance_below_zero_is_refused(drive, chain, option):
     assert "-1.0 is not in the range x>=0" in drive("verify", chain("exp"), option, "-1", code=2)
 
 
+@pytest.mark.parametrize("option", ["--atol", "--rtol", "--rms-tol", "--sqnr"])
+def test_a_limit_that_nothing_exceeds_is_refused(drive, chain, option):
+    assert "NaN is not a limit" in drive("verify", chain("exp"), option, "nan", code=2)
+
+
 def test_says_which_sizes_it_chose(drive, drive_json, chain, tmp_path):
     path = chain("exp", "batch 4 time")
     for words in (("verify",), ("perf", "-n", "1"), ("time", "-n", "1")):
