@@ -65,7 +65,7 @@ class GraphCache:
         return len(self._graphs) >= VARYING and _key(inputs, outputs) not in self._graphs
 
     def last(self) -> GraphExec | None:
-        """Returns the most recently captured graph; None before the first, and where steps run one by one."""
+        """Returns the graph executed last; None before the first, and where steps run one by one."""
         return next(reversed(self._graphs.values())).graph if self._graphs else None
 
     def execute_lazily(self, inputs: Mapping[int, int], outputs: Mapping[int, int], stream: Stream) -> None:
@@ -86,7 +86,9 @@ class GraphCache:
     def execute(self, inputs: Mapping[int, int], outputs: Mapping[int, int], stream: Any) -> None:
         key = _key(inputs, outputs)
         found = self._graphs.get(key)
-        if found is None:
+        if found is not None:
+            self._graphs.move_to_end(key)
+        else:
             found = self._capture(inputs, outputs, stream)
             self._graphs[key] = found
             while len(self._graphs) > GRAPHS:

@@ -167,3 +167,23 @@ def test_public_models_hold_what_is_planned(path: Path, monkeypatch: pytest.Monk
         placed = Counter((p.kernel, p.place) for p in instance.placements)
         assert called <= placed
     assert peaks[0] < peaks[1]
+
+
+def test_the_graph_used_longest_ago_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[int, int]] = []
+
+    def capture(self: Any, inputs: dict[int, int], outputs: dict[int, int], after: Any) -> Any:
+        made.append(inputs)
+        return graph_cache.CapturedGraph(None, [], [])
+
+    monkeypatch.setattr(graph_cache.GraphCache, "_capture", capture)
+    program, given, _ = program_of(convolutions)
+    program.run(given)
+    graphs = program.executable.instances()[0].runner.graphs
+    made.clear()
+    addresses = [{0: n} for n in range(1, graph_cache.GRAPHS + 2)]
+    for inputs in (*addresses[:-1], addresses[0], addresses[-1], addresses[0]):
+        graphs.execute(inputs, {}, None)
+    assert made == addresses
+    graphs.execute(addresses[1], {}, None)
+    assert made == [*addresses, addresses[1]]
