@@ -20,7 +20,7 @@ public:
                 free_.erase(std::next(fits).base());
                 return block;
             }
-            if (!free_.empty()) free_.pop_back(); // too small for this and likely for what comes
+            if (!free_.empty()) free_.pop_back(); // too small for this run and probably for later ones
         }
         auto block = std::make_unique<AlignedBuffer>(bytes);
         block->touch();
@@ -55,12 +55,12 @@ public:
 
 private:
     std::mutex mutex_;
-    std::vector<std::unique_ptr<AlignedBuffer>> free_; // the one used last at the end: its pages are warm
+    std::vector<std::unique_ptr<AlignedBuffer>> free_; // most recently used last: its pages are likely cached
     std::multiset<size_t> needs_;
 };
 
 Pool &pool() {
-    static auto *made = new Pool(); // programs may outlive statics
+    static auto *made = new Pool(); // never destroyed: programs may outlive static objects
     return *made;
 }
 

@@ -12,7 +12,7 @@ namespace mgx {
 // RAII handle of a block, released at the end of the run.
 class ArenaLoan {
 public:
-    explicit ArenaLoan(size_t bytes); // Failure: device if there is no memory
+    explicit ArenaLoan(size_t bytes); // Throws Failure (device) if allocation fails.
     ~ArenaLoan();
     ArenaLoan(const ArenaLoan &) = delete;
     ArenaLoan &operator=(const ArenaLoan &) = delete;
@@ -22,9 +22,9 @@ private:
     std::unique_ptr<AlignedBuffer> block_;
 };
 
-// Bytes that a live program may borrow; blocks beyond what live programs need are returned to the system.
+// Registers and unregisters the arena size of a live program; blocks larger than any registered size are freed.
 void need_arena(size_t bytes);
 void forget_arena(size_t bytes);
-size_t arena_pool_bytes(); // of the blocks that wait
+size_t arena_pool_bytes(); // of the free blocks
 
 } // namespace mgx

@@ -19,7 +19,7 @@ namespace mgx {
 
 namespace {
 
-// numpy's hooks for the memory of arrays (NEP 49): arrays made under them own recycled blocks and give them back.
+// numpy allocator hooks (NEP 49): arrays created under this handler own recycled blocks and release them to the recycler.
 void *hook_malloc(void *, size_t bytes) { return recycled_allocate(bytes); }
 
 void *hook_calloc(void *, size_t count, size_t size) {

@@ -1,4 +1,4 @@
-// numpy arrays: results that own recycled memory, and views on a run's memory for host steps.
+// numpy arrays: results that own recycled memory, and views of a run's memory for host steps.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace mgx {
 
-// Type and dims of an array that enters or leaves a program.
+// Element type, extents and strides of an input or result of a program.
 struct ArraySpec {
     pybind11::object dtype; // numpy.dtype
     std::vector<int64_t> dims;
@@ -21,10 +21,10 @@ ArraySpec array_spec(const pybind11::object &dtype, const std::vector<int64_t> &
 
 void init_arrays();
 
-// A new array that owns its memory, taken from the recycler.
+// Creates an array that owns memory from the recycler.
 pybind11::object new_array(const ArraySpec &spec, void *&address);
 
-// Arrays made while it lives take their memory from the recycler: one for several saves numpy's change of its allocator.
+// RAII scope in which new arrays are allocated from the recycler; sharing one scope avoids switching numpy's allocator per array.
 class Recycling {
 public:
     Recycling();
@@ -38,14 +38,15 @@ private:
     PyObject *before_;
 };
 
-// An array on memory that a run owns; `keep` is what its base chain ends in.
+// Creates an array that views memory of a run; `keep` becomes its base object.
 pybind11::object array_view(const ArraySpec &spec, void *address, const pybind11::object &keep);
-// The array itself if it has this dtype and these dims and is row-major, else a row-major copy; ParameterError if it
-// does not fit.
+// Returns the array itself if it is row-major, aligned and in native byte order, else such a copy.  ParameterError if its
+// dtype or extents differ from the specification.
 pybind11::object checked_input(const pybind11::handle &given, const ArraySpec &spec, size_t index, void *&address);
-// Copy a result of a host step into a run's memory; ShapeError if it does not fit.
+// Copies a result of a host step into a run's memory; ShapeError if its dtype or extents differ.
 void store_array(const pybind11::object &value, const ArraySpec &spec, void *address);
-// The value, or a copy of it where it looks at memory of a run (its base chain ends in `keep`); nested.
+// Returns the value, with arrays that view a run's memory (whose base chain ends in `keep`) replaced by copies; recurses into
+// tuples and lists.
 pybind11::object detached(const pybind11::object &value, const pybind11::object &keep);
 
 void bind_arrays(pybind11::module_ &module);

@@ -1,4 +1,4 @@
-// Primitive attributes from Python: post-ops, scales, zero points, arithmetic mode.
+// Converts primitive attributes from Python: post-ops, scales, zero points, floating-point math mode.
 #pragma once
 
 #include <map>
@@ -11,9 +11,9 @@ namespace mgx {
 
 struct Attributes {
     dnnl::primitive_attr attr;
-    std::vector<int> post_op_args; // per post-op the index of its run-time argument, 0 if it has none
-    std::map<int, int> masks; // of scales and zero points, by the number of their run-time argument
-    bool deferred = false; // nothing is asked of oneDNN before `Primitive::describe`
+    std::vector<int> post_op_args; // the run-time argument of each post-op, 0 if it has none
+    std::map<int, int> masks; // of scales and zero points, by their run-time argument
+    bool deferred = false; // creates no primitive descriptor before `Primitive::describe`
 };
 
 // Keywords: post_ops, scales, zero_points, fpmath, deferred.

@@ -20,7 +20,7 @@ private:
     const int64_t *at_;
 };
 
-// A box of N operands: rank (at least 1), extents, then the strides of each operand in elements.
+// An iteration space with N operands.  Encoded as: rank (at least 1), extents, then each operand's strides in elements.
 template <int N>
 struct Box {
     int64_t rank;
@@ -34,7 +34,7 @@ struct Box {
             std::copy_n(numbers.next(rank), rank, steps[n]);
     }
 
-    int64_t length() const { return dims[rank - 1]; } // of a line
+    int64_t length() const { return dims[rank - 1]; } // extent of the innermost axis
     int64_t step(int n) const { return steps[n][rank - 1]; }
 
     void cut(int64_t axis, int64_t begin, int64_t end) {
@@ -43,7 +43,7 @@ struct Box {
         dims[axis] = end - begin;
     }
 
-    // body(offsets, count) for stretches of the last axis that together are the elements [begin, end) in row-major order
+    // Calls body(offsets, count) for each run along the last axis that covers the elements [begin, end) in row-major order.
     template <typename Body>
     void runs(int64_t begin, int64_t end, const Body &body) const {
         if (begin >= end) return;
@@ -81,13 +81,13 @@ struct Box {
         return count;
     }
 
-    // body(offsets) for every line
+    // Calls body(offsets) for every line: all indices of the outer axes.
     template <typename Body>
     void lines(const Body &body) const {
         runs(0, elements(), [&](const int64_t *offset, int64_t) { body(offset); });
     }
 
-    // body(offsets) for the elements [begin, end)
+    // Calls body(offsets) for each of the elements [begin, end).
     template <typename Body>
     void points(int64_t begin, int64_t end, const Body &body) const {
         runs(begin, end, [&](const int64_t *offset, int64_t count) {
@@ -102,7 +102,7 @@ struct Box {
     }
 };
 
-// The elements of operand 0 of a box copied to operand 1.
+// Copies operand 0 of a box to operand 1.
 template <typename T>
 void copy_box(const Box<2> &box, const T *from, T *to) {
     const int64_t count = box.length(), in = box.step(0), out = box.step(1);

@@ -1,4 +1,4 @@
-// Builders of feed-forward primitives.
+// Python bindings that build oneDNN primitives: convolution, deconvolution, pooling, matmul and reorder.
 #include <map>
 
 #include <pybind11/stl.h>
@@ -30,7 +30,7 @@ Made windowed(const char *kind, Create create, dnnl_alg_kind_t algorithm, const 
         const MemoryDesc &weights, const std::optional<MemoryDesc> &bias, const MemoryDesc &dst, const Dims &strides,
         const Dims &dilations, const Dims &begin, const Dims &end, const py::kwargs &attributes) {
     need(src, static_cast<size_t>(src.desc.get_ndims()) - 2, {&strides, &dilations, &begin, &end});
-    Dims holes = dilations; // oneDNN counts the skipped elements
+    Dims holes = dilations; // oneDNN's dilation counts the skipped elements
     for (auto &d : holes)
         --d;
     auto make = [=](dnnl_primitive_desc_t *pd, const Descs &d, const_dnnl_primitive_attr_t attr) {

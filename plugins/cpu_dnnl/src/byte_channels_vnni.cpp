@@ -12,16 +12,16 @@ namespace mgx {
 namespace {
 
 constexpr int64_t lanes = 16;
-constexpr int tallest = 14;  // results whose sums are in registers
-constexpr int64_t slack = 256; // bytes behind what is written that may be written, too
+constexpr int tallest = 14;  // most results accumulated in registers
+constexpr int64_t slack = 256; // bytes that may be written past the end
 
 #define MGX_UNROLLED _Pragma("GCC unroll 32")
 
 inline __m512i load(const void *from) { return _mm512_loadu_si512(from); }
 
-// The bytes at four places as numbers of four bytes: to[4 i + k] = from[k][i].
+// Interleaves four byte streams: to[4 i + k] = from[k][i].
 struct Weaver {
-    uint8_t sign; // what makes signed bytes unsigned ones, 128 larger
+    uint8_t sign; // XORed into signed bytes, which makes them unsigned and 128 larger
     __m512i order, flip;
 
     explicit Weaver(bool is_signed)
@@ -30,7 +30,7 @@ struct Weaver {
 
     __m512i row(const uint8_t *from, __mmask64 mask) const {
         const __m512i bytes = _mm512_xor_si512(_mm512_maskz_loadu_epi8(mask, from), flip);
-        return _mm512_permutexvar_epi32(order, bytes); // shuffles within lanes then keep the order of bytes
+        return _mm512_permutexvar_epi32(order, bytes); // compensates for the unpacks, which work within 128-bit lanes
     }
 
     void weave(const uint8_t *const from[4], int64_t bytes, uint8_t *to) const {
@@ -48,15 +48,15 @@ struct Weaver {
     }
 };
 
-// Some results of one line, whose fours are in memory.
+// Results of one line, whose fours are in scratch memory.
 struct Line {
     const uint8_t *fours;
-    int64_t group, tap, result; // bytes from one group to the next, from one four of taps, from one result
+    int64_t group, tap, result; // strides in bytes: from one group, four of taps, and result to the next
     const Fours &shape;
-    int64_t channels, weights; // bytes from the weights of one four of taps to those of the next
+    int64_t channels, weights; // weights: stride in bytes between the weights of consecutive fours
 };
 
-// Keeps the compiler from making an address of its own for each result, for which there are too few registers.
+// Hides a pointer's value from the compiler, which otherwise keeps an address per result and runs out of registers.
 template <class P> inline void opaque(P &pointer) { asm("" : "+r"(pointer)); }
 
 template <int T> void store(int32_t *sums, int64_t step, const __m512i (&made)[T]) {
@@ -70,7 +70,7 @@ template <int T> void store(int32_t *sums, int64_t step, const __m512i (&made)[T
 
 template <int T>
 void sum(const Line &line, const uint8_t *fours, const int8_t *weights, __m512i begin, int32_t *sums) {
-    constexpr int bases = (T + 2) / 3; // each result is at a base, or one or two steps from it
+    constexpr int bases = (T + 2) / 3; // each result is zero, one or two strides from a base: x86 addressing modes scale by 1 and 2
     const int64_t apart = line.result;
     __m512i made[T];
     MGX_UNROLLED
@@ -97,7 +97,7 @@ void sum(const Line &line, const uint8_t *fours, const int8_t *weights, __m512i 
     store(sums, 4 * line.channels, made);
 }
 
-// The same where the next result's first tap is this one's second: each four is loaded once for K taps.
+// As `sum`, if the first tap of the next result is the second of this one: each four is loaded once for K taps.
 template <int T, int K>
 void sum_near(const Line &line, const uint8_t *fours, const int8_t *weights, __m512i begin, int32_t *sums) {
     __m512i made[T];
@@ -124,7 +124,7 @@ void sum_near(const Line &line, const uint8_t *fours, const int8_t *weights, __m
 }
 
 using Sum = void (*)(const Line &, const uint8_t *, const int8_t *, __m512i, int32_t *);
-using Sums = std::array<Sum, tallest>; // by the number of results, less one
+using Sums = std::array<Sum, tallest>; // by the number of results - 1
 
 template <size_t... T> constexpr Sums any(std::index_sequence<T...>) { return {sum<int(T) + 1>...}; }
 template <int K, size_t... T> constexpr Sums near(std::index_sequence<T...>) { return {sum_near<int(T) + 1, K>...}; }
@@ -154,33 +154,33 @@ void sum_line(const Line &line, int64_t count, const int8_t *weights, const int3
     }
 }
 
-// Where a line of results reads: the lines of its windows and some behind them, null for those beyond the image.
+// Locates the input lines that a line of results reads: the lines of its windows and some past them, null outside the image.
 struct Reader {
     const uint8_t *x;
     const Windows &w;
-    int64_t image, depth, height, left; // of the first of the results' windows
+    int64_t image, depth, height, left; // origin of the first result's window
 
     const uint8_t *line(int64_t number) const {
-        const int64_t behind = w.taps[0] > 1 ? number / w.taps[1] : 0; // of one plane lines go on behind the window
+        const int64_t behind = w.taps[0] > 1 ? number / w.taps[1] : 0; // of a single plane, lines continue past the window
         const int64_t z = depth + behind * w.dilation[0], y = height + (number - behind * w.taps[1]) * w.dilation[1];
         if (z < 0 || z >= w.in[0] || y < 0 || y >= w.in[1]) return nullptr;
         return x + image * w.images + z * w.step[0] + y * w.step[1];
     }
 };
 
-// Lays out fours of a line of results.
+// Interleaves the inputs of a line of results to fours.
 struct Layer {
     const Windows &w;
     const Fours &fours;
     Weaver weaver;
-    uint8_t point;       // the byte of the zero point
-    int64_t c, columns;  // channels, and columns of fours of the line
+    uint8_t point;       // zero point
+    int64_t c, columns;  // channels; columns of fours in the line
     uint8_t *filler;     // a line of zero points
-    uint8_t *padded;     // for a line with zero points beside the image
+    uint8_t *padded;     // buffer for a line padded with zero points
 
     void fill(uint8_t *to, int64_t count) const { std::memset(to, point, static_cast<size_t>(std::max<int64_t>(count, 0))); }
 
-    // Columns of the image, and zero points beside it, as the bytes of one line.
+    // Copies columns of an image line to `padded`, with zero points outside the image.
     void copy(const uint8_t *line, int64_t left, int64_t count) const {
         const int64_t from = std::clamp<int64_t>(-left, 0, count), to = std::clamp<int64_t>(w.in[2] - left, from, count);
         if (!line || from == to) return fill(padded, count * c);
@@ -207,7 +207,7 @@ struct Layer {
         const int64_t left = reader.left;
         const int64_t from = std::clamp<int64_t>(-left, 0, columns), end = std::clamp<int64_t>(w.in[2] - left, from, columns);
         const bool dense = w.across == c;
-        const int64_t run = dense ? (end - from) * c : c; // bytes that follow each other
+        const int64_t run = dense ? (end - from) * c : c; // contiguous bytes
         const int byte = point ^ weaver.sign;
         for (int64_t g = 0; g < fours.groups; ++g, to += 4 * columns * c) {
             const uint8_t *lines[4];
@@ -235,7 +235,7 @@ void channel_fours(const uint8_t *x, const Windows *windows, const Fours *shape,
     const int64_t step = fours.upright ? w.dilation[2] : 4 * w.dilation[2];
     const Weaver weaver(w.is_signed != 0);
     const int32_t point = *zero ^ weaver.sign;
-    const int64_t size = 4 * fours.passes * fours.groups * fours.taps * w.channels; // of the weights of a line
+    const int64_t size = 4 * fours.passes * fours.groups * fours.taps * w.channels; // bytes of the weights of a line
     int64_t filled = 0;
     while (count > 0) {
         int64_t at = first, place[3];

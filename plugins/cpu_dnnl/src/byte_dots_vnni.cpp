@@ -12,20 +12,20 @@ namespace mgx {
 
 namespace {
 
-constexpr int64_t pitch = 64; // numbers from one row of sums to the next
+constexpr int64_t pitch = 64; // row stride of the sums, in elements
 constexpr int tallest = 14;
 
 #define MGX_UNROLLED _Pragma("GCC unroll 32")
 
-// Rows whose sums are in registers beside the columns of a step, by the vectors of columns.
+// Most rows whose accumulators fit into registers, by the number of vectors of columns.
 constexpr int64_t most[] = {14, 12, 8, 6};
 
-// Keeps the compiler from making an address of its own for each row, for which there are too few registers.
+// Hides a pointer's value from the compiler, which otherwise keeps an address per row and runs out of registers.
 template <class P> inline void opaque(P &pointer) { asm("" : "+r"(pointer)); }
 
 template <bool is_signed, int V, int H>
 void dots(const uint8_t *left, int64_t step, const int8_t *panel, int64_t depth, int32_t *sums, const int32_t *start) {
-    constexpr int bases = (H + 2) / 3; // each row is at a base, or one or two steps from it
+    constexpr int bases = (H + 2) / 3; // each row is zero, one or two strides from a base: x86 addressing modes scale by 1 and 2
     const uint8_t *from[bases];
     MGX_UNROLLED
     for (int b = 0; b < bases; ++b)

@@ -1,4 +1,4 @@
-// Bytes by a table, 32 at a time.
+// Byte lookup tables with AVX2 shuffles, 32 bytes at a time.
 #include <immintrin.h>
 
 #include "byte_table.h"
@@ -7,8 +7,8 @@ namespace mgx {
 
 namespace {
 
-// The parts of 16 bytes of a table, from which shuffles pick: each but the first of a half as what differs from the part before, so
-// that all parts up to the one of a byte add up to that one.
+// A 256-byte table as parts of 16 bytes, one shuffle each.  Every part but the first of each half is XORed with the one before,
+// so that the XOR of all parts up to a byte's own yields its entry.
 struct Table {
     const uint8_t *bytes;
     __m256i part[2][8];
@@ -23,7 +23,7 @@ struct Table {
             }
     }
 
-    // Shuffles give 0 for negative bytes: those below a part, and those of the other half.
+    // Shuffles return 0 for negative indices: bytes below a part, and those of the other half.
     __m256i operator()(__m256i x) const {
         const __m256i step = _mm256_set1_epi8(16);
         __m256i low = x, high = _mm256_xor_si256(x, _mm256_set1_epi8(-128));

@@ -1,4 +1,4 @@
-// Bytes by a table that lies in four registers, 64 at a time.
+// Byte lookup tables held in four registers (AVX-512 VBMI), 64 bytes at a time.
 #include <immintrin.h>
 
 #include "byte_table.h"

@@ -15,10 +15,10 @@ constexpr int tallest = 6;
 
 #define MGX_UNROLLED _Pragma("GCC unroll 16")
 
-// Keeps the compiler from making an address of its own for each row, for which there are too few registers.
+// Hides a pointer's value from the compiler, which otherwise keeps an address per row and runs out of registers.
 template <class T> inline void opaque(T &pointer) { asm("" : "+r"(pointer)); }
 
-// sum += the products of two pairs, in the order of the text, for which there are enough registers.
+// sum += pair sums of a * b.  Inline assembly keeps the source order, in which the registers suffice.
 [[gnu::always_inline]] inline void add_pairs(__m256i &sum, __m256i a, __m256i b) {
     __m256i products;
     asm("vpmaddwd %2, %1, %0" : "=x"(products) : "x"(a), "x"(b));
@@ -30,7 +30,7 @@ inline void store(void *to, __m256i x) { _mm256_storeu_si256(static_cast<__m256i
 
 template <int H, int V>
 void run(const int16_t *rows, int64_t step, const int16_t *panel, int64_t depth, int32_t *sums, int64_t sums_step, bool add) {
-    constexpr int bases = (H + 2) / 3; // each row is at a base, or one or two steps from it
+    constexpr int bases = (H + 2) / 3; // each row is zero, one or two strides from a base: x86 addressing modes scale by 1 and 2
     const int64_t apart = 2 * step;
     const char *left[bases];
     MGX_UNROLLED
@@ -83,7 +83,7 @@ void pair_tile(const int16_t *left, int64_t left_step, const int16_t *panel, int
     runs[rows - 1][vectors - 1](left, left_step, panel, depth, sums, sums_step, add != 0);
 }
 
-// bytes as numbers ----------------------------------------------------------------------------------------------------
+// widening ------------------------------------------------------------------------------------------------------------
 
 template <bool is_signed> inline __m256i widened(const uint8_t *from) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i *>(from));
@@ -92,7 +92,7 @@ template <bool is_signed> inline __m256i widened(const uint8_t *from) {
 
 int number(const uint8_t *zero, bool is_signed) { return is_signed ? int(int8_t(*zero)) : int(*zero); }
 
-// `count` bytes less a zero point.
+// Widens `count` bytes minus a zero point.
 template <bool is_signed> inline void put(const uint8_t *from, int64_t count, int16_t *to, __m256i zero) {
     if (count >= 16) {
         for (int64_t i = 0; i + 16 < count; i += 16)
@@ -101,7 +101,7 @@ template <bool is_signed> inline void put(const uint8_t *from, int64_t count, in
         return;
     }
     const __m128i point = _mm256_castsi256_si128(zero);
-    if (count >= 8) { // the last eight may be some of the first again
+    if (count >= 8) { // the two vectors may overlap
         for (const int64_t i : {int64_t(0), count - 8}) {
             const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(from + i));
             const __m128i wide = is_signed ? _mm_cvtepi8_epi16(bytes) : _mm_cvtepu8_epi16(bytes);
@@ -133,7 +133,7 @@ void pair_rows(const uint8_t *left, int64_t left_step, int64_t count, int64_t de
     (is_signed ? put_rows<true> : put_rows<false>)(left, left_step, count, depth, rows, pitch, point);
 }
 
-// Where the window of a result begins.
+// Position of a result, and the origin of its window.
 struct Place {
     int64_t image, at[3];
 
@@ -194,12 +194,12 @@ void pair_windows(const uint8_t *x, const Windows *windows, int64_t first, int64
     (is_signed ? put_windows<true> : put_windows<false>)(x, *windows, first, count, line, lines, rows, pitch, point);
 }
 
-// channels by themselves ----------------------------------------------------------------------------------------------
+// depthwise convolutions ----------------------------------------------------------------------------------------------
 
-constexpr int widest = 8;         // results of one line whose sums are in registers
-constexpr int64_t pointers = 1024; // of taps, on the stack
+constexpr int widest = 8;         // most results of one line accumulated in registers
+constexpr int64_t pointers = 1024; // most tap addresses on the stack
 
-// Pairs of bytes at two taps, or of one tap with a number that has no weight, of 8 channels as numbers of 16 bits.
+// Loads 8 channels as int16 pairs: of two taps, or of one tap and its extension, whose weight is 0.
 template <bool is_signed> inline __m256i both(const uint8_t *a, const uint8_t *b) {
     const __m128i pairs = _mm_unpacklo_epi8(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(a)),
             _mm_loadl_epi64(reinterpret_cast<const __m128i *>(b)));
@@ -210,23 +210,23 @@ template <bool is_signed> inline __m256i lone(const uint8_t *a) {
     return is_signed ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
 }
 
-// Taps as pairs: those of two lines of the window in one column; of a window of one line, those of two columns.
+// Pairing of taps: two lines of the window in one column or, for a window of one line, two columns.
 struct Pairs {
     bool upright;
-    int64_t lines, columns, all; // all: pairs of lines
-    bool odd;                    // the last pair is of one line
+    int64_t lines, columns, all; // all: number of line pairs
+    bool odd;                    // the last pair has only one line
 
     explicit Pairs(const Windows &w)
         : upright(w.taps[0] * w.taps[1] > 1), lines(upright ? w.taps[0] * w.taps[1] : w.taps[2]), columns(upright ? w.taps[2] : 1),
           all((lines + 1) / 2), odd(lines % 2 != 0) {}
 };
 
-// What some results of one line are made of.
+// Tap addresses and weights of some results of one line.
 struct Taps {
     const uint8_t *const *at; // addresses: [pair of lines, column or column of a result, 2]
     const Pairs &pairs;
     const int16_t *weights;
-    int64_t step; // numbers from the weights of one pair of taps to those of the next
+    int64_t step; // elements between the weights of consecutive pairs
 };
 
 template <int T> inline void store_all(const __m256i (&made)[T], int32_t *sums, int64_t pitch) {
@@ -237,7 +237,7 @@ template <int T> inline void store_all(const __m256i (&made)[T], int32_t *sums, 
     }
 }
 
-// The next result's first tap is this one's second: pairs are made once for K columns of the window.
+// For windows in which the first tap of the next result is the second of this one: each pair is loaded once for K columns.
 template <bool is_signed, int T, int K> void sum_near(const Taps &taps, int64_t c, __m256i begin, int32_t *sums, int64_t pitch) {
     __m256i made[T];
     MGX_UNROLLED
@@ -284,14 +284,14 @@ template <bool is_signed, int T> void sum_apart(const Taps &taps, int64_t c, __m
 }
 
 using ChannelSum = void (*)(const Taps &, int64_t, __m256i, int32_t *, int64_t);
-using ChannelSums = std::array<ChannelSum, widest>; // by the number of results, less one
+using ChannelSums = std::array<ChannelSum, widest>; // by the number of results - 1
 
 template <bool S, size_t... T> constexpr ChannelSums apart(std::index_sequence<T...>) { return {sum_apart<S, int(T) + 1>...}; }
 template <bool S, int K, size_t... T> constexpr ChannelSums near(std::index_sequence<T...>) {
     return {sum_near<S, int(T) + 1, K>...};
 }
 
-// The functions for windows of so many columns that results share, 0 for those that share none.
+// Returns the functions for windows of that many shared columns, 0 if results share none.
 template <bool is_signed> const ChannelSums &sums_of(int64_t columns) {
     using Numbers = std::make_index_sequence<widest>;
     static constexpr ChannelSums any = apart<is_signed>(Numbers()), three = near<is_signed, 3>(Numbers());
@@ -299,14 +299,14 @@ template <bool is_signed> const ChannelSums &sums_of(int64_t columns) {
     return columns == 3 ? three : columns == 5 ? five : columns == 7 ? seven : any;
 }
 
-// The address of a line of a window's image, null beside it.
+// Returns the address of an input line of a window, null outside the image.
 const uint8_t *line_of(const uint8_t *image, const Windows &w, const Place &place, int64_t line) {
     const int64_t z = place.origin(w, 0) + line / w.taps[1] * w.dilation[0];
     const int64_t y = place.origin(w, 1) + line % w.taps[1] * w.dilation[1];
     return z >= 0 && z < w.in[0] && y >= 0 && y < w.in[1] ? image + z * w.step[0] + y * w.step[1] : nullptr;
 }
 
-// Enters the addresses of the taps of `some` results of a line from `place` on; shared: each column once.
+// Stores the tap addresses of `some` results of a line from `place` on; shared: each column once.
 void enter(const uint8_t *x, const Windows &w, const Pairs &pairs, const Place &place, int64_t some, bool shared,
         const uint8_t *filler, const uint8_t **to) {
     const uint8_t *image = x + place.image * w.images;
@@ -337,7 +337,7 @@ void sum_channels(const uint8_t *x, const Windows &w, int64_t first, int64_t cou
         int32_t *sums, int64_t pitch, const uint8_t *filler, __m256i zero, const uint8_t **table) {
     const uint8_t *near[pointers];
     const Pairs pairs(w);
-    const int64_t channels = w.channels, each = 2 * pairs.all * pairs.columns; // addresses of one result
+    const int64_t channels = w.channels, each = 2 * pairs.all * pairs.columns; // addresses per result
     const bool few = 2 * pairs.all * (widest + pairs.columns) <= pointers;
     const bool shared = few && w.stride[2] == 1 && w.dilation[2] == 1 && (pairs.columns == 3 || pairs.columns == 5 || pairs.columns == 7);
     const int64_t most = shared ? (pairs.columns == 7 ? 6 : widest) : std::clamp<int64_t>(pointers / each, 1, widest);
@@ -351,7 +351,7 @@ void sum_channels(const uint8_t *x, const Windows &w, int64_t first, int64_t cou
             const int64_t some = line / parts + (i < line % parts);
             enter(x, w, pairs, place, some, shared, filler, at);
             for (int64_t next = 0; next < channels; next += 8) {
-                const int64_t c = std::min(next, channels - 8); // the last eight may be some of those before again
+                const int64_t c = std::min(next, channels - 8); // the last vector may overlap the one before
                 const __m256i begin = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_mullo_epi32(load(totals + c), zero));
                 made[size_t(some - 1)](taps, c, begin, sums + c, pitch);
             }
@@ -363,7 +363,7 @@ void sum_channels(const uint8_t *x, const Windows &w, int64_t first, int64_t cou
     }
 }
 
-// channels: at least 16; filler: as many bytes of the zero point and addresses of all taps lie behind each other in `sums`' end.
+// Requires at least 16 channels.  `sums` ends with scratch memory: a line of zero points, then tap addresses.
 void pair_channels(const uint8_t *x, const Windows *windows, int64_t first, int64_t count, const int16_t *weights,
         const int32_t *totals, int32_t *sums, int64_t pitch, const uint8_t *zero) {
     const Windows &w = *windows;
@@ -375,13 +375,13 @@ void pair_channels(const uint8_t *x, const Windows *windows, int64_t first, int6
     (is_signed ? sum_channels<true> : sum_channels<false>)(x, w, first, count, weights, totals, sums, pitch, filler, point, table);
 }
 
-// windows of 3 x 3 by minimal filtering ----------------------------------------------------------------------------------
+// Winograd convolutions of 3 x 3 filters ---------------------------------------------------------------------------------
 
 struct Four {
     __m256i at[4];
 };
 
-// What the inputs along one axis of a tile become.
+// Winograd's input transform along one axis of a tile.
 inline Four spread(__m256i a, __m256i b, __m256i c, __m256i d) {
     return {{_mm256_sub_epi16(a, c), _mm256_add_epi16(b, c), _mm256_sub_epi16(c, b), _mm256_sub_epi16(b, d)}};
 }
@@ -443,7 +443,7 @@ inline __m256i second_of(__m256i b, __m256i c, __m256i d) { return _mm256_sub_ep
 void pair_filters(const int16_t *points, int64_t pitch, const int16_t *panel, const Tiles *given, int32_t *products, int32_t *sums,
         int64_t vectors) {
     const int64_t tiles = given->lines * given->across, parts = (tiles + tallest - 1) / tallest;
-    const int64_t low = tiles / parts, over = tiles % parts; // rows of parts differ by one at most
+    const int64_t low = tiles / parts, over = tiles % parts; // parts of almost equal height
     for (int64_t p = 0; p < 16; ++p) {
         const int16_t *left = points + p * tiles * pitch, *right = panel + p * pitch * 16;
         int32_t *out = products + p * tiles * 16;

@@ -1,5 +1,5 @@
-// Rows of bytes by a table.  Included by sources that are compiled once per instruction set, whose `Table` holds 256 bytes and has
-// row(from, to, length), which writes the byte that stands for each.
+// Byte lookup tables.  Included by sources that are compiled once per instruction set, whose `Table` holds 256 bytes and has
+// row(from, to, length), which writes the entry of each byte.
 #pragma once
 
 #include "loops.h"
@@ -8,8 +8,8 @@ namespace mgx {
 
 namespace {
 
-// Buffers: x, table (256 bytes by the bits of x), out.  Numbers: bytes a row, or 0 for one row of any length; steps of the rows
-// of x and out.  Work: rows, or bytes.
+// Buffers: x, table (256 bytes, indexed by the bits of x), out.  Arguments: bytes per row, or 0 for a single row of any length;
+// row strides of x and out.  Work items: rows, or bytes.
 template <class Table> void map_bytes(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     auto *x = static_cast<const uint8_t *>(buffers[0]);
     auto *out = static_cast<uint8_t *>(buffers[2]);

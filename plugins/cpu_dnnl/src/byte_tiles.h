@@ -1,7 +1,7 @@
-// Products of bytes in the tile registers (AMX): what compiled loops call for some rows and one panel of columns.
+// int8 GEMM micro-kernel on AMX tile registers; called from compiled loops for some rows and one panel of columns.
 //
-// A panel holds up to 64 columns of weights in tiles of 16 columns by 64 numbers of the depth: [depth / 64, tiles, 16, 16, 4],
-// the innermost four numbers following each other along the depth, zeros where depth or columns end.
+// A panel holds up to 64 columns of weights in tiles of 16 columns by 64 elements of depth: [depth / 64, tiles, 16, 16, 4], the
+// innermost four elements adjacent along the depth, zero-padded.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,19 @@
 
 namespace mgx {
 
-// sums[r][c] = start[c] + the sum over i < depth of left[r][i] * panel[i][c], exact modulo 2^32; r < rows rounded up to 16.
+// Computes sums[r][c] = start[c] + sum over i < depth of left[r][i] * panel[i][c], exact modulo 2^32, for r < rows rounded up to
+// 16.
 //
-// left: rows, `left_step` bytes apart, of which whole tiles are read; depth: in steps of 64; sums: rows 64 numbers apart; rows: at
-// most 32; tiles: those of the panel; prefetch: `ahead` cache lines from there on for each step of the depth and two tiles.
+// left: rows with a stride of `left_step` bytes, read in whole tiles; depth: in units of 64; sums: rows with a stride of 64
+// elements; rows: at most 32; tiles: those of the panel; prefetch: address from which `ahead` cache lines are prefetched per
+// depth step and two tiles.
 using ByteTile = void (*)(const uint8_t *left, int64_t left_step, const int8_t *panel, int64_t depth, int32_t *sums, int64_t rows,
         int64_t tiles, const int32_t *start, const char *prefetch, int64_t ahead);
 
-// `count` rows of so many bytes, `left_step` apart, as rows `pitch` bytes apart: those of a tile that is not whole.
+// Copies `count` rows of `bytes` bytes (stride `left_step`) to rows with a stride of `pitch` bytes, to pad an incomplete tile.
 using ByteRows = void (*)(const uint8_t *left, int64_t left_step, int64_t count, int64_t bytes, uint8_t *rows, int64_t pitch);
 
-// The address of a function by the name that compiled loops use; null for another name.
+// Returns the address of a function by the symbol that compiled loops use; null if unknown.
 void *byte_tile_function(const std::string &name);
 
 } // namespace mgx

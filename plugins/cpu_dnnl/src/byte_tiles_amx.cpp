@@ -10,20 +10,20 @@ namespace mgx {
 
 namespace {
 
-constexpr int64_t pitch = 64; // numbers from one row of sums to the next
+constexpr int64_t pitch = 64; // row stride of the sums, in elements
 constexpr int64_t tile = 1024; // bytes
 
 void begin_tiles() { _tile_loadconfig(&palette); }
 void end_tiles() { _tile_release(); }
 
-// Sums are tiles 0 to 3, the left operand's rows 4 and 5, the panel's columns 6 and 7.
+// Tile registers: 0 to 3 accumulators, 4 and 5 rows of the left operand, 6 and 7 columns of the panel.
 #define MGX_PRODUCT(SUMS, LEFT, RIGHT) \
     if constexpr (is_signed) \
         _tile_dpbssd(SUMS, LEFT, RIGHT); \
     else \
         _tile_dpbusd(SUMS, LEFT, RIGHT);
 
-// Two tiles of rows (if `tall`) by two of columns (if `broad`).
+// Multiplies one tile of rows (two if `tall`) by one of columns (two if `broad`).
 template <bool is_signed, bool tall, bool broad>
 inline void block(const uint8_t *left, int64_t step, const int8_t *panel, int64_t panel_step, int64_t depth, int32_t *sums,
         const int32_t *start, const char *prefetch, int64_t ahead) {

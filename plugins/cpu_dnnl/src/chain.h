@@ -1,5 +1,5 @@
-// Evaluates an encoded chain of operations on loads, for several vectors at a time.  Included by sources that are compiled once per
-// instruction set, so everything here has internal linkage.
+// Evaluates an encoded chain of operations on loads, for several vectors at a time.  Included by sources that are compiled once
+// per instruction set, so everything here has internal linkage.
 #pragma once
 
 #include "vectors.h"
@@ -21,7 +21,8 @@ inline Floats bounded(bool most, Floats x, Floats y, bool number) {
     return number ? best : y == y ? best : y;
 }
 
-// Some vectors of the value.  inner: each load's step, 0 or 1; at: where they are; the first load is what the chain begins with.
+// Computes `vectors` vectors of a chain's value.  inner: each load's innermost stride, 0 or 1; at: each load's address.  The
+// first load is the initial value.
 template <int vectors, class Load>
 [[gnu::always_inline]] inline void apply(
         const Operation *chain, int64_t operations, const int64_t *inner, const float *const *at, Floats (&x)[vectors], Load read) {

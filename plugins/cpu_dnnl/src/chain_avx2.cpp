@@ -1,4 +1,4 @@
-// Chains of operations on rows for processors with AVX2.
+// Encoded pointwise chains for AVX2.
 #define MGX_LANES 8
 #define MGX_ISA "avx2"
 #define MGX_ADD_CHAINS add_chains_avx2

@@ -1,4 +1,4 @@
-// Chains of operations on rows for processors with AVX-512.
+// Encoded pointwise chains for AVX-512.
 #define MGX_LANES 16
 #define MGX_ISA "avx512"
 #define MGX_ADD_CHAINS add_chains_avx512

@@ -1,4 +1,4 @@
-// Chains of operations on rows, stored as they are: included once for each instruction set, with MGX_LANES, MGX_ISA and
+// Loops over rows that evaluate an encoded pointwise chain.  Included once per instruction set, with MGX_LANES, MGX_ISA and
 // MGX_ADD_CHAINS.
 #include <algorithm>
 
@@ -11,12 +11,12 @@ namespace {
 
 constexpr int most_loads = 8, most_axes = 12;
 
-// What the loop is told (`jit/native_chains.py` writes it).  Loads' steps along a row are 0 or 1, the result's is 1.
+// The loop's arguments, encoded by `jit/native_chains.py`.  Loads have an innermost stride of 0 or 1, the result of 1.
 struct Chains {
     int64_t length, part, axes, loads, operations;
-    const int64_t *extents, *buffers; // of the outer axes; of the loads and the result
-    const int64_t *inner, *steps;     // of loads and result: along a row, then along each outer axis
-    const Operation *chain;           // on the first load
+    const int64_t *extents, *buffers; // extents of the outer axes; buffer indices of the loads and the result
+    const int64_t *inner, *steps;     // strides of loads and result: along a row; along each outer axis
+    const Operation *chain;           // applied to the first load
 
     explicit Chains(const int64_t *args)
         : length(args[0]), part(args[1]), axes(args[2]), loads(args[3]), operations(args[4]), extents(args + 5), buffers(extents + axes),
@@ -30,7 +30,7 @@ template <int vectors> void whole_vectors(const Chains &c, const float *const *a
         store(to + v * lanes, x[v]);
 }
 
-// Items: parts of a row, which run fastest, of the last outer axis, and so on.
+// Work items: parts of rows, in row-major order of the outer axes, parts innermost.
 void chain_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const Chains c(args);
     const int64_t parts = (c.length + c.part - 1) / c.part;
