@@ -1,7 +1,8 @@
-// Products with weights in codes of 4 or 8 bits and rows that are rounded to 8 bits, on the processor's dot products of bytes.
+// Products of 4-bit or 8-bit block-quantized weights and activations that are dynamically quantized to int8, with VNNI.
 //
-// A row is cut into units of as many numbers as 64 bytes of codes hold, and these into parts that each lie in one block of the
-// weights.  The largest number of a part becomes 127.  Sums of products of bytes of a part are exact; they become floats once.
+// A row is split into units of as many elements as 64 bytes of codes hold, and these into parts that are each within one block of
+// the weights.  Parts are scaled so that the largest magnitude becomes 127.  Sums over a part are exact in int32 and are
+// converted to float once.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -21,28 +22,28 @@ constexpr int64_t lanes = 16;
 constexpr int64_t vectors = 2, width = vectors * lanes; // columns of a panel
 constexpr int64_t chunk = 4;                            // units of a panel
 constexpr int64_t most_parts = 8;                       // of a unit
-constexpr int tallest = 6;                              // rows whose sums are in registers
-constexpr int64_t ahead = 1024;                         // bytes of codes fetched before they are needed
-constexpr float least = 0x1p-100f;                      // numbers below it are 0
+constexpr int tallest = 6;                              // most rows accumulated in registers
+constexpr int64_t ahead = 1024;                         // prefetch distance in bytes of codes
+constexpr float least = 0x1p-100f;                      // parts with a smaller maximum are quantized to 0
 
 #define MGX_UNROLLED _Pragma("GCC unroll 8")
 
-// The numbers of a row that one vector of codes meets; halves: codes of a byte, the low ones first.
+// The quantized elements that one vector of codes is multiplied by; halves: codes per byte, low nibbles first.
 template <int halves> struct alignas(64) Unit {
     int8_t bytes[halves][64];
-    int32_t start[lanes]; // sums of each lane's numbers, times the point of all weights and negative if there is one
-    float scales[lanes];  // of the part of each lane
-    float totals[lanes];  // the sum of the bytes of the part of each lane
+    int32_t start[lanes]; // the sum of each lane's bytes; multiplied by the negated zero point if all weights share one
+    float scales[lanes];  // scale of each lane's part
+    float totals[lanes];  // sum of the bytes of each lane's part
 };
 
-// What both loops are told, in this order.  point: of all weights; negative: they have their own.
+// Arguments of all three loops, in this order.  point: zero point of all weights; negative: one per block.
 struct Numbers {
     int64_t rows, depth, blocks, block, row_bytes, columns, point, units, part;
 };
 
-template <int halves> constexpr int64_t held = 64 * halves; // numbers of a unit
+template <int halves> constexpr int64_t held = 64 * halves; // elements of a unit
 
-// The sums of lanes over parts of `count` lanes each, in all of these.
+// Sums each group of `count` lanes and broadcasts the sum to its lanes.
 inline __m512i over_parts(__m512i x, int64_t count) {
     if (count >= 2) x = _mm512_add_epi32(x, _mm512_shuffle_epi32(x, _MM_PERM_CDAB));
     if (count >= 4) x = _mm512_add_epi32(x, _mm512_shuffle_epi32(x, _MM_PERM_BADC));
@@ -76,7 +77,7 @@ template <int halves> void round_unit(Unit<halves> &unit, const float *x, int64_
     if constexpr (halves == 1) {
         _mm512_store_si512(unit.bytes[0], _mm512_load_si512(bytes));
     } else {
-        for (int64_t i = 0; i < 2; ++i) { // numbers at even places meet the low halves of bytes
+        for (int64_t i = 0; i < 2; ++i) { // elements at even indices are multiplied by low nibbles
             const __m512i pairs = _mm512_load_si512(bytes + 64 * i);
             _mm256_store_si256(reinterpret_cast<__m256i *>(unit.bytes[0] + 32 * i), _mm512_cvtepi16_epi8(pairs));
             const __m512i odd = _mm512_srli_epi16(pairs, 8);
@@ -91,7 +92,7 @@ template <int halves> void round_unit(Unit<halves> &unit, const float *x, int64_
     _mm512_store_si512(unit.start, sums);
 }
 
-// Buffers: a [rows, depth], units [rows, units].  Work: rows.
+// Buffers: a [rows, depth], units [rows, units].  Work items: rows.
 template <int halves> void round_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const Numbers &n = *reinterpret_cast<const Numbers *>(args);
     auto *units = static_cast<Unit<halves> *>(buffers[1]);
@@ -105,7 +106,7 @@ template <int halves> void round_rows(void *const *buffers, const int64_t *args,
 struct Weights {
     const uint8_t *codes;
     const float *scales;
-    const uint8_t *points; // null: one point for all, which the units' starts hold
+    const uint8_t *points; // zero points; null: one for all weights, included in `Unit::start`
     float *out;
 
     Weights(const Numbers &n, void *const *buffers)
@@ -117,7 +118,7 @@ struct Weights {
 inline __mmask16 first(int64_t some) { return static_cast<__mmask16>((1u << some) - 1); }
 inline __mmask64 bytes_of_row(int64_t left) { return ~0ull >> (64 - std::min<int64_t>(left, 64)); }
 
-// Bytes of codes, zeros where there are none; two halves: low ones, then high ones.
+// Loads bytes of codes, zeros if masked off; with two halves, low nibbles and high nibbles.
 template <int halves> inline void load_codes(const uint8_t *from, __mmask64 there, __m512i *to) {
     const __m512i all = _mm512_maskz_loadu_epi8(there, from);
     if constexpr (halves == 1) {
@@ -129,8 +130,8 @@ template <int halves> inline void load_codes(const uint8_t *from, __mmask64 ther
     }
 }
 
-// R weights, `apart` rows from each other: streams in pages of their own, whose addresses are translated at the same time.
-// split: blocks are parts of a unit, else units parts of a block.
+// R rows of weights, `apart` rows from each other: R streams in different pages, so that their TLB misses overlap.
+// split: units contain several blocks; otherwise blocks contain several units.
 template <int halves, int R, bool given, bool split>
 void dots(const Numbers &n, const Weights &w, const Unit<halves> *units, int64_t row, int64_t apart) {
     const int64_t each = held<halves> / n.part; // parts of a unit
@@ -189,7 +190,7 @@ void weights_of(const Numbers &n, const Weights &w, const Unit<halves> *units, i
           : weights_of_row<halves, given, false>(n, w, units, begin, end);
 }
 
-// Buffers: units of one row, codes, scales, points (if there are any), out.  Work: rows of weights.
+// Buffers: units of one row, codes, scales, zero points (optional), out.  Work items: rows of weights.
 template <int halves> void bytes_row(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const Numbers &n = *reinterpret_cast<const Numbers *>(args);
     const Weights w(n, buffers);
@@ -197,7 +198,7 @@ template <int halves> void bytes_row(void *const *buffers, const int64_t *args, 
     w.points ? weights_of<halves, true>(n, w, units, begin, end) : weights_of<halves, false>(n, w, units, begin, end);
 }
 
-// Sixteen vectors of sixteen integers become those of the integers of each place.
+// Transposes a 16 x 16 matrix of int32.
 inline void transpose(__m512i *x) {
     __m512i y[16];
     for (int i = 0; i < 16; i += 4) {
@@ -208,7 +209,7 @@ inline void transpose(__m512i *x) {
         y[i + 2] = _mm512_unpacklo_epi64(b, d);
         y[i + 3] = _mm512_unpackhi_epi64(b, d);
     }
-    for (int i = 0; i < 4; ++i) { // y[4 * g + i]: of the columns 4 * g on, places i, 4 + i, 8 + i, 12 + i
+    for (int i = 0; i < 4; ++i) { // y[4 * g + i]: elements i, 4 + i, 8 + i, 12 + i of columns 4 * g to 4 * g + 3
         const __m512i a = _mm512_shuffle_i32x4(y[i], y[4 + i], 0x44), b = _mm512_shuffle_i32x4(y[8 + i], y[12 + i], 0x44);
         const __m512i c = _mm512_shuffle_i32x4(y[i], y[4 + i], 0xee), d = _mm512_shuffle_i32x4(y[8 + i], y[12 + i], 0xee);
         x[i] = _mm512_shuffle_i32x4(a, b, 0x88);
@@ -218,7 +219,8 @@ inline void transpose(__m512i *x) {
     }
 }
 
-// Some units of 32 columns of weights: for each four bytes of codes, those of the columns, and for each part scales and points.
+// A packed panel: up to `chunk` units of 32 columns of weights.  For each group of four bytes the codes of all columns, for each
+// part the scales and zero points.
 template <int halves> struct Panel {
     alignas(64) uint8_t codes[chunk][lanes][halves][vectors][64];
     alignas(64) float scales[chunk * most_parts][vectors][lanes], points[chunk * most_parts][vectors][lanes];
@@ -226,7 +228,7 @@ template <int halves> struct Panel {
     void fill(const Numbers &n, const Weights &w, int64_t column, int64_t unit, int64_t count) {
         const int64_t each = held<halves> / n.part;
         for (int64_t v = 0; v < vectors; ++v) {
-            int64_t columns[lanes]; // the last one again for those that there are not
+            int64_t columns[lanes]; // columns past the end repeat the last one
             for (int64_t c = 0; c < lanes; ++c)
                 columns[c] = std::min(column + v * lanes + c, n.columns - 1);
             for (int64_t u = 0; u < count; ++u) {
@@ -254,7 +256,7 @@ template <int halves> struct Panel {
     }
 };
 
-// Adds the products of H rows, `pitch` units apart, and a panel to `sums` [H, width].
+// Multiplies H rows, `pitch` units apart, by a panel and adds the products to `sums` [H, width].
 template <int halves, int H>
 void tile(const Panel<halves> &panel, const Unit<halves> *units, int64_t pitch, int64_t count, int64_t each, float *sums) {
     __m512 made[H][vectors];
@@ -315,7 +317,7 @@ template <int halves, size_t... H> constexpr std::array<Tile<halves>, tallest> t
     return {tile<halves, int(H) + 1>...};
 }
 
-// Buffers: units, codes, scales, points (if there are any), out [rows, columns].  Work: panels.
+// Buffers: units, codes, scales, zero points (optional), out [rows, columns].  Work items: panels.
 template <int halves> void bytes_panels(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     static constexpr auto table = tiles<halves>(std::make_index_sequence<tallest>());
     const Numbers &n = *reinterpret_cast<const Numbers *>(args);

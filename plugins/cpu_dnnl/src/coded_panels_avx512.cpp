@@ -1,5 +1,5 @@
-// Products of many rows with weights in codes of 4 or 8 bits and a scale a block: 32 columns of codes become a panel of floats in the
-// nearest caches, which register tiles of float products then read for all rows.
+// Products of many rows and 4-bit or 8-bit block-quantized weights: 32 columns of codes are dequantized to a float panel that
+// stays in the L1 and L2 caches, by which the float GEMM micro-kernel multiplies all rows.
 #include <algorithm>
 
 #include <immintrin.h>
@@ -11,16 +11,17 @@ namespace mgx {
 
 namespace {
 
-constexpr int64_t lanes = 16, width = 32; // of a panel
-constexpr int64_t chunk = 256;            // numbers of the depth that a panel holds, an even number: bytes may hold two
+constexpr int64_t lanes = 16, width = 32; // columns of a panel
+constexpr int64_t chunk = 256;            // depth of a panel; even, since a byte may hold two codes
 constexpr int64_t tall = 12;              // rows of a tile
 
-// What the loop is told, in this order.  Buffers: a [rows, depth], codes, scales, points (if there are any), out [rows, columns].
+// Arguments, in this order.  Buffers: a [rows, depth], codes, scales, zero points (optional), out [rows, columns].  Work items:
+// panels.
 struct Numbers {
     int64_t rows, depth, blocks, block, row_bytes, columns, bits, point;
 };
 
-// What the codes of some columns stand for: factors and points of one block of each.
+// Dequantizes codes of sixteen columns with the scales and zero points of one block each.
 struct Block {
     __m512 factor;
     __m512i point;
@@ -30,16 +31,16 @@ struct Block {
     }
 };
 
-// The shuffle that makes four bytes of each lane from four times `place` on numbers of 32 bits.
+// Returns the shuffle that widens bytes 4 * place to 4 * place + 3 of each 128-bit lane to int32.
 inline __m512i widened(int place) {
     const __m128i bytes = _mm_setr_epi8(0, -1, -1, -1, 1, -1, -1, -1, 2, -1, -1, -1, 3, -1, -1, -1);
     return _mm512_broadcast_i32x4(_mm_add_epi8(bytes, _mm_set1_epi32(4 * place)));
 }
 
-// Sixteen columns of codes.
+// Sixteen columns of codes, with their scales and zero points.
 struct Columns {
     const Numbers &n;
-    const uint8_t *codes[lanes]; // the last column again for those that there are not
+    const uint8_t *codes[lanes]; // columns past the end repeat the last one
     const float *scales[lanes];
     const uint8_t *points[lanes];
     bool given;
@@ -63,7 +64,7 @@ struct Columns {
         return {_mm512_load_ps(factor), _mm512_load_si512(point)};
     }
 
-    // Sixteen bytes of every fourth column from `first` on, of which `there` are in a row.
+    // Loads sixteen bytes of every fourth column from `first` on; `there` masks bytes past the row's end.
     __m512i bytes(int64_t first, int64_t at, __mmask16 there) const {
         const __m128i a = _mm_maskz_loadu_epi8(there, codes[first] + at), b = _mm_maskz_loadu_epi8(there, codes[first + 4] + at);
         const __m128i c = _mm_maskz_loadu_epi8(there, codes[first + 8] + at), d = _mm_maskz_loadu_epi8(there, codes[first + 12] + at);
@@ -72,7 +73,7 @@ struct Columns {
         return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
     }
 
-    // The numbers that codes `begin` to `end` stand for, a row of sixteen for each place; rows are `width` apart.
+    // Dequantizes codes [begin, end) of all columns to rows of sixteen floats with a stride of `width`.
     template <int bits> void unpack(int64_t begin, int64_t end, float *to) const {
         const __m512i few = _mm512_set1_epi32(15);
         const __m512i orders[4] = {widened(0), widened(1), widened(2), widened(3)};
@@ -83,7 +84,7 @@ struct Columns {
             const __m512i a = bytes(0, at, there), b = bytes(1, at, there), c = bytes(2, at, there), d = bytes(3, at, there);
             const __m512i ab = _mm512_unpacklo_epi8(a, b), cd = _mm512_unpacklo_epi8(c, d);
             const __m512i above = _mm512_unpackhi_epi8(a, b), below = _mm512_unpackhi_epi8(c, d);
-            // each lane: the bytes of four columns at four places
+            // each 128-bit lane: four consecutive bytes of each of four columns
             const __m512i fours[4] = {_mm512_unpacklo_epi16(ab, cd), _mm512_unpackhi_epi16(ab, cd),
                     _mm512_unpacklo_epi16(above, below), _mm512_unpackhi_epi16(above, below)};
 #pragma GCC unroll 16
@@ -96,7 +97,7 @@ struct Columns {
                 }
                 if constexpr (bits == 8) {
                     _mm512_storeu_ps(to, numbers(some));
-                } else { // blocks are of whole bytes
+                } else { // blocks consist of whole bytes
                     _mm512_storeu_ps(to, numbers(_mm512_and_si512(some, few)));
                     _mm512_storeu_ps(to + width, numbers(_mm512_srli_epi32(some, 4)));
                 }

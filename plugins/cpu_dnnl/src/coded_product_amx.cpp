@@ -1,7 +1,7 @@
-// Products of many rows with weights in codes of 4 bits, in the tile registers of AMX.
+// Products of many rows and 4-bit block-quantized weights on AMX tiles, at float32 precision.
 //
-// A float is the sum of three numbers of bfloat16, exactly, and so are codes less their points: three products of tiles make that
-// of the floats, with sums in float32.  Scales are applied to the sums of a block.
+// A float32 is split exactly into the sum of three bfloat16 values, and codes minus zero points are exact in bfloat16: three tile
+// products with float32 accumulators replace one of floats.  Scales are applied to the sums of a block.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -16,24 +16,24 @@ namespace mgx {
 
 namespace {
 
-constexpr int64_t side = 16;    // rows of a tile, and its columns
-constexpr int64_t step = 32;    // numbers of the depth that tiles multiply at once
-constexpr int64_t pieces = 3;   // of a float
-constexpr int64_t chunk = 1024; // numbers of the depth whose pieces stay in the next cache
-constexpr int64_t height = 256; // rows that do so
+constexpr int64_t side = 16;    // rows and columns of a tile
+constexpr int64_t step = 32;    // depth of a tile product
+constexpr int64_t pieces = 3;   // bfloat16 parts of a float
+constexpr int64_t chunk = 1024; // depth of a block whose pieces stay in the L2 cache
+constexpr int64_t height = 256; // rows of such a block
 
 struct Job {
-    const uint16_t *parts; // tiles [depth / 32, tall / 16, 3, 16, 32]: rows apart would lie in the same places of the caches
+    const uint16_t *parts; // tiles [depth / 32, tall / 16, 3, 16, 32]; strided rows would map to the same cache sets
     const uint8_t *codes;
     const float *scales;
-    const uint8_t *points; // null: one point for all
+    const uint8_t *points; // zero points; null: one for all weights
     float *out;
     int64_t rows, tall, blocks, block, row_bytes, out_step, columns;
     int point;
-    int64_t numbers; // in a row of a
+    int64_t numbers; // elements in a row of a
 };
 
-// Codes less their points of `side` weights and `step` numbers from byte `at` of their rows on, as a tile: [16, 16, 2].
+// Unpacks codes minus zero points of `side` rows of weights, `step` elements from byte `at` on, to a tile [16, 16, 2].
 inline void unpack(__m512i offsets, int64_t at, const uint8_t *row, __m512 points, uint16_t *tile) {
     const __m512 table = _mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000));
@@ -50,14 +50,14 @@ inline void unpack(__m512i offsets, int64_t at, const uint8_t *row, __m512 point
     }
 }
 
-// Up to four tiles of rows times `steps` tiles of weights; the sums go to `sums`, a tile each.
+// Multiplies `count` tiles of rows by `steps` tiles of weights; stores one tile of sums each.
 template <int count>
 inline void multiply(const Job &job, int64_t row, int64_t k, int64_t steps, const uint16_t *tiles, float *sums) {
     _tile_zero(0);
     if constexpr (count > 1) _tile_zero(1);
     if constexpr (count > 2) _tile_zero(2);
     if constexpr (count > 3) _tile_zero(3);
-    constexpr int64_t apart = pieces * side * step; // from a tile of rows to the next
+    constexpr int64_t apart = pieces * side * step; // stride between tiles of rows
     for (int64_t s = 0; s < steps; ++s) {
         _tile_loadd(7, tiles + s * side * step, 64);
         for (int64_t p = 0; p < pieces; ++p) {
@@ -84,7 +84,7 @@ inline void multiply(const Job &job, int64_t row, int64_t k, int64_t steps, cons
     if constexpr (count > 3) _tile_stored(3, sums + 768, 64);
 }
 
-// Blocks [first, last) of weights n to n + 16, for rows [top, bottom).
+// Accumulates blocks [first, last) of weights [n, n + 16) for rows [top, bottom).
 void group(const Job &job, int64_t n, int64_t first, int64_t last, int64_t top, int64_t bottom) {
     alignas(64) uint16_t tiles[chunk / step * side * step];
     alignas(64) float sums[4 * side * side];
@@ -125,7 +125,7 @@ bool small(const float *scales, int64_t count) {
     return std::all_of(scales, scales + count, [](float scale) { return std::fabs(scale) <= most_scale; });
 }
 
-// A column as the definition has it: weights that may not be finite.
+// Computes a column like the reference implementation, for weights that may not be finite.
 void define(const Job &job, int64_t n) {
     for (int64_t m = 0; m < job.rows; ++m) {
         float sum = 0;
@@ -146,9 +146,9 @@ void define(const Job &job, int64_t n) {
     }
 }
 
-// Buffers: the pieces of a, codes, scales, points (if there are any), out.  Numbers: rows of a, rows of its pieces, blocks, block
-// size, bytes a row of codes, step of out's rows, columns, the point where there are none, elements a row of a.  Work: 16
-// columns each.
+// Buffers: the pieces of a, codes, scales, zero points (optional), out.  Arguments: rows of a, rows of its pieces, blocks, block
+// size, bytes per row of codes, row stride of out, columns, the common zero point or a negative value, elements per row of a.
+// Work items: 16 columns.
 void coded_product_amx(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const bool given = args[7] < 0;
     const Job job {static_cast<const uint16_t *>(buffers[0]), static_cast<const uint8_t *>(buffers[1]),
@@ -166,8 +166,8 @@ void coded_product_amx(void *const *buffers, const int64_t *args, int64_t begin,
         if (!small(job.scales + n * job.blocks, job.blocks)) define(job, n);
 }
 
-// Each float as three numbers of bfloat16 whose sum it is; what is not finite is the first of them.
-// Buffers: x, out.  Numbers: rows, elements a row of x, its step, rows and depth of the pieces.  Work: rows of the pieces.
+// Splits each float into three bfloat16 values that sum to it; of a non-finite value, the first piece holds the value. Buffers:
+// x, out.  Arguments: rows, elements per row of x, its row stride, rows and depth of the pieces.  Work items: rows of the pieces.
 void coded_pieces_amx(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const int64_t rows = args[0], count = args[1], depth = args[4];
     auto *out = static_cast<uint16_t *>(buffers[1]);

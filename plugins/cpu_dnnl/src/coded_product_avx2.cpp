@@ -1,4 +1,4 @@
-// Products with coded weights for processors with AVX2.
+// Products of block-quantized weights for AVX2.
 #define MGX_LANES 8
 #define MGX_ISA "avx2"
 #define MGX_ADD_LOOPS add_coded_loops_avx2

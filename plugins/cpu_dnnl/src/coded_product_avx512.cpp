@@ -1,4 +1,4 @@
-// Products with coded weights for processors with AVX-512.
+// Products of block-quantized weights for AVX-512.
 #define MGX_LANES 16
 #define MGX_ISA "avx512"
 #define MGX_ADD_LOOPS add_coded_loops_avx512

@@ -1,5 +1,5 @@
-// Products with weights in codes of 4 or 8 bits and a scale a block: codes become numbers in registers, for many rows in a tile
-// that the nearest cache holds.
+// Products of rows and 4-bit or 8-bit block-quantized weights.  Codes are dequantized in registers or, for many rows, to a tile
+// that stays in the L1 cache.
 // Included with MGX_LANES (16: AVX-512, 8: AVX2) and MGX_ISA, the suffix of the loops' names.
 #include <immintrin.h>
 
@@ -30,7 +30,7 @@ inline Ints bytes(const uint8_t *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si12
 inline Ints later(Ints c) { return _mm512_srli_epi32(c, 4); }
 inline Floats less(Ints c, Ints zero) { return _mm512_cvtepi32_ps(_mm512_sub_epi32(c, zero)); }
 inline Ints all_ints(int x) { return _mm512_set1_epi32(x); }
-// The 16 numbers that codes of 4 bits stand for; of a code only the low 4 bits count.
+// The dequantized values of the 16 codes; only the low 4 bits of a code are used.
 struct Nibbles {
     Floats table;
     Nibbles() = default;
@@ -76,7 +76,7 @@ struct Job {
     const float *a;
     const uint8_t *codes;
     const float *scales;
-    const uint8_t *points; // null: one point for all
+    const uint8_t *points; // zero points; null: one for all weights
     float *out;
     int64_t blocks, block, row_bytes, a_step, out_step;
     int point;
@@ -86,7 +86,7 @@ struct Job {
     }
 };
 
-// R rows of weights and M of activations.
+// R rows of 4-bit weights by M rows of activations.
 template <int M, int R>
 void nibbles(const Job &job, int64_t row, int64_t first) {
     Floats sums[M][R][2];
@@ -108,7 +108,7 @@ void nibbles(const Job &job, int64_t row, int64_t first) {
             }
             for (int r = 0; r < R; ++r) {
                 const uint8_t *at = codes + r * job.row_bytes + k / 2;
-                // Short rows are many short streams, which the processor does not foresee: the same place R rows on.
+                // Short rows are streams too short for the hardware prefetcher: prefetch the same offset R rows ahead.
                 _mm_prefetch(reinterpret_cast<const char *>(at + R * job.row_bytes), _MM_HINT_T0);
                 const Ints pair = bytes(at);
                 const Floats even = numbers[r](pair), odd = numbers[r](later(pair));
@@ -126,7 +126,7 @@ void nibbles(const Job &job, int64_t row, int64_t first) {
 
 #define MGX_UNROLLED _Pragma("GCC unroll 4")
 
-// The same for bytes; weights are read as R streams.
+// As `nibbles`, for 8-bit codes.
 template <int M, int R>
 void whole_bytes(const Job &job, int64_t row, int64_t first) {
     Floats sums[M][R];
@@ -154,7 +154,7 @@ void whole_bytes(const Job &job, int64_t row, int64_t first) {
             MGX_UNROLLED
             for (int r = 0; r < R; ++r) {
                 const uint8_t *at = codes + r * job.row_bytes + k;
-                _mm_prefetch(reinterpret_cast<const char *>(at + R * job.row_bytes), _MM_HINT_T0); // as above
+                _mm_prefetch(reinterpret_cast<const char *>(at + R * job.row_bytes), _MM_HINT_T0); // as in `nibbles`
                 const Floats w = less(bytes(at), points[r]);
                 MGX_UNROLLED
                 for (int m = 0; m < M; ++m)
@@ -195,12 +195,12 @@ void rows(const Job &job, bool half, int64_t begin, int64_t end, int64_t first) 
         half ? nibbles<M, 1>(job, n, first) : whole_bytes<M, 1>(job, n, first);
 }
 
-constexpr int64_t tile = 16; // weights that stay in the nearest cache while all rows of a pass
-constexpr int64_t chunk = 512; // numbers of each of them, where they are unpacked
-constexpr int64_t apart = chunk + lanes; // from one weight's to the next: not all in the same lines of the cache
-constexpr int64_t together = 256; // rows of a that pass before weights are unpacked again: they stay in the next cache
+constexpr int64_t tile = 16; // rows of weights that stay in the L1 cache while rows of a are multiplied by them
+constexpr int64_t chunk = 512; // elements of each that are unpacked at a time
+constexpr int64_t apart = chunk + lanes; // row stride of unpacked weights, padded against conflicts of cache sets
+constexpr int64_t together = 256; // rows of a per unpacking, which stay in the L2 cache
 
-// The numbers that codes of 4 bits stand for, in the order in which they leave their bytes.
+// Dequantizes 4-bit codes, in the order of `coded_order`.
 void unpack(const Job &job, int64_t row, int64_t from, int64_t to, float *out) {
     const uint8_t *codes = job.codes + row * job.row_bytes;
     int64_t b = from / job.block;
@@ -215,7 +215,7 @@ void unpack(const Job &job, int64_t row, int64_t from, int64_t to, float *out) {
     }
 }
 
-// R rows of unpacked weights and M of activations: `count` of their numbers from `from` on.
+// R rows of unpacked weights by M rows of activations: elements [from, from + count).
 template <int M, int R>
 void dots(const Job &job, const float *w, int64_t row, int64_t first, int64_t from, int64_t count) {
     Floats sums[M][R];
@@ -255,7 +255,7 @@ void unpacked(const Job &job, const float *w, int64_t begin, int64_t end, int64_
         dots<M, 1>(job, w + (n - begin) * apart, n, first, from, count);
 }
 
-// Weights in 4 bits with so many rows of a that unpacking once for all of them is faster.
+// 4-bit weights with enough rows of a to make unpacking the weights once faster.
 void many_rows(const Job &job, int64_t count, int64_t begin, int64_t end) {
     alignas(64) float w[tile * apart];
     const int64_t depth = job.blocks * job.block;
@@ -278,9 +278,9 @@ void many_rows(const Job &job, int64_t count, int64_t begin, int64_t end) {
     }
 }
 
-// Buffers: a (float, in the order that `coded_order` gives it for 4 bits), codes, scales, points (if there are any), out.
-// Numbers: rows of a, their step, blocks, block size, bytes a row of codes, step of out's rows, bits, the point where there are
-// none.  Work: rows of weights.
+// Buffers: a (float; for 4 bits in the order of `coded_order`), codes, scales, zero points (optional), out. Arguments: rows of a,
+// their stride, blocks, block size, bytes per row of codes, row stride of out, bits, the common zero point or a negative value.
+// Work items: rows of weights.
 void coded_product(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const bool given = args[7] < 0;
     Job job {static_cast<const float *>(buffers[0]), static_cast<const uint8_t *>(buffers[1]),
@@ -302,8 +302,8 @@ void coded_product(void *const *buffers, const int64_t *args, int64_t begin, int
     }
 }
 
-// The order in which codes of 4 bits leave their bytes: of each 2 * lanes numbers those at even places, then those at odd ones.
-// Buffers: x, out.  Numbers: elements a row of x, its step, elements a row of out.  Work: rows.
+// Permutes activations to the order in which 4-bit codes are unpacked: of each 2 * lanes elements the even ones, then the odd
+// ones. Buffers: x, out.  Arguments: elements per row of x, its row stride, elements per row of out.  Work items: rows.
 void coded_order(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const int64_t count = args[0], step = args[1], padded = args[2];
     for (int64_t m = begin; m < end; ++m) {

@@ -1,20 +1,19 @@
 // Products of one row and 4-bit quantized weights, by byte dot products.
 //
-// A row is split into units of 128 elements.  Each element is scaled by its unit's maximum to a 24-bit integer, stored as three signed
-// bytes, so that products with codes are exact integers.  If the maximum is far above most other elements, their rounding errors
-// become a second unit, since the maximum's own code may represent 0.
+// A row is split into units of 128 elements.  Each element is scaled by its unit's maximum to a 24-bit integer, stored as three
+// signed bytes, so that products with codes are exact integers.  If the maximum is far above most other elements, their rounding
+// errors become a second unit, since the maximum's own code may represent 0.
 //
-// Included by sources that are compiled once per instruction set; their `Vectors` have what depends on it:
-//   lanes, splits             integers of a vector; whether blocks may be parts of a unit
-//   Numbers(x, count)         128 numbers, zeros where there are fewer; `largest` magnitude (NaN or infinity where there is one),
-//                             whether more numbers but 0 are `mostly_below` a bound than not
-//   cut(unit, numbers, f)     makes the numbers times f integers and bytes, and leaves in `numbers` what these are short of
-//   sum_up(unit, point)       sets the unit's sums
-//   Sums, none, total         of products of 128 / lanes numbers each
-//   Codes(from, left)         128 codes from `left` bytes, zeros behind them
-//   Scales, Points            of the codes of a unit, read by `Lanes<split>`; `Most` has the largest of them
-//   added<given, plain>       a sum with the products of a unit and codes; given: weights have points, of which only `plain` ones
-//                             are known to be small
+// Included by sources that are compiled once per instruction set, each with a class `Vectors`:
+//   lanes, splits             int32 lanes of a vector; whether units may contain several blocks
+//   Numbers(x, count)         128 elements, zero-padded; `largest` magnitude (NaN or infinity if there is one); `mostly_below`:
+//                             more nonzero elements are below a bound than not
+//   cut(unit, numbers, f)     quantizes the elements times f to integers and bytes, and leaves the rounding errors in `numbers`
+//   sum_up(unit, point)       computes the unit's sums
+//   Sums, none, total         accumulators of 128 / lanes products per lane; their initial value; their sum
+//   Codes(from, left)         128 codes from `left` bytes, zero-padded
+//   Scales, Points            scales and zero points of the codes of a unit, loaded by `Lanes<split>`; `Most` tracks their maxima
+//   added<given, plain>       adds the products of a unit and codes; given: blocks have zero points; plain: assumed to be small
 #pragma once
 
 #include <algorithm>
@@ -31,24 +30,24 @@ namespace mgx {
 
 namespace {
 
-constexpr int64_t width = 128;  // numbers of a unit
-constexpr int64_t pieces = 3;   // signed bytes of a number
-constexpr int64_t ahead = 1024; // bytes of codes fetched before they are needed
-constexpr float far = 128;      // times: numbers that far below the largest keep 16 of their digits
-constexpr float most = 8355000; // integer of the largest number: below 127 * (1 + 256 + 65536), whatever rounding adds
+constexpr int64_t width = 128;  // elements of a unit
+constexpr int64_t pieces = 3;   // signed bytes of an element
+constexpr int64_t ahead = 1024; // prefetch distance in bytes of codes
+constexpr float far = 128;      // elements smaller than the maximum by this factor keep only 16 bits
+constexpr float most = 8355000; // integer of the maximum: below 127 * (1 + 256 + 65536) even after rounding
 
-// The bytes of 128 numbers in the order in which codes leave their bytes: those at even places, then those at odd ones.
+// The bytes of 128 elements in the order in which codes are unpacked: even elements, then odd ones.
 template <int lanes>
 struct alignas(64) CodedUnit {
     int8_t even[pieces][64], odd[pieces][64]; // the lowest byte first
-    int32_t sums[lanes]; // of each 128 / lanes numbers; times the point and negative where there is one for all
-    float scale;         // what an integer of 1 stands for; NaN where a number is not finite
-    int32_t more;        // the rest of the digits is in the unit `count` behind this one
+    int32_t sums[lanes]; // of 128 / lanes elements each; multiplied by the negated zero point if all weights share one
+    float scale;         // value of an integer 1; NaN if an element is not finite
+    int32_t more;        // 1: the rounding errors are in the unit `count` units later
     char rest[120 - 4 * lanes];
 };
 static_assert(sizeof(CodedUnit<8>) == 512 && sizeof(CodedUnit<16>) == 512, "the plan gives as many bytes");
 
-// Makes 128 numbers a unit, and leaves in `numbers` what its integers are short of them.
+// Quantizes 128 elements to a unit and leaves the rounding errors in `numbers`.
 template <class Vectors>
 void fill(CodedUnit<Vectors::lanes> &unit, typename Vectors::Numbers &numbers, float largest, int64_t point) {
     const float limit = std::max(largest, 0x1p-100f);
@@ -59,8 +58,8 @@ void fill(CodedUnit<Vectors::lanes> &unit, typename Vectors::Numbers &numbers, f
     Vectors::sum_up(unit, point);
 }
 
-// Buffers: x, units and as many for the rest of the digits.  Numbers: elements of x, the point of all weights (negative: they
-// have their own), units.  Work: units.
+// Buffers: x; units, followed by as many for the rounding errors.  Arguments: elements of x, the common zero point (negative: one
+// per block), units.  Work items: units.
 template <class Vectors>
 void coded_units(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const float *x = static_cast<const float *>(buffers[0]);
@@ -83,15 +82,15 @@ struct Job {
     const Unit *units;
     const uint8_t *codes;
     const float *scales;
-    const uint8_t *points; // null: one point for all, which the units' sums hold
+    const uint8_t *points; // zero points; null: one for all weights, included in `CodedUnit::sums`
     float *out;
-    int64_t numbers, depth, blocks, block, row_bytes; // numbers: of a; depth: whole blocks
+    int64_t numbers, depth, blocks, block, row_bytes; // numbers: elements of a; depth: whole blocks
     int point;
 
     int64_t count() const { return (depth + width - 1) / width; }
 };
 
-// As the definition: numbers that are not finite, or weights that may not be.
+// Computes a result like the reference implementation, for elements or weights that may not be finite.
 template <class Unit>
 float defined(const Job<Unit> &job, int64_t row) {
     float sum = 0;
@@ -103,14 +102,14 @@ float defined(const Job<Unit> &job, int64_t row) {
     return sum;
 }
 
-// R weights, `apart` rows from each other: streams in pages of their own, whose addresses are translated at the same time.
-// split: blocks are parts of a unit, else units parts of a block; plain: units have all digits, and points are expected to be
-// small.
+// R rows of weights, `apart` rows from each other: R streams in different pages, so that their TLB misses overlap. split: units
+// contain several blocks; otherwise blocks contain several units.  plain: no unit has rounding errors, and zero points are
+// assumed small; if they are not, the rows are computed again without it.
 template <class Vectors, int R, bool split, bool given, bool plain>
 void dots(const Job<CodedUnit<Vectors::lanes>> &job, int64_t row, int64_t apart) {
     const typename Vectors::template Lanes<split> lanes(job.block);
     const int64_t each = split ? width / job.block : 1, units = job.count();
-    const int64_t together = split ? 1 : job.blocks == 1 ? units : job.block / width; // units with the same scale
+    const int64_t together = split ? 1 : job.blocks == 1 ? units : job.block / width; // units of the same block
     typename Vectors::Sums sums[R];
     typename Vectors::Most largest;
     for (int r = 0; r < R; ++r)
@@ -161,9 +160,9 @@ void rows_of(const Job<CodedUnit<Vectors::lanes>> &job, bool plain, int64_t begi
     plain ? rows<Vectors, split, given, true>(job, begin, end) : rows<Vectors, split, given, false>(job, begin, end);
 }
 
-// Buffers: a, its units, codes, scales, points (if there are any), out.  Numbers: elements of a, blocks, block size (a multiple
-// of 128, with `splits` also 16, 32 or 64, or any if there is one block), bytes a row of codes, the point where there are none.
-// Work: rows of weights.
+// Buffers: a, its units, codes, scales, zero points (optional), out.  Arguments: elements of a, blocks, block size (a multiple of
+// 128, with `splits` also 16, 32 or 64; any if there is one block), bytes per row of codes, the common zero point or a negative
+// value. Work items: rows of weights.
 template <class Vectors>
 void coded_row(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const bool given = args[4] < 0;

@@ -1,6 +1,6 @@
-// Products of one row with weights in codes of 4 bits, by sums of products of bytes in 16 bits.
+// Products of one row and 4-bit quantized weights on AVX2, by vpmaddubsw.
 //
-// Sums of eight products of a code and a signed byte fit 16 bits, so that they are exact without dot products of bytes, too.
+// Sums of eight products of a code and a signed byte fit into int16, so they are exact without VNNI.
 #include "coded_row.h"
 
 namespace mgx {
@@ -12,7 +12,7 @@ inline __m256i at(const void *p) { return _mm256_load_si256(static_cast<const __
 struct Vectors {
     static constexpr int lanes = 8;
     static constexpr bool splits = false;
-    static constexpr int32_t most_point = 15; // whose products with sums are integers of 32 bits
+    static constexpr int32_t most_point = 15; // largest zero point whose products with sums fit into int32
 
     using Unit = CodedUnit<lanes>;
     using Sums = __m256;
@@ -50,7 +50,7 @@ struct Vectors {
         }
     };
 
-    // Codes of even places and those of odd ones, each as two vectors.
+    // Even and odd codes, as two vectors each.
     struct Codes {
         __m256i even[2], odd[2];
 
@@ -96,7 +96,7 @@ struct Vectors {
         return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
     }
 
-    // The products of 16 codes each with their numbers, as integers of 32 bits, added to `start`.
+    // Returns `start` plus the int32 sums of 16 products of codes and elements per lane.
     static __m256i multiplied(const Codes &c, const Unit &x, __m256i start) {
         const __m256i ones = _mm256_set1_epi16(1);
         const auto piece = [&](int p) {
@@ -142,7 +142,7 @@ struct Vectors {
         const int usual = given && !plain ? std::min(point, most_point) : point;
         if constexpr (given) start = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_mullo_epi32(_mm256_set1_epi32(usual), start));
         __m256 found = _mm256_cvtepi32_ps(multiplied(codes, x, start));
-        if constexpr (given && !plain) // the rest of the product is no integer of 32 bits
+        if constexpr (given && !plain) // the rest of the product does not fit into int32
             found = _mm256_fnmadd_ps(_mm256_set1_ps(static_cast<float>(point - usual)), sums, found);
         return _mm256_fmadd_ps(found, _mm256_set1_ps(scale * x.scale), sum);
     }

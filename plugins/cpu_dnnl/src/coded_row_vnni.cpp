@@ -1,4 +1,4 @@
-// Products of one row with weights in codes of 4 bits, on the processor's dot products of bytes.
+// Products of one row and 4-bit quantized weights with VNNI.
 #include "coded_row.h"
 
 namespace mgx {
@@ -10,11 +10,11 @@ inline __m512i at(const void *p) { return _mm512_load_si512(p); }
 struct Vectors {
     static constexpr int lanes = 16;
     static constexpr bool splits = true;
-    static constexpr int32_t most_point = 31; // whose products with sums are integers of 32 bits
+    static constexpr int32_t most_point = 31; // largest zero point whose products with sums fit into int32
 
     using Unit = CodedUnit<lanes>;
     using Sums = __m512;
-    using Scales = __m512; // a number for each 8 codes
+    using Scales = __m512; // one per 8 codes
     using Points = __m512i;
 
     struct Numbers {
@@ -92,7 +92,7 @@ struct Vectors {
 
     static float total(__m512 x) { return _mm512_reduce_add_ps(x); }
 
-    // The products of 8 codes each with their numbers, as integers of at most 30 bits, added to `start`.
+    // Returns `start` plus the sums of 8 products of codes and elements per lane, which fit into 30 bits.
     static __m512i multiplied(const Codes &c, const Unit &x, __m512i start) {
         const __m512i zero = _mm512_setzero_si512();
         const __m512i high = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(zero, c.even, at(x.even[2])), c.odd, at(x.odd[2]));
@@ -135,7 +135,7 @@ struct Vectors {
         if constexpr (given && !plain) usual = _mm512_min_epi32(points, _mm512_set1_epi32(most_point));
         if constexpr (given) start = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_mullo_epi32(usual, start));
         __m512 found = _mm512_cvtepi32_ps(multiplied(codes, x, start));
-        if constexpr (given && !plain) // the rest of the product is no integer of 32 bits
+        if constexpr (given && !plain) // the rest of the product does not fit into int32
             found = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(points, usual)), sums, found);
         return _mm512_fmadd_ps(found, _mm512_mul_ps(scales, _mm512_set1_ps(x.scale)), sum);
     }

@@ -1,4 +1,4 @@
-// Sums of columns for processors with AVX2.
+// Column sums for AVX2.
 #define MGX_LANES 8
 #define MGX_ISA "avx2"
 #define MGX_ADD_COLUMNS add_columns_avx2

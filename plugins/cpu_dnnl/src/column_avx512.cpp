@@ -1,4 +1,4 @@
-// Sums of columns for processors with AVX-512.
+// Column sums for AVX-512.
 #define MGX_LANES 16
 #define MGX_ISA "avx512"
 #define MGX_ADD_COLUMNS add_columns_avx512

@@ -1,5 +1,5 @@
-// Sums along axes that are not the contiguous one, of operands that go through a few operations first: included once for each
-// instruction set, with MGX_LANES, MGX_ISA and MGX_ADD_COLUMNS.
+// Sums and means over non-contiguous axes, with an encoded pointwise chain as prologue.  Included once per instruction set, with
+// MGX_LANES, MGX_ISA and MGX_ADD_COLUMNS.
 #include <algorithm>
 
 #include "chain.h"
@@ -10,14 +10,14 @@ namespace mgx {
 namespace {
 
 constexpr int most_loads = 8, most_axes = 12;
-constexpr int64_t block = 64; // rows that are summed by themselves, so that rounding grows with the square root of fewer terms
+constexpr int64_t block = 64; // rows per partial sum: blocked summation reduces the rounding error
 
-// What the loop is told (`jit/native_columns.py` writes it).  All operands' steps along the last kept axis are 0 or 1.
+// The loop's arguments, encoded by `jit/native_columns.py`.  Along the last kept axis, all operands have a stride of 0 or 1.
 struct Columns {
     int64_t mean, count, width, kept, reduced, loads, operations;
-    const int64_t *extents, *buffers; // of the kept axes, then of the reduced; of the loads and the result
-    const int64_t *steps;             // of each axis: of all loads, then of the result
-    const Operation *chain;           // on the first load
+    const int64_t *extents, *buffers; // extents of kept, then reduced axes; buffer indices of the loads and the result
+    const int64_t *steps;             // strides of each axis: of all loads, then of the result
+    const Operation *chain;           // applied to the first load
 
     explicit Columns(const int64_t *args)
         : mean(args[0]), count(args[1]), width(args[2]), kept(args[3]), reduced(args[4]), loads(args[5]), operations(args[6]),
@@ -27,7 +27,7 @@ struct Columns {
     const int64_t *along(int64_t axis) const { return steps + axis * (loads + 1); }
 };
 
-// Adds one row of `vectors` vectors to their sums.
+// Adds one row of `vectors` vectors to the sums.
 template <int vectors, class Load> [[gnu::always_inline]] inline void add_row(const Columns &c, const float *const *at, Floats *sums, Load read) {
     const int64_t *inner = c.along(c.kept - 1);
     Floats x[vectors];
@@ -36,7 +36,7 @@ template <int vectors, class Load> [[gnu::always_inline]] inline void add_row(co
         sums[v] += x[v];
 }
 
-// Adds the sums of a block of rows to those of the blocks before, and begins the next.
+// Adds a block's partial sums to the sums and clears them.
 template <int vectors> [[gnu::always_inline]] inline void join_block(Floats *part, Floats *sums) {
     for (int v = 0; v < vectors; ++v) {
         sums[v] += part[v];
@@ -44,7 +44,7 @@ template <int vectors> [[gnu::always_inline]] inline void join_block(Floats *par
     }
 }
 
-// The sums of some columns over all indices of the reduced axes.
+// Sums `vectors` vectors of columns over all reduced axes.
 template <int vectors, class Load> void sum_columns(const Columns &c, const float *const *begin, Floats *sums, Load read) {
     const int64_t *extents = c.extents + c.kept;
     const int64_t last = c.reduced - 1;

@@ -1,5 +1,5 @@
-// Copies: of elements in any order, of rows as they are, and such that weave a few long rows (images with channels apart, as they
-// are given, to pixels of a few channels each); and memory filled with one element.
+// Copies between strided layouts, copies of contiguous rows, interleaving of a few long rows (images from channels first to
+// channels last), and fills.
 #include <algorithm>
 #include <cstring>
 
@@ -11,9 +11,9 @@ namespace mgx {
 
 namespace {
 
-constexpr int64_t block = 4096; // elements of a row that make one item
+constexpr int64_t block = 4096; // elements of a row per work item
 
-// Moves both operands to a number of the outer axes' elements, of which each has its extent, the source's step and the target's.
+// Advances both pointers to the element `number` of the outer axes, each given as extent, source stride and target stride.
 template <typename T>
 inline void advance(const T *&source, T *&target, int64_t number, int64_t axes, const int64_t *axis) {
     for (int64_t a = axes - 1; a >= 0; --a) {
@@ -24,8 +24,9 @@ inline void advance(const T *&source, T *&target, int64_t number, int64_t axes, 
     }
 }
 
-// args: the number of outer axes, the rows' length, the step from row to row, then of each outer axis its extent, the source's
-// step and the target's.  Items: blocks of the rows, which run fastest, of the last outer axis, and so on.
+// Interleaves `rows` rows of 32-bit elements.  Arguments: number of outer axes, row length, row stride, then the extent, source
+// stride and target stride of each outer axis.  Work items: blocks of rows, in row-major order of the outer axes, blocks
+// innermost.
 template <int rows> void weave(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const int64_t axes = args[0], length = args[1], apart = args[2], blocks = (length + block - 1) / block;
     const int64_t *axis = args + 3;
@@ -44,10 +45,10 @@ template <int rows> void weave(void *const *buffers, const int64_t *args, int64_
     }
 }
 
-constexpr int64_t called = 256; // bytes from which a call copies a row sooner
+constexpr int64_t called = 256; // bytes per row from which memcpy is faster
 
 template <typename Vector>
-inline void copy_vectors(char *to, const char *from, int64_t bytes) { // at least those of a vector; the last two overlap
+inline void copy_vectors(char *to, const char *from, int64_t bytes) { // at least one vector; the last two may overlap
     auto one = [&](int64_t at) {
         Vector some;
         std::memcpy(&some, from + at, sizeof some);
@@ -67,8 +68,9 @@ inline void copy_row(char *to, const char *from, int64_t bytes) { // at least 16
         copy_vectors<__m128i>(to, from, bytes);
 }
 
-// args: the number of outer axes, a row's bytes (at least 16), the bytes of an item, then of each outer axis its extent, the source's
-// step in bytes and the target's.  Items: parts of a row, which run fastest, of the last outer axis, and so on.
+// Copies contiguous rows.  Arguments: number of outer axes, bytes per row (at least 16), bytes per work item, then the extent,
+// source stride and target stride (in bytes) of each outer axis.  Work items: parts of rows, in row-major order of the outer
+// axes, parts innermost.
 void copy_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const int64_t axes = args[0], length = args[1], part = args[2], parts = (length + part - 1) / part;
     const int64_t *axis = args + 3, *last = axes > 0 ? axis + 3 * (axes - 1) : nullptr;
@@ -89,7 +91,7 @@ void copy_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_t
     }
 }
 
-// Buffers: x, out.  Numbers: box of elements (x, out).  Work: elements.
+// Buffers: x, out.  Arguments: box (x, out).  Work items: elements.
 template <typename T>
 void copy(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     auto *x = static_cast<const T *>(buffers[0]);
@@ -102,7 +104,7 @@ void copy(void *const *buffers, const int64_t *args, int64_t begin, int64_t end,
         T *to = out + offset[1];
         if (in == 1 && over == 1)
             std::memcpy(to, from, static_cast<size_t>(count) * sizeof(T));
-        else if (in == -1 && over == 1) // steps that are known become vectors
+        else if (in == -1 && over == 1) // constant strides let the compiler vectorize
             for (int64_t i = 0; i < count; ++i)
                 to[i] = from[-i];
         else
@@ -111,7 +113,7 @@ void copy(void *const *buffers, const int64_t *args, int64_t begin, int64_t end,
     });
 }
 
-// Buffers: out.  Numbers: the bits of an element.  Work: elements.
+// Buffers: out.  Arguments: the bits of an element.  Work items: elements.
 template <typename T>
 void fill(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     auto *out = static_cast<T *>(buffers[0]);

@@ -1,11 +1,12 @@
-// Depthwise convolutions and those in groups of four or eight channels, channels last, for processors with AVX-512.
+// Depthwise convolutions and grouped ones with four or eight channels per group, channels last, for AVX-512.
 //
-// An item is some rows of results of some vectors of channels.  Some columns of a row or two are summed in registers at a time, and a
-// row of inputs is taken with the weights of one row of the window, or of two where it lies in windows of both: each input is loaded once
-// for all the results that it adds to.  What limits windows of three rows is loading inputs from the second cache.
+// A work item is some rows of results of some vectors of channels.  A tile of columns of one or two rows is accumulated in
+// registers; a row of inputs is multiplied by the weights of one window row, or of two if windows of both result rows contain it,
+// so that each input is loaded once for all results that it contributes to.  Windows of three rows are limited by the bandwidth
+// of the L2 cache.
 //
-// With groups a vector holds four groups or two.  Each input is spread over the results of its group by shuffles, four inputs of a group
-// at a time.
+// With groups, a vector holds four groups or two.  Shuffles broadcast each input to the results of its group, four inputs of a
+// group at a time.
 #define MGX_LANES 16
 #include <algorithm>
 #include <array>
@@ -18,28 +19,28 @@ namespace mgx {
 
 namespace {
 
-// What the loop is told, in this order (`plans/depthwise_convolution.py` writes it); links follow.  Buffers: the images, the weights
-// [vector, tap down, four inputs of a group, tap across, one of the four, 16], the result, operands of the links.
+// The loop's arguments, in this order, encoded by `plans/depthwise_convolution.py`; the epilogue's links follow.  Buffers:
+// images, weights [vector, tap down, four inputs of a group, tap across, one of the four, 16], result, operands of the links.
 struct DepthwiseJob {
-    int64_t channels, per, block;   // of the images, of a group; vectors of channels of an item
+    int64_t channels, per, block;   // channels of the images and of a group; vectors of channels of a work item
     int64_t height, width, x_image, x_row, x_column;
     int64_t out_height, out_width, y_image, y_row, y_column;
-    int64_t down, across, step_down, step_across, gap_down, top, left; // the window; zeros before the images
-    int64_t rows, parts;            // of results in an item; items of the same channels of an image
-    int64_t bias;                   // the buffer of numbers that sums begin at, one for each channel; 0: none
-    int64_t added, added_image, added_row, added_column; // the buffer of an image that they begin at as well; 0: none
-    int64_t low, high;              // bounds that are put on the sums, bits of floats
+    int64_t down, across, step_down, step_across, gap_down, top, left; // window extents, strides, dilation; leading padding
+    int64_t rows, parts;            // rows of results per item; items per block of channels of an image
+    int64_t bias;                   // buffer of initial values, one per channel; 0: none
+    int64_t added, added_image, added_row, added_column; // buffer of an image of initial values; 0: none
+    int64_t low, high;              // bounds that sums are clamped to, bits of floats
     int64_t links;
 };
 
 constexpr int most = 14;            // columns of a tile of one row
 constexpr int registers = 32;
 
-// Columns of a tile of R rows: their sums, the weights of R rows of a window K wide and an input are held in registers.
+// Columns of a tile of R rows: registers hold its accumulators, R rows of K weights and one input.
 template <int K, int R> constexpr int columns_of_tile = R == 1 ? most : (registers - 1 - R * K) / R;
 
-// The inputs of a row of windows, zeros beside the images among them: where each is, and which lanes of it count, of whole vectors of
-// channels and of the last one.
+// The input columns of a row of windows, padding included: offset of each, and the mask of its valid lanes, for full vectors of
+// channels and for the last one.
 struct Columns {
     int64_t *at;
     __mmask16 *whole, *last;
@@ -48,17 +49,17 @@ struct Columns {
 struct Tile {
     const float *x, *weights, *bias, *added;
     int64_t added_row, added_column;
-    int64_t x_row, x_column;        // from one row of the window to the next
-    int64_t begin, end, down;       // the rows of the windows that lie in the images; of all in one
+    int64_t x_row, x_column;        // strides between window rows and between columns
+    int64_t begin, end, down;       // window rows inside the image; rows of a window
     float *y;
     int64_t y_row, y_column;
-    const int64_t *at;              // where the tile's inputs are in a row, unless they follow each other
-    const __mmask16 *counted;       // lanes of them
-    __mmask16 lanes;                // of the results
+    const int64_t *at;              // offsets of the tile's input columns, used unless all are inside the image
+    const __mmask16 *counted;       // their valid lanes
+    __mmask16 lanes;                // valid lanes of the results
     float low, high;
 };
 
-// Input q of a row at x; `at`: where it is if all lie inside, moved on.
+// Loads input column q of a row at x; `at`: its address if all columns are inside the image, which is advanced.
 template <bool inside> [[gnu::always_inline]] inline __m512 input(const Tile &tile, const float *x, const float *&at, int q) {
     if (!inside) return _mm512_maskz_loadu_ps(tile.counted[q], x + tile.at[q]);
     const __m512 one = _mm512_loadu_ps(at);
@@ -67,7 +68,7 @@ template <bool inside> [[gnu::always_inline]] inline __m512 input(const Tile &ti
     return one;
 }
 
-// A row of inputs times the rows of weights from `first` to `last` of those that results of R rows take it with.
+// Multiplies a row of inputs by the weights of result rows `first` to `last` and adds the products to their sums.
 template <int K, int S, int R, int P, bool inside, int first, int last>
 [[gnu::always_inline]] inline void add_row(const Tile &tile, const float *x, const float *weights, Floats (&sums)[R][P]) {
     Floats some[R][K];
@@ -89,15 +90,15 @@ template <int K, int S, int R, int P, bool inside, int first, int last>
     }
 }
 
-constexpr int four = 4;             // inputs of a group that are spread together: a quarter of a vector
+constexpr int four = 4;             // input channels of a group per shuffle: a 128-bit lane
 
-// In each quarter of a vector, those four channels of its groups of G that have the number B.
+// Selects, in each 128-bit lane, the B-th four channels of the lane's group of G channels.
 template <int G, int B> [[gnu::always_inline]] inline __m512 quarters(__m512 channels) {
     if constexpr (G == four) return channels;
     return _mm512_shuffle_f32x4(channels, channels, B == 0 ? 0xa0 : 0xf5);
 }
 
-// Number u of the four channels in each quarter of a vector, in all lanes of the quarter; the instruction wants a constant.
+// Broadcasts channel u of each 128-bit lane within the lane; the instruction needs an immediate.
 [[gnu::always_inline]] inline Floats spread(__m512 quarters, int u) {
     switch (u) {
         case 0: return (Floats)_mm512_permute_ps(quarters, 0x00);
@@ -107,7 +108,7 @@ template <int G, int B> [[gnu::always_inline]] inline __m512 quarters(__m512 cha
     }
 }
 
-// A row of inputs times a row of weights, those of four inputs of each group.
+// Multiplies a row of inputs by a row of weights, for the B-th four inputs of each group.
 template <int K, int S, int P, bool inside, int G, int B>
 [[gnu::always_inline]] inline void add_row_of_groups(const Tile &tile, const float *x, const float *weights, Floats (&sums)[1][P]) {
     Floats some[K][four];
@@ -130,7 +131,7 @@ template <int K, int S, int P, bool inside, int G, int B>
     }
 }
 
-// What sums begin at beside the bias.
+// Adds the image of initial values to the sums.
 template <int R, int P, bool inside> [[gnu::always_inline]] inline void add_image(const Tile &tile, Floats (&sums)[R][P]) {
     MGX_UNROLLED
     for (int r = 0; r < R; ++r) {
@@ -144,8 +145,8 @@ template <int R, int P, bool inside> [[gnu::always_inline]] inline void add_imag
     }
 }
 
-// R rows of P columns, K taps across in steps of S, groups of G channels; inside: all columns of inputs lie in the images, and all
-// lanes count.
+// Computes R rows of P columns, with windows K wide, stride S and groups of G channels; inside: all input columns are inside the
+// image, and all lanes are valid.
 template <int K, int S, int R, int G, int P, bool inside> void sum_tile(const Tile &given) {
     const Tile tile = given;
     Floats sums[R][P];
@@ -156,7 +157,7 @@ template <int K, int S, int R, int G, int P, bool inside> void sum_tile(const Ti
         for (int p = 0; p < P; ++p)
             sums[r][p] = begin;
     MGX_UNROLLED
-    for (int r = 0; r < R; ++r) { // lines to be written are fetched meanwhile, as those that only stores touch wait for them
+    for (int r = 0; r < R; ++r) { // prefetch the result's cache lines: otherwise stores stall on misses
         const float *y = tile.y + r * tile.y_row;
         MGX_UNROLLED
         for (int p = 0; p < P; ++p) {
@@ -203,7 +204,7 @@ template <int K, int S, int R, int G, int P, bool inside> void sum_tile(const Ti
 
 using SumTile = void (*)(const Tile &);
 
-// Tiles of all numbers of columns, each where inputs lie beside the images and where none does.
+// Functions for tiles of 1 to `most` columns, each with and without padding in its inputs.
 struct Tiles {
     int64_t most;
     const SumTile *tiles;
@@ -230,14 +231,15 @@ Tiles tiles(const DepthwiseJob &job) {
     return step == 1 ? tiles_of<11, 1, 1>() : tiles_of<11, 2, 1>();
 }
 
-// Tiles of two rows of results, which load most inputs once for both; none for windows that are wider, which take longer than loading.
+// Returns functions for two rows of results, which load most inputs once for both; none for wider windows, which are
+// compute-bound.
 Tiles tiles_of_two(const DepthwiseJob &job) {
     if (job.per != 1 || job.step_across != 1 || job.step_down != 1 || job.gap_down != 1 || job.across > 5) return {0, nullptr};
     return job.across == 3 ? tiles_of<3, 1, 2>() : tiles_of<5, 1, 2>();
 }
 
 struct Place {
-    int64_t image, row, column, channel; // of the first result
+    int64_t image, row, column, channel; // indices of the first result
 };
 
 struct Given {
@@ -245,10 +247,10 @@ struct Given {
     Link links[most_links];
     void *const *buffers;
     Columns columns;
-    Floats *sums;                   // of a tile, before links
+    Floats *sums;                   // of a tile, before the epilogue
 };
 
-// Links that sums are not finished with in registers.
+// Applies the epilogue's links to sums in memory and stores the results.
 void finish(const Given &given, Floats *sums, float *y, int64_t count, Place place) {
     const DepthwiseJob &job = given.job;
     const int64_t some = std::min(lanes, job.channels - place.channel);
@@ -289,7 +291,7 @@ Columns columns_of(const DepthwiseJob &job, void *scratch) {
     return columns;
 }
 
-// Some columns of one or two rows of results, of all vectors of an item; `tile` holds what is the same for all of them.
+// Computes `count` columns of one or two rows of results for all vectors of an item; `tile` holds the common parameters.
 void columns_of_rows(const Given &given, Tile tile, const SumTile *both, int64_t rows, int64_t count, Place place, int64_t vectors) {
     const DepthwiseJob &job = given.job;
     const int64_t from = place.column * job.step_across, size = job.down * job.across * job.per * lanes;
@@ -320,7 +322,7 @@ void columns_of_rows(const Given &given, Tile tile, const SumTile *both, int64_t
     }
 }
 
-// All results of an item.
+// Computes all results of a work item.
 void rows_of_vectors(const Given &given, Place place, int64_t vectors, int64_t end) {
     const DepthwiseJob &job = given.job;
     const float *images = static_cast<const float *>(given.buffers[0]) + place.image * job.x_image;
@@ -338,7 +340,7 @@ void rows_of_vectors(const Given &given, Place place, int64_t vectors, int64_t e
     for (int64_t rows = 1; place.row < end; place.row += rows) {
         rows = two.most && place.row + 1 < end ? 2 : 1;
         const Tiles &some = rows == 2 ? two : one;
-        const int64_t first = place.row * job.step_down - job.top; // the input row of the windows' first
+        const int64_t first = place.row * job.step_down - job.top; // input row of the first window row
         tile.begin = first < 0 ? (-first + job.gap_down - 1) / job.gap_down : 0;
         tile.end = first >= job.height ? 0 : std::min(job.down + rows - 1, (job.height - first + job.gap_down - 1) / job.gap_down);
         tile.x = images + (first + tile.begin * job.gap_down) * job.x_row;

@@ -1,4 +1,4 @@
-// Failures in native code and their translation to errors of mgx.
+// Native exceptions, which module.cpp translates to mgx errors, and checks of oneDNN status codes.
 #pragma once
 
 #include <stdexcept>
@@ -28,7 +28,7 @@ inline std::string status_text(dnnl_status_t status) {
     }
 }
 
-// Errors: unsupported for what oneDNN does not implement, device for everything else.
+// Throws Failure if `status` is not success: unsupported if oneDNN has no implementation, device otherwise.
 inline void check(dnnl_status_t status, const std::string &what) {
     if (status == dnnl_success) return;
     throw Failure(status == dnnl_unimplemented ? Fault::unsupported : Fault::device,

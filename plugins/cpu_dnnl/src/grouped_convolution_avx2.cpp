@@ -1,4 +1,4 @@
-// Convolutions in groups of some channels each, channels last, for processors with AVX2.
+// Grouped convolutions, channels last, for AVX2.
 #define MGX_LANES 8
 #include "grouped_convolution_loop.h"
 
@@ -6,10 +6,10 @@ namespace mgx {
 
 namespace {
 
-constexpr int most_sums = 12; // with them, vectors of weights and one of inputs, registers are full
+constexpr int most_sums = 12; // accumulators: with vectors of weights and one of inputs they fill the registers
 
-// Four channels of each of two groups, the one of number `u` in all lanes of its group's half: of a pixel that is 0 to 2 steps from a
-// base, loaded by the instruction itself as `broadcast` does.
+// Loads four channels of each of two groups and broadcasts channel `u` within each group's 128-bit lane, from a pixel `apart` (0
+// to 2) strides from a base.  Inline assembly as in `broadcast`: the address computation stays in the load.
 template <int apart, int u> MGX_INLINE Floats spread(const char *base, int64_t step) {
     Floats many;
     if constexpr (apart == 0)
@@ -19,11 +19,11 @@ template <int apart, int u> MGX_INLINE Floats spread(const char *base, int64_t s
     return many;
 }
 
-// Of results of a group, or of two groups of four channels.
+// Micro-kernel for a group, or for two groups of four channels (paired).
 template <int V, bool paired> struct Taps {
     static constexpr int vectors = V, most = most_sums / V, part = 0;
 
-    // Sums of P pixels; `from`: the first tap of the first pixel; `weights`: those of the vectors.
+    // Adds all taps of P pixels to `sums`; `from`: the first tap of the first pixel; `weights`: those of the V vectors.
     template <int P> static MGX_INLINE void add(const GroupedJob &job, const float *from, Near near, const float *weights, Floats (&sums)[P][V]) {
         constexpr int bases = (P + 2) / 3, trip = 4;
         const int64_t apart = job.step_across * near.pixel * int64_t(sizeof(float)), inputs = paired ? trip : job.inputs;

@@ -1,6 +1,7 @@
-// Convolutions in groups of 24 channels, channels last, for processors with AVX-512.
+// Grouped convolutions with 24 channels per group, channels last, for AVX-512.
 //
-// Two groups fill three vectors.  The second holds results of both, and each half of it is multiplied with an input of its own group.
+// Two groups fill three vectors.  The second holds results of both, and each of its halves is multiplied by an input of its own
+// group.
 #define MGX_LANES 16
 #include "grouped_convolution_loop.h"
 
@@ -8,14 +9,14 @@ namespace mgx {
 
 namespace {
 
-constexpr int of_two = 3;           // vectors of two groups
+constexpr int of_two = 3;           // vectors per two groups
 constexpr int channels = of_two * lanes / 2;
 
-// Of results of two groups; alone: of the first of them.
+// Micro-kernel for two groups; alone: for the first of them only.
 template <bool alone> struct Taps {
     static constexpr int vectors = alone ? 2 : of_two, most = 8, part = alone ? channels % lanes : 0;
 
-    // Sums of P pixels; `from`: the first tap of the first pixel; `weights`: those of two groups.
+    // Adds all taps of P pixels to `sums`; `from`: the first tap of the first pixel; `weights`: those of two groups.
     template <int P> static MGX_INLINE void add(const GroupedJob &job, const float *from, Near near, const float *weights, Floats (&sums)[P][vectors]) {
         constexpr int bases = (P + 2) / 3, trip = 4, size = sizeof(float);
         const int64_t apart = job.step_across * near.pixel * size;
@@ -46,7 +47,7 @@ template <bool alone> struct Taps {
             }
     }
 
-    // An input of each group times its weights.
+    // Adds the products of one input of each group and its weights.
     template <int apart, int offset> static MGX_INLINE void add_both(const char *base, int64_t step, Floats (&some)[vectors], Floats (&sums)[vectors]) {
         const Floats one = broadcast<apart, offset>(base, step);
         add_product(sums[0], one, some[0]);

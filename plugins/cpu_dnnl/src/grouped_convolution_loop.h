@@ -1,8 +1,8 @@
-// Convolutions in groups of some channels each, channels last.
+// Grouped convolutions, channels last.
 //
-// A unit is a group or two.  An item is some rows of results of some units that lie beside each other, so that whole lines of the cache
-// are read and written: often the steps between pixels are such that caches hold few of the others.  The inputs that the rows need are
-// copied with zeros around them; then some pixels of a row at a time are summed in registers over taps and channels.
+// A unit is one or two groups.  A work item is some rows of results of some adjacent units, so that whole cache lines are read
+// and written: with common pixel strides, few of the other lines stay in the cache.  The inputs of these rows are copied to a
+// padded buffer; then a few pixels of a row at a time are accumulated in registers over taps and channels.
 //
 // Included with MGX_LANES.
 #pragma once
@@ -18,17 +18,17 @@ namespace mgx {
 
 namespace {
 
-// What the loop is told, in this order (`plans/grouped_convolution.py` writes it); links follow.  Buffers: the images, the weights
-// [unit, block, tap down, tap across, channel, lanes of the vectors of a block], the result, operands of the links.
+// The loop's arguments, in this order, encoded by `plans/grouped_convolution.py`; the epilogue's links follow.  Buffers: images,
+// weights [unit, block, tap down, tap across, channel, lanes of the vectors of a block], result, operands of the links.
 struct GroupedJob {
-    int64_t units, beside, inputs, outputs; // units of an image and of an item; channels of a unit
-    int64_t paired;                 // 1: a unit is two groups with as many results as inputs
-    int64_t lone;                   // 1: the last unit, an item of its own, is one group all the same
-    int64_t vectors;                // of results that are summed together: a block of a unit's outputs
+    int64_t units, beside, inputs, outputs; // units per image and per item; channels of a unit
+    int64_t paired;                 // 1: a unit is two groups with as many outputs as inputs
+    int64_t lone;                   // 1: the last unit has only one group and is a work item of its own
+    int64_t vectors;                // vectors of a block: outputs of a unit that are accumulated together
     int64_t height, width, x_image, x_row, x_column;
     int64_t out_height, out_width, y_image, y_row, y_column;
-    int64_t down, across, step_down, step_across, gap_down, gap_across, top, left; // the window; zeros before the images
-    int64_t rows, parts;            // of results in an item; items of the same units of an image
+    int64_t down, across, step_down, step_across, gap_down, gap_across, top, left; // window extents, strides, dilations; padding
+    int64_t rows, parts;            // rows of results per item; items per block of units of an image
     int64_t links;
 };
 
@@ -38,22 +38,22 @@ struct Given {
     void *const *buffers;
 };
 
-// The copied inputs of an item.
+// The padded copy of a work item's inputs.
 struct Near {
     const float *at;
-    int64_t row, pixel; // steps
+    int64_t row, pixel; // strides
 };
 
-constexpr int64_t gap = 8;                       // floats between copied pixels: loads of one step apart would wait for one another
+constexpr int64_t gap = 8;                       // padding of copied pixels, in floats: loads one stride apart would conflict
 
-// Inputs that a result of a unit is the sum of, for each tap.
+// Input channels per result and tap.
 inline int64_t channels_of(const GroupedJob &job) { return job.paired ? job.inputs / 2 : job.inputs; }
 
 struct Place {
-    int64_t image, row, column, channel; // of the first result
+    int64_t image, row, column, channel; // indices of the first result
 };
 
-// P results of a row.  Taps: how inputs are multiplied and added, for blocks of `Taps::vectors` and up to `Taps::most` results.
+// Computes P pixels of a row.  Taps: the micro-kernel, for blocks of `Taps::vectors` vectors and up to `Taps::most` pixels.
 template <class Taps, int P> void pixels(const Given &given, const float *from, Near near, const float *weights, Place place) {
     constexpr int V = Taps::vectors;
     const GroupedJob &job = given.job;
@@ -96,7 +96,7 @@ template <class Taps, int... P> constexpr std::array<Pixels, sizeof...(P)> table
     return {pixels<Taps, P + 1>...};
 }
 
-// All results of an item, some pixels of a row at a time; the parts of a row differ by at most one pixel.
+// Computes all results of a work item, in parts of a row of almost equal length.
 template <class Taps> void rows_of_units(const Given &given, Near near, const float *weights, Place place, int64_t rows) {
     constexpr int most = Taps::most;
     static constexpr auto table = table_of<Taps>(std::make_integer_sequence<int, most> {});
@@ -120,7 +120,7 @@ template <class Taps> void rows_of_units(const Given &given, Near near, const fl
     }
 }
 
-// Rows of some units' inputs, `channels` of each pixel, with zeros around them.
+// Copies rows of some units' inputs, `channels` of each pixel, with zero padding.
 inline void copy_near(const GroupedJob &job, const float *x, int64_t channels, int64_t first_row, int64_t rows, float *to) {
     const int64_t width = (job.out_width - 1) * job.step_across + (job.across - 1) * job.gap_across + 1;
     const int64_t step = job.beside * job.inputs + gap, size = width * step;
@@ -134,13 +134,13 @@ inline void copy_near(const GroupedJob &job, const float *x, int64_t channels, i
         const float *from = x + row * job.x_row;
         float *at = std::fill_n(to, begin * step, 0.0f);
         for (int64_t n = 0; n < count; ++n, from += job.x_column, at += step)
-            for (int64_t c = 0; c < channels; c += 4) // multiples of four
+            for (int64_t c = 0; c < channels; c += 4) // channels: a multiple of four
                 _mm_storeu_ps(at + c, _mm_loadu_ps(from + c));
         std::fill(at, to + size, 0.0f);
     }
 }
 
-// Items from `begin` to `end`; sum_rows(given, near, weights, place, rows, lone) does one whose inputs are copied.
+// Runs work items [begin, end); sum_rows(given, near, weights, place, rows, lone) computes one whose inputs are copied.
 template <class SumRows>
 inline void convolve_groups(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch, SumRows sum_rows) {
     Given given;
@@ -149,10 +149,10 @@ inline void convolve_groups(void *const *buffers, const int64_t *args, int64_t b
     std::memcpy(&given.job, args, sizeof given.job);
     read_links(args + sizeof given.job / sizeof *args, job.links, given.links);
     const int64_t width = (job.out_width - 1) * job.step_across + (job.across - 1) * job.gap_across + 1;
-    const int64_t size = job.down * job.across * channels_of(job) * job.outputs; // of a unit's weights
+    const int64_t size = job.down * job.across * channels_of(job) * job.outputs; // elements of a unit's weights
     const int64_t channels = job.beside * job.inputs, blocks = job.units / job.beside;
     const Near near {static_cast<float *>(scratch), width * (channels + gap), channels + gap};
-    for (int64_t i = begin; i < end; ++i) { // parts of an image run fastest, so that each thread reads weights of its own
+    for (int64_t i = begin; i < end; ++i) { // parts of an image are innermost, so that threads read different weights
         const int64_t unit = i / job.parts % blocks * job.beside, image = i / job.parts / blocks, row = i % job.parts * job.rows;
         const int64_t rows = std::min(job.rows, job.out_height - row);
         const bool lone = job.lone && unit == job.units - 1;
