@@ -1,4 +1,4 @@
-// Elements and slices taken from, or put to, places that indices give.
+// Gather and scatter of elements and slices by indices.
 #include "indices.h"
 #include "loops.h"
 #include "scalars.h"
@@ -17,22 +17,22 @@ void copy_slices(const Slices &slices, const T *from, T *to) {
             [&](const T *source, T *target) { copy_box(slices.slice, source, target); });
 }
 
-// Buffers: x, indices, out.  Numbers: those of `Slices`.
+// Buffers: x, indices, out.  Arguments: see `Slices`.
 template <typename T>
 void take(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const Slices slices(args, buffers[1], begin, end);
     copy_slices<true>(slices, static_cast<const T *>(buffers[0]), static_cast<T *>(buffers[2]));
 }
 
-// Buffers: out, indices, updates.  Numbers: those of `Slices`.
+// Buffers: out, indices, updates.  Arguments: see `Slices`.
 template <typename T>
 void put(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const Slices slices(args, buffers[1], begin, end);
     copy_slices<false>(slices, static_cast<const T *>(buffers[2]), static_cast<T *>(buffers[0]));
 }
 
-// Buffers: data [outer, length, rows], indices, out [outer, indices, rows].  Numbers: length, indices, then the
-// bytes of a row unless it is one element.  Work: rows of out.
+// Buffers: data [outer, length, row], indices, out [outer, indices, row].  Arguments: length, number of indices, and bytes per
+// row unless rows are single elements.  Work items: rows of out.
 template <typename T, bool single, typename Index>
 void gather(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     auto *data = static_cast<const T *>(buffers[0]);

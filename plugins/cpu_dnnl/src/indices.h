@@ -1,4 +1,4 @@
-// Positions along axes, as indices give them.
+// Iteration over the positions that index tensors select.
 #pragma once
 
 #include "box.h"
@@ -6,15 +6,15 @@
 
 namespace mgx {
 
-// Index tuples: for each of k components the extent of its axis, the stride there and the stride between components.
-// numbers: whether indices are int64; what to do outside: 0 fail, 1 skip, 2 fail for negative ones too; k; then the components.
+// Index tuples.  Encoded as: 1 if indices are int64; policy for out-of-bounds indices (0: fail, 1: skip, 2: fail, for negative
+// indices too); number of components; then per component the extent and stride of its axis and the stride between components.
 class Places {
 public:
     Places(Numbers &numbers, const void *indices)
         : indices_(indices), wide_(numbers.next()), outside_(numbers.next()), count_(numbers.next()),
           components_(numbers.next(3 * count_)) {}
 
-    // body(i, offset) for the places that `count` tuples from `at` on name, but for those outside
+    // Calls body(i, offset) for each of `count` tuples from `at` on that is in bounds.
     template <typename Body>
     void each(int64_t at, int64_t step, int64_t count, const Body &body) const {
         if (wide_)
@@ -23,11 +23,11 @@ public:
             walk(static_cast<const int32_t *>(indices_) + at, step, count, body);
     }
 
-    // Whether each place is one index, and one outside is a fault: all elements that `pairs` takes from or puts along an axis.
+    // True if tuples have one component and out-of-bounds indices fail, as `pairs` requires.
     bool single() const { return count_ == 1 && outside_ != 1; }
 
-    // body(source, target) for each of `count` indices from `at` on: both move by a step from place to place, and the one with
-    // places, which is the source if `taken`, by the indices.
+    // Calls body(source, target) for each of `count` indices from `at` on: both advance by their strides, and the indexed one
+    // (the source if `taken`, else the target) is offset by the index.
     template <bool taken, typename From, typename To, typename Body>
     void pairs(int64_t at, int64_t step, int64_t count, const From *from, int64_t in, To *to, int64_t out, const Body &body) const {
         const int64_t extent = components_[0], stride = components_[1], back = outside_ == 2 ? 0 : extent;
@@ -40,7 +40,7 @@ public:
     }
 
 private:
-    // In a function of its own, so that all its numbers stay in registers.
+    // Not inlined, so that all its variables stay in registers.
     template <bool taken, typename Index, typename From, typename To, typename Body>
     [[gnu::noinline]] static void paired(const Index *tuple, int64_t step, int64_t count, const From *from, int64_t in, To *to,
             int64_t out, int64_t extent, int64_t stride, int64_t back, const Body body) {
@@ -77,8 +77,8 @@ private:
     const int64_t *components_;
 };
 
-// The boxes of indices and of what lies at each place, cut where threads share them: axes of both are counted through; none
-// is cut if `axis` is negative.
+// Restricts one axis of two nested boxes to [begin, end), for work shared among threads.  Axes of `inner` are numbered after
+// those of `outer`; a negative axis restricts none.
 template <int Outer, int Inner>
 void cut(Box<Outer> &outer, Box<Inner> &inner, int64_t axis, int64_t begin, int64_t end) {
     if (axis >= outer.rank)
@@ -87,8 +87,9 @@ void cut(Box<Outer> &outer, Box<Inner> &inner, int64_t axis, int64_t begin, int6
         outer.cut(axis, begin, end);
 }
 
-// Slices of one operand at places that indices give, and those of another one in the order of the indices.
-// Numbers: axis to cut; places; box of places (of the operands in the order of the buffers); box of a slice (source, target).
+// Pairs of slices: of an indexed operand, and of an operand in the order of the indices.
+// Arguments: axis to split; index tuples (`Places`); box of indices (operands in the order of the buffers); box of a slice
+// (source, target).
 struct Slices {
     Numbers numbers;
     int64_t axis;
@@ -101,9 +102,9 @@ struct Slices {
         cut(outer, slice, axis, begin, end);
     }
 
-    // The operand with places is the first and the source if `taken`, else the target.
-    // row(source, target, count) for slices that lie in one piece in both; one(source, target) where these are single elements;
-    // else all(source, target), at the slices' first elements.
+    // Calls a function for each pair of slices: one(source, target) for single elements; row(source, target, count) for slices
+    // that are contiguous in both; otherwise all(source, target), with the slices' first elements.  The indexed operand is the
+    // source (operand 0) if `taken`, else the target.
     template <bool taken, typename From, typename To, typename One, typename Row, typename All>
     void each(const From *sources, To *targets, const One &one, const Row &row, const All &all) const {
         constexpr int in = taken ? 0 : 2, out = 2 - in;

@@ -1,4 +1,4 @@
-// The bytecode interpreter for processors with AVX-512.
+// The bytecode interpreter for AVX-512.
 #define MGX_LANES 16
 #define MGX_INTERPRETER mgx_interpreter_avx512
 #include "interpreter_loop.h"

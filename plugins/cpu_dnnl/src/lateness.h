@@ -10,7 +10,7 @@
 namespace mgx {
 
 constexpr int64_t microsecond = 1000;
-constexpr int64_t idle_spin = 1000 * microsecond; // covers the gaps between steps, and between runs that follow each other
+constexpr int64_t idle_spin = 1000 * microsecond; // covers the gaps between steps and between consecutive runs
 
 // A preempted thread is acceptable if its parts saved more time than the caller waited for it, as is usual for occasional
 // preemption.  If they saved less, short steps run on the caller alone for a while, with exponential backoff: the period doubles
@@ -19,11 +19,11 @@ class Lateness {
 public:
     bool recent(int64_t now) const { return now < until_.load(std::memory_order_relaxed); }
 
-    // After a wait.  worked: the time that parts took on threads of the team since the process began.
+    // Records a wait of `lost` ns.  worked: total time of parts on threads of the team since the process started.
     void add(int64_t lost, int64_t worked, int64_t now) {
         const int64_t cost = lost - (worked - worked_.exchange(worked, std::memory_order_relaxed));
         if (cost <= 0) return;
-        const int64_t trial = cost + idle_spin; // threads that look for work take time from others
+        const int64_t trial = cost + idle_spin; // spinning threads compete with other processes
         const int64_t last = span_.load(std::memory_order_relaxed);
         const bool again = now < until_.load(std::memory_order_relaxed) + std::max(last, memory * trial);
         const int64_t span = std::clamp(again ? 2 * last : 0, caution * trial, most_caution * trial);
@@ -39,9 +39,10 @@ public:
     }
 
 private:
-    static constexpr int64_t caution = 2; // times what the team cost: how long short steps stay alone at first
-    static constexpr int64_t most_caution = 32; // at most: trying again costs a small share of the time
-    static constexpr int64_t memory = 20; // times what it cost: for how long a second loss counts as the same trouble
+    // Multiples of a trial's cost.
+    static constexpr int64_t caution = 2;       // initial backoff
+    static constexpr int64_t most_caution = 32; // maximum backoff, which keeps the overhead of trials small
+    static constexpr int64_t memory = 20;       // a loss within this time after a backoff doubles the next
 
     std::atomic<int64_t> until_ {0}, span_ {0}, worked_ {0}, absences_ {0}, alone_ {0};
 };

@@ -1,4 +1,4 @@
-// Lines of picked elements: borders around images, and images whose pixels are repeated.
+// Padding and nearest-neighbour upsampling: lines assembled from ranges of source elements.
 #include <algorithm>
 #include <cstring>
 
@@ -10,8 +10,8 @@ namespace mgx {
 
 namespace {
 
-// A stretch of a line: `count` elements, made of those from `first` on, each of them `times` times; or, by `kind`, of those before
-// `first`, or of the filler.
+// `count` elements of a line: by `kind`, the source elements from `first` on, each repeated `times` times; the source elements
+// from `first` backwards; or the filler.
 struct Stretch {
     enum Kind : int64_t { forward, backward, filler };
     int64_t kind, count, first, times;
@@ -47,14 +47,14 @@ void write(const Stretch &s, const T *line, T *to, T filler) {
             std::fill_n(to + i * s.times, s.times, from[i]);
 }
 
-// An axis outside of the lines: its steps, and where its table of places in x begins among the numbers (0: there is none, and x has
-// a step).  -1 in the table: the filler.
+// An outer axis: its strides, or the index in the arguments of a table of offsets in x (0: none, x is strided).  A negative
+// offset represents the filler.
 struct Axis {
     int64_t extent, out_step, x_step, table;
 };
 
-// Buffers: x, out.  Numbers: bits of the filler; elements of a line; stretches of a line, and four numbers of each; axes outside, and
-// four numbers of each; tables.  Work: lines.
+// Buffers: x, out.  Arguments: bits of the filler; line length; number of stretches, and each `Stretch`; number of outer axes,
+// and each `Axis`; tables.  Work items: lines.
 template <typename T>
 void move_lines(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     auto *x = static_cast<const T *>(buffers[0]);
@@ -65,7 +65,7 @@ void move_lines(void *const *buffers, const int64_t *args, int64_t begin, int64_
     auto *stretch = reinterpret_cast<const Stretch *>(numbers.next(4 * stretches));
     const int64_t rank = numbers.next();
     auto *axes = reinterpret_cast<const Axis *>(numbers.next(4 * rank));
-    const T *last = nullptr, *made = nullptr; // the line that was read last, and what was made of it
+    const T *last = nullptr, *made = nullptr; // the previous source line and its result, which is copied if the source is the same
     for (int64_t n = begin; n < end; ++n) {
         const T *line = x;
         T *to = out;

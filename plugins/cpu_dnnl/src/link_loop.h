@@ -1,4 +1,4 @@
-// What follows a convolution, on vectors of MGX_LANES floats: activations, and operands that are read along.
+// Applies encoded epilogues (`links.h`) to vectors of MGX_LANES floats: activations and elementwise operations with operands.
 #pragma once
 
 #include "links.h"
@@ -68,7 +68,7 @@ void apply(const Link &link, Floats *v, const float *from, Part part) {
     }
 }
 
-// Links as eight numbers each.
+// Decodes links, of eight integers each.
 inline void read_links(const int64_t *at, int64_t count, Link *links) {
     for (int64_t n = 0; n < count; ++n, at += 8) {
         Link &link = links[n];

@@ -13,8 +13,8 @@ enum class LinkKind : int64_t { add, mul, sub, div, max, min, relu, linear, clip
 struct Link {
     LinkKind kind;
     float alpha, beta;
-    int64_t buffer; // of a binary link: which operand, and its strides
-    int64_t image, row, column, channel;
+    int64_t buffer;                      // index of a binary link's operand
+    int64_t image, row, column, channel; // its strides
 };
 
 constexpr int most_links = 16;

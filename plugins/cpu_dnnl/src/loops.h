@@ -1,5 +1,7 @@
-// Signature of compiled loops, and the loops of this module by name ("topk_float32").  Files of loops include neither Python
-// nor oneDNN.
+// Signature of compiled loops, and the registry of this module's loops by name ("topk_float32").  Sources of loops include
+// neither Python nor oneDNN.
+//
+// Their comments list the buffers, the integer arguments in order, and the unit of the work items [begin, end).
 #pragma once
 
 #include <cstdint>
@@ -8,16 +10,16 @@
 
 namespace mgx {
 
-// Signature of a compiled loop: buffers, run-time extents, the slice of its work, memory for the calling thread alone.
+// A loop: buffers, integer arguments, the range of work items to execute, scratch memory of the calling thread.
 using LoopFunction = void (*)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch);
 
-// Called by compiled loops: the run fails after the step.  Codes: 1 index out of bounds, 2 division by zero, 3
-// number out of range, 4 region that is not finite, others a fault of the kernel.
+// Reports an error from a loop; the run fails after the step.  Codes: 1 index out of bounds, 2 division by zero, 3 value out of
+// range, 4 non-finite region, others an internal error of the kernel.
 extern "C" void mgx_loop_failed(int64_t code, int64_t value);
 
 using NamedLoops = std::map<std::string, LoopFunction>;
 
-// Adds a loop under the name `kind`_`name`.
+// Registers a loop as "<kind>_<name>".
 void add_loop(NamedLoops &loops, const char *kind, const char *name, LoopFunction loop);
 
 void add_index_loops(NamedLoops &loops);

@@ -1,4 +1,4 @@
-// Processor features and measured ceilings.
+// Processor features, and measured peak rates of arithmetic and memory.
 #include "machine.h"
 
 #include <algorithm>
@@ -38,8 +38,8 @@ Leaf leaf(unsigned number, unsigned part) {
     return r;
 }
 
-// Linux gives a process the tile registers when it asks, which each has to do before the first instruction on them: one that only
-// loads compiled code, too.
+// Requests permission for AMX tile data from Linux.  Every process must do so before its first AMX instruction, including one
+// that only loads compiled code.
 bool tiles_granted() {
     static const bool granted = [] {
         constexpr long ask = 0x1023, tile_data = 18;
@@ -48,7 +48,7 @@ bool tiles_granted() {
     return granted;
 }
 
-// What the system keeps for a thread; tile registers (bits 17 and 18) only if this process has them.
+// Returns the register states that the operating system saves (XCR0), without tiles (bits 17 and 18) if permission was denied.
 uint64_t enabled_states() {
     constexpr uint64_t tiles = 0x60000;
     unsigned low = 0, high = 0;
@@ -92,21 +92,20 @@ std::vector<std::string> features() {
     return found;
 }
 
-// True if oneDNN, which may be held to less than the processor has, sums products of bytes in 32 bits.
+// True if oneDNN uses VNNI; its maximum ISA may be limited to less than the processor supports.
 bool sums_bytes() {
     const int isa = dnnl_get_effective_cpu_isa();
     auto has = [&](int wanted) { return (isa & wanted) == wanted; };
     return has(dnnl_cpu_isa_avx2_vnni) || has(dnnl_cpu_isa_avx512_core_vnni);
 }
 
-// True if oneDNN's products of bytes are those for AVX2-VNNI.
+// True if oneDNN uses AVX2-VNNI rather than AVX-512 VNNI.
 bool sums_bytes_by_avx2() {
     const int wide = dnnl_cpu_isa_avx512_core_vnni;
     return sums_bytes() && (dnnl_get_effective_cpu_isa() & wide) != wide;
 }
 
-// True if bytes may be multiplied in tile registers: the processor has them, Linux gives them to the process, and oneDNN is not
-// held to less.
+// True if AMX int8 may be used: the processor has it, Linux grants it to the process, and oneDNN's maximum ISA includes it.
 bool multiplies_tiles() {
     const auto list = features();
     const bool has = std::find(list.begin(), list.end(), "amx_int8") != list.end();
@@ -114,7 +113,7 @@ bool multiplies_tiles() {
     return has && (dnnl_get_effective_cpu_isa() & wanted) == wanted;
 }
 
-// All that compilers and libraries look at to choose instructions, as text that is equal on equal processors.
+// Returns a fingerprint of everything that compilers and libraries base instruction selection on; equal for equal processors.
 std::string processor_key() {
     Leaf zero = leaf(0, 0), one = leaf(1, 0), seven = leaf(7, 0), more = leaf(7, 1), saves = leaf(13, 1);
     Leaf extended = leaf(0x80000001, 0);
@@ -143,9 +142,9 @@ std::string model_name() {
 }
 
 constexpr int64_t rounds = 1000000;
-constexpr int chains = 12; // independent sums: enough to hide the latency of two units
+constexpr int chains = 12; // independent accumulators: enough to hide the latency of two FMA units
 
-// Twelve named sums, each advanced by one instruction a round; the empty asm keeps them in registers and alive.
+// Twelve accumulators, each updated by one instruction per round; the empty asm keeps them live in registers.
 #define MGX_TWELVE(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
 #define MGX_SUM(i) auto s##i = start;
 #define MGX_LOOP(CONSTRAINT, STEP) \
@@ -157,7 +156,7 @@ constexpr int chains = 12; // independent sums: enough to hide the latency of tw
                          "+" CONSTRAINT(s8), "+" CONSTRAINT(s9), "+" CONSTRAINT(s10), "+" CONSTRAINT(s11)); \
     }
 
-// Each returns the operations done.
+// Each returns the number of operations executed.
 __attribute__((target("avx512f"))) double fma_512() {
     const __m512 start = _mm512_set1_ps(1.0f), x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(0.001f);
     MGX_TWELVE(MGX_SUM)
@@ -195,7 +194,7 @@ __attribute__((target("avx512f,avx512vnni"))) double dot_int8() {
     return 8.0 * 16 * chains * rounds;
 }
 
-// Products of tiles, in four accumulators from two by two operands; how wide they are is up to the type.
+// Tile products into four accumulators from two by two operands; OPERATIONS: depth of a tile for the element type.
 #define MGX_TILES(PRODUCT, OPERATIONS) \
     _tile_loadconfig(&palette); \
     _tile_zero(0); \
@@ -235,7 +234,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Best of a few measurements, all threads together.
+// Returns the best of a few measurements in billions of operations per second, over all threads.
 double best_rate(double (*work)(), int threads) {
     double best = 0;
     for (int repeat = 0; repeat < 7; ++repeat) {
@@ -247,7 +246,7 @@ double best_rate(double (*work)(), int threads) {
     return best;
 }
 
-// GFLOP/s (GOP/s for int8) of multiply-adds on registers; 0 where the processor lacks the instructions.
+// Measures GFLOP/s (GOP/s for int8) of multiply-adds on registers; 0 if the processor lacks the instructions.
 double peak_rate(const std::string &type, int threads) {
     auto list = features();
     auto has = [&](const char *name) { return std::find(list.begin(), list.end(), name) != list.end(); };
@@ -260,7 +259,7 @@ double peak_rate(const std::string &type, int threads) {
     throw Failure(Fault::parameter, "peak is measured for float32, bfloat16 and int8");
 }
 
-// GB/s of reading a buffer of this size again and again, each thread its own part.
+// Measures the GB/s of repeatedly reading a buffer of this size, each thread its own part.
 double read_rate(size_t bytes, int threads) {
     auto parts = static_cast<size_t>(std::max(threads, 1));
     size_t part = std::max<size_t>(bytes / parts / 128, 1) * 128;

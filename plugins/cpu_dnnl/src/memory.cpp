@@ -24,7 +24,7 @@ namespace {
 
 constexpr size_t large_page = size_t {2} << 20;
 
-// Whole large pages where that wastes little, else ordinary pages; null if there is no memory.
+// Maps memory, in huge pages if it fills at least one; returns null if out of memory.  mapped: the size of the mapping.
 char *map_pages(size_t bytes, size_t &mapped) {
     bool large = bytes >= large_page;
     size_t unit = large ? large_page : 4096;
@@ -44,15 +44,15 @@ char *map_pages(size_t bytes, size_t &mapped) {
 }
 
 struct Header {
-    size_t size; // usable bytes behind the header
+    size_t size; // usable bytes after the header
     size_t bin;
-    size_t mapped; // 0: from the C library
+    size_t mapped; // bytes of the mapping; 0: allocated by the C library
 };
 static_assert(sizeof(Header) <= alignment);
 
 Header *header_of(void *block) { return reinterpret_cast<Header *>(static_cast<char *>(block) - alignment); }
 
-// Four classes per power of two, from 256 bytes on.
+// Returns the size class: four per power of two, from 256 bytes on; size: the bytes of the class.
 size_t bin_of(size_t bytes, size_t &size) {
     size_t power = 256;
     size_t bin = 0;
@@ -135,11 +135,11 @@ private:
 };
 
 Recycler &recycler() {
-    static auto *made = new Recycler(); // arrays may outlive statics
+    static auto *made = new Recycler(); // never destroyed: arrays may outlive static objects
     return *made;
 }
 
-// Weights in a layout of their own, in memory of their own.
+// Packed weights: a copy in another layout, with its own memory.
 struct PackedBuffer {
     PackedBuffer(MemoryDesc desc, size_t bytes) : desc(std::move(desc)), memory(bytes) {}
     MemoryDesc desc;

@@ -1,4 +1,4 @@
-// Memory that is aligned for vectors, backed by large pages where big, and recycled.
+// Memory aligned for vectors: large blocks use huge pages, freed blocks are recycled.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,14 @@ namespace mgx {
 
 constexpr size_t alignment = 64;
 
-// Recycled blocks: freed memory of a size class is kept (up to a limit) and handed out again without page faults.
+// Recycler: keeps freed blocks by size class, up to a limit, and reuses them without page faults.  Thread-safe.
 void *recycled_allocate(size_t bytes);
 void recycled_free(void *block);
 size_t recycled_size(void *block); // usable bytes
 void set_recycling_limit(size_t bytes);
-size_t recycled_bytes(); // kept for reuse now
+size_t recycled_bytes(); // currently kept for reuse
 
-// Memory for as long as the object lives; zero bytes are fine.
+// Owns aligned memory; may be empty.  Throws Failure (device) if out of memory.
 class AlignedBuffer {
 public:
     explicit AlignedBuffer(size_t bytes);
@@ -28,7 +28,7 @@ public:
 
     char *data() const { return data_; }
     size_t size() const { return size_; }
-    void touch(); // have the pages now rather than at first use
+    void touch(); // faults in all pages
 
 private:
     char *data_;

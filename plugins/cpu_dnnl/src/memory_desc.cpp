@@ -23,7 +23,7 @@ const std::map<std::string, dnnl_data_type_t> &data_types() {
     return types;
 }
 
-// Words for layouts by rank; anything else is a permutation of axis letters such as "acdb".
+// Translates a named layout to a permutation of axis letters such as "acdb"; other tags are returned unchanged.
 std::string axes_of(const std::string &tag, size_t rank) {
     static const std::map<std::string, std::string> words {{"nc", "ab"}, {"ncw", "abc"}, {"nwc", "acb"},
             {"nchw", "abcd"}, {"nhwc", "acdb"}, {"ncdhw", "abcde"}, {"ndhwc", "acdeb"}, {"oihw", "abcd"},
@@ -64,7 +64,7 @@ MemoryDesc wrap(dnnl_memory_desc_t made, dnnl_status_t status) {
     return MemoryDesc(dnnl::memory::desc(made));
 }
 
-// The few blocked layouts worth asking for by name: the last axes letters and digits as oneDNN writes them.
+// Returns the oneDNN tag of a blocked layout, of those that plans request by name.
 dnnl_format_tag_t blocked_tag(const std::string &tag) {
     static const std::map<std::string, dnnl_format_tag_t> tags {{"nCw16c", dnnl_aBc16b}, {"nChw16c", dnnl_aBcd16b},
             {"nCdhw16c", dnnl_aBcde16b}, {"nCw8c", dnnl_aBc8b}, {"nChw8c", dnnl_aBcd8b}, {"nCdhw8c", dnnl_aBcde8b},
@@ -107,7 +107,8 @@ MemoryDesc MemoryDesc::strided(const Dims &dims, const std::string &type, const 
     if (strides.size() != dims.size()) throw Failure(Fault::parameter, "a stride is needed for every axis");
     dnnl_memory_desc_t made = nullptr;
     Dims steps = strides;
-    for (size_t i = 0; i < dims.size(); ++i) // a stride that is never taken may be anything; oneDNN refuses zero there
+    // oneDNN rejects nonpositive strides, even of axes of extent 1, where they have no effect.
+    for (size_t i = 0; i < dims.size(); ++i)
         if (dims[i] <= 1 && steps[i] <= 0) steps[i] = 1;
     auto status = dnnl_memory_desc_create_with_strides(
             &made, static_cast<int>(dims.size()), dims.data(), data_type_of(type), steps.data());
@@ -136,7 +137,7 @@ bool MemoryDesc::is_plain() const {
     return !absent() && desc.get_format_kind() == dnnl::memory::format_kind::blocked && desc.get_inner_nblks() == 0;
 }
 
-// Axis letters from outermost to innermost, upper case where blocked, then the inner blocks: "aBcd16b".
+// Returns the axis letters from outermost to innermost, upper case if blocked, then the inner blocks: "aBcd16b".
 std::string MemoryDesc::layout() const {
     if (absent()) return "absent";
     if (is_any()) return "any";
@@ -162,8 +163,8 @@ std::string MemoryDesc::layout() const {
 
 namespace {
 
-// The constructor arguments of an equal descriptor: dims, element type, layout; none for the absent one.  Failure: unsupported
-// for layouts that oneDNN has no name for.
+// Returns the constructor arguments of an equal descriptor, for serialization: dims, element type, layout; None for an absent
+// tensor. Throws Failure (unsupported) for layouts without a oneDNN tag.
 py::object plain_form(const MemoryDesc &d) {
     if (d.absent()) return py::none();
     auto dims = d.desc.get_dims();

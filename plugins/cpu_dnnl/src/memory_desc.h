@@ -1,4 +1,4 @@
-// Memory descriptors: dims, element type and layout of a tensor as oneDNN sees it.
+// oneDNN memory descriptors: dims, element type and layout of a tensor.
 #pragma once
 
 #include <string>
@@ -16,12 +16,12 @@ std::string data_type_name(dnnl_data_type_t type);
 
 class MemoryDesc {
 public:
-    MemoryDesc() = default; // the absent tensor
+    MemoryDesc() = default; // an absent tensor
     explicit MemoryDesc(dnnl::memory::desc desc) : desc(std::move(desc)) {}
 
     static MemoryDesc any(const Dims &dims, const std::string &type);
     static MemoryDesc strided(const Dims &dims, const std::string &type, const Dims &strides);
-    static MemoryDesc numbered(const Dims &dims, const std::string &type, int tag); // by oneDNN's number of a layout
+    static MemoryDesc numbered(const Dims &dims, const std::string &type, int tag); // tag: a dnnl_format_tag_t
     static MemoryDesc tagged(const Dims &dims, const std::string &type, const std::string &tag);
 
     const_dnnl_memory_desc_t get() const { return desc.get(true); }
@@ -33,7 +33,7 @@ public:
     dnnl::memory::desc desc;
 };
 
-// What oneDNN takes for an operand that may be absent.
+// Returns the descriptor of an optional operand for oneDNN: null if absent.
 inline const_dnnl_memory_desc_t or_null(const MemoryDesc &desc) { return desc.absent() ? nullptr : desc.get(); }
 
 void bind_memory_desc(pybind11::module_ &module);

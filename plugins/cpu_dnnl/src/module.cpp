@@ -1,4 +1,4 @@
-// The Python module.
+// The Python module `_native`: bindings, and translation of C++ exceptions to mgx errors.
 #include <pybind11/pybind11.h>
 
 #include "arrays.h"

@@ -1,4 +1,4 @@
-// Copies of elements in any order for processors with AVX2.
+// Strided copies for AVX2.
 #define MGX_ISA "avx2"
 #define MGX_ADD_MOVES add_moves_avx2
 #include "move_loop.h"

@@ -1,4 +1,4 @@
-// Copies of elements in any order for processors with AVX-512.
+// Strided copies for AVX-512.
 #define MGX_MASKS
 #define MGX_ISA "avx512"
 #define MGX_ADD_MOVES add_moves_avx512

@@ -1,5 +1,5 @@
-// Copies of elements in any order, row by row: included once for each instruction set, with MGX_ISA and MGX_ADD_MOVES, and with
-// MGX_MASKS where parts of vectors are loaded and stored under masks.
+// Strided copies, row by row.  Included once per instruction set, with MGX_ISA and MGX_ADD_MOVES, and with MGX_MASKS if partial
+// vectors are loaded and stored with masks.
 #include <algorithm>
 #include <cstring>
 
@@ -11,27 +11,27 @@ namespace mgx {
 
 namespace {
 
-// What the loop is told (`jit/native_moves.py` writes it); steps in elements, of the source and of the target.
+// The loop's arguments, encoded by `jit/native_moves.py`; strides are in elements.
 struct Moves {
-    int64_t axes, length, part, in, over;
-    const int64_t *axis; // extent and steps of each outer axis, of which there is one at least
+    int64_t axes, length, part, in, over; // in, over: strides along a row of source and target
+    const int64_t *axis; // extent, source stride and target stride of each outer axis, of which there is at least one
 
     explicit Moves(const int64_t *args)
         : axes(args[0]), length(args[1]), part(args[2]), in(args[3]), over(args[4]), axis(args + 5) {}
 };
 
-// Rows of a few elements, one behind the other: how many, their elements, and the steps from row to row.
+// Consecutive short rows: their number, their length, and the row strides of source and target.
 struct Rows {
     int64_t number, length, in, over;
 };
 
-// Has `one(to, from)` copy each row, the same number of bytes of each.
+// Calls `one(to, from)` for each row; size: bytes of an element.
 template <typename One> inline void each_row(const Rows &rows, char *to, const char *from, int64_t size, const One &one) {
     for (int64_t r = 0; r < rows.number; ++r)
         one(to + r * rows.over * size, from + r * rows.in * size);
 }
 
-// Copies a row by its first and its last bytes, which overlap.
+// Copies a row as its first and its last sizeof(T) bytes, which may overlap.
 template <typename T> struct Ends {
     int64_t last;
 
@@ -100,7 +100,7 @@ template <typename T> void repeat(T *to, const T x, int64_t count, int64_t over)
         std::memcpy(&vector, block, sizeof vector);
         for (int64_t i = 0; i < count - some; i += some)
             std::memcpy(to + i, &vector, sizeof vector);
-        std::memcpy(to + count - some, &vector, sizeof vector); // the last two overlap
+        std::memcpy(to + count - some, &vector, sizeof vector); // the last two may overlap
     } else
         for (int64_t i = 0; i < count; ++i)
             to[i * over] = x;
@@ -117,7 +117,7 @@ template <typename T> inline void copy(const Rows &rows, T *to, const T *from, i
             copy_apart(to + r * rows.over, from + r * rows.in, rows.length, in, over);
 }
 
-// Where the row of an item lies, and what lies behind it along the last axis.
+// Addresses of the current row in source and target, and of those that follow along the last axis.
 template <typename T> class Walk {
 public:
     Walk(const Moves &moves, const T *source, T *target, int64_t row)
@@ -159,7 +159,7 @@ public:
     T *target;
 };
 
-// Items: parts of a row, which run fastest, of the last outer axis, and so on.
+// Work items: parts of rows, in row-major order of the outer axes, parts innermost.
 template <typename T> void move_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const Moves m(args);
     const int64_t parts = (m.length + m.part - 1) / m.part;

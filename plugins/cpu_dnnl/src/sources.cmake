@@ -1,5 +1,4 @@
-# Generates RESULT: fingerprints of the files in FOLDER that the module is built from.  mgx_cpu_dnnl/native_sources.py compares them
-# with the files present, to detect a stale build.
+# Writes RESULT, a source file with hashes of the sources in FOLDER, which mgx_cpu_dnnl/native_sources.py compares with the checkout.
 file(GLOB sources RELATIVE ${FOLDER} ${FOLDER}/CMakeLists.txt ${FOLDER}/src/*.cmake ${FOLDER}/src/*.cpp ${FOLDER}/src/*.h)
 list(SORT sources)
 foreach(source IN LISTS sources)
