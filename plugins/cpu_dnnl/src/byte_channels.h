@@ -1,7 +1,7 @@
 // Depthwise int8 convolutions by dot products of four bytes (VNNI); called from compiled loops.
 //
 // Four taps of a channel are interleaved to adjacent bytes, a "four", so that one instruction multiplies those of sixteen
-// channels. They are the taps of four lines of the window in one column (`upright`), or of one line in four columns.
+// channels.  They are the taps of four lines of the window in one column (`upright`), or of one line in four columns.
 #pragma once
 
 #include <cstdint>

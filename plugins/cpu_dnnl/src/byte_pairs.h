@@ -28,7 +28,7 @@ using PairTile = void (*)(const int16_t *left, int64_t left_step, const int16_t 
 using PairRows = void (*)(const uint8_t *left, int64_t left_step, int64_t count, int64_t depth, int16_t *rows, int64_t pitch,
         const uint8_t *zero, int64_t is_signed);
 
-// As PairRows, for the windows of results [first, first + count): the taps of `lines` window lines from `line` on, channels
+// As PairRows, for windows of results [first, first + count): the taps of `lines` window lines from `line` on, channels
 // innermost.
 using PairWindows = void (*)(const uint8_t *x, const Windows *windows, int64_t first, int64_t count, int64_t line, int64_t lines,
         int16_t *rows, int64_t pitch, const uint8_t *zero);
@@ -54,8 +54,9 @@ using PairPoints = void (*)(const uint8_t *x, const Windows *windows, const Tile
         uint8_t *filler, const uint8_t *zero);
 
 // Multiplies points by a panel of transformed filters [16, pitch / 2, 16, 2] and applies the output transform.  The transformed
-// filters are scaled by 4 to be integers: sums are exact modulo 2^32, and shifted back.  products: scratch memory [16, tiles,
-// 16]; sums: [2 lines, 2 across, 16].
+// filters are scaled by 4 to be integers: sums are exact modulo 2^32, and shifted back.
+//
+// products: scratch memory [16, tiles, 16]; sums: [2 lines, 2 across, 16].
 using PairFilters = void (*)(const int16_t *points, int64_t pitch, const int16_t *panel, const Tiles *tiles, int32_t *products,
         int32_t *sums, int64_t vectors);
 

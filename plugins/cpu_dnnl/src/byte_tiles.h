@@ -9,12 +9,12 @@
 
 namespace mgx {
 
-// Computes sums[r][c] = start[c] + sum over i < depth of left[r][i] * panel[i][c], exact modulo 2^32, for r < rows rounded up to
-// 16.
+// Computes sums[r][c] = start[c] + sum over i < depth of left[r][i] * panel[i][c], exact modulo 2^32, for r up to `rows` rounded
+// up to a multiple of 16.
 //
 // left: rows with a stride of `left_step` bytes, read in whole tiles; depth: in units of 64; sums: rows with a stride of 64
-// elements; rows: at most 32; tiles: those of the panel; prefetch: address from which `ahead` cache lines are prefetched per
-// depth step and two tiles.
+// elements; rows: at most 32; tiles: tiles of the panel; prefetch: start of the memory that is prefetched meanwhile, `ahead`
+// cache lines per unit of depth and pair of tiles.
 using ByteTile = void (*)(const uint8_t *left, int64_t left_step, const int8_t *panel, int64_t depth, int32_t *sums, int64_t rows,
         int64_t tiles, const int32_t *start, const char *prefetch, int64_t ahead);
 

@@ -15,8 +15,8 @@ constexpr int64_t lanes = 16, width = 32; // columns of a panel
 constexpr int64_t chunk = 256;            // depth of a panel; even, since a byte may hold two codes
 constexpr int64_t tall = 12;              // rows of a tile
 
-// Arguments, in this order.  Buffers: a [rows, depth], codes, scales, zero points (optional), out [rows, columns].  Work items:
-// panels.
+// Arguments, in this order.  Buffers: a [rows, depth], codes, scales, zero points (optional), out [rows, columns].
+// Work items: panels.
 struct Numbers {
     int64_t rows, depth, blocks, block, row_bytes, columns, bits, point;
 };

@@ -1,7 +1,7 @@
 // Products of many rows and 4-bit block-quantized weights on AMX tiles, at float32 precision.
 //
 // A float32 is split exactly into the sum of three bfloat16 values, and codes minus zero points are exact in bfloat16: three tile
-// products with float32 accumulators replace one of floats.  Scales are applied to the sums of a block.
+// products with float32 accumulators compute the product of floats.  Scales are applied to the sums of a block.
 #include <immintrin.h>
 
 #include <algorithm>

@@ -303,7 +303,7 @@ void coded_product(void *const *buffers, const int64_t *args, int64_t begin, int
 }
 
 // Permutes activations to the order in which 4-bit codes are unpacked: of each 2 * lanes elements the even ones, then the odd
-// ones. Buffers: x, out.  Arguments: elements per row of x, its row stride, elements per row of out.  Work items: rows.
+// ones.  Buffers: x, out.  Arguments: elements per row of x, its row stride, elements per row of out.  Work items: rows.
 void coded_order(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const int64_t count = args[0], step = args[1], padded = args[2];
     for (int64_t m = begin; m < end; ++m) {

@@ -33,7 +33,7 @@ namespace {
 constexpr int64_t width = 128;  // elements of a unit
 constexpr int64_t pieces = 3;   // signed bytes of an element
 constexpr int64_t ahead = 1024; // prefetch distance in bytes of codes
-constexpr float far = 128;      // elements smaller than the maximum by this factor keep only 16 bits
+constexpr float far = 128;      // elements smaller than the maximum by this factor would keep only 16 bits
 constexpr float most = 8355000; // integer of the maximum: below 127 * (1 + 256 + 65536) even after rounding
 
 // The bytes of 128 elements in the order in which codes are unpacked: even elements, then odd ones.
@@ -104,7 +104,7 @@ float defined(const Job<Unit> &job, int64_t row) {
 
 // R rows of weights, `apart` rows from each other: R streams in different pages, so that their TLB misses overlap. split: units
 // contain several blocks; otherwise blocks contain several units.  plain: no unit has rounding errors, and zero points are
-// assumed small; if they are not, the rows are computed again without it.
+// assumed to be small; if they are not, the rows are recomputed without it.
 template <class Vectors, int R, bool split, bool given, bool plain>
 void dots(const Job<CodedUnit<Vectors::lanes>> &job, int64_t row, int64_t apart) {
     const typename Vectors::template Lanes<split> lanes(job.block);
@@ -162,7 +162,7 @@ void rows_of(const Job<CodedUnit<Vectors::lanes>> &job, bool plain, int64_t begi
 
 // Buffers: a, its units, codes, scales, zero points (optional), out.  Arguments: elements of a, blocks, block size (a multiple of
 // 128, with `splits` also 16, 32 or 64; any if there is one block), bytes per row of codes, the common zero point or a negative
-// value. Work items: rows of weights.
+// value.  Work items: rows of weights.
 template <class Vectors>
 void coded_row(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const bool given = args[4] < 0;

@@ -25,8 +25,8 @@ inline void advance(const T *&source, T *&target, int64_t number, int64_t axes, 
 }
 
 // Interleaves `rows` rows of 32-bit elements.  Arguments: number of outer axes, row length, row stride, then the extent, source
-// stride and target stride of each outer axis.  Work items: blocks of rows, in row-major order of the outer axes, blocks
-// innermost.
+// stride and target stride of each outer axis.  Work items: blocks of rows, in row-major order of the outer axes,
+// blocks innermost.
 template <int rows> void weave(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const int64_t axes = args[0], length = args[1], apart = args[2], blocks = (length + block - 1) / block;
     const int64_t *axis = args + 3;

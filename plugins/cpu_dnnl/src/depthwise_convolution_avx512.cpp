@@ -231,8 +231,8 @@ Tiles tiles(const DepthwiseJob &job) {
     return step == 1 ? tiles_of<11, 1, 1>() : tiles_of<11, 2, 1>();
 }
 
-// Returns functions for two rows of results, which load most inputs once for both; none for wider windows, which are
-// compute-bound.
+// Returns functions for two rows of results, which load most inputs once for both; none for wider windows,
+// which are compute-bound.
 Tiles tiles_of_two(const DepthwiseJob &job) {
     if (job.per != 1 || job.step_across != 1 || job.step_down != 1 || job.gap_down != 1 || job.across > 5) return {0, nullptr};
     return job.across == 3 ? tiles_of<3, 1, 2>() : tiles_of<5, 1, 2>();

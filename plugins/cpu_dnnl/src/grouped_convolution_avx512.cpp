@@ -1,7 +1,7 @@
 // Grouped convolutions with 24 channels per group, channels last, for AVX-512.
 //
-// Two groups fill three vectors.  The second holds results of both, and each of its halves is multiplied by an input of its own
-// group.
+// Two groups fill three vectors.  The second holds results of both, and each of its halves is multiplied by an input of its
+// own group.
 #define MGX_LANES 16
 #include "grouped_convolution_loop.h"
 

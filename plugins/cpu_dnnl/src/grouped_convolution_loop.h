@@ -1,8 +1,9 @@
 // Grouped convolutions, channels last.
 //
 // A unit is one or two groups.  A work item is some rows of results of some adjacent units, so that whole cache lines are read
-// and written: with common pixel strides, few of the other lines stay in the cache.  The inputs of these rows are copied to a
-// padded buffer; then a few pixels of a row at a time are accumulated in registers over taps and channels.
+// and written: common pixel strides map to few cache sets, so a line shared by two items would often be evicted in between.  The
+// inputs of these rows are copied to a padded buffer; then a few pixels of a row at a time are accumulated in registers over taps
+// and channels.
 //
 // Included with MGX_LANES.
 #pragma once

@@ -65,7 +65,7 @@ void move_lines(void *const *buffers, const int64_t *args, int64_t begin, int64_
     auto *stretch = reinterpret_cast<const Stretch *>(numbers.next(4 * stretches));
     const int64_t rank = numbers.next();
     auto *axes = reinterpret_cast<const Axis *>(numbers.next(4 * rank));
-    const T *last = nullptr, *made = nullptr; // the previous source line and its result, which is copied if the source is the same
+    const T *last = nullptr, *made = nullptr; // the previous source line and its result, copied if the source is the same
     for (int64_t n = begin; n < end; ++n) {
         const T *line = x;
         T *to = out;

@@ -1,3 +1,4 @@
+// Python bindings of processor features and measured peak rates.
 #pragma once
 
 #include <pybind11/pybind11.h>

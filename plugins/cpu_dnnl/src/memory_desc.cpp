@@ -164,7 +164,7 @@ std::string MemoryDesc::layout() const {
 namespace {
 
 // Returns the constructor arguments of an equal descriptor, for serialization: dims, element type, layout; None for an absent
-// tensor. Throws Failure (unsupported) for layouts without a oneDNN tag.
+// tensor.  Throws Failure (unsupported) for layouts without a oneDNN tag.
 py::object plain_form(const MemoryDesc &d) {
     if (d.absent()) return py::none();
     auto dims = d.desc.get_dims();
