@@ -134,7 +134,9 @@ py::object array_view(const ArraySpec &spec, void *address, const py::object &ke
 
 py::object checked_input(const py::handle &given, const ArraySpec &spec, size_t index, void *&address) {
     if (!PyArray_Check(given.ptr()))
-        throw Failure(Fault::parameter, "input " + std::to_string(index) + " must be an array of " + described(spec));
+        throw Failure(Fault::parameter,
+                "input " + std::to_string(index) + " must be a numpy array " + described(spec) + ", got an object of type "
+                        + Py_TYPE(given.ptr())->tp_name);
     auto *array = as_array(given.ptr());
     if (!fits(array, spec))
         throw Failure(Fault::parameter,

@@ -100,12 +100,15 @@ Attributes attributes_from(const py::kwargs &given) {
                     {"bf16", dnnl_fpmath_mode_bf16}, {"f16", dnnl_fpmath_mode_f16}, {"tf32", dnnl_fpmath_mode_tf32},
                     {"any", dnnl_fpmath_mode_any}};
             auto found = modes.find(value.cast<std::string>());
-            if (found == modes.end()) throw Failure(Fault::parameter, "fpmath is strict, bf16, f16, tf32 or any");
+            if (found == modes.end())
+                throw Failure(Fault::parameter,
+                        "fpmath must be strict, bf16, f16, tf32 or any, got " + value.cast<std::string>());
             check(dnnl_primitive_attr_set_fpmath_mode(result.attr.get(), found->second), "fpmath mode");
         } else if (name == "deferred") {
             result.deferred = value.cast<bool>();
         } else {
-            throw Failure(Fault::parameter, "a primitive has no attribute " + name);
+            throw Failure(Fault::parameter,
+                    "a primitive has no attribute " + name + "; it has post_ops, scales, zero_points, fpmath and deferred");
         }
     }
     return result;

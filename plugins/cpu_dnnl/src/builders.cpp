@@ -21,8 +21,9 @@ MemoryDesc value_or_absent(const std::optional<MemoryDesc> &desc) { return desc 
 void need(const MemoryDesc &desc, size_t spatial, std::initializer_list<const Dims *> attributes) {
     for (auto *a : attributes)
         if (a->size() != spatial)
-            throw Failure(Fault::parameter, std::to_string(spatial) + " values are needed for spatial axes of "
-                    + std::to_string(desc.desc.get_ndims()) + "-d data, got " + std::to_string(a->size()));
+            throw Failure(Fault::parameter,
+                    std::to_string(spatial) + " values are needed, one for each spatial axis of "
+                            + std::to_string(desc.desc.get_ndims()) + "-d data, got " + std::to_string(a->size()));
 }
 
 template <typename Create>

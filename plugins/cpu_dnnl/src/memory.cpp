@@ -179,7 +179,7 @@ AlignedBuffer::AlignedBuffer(size_t bytes) : data_(nullptr), size_(bytes), mappe
         data_ = map_pages(bytes, mapped_);
     else
         data_ = static_cast<char *>(std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment));
-    if (!data_) throw Failure(Fault::device, "no memory for " + std::to_string(bytes) + " bytes");
+    if (!data_) throw Failure(Fault::device, "out of memory: cannot allocate " + std::to_string(bytes) + " bytes");
 }
 
 AlignedBuffer::AlignedBuffer(AlignedBuffer &&other) noexcept

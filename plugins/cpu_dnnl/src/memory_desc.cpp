@@ -43,11 +43,13 @@ Dims permuted_strides(const Dims &dims, const std::string &axes) {
     std::vector<bool> seen(dims.size());
     int64_t step = 1;
     if (axes.size() != dims.size())
-        throw Failure(Fault::parameter, "layout " + axes + " does not have " + std::to_string(dims.size()) + " axes");
+        throw Failure(Fault::parameter,
+                "layout " + axes + " must name " + std::to_string(dims.size()) + " axes, got " + std::to_string(axes.size()));
     for (size_t i = axes.size(); i-- > 0;) {
         size_t axis = static_cast<size_t>(axes[i] - 'a');
         if (axis >= dims.size() || seen[axis])
-            throw Failure(Fault::parameter, "layout " + axes + " is no order of " + std::to_string(dims.size()) + " axes");
+            throw Failure(Fault::parameter,
+                    "layout " + axes + " must be a permutation of the letters of " + std::to_string(dims.size()) + " axes");
         seen[axis] = true;
         strides[axis] = step;
         step *= std::max<int64_t>(dims[axis], 1);
@@ -71,7 +73,7 @@ dnnl_format_tag_t blocked_tag(const std::string &tag) {
             {"aBc16b", dnnl_aBc16b}, {"aBcd16b", dnnl_aBcd16b}, {"aBcde16b", dnnl_aBcde16b}, {"aBc8b", dnnl_aBc8b},
             {"aBcd8b", dnnl_aBcd8b}, {"aBcde8b", dnnl_aBcde8b}, {"BA16a64b", dnnl_BA16a64b}};
     auto found = tags.find(tag);
-    if (found == tags.end()) throw Failure(Fault::parameter, "layout " + tag + " is not known");
+    if (found == tags.end()) throw Failure(Fault::parameter, "unknown blocked layout " + tag + "; use one such as nChw16c or aBcd16b");
     return found->second;
 }
 
@@ -104,7 +106,9 @@ MemoryDesc MemoryDesc::any(const Dims &dims, const std::string &type) {
 }
 
 MemoryDesc MemoryDesc::strided(const Dims &dims, const std::string &type, const Dims &strides) {
-    if (strides.size() != dims.size()) throw Failure(Fault::parameter, "a stride is needed for every axis");
+    if (strides.size() != dims.size())
+        throw Failure(Fault::parameter,
+                "a stride is needed for each of " + std::to_string(dims.size()) + " axes, got " + std::to_string(strides.size()));
     dnnl_memory_desc_t made = nullptr;
     Dims steps = strides;
     // oneDNN rejects nonpositive strides, even of axes of extent 1, where they have no effect.
@@ -184,7 +188,7 @@ py::object plain_form(const MemoryDesc &d) {
                 continue;
             if (dnnl::memory::desc(made) == d.desc) return form(py::int_(tag));
         }
-    throw Failure(Fault::unsupported, "oneDNN has no name for the layout " + d.layout());
+    throw Failure(Fault::unsupported, "oneDNN has no name for the layout " + d.layout() + ", so the descriptor cannot be saved");
 }
 
 } // namespace

@@ -6,7 +6,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -296,8 +296,29 @@ def test_memory_descriptors_describe_themselves() -> None:
     assert MD((2, 3), "float32").permuted((1, 0)).strides == (1, 3)
     assert MD((2, 6), "float32").reshaped((2, 2, 3)).dims == (2, 2, 3)
     assert MD.absent().is_absent and MD((2,), "float32", "any").is_any
-    with pytest.raises(ParameterError, match="no order"):
-        MD((2, 3), "float32", "aa")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: MD((2, 3), "float32", "aa"), "layout aa must be a permutation of the letters of 2 axes"),
+        (lambda: MD((2, 3), "float32", "abc"), "layout abc must name 2 axes, got 3"),
+        (lambda: MD((2, 3), "float32", "aB4b"), "unknown blocked layout aB4b; use one such as nChw16c"),
+        (lambda: MD((2, 3), "float32", (1,)), "a stride is needed for each of 2 axes, got 1"),
+        (lambda: n.peak_gflops("float16", 1), "float32, bfloat16 and int8, got float16"),
+        (
+            lambda: n.matmul(MD((2, 3), "float32"), MD((3, 5), "float32"), MD((2, 5), "float32"), fpmath="fast"),
+            "fpmath must be strict, bf16, f16, tf32 or any, got fast",
+        ),
+        (
+            lambda: n.matmul(MD((2, 3), "float32"), MD((3, 5), "float32"), MD((2, 5), "float32"), scale=1),
+            "no attribute scale; it has post_ops, scales, zero_points, fpmath and deferred",
+        ),
+    ],
+)
+def test_wrong_parameters_are_reported_with_what_is_valid(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        call()
 
 
 def test_the_machine_is_described() -> None:

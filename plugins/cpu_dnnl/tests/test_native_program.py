@@ -111,6 +111,8 @@ def test_inputs_are_checked_and_made_row_major() -> None:
     for wrong in (x[:3], x.astype(np.float64), x[None], "x", None):
         with pytest.raises(ParameterError, match=r"input 0 must be"):
             program.run_arrays([wrong])
+    with pytest.raises(ParameterError, match=r"input 0 must be a numpy array float32\[.*\], got an object of type str"):
+        program.run_arrays(["x"])
     with pytest.raises(ParameterError, match="takes 1 inputs, got 2"):
         program.run_arrays([x, x])
 
