@@ -28,8 +28,7 @@ using PairTile = void (*)(const int16_t *left, int64_t left_step, const int16_t 
 using PairRows = void (*)(const uint8_t *left, int64_t left_step, int64_t count, int64_t depth, int16_t *rows, int64_t pitch,
         const uint8_t *zero, int64_t is_signed);
 
-// As PairRows, for windows of results [first, first + count): the taps of `lines` window lines from `line` on, channels
-// innermost.
+// As PairRows, for windows of results [first, first + count): the taps of `lines` window lines from `line` on, channels last.
 using PairWindows = void (*)(const uint8_t *x, const Windows *windows, int64_t first, int64_t count, int64_t line, int64_t lines,
         int16_t *rows, int64_t pitch, const uint8_t *zero);
 

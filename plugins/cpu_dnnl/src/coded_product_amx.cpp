@@ -166,8 +166,9 @@ void coded_product_amx(void *const *buffers, const int64_t *args, int64_t begin,
         if (!small(job.scales + n * job.blocks, job.blocks)) define(job, n);
 }
 
-// Splits each float into three bfloat16 values that sum to it; of a non-finite value, the first piece holds the value. Buffers:
-// x, out.  Arguments: rows, elements per row of x, its row stride, rows and depth of the pieces.  Work items: rows of the pieces.
+// Splits each float into three bfloat16 values that sum to it; of a non-finite value, the first piece holds the value.
+// Buffers: x, out.  Arguments: rows, elements per row of x, its row stride, rows and depth of the pieces.  Work items: rows of
+// the pieces.
 void coded_pieces_amx(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const int64_t rows = args[0], count = args[1], depth = args[4];
     auto *out = static_cast<uint16_t *>(buffers[1]);

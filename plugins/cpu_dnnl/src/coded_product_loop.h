@@ -278,9 +278,9 @@ void many_rows(const Job &job, int64_t count, int64_t begin, int64_t end) {
     }
 }
 
-// Buffers: a (float; for 4 bits in the order of `coded_order`), codes, scales, zero points (optional), out. Arguments: rows of a,
-// their stride, blocks, block size, bytes per row of codes, row stride of out, bits, the common zero point or a negative value.
-// Work items: rows of weights.
+// Buffers: a (float; for 4 bits in the order of `coded_order`), codes, scales, zero points (optional), out.
+// Arguments: rows of a, their stride, blocks, block size, bytes per row of codes, row stride of out, bits, the common zero point
+// or a negative value.  Work items: rows of weights.
 void coded_product(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const bool given = args[7] < 0;
     Job job {static_cast<const float *>(buffers[0]), static_cast<const uint8_t *>(buffers[1]),

@@ -102,9 +102,9 @@ float defined(const Job<Unit> &job, int64_t row) {
     return sum;
 }
 
-// R rows of weights, `apart` rows from each other: R streams in different pages, so that their TLB misses overlap. split: units
-// contain several blocks; otherwise blocks contain several units.  plain: no unit has rounding errors, and zero points are
-// assumed to be small; if they are not, the rows are recomputed without it.
+// R rows of weights, `apart` rows from each other: R streams in different pages, so that their TLB misses overlap.
+// split: units contain several blocks; otherwise blocks contain several units.  plain: no unit has rounding errors, and zero
+// points are assumed to be small; if they are not, the rows are recomputed without it.
 template <class Vectors, int R, bool split, bool given, bool plain>
 void dots(const Job<CodedUnit<Vectors::lanes>> &job, int64_t row, int64_t apart) {
     const typename Vectors::template Lanes<split> lanes(job.block);
