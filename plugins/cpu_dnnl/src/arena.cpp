@@ -11,7 +11,7 @@ namespace {
 
 class Pool {
 public:
-    std::unique_ptr<AlignedBuffer> take(size_t bytes) {
+    std::unique_ptr<AlignedBuffer> acquire(size_t bytes) {
         {
             std::lock_guard<std::mutex> lock(mutex_);
             auto fits = std::find_if(free_.rbegin(), free_.rend(), [&](auto &block) { return block->size() >= bytes; });
@@ -27,21 +27,21 @@ public:
         return block;
     }
 
-    void give(std::unique_ptr<AlignedBuffer> block) {
+    void release(std::unique_ptr<AlignedBuffer> block) {
         std::lock_guard<std::mutex> lock(mutex_);
-        if (!needs_.empty() && block->size() <= *needs_.rbegin()) free_.push_back(std::move(block));
+        if (!sizes_.empty() && block->size() <= *sizes_.rbegin()) free_.push_back(std::move(block));
     }
 
-    void need(size_t bytes) {
+    void register_size(size_t bytes) {
         std::lock_guard<std::mutex> lock(mutex_);
-        needs_.insert(bytes);
+        sizes_.insert(bytes);
     }
 
-    void forget(size_t bytes) {
+    void unregister_size(size_t bytes) {
         std::lock_guard<std::mutex> lock(mutex_);
-        auto found = needs_.find(bytes);
-        if (found != needs_.end()) needs_.erase(found);
-        size_t most = needs_.empty() ? 0 : *needs_.rbegin();
+        auto found = sizes_.find(bytes);
+        if (found != sizes_.end()) sizes_.erase(found);
+        size_t most = sizes_.empty() ? 0 : *sizes_.rbegin();
         free_.erase(std::remove_if(free_.begin(), free_.end(), [&](auto &block) { return block->size() > most; }), free_.end());
     }
 
@@ -56,7 +56,7 @@ public:
 private:
     std::mutex mutex_;
     std::vector<std::unique_ptr<AlignedBuffer>> free_; // most recently used last: its pages are likely cached
-    std::multiset<size_t> needs_;
+    std::multiset<size_t> sizes_;
 };
 
 Pool &pool() {
@@ -66,11 +66,11 @@ Pool &pool() {
 
 } // namespace
 
-ArenaLoan::ArenaLoan(size_t bytes) : block_(pool().take(bytes)) {}
-ArenaLoan::~ArenaLoan() { pool().give(std::move(block_)); }
+ArenaBlock::ArenaBlock(size_t bytes) : block_(pool().acquire(bytes)) {}
+ArenaBlock::~ArenaBlock() { pool().release(std::move(block_)); }
 
-void need_arena(size_t bytes) { pool().need(bytes); }
-void forget_arena(size_t bytes) { pool().forget(bytes); }
+void register_arena(size_t bytes) { pool().register_size(bytes); }
+void unregister_arena(size_t bytes) { pool().unregister_size(bytes); }
 size_t arena_pool_bytes() { return pool().bytes(); }
 
 } // namespace mgx

@@ -10,12 +10,12 @@
 namespace mgx {
 
 // RAII handle of a block, released at the end of the run.
-class ArenaLoan {
+class ArenaBlock {
 public:
-    explicit ArenaLoan(size_t bytes); // Throws Failure (device) if allocation fails.
-    ~ArenaLoan();
-    ArenaLoan(const ArenaLoan &) = delete;
-    ArenaLoan &operator=(const ArenaLoan &) = delete;
+    explicit ArenaBlock(size_t bytes); // Throws Failure (device) if allocation fails.
+    ~ArenaBlock();
+    ArenaBlock(const ArenaBlock &) = delete;
+    ArenaBlock &operator=(const ArenaBlock &) = delete;
     char *data() const { return block_->data(); }
 
 private:
@@ -23,8 +23,8 @@ private:
 };
 
 // Registers and unregisters the arena size of a live program; blocks larger than any registered size are freed.
-void need_arena(size_t bytes);
-void forget_arena(size_t bytes);
+void register_arena(size_t bytes);
+void unregister_arena(size_t bytes);
 size_t arena_pool_bytes(); // of the free blocks
 
 } // namespace mgx

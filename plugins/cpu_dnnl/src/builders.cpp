@@ -11,14 +11,14 @@ namespace mgx {
 
 namespace {
 
-using Made = std::shared_ptr<Primitive>;
+using PrimitivePtr = std::shared_ptr<Primitive>;
 using Descs = std::vector<MemoryDesc>;
 
 constexpr auto inference = dnnl_forward_inference;
 
 MemoryDesc value_or_absent(const std::optional<MemoryDesc> &desc) { return desc ? *desc : MemoryDesc(); }
 
-void need(const MemoryDesc &desc, size_t spatial, std::initializer_list<const Dims *> attributes) {
+void check_lengths(const MemoryDesc &desc, size_t spatial, std::initializer_list<const Dims *> attributes) {
     for (auto *a : attributes)
         if (a->size() != spatial)
             throw Failure(Fault::parameter,
@@ -27,10 +27,10 @@ void need(const MemoryDesc &desc, size_t spatial, std::initializer_list<const Di
 }
 
 template <typename Create>
-Made windowed(const char *kind, Create create, dnnl_alg_kind_t algorithm, const MemoryDesc &src,
+PrimitivePtr windowed(const char *kind, Create create, dnnl_alg_kind_t algorithm, const MemoryDesc &src,
         const MemoryDesc &weights, const std::optional<MemoryDesc> &bias, const MemoryDesc &dst, const Dims &strides,
         const Dims &dilations, const Dims &begin, const Dims &end, const py::kwargs &attributes) {
-    need(src, static_cast<size_t>(src.desc.get_ndims()) - 2, {&strides, &dilations, &begin, &end});
+    check_lengths(src, static_cast<size_t>(src.desc.get_ndims()) - 2, {&strides, &dilations, &begin, &end});
     Dims holes = dilations; // oneDNN's dilation counts the skipped elements
     for (auto &d : holes)
         --d;
@@ -43,16 +43,16 @@ Made windowed(const char *kind, Create create, dnnl_alg_kind_t algorithm, const 
             Descs {src, weights, value_or_absent(bias), dst}, attributes_from(attributes), make);
 }
 
-dnnl_alg_kind_t chosen(const std::map<std::string, dnnl_alg_kind_t> &kinds, const std::string &name) {
+dnnl_alg_kind_t find_algorithm(const std::map<std::string, dnnl_alg_kind_t> &kinds, const std::string &name) {
     auto found = kinds.find(name);
     if (found == kinds.end()) throw Failure(Fault::unsupported, "oneDNN has no algorithm " + name);
     return found->second;
 }
 
-Made pooling(const MemoryDesc &src, const MemoryDesc &dst, const std::string &mode, const Dims &kernel,
+PrimitivePtr pooling(const MemoryDesc &src, const MemoryDesc &dst, const std::string &mode, const Dims &kernel,
         const Dims &strides, const Dims &dilations, const Dims &begin, const Dims &end, const py::kwargs &attributes) {
-    need(src, static_cast<size_t>(src.desc.get_ndims()) - 2, {&kernel, &strides, &dilations, &begin, &end});
-    auto algorithm = chosen({{"max", dnnl_pooling_max}, {"average", dnnl_pooling_avg_exclude_padding},
+    check_lengths(src, static_cast<size_t>(src.desc.get_ndims()) - 2, {&kernel, &strides, &dilations, &begin, &end});
+    auto algorithm = find_algorithm({{"max", dnnl_pooling_max}, {"average", dnnl_pooling_avg_exclude_padding},
                                     {"average_with_padding", dnnl_pooling_avg_include_padding}},
             mode);
     Dims holes = dilations;
@@ -66,7 +66,7 @@ Made pooling(const MemoryDesc &src, const MemoryDesc &dst, const std::string &mo
             attributes_from(attributes), make);
 }
 
-Made matmul(const MemoryDesc &src, const MemoryDesc &weights, const MemoryDesc &dst,
+PrimitivePtr matmul(const MemoryDesc &src, const MemoryDesc &weights, const MemoryDesc &dst,
         const std::optional<MemoryDesc> &bias, const py::kwargs &attributes) {
     auto make = [](dnnl_primitive_desc_t *pd, const Descs &d, const_dnnl_primitive_attr_t attr) {
         return dnnl_matmul_primitive_desc_create(
@@ -77,7 +77,7 @@ Made matmul(const MemoryDesc &src, const MemoryDesc &weights, const MemoryDesc &
             Descs {src, weights, value_or_absent(bias), dst}, attributes_from(attributes), make);
 }
 
-Made reorder(const MemoryDesc &src, const MemoryDesc &dst, const py::kwargs &attributes) {
+PrimitivePtr reorder(const MemoryDesc &src, const MemoryDesc &dst, const py::kwargs &attributes) {
     auto make = [=](dnnl_primitive_desc_t *pd, const Descs &d, const_dnnl_primitive_attr_t attr) {
         auto engine = cpu_engine().get();
         return dnnl_reorder_primitive_desc_create(pd, d[0].get(), engine, d[1].get(), engine, attr);

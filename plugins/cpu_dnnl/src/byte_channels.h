@@ -21,11 +21,11 @@ struct Fours {
 
 // Computes sums[p][c] = sum over taps of (x[tap of p][c] - zero point) * weight[tap][c].
 //
-// p: results [first, first + count); c: `some` channels starting at x, at least 16; weights: [line that shares fours, pass,
+// p: results [first, first + count); c: `channels` channels starting at x, at least 16; weights: [line that shares fours, pass,
 // group, four, channel, 4], starting at the same channel, zero-padded; totals: the sum of each channel's weights; sums: rows of
-// `some`; space: scratch memory for the fours of a line of results.
-using ChannelFours = void (*)(const uint8_t *x, const Windows *windows, const Fours *fours, int64_t first, int64_t count, int64_t some,
-        const int8_t *weights, const int32_t *totals, int32_t *sums, uint8_t *space, const uint8_t *zero);
+// `channels`; space: scratch memory for the fours of a line of results.
+using ChannelFours = void (*)(const uint8_t *x, const Windows *windows, const Fours *fours, int64_t first, int64_t count,
+        int64_t channels, const int8_t *weights, const int32_t *totals, int32_t *sums, uint8_t *space, const uint8_t *zero);
 
 // Returns the address of a function by the symbol that compiled loops use; null if unknown.
 void *byte_channel_function(const std::string &name);

@@ -12,7 +12,7 @@ namespace mgx {
 namespace {
 
 constexpr int64_t lanes = 16;
-constexpr int tallest = 14;  // most results accumulated in registers
+constexpr int max_results = 14;  // most results accumulated in registers
 constexpr int64_t slack = 256; // bytes that may be written past the end
 
 #define MGX_UNROLLED _Pragma("GCC unroll 32")
@@ -20,11 +20,11 @@ constexpr int64_t slack = 256; // bytes that may be written past the end
 inline __m512i load(const void *from) { return _mm512_loadu_si512(from); }
 
 // Interleaves four byte streams: to[4 i + k] = from[k][i].
-struct Weaver {
+struct Interleaver {
     uint8_t sign; // XORed into signed bytes, which makes them unsigned and 128 larger
     __m512i order, flip;
 
-    explicit Weaver(bool is_signed)
+    explicit Interleaver(bool is_signed)
         : sign(is_signed ? 128 : 0), order(_mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0)),
           flip(_mm512_set1_epi8(static_cast<char>(sign))) {}
 
@@ -33,7 +33,7 @@ struct Weaver {
         return _mm512_permutexvar_epi32(order, bytes); // compensates for the unpacks, which work within 128-bit lanes
     }
 
-    void weave(const uint8_t *const from[4], int64_t bytes, uint8_t *to) const {
+    void interleave(const uint8_t *const from[4], int64_t bytes, uint8_t *to) const {
         for (int64_t i = 0; i < bytes; i += 64, to += slack) {
             const __mmask64 mask = bytes - i >= 64 ? ~0ull : ~0ull >> (64 - (bytes - i));
             const __m512i a = row(from[0] + i, mask), b = row(from[1] + i, mask);
@@ -59,12 +59,12 @@ struct Line {
 // Hides a pointer's value from the compiler, which otherwise keeps an address per result and runs out of registers.
 template <class P> inline void opaque(P &pointer) { asm("" : "+r"(pointer)); }
 
-template <int T> void store(int32_t *sums, int64_t step, const __m512i (&made)[T]) {
+template <int T> void store(int32_t *sums, int64_t step, const __m512i (&acc)[T]) {
     char *to = reinterpret_cast<char *>(sums);
     MGX_UNROLLED
     for (int i = 0; i < T; ++i, to += step) {
         opaque(to);
-        _mm512_storeu_si512(to, made[i]);
+        _mm512_storeu_si512(to, acc[i]);
     }
 }
 
@@ -72,10 +72,10 @@ template <int T>
 void sum(const Line &line, const uint8_t *fours, const int8_t *weights, __m512i begin, int32_t *sums) {
     constexpr int bases = (T + 2) / 3; // each result is zero, one or two strides from a base: x86 addressing modes scale by 1 and 2
     const int64_t apart = line.result;
-    __m512i made[T];
+    __m512i acc[T];
     MGX_UNROLLED
     for (int i = 0; i < T; ++i)
-        made[i] = begin;
+        acc[i] = begin;
     for (int64_t pass = 0; pass < line.shape.passes; ++pass)
         for (int64_t g = 0; g < line.shape.groups; ++g) {
             const uint8_t *from[bases];
@@ -86,7 +86,7 @@ void sum(const Line &line, const uint8_t *fours, const int8_t *weights, __m512i 
                 const __m512i w = load(weights);
                 MGX_UNROLLED
                 for (int i = 0; i < T; ++i)
-                    made[i] = _mm512_dpbusd_epi32(made[i], load(from[i / 3] + i % 3 * apart), w);
+                    acc[i] = _mm512_dpbusd_epi32(acc[i], load(from[i / 3] + i % 3 * apart), w);
                 MGX_UNROLLED
                 for (int b = 0; b < bases; ++b) {
                     from[b] += line.tap;
@@ -94,16 +94,16 @@ void sum(const Line &line, const uint8_t *fours, const int8_t *weights, __m512i 
                 }
             }
         }
-    store(sums, 4 * line.channels, made);
+    store(sums, 4 * line.channels, acc);
 }
 
 // As `sum`, if the first tap of the next result is the second of this one: each four is loaded once for K taps.
 template <int T, int K>
-void sum_near(const Line &line, const uint8_t *fours, const int8_t *weights, __m512i begin, int32_t *sums) {
-    __m512i made[T];
+void sum_overlapping(const Line &line, const uint8_t *fours, const int8_t *weights, __m512i begin, int32_t *sums) {
+    __m512i acc[T];
     MGX_UNROLLED
     for (int i = 0; i < T; ++i)
-        made[i] = begin;
+        acc[i] = begin;
     for (int64_t pass = 0; pass < line.shape.passes; ++pass)
         for (int64_t g = 0; g < line.shape.groups; ++g) {
             __m512i w[K];
@@ -117,28 +117,29 @@ void sum_near(const Line &line, const uint8_t *fours, const int8_t *weights, __m
                 const __m512i four = load(from);
                 MGX_UNROLLED
                 for (int t = 0; t < K; ++t)
-                    if (i >= t && i - t < T) made[i - t] = _mm512_dpbusd_epi32(made[i - t], four, w[t]);
+                    if (i >= t && i - t < T) acc[i - t] = _mm512_dpbusd_epi32(acc[i - t], four, w[t]);
             }
         }
-    store(sums, 4 * line.channels, made);
+    store(sums, 4 * line.channels, acc);
 }
 
 using Sum = void (*)(const Line &, const uint8_t *, const int8_t *, __m512i, int32_t *);
-using Sums = std::array<Sum, tallest>; // by the number of results - 1
+using Sums = std::array<Sum, max_results>; // by the number of results - 1
 
-template <size_t... T> constexpr Sums any(std::index_sequence<T...>) { return {sum<int(T) + 1>...}; }
-template <int K, size_t... T> constexpr Sums near(std::index_sequence<T...>) { return {sum_near<int(T) + 1, K>...}; }
+template <size_t... T> constexpr Sums general(std::index_sequence<T...>) { return {sum<int(T) + 1>...}; }
+template <int K, size_t... T> constexpr Sums overlapping(std::index_sequence<T...>) { return {sum_overlapping<int(T) + 1, K>...}; }
 
 const Sums &sums_of(const Line &line) {
-    using Numbers = std::make_index_sequence<tallest>;
-    static constexpr Sums apart = any(Numbers()), three = near<3>(Numbers()), five = near<5>(Numbers()), seven = near<7>(Numbers());
+    using Numbers = std::make_index_sequence<max_results>;
+    static constexpr Sums any = general(Numbers()), three = overlapping<3>(Numbers()), five = overlapping<5>(Numbers());
+    static constexpr Sums seven = overlapping<7>(Numbers());
     const int64_t taps = line.tap == line.result ? line.shape.taps : 0;
-    return taps == 3 ? three : taps == 5 ? five : taps == 7 ? seven : apart;
+    return taps == 3 ? three : taps == 5 ? five : taps == 7 ? seven : any;
 }
 
 void sum_line(const Line &line, int64_t count, const int8_t *weights, const int32_t *totals, int32_t zero, int32_t *sums) {
-    const Sums &made = sums_of(line);
-    const int64_t parts = (count + tallest - 1) / tallest, low = count / parts, over = count % parts;
+    const Sums &functions = sums_of(line);
+    const int64_t parts = (count + max_results - 1) / max_results, low = count / parts, over = count % parts;
     const __m512i point = _mm512_set1_epi32(zero);
     for (int64_t at = 0; at < line.channels; at += lanes) {
         const int64_t c = std::min(at, line.channels - lanes);
@@ -147,7 +148,7 @@ void sum_line(const Line &line, int64_t count, const int8_t *weights, const int3
         int32_t *to = sums + c;
         for (int64_t i = 0; i < parts; ++i) {
             const int64_t rows = low + (i < over);
-            made[size_t(rows - 1)](line, fours, weights + 4 * c, begin, to);
+            functions[size_t(rows - 1)](line, fours, weights + 4 * c, begin, to);
             fours += rows * line.result;
             to += rows * line.channels;
         }
@@ -169,10 +170,10 @@ struct Reader {
 };
 
 // Interleaves the inputs of a line of results to fours.
-struct Layer {
+struct LinePacker {
     const Windows &w;
     const Fours &fours;
-    Weaver weaver;
+    Interleaver interleaver;
     uint8_t point;       // zero point
     int64_t c, columns;  // channels; columns of fours in the line
     uint8_t *filler;     // a line of zero points
@@ -199,7 +200,7 @@ struct Layer {
         for (int64_t g = 0; g < fours.groups; ++g, to += 4 * bytes) {
             copy(reader.line(g), reader.left, columns + 3 * w.dilation[2]);
             const uint8_t *const from[4] = {padded, padded + gap, padded + 2 * gap, padded + 3 * gap};
-            weaver.weave(from, bytes, to);
+            interleaver.interleave(from, bytes, to);
         }
     }
 
@@ -208,7 +209,7 @@ struct Layer {
         const int64_t from = std::clamp<int64_t>(-left, 0, columns), end = std::clamp<int64_t>(w.in[2] - left, from, columns);
         const bool dense = w.across == c;
         const int64_t run = dense ? (end - from) * c : c; // contiguous bytes
-        const int byte = point ^ weaver.sign;
+        const int byte = point ^ interleaver.sign;
         for (int64_t g = 0; g < fours.groups; ++g, to += 4 * columns * c) {
             const uint8_t *lines[4];
             int64_t steps[4];
@@ -219,7 +220,7 @@ struct Layer {
             }
             std::memset(to, byte, static_cast<size_t>(4 * from * c));
             for (int64_t i = from; i < end; i += dense ? end - from : 1) {
-                weaver.weave(lines, run, to + 4 * i * c);
+                interleaver.interleave(lines, run, to + 4 * i * c);
                 for (int64_t k = 0; k < 4; ++k)
                     lines[k] += steps[k];
             }
@@ -233,8 +234,8 @@ void channel_fours(const uint8_t *x, const Windows *windows, const Fours *shape,
     const Windows &w = *windows;
     const Fours &fours = *shape;
     const int64_t step = fours.upright ? w.dilation[2] : 4 * w.dilation[2];
-    const Weaver weaver(w.is_signed != 0);
-    const int32_t point = *zero ^ weaver.sign;
+    const Interleaver interleaver(w.is_signed != 0);
+    const int32_t point = *zero ^ interleaver.sign;
     const int64_t size = 4 * fours.passes * fours.groups * fours.taps * w.channels; // bytes of the weights of a line
     int64_t filled = 0;
     while (count > 0) {
@@ -243,25 +244,25 @@ void channel_fours(const uint8_t *x, const Windows *windows, const Fours *shape,
             place[a] = at % w.out[a];
             at /= w.out[a];
         }
-        const int64_t some = std::min(count, w.out[2] - place[2]);
-        const int64_t lines = some < w.out[2] ? 1 : std::min({fours.shared, count / some, w.out[1] - place[1]});
-        const int64_t columns = (some - 1) * w.stride[2] + (fours.taps - 1) * step + 1;
+        const int64_t results = std::min(count, w.out[2] - place[2]);
+        const int64_t lines = results < w.out[2] ? 1 : std::min({fours.shared, count / results, w.out[1] - place[1]});
+        const int64_t columns = (results - 1) * w.stride[2] + (fours.taps - 1) * step + 1;
         uint8_t *beside = space + 4 * fours.groups * columns * c + slack;
-        const Layer layer{w, fours, weaver, *zero, c, columns, beside, beside};
+        const LinePacker packer{w, fours, interleaver, *zero, c, columns, beside, beside};
         const Reader reader{x, w, at, place[0] * w.stride[0] - w.begin[0], place[1] * w.stride[1] - w.begin[1],
                 place[2] * w.stride[2] - w.begin[2]};
         if (fours.upright) {
-            if (filled != columns) layer.fill(beside, columns * c);
+            if (filled != columns) packer.fill(beside, columns * c);
             filled = columns;
-            layer.upright(reader, space);
+            packer.upright(reader, space);
         } else {
-            layer.across(reader, space);
+            packer.across(reader, space);
         }
         const Line line{space, 4 * columns * c, 4 * step * c, 4 * w.stride[2] * c, fours, c, 4 * w.channels};
-        for (int64_t l = 0; l < lines; ++l, sums += some * c)
-            sum_line(line, some, weights + l * size, totals, point, sums);
-        first += lines * some;
-        count -= lines * some;
+        for (int64_t l = 0; l < lines; ++l, sums += results * c)
+            sum_line(line, results, weights + l * size, totals, point, sums);
+        first += lines * results;
+        count -= lines * results;
     }
 }
 

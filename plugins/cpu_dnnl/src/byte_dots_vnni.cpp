@@ -13,12 +13,12 @@ namespace mgx {
 namespace {
 
 constexpr int64_t pitch = 64; // row stride of the sums, in elements
-constexpr int tallest = 14;
+constexpr int max_rows = 14;
 
 #define MGX_UNROLLED _Pragma("GCC unroll 32")
 
 // Most rows whose accumulators fit into registers, by the number of vectors of columns.
-constexpr int64_t most[] = {14, 12, 8, 6};
+constexpr int64_t max_height[] = {14, 12, 8, 6};
 
 // Hides a pointer's value from the compiler, which otherwise keeps an address per row and runs out of registers.
 template <class P> inline void opaque(P &pointer) { asm("" : "+r"(pointer)); }
@@ -30,12 +30,12 @@ void dots(const uint8_t *left, int64_t step, const int8_t *panel, int64_t depth,
     MGX_UNROLLED
     for (int b = 0; b < bases; ++b)
         from[b] = left + 3 * b * step;
-    __m512i made[H][V];
+    __m512i acc[H][V];
     MGX_UNROLLED
     for (int r = 0; r < H; ++r)
         MGX_UNROLLED
         for (int v = 0; v < V; ++v)
-            made[r][v] = _mm512_loadu_si512(start + 16 * v);
+            acc[r][v] = _mm512_loadu_si512(start + 16 * v);
     for (int64_t i = 0; i < depth; ++i, panel += 64 * V) {
         __m512i columns[V];
         MGX_UNROLLED
@@ -49,7 +49,7 @@ void dots(const uint8_t *left, int64_t step, const int8_t *panel, int64_t depth,
             if constexpr (is_signed) all = _mm512_xor_si512(all, _mm512_set1_epi8(char(-128)));
             MGX_UNROLLED
             for (int v = 0; v < V; ++v)
-                made[r][v] = _mm512_dpbusd_epi32(made[r][v], all, columns[v]);
+                acc[r][v] = _mm512_dpbusd_epi32(acc[r][v], all, columns[v]);
         }
         MGX_UNROLLED
         for (int b = 0; b < bases; ++b) {
@@ -62,28 +62,28 @@ void dots(const uint8_t *left, int64_t step, const int8_t *panel, int64_t depth,
         opaque(sums);
         MGX_UNROLLED
         for (int v = 0; v < V; ++v)
-            _mm512_storeu_si512(sums + 16 * v, made[r][v]);
+            _mm512_storeu_si512(sums + 16 * v, acc[r][v]);
     }
 }
 
 using Dots = void (*)(const uint8_t *, int64_t, const int8_t *, int64_t, int32_t *, const int32_t *);
 
-template <bool is_signed, int V, size_t... H> constexpr std::array<Dots, tallest> heights(std::index_sequence<H...>) {
+template <bool is_signed, int V, size_t... H> constexpr std::array<Dots, max_rows> heights(std::index_sequence<H...>) {
     return {dots<is_signed, V, int(H) + 1>...};
 }
 
 template <bool is_signed>
 void byte_dots(const uint8_t *left, int64_t step, const int8_t *panel, int64_t depth, int32_t *sums, int64_t rows, int64_t vectors,
         const int32_t *start, const char *, int64_t) {
-    static constexpr std::array<Dots, tallest> table[] = {heights<is_signed, 1>(std::make_index_sequence<most[0]>()),
-            heights<is_signed, 2>(std::make_index_sequence<most[1]>()), heights<is_signed, 3>(std::make_index_sequence<most[2]>()),
-            heights<is_signed, 4>(std::make_index_sequence<most[3]>())};
-    const int64_t parts = (rows + most[vectors - 1] - 1) / most[vectors - 1], low = rows / parts, over = rows % parts;
+    static constexpr std::array<Dots, max_rows> table[] = {heights<is_signed, 1>(std::make_index_sequence<max_height[0]>()),
+            heights<is_signed, 2>(std::make_index_sequence<max_height[1]>()), heights<is_signed, 3>(std::make_index_sequence<max_height[2]>()),
+            heights<is_signed, 4>(std::make_index_sequence<max_height[3]>())};
+    const int64_t parts = (rows + max_height[vectors - 1] - 1) / max_height[vectors - 1], low = rows / parts, over = rows % parts;
     for (int64_t i = 0; i < parts; ++i) {
-        const int64_t some = low + (i < over);
-        table[vectors - 1][size_t(some - 1)](left, step, panel, depth, sums, start);
-        left += some * step;
-        sums += some * pitch;
+        const int64_t height = low + (i < over);
+        table[vectors - 1][size_t(height - 1)](left, step, panel, depth, sums, start);
+        left += height * step;
+        sums += height * pitch;
     }
 }
 

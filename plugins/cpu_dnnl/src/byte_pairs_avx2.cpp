@@ -11,7 +11,7 @@ namespace mgx {
 
 namespace {
 
-constexpr int tallest = 6;
+constexpr int max_rows = 6;
 
 #define MGX_UNROLLED _Pragma("GCC unroll 16")
 
@@ -36,12 +36,12 @@ void run(const int16_t *rows, int64_t step, const int16_t *panel, int64_t depth,
     MGX_UNROLLED
     for (int b = 0; b < bases; ++b)
         left[b] = reinterpret_cast<const char *>(rows) + 3 * b * apart;
-    __m256i made[H][V];
+    __m256i acc[H][V];
     MGX_UNROLLED
     for (int r = 0; r < H; ++r)
         MGX_UNROLLED
         for (int v = 0; v < V; ++v)
-            made[r][v] = add ? load(sums + r * sums_step + 8 * v) : _mm256_setzero_si256();
+            acc[r][v] = add ? load(sums + r * sums_step + 8 * v) : _mm256_setzero_si256();
     for (int64_t i = 0; i < depth; i += 4) {
         MGX_UNROLLED
         for (int u = 0; u < 2; ++u) {
@@ -56,7 +56,7 @@ void run(const int16_t *rows, int64_t step, const int16_t *panel, int64_t depth,
                 const __m256i all = _mm256_set1_epi32(pair);
                 MGX_UNROLLED
                 for (int v = 0; v < V; ++v)
-                    add_pairs(made[r][v], some[v], all);
+                    add_pairs(acc[r][v], some[v], all);
             }
         }
         MGX_UNROLLED
@@ -71,14 +71,14 @@ void run(const int16_t *rows, int64_t step, const int16_t *panel, int64_t depth,
     for (int r = 0; r < H; ++r)
         MGX_UNROLLED
         for (int v = 0; v < V; ++v)
-            store(sums + r * sums_step + 8 * v, made[r][v]);
+            store(sums + r * sums_step + 8 * v, acc[r][v]);
 }
 
 using Run = void (*)(const int16_t *, int64_t, const int16_t *, int64_t, int32_t *, int64_t, bool);
 
 void pair_tile(const int16_t *left, int64_t left_step, const int16_t *panel, int64_t depth, int32_t *sums, int64_t sums_step,
         int64_t rows, int64_t vectors, int64_t add) {
-    static constexpr Run runs[tallest][2] = {{run<1, 1>, run<1, 2>}, {run<2, 1>, run<2, 2>}, {run<3, 1>, run<3, 2>},
+    static constexpr Run runs[max_rows][2] = {{run<1, 1>, run<1, 2>}, {run<2, 1>, run<2, 2>}, {run<3, 1>, run<3, 2>},
             {run<4, 1>, run<4, 2>}, {run<5, 1>, run<5, 2>}, {run<6, 1>, run<6, 2>}};
     runs[rows - 1][vectors - 1](left, left_step, panel, depth, sums, sums_step, add != 0);
 }
@@ -90,10 +90,10 @@ template <bool is_signed> inline __m256i widened(const uint8_t *from) {
     return is_signed ? _mm256_cvtepi8_epi16(bytes) : _mm256_cvtepu8_epi16(bytes);
 }
 
-int number(const uint8_t *zero, bool is_signed) { return is_signed ? int(int8_t(*zero)) : int(*zero); }
+int zero_point(const uint8_t *zero, bool is_signed) { return is_signed ? int(int8_t(*zero)) : int(*zero); }
 
 // Widens `count` bytes minus a zero point.
-template <bool is_signed> inline void put(const uint8_t *from, int64_t count, int16_t *to, __m256i zero) {
+template <bool is_signed> inline void widen(const uint8_t *from, int64_t count, int16_t *to, __m256i zero) {
     if (count >= 16) {
         for (int64_t i = 0; i + 16 < count; i += 16)
             store(to + i, _mm256_sub_epi16(widened<is_signed>(from + i), zero));
@@ -119,9 +119,9 @@ inline void clear(int16_t *to, int64_t count) {
 }
 
 template <bool is_signed>
-void put_rows(const uint8_t *left, int64_t step, int64_t count, int64_t depth, int16_t *rows, int64_t pitch, __m256i zero) {
+void widen_rows(const uint8_t *left, int64_t step, int64_t count, int64_t depth, int16_t *rows, int64_t pitch, __m256i zero) {
     for (; count > 0; --count, left += step, rows += pitch) {
-        put<is_signed>(left, depth, rows, zero);
+        widen<is_signed>(left, depth, rows, zero);
         for (int64_t i = depth; i < pitch; ++i)
             rows[i] = 0;
     }
@@ -129,8 +129,8 @@ void put_rows(const uint8_t *left, int64_t step, int64_t count, int64_t depth, i
 
 void pair_rows(const uint8_t *left, int64_t left_step, int64_t count, int64_t depth, int16_t *rows, int64_t pitch,
         const uint8_t *zero, int64_t is_signed) {
-    const __m256i point = _mm256_set1_epi16(int16_t(number(zero, is_signed != 0)));
-    (is_signed ? put_rows<true> : put_rows<false>)(left, left_step, count, depth, rows, pitch, point);
+    const __m256i point = _mm256_set1_epi16(int16_t(zero_point(zero, is_signed != 0)));
+    (is_signed ? widen_rows<true> : widen_rows<false>)(left, left_step, count, depth, rows, pitch, point);
 }
 
 // Position of a result, and the origin of its window.
@@ -155,7 +155,7 @@ struct Place {
 };
 
 template <bool is_signed>
-void put_windows(const uint8_t *x, const Windows &w, int64_t first, int64_t count, int64_t line, int64_t lines, int16_t *rows,
+void widen_windows(const uint8_t *x, const Windows &w, int64_t first, int64_t count, int64_t line, int64_t lines, int16_t *rows,
         int64_t pitch, __m256i zero) {
     const int64_t channels = w.channels, taps = w.taps[2], across = w.across * w.dilation[2], run = taps * channels;
     const bool dense = across == channels;
@@ -176,10 +176,10 @@ void put_windows(const uint8_t *x, const Windows &w, int64_t first, int64_t coun
             const uint8_t *source = image + z * w.step[0] + y * w.step[1] + (left + from * step) * w.across;
             clear(out, from * channels);
             if (dense) {
-                put<is_signed>(source, (to - from) * channels, out + from * channels, zero);
+                widen<is_signed>(source, (to - from) * channels, out + from * channels, zero);
             } else {
                 for (int64_t t = from; t < to; ++t, source += across)
-                    put<is_signed>(source, channels, out + t * channels, zero);
+                    widen<is_signed>(source, channels, out + t * channels, zero);
             }
             clear(out + to * channels, (taps - to) * channels);
         }
@@ -190,22 +190,22 @@ void put_windows(const uint8_t *x, const Windows &w, int64_t first, int64_t coun
 void pair_windows(const uint8_t *x, const Windows *windows, int64_t first, int64_t count, int64_t line, int64_t lines, int16_t *rows,
         int64_t pitch, const uint8_t *zero) {
     const bool is_signed = windows->is_signed != 0;
-    const __m256i point = _mm256_set1_epi16(int16_t(number(zero, is_signed)));
-    (is_signed ? put_windows<true> : put_windows<false>)(x, *windows, first, count, line, lines, rows, pitch, point);
+    const __m256i point = _mm256_set1_epi16(int16_t(zero_point(zero, is_signed)));
+    (is_signed ? widen_windows<true> : widen_windows<false>)(x, *windows, first, count, line, lines, rows, pitch, point);
 }
 
 // depthwise convolutions ----------------------------------------------------------------------------------------------
 
-constexpr int widest = 8;         // most results of one line accumulated in registers
-constexpr int64_t pointers = 1024; // most tap addresses on the stack
+constexpr int max_results = 8;         // most results of one line accumulated in registers
+constexpr int64_t max_pointers = 1024; // most tap addresses on the stack
 
 // Loads 8 channels as int16 pairs: of two taps, or of one tap and its extension, whose weight is 0.
-template <bool is_signed> inline __m256i both(const uint8_t *a, const uint8_t *b) {
+template <bool is_signed> inline __m256i load_pair(const uint8_t *a, const uint8_t *b) {
     const __m128i pairs = _mm_unpacklo_epi8(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(a)),
             _mm_loadl_epi64(reinterpret_cast<const __m128i *>(b)));
     return is_signed ? _mm256_cvtepi8_epi16(pairs) : _mm256_cvtepu8_epi16(pairs);
 }
-template <bool is_signed> inline __m256i lone(const uint8_t *a) {
+template <bool is_signed> inline __m256i load_single(const uint8_t *a) {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(a));
     return is_signed ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
 }
@@ -229,20 +229,20 @@ struct Taps {
     int64_t step; // elements between the weights of consecutive pairs
 };
 
-template <int T> inline void store_all(const __m256i (&made)[T], int32_t *sums, int64_t pitch) {
+template <int T> inline void store_all(const __m256i (&acc)[T], int32_t *sums, int64_t pitch) {
     MGX_UNROLLED
     for (int i = 0; i < T; ++i, sums += pitch) {
         opaque(sums);
-        store(sums, made[i]);
+        store(sums, acc[i]);
     }
 }
 
 // For windows in which the first tap of the next result is the second of this one: each pair is loaded once for K columns.
-template <bool is_signed, int T, int K> void sum_near(const Taps &taps, int64_t c, __m256i begin, int32_t *sums, int64_t pitch) {
-    __m256i made[T];
+template <bool is_signed, int T, int K> void sum_overlapping(const Taps &taps, int64_t c, __m256i begin, int32_t *sums, int64_t pitch) {
+    __m256i acc[T];
     MGX_UNROLLED
     for (int i = 0; i < T; ++i)
-        made[i] = begin;
+        acc[i] = begin;
     const uint8_t *const *at = taps.at;
     const int16_t *weights = taps.weights + 2 * c;
     for (int64_t l = 0; l < taps.pairs.all; ++l) {
@@ -253,20 +253,20 @@ template <bool is_signed, int T, int K> void sum_near(const Taps &taps, int64_t 
             w[t] = load(weights);
         MGX_UNROLLED
         for (int i = 0; i < T + K - 1; ++i, at += 2) {
-            const __m256i x = single ? lone<is_signed>(at[0] + c) : both<is_signed>(at[0] + c, at[1] + c);
+            const __m256i x = single ? load_single<is_signed>(at[0] + c) : load_pair<is_signed>(at[0] + c, at[1] + c);
             MGX_UNROLLED
             for (int t = 0; t < K; ++t)
-                if (i >= t && i - t < T) made[i - t] = _mm256_add_epi32(made[i - t], _mm256_madd_epi16(x, w[t]));
+                if (i >= t && i - t < T) acc[i - t] = _mm256_add_epi32(acc[i - t], _mm256_madd_epi16(x, w[t]));
         }
     }
-    store_all(made, sums, pitch);
+    store_all(acc, sums, pitch);
 }
 
-template <bool is_signed, int T> void sum_apart(const Taps &taps, int64_t c, __m256i begin, int32_t *sums, int64_t pitch) {
-    __m256i made[T];
+template <bool is_signed, int T> void sum_separate(const Taps &taps, int64_t c, __m256i begin, int32_t *sums, int64_t pitch) {
+    __m256i acc[T];
     MGX_UNROLLED
     for (int i = 0; i < T; ++i)
-        made[i] = begin;
+        acc[i] = begin;
     const uint8_t *const *at = taps.at;
     const int16_t *weights = taps.weights + 2 * c;
     for (int64_t l = 0; l < taps.pairs.all; ++l) {
@@ -275,27 +275,27 @@ template <bool is_signed, int T> void sum_apart(const Taps &taps, int64_t c, __m
             const __m256i w = load(weights);
             MGX_UNROLLED
             for (int i = 0; i < T; ++i) {
-                const __m256i x = single ? lone<is_signed>(at[2 * i] + c) : both<is_signed>(at[2 * i] + c, at[2 * i + 1] + c);
-                made[i] = _mm256_add_epi32(made[i], _mm256_madd_epi16(x, w));
+                const __m256i x = single ? load_single<is_signed>(at[2 * i] + c) : load_pair<is_signed>(at[2 * i] + c, at[2 * i + 1] + c);
+                acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(x, w));
             }
         }
     }
-    store_all(made, sums, pitch);
+    store_all(acc, sums, pitch);
 }
 
 using ChannelSum = void (*)(const Taps &, int64_t, __m256i, int32_t *, int64_t);
-using ChannelSums = std::array<ChannelSum, widest>; // by the number of results - 1
+using ChannelSums = std::array<ChannelSum, max_results>; // by the number of results - 1
 
-template <bool S, size_t... T> constexpr ChannelSums apart(std::index_sequence<T...>) { return {sum_apart<S, int(T) + 1>...}; }
-template <bool S, int K, size_t... T> constexpr ChannelSums near(std::index_sequence<T...>) {
-    return {sum_near<S, int(T) + 1, K>...};
+template <bool S, size_t... T> constexpr ChannelSums separate(std::index_sequence<T...>) { return {sum_separate<S, int(T) + 1>...}; }
+template <bool S, int K, size_t... T> constexpr ChannelSums overlapping(std::index_sequence<T...>) {
+    return {sum_overlapping<S, int(T) + 1, K>...};
 }
 
 // Returns the functions for windows of that many shared columns, 0 if results share none.
 template <bool is_signed> const ChannelSums &sums_of(int64_t columns) {
-    using Numbers = std::make_index_sequence<widest>;
-    static constexpr ChannelSums any = apart<is_signed>(Numbers()), three = near<is_signed, 3>(Numbers());
-    static constexpr ChannelSums five = near<is_signed, 5>(Numbers()), seven = near<is_signed, 7>(Numbers());
+    using Numbers = std::make_index_sequence<max_results>;
+    static constexpr ChannelSums any = separate<is_signed>(Numbers()), three = overlapping<is_signed, 3>(Numbers());
+    static constexpr ChannelSums five = overlapping<is_signed, 5>(Numbers()), seven = overlapping<is_signed, 7>(Numbers());
     return columns == 3 ? three : columns == 5 ? five : columns == 7 ? seven : any;
 }
 
@@ -307,7 +307,7 @@ const uint8_t *line_of(const uint8_t *image, const Windows &w, const Place &plac
 }
 
 // Stores the tap addresses of `some` results of a line from `place` on; shared: each column once.
-void enter(const uint8_t *x, const Windows &w, const Pairs &pairs, const Place &place, int64_t some, bool shared,
+void store_tap_addresses(const uint8_t *x, const Windows &w, const Pairs &pairs, const Place &place, int64_t some, bool shared,
         const uint8_t *filler, const uint8_t **to) {
     const uint8_t *image = x + place.image * w.images;
     const int64_t left = place.origin(w, 2);
@@ -335,25 +335,25 @@ void enter(const uint8_t *x, const Windows &w, const Pairs &pairs, const Place &
 template <bool is_signed>
 void sum_channels(const uint8_t *x, const Windows &w, int64_t first, int64_t count, const int16_t *weights, const int32_t *totals,
         int32_t *sums, int64_t pitch, const uint8_t *filler, __m256i zero, const uint8_t **table) {
-    const uint8_t *near[pointers];
+    const uint8_t *near[max_pointers];
     const Pairs pairs(w);
     const int64_t channels = w.channels, each = 2 * pairs.all * pairs.columns; // addresses per result
-    const bool few = 2 * pairs.all * (widest + pairs.columns) <= pointers;
+    const bool few = 2 * pairs.all * (max_results + pairs.columns) <= max_pointers;
     const bool shared = few && w.stride[2] == 1 && w.dilation[2] == 1 && (pairs.columns == 3 || pairs.columns == 5 || pairs.columns == 7);
-    const int64_t most = shared ? (pairs.columns == 7 ? 6 : widest) : std::clamp<int64_t>(pointers / each, 1, widest);
-    const uint8_t **at = each > pointers ? table : near;
-    const ChannelSums &made = sums_of<is_signed>(shared ? pairs.columns : 0);
+    const int64_t most = shared ? (pairs.columns == 7 ? 6 : max_results) : std::clamp<int64_t>(max_pointers / each, 1, max_results);
+    const uint8_t **at = each > max_pointers ? table : near;
+    const ChannelSums &functions = sums_of<is_signed>(shared ? pairs.columns : 0);
     const Taps taps{at, pairs, weights, 2 * channels};
     while (count > 0) {
         Place place(w, first);
         const int64_t line = std::min(count, w.out[2] - place.at[2]), parts = (line + most - 1) / most;
         for (int64_t i = 0; i < parts; ++i) {
             const int64_t some = line / parts + (i < line % parts);
-            enter(x, w, pairs, place, some, shared, filler, at);
+            store_tap_addresses(x, w, pairs, place, some, shared, filler, at);
             for (int64_t next = 0; next < channels; next += 8) {
                 const int64_t c = std::min(next, channels - 8); // the last vector may overlap the one before
                 const __m256i begin = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_mullo_epi32(load(totals + c), zero));
-                made[size_t(some - 1)](taps, c, begin, sums + c, pitch);
+                functions[size_t(some - 1)](taps, c, begin, sums + c, pitch);
             }
             sums += some * pitch;
             place.at[2] += some;
@@ -371,7 +371,7 @@ void pair_channels(const uint8_t *x, const Windows *windows, int64_t first, int6
     auto filler = reinterpret_cast<uint8_t *>(sums + count * pitch);
     std::memset(filler, *zero, size_t(w.channels));
     auto table = reinterpret_cast<const uint8_t **>(filler + (w.channels + 63) / 64 * 64);
-    const __m256i point = _mm256_set1_epi32(number(zero, is_signed));
+    const __m256i point = _mm256_set1_epi32(zero_point(zero, is_signed));
     (is_signed ? sum_channels<true> : sum_channels<false>)(x, w, first, count, weights, totals, sums, pitch, filler, point, table);
 }
 
@@ -382,12 +382,12 @@ struct Four {
 };
 
 // Winograd's input transform along one axis of a tile.
-inline Four spread(__m256i a, __m256i b, __m256i c, __m256i d) {
+inline Four transform_axis(__m256i a, __m256i b, __m256i c, __m256i d) {
     return {{_mm256_sub_epi16(a, c), _mm256_add_epi16(b, c), _mm256_sub_epi16(c, b), _mm256_sub_epi16(b, d)}};
 }
 
 template <bool is_signed>
-inline void points_16(const uint8_t *const *pixels, int64_t c, __m256i zero, int16_t *points, int64_t apart) {
+inline void transform_16(const uint8_t *const *pixels, int64_t c, __m256i zero, int16_t *points, int64_t apart) {
     Four lines[4];
     MGX_UNROLLED
     for (int l = 0; l < 4; ++l) {
@@ -395,19 +395,19 @@ inline void points_16(const uint8_t *const *pixels, int64_t c, __m256i zero, int
         MGX_UNROLLED
         for (int i = 0; i < 4; ++i)
             in[i] = _mm256_sub_epi16(widened<is_signed>(pixels[4 * l + i] + c), zero);
-        lines[l] = spread(in[0], in[1], in[2], in[3]);
+        lines[l] = transform_axis(in[0], in[1], in[2], in[3]);
     }
     MGX_UNROLLED
     for (int i = 0; i < 4; ++i) {
-        const Four made = spread(lines[0].at[i], lines[1].at[i], lines[2].at[i], lines[3].at[i]);
+        const Four column = transform_axis(lines[0].at[i], lines[1].at[i], lines[2].at[i], lines[3].at[i]);
         MGX_UNROLLED
         for (int l = 0; l < 4; ++l)
-            store(points + (4 * l + i) * apart + c, made.at[l]);
+            store(points + (4 * l + i) * apart + c, column.at[l]);
     }
 }
 
 template <bool is_signed>
-void put_points(const uint8_t *x, const Windows &w, const Tiles &tiles, int16_t *points, int64_t pitch, const uint8_t *filler,
+void transform_tiles(const uint8_t *x, const Windows &w, const Tiles &tiles, int16_t *points, int64_t pitch, const uint8_t *filler,
         __m256i zero) {
     const int64_t apart = tiles.lines * tiles.across * pitch;
     const uint8_t *image = x + tiles.image * w.images;
@@ -424,8 +424,8 @@ void put_points(const uint8_t *x, const Windows &w, const Tiles &tiles, int16_t 
                 for (int64_t p = 0; p < 16; ++p)
                     clear(points + p * apart + w.channels, pitch - w.channels);
             for (int64_t c = 0; c + 16 < w.channels; c += 16)
-                points_16<is_signed>(pixels, c, zero, points, apart);
-            points_16<is_signed>(pixels, w.channels - 16, zero, points, apart);
+                transform_16<is_signed>(pixels, c, zero, points, apart);
+            transform_16<is_signed>(pixels, w.channels - 16, zero, points, apart);
         }
 }
 
@@ -433,16 +433,16 @@ void pair_points(const uint8_t *x, const Windows *windows, const Tiles *tiles, i
         const uint8_t *zero) {
     const bool is_signed = windows->is_signed != 0;
     std::memset(filler, *zero, size_t(windows->channels));
-    const __m256i point = _mm256_set1_epi16(int16_t(number(zero, is_signed)));
-    (is_signed ? put_points<true> : put_points<false>)(x, *windows, *tiles, points, pitch, filler, point);
+    const __m256i point = _mm256_set1_epi16(int16_t(zero_point(zero, is_signed)));
+    (is_signed ? transform_tiles<true> : transform_tiles<false>)(x, *windows, *tiles, points, pitch, filler, point);
 }
 
-inline __m256i first_of(__m256i a, __m256i b, __m256i c) { return _mm256_add_epi32(_mm256_add_epi32(a, b), c); }
-inline __m256i second_of(__m256i b, __m256i c, __m256i d) { return _mm256_sub_epi32(_mm256_sub_epi32(b, c), d); }
+inline __m256i output_first(__m256i a, __m256i b, __m256i c) { return _mm256_add_epi32(_mm256_add_epi32(a, b), c); }
+inline __m256i output_second(__m256i b, __m256i c, __m256i d) { return _mm256_sub_epi32(_mm256_sub_epi32(b, c), d); }
 
 void pair_filters(const int16_t *points, int64_t pitch, const int16_t *panel, const Tiles *given, int32_t *products, int32_t *sums,
         int64_t vectors) {
-    const int64_t tiles = given->lines * given->across, parts = (tiles + tallest - 1) / tallest;
+    const int64_t tiles = given->lines * given->across, parts = (tiles + max_rows - 1) / max_rows;
     const int64_t low = tiles / parts, over = tiles % parts; // parts of almost equal height
     for (int64_t p = 0; p < 16; ++p) {
         const int16_t *left = points + p * tiles * pitch, *right = panel + p * pitch * 16;
@@ -464,13 +464,13 @@ void pair_filters(const int16_t *points, int64_t pitch, const int16_t *panel, co
             for (int i = 0; i < 4; ++i) {
                 const __m256i a = load(from + i * apart), b = load(from + (4 + i) * apart);
                 const __m256i c = load(from + (8 + i) * apart), d = load(from + (12 + i) * apart);
-                above[i] = first_of(a, b, c);
-                below[i] = second_of(b, c, d);
+                above[i] = output_first(a, b, c);
+                below[i] = output_second(b, c, d);
             }
-            store(to + v, _mm256_srai_epi32(first_of(above[0], above[1], above[2]), 2));
-            store(to + 16 + v, _mm256_srai_epi32(second_of(above[1], above[2], above[3]), 2));
-            store(to + line + v, _mm256_srai_epi32(first_of(below[0], below[1], below[2]), 2));
-            store(to + line + 16 + v, _mm256_srai_epi32(second_of(below[1], below[2], below[3]), 2));
+            store(to + v, _mm256_srai_epi32(output_first(above[0], above[1], above[2]), 2));
+            store(to + 16 + v, _mm256_srai_epi32(output_second(above[1], above[2], above[3]), 2));
+            store(to + line + v, _mm256_srai_epi32(output_first(below[0], below[1], below[2]), 2));
+            store(to + line + 16 + v, _mm256_srai_epi32(output_second(below[1], below[2], below[3]), 2));
         }
     }
 }

@@ -12,13 +12,13 @@ namespace {
 struct Operation {
     int64_t kind; // 0 add, 1 multiply, 2 maximum, 3 minimum
     int64_t load;
-    int64_t number; // bits of a float
+    int64_t constant; // bits of a float
 };
 
 // Maximum or minimum: with a constant, a NaN value is kept; of two values, NaN if either is.
-inline Floats bounded(bool most, Floats x, Floats y, bool number) {
-    Floats best = most ? larger(y, x) : smaller(y, x);
-    return number ? best : y == y ? best : y;
+inline Floats min_or_max(bool maximum, Floats x, Floats y, bool constant) {
+    Floats best = maximum ? larger(y, x) : smaller(y, x);
+    return constant ? best : y == y ? best : y;
 }
 
 // Computes `vectors` vectors of a chain's value.  inner: each load's innermost stride, 0 or 1; at: each load's address.  The
@@ -31,15 +31,15 @@ template <int vectors, class Load>
     for (int64_t i = 0; i < operations; ++i) {
         const Operation &o = chain[i];
         Floats y[vectors];
-        float number;
-        std::memcpy(&number, &o.number, sizeof number);
+        float constant;
+        std::memcpy(&constant, &o.constant, sizeof constant);
         for (int v = 0; v < vectors; ++v)
-            y[v] = o.load < 0 ? all(number) : inner[o.load] ? read(at[o.load] + v * lanes) : all(*at[o.load]);
+            y[v] = o.load < 0 ? all(constant) : inner[o.load] ? read(at[o.load] + v * lanes) : all(*at[o.load]);
         for (int v = 0; v < vectors; ++v)
             switch (o.kind) {
             case 0: x[v] += y[v]; break;
             case 1: x[v] *= y[v]; break;
-            default: x[v] = bounded(o.kind == 2, x[v], y[v], o.load < 0);
+            default: x[v] = min_or_max(o.kind == 2, x[v], y[v], o.load < 0);
             }
     }
 }

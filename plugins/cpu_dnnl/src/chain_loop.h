@@ -49,17 +49,17 @@ void chain_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_
             at[k] = static_cast<const float *>(buffers[c.buffers[k]]) + place[k] + first * c.inner[k];
         float *to = static_cast<float *>(buffers[c.buffers[c.loads]]) + place[c.loads] + first;
         int64_t left = std::min(c.part, c.length - first);
-        auto onward = [&](int64_t columns) {
+        auto advance = [&](int64_t columns) {
             left -= columns;
             to += columns;
             for (int64_t k = 0; k < c.loads; ++k)
                 at[k] += columns * c.inner[k];
         };
-        for (; left >= 8 * lanes; onward(8 * lanes))
+        for (; left >= 8 * lanes; advance(8 * lanes))
             whole_vectors<8>(c, at, to);
-        for (; left >= 4 * lanes; onward(4 * lanes))
+        for (; left >= 4 * lanes; advance(4 * lanes))
             whole_vectors<4>(c, at, to);
-        for (; left >= lanes; onward(lanes))
+        for (; left >= lanes; advance(lanes))
             whole_vectors<1>(c, at, to);
         if (left > 0) {
             Floats x[1];

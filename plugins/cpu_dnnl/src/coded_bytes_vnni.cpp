@@ -22,9 +22,9 @@ constexpr int64_t lanes = 16;
 constexpr int64_t vectors = 2, width = vectors * lanes; // columns of a panel
 constexpr int64_t chunk = 4;                            // units of a panel
 constexpr int64_t most_parts = 8;                       // of a unit
-constexpr int tallest = 6;                              // most rows accumulated in registers
+constexpr int max_rows = 6;                              // most rows accumulated in registers
 constexpr int64_t ahead = 1024;                         // prefetch distance in bytes of codes
-constexpr float least = 0x1p-100f;                      // parts with a smaller maximum are quantized to 0
+constexpr float min_magnitude = 0x1p-100f;                      // parts with a smaller maximum are quantized to 0
 
 #define MGX_UNROLLED _Pragma("GCC unroll 8")
 
@@ -37,14 +37,14 @@ template <int halves> struct alignas(64) Unit {
 };
 
 // Arguments of all three loops, in this order.  point: zero point of all weights; negative: one per block.
-struct Numbers {
+struct Arguments {
     int64_t rows, depth, blocks, block, row_bytes, columns, point, units, part;
 };
 
-template <int halves> constexpr int64_t held = 64 * halves; // elements of a unit
+template <int halves> constexpr int64_t unit_size = 64 * halves; // elements of a unit
 
 // Sums each group of `count` lanes and broadcasts the sum to its lanes.
-inline __m512i over_parts(__m512i x, int64_t count) {
+inline __m512i sum_lanes(__m512i x, int64_t count) {
     if (count >= 2) x = _mm512_add_epi32(x, _mm512_shuffle_epi32(x, _MM_PERM_CDAB));
     if (count >= 4) x = _mm512_add_epi32(x, _mm512_shuffle_epi32(x, _MM_PERM_BADC));
     if (count >= 8) x = _mm512_add_epi32(x, _mm512_shuffle_i32x4(x, x, _MM_SHUFFLE(2, 3, 0, 1)));
@@ -52,10 +52,10 @@ inline __m512i over_parts(__m512i x, int64_t count) {
     return x;
 }
 
-template <int halves> void round_unit(Unit<halves> &unit, const float *x, int64_t count, int64_t part, int64_t point) {
-    alignas(64) int8_t bytes[held<halves>] = {};
+template <int halves> void quantize_unit(Unit<halves> &unit, const float *x, int64_t count, int64_t part, int64_t point) {
+    alignas(64) int8_t bytes[unit_size<halves>] = {};
     const int64_t count_lanes = part / (4 * halves);
-    for (int64_t first = 0; first < held<halves>; first += part) {
+    for (int64_t first = 0; first < unit_size<halves>; first += part) {
         __m512 numbers[8] = {}, largest = _mm512_setzero_ps();
         const int64_t filled = (part + lanes - 1) / lanes;
         for (int64_t i = 0; i < filled; ++i) {
@@ -65,13 +65,13 @@ template <int halves> void round_unit(Unit<halves> &unit, const float *x, int64_
                     _mm512_max_epi32(_mm512_castps_si512(largest), _mm512_castps_si512(_mm512_abs_ps(numbers[i]))));
         }
         const int32_t digits = _mm512_reduce_max_epi32(_mm512_castps_si512(largest));
-        const float most = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(digits)));
-        const bool finite = std::isfinite(most), some = finite && most >= least;
-        const __m512 factor = _mm512_set1_ps(some ? 127.0f / most : 0.0f);
+        const float maximum = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(digits)));
+        const bool finite = std::isfinite(maximum), some = finite && maximum >= min_magnitude;
+        const __m512 factor = _mm512_set1_ps(some ? 127.0f / maximum : 0.0f);
         for (int64_t i = 0; i < filled && some; ++i)
             _mm_store_si128(reinterpret_cast<__m128i *>(bytes + first + lanes * i),
                     _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(numbers[i], factor))));
-        const float scale = some ? most / 127.0f : finite ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+        const float scale = some ? maximum / 127.0f : finite ? 0.0f : std::numeric_limits<float>::quiet_NaN();
         std::fill_n(unit.scales + first / (4 * halves), count_lanes, scale);
     }
     if constexpr (halves == 1) {
@@ -87,19 +87,19 @@ template <int halves> void round_unit(Unit<halves> &unit, const float *x, int64_
     __m512i sums = _mm512_setzero_si512();
     for (int64_t h = 0; h < halves; ++h)
         sums = _mm512_dpbusd_epi32(sums, _mm512_set1_epi8(1), _mm512_load_si512(unit.bytes[h]));
-    _mm512_store_ps(unit.totals, _mm512_cvtepi32_ps(over_parts(sums, count_lanes)));
+    _mm512_store_ps(unit.totals, _mm512_cvtepi32_ps(sum_lanes(sums, count_lanes)));
     if (point >= 0) sums = _mm512_mullo_epi32(sums, _mm512_set1_epi32(static_cast<int>(-point)));
     _mm512_store_si512(unit.start, sums);
 }
 
 // Buffers: a [rows, depth], units [rows, units].  Work items: rows.
-template <int halves> void round_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
-    const Numbers &n = *reinterpret_cast<const Numbers *>(args);
+template <int halves> void quantize_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    const Arguments &n = *reinterpret_cast<const Arguments *>(args);
     auto *units = static_cast<Unit<halves> *>(buffers[1]);
     for (int64_t row = begin; row < end; ++row) {
         const float *x = static_cast<const float *>(buffers[0]) + row * n.depth;
         for (int64_t u = 0; u < n.units; ++u)
-            round_unit(units[row * n.units + u], x + u * held<halves>, n.depth - u * held<halves>, n.part, n.point);
+            quantize_unit(units[row * n.units + u], x + u * unit_size<halves>, n.depth - u * unit_size<halves>, n.part, n.point);
     }
 }
 
@@ -109,7 +109,7 @@ struct Weights {
     const uint8_t *points; // zero points; null: one for all weights, included in `Unit::start`
     float *out;
 
-    Weights(const Numbers &n, void *const *buffers)
+    Weights(const Arguments &n, void *const *buffers)
         : codes(static_cast<const uint8_t *>(buffers[1])), scales(static_cast<const float *>(buffers[2])),
           points(n.point < 0 ? static_cast<const uint8_t *>(buffers[3]) : nullptr),
           out(static_cast<float *>(buffers[n.point < 0 ? 4 : 3])) {}
@@ -119,8 +119,8 @@ inline __mmask16 first(int64_t some) { return static_cast<__mmask16>((1u << some
 inline __mmask64 bytes_of_row(int64_t left) { return ~0ull >> (64 - std::min<int64_t>(left, 64)); }
 
 // Loads bytes of codes, zeros if masked off; with two halves, low nibbles and high nibbles.
-template <int halves> inline void load_codes(const uint8_t *from, __mmask64 there, __m512i *to) {
-    const __m512i all = _mm512_maskz_loadu_epi8(there, from);
+template <int halves> inline void load_codes(const uint8_t *from, __mmask64 valid, __m512i *to) {
+    const __m512i all = _mm512_maskz_loadu_epi8(valid, from);
     if constexpr (halves == 1) {
         to[0] = all;
     } else {
@@ -132,9 +132,9 @@ template <int halves> inline void load_codes(const uint8_t *from, __mmask64 ther
 
 // R rows of weights, `apart` rows from each other: R streams in different pages, so that their TLB misses overlap.
 // split: units contain several blocks; otherwise blocks contain several units.
-template <int halves, int R, bool given, bool split>
-void dots(const Numbers &n, const Weights &w, const Unit<halves> *units, int64_t row, int64_t apart) {
-    const int64_t each = held<halves> / n.part; // parts of a unit
+template <int halves, int R, bool block_points, bool split>
+void dots(const Arguments &n, const Weights &w, const Unit<halves> *units, int64_t row, int64_t apart) {
+    const int64_t each = unit_size<halves> / n.part; // parts of a unit
     const __m512i places = _mm512_srlv_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
             _mm512_set1_epi32(__builtin_ctzll(static_cast<uint64_t>(lanes / each))));
     const __m512i zero = _mm512_setzero_si512();
@@ -144,9 +144,9 @@ void dots(const Numbers &n, const Weights &w, const Unit<halves> *units, int64_t
         sums[r] = _mm512_setzero_ps();
     for (int64_t u = 0; u < n.units; ++u) {
         const Unit<halves> &x = units[u];
-        const int64_t block = split ? u * each : n.blocks == 1 ? 0 : u * held<halves> / n.block;
+        const int64_t block = split ? u * each : n.blocks == 1 ? 0 : u * unit_size<halves> / n.block;
         const __mmask16 some = first(std::min(each, n.blocks - block));
-        const __mmask64 there = bytes_of_row(n.row_bytes - 64 * u);
+        const __mmask64 valid = bytes_of_row(n.row_bytes - 64 * u);
         const __m512 unit_scales = _mm512_load_ps(x.scales);
         MGX_UNROLLED
         for (int r = 0; r < R; ++r) {
@@ -154,8 +154,8 @@ void dots(const Numbers &n, const Weights &w, const Unit<halves> *units, int64_t
             const uint8_t *from = w.codes + weight * n.row_bytes + 64 * u;
             _mm_prefetch(reinterpret_cast<const char *>(from + ahead), _MM_HINT_T0);
             __m512i codes[halves], start = _mm512_load_si512(x.start);
-            load_codes<halves>(from, there, codes);
-            if constexpr (given) {
+            load_codes<halves>(from, valid, codes);
+            if constexpr (block_points) {
                 __m512i points = _mm512_set1_epi32(w.points[at]);
                 if constexpr (split)
                     points = _mm512_permutexvar_epi32(places, _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(some, w.points + at)));
@@ -174,25 +174,25 @@ void dots(const Numbers &n, const Weights &w, const Unit<halves> *units, int64_t
         w.out[row + r * apart] = _mm512_reduce_add_ps(sums[r]);
 }
 
-template <int halves, bool given, bool split>
-void weights_of_row(const Numbers &n, const Weights &w, const Unit<halves> *units, int64_t begin, int64_t end) {
+template <int halves, bool block_points, bool split>
+void weights_of_row(const Arguments &n, const Weights &w, const Unit<halves> *units, int64_t begin, int64_t end) {
     const int64_t quarter = (end - begin) / 4;
     for (int64_t row = begin; row < begin + quarter; ++row)
-        dots<halves, 4, given, split>(n, w, units, row, quarter);
+        dots<halves, 4, block_points, split>(n, w, units, row, quarter);
     for (int64_t row = begin + 4 * quarter; row < end; ++row)
-        dots<halves, 1, given, split>(n, w, units, row, 1);
+        dots<halves, 1, block_points, split>(n, w, units, row, 1);
 }
 
-template <int halves, bool given>
-void weights_of(const Numbers &n, const Weights &w, const Unit<halves> *units, int64_t begin, int64_t end) {
-    const bool split = n.block < held<halves> && n.blocks > 1;
-    split ? weights_of_row<halves, given, true>(n, w, units, begin, end)
-          : weights_of_row<halves, given, false>(n, w, units, begin, end);
+template <int halves, bool block_points>
+void weights_of(const Arguments &n, const Weights &w, const Unit<halves> *units, int64_t begin, int64_t end) {
+    const bool split = n.block < unit_size<halves> && n.blocks > 1;
+    split ? weights_of_row<halves, block_points, true>(n, w, units, begin, end)
+          : weights_of_row<halves, block_points, false>(n, w, units, begin, end);
 }
 
 // Buffers: units of one row, codes, scales, zero points (optional), out.  Work items: rows of weights.
 template <int halves> void bytes_row(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
-    const Numbers &n = *reinterpret_cast<const Numbers *>(args);
+    const Arguments &n = *reinterpret_cast<const Arguments *>(args);
     const Weights w(n, buffers);
     const auto *units = static_cast<const Unit<halves> *>(buffers[0]);
     w.points ? weights_of<halves, true>(n, w, units, begin, end) : weights_of<halves, false>(n, w, units, begin, end);
@@ -225,18 +225,18 @@ template <int halves> struct Panel {
     alignas(64) uint8_t codes[chunk][lanes][halves][vectors][64];
     alignas(64) float scales[chunk * most_parts][vectors][lanes], points[chunk * most_parts][vectors][lanes];
 
-    void fill(const Numbers &n, const Weights &w, int64_t column, int64_t unit, int64_t count) {
-        const int64_t each = held<halves> / n.part;
+    void fill(const Arguments &n, const Weights &w, int64_t column, int64_t unit, int64_t count) {
+        const int64_t each = unit_size<halves> / n.part;
         for (int64_t v = 0; v < vectors; ++v) {
             int64_t columns[lanes]; // columns past the end repeat the last one
             for (int64_t c = 0; c < lanes; ++c)
                 columns[c] = std::min(column + v * lanes + c, n.columns - 1);
             for (int64_t u = 0; u < count; ++u) {
                 const int64_t at = 64 * (unit + u);
-                const __mmask64 there = bytes_of_row(n.row_bytes - at);
+                const __mmask64 valid = bytes_of_row(n.row_bytes - at);
                 __m512i rows[lanes];
                 for (int64_t c = 0; c < lanes; ++c)
-                    rows[c] = _mm512_maskz_loadu_epi8(there, w.codes + columns[c] * n.row_bytes + at);
+                    rows[c] = _mm512_maskz_loadu_epi8(valid, w.codes + columns[c] * n.row_bytes + at);
                 transpose(rows);
                 for (int64_t i = 0; i < lanes; ++i) {
                     const __m512i nibble = _mm512_set1_epi8(15);
@@ -259,12 +259,12 @@ template <int halves> struct Panel {
 // Multiplies H rows, `pitch` units apart, by a panel and adds the products to `sums` [H, width].
 template <int halves, int H>
 void tile(const Panel<halves> &panel, const Unit<halves> *units, int64_t pitch, int64_t count, int64_t each, float *sums) {
-    __m512 made[H][vectors];
+    __m512 acc[H][vectors];
     MGX_UNROLLED
     for (int r = 0; r < H; ++r)
         MGX_UNROLLED
         for (int v = 0; v < vectors; ++v)
-            made[r][v] = _mm512_load_ps(sums + r * width + v * lanes);
+            acc[r][v] = _mm512_load_ps(sums + r * width + v * lanes);
     const int64_t steps = lanes / each;
     for (int64_t u = 0; u < count; ++u)
         for (int64_t p = 0; p < each; ++p) {
@@ -300,7 +300,7 @@ void tile(const Panel<halves> &panel, const Unit<halves> *units, int64_t pitch, 
                 for (int v = 0; v < vectors; ++v) {
                     const __m512 sum = _mm512_cvtepi32_ps(whole[r][v]);
                     const __m512 found = _mm512_fnmadd_ps(_mm512_load_ps(panel.points[at][v]), total, sum);
-                    made[r][v] = _mm512_fmadd_ps(found, _mm512_mul_ps(_mm512_load_ps(panel.scales[at][v]), scale), made[r][v]);
+                    acc[r][v] = _mm512_fmadd_ps(found, _mm512_mul_ps(_mm512_load_ps(panel.scales[at][v]), scale), acc[r][v]);
                 }
             }
         }
@@ -308,26 +308,26 @@ void tile(const Panel<halves> &panel, const Unit<halves> *units, int64_t pitch, 
     for (int r = 0; r < H; ++r)
         MGX_UNROLLED
         for (int v = 0; v < vectors; ++v)
-            _mm512_store_ps(sums + r * width + v * lanes, made[r][v]);
+            _mm512_store_ps(sums + r * width + v * lanes, acc[r][v]);
 }
 
 template <int halves> using Tile = void (*)(const Panel<halves> &, const Unit<halves> *, int64_t, int64_t, int64_t, float *);
 
-template <int halves, size_t... H> constexpr std::array<Tile<halves>, tallest> tiles(std::index_sequence<H...>) {
+template <int halves, size_t... H> constexpr std::array<Tile<halves>, max_rows> tiles(std::index_sequence<H...>) {
     return {tile<halves, int(H) + 1>...};
 }
 
 // Buffers: units, codes, scales, zero points (optional), out [rows, columns].  Work items: panels.
 template <int halves> void bytes_panels(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
-    static constexpr auto table = tiles<halves>(std::make_index_sequence<tallest>());
-    const Numbers &n = *reinterpret_cast<const Numbers *>(args);
+    static constexpr auto table = tiles<halves>(std::make_index_sequence<max_rows>());
+    const Arguments &n = *reinterpret_cast<const Arguments *>(args);
     const Weights w(n, buffers);
     const auto *units = static_cast<const Unit<halves> *>(buffers[0]);
     Panel<halves> panel;
-    alignas(64) float sums[tallest * width];
-    const int64_t parts = (n.rows + tallest - 1) / tallest, low = n.rows / parts, over = n.rows % parts;
+    alignas(64) float sums[max_rows * width];
+    const int64_t parts = (n.rows + max_rows - 1) / max_rows, low = n.rows / parts, over = n.rows % parts;
     for (int64_t p = begin; p < end; ++p) {
-        const int64_t column = p * width, there = std::min(width, n.columns - column);
+        const int64_t column = p * width, valid = std::min(width, n.columns - column);
         for (int64_t u = 0; u < n.units; u += chunk) {
             const int64_t count = std::min(chunk, n.units - u);
             panel.fill(n, w, column, u, count);
@@ -336,10 +336,10 @@ template <int halves> void bytes_panels(void *const *buffers, const int64_t *arg
                 float *to = w.out + row * n.columns + column;
                 std::memset(sums, 0, sizeof(sums));
                 for (int64_t r = 0; r < high && u; ++r)
-                    std::memcpy(sums + r * width, to + r * n.columns, size_t(there) * sizeof(float));
-                table[size_t(high - 1)](panel, units + row * n.units + u, n.units, count, held<halves> / n.part, sums);
+                    std::memcpy(sums + r * width, to + r * n.columns, size_t(valid) * sizeof(float));
+                table[size_t(high - 1)](panel, units + row * n.units + u, n.units, count, unit_size<halves> / n.part, sums);
                 for (int64_t r = 0; r < high; ++r)
-                    std::memcpy(to + r * n.columns, sums + r * width, size_t(there) * sizeof(float));
+                    std::memcpy(to + r * n.columns, sums + r * width, size_t(valid) * sizeof(float));
                 row += high;
             }
         }
@@ -349,8 +349,8 @@ template <int halves> void bytes_panels(void *const *buffers, const int64_t *arg
 } // namespace
 
 void add_coded_bytes(NamedLoops &loops) {
-    loops["coded_bytes_4_round"] = &round_rows<2>;
-    loops["coded_bytes_8_round"] = &round_rows<1>;
+    loops["coded_bytes_4_round"] = &quantize_rows<2>;
+    loops["coded_bytes_8_round"] = &quantize_rows<1>;
     loops["coded_bytes_4_row"] = &bytes_row<2>;
     loops["coded_bytes_8_row"] = &bytes_row<1>;
     loops["coded_bytes_4_panels"] = &bytes_panels<2>;

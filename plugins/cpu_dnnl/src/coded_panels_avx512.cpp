@@ -13,11 +13,11 @@ namespace {
 
 constexpr int64_t lanes = 16, width = 32; // columns of a panel
 constexpr int64_t chunk = 256;            // depth of a panel; even, since a byte may hold two codes
-constexpr int64_t tall = 12;              // rows of a tile
+constexpr int64_t max_rows = 12;              // rows of a tile
 
 // Arguments, in this order.  Buffers: a [rows, depth], codes, scales, zero points (optional), out [rows, columns].
 // Work items: panels.
-struct Numbers {
+struct Arguments {
     int64_t rows, depth, blocks, block, row_bytes, columns, bits, point;
 };
 
@@ -32,25 +32,25 @@ struct Block {
 };
 
 // Returns the shuffle that widens bytes 4 * place to 4 * place + 3 of each 128-bit lane to int32.
-inline __m512i widened(int place) {
+inline __m512i widening_shuffle(int place) {
     const __m128i bytes = _mm_setr_epi8(0, -1, -1, -1, 1, -1, -1, -1, 2, -1, -1, -1, 3, -1, -1, -1);
     return _mm512_broadcast_i32x4(_mm_add_epi8(bytes, _mm_set1_epi32(4 * place)));
 }
 
 // Sixteen columns of codes, with their scales and zero points.
 struct Columns {
-    const Numbers &n;
+    const Arguments &n;
     const uint8_t *codes[lanes]; // columns past the end repeat the last one
     const float *scales[lanes];
     const uint8_t *points[lanes];
-    bool given;
+    bool block_points;
 
-    Columns(const Numbers &n, void *const *buffers, int64_t first) : n(n), given(n.point < 0) {
+    Columns(const Arguments &n, void *const *buffers, int64_t first) : n(n), block_points(n.point < 0) {
         for (int64_t c = 0; c < lanes; ++c) {
             const int64_t column = std::min(first + c, n.columns - 1);
             codes[c] = static_cast<const uint8_t *>(buffers[1]) + column * n.row_bytes;
             scales[c] = static_cast<const float *>(buffers[2]) + column * n.blocks;
-            points[c] = given ? static_cast<const uint8_t *>(buffers[3]) + column * n.blocks : nullptr;
+            points[c] = block_points ? static_cast<const uint8_t *>(buffers[3]) + column * n.blocks : nullptr;
         }
     }
 
@@ -59,15 +59,15 @@ struct Columns {
         alignas(64) int32_t point[lanes];
         for (int64_t c = 0; c < lanes; ++c) {
             factor[c] = scales[c][number];
-            point[c] = given ? points[c][number] : int32_t(n.point);
+            point[c] = block_points ? points[c][number] : int32_t(n.point);
         }
         return {_mm512_load_ps(factor), _mm512_load_si512(point)};
     }
 
-    // Loads sixteen bytes of every fourth column from `first` on; `there` masks bytes past the row's end.
-    __m512i bytes(int64_t first, int64_t at, __mmask16 there) const {
-        const __m128i a = _mm_maskz_loadu_epi8(there, codes[first] + at), b = _mm_maskz_loadu_epi8(there, codes[first + 4] + at);
-        const __m128i c = _mm_maskz_loadu_epi8(there, codes[first + 8] + at), d = _mm_maskz_loadu_epi8(there, codes[first + 12] + at);
+    // Loads sixteen bytes of every fourth column from `first` on; `valid` masks bytes past the row's end.
+    __m512i bytes(int64_t first, int64_t at, __mmask16 valid) const {
+        const __m128i a = _mm_maskz_loadu_epi8(valid, codes[first] + at), b = _mm_maskz_loadu_epi8(valid, codes[first + 4] + at);
+        const __m128i c = _mm_maskz_loadu_epi8(valid, codes[first + 8] + at), d = _mm_maskz_loadu_epi8(valid, codes[first + 12] + at);
         const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
         const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(c), d, 1);
         return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
@@ -75,13 +75,13 @@ struct Columns {
 
     // Dequantizes codes [begin, end) of all columns to rows of sixteen floats with a stride of `width`.
     template <int bits> void unpack(int64_t begin, int64_t end, float *to) const {
-        const __m512i few = _mm512_set1_epi32(15);
-        const __m512i orders[4] = {widened(0), widened(1), widened(2), widened(3)};
-        Block numbers{};
+        const __m512i nibble = _mm512_set1_epi32(15);
+        const __m512i orders[4] = {widening_shuffle(0), widening_shuffle(1), widening_shuffle(2), widening_shuffle(3)};
+        Block dequantize{};
         int64_t number = begin / n.block, next = begin;
         for (int64_t k = begin, at = begin * bits / 8; k < end; at += 16) {
-            const __mmask16 there = n.row_bytes - at >= 16 ? 0xffff : __mmask16((1 << (n.row_bytes - at)) - 1);
-            const __m512i a = bytes(0, at, there), b = bytes(1, at, there), c = bytes(2, at, there), d = bytes(3, at, there);
+            const __mmask16 valid = n.row_bytes - at >= 16 ? 0xffff : __mmask16((1 << (n.row_bytes - at)) - 1);
+            const __m512i a = bytes(0, at, valid), b = bytes(1, at, valid), c = bytes(2, at, valid), d = bytes(3, at, valid);
             const __m512i ab = _mm512_unpacklo_epi8(a, b), cd = _mm512_unpacklo_epi8(c, d);
             const __m512i above = _mm512_unpackhi_epi8(a, b), below = _mm512_unpackhi_epi8(c, d);
             // each 128-bit lane: four consecutive bytes of each of four columns
@@ -92,14 +92,14 @@ struct Columns {
                 if (k >= end) break;
                 const __m512i some = _mm512_shuffle_epi8(fours[i / 4], orders[i % 4]);
                 if (k == next) {
-                    numbers = block(number++);
+                    dequantize = block(number++);
                     next = number * n.block;
                 }
                 if constexpr (bits == 8) {
-                    _mm512_storeu_ps(to, numbers(some));
+                    _mm512_storeu_ps(to, dequantize(some));
                 } else { // blocks consist of whole bytes
-                    _mm512_storeu_ps(to, numbers(_mm512_and_si512(some, few)));
-                    _mm512_storeu_ps(to + width, numbers(_mm512_srli_epi32(some, 4)));
+                    _mm512_storeu_ps(to, dequantize(_mm512_and_si512(some, nibble)));
+                    _mm512_storeu_ps(to + width, dequantize(_mm512_srli_epi32(some, 4)));
                 }
                 k += 8 / bits;
                 to += 8 / bits * width;
@@ -109,13 +109,13 @@ struct Columns {
 };
 
 void coded_panels(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
-    const Numbers &n = *reinterpret_cast<const Numbers *>(args);
+    const Arguments &n = *reinterpret_cast<const Arguments *>(args);
     const auto a = static_cast<const float *>(buffers[0]);
-    const bool given = n.point < 0;
-    const auto out = static_cast<float *>(buffers[given ? 4 : 3]);
+    const bool block_points = n.point < 0;
+    const auto out = static_cast<float *>(buffers[block_points ? 4 : 3]);
     const ProductTile tile = product_tile_avx512(false);
     alignas(64) float panel[chunk * width];
-    alignas(64) float sums[tall * width];
+    alignas(64) float sums[max_rows * width];
     for (int64_t p = begin; p < end; ++p) {
         const int64_t count = std::min(width, n.columns - p * width), vectors = (count + lanes - 1) / lanes;
         for (int64_t k = 0; k < n.depth; k += chunk) {
@@ -124,7 +124,7 @@ void coded_panels(void *const *buffers, const int64_t *args, int64_t begin, int6
                 const Columns some(n, buffers, p * width + v * lanes);
                 n.bits == 4 ? some.unpack<4>(k, k + taken, panel + v * lanes) : some.unpack<8>(k, k + taken, panel + v * lanes);
             }
-            const int64_t parts = (n.rows + tall - 1) / tall, low = n.rows / parts, over = n.rows % parts;
+            const int64_t parts = (n.rows + max_rows - 1) / max_rows, low = n.rows / parts, over = n.rows % parts;
             for (int64_t i = 0, row = 0; i < parts; ++i) {
                 const int64_t high = low + (i < over);
                 float *to = out + row * n.columns + p * width;

@@ -23,12 +23,12 @@ constexpr int64_t chunk = 1024; // depth of a block whose pieces stay in the L2 
 constexpr int64_t height = 256; // rows of such a block
 
 struct Job {
-    const uint16_t *parts; // tiles [depth / 32, tall / 16, 3, 16, 32]; strided rows would map to the same cache sets
+    const uint16_t *parts; // tiles [depth / 32, padded_rows / 16, 3, 16, 32]; strided rows would map to the same cache sets
     const uint8_t *codes;
     const float *scales;
     const uint8_t *points; // zero points; null: one for all weights
     float *out;
-    int64_t rows, tall, blocks, block, row_bytes, out_step, columns;
+    int64_t rows, padded_rows, blocks, block, row_bytes, out_step, columns;
     int point;
     int64_t numbers; // elements in a row of a
 };
@@ -61,7 +61,7 @@ inline void multiply(const Job &job, int64_t row, int64_t k, int64_t steps, cons
     for (int64_t s = 0; s < steps; ++s) {
         _tile_loadd(7, tiles + s * side * step, 64);
         for (int64_t p = 0; p < pieces; ++p) {
-            const uint16_t *a = job.parts + (((k / step + s) * (job.tall / side) + row / side) * pieces + p) * side * step;
+            const uint16_t *a = job.parts + (((k / step + s) * (job.padded_rows / side) + row / side) * pieces + p) * side * step;
             _tile_loadd(4, a, 64);
             _tile_dpbf16ps(0, 4, 7);
             if constexpr (count > 1) {
@@ -85,7 +85,7 @@ inline void multiply(const Job &job, int64_t row, int64_t k, int64_t steps, cons
 }
 
 // Accumulates blocks [first, last) of weights [n, n + 16) for rows [top, bottom).
-void group(const Job &job, int64_t n, int64_t first, int64_t last, int64_t top, int64_t bottom) {
+void multiply_blocks(const Job &job, int64_t n, int64_t first, int64_t last, int64_t top, int64_t bottom) {
     alignas(64) uint16_t tiles[chunk / step * side * step];
     alignas(64) float sums[4 * side * side];
     const int64_t wide = std::min(side, job.columns - n), steps = job.block / step;
@@ -121,16 +121,17 @@ void group(const Job &job, int64_t n, int64_t first, int64_t last, int64_t top, 
     }
 }
 
-bool small(const float *scales, int64_t count) {
-    return std::all_of(scales, scales + count, [](float scale) { return std::fabs(scale) <= most_scale; });
+bool all_finite(const float *scales, int64_t count) {
+    return std::all_of(scales, scales + count, [](float scale) { return std::fabs(scale) <= max_scale; });
 }
 
 // Computes a column like the reference implementation, for weights that may not be finite.
-void define(const Job &job, int64_t n) {
+void compute_reference(const Job &job, int64_t n) {
     for (int64_t m = 0; m < job.rows; ++m) {
         float sum = 0;
         for (int64_t k = 0; k < job.numbers; ++k) {
-            const uint16_t *parts = job.parts + (k / step * (job.tall / side) + m / side) * pieces * side * step + m % side * step + k % step;
+            const int64_t tile = (k / step * (job.padded_rows / side) + m / side) * pieces;
+            const uint16_t *parts = job.parts + tile * side * step + m % side * step + k % step;
             float a = 0;
             for (int64_t p = 0; p < pieces; ++p) {
                 const uint32_t bits = static_cast<uint32_t>(parts[p * side * step]) << 16;
@@ -156,14 +157,14 @@ void coded_product_amx(void *const *buffers, const int64_t *args, int64_t begin,
             static_cast<float *>(buffers[given ? 4 : 3]), args[0], args[1], args[2], args[3], args[4], args[5], args[6],
             static_cast<int>(args[7]), args[8]};
     _tile_loadconfig(&palette);
-    const int64_t together = std::max<int64_t>(1, chunk / job.block);
+    const int64_t blocks_per_chunk = std::max<int64_t>(1, chunk / job.block);
     for (int64_t top = 0; top < job.rows; top += height)
-        for (int64_t b = 0; b < job.blocks; b += together)
+        for (int64_t b = 0; b < job.blocks; b += blocks_per_chunk)
             for (int64_t g = begin; g < end; ++g)
-                group(job, g * side, b, std::min(b + together, job.blocks), top, std::min(top + height, job.rows));
+                multiply_blocks(job, g * side, b, std::min(b + blocks_per_chunk, job.blocks), top, std::min(top + height, job.rows));
     _tile_release();
     for (int64_t n = begin * side; n < std::min(end * side, job.columns); ++n)
-        if (!small(job.scales + n * job.blocks, job.blocks)) define(job, n);
+        if (!all_finite(job.scales + n * job.blocks, job.blocks)) compute_reference(job, n);
 }
 
 // Splits each float into three bfloat16 values that sum to it; of a non-finite value, the first piece holds the value.

@@ -21,14 +21,14 @@ inline Floats load(const float *p) { return _mm512_loadu_ps(p); }
 inline void store(float *p, Floats x) { _mm512_storeu_ps(p, x); }
 inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 inline float sum(Floats a) { return _mm512_reduce_add_ps(a); }
-inline __m128 quarter(Floats a) {
+inline __m128 fold_to_128(Floats a) {
     const __m256 half = _mm256_add_ps(
             _mm512_castps512_ps256(a), _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1)));
     return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 inline Ints bytes(const uint8_t *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))); }
-inline Ints later(Ints c) { return _mm512_srli_epi32(c, 4); }
-inline Floats less(Ints c, Ints zero) { return _mm512_cvtepi32_ps(_mm512_sub_epi32(c, zero)); }
+inline Ints high_nibbles(Ints c) { return _mm512_srli_epi32(c, 4); }
+inline Floats difference(Ints c, Ints zero) { return _mm512_cvtepi32_ps(_mm512_sub_epi32(c, zero)); }
 inline Ints all_ints(int x) { return _mm512_set1_epi32(x); }
 // The dequantized values of the 16 codes; only the low 4 bits of a code are used.
 struct Nibbles {
@@ -49,15 +49,15 @@ inline Floats all(float x) { return _mm256_set1_ps(x); }
 inline Floats load(const float *p) { return _mm256_loadu_ps(p); }
 inline void store(float *p, Floats x) { _mm256_storeu_ps(p, x); }
 inline Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
-inline __m128 quarter(Floats a) { return _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)); }
+inline __m128 fold_to_128(Floats a) { return _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)); }
 inline float sum(Floats a) {
-    __m128 four = quarter(a);
+    __m128 four = fold_to_128(a);
     four = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
 }
 inline Ints bytes(const uint8_t *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(p))); }
-inline Ints later(Ints c) { return _mm256_srli_epi32(c, 4); }
-inline Floats less(Ints c, Ints zero) { return _mm256_cvtepi32_ps(_mm256_sub_epi32(c, zero)); }
+inline Ints high_nibbles(Ints c) { return _mm256_srli_epi32(c, 4); }
+inline Floats difference(Ints c, Ints zero) { return _mm256_cvtepi32_ps(_mm256_sub_epi32(c, zero)); }
 inline Ints all_ints(int x) { return _mm256_set1_epi32(x); }
 struct Nibbles {
     Ints zero;
@@ -65,7 +65,7 @@ struct Nibbles {
     Nibbles() = default;
     Nibbles(int zero, float scale) : zero(_mm256_set1_epi32(zero)), scale(_mm256_set1_ps(scale)) {}
     Floats operator()(Ints codes) const {
-        return _mm256_mul_ps(less(_mm256_and_si256(codes, _mm256_set1_epi32(15)), zero), scale);
+        return _mm256_mul_ps(difference(_mm256_and_si256(codes, _mm256_set1_epi32(15)), zero), scale);
     }
 };
 #endif
@@ -88,7 +88,7 @@ struct Job {
 
 // R rows of 4-bit weights by M rows of activations.
 template <int M, int R>
-void nibbles(const Job &job, int64_t row, int64_t first) {
+void dot_nibbles(const Job &job, int64_t row, int64_t first) {
     Floats sums[M][R][2];
     for (int m = 0; m < M; ++m)
         for (int r = 0; r < R; ++r)
@@ -111,7 +111,7 @@ void nibbles(const Job &job, int64_t row, int64_t first) {
                 // Short rows are streams too short for the hardware prefetcher: prefetch the same offset R rows ahead.
                 _mm_prefetch(reinterpret_cast<const char *>(at + R * job.row_bytes), _MM_HINT_T0);
                 const Ints pair = bytes(at);
-                const Floats even = numbers[r](pair), odd = numbers[r](later(pair));
+                const Floats even = numbers[r](pair), odd = numbers[r](high_nibbles(pair));
                 for (int m = 0; m < M; ++m) {
                     sums[m][r][0] = fma(even, x[m][0], sums[m][r][0]);
                     sums[m][r][1] = fma(odd, x[m][1], sums[m][r][1]);
@@ -126,9 +126,9 @@ void nibbles(const Job &job, int64_t row, int64_t first) {
 
 #define MGX_UNROLLED _Pragma("GCC unroll 4")
 
-// As `nibbles`, for 8-bit codes.
+// As `dot_nibbles`, for 8-bit codes.
 template <int M, int R>
-void whole_bytes(const Job &job, int64_t row, int64_t first) {
+void dot_bytes(const Job &job, int64_t row, int64_t first) {
     Floats sums[M][R];
     float rest[M][R] = {};
     MGX_UNROLLED
@@ -154,8 +154,8 @@ void whole_bytes(const Job &job, int64_t row, int64_t first) {
             MGX_UNROLLED
             for (int r = 0; r < R; ++r) {
                 const uint8_t *at = codes + r * job.row_bytes + k;
-                _mm_prefetch(reinterpret_cast<const char *>(at + R * job.row_bytes), _MM_HINT_T0); // as in `nibbles`
-                const Floats w = less(bytes(at), points[r]);
+                _mm_prefetch(reinterpret_cast<const char *>(at + R * job.row_bytes), _MM_HINT_T0); // as in `dot_nibbles`
+                const Floats w = difference(bytes(at), points[r]);
                 MGX_UNROLLED
                 for (int m = 0; m < M; ++m)
                     parts[m][r] = fma(w, load(a + m * job.a_step + k), parts[m][r]);
@@ -185,20 +185,20 @@ void rows(const Job &job, bool half, int64_t begin, int64_t end, int64_t first) 
     int64_t n = begin;
     if (M < 4)
         for (; half && n + 4 <= end; n += 4)
-            nibbles<M, 4>(job, n, first);
+            dot_nibbles<M, 4>(job, n, first);
     constexpr int streams = lanes == 16 && M > 1 ? 8 / M : 4 / M; // sums and operands fit the registers
     for (; !half && n + streams <= end; n += streams)
-        whole_bytes<M, streams>(job, n, first);
+        dot_bytes<M, streams>(job, n, first);
     for (; half && n + 2 <= end; n += 2)
-        nibbles<M, 2>(job, n, first);
+        dot_nibbles<M, 2>(job, n, first);
     for (; n < end; ++n)
-        half ? nibbles<M, 1>(job, n, first) : whole_bytes<M, 1>(job, n, first);
+        half ? dot_nibbles<M, 1>(job, n, first) : dot_bytes<M, 1>(job, n, first);
 }
 
 constexpr int64_t tile = 16; // rows of weights that stay in the L1 cache while rows of a are multiplied by them
 constexpr int64_t chunk = 512; // elements of each that are unpacked at a time
-constexpr int64_t apart = chunk + lanes; // row stride of unpacked weights, padded against conflicts of cache sets
-constexpr int64_t together = 256; // rows of a per unpacking, which stay in the L2 cache
+constexpr int64_t stride = chunk + lanes; // row stride of unpacked weights, padded against conflicts of cache sets
+constexpr int64_t rows_per_pass = 256; // rows of a per unpacking, which stay in the L2 cache
 
 // Dequantizes 4-bit codes, in the order of `coded_order`.
 void unpack(const Job &job, int64_t row, int64_t from, int64_t to, float *out) {
@@ -210,7 +210,7 @@ void unpack(const Job &job, int64_t row, int64_t from, int64_t to, float *out) {
         for (; k < end; k += 2 * lanes, out += 2 * lanes) {
             const Ints pair = bytes(codes + k / 2);
             store(out, numbers(pair));
-            store(out + lanes, numbers(later(pair)));
+            store(out + lanes, numbers(high_nibbles(pair)));
         }
     }
 }
@@ -228,7 +228,7 @@ void dots(const Job &job, const float *w, int64_t row, int64_t first, int64_t fr
         for (int m = 0; m < M; ++m)
             x[m] = load(a + m * job.a_step + k);
         for (int r = 0; r < R; ++r) {
-            const Floats y = load(w + r * apart + k);
+            const Floats y = load(w + r * stride + k);
             for (int m = 0; m < M; ++m)
                 sums[m][r] = fma(x[m], y, sums[m][r]);
         }
@@ -236,8 +236,8 @@ void dots(const Job &job, const float *w, int64_t row, int64_t first, int64_t fr
     for (int m = 0; m < M; ++m) {
         float *out = job.out + (first + m) * job.out_step + row;
         if constexpr (R == 4) {
-            const __m128 pairs = _mm_hadd_ps(quarter(sums[m][0]), quarter(sums[m][1]));
-            const __m128 four = _mm_hadd_ps(pairs, _mm_hadd_ps(quarter(sums[m][2]), quarter(sums[m][3])));
+            const __m128 pairs = _mm_hadd_ps(fold_to_128(sums[m][0]), fold_to_128(sums[m][1]));
+            const __m128 four = _mm_hadd_ps(pairs, _mm_hadd_ps(fold_to_128(sums[m][2]), fold_to_128(sums[m][3])));
             _mm_storeu_ps(out, from ? _mm_add_ps(four, _mm_loadu_ps(out)) : four);
         } else {
             for (int r = 0; r < R; ++r)
@@ -247,32 +247,32 @@ void dots(const Job &job, const float *w, int64_t row, int64_t first, int64_t fr
 }
 
 template <int M>
-void unpacked(const Job &job, const float *w, int64_t begin, int64_t end, int64_t first, int64_t from, int64_t count) {
+void dot_unpacked(const Job &job, const float *w, int64_t begin, int64_t end, int64_t first, int64_t from, int64_t count) {
     int64_t n = begin;
     for (; n + 4 <= end; n += 4)
-        dots<M, 4>(job, w + (n - begin) * apart, n, first, from, count);
+        dots<M, 4>(job, w + (n - begin) * stride, n, first, from, count);
     for (; n < end; ++n)
-        dots<M, 1>(job, w + (n - begin) * apart, n, first, from, count);
+        dots<M, 1>(job, w + (n - begin) * stride, n, first, from, count);
 }
 
 // 4-bit weights with enough rows of a to make unpacking the weights once faster.
 void many_rows(const Job &job, int64_t count, int64_t begin, int64_t end) {
-    alignas(64) float w[tile * apart];
+    alignas(64) float w[tile * stride];
     const int64_t depth = job.blocks * job.block;
-    for (int64_t top = 0; top < count; top += together) {
-        const int64_t bottom = std::min(top + together, count);
+    for (int64_t top = 0; top < count; top += rows_per_pass) {
+        const int64_t bottom = std::min(top + rows_per_pass, count);
         for (int64_t n = begin; n < end; n += tile) {
             const int64_t stop = std::min(n + tile, end);
             for (int64_t from = 0; from < depth; from += chunk) {
                 const int64_t taken = std::min(chunk, depth - from);
                 for (int64_t row = n; row < stop; ++row)
-                    unpack(job, row, from, from + taken, w + (row - n) * apart);
+                    unpack(job, row, from, from + taken, w + (row - n) * stride);
                 constexpr int high = lanes == 16 ? 4 : 2; // sums and operands fit the registers
                 int64_t m = top;
                 for (; m + high <= bottom; m += high)
-                    unpacked<high>(job, w, n, stop, m, from, taken);
+                    dot_unpacked<high>(job, w, n, stop, m, from, taken);
                 for (; m < bottom; ++m)
-                    unpacked<1>(job, w, n, stop, m, from, taken);
+                    dot_unpacked<1>(job, w, n, stop, m, from, taken);
             }
         }
     }

@@ -12,17 +12,17 @@ inline __m256i at(const void *p) { return _mm256_load_si256(static_cast<const __
 struct Vectors {
     static constexpr int lanes = 8;
     static constexpr bool splits = false;
-    static constexpr int32_t most_point = 15; // largest zero point whose products with sums fit into int32
+    static constexpr int32_t max_exact_point = 15; // largest zero point whose products with sums fit into int32
 
     using Unit = CodedUnit<lanes>;
     using Sums = __m256;
     using Scales = float;
     using Points = int;
 
-    struct Numbers {
+    struct Elements {
         alignas(32) float at[width] = {};
 
-        Numbers(const float *x, int64_t count) {
+        Elements(const float *x, int64_t count) {
             const int64_t left = std::min(count, width);
             if (left > 0) std::memcpy(at, x, static_cast<size_t>(left) * sizeof(float));
         }
@@ -78,17 +78,17 @@ struct Vectors {
         int points(const uint8_t *p, int64_t) const { return *p; }
     };
 
-    struct Most {
+    struct Maxima {
         int point = 0;
         bool finite = true;
 
-        void add_scales(float scale) { finite = finite && std::fabs(scale) <= most_scale; }
-        void add_points(int given) { point = std::max(point, given); }
-        bool has_large_points() const { return point > most_point; }
+        void add_scales(float scale) { finite = finite && std::fabs(scale) <= max_scale; }
+        void add_points(int block_points) { point = std::max(point, block_points); }
+        bool has_large_points() const { return point > max_exact_point; }
         bool has_finite_weights() const { return finite; }
     };
 
-    static __m256 none() { return _mm256_setzero_ps(); }
+    static __m256 zero_sums() { return _mm256_setzero_ps(); }
 
     static float total(__m256 x) {
         const __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -110,14 +110,14 @@ struct Vectors {
         return _mm256_add_epi32(_mm256_slli_epi32(upper, 8), _mm256_add_epi32(piece(0), start));
     }
 
-    static void cut(Unit &unit, Numbers &numbers, float times) {
+    static void quantize(Unit &unit, Elements &elements, float times) {
         const __m256 factor = _mm256_set1_ps(times);
         alignas(32) int32_t whole[width];
         for (int64_t i = 0; i < width; i += 8) {
-            const __m256 given = _mm256_load_ps(numbers.at + i);
-            const __m256i rounded = _mm256_cvtps_epi32(_mm256_mul_ps(given, factor));
+            const __m256 block_points = _mm256_load_ps(elements.at + i);
+            const __m256i rounded = _mm256_cvtps_epi32(_mm256_mul_ps(block_points, factor));
             _mm256_store_si256(reinterpret_cast<__m256i *>(whole + i), rounded);
-            _mm256_store_ps(numbers.at + i, _mm256_fnmadd_ps(_mm256_cvtepi32_ps(rounded), _mm256_set1_ps(unit.scale), given));
+            _mm256_store_ps(elements.at + i, _mm256_fnmadd_ps(_mm256_cvtepi32_ps(rounded), _mm256_set1_ps(unit.scale), block_points));
         }
         for (int64_t p = 0; p < pieces; ++p)
             for (int64_t i = 0; i < width / 2; ++i) {
@@ -129,21 +129,21 @@ struct Vectors {
             }
     }
 
-    static void sum_up(Unit &unit, int64_t point) {
+    static void compute_sums(Unit &unit, int64_t point) {
         const __m256i times = _mm256_set1_epi8(static_cast<char>(point < 0 ? 1 : point)), zero = _mm256_setzero_si256();
         const __m256i sums = multiplied(Codes(times), unit, zero);
         _mm256_store_si256(reinterpret_cast<__m256i *>(unit.sums), point < 0 ? sums : _mm256_sub_epi32(zero, sums));
     }
 
-    template <bool given, bool plain>
-    static __m256 added(const Codes &codes, const Unit &x, float scale, int point, __m256 sum) {
+    template <bool block_points, bool plain>
+    static __m256 accumulate(const Codes &codes, const Unit &x, float scale, int point, __m256 sum) {
         __m256i start = at(x.sums);
         const __m256 sums = _mm256_cvtepi32_ps(start);
-        const int usual = given && !plain ? std::min(point, most_point) : point;
-        if constexpr (given) start = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_mullo_epi32(_mm256_set1_epi32(usual), start));
+        const int clamped = block_points && !plain ? std::min(point, max_exact_point) : point;
+        if constexpr (block_points) start = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_mullo_epi32(_mm256_set1_epi32(clamped), start));
         __m256 found = _mm256_cvtepi32_ps(multiplied(codes, x, start));
-        if constexpr (given && !plain) // the rest of the product does not fit into int32
-            found = _mm256_fnmadd_ps(_mm256_set1_ps(static_cast<float>(point - usual)), sums, found);
+        if constexpr (block_points && !plain) // the rest of the product does not fit into int32
+            found = _mm256_fnmadd_ps(_mm256_set1_ps(static_cast<float>(point - clamped)), sums, found);
         return _mm256_fmadd_ps(found, _mm256_set1_ps(scale * x.scale), sum);
     }
 };

@@ -10,17 +10,17 @@ inline __m512i at(const void *p) { return _mm512_load_si512(p); }
 struct Vectors {
     static constexpr int lanes = 16;
     static constexpr bool splits = true;
-    static constexpr int32_t most_point = 31; // largest zero point whose products with sums fit into int32
+    static constexpr int32_t max_exact_point = 31; // largest zero point whose products with sums fit into int32
 
     using Unit = CodedUnit<lanes>;
     using Sums = __m512;
     using Scales = __m512; // one per 8 codes
     using Points = __m512i;
 
-    struct Numbers {
+    struct Elements {
         __m512 at[8];
 
-        Numbers(const float *x, int64_t count) {
+        Elements(const float *x, int64_t count) {
             for (int64_t i = 0; i < 8; ++i) {
                 const int64_t left = std::clamp<int64_t>(count - 16 * i, 0, 16);
                 at[i] = _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << left) - 1), x + 16 * i);
@@ -78,17 +78,17 @@ struct Vectors {
         static __mmask16 first(int64_t some) { return static_cast<__mmask16>((1u << some) - 1); }
     };
 
-    struct Most {
+    struct Maxima {
         __m512i point = _mm512_setzero_si512();
         __m512 scale = _mm512_setzero_ps();
 
         void add_scales(__m512 scales) { scale = _mm512_max_ps(_mm512_abs_ps(scales), scale); }
         void add_points(__m512i points) { point = _mm512_max_epi32(point, points); }
-        bool has_large_points() const { return _mm512_cmpgt_epi32_mask(point, _mm512_set1_epi32(most_point)); }
-        bool has_finite_weights() const { return !_mm512_cmp_ps_mask(scale, _mm512_set1_ps(most_scale), _CMP_NLE_UQ); }
+        bool has_large_points() const { return _mm512_cmpgt_epi32_mask(point, _mm512_set1_epi32(max_exact_point)); }
+        bool has_finite_weights() const { return !_mm512_cmp_ps_mask(scale, _mm512_set1_ps(max_scale), _CMP_NLE_UQ); }
     };
 
-    static __m512 none() { return _mm512_setzero_ps(); }
+    static __m512 zero_sums() { return _mm512_setzero_ps(); }
 
     static float total(__m512 x) { return _mm512_reduce_add_ps(x); }
 
@@ -101,12 +101,12 @@ struct Vectors {
         return _mm512_add_epi32(_mm512_slli_epi32(_mm512_add_epi32(_mm512_slli_epi32(high, 8), middle), 8), low);
     }
 
-    static void cut(Unit &unit, Numbers &numbers, float times) {
+    static void quantize(Unit &unit, Elements &elements, float times) {
         const __m512 factor = _mm512_set1_ps(times);
         alignas(64) int8_t bytes[pieces][width];
         for (int64_t i = 0; i < 8; ++i) {
-            __m512i whole = _mm512_cvtps_epi32(_mm512_mul_ps(numbers.at[i], factor));
-            numbers.at[i] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(whole), _mm512_set1_ps(unit.scale), numbers.at[i]);
+            __m512i whole = _mm512_cvtps_epi32(_mm512_mul_ps(elements.at[i], factor));
+            elements.at[i] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(whole), _mm512_set1_ps(unit.scale), elements.at[i]);
             for (int64_t p = 0; p < pieces; ++p) {
                 const __m128i low = _mm512_cvtepi32_epi8(whole);
                 _mm_store_si128(reinterpret_cast<__m128i *>(bytes[p] + 16 * i), low);
@@ -122,21 +122,21 @@ struct Vectors {
             }
     }
 
-    static void sum_up(Unit &unit, int64_t point) {
+    static void compute_sums(Unit &unit, int64_t point) {
         const __m512i times = _mm512_set1_epi8(static_cast<char>(point < 0 ? 1 : point)), zero = _mm512_setzero_si512();
         const __m512i sums = multiplied(Codes(times), unit, zero);
         _mm512_store_si512(unit.sums, point < 0 ? sums : _mm512_sub_epi32(zero, sums));
     }
 
-    template <bool given, bool plain>
-    static __m512 added(const Codes &codes, const Unit &x, __m512 scales, __m512i points, __m512 sum) {
-        __m512i start = at(x.sums), usual = points;
+    template <bool block_points, bool plain>
+    static __m512 accumulate(const Codes &codes, const Unit &x, __m512 scales, __m512i points, __m512 sum) {
+        __m512i start = at(x.sums), clamped = points;
         const __m512 sums = _mm512_cvtepi32_ps(start);
-        if constexpr (given && !plain) usual = _mm512_min_epi32(points, _mm512_set1_epi32(most_point));
-        if constexpr (given) start = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_mullo_epi32(usual, start));
+        if constexpr (block_points && !plain) clamped = _mm512_min_epi32(points, _mm512_set1_epi32(max_exact_point));
+        if constexpr (block_points) start = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_mullo_epi32(clamped, start));
         __m512 found = _mm512_cvtepi32_ps(multiplied(codes, x, start));
-        if constexpr (given && !plain) // the rest of the product does not fit into int32
-            found = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(points, usual)), sums, found);
+        if constexpr (block_points && !plain) // the rest of the product does not fit into int32
+            found = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(points, clamped)), sums, found);
         return _mm512_fmadd_ps(found, _mm512_mul_ps(scales, _mm512_set1_ps(x.scale)), sum);
     }
 };

@@ -37,7 +37,7 @@ template <int vectors, class Load> [[gnu::always_inline]] inline void add_row(co
 }
 
 // Adds a block's partial sums to the sums and clears them.
-template <int vectors> [[gnu::always_inline]] inline void join_block(Floats *part, Floats *sums) {
+template <int vectors> [[gnu::always_inline]] inline void flush_partial_sums(Floats *part, Floats *sums) {
     for (int v = 0; v < vectors; ++v) {
         sums[v] += part[v];
         part[v] = Floats{};
@@ -67,7 +67,7 @@ template <int vectors, class Load> void sum_columns(const Columns &c, const floa
             rows -= here;
             room -= here;
             if (room == 0) {
-                join_block<vectors>(part, sums);
+                flush_partial_sums<vectors>(part, sums);
                 room = block;
             }
         }
@@ -82,7 +82,7 @@ template <int vectors, class Load> void sum_columns(const Columns &c, const floa
         }
         if (axis < 0) break;
     }
-    join_block<vectors>(part, sums);
+    flush_partial_sums<vectors>(part, sums);
 }
 
 template <int vectors> void whole_vectors(const Columns &c, const float *const *begin, float *out) {
@@ -112,15 +112,15 @@ void column_sums(void *const *buffers, const int64_t *args, int64_t begin, int64
             at[k] = static_cast<const float *>(buffers[c.buffers[k]]) + place[k];
         float *to = static_cast<float *>(buffers[c.buffers[c.loads]]) + place[c.loads];
         int64_t left = std::min(c.width, inner - first);
-        auto onward = [&](int64_t columns) {
+        auto advance = [&](int64_t columns) {
             left -= columns;
             to += columns;
             for (int64_t k = 0; k < c.loads; ++k)
                 at[k] += columns * c.along(last)[k];
         };
-        for (; left >= 4 * lanes; onward(4 * lanes))
+        for (; left >= 4 * lanes; advance(4 * lanes))
             whole_vectors<4>(c, at, to);
-        for (; left >= lanes; onward(lanes))
+        for (; left >= lanes; advance(lanes))
             whole_vectors<1>(c, at, to);
         if (left > 0) {
             Floats sum[1] = {};

@@ -27,7 +27,7 @@ inline void advance(const T *&source, T *&target, int64_t number, int64_t axes, 
 // Interleaves `rows` rows of 32-bit elements.  Arguments: number of outer axes, row length, row stride, then the extent, source
 // stride and target stride of each outer axis.  Work items: blocks of rows, in row-major order of the outer axes,
 // blocks innermost.
-template <int rows> void weave(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+template <int rows> void interleave(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const int64_t axes = args[0], length = args[1], apart = args[2], blocks = (length + block - 1) / block;
     const int64_t *axis = args + 3;
     for (int64_t item = begin; item < end; ++item) {
@@ -45,7 +45,7 @@ template <int rows> void weave(void *const *buffers, const int64_t *args, int64_
     }
 }
 
-constexpr int64_t called = 256; // bytes per row from which memcpy is faster
+constexpr int64_t memcpy_from = 256; // bytes per row from which memcpy is faster
 
 template <typename Vector>
 inline void copy_vectors(char *to, const char *from, int64_t bytes) { // at least one vector; the last two may overlap
@@ -60,7 +60,7 @@ inline void copy_vectors(char *to, const char *from, int64_t bytes) { // at leas
 }
 
 inline void copy_row(char *to, const char *from, int64_t bytes) { // at least 16
-    if (bytes >= called)
+    if (bytes >= memcpy_from)
         std::memcpy(to, from, static_cast<size_t>(bytes));
     else if (bytes >= int64_t(sizeof(__m256i)))
         copy_vectors<__m256i>(to, from, bytes);
@@ -129,9 +129,9 @@ void add_copy_loops(NamedLoops &loops) {
         add_loop(loops, "fill", name, &fill<T>);
     });
     loops["copy_rows"] = copy_rows;
-    loops["weave_2"] = weave<2>;
-    loops["weave_3"] = weave<3>;
-    loops["weave_4"] = weave<4>;
+    loops["weave_2"] = interleave<2>;
+    loops["weave_3"] = interleave<3>;
+    loops["weave_4"] = interleave<4>;
 }
 
 } // namespace mgx

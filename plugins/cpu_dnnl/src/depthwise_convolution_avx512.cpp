@@ -33,11 +33,11 @@ struct DepthwiseJob {
     int64_t links;
 };
 
-constexpr int most = 14;            // columns of a tile of one row
+constexpr int max_columns = 14;            // columns of a tile of one row
 constexpr int registers = 32;
 
 // Columns of a tile of R rows: registers hold its accumulators, R rows of K weights and one input.
-template <int K, int R> constexpr int columns_of_tile = R == 1 ? most : (registers - 1 - R * K) / R;
+template <int K, int R> constexpr int columns_of_tile = R == 1 ? max_columns : (registers - 1 - R * K) / R;
 
 // The input columns of a row of windows, padding included: offset of each, and the mask of its valid lanes, for full vectors of
 // channels and for the last one.
@@ -93,18 +93,18 @@ template <int K, int S, int R, int P, bool inside, int first, int last>
 constexpr int four = 4;             // input channels of a group per shuffle: a 128-bit lane
 
 // Selects, in each 128-bit lane, the B-th four channels of the lane's group of G channels.
-template <int G, int B> [[gnu::always_inline]] inline __m512 quarters(__m512 channels) {
+template <int G, int B> [[gnu::always_inline]] inline __m512 group_inputs(__m512 channels) {
     if constexpr (G == four) return channels;
     return _mm512_shuffle_f32x4(channels, channels, B == 0 ? 0xa0 : 0xf5);
 }
 
 // Broadcasts channel u of each 128-bit lane within the lane; the instruction needs an immediate.
-[[gnu::always_inline]] inline Floats spread(__m512 quarters, int u) {
+[[gnu::always_inline]] inline Floats broadcast_in_lanes(__m512 group_inputs, int u) {
     switch (u) {
-        case 0: return (Floats)_mm512_permute_ps(quarters, 0x00);
-        case 1: return (Floats)_mm512_permute_ps(quarters, 0x55);
-        case 2: return (Floats)_mm512_permute_ps(quarters, 0xaa);
-        default: return (Floats)_mm512_permute_ps(quarters, 0xff);
+        case 0: return (Floats)_mm512_permute_ps(group_inputs, 0x00);
+        case 1: return (Floats)_mm512_permute_ps(group_inputs, 0x55);
+        case 2: return (Floats)_mm512_permute_ps(group_inputs, 0xaa);
+        default: return (Floats)_mm512_permute_ps(group_inputs, 0xff);
     }
 }
 
@@ -120,10 +120,10 @@ template <int K, int S, int P, bool inside, int G, int B>
     const float *at = x;
     MGX_UNROLLED
     for (int q = 0; q < S * (P - 1) + K; ++q) {
-        const __m512 near = quarters<G, B>(input<inside>(tile, x, at, q));
+        const __m512 inputs = group_inputs<G, B>(input<inside>(tile, x, at, q));
         MGX_UNROLLED
         for (int u = 0; u < four; ++u) {
-            const Floats one = spread(near, u);
+            const Floats one = broadcast_in_lanes(inputs, u);
             MGX_UNROLLED
             for (int j = 0; j < K; ++j)
                 if (q >= j && (q - j) % S == 0 && (q - j) / S < P) add_product(sums[0][(q - j) / S], one, some[j][u]);
@@ -147,8 +147,8 @@ template <int R, int P, bool inside> [[gnu::always_inline]] inline void add_imag
 
 // Computes R rows of P columns, with windows K wide, stride S and groups of G channels; inside: all input columns are inside the
 // image, and all lanes are valid.
-template <int K, int S, int R, int G, int P, bool inside> void sum_tile(const Tile &given) {
-    const Tile tile = given;
+template <int K, int S, int R, int G, int P, bool inside> void sum_tile(const Tile &parameters) {
+    const Tile tile = parameters;
     Floats sums[R][P];
     const Floats begin = tile.bias ? (Floats)_mm512_maskz_loadu_ps(tile.lanes, tile.bias) : Floats {};
     MGX_UNROLLED
@@ -169,17 +169,17 @@ template <int K, int S, int R, int G, int P, bool inside> void sum_tile(const Ti
     if (tile.added) add_image<R, P, inside>(tile, sums);
     const float *x = tile.x, *weights = tile.weights;
     int64_t rows = tile.end - tile.begin;
-    auto onward = [&] { x += tile.x_row, weights += K * G * lanes, --rows; };
+    auto advance = [&] { x += tile.x_row, weights += K * G * lanes, --rows; };
     if constexpr (R == 2) {
         if (tile.begin == 0 && rows > 0) {
             add_row<K, S, R, P, inside, 0, 0>(tile, x, weights, sums);
-            onward();
+            advance();
         }
-        for (const int64_t alone = tile.end > tile.down; rows > alone; onward())
+        for (const int64_t alone = tile.end > tile.down; rows > alone; advance())
             add_row<K, S, R, P, inside, 0, 1>(tile, x, weights, sums);
         if (rows > 0) add_row<K, S, R, P, inside, 1, 1>(tile, x, weights, sums);
     } else {
-        for (; rows > 0; onward()) {
+        for (; rows > 0; advance()) {
             if constexpr (G == 1) add_row<K, S, R, P, inside, 0, 0>(tile, x, weights, sums);
             if constexpr (G >= four) add_row_of_groups<K, S, P, inside, G, 0>(tile, x, weights, sums);
             if constexpr (G > four) add_row_of_groups<K, S, P, inside, G, 1>(tile, x, weights, sums);
@@ -204,9 +204,9 @@ template <int K, int S, int R, int G, int P, bool inside> void sum_tile(const Ti
 
 using SumTile = void (*)(const Tile &);
 
-// Functions for tiles of 1 to `most` columns, each with and without padding in its inputs.
+// Functions for tiles of 1 to `max_columns` columns, each with and without padding in its inputs.
 struct Tiles {
-    int64_t most;
+    int64_t max_columns;
     const SumTile *tiles;
 };
 
@@ -242,7 +242,7 @@ struct Place {
     int64_t image, row, column, channel; // indices of the first result
 };
 
-struct Given {
+struct Context {
     DepthwiseJob job;
     Link links[most_links];
     void *const *buffers;
@@ -251,16 +251,16 @@ struct Given {
 };
 
 // Applies the epilogue's links to sums in memory and stores the results.
-void finish(const Given &given, Floats *sums, float *y, int64_t count, Place place) {
-    const DepthwiseJob &job = given.job;
+void apply_epilogue(const Context &context, Floats *sums, float *y, int64_t count, Place place) {
+    const DepthwiseJob &job = context.job;
     const int64_t some = std::min(lanes, job.channels - place.channel);
     for (int64_t n = 0; n < job.links; ++n) {
-        const Link &link = given.links[n];
+        const Link &link = context.links[n];
         const float *operand = nullptr;
         if (link.kind <= LinkKind::min)
-            operand = static_cast<const float *>(given.buffers[link.buffer]) + place.image * link.image + place.row * link.row
+            operand = static_cast<const float *>(context.buffers[link.buffer]) + place.image * link.image + place.row * link.row
                     + place.column * link.column + place.channel * link.channel;
-        apply<most, most>(link, sums, operand, {1, count, some});
+        apply<max_columns, max_columns>(link, sums, operand, {1, count, some});
     }
     for (int64_t p = 0; p < count; ++p, y += job.y_column)
         if (some == lanes)
@@ -292,81 +292,81 @@ Columns columns_of(const DepthwiseJob &job, void *scratch) {
 }
 
 // Computes `count` columns of one or two rows of results for all vectors of an item; `tile` holds the common parameters.
-void columns_of_rows(const Given &given, Tile tile, const SumTile *both, int64_t rows, int64_t count, Place place, int64_t vectors) {
-    const DepthwiseJob &job = given.job;
+void columns_of_rows(const Context &context, Tile tile, const SumTile *both, int64_t rows, int64_t count, Place place, int64_t vectors) {
+    const DepthwiseJob &job = context.job;
     const int64_t from = place.column * job.step_across, size = job.down * job.across * job.per * lanes;
     const bool inside = from >= job.left && from - job.left + (count - 1) * job.step_across + job.across <= job.width;
     const float *line = tile.x;
-    const auto *weights = static_cast<const float *>(given.buffers[1]) + tile.begin * job.across * job.per * lanes;
-    const auto *bias = job.bias ? static_cast<const float *>(given.buffers[job.bias]) : nullptr;
-    const auto *added = job.added ? static_cast<const float *>(given.buffers[job.added]) + place.image * job.added_image + place.row * job.added_row
-                                            + place.column * job.added_column
+    const auto *weights = static_cast<const float *>(context.buffers[1]) + tile.begin * job.across * job.per * lanes;
+    const auto *bias = job.bias ? static_cast<const float *>(context.buffers[job.bias]) : nullptr;
+    const auto *added = job.added ? static_cast<const float *>(context.buffers[job.added]) + place.image * job.added_image
+                    + place.row * job.added_row + place.column * job.added_column
                                   : nullptr;
-    float *result = static_cast<float *>(given.buffers[2]) + place.image * job.y_image + place.row * job.y_row + place.column * job.y_column;
-    tile.at = given.columns.at + from;
+    float *result = static_cast<float *>(context.buffers[2]) + place.image * job.y_image + place.row * job.y_row + place.column * job.y_column;
+    tile.at = context.columns.at + from;
     for (int64_t v = 0; v < vectors; ++v, place.channel += lanes) {
         const int64_t left = job.channels - place.channel;
         const bool whole = left >= lanes;
         tile.lanes = static_cast<__mmask16>(whole ? 0xffff : (1u << left) - 1);
-        tile.counted = (whole ? given.columns.whole : given.columns.last) + from;
+        tile.counted = (whole ? context.columns.whole : context.columns.last) + from;
         tile.x = line + place.channel + (inside && whole ? (from - job.left) * job.x_column : 0);
         tile.weights = weights + place.channel / lanes * size;
         tile.bias = bias ? bias + place.channel : nullptr;
         tile.added = added ? added + place.channel : nullptr;
-        tile.y = job.links ? reinterpret_cast<float *>(given.sums) : result + place.channel;
+        tile.y = job.links ? reinterpret_cast<float *>(context.sums) : result + place.channel;
         both[inside && whole](tile);
         if (job.links)
             for (int64_t r = 0; r < rows; ++r)
-                finish(given, given.sums + r * most, result + r * job.y_row + place.channel, count,
+                apply_epilogue(context, context.sums + r * max_columns, result + r * job.y_row + place.channel, count,
                         {place.image, place.row + r, place.column, place.channel});
     }
 }
 
 // Computes all results of a work item.
-void rows_of_vectors(const Given &given, Place place, int64_t vectors, int64_t end) {
-    const DepthwiseJob &job = given.job;
-    const float *images = static_cast<const float *>(given.buffers[0]) + place.image * job.x_image;
+void rows_of_vectors(const Context &context, Place place, int64_t vectors, int64_t end) {
+    const DepthwiseJob &job = context.job;
+    const float *images = static_cast<const float *>(context.buffers[0]) + place.image * job.x_image;
     const Tiles one = tiles(job), two = tiles_of_two(job);
     Tile tile {};
     tile.low = as_float(job.low);
     tile.high = as_float(job.high);
     tile.x_column = job.x_column;
     tile.x_row = job.gap_down * job.x_row;
-    tile.y_row = job.links ? most * lanes : job.y_row;
+    tile.y_row = job.links ? max_columns * lanes : job.y_row;
     tile.y_column = job.links ? lanes : job.y_column;
     tile.down = job.down;
     tile.added_row = job.added_row;
     tile.added_column = job.added_column;
     for (int64_t rows = 1; place.row < end; place.row += rows) {
-        rows = two.most && place.row + 1 < end ? 2 : 1;
+        rows = two.max_columns && place.row + 1 < end ? 2 : 1;
         const Tiles &some = rows == 2 ? two : one;
         const int64_t first = place.row * job.step_down - job.top; // input row of the first window row
         tile.begin = first < 0 ? (-first + job.gap_down - 1) / job.gap_down : 0;
         tile.end = first >= job.height ? 0 : std::min(job.down + rows - 1, (job.height - first + job.gap_down - 1) / job.gap_down);
         tile.x = images + (first + tile.begin * job.gap_down) * job.x_row;
-        const int64_t parts = (job.out_width + some.most - 1) / some.most, low = job.out_width / parts, over = job.out_width % parts;
+        const int64_t parts = (job.out_width + some.max_columns - 1) / some.max_columns, low = job.out_width / parts, over = job.out_width % parts;
         place.column = 0;
         for (int64_t t = 0; t < parts; ++t) {
             const int64_t count = low + (t < over);
-            columns_of_rows(given, tile, some.tiles + 2 * (count - 1), rows, count, place, vectors);
+            columns_of_rows(context, tile, some.tiles + 2 * (count - 1), rows, count, place, vectors);
             place.column += count;
         }
     }
 }
 
 void depthwise_convolution(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
-    Given given;
-    Floats sums[2 * most] {};
-    given.buffers = buffers;
-    given.sums = sums;
-    const DepthwiseJob &job = given.job;
-    std::memcpy(&given.job, args, sizeof given.job);
-    read_links(args + sizeof given.job / sizeof *args, job.links, given.links);
-    given.columns = columns_of(job, scratch);
+    Context context;
+    Floats sums[2 * max_columns] {};
+    context.buffers = buffers;
+    context.sums = sums;
+    const DepthwiseJob &job = context.job;
+    std::memcpy(&context.job, args, sizeof context.job);
+    read_links(args + sizeof context.job / sizeof *args, job.links, context.links);
+    context.columns = columns_of(job, scratch);
     const int64_t vectors = (job.channels + lanes - 1) / lanes, blocks = (vectors + job.block - 1) / job.block;
     for (int64_t i = begin; i < end; ++i) {
         const int64_t vector = i / job.parts % blocks * job.block, row = i % job.parts * job.rows;
-        rows_of_vectors(given, {i / job.parts / blocks, row, 0, vector * lanes}, std::min(job.block, vectors - vector),
+        rows_of_vectors(context, {i / job.parts / blocks, row, 0, vector * lanes}, std::min(job.block, vectors - vector),
                 std::min(row + job.rows, job.out_height));
     }
 }

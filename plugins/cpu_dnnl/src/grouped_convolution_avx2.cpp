@@ -6,11 +6,11 @@ namespace mgx {
 
 namespace {
 
-constexpr int most_sums = 12; // accumulators: with vectors of weights and one of inputs they fill the registers
+constexpr int max_accumulators = 12; // accumulators: with vectors of weights and one of inputs they fill the registers
 
 // Loads four channels of each of two groups and broadcasts channel `u` within each group's 128-bit lane, from a pixel `apart` (0
 // to 2) strides from a base.  Inline assembly as in `broadcast`: the address computation stays in the load.
-template <int apart, int u> MGX_INLINE Floats spread(const char *base, int64_t step) {
+template <int apart, int u> MGX_INLINE Floats broadcast_in_lanes(const char *base, int64_t step) {
     Floats many;
     if constexpr (apart == 0)
         asm volatile("vpermilps %2, (%1), %0" : "=v"(many) : "r"(base), "i"(0x55 * u));
@@ -21,15 +21,17 @@ template <int apart, int u> MGX_INLINE Floats spread(const char *base, int64_t s
 
 // Micro-kernel for a group, or for two groups of four channels (paired).
 template <int V, bool paired> struct Taps {
-    static constexpr int vectors = V, most = most_sums / V, part = 0;
+    static constexpr int vectors = V, most = max_accumulators / V, part = 0;
 
     // Adds all taps of P pixels to `sums`; `from`: the first tap of the first pixel; `weights`: those of the V vectors.
-    template <int P> static MGX_INLINE void add(const GroupedJob &job, const float *from, Near near, const float *weights, Floats (&sums)[P][V]) {
+    template <int P>
+    static MGX_INLINE void add(
+            const GroupedJob &job, const float *from, PaddedInputs padded, const float *weights, Floats (&sums)[P][V]) {
         constexpr int bases = (P + 2) / 3, trip = 4;
-        const int64_t apart = job.step_across * near.pixel * int64_t(sizeof(float)), inputs = paired ? trip : job.inputs;
+        const int64_t apart = job.step_across * padded.pixel * int64_t(sizeof(float)), inputs = paired ? trip : job.inputs;
         for (int64_t i = 0; i < job.down; ++i)
             for (int64_t j = 0; j < job.across; ++j) {
-                const auto *begin = reinterpret_cast<const char *>(from + i * job.gap_down * near.row + j * job.gap_across * near.pixel);
+                const auto *begin = reinterpret_cast<const char *>(from + i * job.gap_down * padded.row + j * job.gap_across * padded.pixel);
                 const char *left[bases];
                 MGX_UNROLLED
                 for (int b = 0; b < bases; ++b)
@@ -43,7 +45,7 @@ template <int V, bool paired> struct Taps {
                         each<P>([&](auto p) __attribute__((always_inline)) {
                             Floats many;
                             if constexpr (paired)
-                                many = spread<p % 3, u>(left[p / 3], apart);
+                                many = broadcast_in_lanes<p % 3, u>(left[p / 3], apart);
                             else
                                 many = broadcast<p % 3, u * int(sizeof(float))>(left[p / 3], apart);
                             MGX_UNROLLED
@@ -63,15 +65,15 @@ template <int V, bool paired> struct Taps {
 };
 
 void grouped_convolution(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
-    auto sum_rows = [](const Given &given, Near near, const float *weights, Place place, int64_t rows, bool) {
-        if (given.job.paired)
-            rows_of_units<Taps<1, true>>(given, near, weights, place, rows);
-        else if (given.job.vectors == 3)
-            rows_of_units<Taps<3, false>>(given, near, weights, place, rows);
-        else if (given.job.vectors == 2)
-            rows_of_units<Taps<2, false>>(given, near, weights, place, rows);
+    auto sum_rows = [](const Context &context, PaddedInputs padded, const float *weights, Place place, int64_t rows, bool) {
+        if (context.job.paired)
+            rows_of_units<Taps<1, true>>(context, padded, weights, place, rows);
+        else if (context.job.vectors == 3)
+            rows_of_units<Taps<3, false>>(context, padded, weights, place, rows);
+        else if (context.job.vectors == 2)
+            rows_of_units<Taps<2, false>>(context, padded, weights, place, rows);
         else
-            rows_of_units<Taps<1, false>>(given, near, weights, place, rows);
+            rows_of_units<Taps<1, false>>(context, padded, weights, place, rows);
     };
     convolve_groups(buffers, args, begin, end, scratch, sum_rows);
 }

@@ -9,20 +9,22 @@ namespace mgx {
 
 namespace {
 
-constexpr int of_two = 3;           // vectors per two groups
-constexpr int channels = of_two * lanes / 2;
+constexpr int vectors_of_two = 3;           // vectors per two groups
+constexpr int channels = vectors_of_two * lanes / 2;
 
 // Micro-kernel for two groups; alone: for the first of them only.
 template <bool alone> struct Taps {
-    static constexpr int vectors = alone ? 2 : of_two, most = 8, part = alone ? channels % lanes : 0;
+    static constexpr int vectors = alone ? 2 : vectors_of_two, most = 8, part = alone ? channels % lanes : 0;
 
     // Adds all taps of P pixels to `sums`; `from`: the first tap of the first pixel; `weights`: those of two groups.
-    template <int P> static MGX_INLINE void add(const GroupedJob &job, const float *from, Near near, const float *weights, Floats (&sums)[P][vectors]) {
+    template <int P>
+    static MGX_INLINE void add(
+            const GroupedJob &job, const float *from, PaddedInputs padded, const float *weights, Floats (&sums)[P][vectors]) {
         constexpr int bases = (P + 2) / 3, trip = 4, size = sizeof(float);
-        const int64_t apart = job.step_across * near.pixel * size;
+        const int64_t apart = job.step_across * padded.pixel * size;
         for (int64_t i = 0; i < job.down; ++i)
             for (int64_t j = 0; j < job.across; ++j) {
-                const auto *begin = reinterpret_cast<const char *>(from + i * job.gap_down * near.row + j * job.gap_across * near.pixel);
+                const auto *begin = reinterpret_cast<const char *>(from + i * job.gap_down * padded.row + j * job.gap_across * padded.pixel);
                 const char *left[bases];
                 MGX_UNROLLED
                 for (int b = 0; b < bases; ++b)
@@ -32,9 +34,9 @@ template <bool alone> struct Taps {
                         Floats some[vectors];
                         MGX_UNROLLED
                         for (int v = 0; v < vectors; ++v)
-                            some[v] = load(weights + (u * of_two + v) * lanes);
+                            some[v] = load(weights + (u * vectors_of_two + v) * lanes);
                         each<P>([&](auto p) __attribute__((always_inline)) {
-                            add_both<p % 3, u * size>(left[p / 3], apart, some, sums[p]);
+                            add_products<p % 3, u * size>(left[p / 3], apart, some, sums[p]);
                         });
                     });
                     MGX_UNROLLED
@@ -42,13 +44,14 @@ template <bool alone> struct Taps {
                         left[b] += trip * size;
                         opaque(left[b]);
                     }
-                    weights += trip * of_two * lanes;
+                    weights += trip * vectors_of_two * lanes;
                 }
             }
     }
 
     // Adds the products of one input of each group and its weights.
-    template <int apart, int offset> static MGX_INLINE void add_both(const char *base, int64_t step, Floats (&some)[vectors], Floats (&sums)[vectors]) {
+    template <int apart, int offset>
+    static MGX_INLINE void add_products(const char *base, int64_t step, Floats (&some)[vectors], Floats (&sums)[vectors]) {
         const Floats one = broadcast<apart, offset>(base, step);
         add_product(sums[0], one, some[0]);
         if constexpr (alone) {
@@ -62,11 +65,11 @@ template <bool alone> struct Taps {
 };
 
 void grouped_convolution(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
-    auto sum_rows = [](const Given &given, Near near, const float *weights, Place place, int64_t rows, bool lone) {
+    auto sum_rows = [](const Context &context, PaddedInputs padded, const float *weights, Place place, int64_t rows, bool lone) {
         if (lone)
-            rows_of_units<Taps<true>>(given, near, weights, place, rows);
+            rows_of_units<Taps<true>>(context, padded, weights, place, rows);
         else
-            rows_of_units<Taps<false>>(given, near, weights, place, rows);
+            rows_of_units<Taps<false>>(context, padded, weights, place, rows);
     };
     convolve_groups(buffers, args, begin, end, scratch, sum_rows);
 }

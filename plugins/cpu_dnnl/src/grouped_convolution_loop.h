@@ -22,7 +22,7 @@ namespace {
 // The loop's arguments, in this order, encoded by `plans/grouped_convolution.py`; the epilogue's links follow.  Buffers: images,
 // weights [unit, block, tap down, tap across, channel, lanes of the vectors of a block], result, operands of the links.
 struct GroupedJob {
-    int64_t units, beside, inputs, outputs; // units per image and per item; channels of a unit
+    int64_t units, adjacent, inputs, outputs; // units per image and per item; channels of a unit
     int64_t paired;                 // 1: a unit is two groups with as many outputs as inputs
     int64_t lone;                   // 1: the last unit has only one group and is a work item of its own
     int64_t vectors;                // vectors of a block: outputs of a unit that are accumulated together
@@ -33,19 +33,19 @@ struct GroupedJob {
     int64_t links;
 };
 
-struct Given {
+struct Context {
     GroupedJob job;
     Link links[most_links];
     void *const *buffers;
 };
 
 // The padded copy of a work item's inputs.
-struct Near {
+struct PaddedInputs {
     const float *at;
     int64_t row, pixel; // strides
 };
 
-constexpr int64_t gap = 8;                       // padding of copied pixels, in floats: loads one stride apart would conflict
+constexpr int64_t pixel_padding = 8; // padding of copied pixels, in floats: loads one stride apart would conflict
 
 // Input channels per result and tap.
 inline int64_t channels_of(const GroupedJob &job) { return job.paired ? job.inputs / 2 : job.inputs; }
@@ -55,17 +55,17 @@ struct Place {
 };
 
 // Computes P pixels of a row.  Taps: the micro-kernel, for blocks of `Taps::vectors` vectors and up to `Taps::most` pixels.
-template <class Taps, int P> void pixels(const Given &given, const float *from, Near near, const float *weights, Place place) {
+template <class Taps, int P> void pixels(const Context &context, const float *from, PaddedInputs padded, const float *weights, Place place) {
     constexpr int V = Taps::vectors;
-    const GroupedJob &job = given.job;
+    const GroupedJob &job = context.job;
     Floats sums[P][V];
     MGX_UNROLLED
     for (int p = 0; p < P; ++p)
         MGX_UNROLLED
         for (int v = 0; v < V; ++v)
             sums[p][v] = Floats {};
-    Taps::template add<P>(job, from, near, weights, sums);
-    float *to = static_cast<float *>(given.buffers[2]) + place.image * job.y_image + place.row * job.y_row + place.column * job.y_column;
+    Taps::template add<P>(job, from, padded, weights, sums);
+    float *to = static_cast<float *>(context.buffers[2]) + place.image * job.y_image + place.row * job.y_row + place.column * job.y_column;
     MGX_UNROLLED
     for (int v = 0; v < V; ++v) {
         const int64_t channel = place.channel + v * lanes;
@@ -75,10 +75,10 @@ template <class Taps, int P> void pixels(const Given &given, const float *from, 
         for (int p = 0; p < P; ++p)
             out[p] = sums[p][v];
         for (int64_t n = 0; n < job.links; ++n) {
-            const Link &link = given.links[n];
+            const Link &link = context.links[n];
             const float *operand = nullptr;
             if (link.kind <= LinkKind::min)
-                operand = static_cast<const float *>(given.buffers[link.buffer]) + place.image * link.image + place.row * link.row
+                operand = static_cast<const float *>(context.buffers[link.buffer]) + place.image * link.image + place.row * link.row
                         + place.column * link.column + channel * link.channel;
             apply<P, P>(link, out, operand, {1, P, count});
         }
@@ -91,30 +91,30 @@ template <class Taps, int P> void pixels(const Given &given, const float *from, 
     }
 }
 
-using Pixels = void (*)(const Given &, const float *, Near, const float *, Place);
+using Pixels = void (*)(const Context &, const float *, PaddedInputs, const float *, Place);
 
 template <class Taps, int... P> constexpr std::array<Pixels, sizeof...(P)> table_of(std::integer_sequence<int, P...>) {
     return {pixels<Taps, P + 1>...};
 }
 
 // Computes all results of a work item, in parts of a row of almost equal length.
-template <class Taps> void rows_of_units(const Given &given, Near near, const float *weights, Place place, int64_t rows) {
+template <class Taps> void rows_of_units(const Context &context, PaddedInputs padded, const float *weights, Place place, int64_t rows) {
     constexpr int most = Taps::most;
     static constexpr auto table = table_of<Taps>(std::make_integer_sequence<int, most> {});
-    const GroupedJob &job = given.job;
+    const GroupedJob &job = context.job;
     const int64_t parts = (job.out_width + most - 1) / most, low = job.out_width / parts, over = job.out_width % parts;
     const int64_t wide = job.vectors * lanes, blocks = job.outputs / wide, size = job.down * job.across * channels_of(job) * wide;
     const int64_t first_row = place.row, first_channel = place.channel;
     for (int64_t r = 0; r < rows; ++r) {
         place.row = first_row + r;
-        const float *line = near.at + r * job.step_down * near.row;
+        const float *line = padded.at + r * job.step_down * padded.row;
         for (int64_t t = 0, column = 0; t < parts; ++t) {
             const int64_t count = low + (t < over);
-            const float *from = line + column * job.step_across * near.pixel;
+            const float *from = line + column * job.step_across * padded.pixel;
             place.column = column;
-            for (int64_t n = 0; n < job.beside * blocks; ++n) {
+            for (int64_t n = 0; n < job.adjacent * blocks; ++n) {
                 place.channel = first_channel + n * wide;
-                table[count - 1](given, from + n / blocks * job.inputs, near, weights + n * size, place);
+                table[count - 1](context, from + n / blocks * job.inputs, padded, weights + n * size, place);
             }
             column += count;
         }
@@ -122,9 +122,9 @@ template <class Taps> void rows_of_units(const Given &given, Near near, const fl
 }
 
 // Copies rows of some units' inputs, `channels` of each pixel, with zero padding.
-inline void copy_near(const GroupedJob &job, const float *x, int64_t channels, int64_t first_row, int64_t rows, float *to) {
+inline void copy_padded(const GroupedJob &job, const float *x, int64_t channels, int64_t first_row, int64_t rows, float *to) {
     const int64_t width = (job.out_width - 1) * job.step_across + (job.across - 1) * job.gap_across + 1;
-    const int64_t step = job.beside * job.inputs + gap, size = width * step;
+    const int64_t step = job.adjacent * job.inputs + pixel_padding, size = width * step;
     const int64_t begin = std::min(job.left, width), count = std::max<int64_t>(0, std::min(job.width, width - begin));
     for (int64_t r = 0; r < rows; ++r, to += size) {
         const int64_t row = first_row + r - job.top;
@@ -141,26 +141,26 @@ inline void copy_near(const GroupedJob &job, const float *x, int64_t channels, i
     }
 }
 
-// Runs work items [begin, end); sum_rows(given, near, weights, place, rows, lone) computes one whose inputs are copied.
+// Runs work items [begin, end); sum_rows(context, padded, weights, place, rows, lone) computes one whose inputs are copied.
 template <class SumRows>
 inline void convolve_groups(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch, SumRows sum_rows) {
-    Given given;
-    given.buffers = buffers;
-    const GroupedJob &job = given.job;
-    std::memcpy(&given.job, args, sizeof given.job);
-    read_links(args + sizeof given.job / sizeof *args, job.links, given.links);
+    Context context;
+    context.buffers = buffers;
+    const GroupedJob &job = context.job;
+    std::memcpy(&context.job, args, sizeof context.job);
+    read_links(args + sizeof context.job / sizeof *args, job.links, context.links);
     const int64_t width = (job.out_width - 1) * job.step_across + (job.across - 1) * job.gap_across + 1;
     const int64_t size = job.down * job.across * channels_of(job) * job.outputs; // elements of a unit's weights
-    const int64_t channels = job.beside * job.inputs, blocks = job.units / job.beside;
-    const Near near {static_cast<float *>(scratch), width * (channels + gap), channels + gap};
+    const int64_t channels = job.adjacent * job.inputs, blocks = job.units / job.adjacent;
+    const PaddedInputs padded {static_cast<float *>(scratch), width * (channels + pixel_padding), channels + pixel_padding};
     for (int64_t i = begin; i < end; ++i) { // parts of an image are innermost, so that threads read different weights
-        const int64_t unit = i / job.parts % blocks * job.beside, image = i / job.parts / blocks, row = i % job.parts * job.rows;
+        const int64_t unit = i / job.parts % blocks * job.adjacent, image = i / job.parts / blocks, row = i % job.parts * job.rows;
         const int64_t rows = std::min(job.rows, job.out_height - row);
         const bool lone = job.lone && unit == job.units - 1;
         const float *x = static_cast<const float *>(buffers[0]) + image * job.x_image + unit * job.inputs;
         const int64_t needed = (rows - 1) * job.step_down + (job.down - 1) * job.gap_down + 1;
-        copy_near(job, x, lone ? channels / 2 : channels, row * job.step_down, needed, static_cast<float *>(scratch));
-        sum_rows(given, near, static_cast<const float *>(buffers[1]) + unit * size, Place {image, row, 0, unit * job.outputs}, rows, lone);
+        copy_padded(job, x, lone ? channels / 2 : channels, row * job.step_down, needed, static_cast<float *>(scratch));
+        sum_rows(context, padded, static_cast<const float *>(buffers[1]) + unit * size, Place {image, row, 0, unit * job.outputs}, rows, lone);
     }
 }
 

@@ -18,7 +18,7 @@ constexpr int most_slots = 160, most_operands = 24, most_axes = 12, most_passes 
 using Table = const LoopFunction *;
 
 // Access of an operand along the innermost axis: one element per row, contiguous, strided, broadcast.
-enum Access : int64_t { at_row, stream, gathered, spread };
+enum Access : int64_t { per_row, contiguous, strided, broadcast };
 
 struct Operand {
     int64_t buffer, size, slot, access, step; // step: along the vector axis
@@ -68,14 +68,13 @@ struct Pass {
     List<Splat> splats;
     List<Reduce> reduces;
     List<Kept> kept;
-    // walks: 1 if it has instructions per block; both: 1 if reductions use unrolled accumulators besides a single vector; times:
-    // the unroll factor of reductions, in vectors.
-    int64_t walks, both, times;
+    // has_unrolled: reductions use unrolled accumulators besides a single vector; unroll: their number of vectors.
+    int64_t has_inner_code, has_unrolled, unroll;
 
     void read(Reader &r) {
-        walks = r.number();
-        both = r.number();
-        times = r.number();
+        has_inner_code = r.number();
+        has_unrolled = r.number();
+        unroll = r.number();
         row_operands = r.list<int64_t>();
         inner_operands = r.list<int64_t>();
         row_code = r.list<int64_t>();
@@ -95,7 +94,7 @@ template <class T> void fill(char *to, const char *from, int64_t count) {
         std::memcpy(to + i * sizeof x, &x, sizeof x);
 }
 
-template <class T> void pick(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t count) {
+template <class T> void copy_strided(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t count) {
     for (int64_t i = 0; i < count; ++i)
         std::memcpy(to + i * to_step * static_cast<int64_t>(sizeof(T)), from + i * from_step * static_cast<int64_t>(sizeof(T)), sizeof(T));
 }
@@ -106,16 +105,16 @@ void fill(char *to, const char *from, int64_t size, int64_t count) {
                                                : fill<int8_t>(to, from, count);
 }
 
-void pick(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t size, int64_t count) {
+void copy_strided(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t size, int64_t count) {
     if (to_step == 1 && from_step == 1)
         std::memcpy(to, from, static_cast<size_t>(size * count));
     else
-        size == 4 ? pick<int32_t>(to, to_step, from, from_step, count) : size == 8 ? pick<int64_t>(to, to_step, from, from_step, count)
-                : size == 2 ? pick<int16_t>(to, to_step, from, from_step, count)
-                            : pick<int8_t>(to, to_step, from, from_step, count);
+        size == 4 ? copy_strided<int32_t>(to, to_step, from, from_step, count) : size == 8 ? copy_strided<int64_t>(to, to_step, from, from_step, count)
+                : size == 2 ? copy_strided<int16_t>(to, to_step, from, from_step, count)
+                            : copy_strided<int8_t>(to, to_step, from, from_step, count);
 }
 
-template <int kind> inline Floats joined(Floats a, Floats b) {
+template <int kind> inline Floats combine(Floats a, Floats b) {
     switch (kind) {
     case 0: return a + b;
     case 1: return a * b;
@@ -142,19 +141,19 @@ template <int kind, int vectors> void accumulate(float *sums, const float *x, in
         s[v] = load(sums + v * lanes);
     for (int64_t i = 0; i < count; i += vectors * lanes)
         for (int v = 0; v < vectors; ++v)
-            s[v] = joined<kind>(s[v], load(x + i + v * lanes));
+            s[v] = combine<kind>(s[v], load(x + i + v * lanes));
     for (int v = 0; v < vectors; ++v)
         store(sums + v * lanes, s[v]);
 }
 
-template <int kind> void accumulate(float *sums, const float *x, int64_t count, int64_t times) {
-    times == 4 ? accumulate<kind, 4>(sums, x, count) : times == 2 ? accumulate<kind, 2>(sums, x, count)
+template <int kind> void accumulate(float *sums, const float *x, int64_t count, int64_t unroll) {
+    unroll == 4 ? accumulate<kind, 4>(sums, x, count) : unroll == 2 ? accumulate<kind, 2>(sums, x, count)
                                                                    : accumulate<kind, 1>(sums, x, count);
 }
 
 // Accumulates a block of a row: unrolled vectors first, then the remaining ones one by one.
-template <int kind> void along(float *wide, float *narrow, const float *x, int64_t whole, int64_t count, int64_t times) {
-    accumulate<kind>(wide, x, whole, times);
+template <int kind> void along(float *wide, float *narrow, const float *x, int64_t whole, int64_t count, int64_t unroll) {
+    accumulate<kind>(wide, x, whole, unroll);
     const int64_t vectors = (count - whole) / lanes * lanes;
     accumulate<kind, 1>(narrow, x + whole, vectors);
     if (whole + vectors == count) return;
@@ -167,11 +166,11 @@ template <int kind> void along(float *wide, float *narrow, const float *x, int64
 template <int kind> void across(float *sums, const float *x, int64_t count) {
     int64_t i = 0;
     for (; i + lanes <= count; i += lanes)
-        store(sums + i, joined<kind>(load(sums + i), load(x + i)));
-    if (i < count) store_some(sums + i, joined<kind>(load_some(sums + i, count - i), load_some(x + i, count - i)), count - i);
+        store(sums + i, combine<kind>(load(sums + i), load(x + i)));
+    if (i < count) store_some(sums + i, combine<kind>(load_some(sums + i, count - i), load_some(x + i, count - i)), count - i);
 }
 
-inline float joined_scalar(int64_t kind, float a, float b) {
+inline float combine_scalar(int64_t kind, float a, float b) {
     switch (kind) {
     case 0: return a + b;
     case 1: return a * b;
@@ -182,7 +181,7 @@ inline float joined_scalar(int64_t kind, float a, float b) {
 }
 
 // Accumulates along a row, with the reduction's element type.
-void add_along(const Reduce &r, char *sums, const char *x, int64_t whole, int64_t count, int64_t times) {
+void add_along(const Reduce &r, char *sums, const char *x, int64_t whole, int64_t count, int64_t unroll) {
     if (r.kind == 5) {
         int64_t *total = reinterpret_cast<int64_t *>(sums);
         for (int64_t i = 0; i < count; ++i)
@@ -192,11 +191,11 @@ void add_along(const Reduce &r, char *sums, const char *x, int64_t whole, int64_
     float *wide = reinterpret_cast<float *>(sums), *narrow = wide + 4 * lanes;
     const float *from = reinterpret_cast<const float *>(x);
     switch (r.kind) {
-    case 0: return along<0>(wide, narrow, from, whole, count, times);
-    case 1: return along<1>(wide, narrow, from, whole, count, times);
-    case 2: return along<2>(wide, narrow, from, whole, count, times);
-    case 3: return along<3>(wide, narrow, from, whole, count, times);
-    default: return along<4>(wide, narrow, from, whole, count, times);
+    case 0: return along<0>(wide, narrow, from, whole, count, unroll);
+    case 1: return along<1>(wide, narrow, from, whole, count, unroll);
+    case 2: return along<2>(wide, narrow, from, whole, count, unroll);
+    case 3: return along<3>(wide, narrow, from, whole, count, unroll);
+    default: return along<4>(wide, narrow, from, whole, count, unroll);
     }
 }
 
@@ -218,30 +217,30 @@ void add_across(const Reduce &r, char *sums, const char *x, int64_t count) {
     }
 }
 
-void start(const Reduce &r, char *sums, int64_t count) {
+void initialize(const Reduce &r, char *sums, int64_t count) {
     if (r.kind == 5)
         std::memset(sums, 0, static_cast<size_t>(8 * count));
     else
         std::fill(reinterpret_cast<float *>(sums), reinterpret_cast<float *>(sums) + count, identity(r.kind));
 }
 
-class Machine {
+class Interpreter {
 public:
-    Machine(void *const *buffers, const int64_t *args, char *scratch, Table table) : buffers_(buffers), scratch_(scratch), table_(table) {
+    Interpreter(void *const *buffers, const int64_t *args, char *scratch, Table table) : buffers_(buffers), scratch_(scratch), table_(table) {
         Reader r {args};
         columns_ = r.number();
         part_ = r.number();
         rows_ = r.number();
         outer_ = r.list<int64_t>();
         nest_ = r.list<int64_t>();
-        parted_ = r.list<int64_t>();
+        blocked_ = r.list<int64_t>();
         operands_ = r.list<Operand>();
         steps_ = r.list<int64_t>().items;
         const List<int64_t> offsets = r.list<int64_t>();
         for (int64_t slot = 0; slot < offsets.count; ++slot)
-            where_[slot] = scratch + offsets.items[slot];
+            slots_[slot] = scratch + offsets.items[slot];
         for (const Constant &c : r.list<Constant>())
-            fill(where_[c.slot], reinterpret_cast<const char *>(&c.bits), c.size, c.count);
+            fill(slots_[c.slot], reinterpret_cast<const char *>(&c.bits), c.size, c.count);
         passes_ = r.number();
         for (int64_t i = 0; i < passes_; ++i)
             pass_[i].read(r);
@@ -258,23 +257,23 @@ private:
     int64_t along(int64_t axis, const Operand &o) const { return steps_[axis * operands_.count + (&o - operands_.items)]; }
 
     // Sets the operands' addresses for an index of the outer axes.
-    void place(int64_t index, int64_t axes) {
-        std::fill(place_, place_ + operands_.count, 0);
+    void set_position(int64_t index, int64_t axes) {
+        std::fill(offsets_, offsets_ + operands_.count, 0);
         for (int64_t axis = axes - 1; axis >= 0; --axis) {
             index_[axis] = index % outer_.items[axis];
             index /= outer_.items[axis];
             for (int64_t k = 0; k < operands_.count; ++k)
-                place_[k] += index_[axis] * steps_[axis * operands_.count + k];
+                offsets_[k] += index_[axis] * steps_[axis * operands_.count + k];
         }
     }
 
     // Advances the operands' addresses to the next index.
-    void onward(int64_t axes) {
+    void advance(int64_t axes) {
         for (int64_t axis = axes - 1; axis >= 0; --axis) {
             const int64_t *step = steps_ + axis * operands_.count;
             const bool on = ++index_[axis] < outer_.items[axis];
             for (int64_t k = 0; k < operands_.count; ++k)
-                place_[k] += on ? step[k] : -step[k] * (outer_.items[axis] - 1);
+                offsets_[k] += on ? step[k] : -step[k] * (outer_.items[axis] - 1);
             if (on) return;
             index_[axis] = 0;
         }
@@ -288,7 +287,7 @@ private:
         for (const int64_t *at = code.begin(); at < code.end(); at += 2 + at[1]) {
             void *operands[8];
             for (int64_t i = 0; i < at[1]; ++i)
-                operands[i] = where_[at[2 + i]];
+                operands[i] = slots_[at[2 + i]];
             table_[at[0]](operands, nullptr, 0, count, nullptr);
         }
     }
@@ -296,9 +295,9 @@ private:
     void run_rows(int64_t begin, int64_t end) {
         const int64_t last = nest_.items[nest_.count - 1];
         const int64_t part = part_ ? part_ : last, parts = part_ ? (last + part_ - 1) / part_ : 1;
-        place(begin / parts, outer_.count);
+        set_position(begin / parts, outer_.count);
         for (int64_t row = begin; row < end; ++row) {
-            if (row > begin && row % parts == 0) onward(outer_.count);
+            if (row > begin && row % parts == 0) advance(outer_.count);
             const int64_t from = row % parts * part;
             length_ = part_ ? std::min(part, last - from) : last;
             run_row(from);
@@ -309,21 +308,21 @@ private:
     void run_row(int64_t from) {
         int64_t here[most_operands];
         for (int64_t k = 0; k < operands_.count; ++k)
-            here[k] = place_[k] + from * operands_.items[k].step;
+            here[k] = offsets_[k] + from * operands_.items[k].step;
         for (int64_t i = 0; i < passes_; ++i) {
             const Pass &pass = pass_[i];
             for (int64_t k : pass.row_operands)
-                where_[operands_.items[k].slot] = address(operands_.items[k], here[k]);
+                slots_[operands_.items[k].slot] = address(operands_.items[k], here[k]);
             execute(pass.row_code, 1);
             for (const Splat &s : pass.splats) // before any store, since results may alias operands
-                fill(where_[s.to], where_[s.from], s.size, std::min(length_, block));
+                fill(slots_[s.to], slots_[s.from], s.size, std::min(length_, block));
             for (const Store &s : pass.row_stores) {
                 const Operand &o = operands_.items[s.operand];
-                std::memcpy(address(o, here[s.operand]), where_[s.slot], static_cast<size_t>(o.size));
+                std::memcpy(address(o, here[s.operand]), slots_[s.slot], static_cast<size_t>(o.size));
             }
-            if (!pass.walks) continue;
+            if (!pass.has_inner_code) continue;
             for (const Reduce &reduce : pass.reduces)
-                start(reduce, scratch_ + reduce.accumulators, reduce.kind == 5 ? 1 : 5 * lanes);
+                initialize(reduce, scratch_ + reduce.accumulators, reduce.kind == 5 ? 1 : 5 * lanes);
             walk_rows(pass, 0, here, 0);
             for (const Reduce &reduce : pass.reduces)
                 finish(pass, reduce);
@@ -346,28 +345,28 @@ private:
     void along_row(const Pass &pass, const int64_t *at, int64_t line) {
         for (int64_t k : pass.inner_operands) {
             const Operand &o = operands_.items[k];
-            if (o.access == spread) fill(where_[o.slot], address(o, at[k]), o.size, std::min(length_, block));
+            if (o.access == broadcast) fill(slots_[o.slot], address(o, at[k]), o.size, std::min(length_, block));
         }
-        const int64_t once = pass.times * lanes, wide = pass.both ? length_ / once * once : 0;
+        const int64_t once = pass.unroll * lanes, wide = pass.has_unrolled ? length_ / once * once : 0;
         for (int64_t i = 0; i < length_; i += block) {
             const int64_t count = std::min(block, length_ - i);
             for (int64_t k : pass.inner_operands) {
                 const Operand &o = operands_.items[k];
                 char *from = address(o, at[k] + i * o.step);
-                if (o.access == stream)
-                    where_[o.slot] = from;
-                else if (o.access == gathered)
-                    pick(where_[o.slot], 1, from, o.step, o.size, count);
+                if (o.access == contiguous)
+                    slots_[o.slot] = from;
+                else if (o.access == strided)
+                    copy_strided(slots_[o.slot], 1, from, o.step, o.size, count);
             }
             for (const Kept &k : pass.kept)
-                where_[k.slot] = scratch_ + k.offset + (line + i) * k.size;
+                slots_[k.slot] = scratch_ + k.offset + (line + i) * k.size;
             execute(pass.inner_code, count);
             for (const Store &s : pass.inner_stores) {
                 const Operand &o = operands_.items[s.operand];
-                pick(address(o, at[s.operand] + i * o.step), o.step, where_[s.slot], 1, o.size, count);
+                copy_strided(address(o, at[s.operand] + i * o.step), o.step, slots_[s.slot], 1, o.size, count);
             }
             for (const Reduce &reduce : pass.reduces)
-                add_along(reduce, scratch_ + reduce.accumulators, where_[reduce.value], std::clamp<int64_t>(wide - i, 0, count), count, pass.times);
+                add_along(reduce, scratch_ + reduce.accumulators, slots_[reduce.value], std::clamp<int64_t>(wide - i, 0, count), count, pass.unroll);
         }
     }
 
@@ -375,22 +374,22 @@ private:
     void finish(const Pass &pass, const Reduce &r) {
         char *sums = scratch_ + r.accumulators;
         if (r.kind == 5) {
-            std::memcpy(where_[r.total], sums, 8);
+            std::memcpy(slots_[r.total], sums, 8);
             return;
         }
         float *wide = reinterpret_cast<float *>(sums), *narrow = wide + 4 * lanes;
-        if (pass.both) {
-            for (int64_t parts = pass.times; parts > 1; parts /= 2)
+        if (pass.has_unrolled) {
+            for (int64_t parts = pass.unroll; parts > 1; parts /= 2)
                 for (int64_t i = 0; i < parts / 2; ++i)
                     for (int64_t j = 0; j < lanes; ++j)
-                        wide[i * lanes + j] = joined_scalar(r.kind, wide[2 * i * lanes + j], wide[(2 * i + 1) * lanes + j]);
+                        wide[i * lanes + j] = combine_scalar(r.kind, wide[2 * i * lanes + j], wide[(2 * i + 1) * lanes + j]);
             for (int64_t j = 0; j < lanes; ++j)
-                narrow[j] = joined_scalar(r.kind, narrow[j], wide[j]);
+                narrow[j] = combine_scalar(r.kind, narrow[j], wide[j]);
         }
         for (int64_t n = lanes / 2; n > 0; n /= 2)
             for (int64_t j = 0; j < n; ++j)
-                narrow[j] = joined_scalar(r.kind, narrow[j], narrow[j + n]);
-        std::memcpy(where_[r.total], narrow, 4);
+                narrow[j] = combine_scalar(r.kind, narrow[j], narrow[j + n]);
+        std::memcpy(slots_[r.total], narrow, 4);
     }
 
     void run_columns(int64_t begin, int64_t end) {
@@ -398,9 +397,9 @@ private:
         const int64_t most = std::max<int64_t>(1, block / part_);
         for (int64_t item = begin; item < end;) {
             const int64_t first = item % blocks, several = std::min({most, blocks - first, end - item});
-            place(item / blocks, axis);
+            set_position(item / blocks, axis);
             for (const Operand &o : operands_)
-                place_[&o - operands_.items] += first * part_ * along(axis, o);
+                offsets_[&o - operands_.items] += first * part_ * along(axis, o);
             length_ = std::min(several * part_, extent - first * part_);
             item += several;
             for (int64_t i = 0; i < passes_; ++i)
@@ -410,31 +409,31 @@ private:
 
     void columns_pass(const Pass &pass) {
         for (int64_t k : pass.row_operands)
-            fetch(operands_.items[k], place_[k]);
+            load_slot(operands_.items[k], offsets_[k]);
         execute(pass.row_code, length_);
         for (const Store &s : pass.row_stores)
-            put(s, place_[s.operand]);
-        if (!pass.walks) return;
+            store_slot(s, offsets_[s.operand]);
+        if (!pass.has_inner_code) return;
         for (const Reduce &reduce : pass.reduces)
-            start(reduce, scratch_ + reduce.accumulators, length_);
-        walk_columns(pass, 0, place_, 0);
+            initialize(reduce, scratch_ + reduce.accumulators, length_);
+        walk_columns(pass, 0, offsets_, 0);
         for (const Reduce &reduce : pass.reduces) // stored where the per-row instructions read it
-            std::memcpy(where_[reduce.total], scratch_ + reduce.accumulators, static_cast<size_t>(length_ * (reduce.kind == 5 ? 8 : 4)));
+            std::memcpy(slots_[reduce.total], scratch_ + reduce.accumulators, static_cast<size_t>(length_ * (reduce.kind == 5 ? 8 : 4)));
     }
 
-    void fetch(const Operand &o, int64_t offset) {
+    void load_slot(const Operand &o, int64_t offset) {
         char *from = address(o, offset);
-        if (o.access == stream)
-            where_[o.slot] = from;
-        else if (o.access == gathered)
-            pick(where_[o.slot], 1, from, o.step, o.size, length_);
+        if (o.access == contiguous)
+            slots_[o.slot] = from;
+        else if (o.access == strided)
+            copy_strided(slots_[o.slot], 1, from, o.step, o.size, length_);
         else
-            fill(where_[o.slot], from, o.size, length_);
+            fill(slots_[o.slot], from, o.size, length_);
     }
 
-    void put(const Store &s, int64_t offset) {
+    void store_slot(const Store &s, int64_t offset) {
         const Operand &o = operands_.items[s.operand];
-        pick(address(o, offset), o.step, where_[s.slot], 1, o.size, length_);
+        copy_strided(address(o, offset), o.step, slots_[s.slot], 1, o.size, length_);
     }
 
     // The accumulators of the `depth` enclosing blocked axes are contiguous.
@@ -443,31 +442,31 @@ private:
     void walk_columns(const Pass &pass, int64_t axis, const int64_t *at, int64_t depth) {
         if (axis == nest_.count) {
             for (int64_t k : pass.inner_operands)
-                fetch(operands_.items[k], at[k]);
+                load_slot(operands_.items[k], at[k]);
             execute(pass.inner_code, length_);
             for (const Store &s : pass.inner_stores)
-                put(s, at[s.operand]);
+                store_slot(s, at[s.operand]);
             for (const Reduce &r : pass.reduces)
-                add_across(r, sums(r, depth), where_[r.value], length_);
+                add_across(r, sums(r, depth), slots_[r.value], length_);
             return;
         }
-        const bool parted = parted_.items[axis] && pass.reduces.count;
+        const bool blocked = blocked_.items[axis] && pass.reduces.count;
         int64_t here[most_operands];
         std::copy(at, at + operands_.count, here);
         for (int64_t i = 0; i < nest_.items[axis]; ++i) {
-            if (parted && i % sum_block == 0) {
-                if (i) join(pass, depth);
+            if (blocked && i % sum_block == 0) {
+                if (i) add_partial_sums(pass, depth);
                 for (const Reduce &r : pass.reduces)
-                    start(r, sums(r, depth + 1), length_);
+                    initialize(r, sums(r, depth + 1), length_);
             }
-            walk_columns(pass, axis + 1, here, depth + parted);
+            walk_columns(pass, axis + 1, here, depth + blocked);
             for (const Operand &o : operands_)
                 here[&o - operands_.items] += along(outer_.count + axis, o);
         }
-        if (parted && nest_.items[axis]) join(pass, depth);
+        if (blocked && nest_.items[axis]) add_partial_sums(pass, depth);
     }
 
-    void join(const Pass &pass, int64_t depth) {
+    void add_partial_sums(const Pass &pass, int64_t depth) {
         for (const Reduce &r : pass.reduces)
             add_across(r, sums(r, depth), sums(r, depth + 1), length_);
     }
@@ -476,18 +475,18 @@ private:
     char *scratch_;
     Table table_;
     int64_t columns_, part_, rows_, passes_, length_ = 0;
-    List<int64_t> outer_, nest_, parted_;
+    List<int64_t> outer_, nest_, blocked_;
     List<Operand> operands_;
     const int64_t *steps_;
     Pass pass_[most_passes];
-    char *where_[most_slots];
-    int64_t place_[most_operands], index_[most_axes];
+    char *slots_[most_slots];
+    int64_t offsets_[most_operands], index_[most_axes];
 };
 
 } // namespace
 
 extern "C" void MGX_INTERPRETER(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch, Table table) {
-    if (begin < end) Machine(buffers, args, static_cast<char *>(scratch), table).run(begin, end);
+    if (begin < end) Interpreter(buffers, args, static_cast<char *>(scratch), table).run(begin, end);
 }
 
 } // namespace mgx

@@ -25,8 +25,8 @@ public:
         if (cost <= 0) return;
         const int64_t trial = cost + idle_spin; // spinning threads compete with other processes
         const int64_t last = span_.load(std::memory_order_relaxed);
-        const bool again = now < until_.load(std::memory_order_relaxed) + std::max(last, memory * trial);
-        const int64_t span = std::clamp(again ? 2 * last : 0, caution * trial, most_caution * trial);
+        const bool again = now < until_.load(std::memory_order_relaxed) + std::max(last, retry_window * trial);
+        const int64_t span = std::clamp(again ? 2 * last : 0, initial_backoff * trial, max_backoff * trial);
         span_.store(span, std::memory_order_relaxed);
         until_.store(now + span, std::memory_order_relaxed);
         absences_.fetch_add(1, std::memory_order_relaxed);
@@ -39,10 +39,10 @@ public:
     }
 
 private:
-    // Multiples of a trial's cost.
-    static constexpr int64_t caution = 2;       // initial backoff
-    static constexpr int64_t most_caution = 32; // maximum backoff, which keeps the overhead of trials small
-    static constexpr int64_t memory = 20;       // a loss within this time after a backoff doubles the next
+    // Times as multiples of a trial's cost.
+    static constexpr int64_t initial_backoff = 2;
+    static constexpr int64_t max_backoff = 32;  // keeps the overhead of trials small
+    static constexpr int64_t retry_window = 20; // a loss within this time after a backoff doubles the next
 
     std::atomic<int64_t> until_ {0}, span_ {0}, worked_ {0}, absences_ {0}, alone_ {0};
 };

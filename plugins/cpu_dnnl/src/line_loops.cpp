@@ -12,7 +12,7 @@ namespace {
 
 // `count` elements of a line: by `kind`, the source elements from `first` on, each repeated `times` times; the source elements
 // from `first` backwards; or the filler.
-struct Stretch {
+struct Segment {
     enum Kind : int64_t { forward, backward, filler };
     int64_t kind, count, first, times;
 };
@@ -25,13 +25,13 @@ inline void repeat(const T *from, T *__restrict__ to, int64_t count) {
 }
 
 template <typename T>
-void write(const Stretch &s, const T *line, T *to, T filler) {
-    if (s.kind == Stretch::filler) {
+void write(const Segment &s, const T *line, T *to, T filler) {
+    if (s.kind == Segment::filler) {
         std::fill_n(to, s.count, filler);
         return;
     }
     const T *from = line + s.first;
-    if (s.kind == Stretch::backward)
+    if (s.kind == Segment::backward)
         for (int64_t i = 0; i < s.count; ++i)
             to[i] = from[-i];
     else if (s.times == 1)
@@ -53,7 +53,7 @@ struct Axis {
     int64_t extent, out_step, x_step, table;
 };
 
-// Buffers: x, out.  Arguments: bits of the filler; line length; number of stretches, and each `Stretch`; number of outer axes,
+// Buffers: x, out.  Arguments: bits of the filler; line length; number of segments, and each `Segment`; number of outer axes,
 // and each `Axis`; tables.  Work items: lines.
 template <typename T>
 void move_lines(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
@@ -61,8 +61,8 @@ void move_lines(void *const *buffers, const int64_t *args, int64_t begin, int64_
     auto *out = static_cast<T *>(buffers[1]);
     Numbers numbers(args);
     const auto filler = static_cast<T>(numbers.next());
-    const int64_t length = numbers.next(), stretches = numbers.next();
-    auto *stretch = reinterpret_cast<const Stretch *>(numbers.next(4 * stretches));
+    const int64_t length = numbers.next(), segments = numbers.next();
+    auto *segment = reinterpret_cast<const Segment *>(numbers.next(4 * segments));
     const int64_t rank = numbers.next();
     auto *axes = reinterpret_cast<const Axis *>(numbers.next(4 * rank));
     const T *last = nullptr, *made = nullptr; // the previous source line and its result, copied if the source is the same
@@ -85,8 +85,8 @@ void move_lines(void *const *buffers, const int64_t *args, int64_t begin, int64_
             std::memcpy(to, made, static_cast<size_t>(length) * sizeof(T));
         else {
             T *at = to;
-            for (int64_t s = 0; s < stretches; at += stretch[s++].count)
-                write(stretch[s], line, at, filler);
+            for (int64_t s = 0; s < segments; at += segment[s++].count)
+                write(segment[s], line, at, filler);
             last = line, made = to;
         }
     }

@@ -40,10 +40,10 @@ Leaf leaf(unsigned number, unsigned part) {
 
 // Requests permission for AMX tile data from Linux.  Every process must do so before its first AMX instruction, including one
 // that only loads compiled code.
-bool tiles_granted() {
+bool request_tiles() {
     static const bool granted = [] {
-        constexpr long ask = 0x1023, tile_data = 18;
-        return syscall(SYS_arch_prctl, ask, tile_data) == 0;
+        constexpr long arch_req_xcomp_perm = 0x1023, xfeature_xtiledata = 18;
+        return syscall(SYS_arch_prctl, arch_req_xcomp_perm, xfeature_xtiledata) == 0;
     }();
     return granted;
 }
@@ -55,7 +55,7 @@ uint64_t enabled_states() {
     if (!(leaf(1, 0).c & (1u << 27))) return 0;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     const uint64_t state = (static_cast<uint64_t>(high) << 32) | low;
-    return (state & tiles) && !tiles_granted() ? state & ~tiles : state;
+    return (state & tiles) && !request_tiles() ? state & ~tiles : state;
 }
 
 std::vector<std::string> features() {
@@ -93,16 +93,16 @@ std::vector<std::string> features() {
 }
 
 // True if oneDNN uses VNNI; its maximum ISA may be limited to less than the processor supports.
-bool sums_bytes() {
+bool uses_vnni() {
     const int isa = dnnl_get_effective_cpu_isa();
     auto has = [&](int wanted) { return (isa & wanted) == wanted; };
     return has(dnnl_cpu_isa_avx2_vnni) || has(dnnl_cpu_isa_avx512_core_vnni);
 }
 
 // True if oneDNN uses AVX2-VNNI rather than AVX-512 VNNI.
-bool sums_bytes_by_avx2() {
+bool uses_avx2_vnni() {
     const int wide = dnnl_cpu_isa_avx512_core_vnni;
-    return sums_bytes() && (dnnl_get_effective_cpu_isa() & wide) != wide;
+    return uses_vnni() && (dnnl_get_effective_cpu_isa() & wide) != wide;
 }
 
 // True if AMX int8 may be used: the processor has it, Linux grants it to the process, and oneDNN's maximum ISA includes it.
@@ -283,8 +283,8 @@ double read_rate(size_t bytes, int threads) {
 void bind_machine(py::module_ &module) {
     module.def("cpu_features", &features);
     module.def("cpu_key", &processor_key);
-    module.def("onednn_sums_bytes", &sums_bytes);
-    module.def("onednn_sums_bytes_by_avx2", &sums_bytes_by_avx2);
+    module.def("onednn_sums_bytes", &uses_vnni);
+    module.def("onednn_sums_bytes_by_avx2", &uses_avx2_vnni);
     module.def("multiplies_tiles", &multiplies_tiles);
     module.def("cpu_model", &model_name);
     module.def("cache_sizes", &cache_sizes);

@@ -48,7 +48,7 @@ template <typename T> inline void copy_ends(const Rows &rows, char *to, const ch
     each_row(rows, to, from, size, Ends<T> {bytes - int64_t(sizeof(T))});
 }
 
-inline void copy_beside(const Rows &rows, char *to, const char *from, int64_t size) {
+inline void copy_contiguous(const Rows &rows, char *to, const char *from, int64_t size) {
     const int64_t bytes = rows.length * size;
 #ifdef MGX_MASKS
     if (bytes <= 64) {
@@ -75,7 +75,7 @@ inline void copy_beside(const Rows &rows, char *to, const char *from, int64_t si
         each_row(rows, to, from, size, [bytes](char *to, const char *from) { std::memcpy(to, from, static_cast<size_t>(bytes)); });
 }
 
-template <typename T> void copy_apart(T *to, const T *from, int64_t count, int64_t in, int64_t over) {
+template <typename T> void copy_strided(T *to, const T *from, int64_t count, int64_t in, int64_t over) {
     int64_t i = 0;
     for (; i + 4 <= count; i += 4) {
         const T a = from[0], b = from[in], c = from[2 * in], d = from[3 * in];
@@ -108,19 +108,19 @@ template <typename T> void repeat(T *to, const T x, int64_t count, int64_t over)
 
 template <typename T> inline void copy(const Rows &rows, T *to, const T *from, int64_t in, int64_t over) {
     if (in == 1 && over == 1)
-        copy_beside(rows, reinterpret_cast<char *>(to), reinterpret_cast<const char *>(from), sizeof(T));
+        copy_contiguous(rows, reinterpret_cast<char *>(to), reinterpret_cast<const char *>(from), sizeof(T));
     else if (in == 0)
         for (int64_t r = 0; r < rows.number; ++r)
             repeat(to + r * rows.over, from[r * rows.in], rows.length, over);
     else
         for (int64_t r = 0; r < rows.number; ++r)
-            copy_apart(to + r * rows.over, from + r * rows.in, rows.length, in, over);
+            copy_strided(to + r * rows.over, from + r * rows.in, rows.length, in, over);
 }
 
 // Addresses of the current row in source and target, and of those that follow along the last axis.
-template <typename T> class Walk {
+template <typename T> class RowCursor {
 public:
-    Walk(const Moves &moves, const T *source, T *target, int64_t row)
+    RowCursor(const Moves &moves, const T *source, T *target, int64_t row)
         : moves_(moves), last_(moves.axis + 3 * (moves.axes - 1)), source(source), target(target) {
         for (int64_t a = moves.axes - 1; a >= 0; --a) {
             const int64_t *axis = moves.axis + 3 * a;
@@ -132,7 +132,7 @@ public:
 
     Rows rows(int64_t most) const { return {std::min(most, last_[0] - index_[moves_.axes - 1]), moves_.length, last_[1], last_[2]}; }
 
-    void onward(int64_t number) {
+    void advance(int64_t number) {
         step(last_, number);
         index_[moves_.axes - 1] += number;
         for (int64_t a = moves_.axes - 1; a > 0 && index_[a] == moves_.axis[3 * a]; --a) {
@@ -163,17 +163,17 @@ public:
 template <typename T> void move_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const Moves m(args);
     const int64_t parts = (m.length + m.part - 1) / m.part;
-    Walk<T> walk(m, static_cast<const T *>(buffers[0]), static_cast<T *>(buffers[1]), begin / parts);
+    RowCursor<T> cursor(m, static_cast<const T *>(buffers[0]), static_cast<T *>(buffers[1]), begin / parts);
     for (int64_t item = begin; item < end;) {
-        Rows rows = walk.rows(end - item);
+        Rows rows = cursor.rows(end - item);
         int64_t from = 0;
         if (parts > 1) {
             from = item % parts * m.part;
             rows = {1, std::min(m.part, m.length - from), 0, 0};
         }
-        copy(rows, walk.target + from * m.over, walk.source + from * m.in, m.in, m.over);
+        copy(rows, cursor.target + from * m.over, cursor.source + from * m.in, m.in, m.over);
         item += rows.number;
-        if (item % parts == 0) walk.onward(rows.number);
+        if (item % parts == 0) cursor.advance(rows.number);
     }
 }
 

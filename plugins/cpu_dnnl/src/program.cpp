@@ -18,7 +18,7 @@ namespace mgx {
 class Program::Lease {
 public:
     Lease(Program &program, char *external)
-        : program_(program), loan_((external ? 0 : program.scratch_offset()) + program.scratch_bytes()) {
+        : program_(program), block_((external ? 0 : program.scratch_offset()) + program.scratch_bytes()) {
         {
             std::lock_guard<std::mutex> lock(program_.frames_mutex_);
             if (!program_.free_.empty()) {
@@ -28,9 +28,9 @@ public:
         }
         if (!frame_) frame_ = std::make_unique<Frame>(program_);
         if (external)
-            frame_->bind_memory(external, loan_.data());
+            frame_->bind_memory(external, block_.data());
         else
-            frame_->bind_memory(loan_.data(), loan_.data() + program.scratch_offset());
+            frame_->bind_memory(block_.data(), block_.data() + program.scratch_offset());
     }
     ~Lease() {
         std::lock_guard<std::mutex> lock(program_.frames_mutex_);
@@ -42,11 +42,11 @@ public:
 
 private:
     Program &program_;
-    ArenaLoan loan_;
+    ArenaBlock block_;
     std::unique_ptr<Frame> frame_;
 };
 
-Program::~Program() { forget_arena(borrowed_); }
+Program::~Program() { unregister_arena(borrowed_); }
 
 void Program::compute_scratch() {
     size_t bytes = 0;
@@ -54,8 +54,8 @@ void Program::compute_scratch() {
         bytes = std::max(bytes, step->scratch_bytes(most_threads_));
     std::lock_guard<std::mutex> frames(frames_mutex_);
     scratch_bytes_ = bytes;
-    forget_arena(borrowed_);
-    need_arena(borrowed_ = scratch_offset() + bytes);
+    unregister_arena(borrowed_);
+    register_arena(borrowed_ = scratch_offset() + bytes);
 }
 
 void Program::finish(bool touch) {
