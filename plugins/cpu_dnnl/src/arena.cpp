@@ -41,8 +41,8 @@ public:
         std::lock_guard<std::mutex> lock(mutex_);
         auto found = sizes_.find(bytes);
         if (found != sizes_.end()) sizes_.erase(found);
-        size_t most = sizes_.empty() ? 0 : *sizes_.rbegin();
-        free_.erase(std::remove_if(free_.begin(), free_.end(), [&](auto &block) { return block->size() > most; }), free_.end());
+        size_t max_size = sizes_.empty() ? 0 : *sizes_.rbegin();
+        free_.erase(std::remove_if(free_.begin(), free_.end(), [&](auto &block) { return block->size() > max_size; }), free_.end());
     }
 
     size_t bytes() {
@@ -60,8 +60,8 @@ private:
 };
 
 Pool &pool() {
-    static auto *made = new Pool(); // never destroyed: programs may outlive static objects
-    return *made;
+    static auto *instance = new Pool(); // never destroyed: programs may outlive static objects
+    return *instance;
 }
 
 } // namespace

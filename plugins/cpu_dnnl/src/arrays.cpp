@@ -48,11 +48,11 @@ PyArray_Descr *descr_of(const ArraySpec &spec) { return reinterpret_cast<PyArray
 
 PyObject *make(const ArraySpec &spec, void *data, int flags) {
     Py_INCREF(spec.dtype.ptr());
-    PyObject *made = PyArray_NewFromDescr(&PyArray_Type, descr_of(spec), static_cast<int>(spec.dims.size()),
+    PyObject *created = PyArray_NewFromDescr(&PyArray_Type, descr_of(spec), static_cast<int>(spec.dims.size()),
             reinterpret_cast<const npy_intp *>(spec.dims.data()),
             spec.strides.empty() ? nullptr : reinterpret_cast<const npy_intp *>(spec.strides.data()), data, flags, nullptr);
-    if (!made) throw py::error_already_set();
-    return made;
+    if (!created) throw py::error_already_set();
+    return created;
 }
 
 std::string described(PyArrayObject *array) {
@@ -117,31 +117,31 @@ Recycling::~Recycling() {
 py::object new_array(const ArraySpec &spec, void *&address) { return Recycling().new_array(spec, address); }
 
 py::object Recycling::new_array(const ArraySpec &spec, void *&address) const {
-    PyObject *made = make(spec, nullptr, 0);
-    address = PyArray_DATA(as_array(made));
-    return py::reinterpret_steal<py::object>(made);
+    PyObject *created = make(spec, nullptr, 0);
+    address = PyArray_DATA(as_array(created));
+    return py::reinterpret_steal<py::object>(created);
 }
 
 py::object array_view(const ArraySpec &spec, void *address, const py::object &keep) {
-    PyObject *made = make(spec, address, NPY_ARRAY_WRITEABLE | NPY_ARRAY_ALIGNED);
-    auto view = py::reinterpret_steal<py::object>(made);
+    PyObject *created = make(spec, address, NPY_ARRAY_WRITEABLE | NPY_ARRAY_ALIGNED);
+    auto view = py::reinterpret_steal<py::object>(created);
     if (keep) {
         Py_INCREF(keep.ptr());
-        if (PyArray_SetBaseObject(as_array(made), keep.ptr()) < 0) throw py::error_already_set();
+        if (PyArray_SetBaseObject(as_array(created), keep.ptr()) < 0) throw py::error_already_set();
     }
     return view;
 }
 
-py::object checked_input(const py::handle &given, const ArraySpec &spec, size_t index, void *&address) {
-    if (!PyArray_Check(given.ptr()))
+py::object checked_input(const py::handle &input, const ArraySpec &spec, size_t index, void *&address) {
+    if (!PyArray_Check(input.ptr()))
         throw Failure(Fault::parameter,
                 "input " + std::to_string(index) + " must be a numpy array " + described(spec) + ", got an object of type "
-                        + Py_TYPE(given.ptr())->tp_name);
-    auto *array = as_array(given.ptr());
+                        + Py_TYPE(input.ptr())->tp_name);
+    auto *array = as_array(input.ptr());
     if (!fits(array, spec))
         throw Failure(Fault::parameter,
                 "input " + std::to_string(index) + " must be " + described(spec) + ", got " + described(array));
-    auto held = py::reinterpret_borrow<py::object>(given);
+    auto held = py::reinterpret_borrow<py::object>(input);
     if (!PyArray_IS_C_CONTIGUOUS(array) || !PyArray_ISALIGNED(array) || !PyArray_ISNOTSWAPPED(array)) {
         PyArray_Descr *descr = descr_of(spec);
         Py_INCREF(descr);

@@ -42,7 +42,7 @@ private:
 pybind11::object array_view(const ArraySpec &spec, void *address, const pybind11::object &keep);
 // Returns the array itself if it is row-major, aligned and in native byte order, else such a copy.  ParameterError if its
 // dtype or extents differ from the specification.
-pybind11::object checked_input(const pybind11::handle &given, const ArraySpec &spec, size_t index, void *&address);
+pybind11::object checked_input(const pybind11::handle &input, const ArraySpec &spec, size_t index, void *&address);
 // Copies a result of a host step into a run's memory; ShapeError if its dtype or extents differ.
 void store_array(const pybind11::object &value, const ArraySpec &spec, void *address);
 // Returns the value, with arrays that view a run's memory (whose base chain ends in `keep`) replaced by copies; recurses into

@@ -19,7 +19,7 @@ T item(const py::sequence &tuple, size_t index, T fallback) {
     return index < tuple.size() && !tuple[index].is_none() ? tuple[index].cast<T>() : fallback;
 }
 
-dnnl_alg_kind_t named(const std::map<std::string, dnnl_alg_kind_t> &kinds, const std::string &name, const char *what) {
+dnnl_alg_kind_t find_kind(const std::map<std::string, dnnl_alg_kind_t> &kinds, const std::string &name, const char *what) {
     auto found = kinds.find(name);
     if (found == kinds.end()) throw Failure(Fault::unsupported, std::string("oneDNN has no ") + what + " " + name);
     return found->second;
@@ -30,29 +30,29 @@ dnnl_alg_kind_t binary_kind(const std::string &name) {
             {"max", dnnl_binary_max}, {"min", dnnl_binary_min}, {"div", dnnl_binary_div}, {"sub", dnnl_binary_sub},
             {"ge", dnnl_binary_ge}, {"gt", dnnl_binary_gt}, {"le", dnnl_binary_le}, {"lt", dnnl_binary_lt},
             {"eq", dnnl_binary_eq}, {"ne", dnnl_binary_ne}};
-    return named(kinds, name, "binary function");
+    return find_kind(kinds, name, "binary function");
 }
 
-void append(dnnl::post_ops &ops, std::vector<int> &args, const py::sequence &given) {
-    auto kind = given[0].cast<std::string>();
+void append(dnnl::post_ops &ops, std::vector<int> &args, const py::sequence &spec) {
+    auto kind = spec[0].cast<std::string>();
     int index = ops.len();
     int arg = 0;
     if (kind == "eltwise") {
-        check(dnnl_post_ops_append_eltwise(ops.get(), eltwise_kind(given[1].cast<std::string>()),
-                      item(given, 2, 0.0f), item(given, 3, 0.0f)),
+        check(dnnl_post_ops_append_eltwise(ops.get(), eltwise_kind(spec[1].cast<std::string>()),
+                      item(spec, 2, 0.0f), item(spec, 3, 0.0f)),
                 "eltwise post-op");
     } else if (kind == "sum") {
-        auto type = item<std::string>(given, 3, "");
-        check(dnnl_post_ops_append_sum(ops.get(), item(given, 1, 1.0f), item<int32_t>(given, 2, 0),
+        auto type = item<std::string>(spec, 3, "");
+        check(dnnl_post_ops_append_sum(ops.get(), item(spec, 1, 1.0f), item<int32_t>(spec, 2, 0),
                       type.empty() ? dnnl_data_type_undef : data_type_of(type)),
                 "sum post-op");
     } else if (kind == "binary") {
-        auto desc = given[2].cast<MemoryDesc>();
-        check(dnnl_post_ops_append_binary(ops.get(), binary_kind(given[1].cast<std::string>()), desc.get()),
+        auto desc = spec[2].cast<MemoryDesc>();
+        check(dnnl_post_ops_append_binary(ops.get(), binary_kind(spec[1].cast<std::string>()), desc.get()),
                 "binary post-op");
         arg = DNNL_ARG_ATTR_MULTIPLE_POST_OP(index) | DNNL_ARG_SRC_1;
     } else if (kind == "prelu") {
-        check(dnnl_post_ops_append_prelu(ops.get(), item(given, 1, 0)), "prelu post-op");
+        check(dnnl_post_ops_append_prelu(ops.get(), item(spec, 1, 0)), "prelu post-op");
         arg = DNNL_ARG_ATTR_MULTIPLE_POST_OP(index) | DNNL_ARG_WEIGHTS;
     } else {
         throw Failure(Fault::unsupported, "oneDNN has no post-op " + kind);
@@ -71,13 +71,13 @@ dnnl_alg_kind_t eltwise_kind(const std::string &name) {
             {"clip", dnnl_eltwise_clip}, {"clip_v2", dnnl_eltwise_clip_v2}, {"pow", dnnl_eltwise_pow},
             {"gelu_erf", dnnl_eltwise_gelu_erf}, {"round", dnnl_eltwise_round}, {"mish", dnnl_eltwise_mish},
             {"hardswish", dnnl_eltwise_hardswish}};
-    return named(kinds, name, "elementwise function");
+    return find_kind(kinds, name, "elementwise function");
 }
 
-Attributes attributes_from(const py::kwargs &given) {
+Attributes attributes_from(const py::kwargs &spec) {
     Attributes result;
     result.attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    for (auto [key, value] : given) {
+    for (auto [key, value] : spec) {
         auto name = key.cast<std::string>();
         if (name == "post_ops") {
             dnnl::post_ops ops;

@@ -17,7 +17,7 @@ struct Attributes {
 };
 
 // Keywords: post_ops, scales, zero_points, fpmath, deferred.
-Attributes attributes_from(const pybind11::kwargs &given);
+Attributes attributes_from(const pybind11::kwargs &spec);
 
 dnnl_alg_kind_t eltwise_kind(const std::string &name);
 

@@ -71,7 +71,7 @@ template <int T> void store(int32_t *sums, int64_t step, const __m512i (&acc)[T]
 template <int T>
 void sum(const Line &line, const uint8_t *fours, const int8_t *weights, __m512i begin, int32_t *sums) {
     constexpr int bases = (T + 2) / 3; // each result is zero, one or two strides from a base: x86 addressing modes scale by 1 and 2
-    const int64_t apart = line.result;
+    const int64_t stride = line.result;
     __m512i acc[T];
     MGX_UNROLLED
     for (int i = 0; i < T; ++i)
@@ -81,12 +81,12 @@ void sum(const Line &line, const uint8_t *fours, const int8_t *weights, __m512i 
             const uint8_t *from[bases];
             MGX_UNROLLED
             for (int b = 0; b < bases; ++b)
-                from[b] = fours + g * line.group + 3 * b * apart;
+                from[b] = fours + g * line.group + 3 * b * stride;
             for (int64_t t = 0; t < line.shape.taps; ++t, weights += line.weights) {
                 const __m512i w = load(weights);
                 MGX_UNROLLED
                 for (int i = 0; i < T; ++i)
-                    acc[i] = _mm512_dpbusd_epi32(acc[i], load(from[i / 3] + i % 3 * apart), w);
+                    acc[i] = _mm512_dpbusd_epi32(acc[i], load(from[i / 3] + i % 3 * stride), w);
                 MGX_UNROLLED
                 for (int b = 0; b < bases; ++b) {
                     from[b] += line.tap;
@@ -162,8 +162,8 @@ struct Reader {
     int64_t image, depth, height, left; // origin of the first result's window
 
     const uint8_t *line(int64_t number) const {
-        const int64_t behind = w.taps[0] > 1 ? number / w.taps[1] : 0; // of a single plane, lines continue past the window
-        const int64_t z = depth + behind * w.dilation[0], y = height + (number - behind * w.taps[1]) * w.dilation[1];
+        const int64_t plane = w.taps[0] > 1 ? number / w.taps[1] : 0; // of a single plane, lines continue past the window
+        const int64_t z = depth + plane * w.dilation[0], y = height + (number - plane * w.taps[1]) * w.dilation[1];
         if (z < 0 || z >= w.in[0] || y < 0 || y >= w.in[1]) return nullptr;
         return x + image * w.images + z * w.step[0] + y * w.step[1];
     }
@@ -247,12 +247,12 @@ void channel_fours(const uint8_t *x, const Windows *windows, const Fours *shape,
         const int64_t results = std::min(count, w.out[2] - place[2]);
         const int64_t lines = results < w.out[2] ? 1 : std::min({fours.shared, count / results, w.out[1] - place[1]});
         const int64_t columns = (results - 1) * w.stride[2] + (fours.taps - 1) * step + 1;
-        uint8_t *beside = space + 4 * fours.groups * columns * c + slack;
-        const LinePacker packer{w, fours, interleaver, *zero, c, columns, beside, beside};
+        uint8_t *padding = space + 4 * fours.groups * columns * c + slack;
+        const LinePacker packer{w, fours, interleaver, *zero, c, columns, padding, padding};
         const Reader reader{x, w, at, place[0] * w.stride[0] - w.begin[0], place[1] * w.stride[1] - w.begin[1],
                 place[2] * w.stride[2] - w.begin[2]};
         if (fours.upright) {
-            if (filled != columns) packer.fill(beside, columns * c);
+            if (filled != columns) packer.fill(padding, columns * c);
             filled = columns;
             packer.upright(reader, space);
         } else {

@@ -17,9 +17,9 @@ struct Table {
         for (int half = 0; half < 2; ++half)
             for (int n = 0; n < 8; ++n) {
                 auto *at = reinterpret_cast<const __m128i *>(from + 128 * half + 16 * n);
-                const __m128i own = _mm_loadu_si128(at);
-                const __m128i made = n ? _mm_xor_si128(own, _mm_loadu_si128(at - 1)) : own;
-                part[half][n] = _mm256_broadcastsi128_si256(made);
+                const __m128i entries = _mm_loadu_si128(at);
+                const __m128i delta = n ? _mm_xor_si128(entries, _mm_loadu_si128(at - 1)) : entries;
+                part[half][n] = _mm256_broadcastsi128_si256(delta);
             }
     }
 

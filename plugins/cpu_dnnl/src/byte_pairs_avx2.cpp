@@ -31,11 +31,11 @@ inline void store(void *to, __m256i x) { _mm256_storeu_si256(static_cast<__m256i
 template <int H, int V>
 void run(const int16_t *rows, int64_t step, const int16_t *panel, int64_t depth, int32_t *sums, int64_t sums_step, bool add) {
     constexpr int bases = (H + 2) / 3; // each row is zero, one or two strides from a base: x86 addressing modes scale by 1 and 2
-    const int64_t apart = 2 * step;
+    const int64_t stride = 2 * step;
     const char *left[bases];
     MGX_UNROLLED
     for (int b = 0; b < bases; ++b)
-        left[b] = reinterpret_cast<const char *>(rows) + 3 * b * apart;
+        left[b] = reinterpret_cast<const char *>(rows) + 3 * b * stride;
     __m256i acc[H][V];
     MGX_UNROLLED
     for (int r = 0; r < H; ++r)
@@ -45,18 +45,18 @@ void run(const int16_t *rows, int64_t step, const int16_t *panel, int64_t depth,
     for (int64_t i = 0; i < depth; i += 4) {
         MGX_UNROLLED
         for (int u = 0; u < 2; ++u) {
-            __m256i some[V];
+            __m256i columns[V];
             MGX_UNROLLED
             for (int v = 0; v < V; ++v)
-                some[v] = load(panel + 32 * u + 16 * v);
+                columns[v] = load(panel + 32 * u + 16 * v);
             MGX_UNROLLED
             for (int r = 0; r < H; ++r) {
                 int32_t pair;
-                std::memcpy(&pair, left[r / 3] + r % 3 * apart + 4 * u, 4);
+                std::memcpy(&pair, left[r / 3] + r % 3 * stride + 4 * u, 4);
                 const __m256i all = _mm256_set1_epi32(pair);
                 MGX_UNROLLED
                 for (int v = 0; v < V; ++v)
-                    add_pairs(acc[r][v], some[v], all);
+                    add_pairs(acc[r][v], columns[v], all);
             }
         }
         MGX_UNROLLED
@@ -306,15 +306,15 @@ const uint8_t *line_of(const uint8_t *image, const Windows &w, const Place &plac
     return z >= 0 && z < w.in[0] && y >= 0 && y < w.in[1] ? image + z * w.step[0] + y * w.step[1] : nullptr;
 }
 
-// Stores the tap addresses of `some` results of a line from `place` on; shared: each column once.
-void store_tap_addresses(const uint8_t *x, const Windows &w, const Pairs &pairs, const Place &place, int64_t some, bool shared,
+// Stores the tap addresses of `part` results of a line from `place` on; shared: each column once.
+void store_tap_addresses(const uint8_t *x, const Windows &w, const Pairs &pairs, const Place &place, int64_t part, bool shared,
         const uint8_t *filler, const uint8_t **to) {
     const uint8_t *image = x + place.image * w.images;
     const int64_t left = place.origin(w, 2);
     const auto pixel = [&](const uint8_t *line, int64_t column) {
         return line && column >= 0 && column < w.in[2] ? line + column * w.across : filler;
     };
-    const int64_t columns = shared ? some + pairs.columns - 1 : pairs.columns, results = shared ? 1 : some;
+    const int64_t columns = shared ? part + pairs.columns - 1 : pairs.columns, results = shared ? 1 : part;
     for (int64_t l = 0; l < pairs.all; ++l) {
         const uint8_t *lines[2];
         int64_t begins[2];
@@ -335,28 +335,28 @@ void store_tap_addresses(const uint8_t *x, const Windows &w, const Pairs &pairs,
 template <bool is_signed>
 void sum_channels(const uint8_t *x, const Windows &w, int64_t first, int64_t count, const int16_t *weights, const int32_t *totals,
         int32_t *sums, int64_t pitch, const uint8_t *filler, __m256i zero, const uint8_t **table) {
-    const uint8_t *near[max_pointers];
+    const uint8_t *addresses[max_pointers];
     const Pairs pairs(w);
     const int64_t channels = w.channels, each = 2 * pairs.all * pairs.columns; // addresses per result
     const bool few = 2 * pairs.all * (max_results + pairs.columns) <= max_pointers;
     const bool shared = few && w.stride[2] == 1 && w.dilation[2] == 1 && (pairs.columns == 3 || pairs.columns == 5 || pairs.columns == 7);
-    const int64_t most = shared ? (pairs.columns == 7 ? 6 : max_results) : std::clamp<int64_t>(max_pointers / each, 1, max_results);
-    const uint8_t **at = each > max_pointers ? table : near;
+    const int64_t max_part = shared ? (pairs.columns == 7 ? 6 : max_results) : std::clamp<int64_t>(max_pointers / each, 1, max_results);
+    const uint8_t **at = each > max_pointers ? table : addresses;
     const ChannelSums &functions = sums_of<is_signed>(shared ? pairs.columns : 0);
     const Taps taps{at, pairs, weights, 2 * channels};
     while (count > 0) {
         Place place(w, first);
-        const int64_t line = std::min(count, w.out[2] - place.at[2]), parts = (line + most - 1) / most;
+        const int64_t line = std::min(count, w.out[2] - place.at[2]), parts = (line + max_part - 1) / max_part;
         for (int64_t i = 0; i < parts; ++i) {
-            const int64_t some = line / parts + (i < line % parts);
-            store_tap_addresses(x, w, pairs, place, some, shared, filler, at);
+            const int64_t part = line / parts + (i < line % parts);
+            store_tap_addresses(x, w, pairs, place, part, shared, filler, at);
             for (int64_t next = 0; next < channels; next += 8) {
                 const int64_t c = std::min(next, channels - 8); // the last vector may overlap the one before
                 const __m256i begin = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_mullo_epi32(load(totals + c), zero));
-                functions[size_t(some - 1)](taps, c, begin, sums + c, pitch);
+                functions[size_t(part - 1)](taps, c, begin, sums + c, pitch);
             }
-            sums += some * pitch;
-            place.at[2] += some;
+            sums += part * pitch;
+            place.at[2] += part;
         }
         first += line;
         count -= line;
@@ -387,7 +387,7 @@ inline Four transform_axis(__m256i a, __m256i b, __m256i c, __m256i d) {
 }
 
 template <bool is_signed>
-inline void transform_16(const uint8_t *const *pixels, int64_t c, __m256i zero, int16_t *points, int64_t apart) {
+inline void transform_16(const uint8_t *const *pixels, int64_t c, __m256i zero, int16_t *points, int64_t stride) {
     Four lines[4];
     MGX_UNROLLED
     for (int l = 0; l < 4; ++l) {
@@ -402,14 +402,14 @@ inline void transform_16(const uint8_t *const *pixels, int64_t c, __m256i zero, 
         const Four column = transform_axis(lines[0].at[i], lines[1].at[i], lines[2].at[i], lines[3].at[i]);
         MGX_UNROLLED
         for (int l = 0; l < 4; ++l)
-            store(points + (4 * l + i) * apart + c, column.at[l]);
+            store(points + (4 * l + i) * stride + c, column.at[l]);
     }
 }
 
 template <bool is_signed>
 void transform_tiles(const uint8_t *x, const Windows &w, const Tiles &tiles, int16_t *points, int64_t pitch, const uint8_t *filler,
         __m256i zero) {
-    const int64_t apart = tiles.lines * tiles.across * pitch;
+    const int64_t stride = tiles.lines * tiles.across * pitch;
     const uint8_t *image = x + tiles.image * w.images;
     for (int64_t l = 0; l < tiles.lines; ++l)
         for (int64_t t = 0; t < tiles.across; ++t, points += pitch) {
@@ -422,10 +422,10 @@ void transform_tiles(const uint8_t *x, const Windows &w, const Tiles &tiles, int
                 }
             if (pitch > w.channels)
                 for (int64_t p = 0; p < 16; ++p)
-                    clear(points + p * apart + w.channels, pitch - w.channels);
+                    clear(points + p * stride + w.channels, pitch - w.channels);
             for (int64_t c = 0; c + 16 < w.channels; c += 16)
-                transform_16<is_signed>(pixels, c, zero, points, apart);
-            transform_16<is_signed>(pixels, w.channels - 16, zero, points, apart);
+                transform_16<is_signed>(pixels, c, zero, points, stride);
+            transform_16<is_signed>(pixels, w.channels - 16, zero, points, stride);
         }
 }
 
@@ -440,9 +440,9 @@ void pair_points(const uint8_t *x, const Windows *windows, const Tiles *tiles, i
 inline __m256i output_first(__m256i a, __m256i b, __m256i c) { return _mm256_add_epi32(_mm256_add_epi32(a, b), c); }
 inline __m256i output_second(__m256i b, __m256i c, __m256i d) { return _mm256_sub_epi32(_mm256_sub_epi32(b, c), d); }
 
-void pair_filters(const int16_t *points, int64_t pitch, const int16_t *panel, const Tiles *given, int32_t *products, int32_t *sums,
+void pair_filters(const int16_t *points, int64_t pitch, const int16_t *panel, const Tiles *block, int32_t *products, int32_t *sums,
         int64_t vectors) {
-    const int64_t tiles = given->lines * given->across, parts = (tiles + max_rows - 1) / max_rows;
+    const int64_t tiles = block->lines * block->across, parts = (tiles + max_rows - 1) / max_rows;
     const int64_t low = tiles / parts, over = tiles % parts; // parts of almost equal height
     for (int64_t p = 0; p < 16; ++p) {
         const int16_t *left = points + p * tiles * pitch, *right = panel + p * pitch * 16;
@@ -454,16 +454,16 @@ void pair_filters(const int16_t *points, int64_t pitch, const int16_t *panel, co
             out += rows * 16;
         }
     }
-    const int64_t apart = tiles * 16, line = 2 * given->across * 16;
+    const int64_t stride = tiles * 16, line = 2 * block->across * 16;
     for (int64_t t = 0; t < tiles; ++t) {
-        int32_t *to = sums + t / given->across * 2 * line + t % given->across * 32;
+        int32_t *to = sums + t / block->across * 2 * line + t % block->across * 32;
         for (int64_t v = 0; v < 8 * vectors; v += 8) {
             const int32_t *from = products + t * 16 + v;
             __m256i above[4], below[4];
             MGX_UNROLLED
             for (int i = 0; i < 4; ++i) {
-                const __m256i a = load(from + i * apart), b = load(from + (4 + i) * apart);
-                const __m256i c = load(from + (8 + i) * apart), d = load(from + (12 + i) * apart);
+                const __m256i a = load(from + i * stride), b = load(from + (4 + i) * stride);
+                const __m256i c = load(from + (8 + i) * stride), d = load(from + (12 + i) * stride);
                 above[i] = output_first(a, b, c);
                 below[i] = output_second(b, c, d);
             }

@@ -70,8 +70,8 @@ void byte_tile(const uint8_t *left, int64_t step, const int8_t *panel, int64_t d
     }
 }
 
-void byte_rows(const uint8_t *left, int64_t step, int64_t count, int64_t bytes, uint8_t *rows, int64_t apart) {
-    for (; count > 0; --count, left += step, rows += apart)
+void byte_rows(const uint8_t *left, int64_t step, int64_t count, int64_t bytes, uint8_t *rows, int64_t stride) {
+    for (; count > 0; --count, left += step, rows += stride)
         std::memcpy(rows, left, static_cast<size_t>(bytes));
 }
 

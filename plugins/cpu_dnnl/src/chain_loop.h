@@ -9,7 +9,7 @@ namespace mgx {
 
 namespace {
 
-constexpr int most_loads = 8, most_axes = 12;
+constexpr int max_loads = 8, max_axes = 12;
 
 // The loop's arguments, encoded by `jit/native_chains.py`.  Loads have an innermost stride of 0 or 1, the result of 1.
 struct Chains {
@@ -34,7 +34,7 @@ template <int vectors> void whole_vectors(const Chains &c, const float *const *a
 void chain_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const Chains c(args);
     const int64_t parts = (c.length + c.part - 1) / c.part;
-    int64_t index[most_axes] = {}, part = begin % parts, place[most_loads + 1] = {};
+    int64_t index[max_axes] = {}, part = begin % parts, place[max_loads + 1] = {};
     int64_t rest = begin / parts;
     for (int64_t axis = c.axes - 1; axis >= 0; --axis) {
         index[axis] = rest % c.extents[axis];
@@ -43,7 +43,7 @@ void chain_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_
             place[k] += index[axis] * c.steps[axis * (c.loads + 1) + k];
     }
     for (int64_t item = begin; item < end; ++item) {
-        const float *at[most_loads];
+        const float *at[max_loads];
         const int64_t first = part * c.part;
         for (int64_t k = 0; k < c.loads; ++k)
             at[k] = static_cast<const float *>(buffers[c.buffers[k]]) + place[k] + first * c.inner[k];

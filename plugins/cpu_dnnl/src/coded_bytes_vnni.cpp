@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t lanes = 16;
 constexpr int64_t vectors = 2, width = vectors * lanes; // columns of a panel
 constexpr int64_t chunk = 4;                            // units of a panel
-constexpr int64_t most_parts = 8;                       // of a unit
+constexpr int64_t max_parts = 8;                       // of a unit
 constexpr int max_rows = 6;                              // most rows accumulated in registers
 constexpr int64_t ahead = 1024;                         // prefetch distance in bytes of codes
 constexpr float min_magnitude = 0x1p-100f;                      // parts with a smaller maximum are quantized to 0
@@ -66,12 +66,12 @@ template <int halves> void quantize_unit(Unit<halves> &unit, const float *x, int
         }
         const int32_t digits = _mm512_reduce_max_epi32(_mm512_castps_si512(largest));
         const float maximum = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(digits)));
-        const bool finite = std::isfinite(maximum), some = finite && maximum >= min_magnitude;
-        const __m512 factor = _mm512_set1_ps(some ? 127.0f / maximum : 0.0f);
-        for (int64_t i = 0; i < filled && some; ++i)
+        const bool finite = std::isfinite(maximum), nonzero = finite && maximum >= min_magnitude;
+        const __m512 factor = _mm512_set1_ps(nonzero ? 127.0f / maximum : 0.0f);
+        for (int64_t i = 0; i < filled && nonzero; ++i)
             _mm_store_si128(reinterpret_cast<__m128i *>(bytes + first + lanes * i),
                     _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(numbers[i], factor))));
-        const float scale = some ? maximum / 127.0f : finite ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+        const float scale = nonzero ? maximum / 127.0f : finite ? 0.0f : std::numeric_limits<float>::quiet_NaN();
         std::fill_n(unit.scales + first / (4 * halves), count_lanes, scale);
     }
     if constexpr (halves == 1) {
@@ -115,7 +115,7 @@ struct Weights {
           out(static_cast<float *>(buffers[n.point < 0 ? 4 : 3])) {}
 };
 
-inline __mmask16 first(int64_t some) { return static_cast<__mmask16>((1u << some) - 1); }
+inline __mmask16 first(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
 inline __mmask64 bytes_of_row(int64_t left) { return ~0ull >> (64 - std::min<int64_t>(left, 64)); }
 
 // Loads bytes of codes, zeros if masked off; with two halves, low nibbles and high nibbles.
@@ -130,10 +130,10 @@ template <int halves> inline void load_codes(const uint8_t *from, __mmask64 vali
     }
 }
 
-// R rows of weights, `apart` rows from each other: R streams in different pages, so that their TLB misses overlap.
+// R rows of weights, `stride` rows from each other: R streams in different pages, so that their TLB misses overlap.
 // split: units contain several blocks; otherwise blocks contain several units.
 template <int halves, int R, bool block_points, bool split>
-void dots(const Arguments &n, const Weights &w, const Unit<halves> *units, int64_t row, int64_t apart) {
+void dots(const Arguments &n, const Weights &w, const Unit<halves> *units, int64_t row, int64_t stride) {
     const int64_t each = unit_size<halves> / n.part; // parts of a unit
     const __m512i places = _mm512_srlv_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
             _mm512_set1_epi32(__builtin_ctzll(static_cast<uint64_t>(lanes / each))));
@@ -145,12 +145,12 @@ void dots(const Arguments &n, const Weights &w, const Unit<halves> *units, int64
     for (int64_t u = 0; u < n.units; ++u) {
         const Unit<halves> &x = units[u];
         const int64_t block = split ? u * each : n.blocks == 1 ? 0 : u * unit_size<halves> / n.block;
-        const __mmask16 some = first(std::min(each, n.blocks - block));
+        const __mmask16 mask = first(std::min(each, n.blocks - block));
         const __mmask64 valid = bytes_of_row(n.row_bytes - 64 * u);
         const __m512 unit_scales = _mm512_load_ps(x.scales);
         MGX_UNROLLED
         for (int r = 0; r < R; ++r) {
-            const int64_t weight = row + r * apart, at = weight * n.blocks + block;
+            const int64_t weight = row + r * stride, at = weight * n.blocks + block;
             const uint8_t *from = w.codes + weight * n.row_bytes + 64 * u;
             _mm_prefetch(reinterpret_cast<const char *>(from + ahead), _MM_HINT_T0);
             __m512i codes[halves], start = _mm512_load_si512(x.start);
@@ -158,20 +158,20 @@ void dots(const Arguments &n, const Weights &w, const Unit<halves> *units, int64
             if constexpr (block_points) {
                 __m512i points = _mm512_set1_epi32(w.points[at]);
                 if constexpr (split)
-                    points = _mm512_permutexvar_epi32(places, _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(some, w.points + at)));
+                    points = _mm512_permutexvar_epi32(places, _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, w.points + at)));
                 start = _mm512_sub_epi32(zero, _mm512_mullo_epi32(points, start));
             }
             MGX_UNROLLED
             for (int h = 0; h < halves; ++h)
                 start = _mm512_dpbusd_epi32(start, codes[h], _mm512_load_si512(x.bytes[h]));
             __m512 scales = _mm512_set1_ps(w.scales[at]);
-            if constexpr (split) scales = _mm512_permutexvar_ps(places, _mm512_maskz_loadu_ps(some, w.scales + at));
+            if constexpr (split) scales = _mm512_permutexvar_ps(places, _mm512_maskz_loadu_ps(mask, w.scales + at));
             sums[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(start), _mm512_mul_ps(scales, unit_scales), sums[r]);
         }
     }
     MGX_UNROLLED
     for (int r = 0; r < R; ++r)
-        w.out[row + r * apart] = _mm512_reduce_add_ps(sums[r]);
+        w.out[row + r * stride] = _mm512_reduce_add_ps(sums[r]);
 }
 
 template <int halves, bool block_points, bool split>
@@ -223,7 +223,7 @@ inline void transpose(__m512i *x) {
 // part the scales and zero points.
 template <int halves> struct Panel {
     alignas(64) uint8_t codes[chunk][lanes][halves][vectors][64];
-    alignas(64) float scales[chunk * most_parts][vectors][lanes], points[chunk * most_parts][vectors][lanes];
+    alignas(64) float scales[chunk * max_parts][vectors][lanes], points[chunk * max_parts][vectors][lanes];
 
     void fill(const Arguments &n, const Weights &w, int64_t column, int64_t unit, int64_t count) {
         const int64_t each = unit_size<halves> / n.part;

@@ -90,16 +90,16 @@ struct Columns {
 #pragma GCC unroll 16
             for (int i = 0; i < 16; ++i) {
                 if (k >= end) break;
-                const __m512i some = _mm512_shuffle_epi8(fours[i / 4], orders[i % 4]);
+                const __m512i row = _mm512_shuffle_epi8(fours[i / 4], orders[i % 4]);
                 if (k == next) {
                     dequantize = block(number++);
                     next = number * n.block;
                 }
                 if constexpr (bits == 8) {
-                    _mm512_storeu_ps(to, dequantize(some));
+                    _mm512_storeu_ps(to, dequantize(row));
                 } else { // blocks consist of whole bytes
-                    _mm512_storeu_ps(to, dequantize(_mm512_and_si512(some, nibble)));
-                    _mm512_storeu_ps(to + width, dequantize(_mm512_srli_epi32(some, 4)));
+                    _mm512_storeu_ps(to, dequantize(_mm512_and_si512(row, nibble)));
+                    _mm512_storeu_ps(to + width, dequantize(_mm512_srli_epi32(row, 4)));
                 }
                 k += 8 / bits;
                 to += 8 / bits * width;
@@ -119,10 +119,11 @@ void coded_panels(void *const *buffers, const int64_t *args, int64_t begin, int6
     for (int64_t p = begin; p < end; ++p) {
         const int64_t count = std::min(width, n.columns - p * width), vectors = (count + lanes - 1) / lanes;
         for (int64_t k = 0; k < n.depth; k += chunk) {
-            const int64_t taken = std::min(chunk, n.depth - k);
+            const int64_t chunk_depth = std::min(chunk, n.depth - k);
             for (int64_t v = 0; v < vectors; ++v) {
-                const Columns some(n, buffers, p * width + v * lanes);
-                n.bits == 4 ? some.unpack<4>(k, k + taken, panel + v * lanes) : some.unpack<8>(k, k + taken, panel + v * lanes);
+                const Columns columns(n, buffers, p * width + v * lanes);
+                n.bits == 4 ? columns.unpack<4>(k, k + chunk_depth, panel + v * lanes)
+                            : columns.unpack<8>(k, k + chunk_depth, panel + v * lanes);
             }
             const int64_t parts = (n.rows + max_rows - 1) / max_rows, low = n.rows / parts, over = n.rows % parts;
             for (int64_t i = 0, row = 0; i < parts; ++i) {
@@ -130,9 +131,9 @@ void coded_panels(void *const *buffers, const int64_t *args, int64_t begin, int6
                 float *to = out + row * n.columns + p * width;
                 const float *left = a + row * n.depth + k;
                 if (count == vectors * lanes) {
-                    tile(left, n.depth, panel, taken, to, n.columns, high, vectors, k > 0, nullptr, 0);
+                    tile(left, n.depth, panel, chunk_depth, to, n.columns, high, vectors, k > 0, nullptr, 0);
                 } else {
-                    tile(left, n.depth, panel, taken, sums, width, high, vectors, 0, nullptr, 0);
+                    tile(left, n.depth, panel, chunk_depth, sums, width, high, vectors, 0, nullptr, 0);
                     for (int64_t r = 0; r < high; ++r)
                         for (int64_t c = 0; c < count; ++c)
                             to[r * n.columns + c] = sums[r * width + c] + (k > 0 ? to[r * n.columns + c] : 0.0f);

@@ -57,7 +57,7 @@ inline void multiply(const Job &job, int64_t row, int64_t k, int64_t steps, cons
     if constexpr (count > 1) _tile_zero(1);
     if constexpr (count > 2) _tile_zero(2);
     if constexpr (count > 3) _tile_zero(3);
-    constexpr int64_t apart = pieces * side * step; // stride between tiles of rows
+    constexpr int64_t stride = pieces * side * step; // stride between tiles of rows
     for (int64_t s = 0; s < steps; ++s) {
         _tile_loadd(7, tiles + s * side * step, 64);
         for (int64_t p = 0; p < pieces; ++p) {
@@ -65,15 +65,15 @@ inline void multiply(const Job &job, int64_t row, int64_t k, int64_t steps, cons
             _tile_loadd(4, a, 64);
             _tile_dpbf16ps(0, 4, 7);
             if constexpr (count > 1) {
-                _tile_loadd(5, a + apart, 64);
+                _tile_loadd(5, a + stride, 64);
                 _tile_dpbf16ps(1, 5, 7);
             }
             if constexpr (count > 2) {
-                _tile_loadd(6, a + 2 * apart, 64);
+                _tile_loadd(6, a + 2 * stride, 64);
                 _tile_dpbf16ps(2, 6, 7);
             }
             if constexpr (count > 3) {
-                _tile_loadd(4, a + 3 * apart, 64);
+                _tile_loadd(4, a + 3 * stride, 64);
                 _tile_dpbf16ps(3, 4, 7);
             }
         }
@@ -89,32 +89,32 @@ void multiply_blocks(const Job &job, int64_t n, int64_t first, int64_t last, int
     alignas(64) uint16_t tiles[chunk / step * side * step];
     alignas(64) float sums[4 * side * side];
     const int64_t wide = std::min(side, job.columns - n), steps = job.block / step;
-    const auto some = static_cast<__mmask16>((1u << wide) - 1);
+    const auto mask = static_cast<__mmask16>((1u << wide) - 1);
     const __m512i lanes = _mm512_min_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
             _mm512_set1_epi32(static_cast<int>(wide - 1)));
     const __m512i offsets = _mm512_mullo_epi32(lanes, _mm512_set1_epi32(static_cast<int>(job.row_bytes)));
     const __m512i by_block = _mm512_mullo_epi32(lanes, _mm512_set1_epi32(static_cast<int>(job.blocks)));
     for (int64_t b = first; b < last; ++b) {
         const __m512 scale = _mm512_i32gather_ps(by_block, job.scales + n * job.blocks + b, 4);
-        alignas(64) float given[side];
+        alignas(64) float values[side];
         for (int64_t i = 0; i < side; ++i)
-            given[i] = static_cast<float>(job.points ? job.points[(n + std::min(i, wide - 1)) * job.blocks + b] : job.point);
-        const __m512 points = _mm512_load_ps(given);
+            values[i] = static_cast<float>(job.points ? job.points[(n + std::min(i, wide - 1)) * job.blocks + b] : job.point);
+        const __m512 points = _mm512_load_ps(values);
         for (int64_t from = 0; from < steps; from += chunk / step) {
-            const int64_t taken = std::min(chunk / step, steps - from), k = b * job.block + from * step;
-            for (int64_t s = 0; s < taken; ++s)
+            const int64_t chunk_steps = std::min(chunk / step, steps - from), k = b * job.block + from * step;
+            for (int64_t s = 0; s < chunk_steps; ++s)
                 unpack(offsets, (k + s * step) / 2, job.codes + n * job.row_bytes, points, tiles + s * side * step);
             for (int64_t m = top; m < bottom; m += 4 * side) {
                 switch (std::min<int64_t>(4, (bottom - m + side - 1) / side)) {
-                    case 1: multiply<1>(job, m, k, taken, tiles, sums); break;
-                    case 2: multiply<2>(job, m, k, taken, tiles, sums); break;
-                    case 3: multiply<3>(job, m, k, taken, tiles, sums); break;
-                    default: multiply<4>(job, m, k, taken, tiles, sums);
+                    case 1: multiply<1>(job, m, k, chunk_steps, tiles, sums); break;
+                    case 2: multiply<2>(job, m, k, chunk_steps, tiles, sums); break;
+                    case 3: multiply<3>(job, m, k, chunk_steps, tiles, sums); break;
+                    default: multiply<4>(job, m, k, chunk_steps, tiles, sums);
                 }
                 for (int64_t i = m; i < std::min(m + 4 * side, bottom); ++i) {
                     float *out = job.out + i * job.out_step + n;
-                    const __m512 before = k ? _mm512_maskz_loadu_ps(some, out) : _mm512_setzero_ps();
-                    _mm512_mask_storeu_ps(out, some, _mm512_fmadd_ps(_mm512_load_ps(sums + (i - m) * side), scale, before));
+                    const __m512 before = k ? _mm512_maskz_loadu_ps(mask, out) : _mm512_setzero_ps();
+                    _mm512_mask_storeu_ps(out, mask, _mm512_fmadd_ps(_mm512_load_ps(sums + (i - m) * side), scale, before));
                 }
             }
         }
@@ -151,10 +151,10 @@ void compute_reference(const Job &job, int64_t n) {
 // size, bytes per row of codes, row stride of out, columns, the common zero point or a negative value, elements per row of a.
 // Work items: 16 columns.
 void coded_product_amx(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
-    const bool given = args[7] < 0;
+    const bool block_points = args[7] < 0;
     const Job job {static_cast<const uint16_t *>(buffers[0]), static_cast<const uint8_t *>(buffers[1]),
-            static_cast<const float *>(buffers[2]), given ? static_cast<const uint8_t *>(buffers[3]) : nullptr,
-            static_cast<float *>(buffers[given ? 4 : 3]), args[0], args[1], args[2], args[3], args[4], args[5], args[6],
+            static_cast<const float *>(buffers[2]), block_points ? static_cast<const uint8_t *>(buffers[3]) : nullptr,
+            static_cast<float *>(buffers[block_points ? 4 : 3]), args[0], args[1], args[2], args[3], args[4], args[5], args[6],
             static_cast<int>(args[7]), args[8]};
     _tile_loadconfig(&palette);
     const int64_t blocks_per_chunk = std::max<int64_t>(1, chunk / job.block);

@@ -264,15 +264,15 @@ void many_rows(const Job &job, int64_t count, int64_t begin, int64_t end) {
         for (int64_t n = begin; n < end; n += tile) {
             const int64_t stop = std::min(n + tile, end);
             for (int64_t from = 0; from < depth; from += chunk) {
-                const int64_t taken = std::min(chunk, depth - from);
+                const int64_t chunk_depth = std::min(chunk, depth - from);
                 for (int64_t row = n; row < stop; ++row)
-                    unpack(job, row, from, from + taken, w + (row - n) * stride);
+                    unpack(job, row, from, from + chunk_depth, w + (row - n) * stride);
                 constexpr int high = lanes == 16 ? 4 : 2; // sums and operands fit the registers
                 int64_t m = top;
                 for (; m + high <= bottom; m += high)
-                    dot_unpacked<high>(job, w, n, stop, m, from, taken);
+                    dot_unpacked<high>(job, w, n, stop, m, from, chunk_depth);
                 for (; m < bottom; ++m)
-                    dot_unpacked<1>(job, w, n, stop, m, from, taken);
+                    dot_unpacked<1>(job, w, n, stop, m, from, chunk_depth);
             }
         }
     }
@@ -282,10 +282,10 @@ void many_rows(const Job &job, int64_t count, int64_t begin, int64_t end) {
 // Arguments: rows of a, their stride, blocks, block size, bytes per row of codes, row stride of out, bits, the common zero point
 // or a negative value.  Work items: rows of weights.
 void coded_product(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
-    const bool given = args[7] < 0;
+    const bool block_points = args[7] < 0;
     Job job {static_cast<const float *>(buffers[0]), static_cast<const uint8_t *>(buffers[1]),
-            static_cast<const float *>(buffers[2]), given ? static_cast<const uint8_t *>(buffers[3]) : nullptr,
-            static_cast<float *>(buffers[given ? 4 : 3]), args[2], args[3], args[4], args[1], args[5],
+            static_cast<const float *>(buffers[2]), block_points ? static_cast<const uint8_t *>(buffers[3]) : nullptr,
+            static_cast<float *>(buffers[block_points ? 4 : 3]), args[2], args[3], args[4], args[1], args[5],
             static_cast<int>(args[7])};
     const bool half = args[6] == 4;
     if (half && args[0] > 4)

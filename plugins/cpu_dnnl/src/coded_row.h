@@ -102,35 +102,35 @@ float reference_result(const Job<Unit> &job, int64_t row) {
     return sum;
 }
 
-// R rows of weights, `apart` rows from each other: R streams in different pages, so that their TLB misses overlap.
+// R rows of weights, `stride` rows from each other: R streams in different pages, so that their TLB misses overlap.
 // split: units contain several blocks; otherwise blocks contain several units.  plain: no unit has rounding errors, and zero
 // points are assumed to be small; if they are not, the rows are recomputed without it.
 template <class Vectors, int R, bool split, bool block_points, bool plain>
-void dots(const Job<CodedUnit<Vectors::lanes>> &job, int64_t row, int64_t apart) {
+void dots(const Job<CodedUnit<Vectors::lanes>> &job, int64_t row, int64_t stride) {
     const typename Vectors::template Lanes<split> lanes(job.block);
     const int64_t each = split ? width / job.block : 1, units = job.count();
-    const int64_t together = split ? 1 : job.blocks == 1 ? units : job.block / width; // units of the same block
+    const int64_t units_per_block = split ? 1 : job.blocks == 1 ? units : job.block / width; // units of the same block
     typename Vectors::Sums sums[R];
     typename Vectors::Maxima largest;
     for (int r = 0; r < R; ++r)
         sums[r] = Vectors::zero_sums();
     for (int64_t b = 0, u = 0; b < job.blocks; b += each) {
-        const int64_t some = std::min(each, job.blocks - b);
+        const int64_t count = std::min(each, job.blocks - b);
         typename Vectors::Scales scales[R];
         typename Vectors::Points points[R] = {};
         for (int r = 0; r < R; ++r) {
-            const int64_t at = (row + r * apart) * job.blocks + b;
-            scales[r] = lanes.scales(job.scales + at, some);
+            const int64_t at = (row + r * stride) * job.blocks + b;
+            scales[r] = lanes.scales(job.scales + at, count);
             largest.add_scales(scales[r]);
             if constexpr (!block_points) continue;
-            points[r] = lanes.points(job.points + at, some);
+            points[r] = lanes.points(job.points + at, count);
             largest.add_points(points[r]);
         }
-        for (const int64_t last = std::min(u + together, units); u < last; ++u) {
+        for (const int64_t last = std::min(u + units_per_block, units); u < last; ++u) {
             const auto &x = job.units[u];
             const int64_t left = std::min<int64_t>(64, job.row_bytes - 64 * u);
             for (int r = 0; r < R; ++r) {
-                const uint8_t *from = job.codes + (row + r * apart) * job.row_bytes + 64 * u;
+                const uint8_t *from = job.codes + (row + r * stride) * job.row_bytes + 64 * u;
                 _mm_prefetch(reinterpret_cast<const char *>(from + ahead), _MM_HINT_T0);
                 const typename Vectors::Codes codes(from, left);
                 sums[r] = Vectors::template accumulate<block_points, plain>(codes, x, scales[r], points[r], sums[r]);
@@ -140,10 +140,10 @@ void dots(const Job<CodedUnit<Vectors::lanes>> &job, int64_t row, int64_t apart)
         }
     }
     if constexpr (block_points && plain)
-        if (largest.has_large_points()) return dots<Vectors, R, split, block_points, false>(job, row, apart);
+        if (largest.has_large_points()) return dots<Vectors, R, split, block_points, false>(job, row, stride);
     const bool finite = largest.has_finite_weights();
     for (int r = 0; r < R; ++r)
-        job.out[row + r * apart] = finite ? Vectors::total(sums[r]) : reference_result(job, row + r * apart);
+        job.out[row + r * stride] = finite ? Vectors::total(sums[r]) : reference_result(job, row + r * stride);
 }
 
 template <class Vectors, bool split, bool block_points, bool plain>

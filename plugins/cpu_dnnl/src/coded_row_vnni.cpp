@@ -66,16 +66,16 @@ struct Vectors {
             : places(_mm512_srlv_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
                       _mm512_set1_epi32(block == 16 ? 1 : block == 32 ? 2 : 3))) {}
 
-        __m512 scales(const float *p, int64_t some) const {
-            if constexpr (split) return _mm512_permutexvar_ps(places, _mm512_maskz_loadu_ps(first(some), p));
+        __m512 scales(const float *p, int64_t count) const {
+            if constexpr (split) return _mm512_permutexvar_ps(places, _mm512_maskz_loadu_ps(first(count), p));
             return _mm512_set1_ps(*p);
         }
-        __m512i points(const uint8_t *p, int64_t some) const {
+        __m512i points(const uint8_t *p, int64_t count) const {
             if constexpr (split)
-                return _mm512_permutexvar_epi32(places, _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first(some), p)));
+                return _mm512_permutexvar_epi32(places, _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first(count), p)));
             return _mm512_set1_epi32(*p);
         }
-        static __mmask16 first(int64_t some) { return static_cast<__mmask16>((1u << some) - 1); }
+        static __mmask16 first(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
     };
 
     struct Maxima {

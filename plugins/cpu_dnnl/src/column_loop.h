@@ -9,7 +9,7 @@ namespace mgx {
 
 namespace {
 
-constexpr int most_loads = 8, most_axes = 12;
+constexpr int max_loads = 8, max_axes = 12;
 constexpr int64_t block = 64; // rows per partial sum: blocked summation reduces the rounding error
 
 // The loop's arguments, encoded by `jit/native_columns.py`.  Along the last kept axis, all operands have a stride of 0 or 1.
@@ -48,13 +48,13 @@ template <int vectors> [[gnu::always_inline]] inline void flush_partial_sums(Flo
 template <int vectors, class Load> void sum_columns(const Columns &c, const float *const *begin, Floats *sums, Load read) {
     const int64_t *extents = c.extents + c.kept;
     const int64_t last = c.reduced - 1;
-    int64_t index[most_axes] = {};
-    const float *row[most_loads];
+    int64_t index[max_axes] = {};
+    const float *row[max_loads];
     std::copy(begin, begin + c.loads, row);
     Floats part[vectors] = {};
     int64_t room = block;
     for (;;) {
-        const float *at[most_loads];
+        const float *at[max_loads];
         std::copy(row, row + c.loads, at);
         const int64_t *step = c.along(c.kept + last);
         for (int64_t rows = extents[last]; rows > 0;) {
@@ -96,8 +96,8 @@ void column_sums(void *const *buffers, const int64_t *args, int64_t begin, int64
     const Columns c(args);
     const int64_t inner = c.extents[c.kept - 1], blocks = (inner + c.width - 1) / c.width, last = c.kept - 1;
     for (int64_t item = begin; item < end; ++item) {
-        const float *at[most_loads];
-        int64_t place[most_loads + 1];
+        const float *at[max_loads];
+        int64_t place[max_loads + 1];
         const int64_t first = item % blocks * c.width;
         for (int64_t k = 0; k <= c.loads; ++k)
             place[k] = first * c.along(last)[k];

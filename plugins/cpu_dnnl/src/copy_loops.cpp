@@ -28,7 +28,7 @@ inline void advance(const T *&source, T *&target, int64_t number, int64_t axes, 
 // stride and target stride of each outer axis.  Work items: blocks of rows, in row-major order of the outer axes,
 // blocks innermost.
 template <int rows> void interleave(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
-    const int64_t axes = args[0], length = args[1], apart = args[2], blocks = (length + block - 1) / block;
+    const int64_t axes = args[0], length = args[1], row_stride = args[2], blocks = (length + block - 1) / block;
     const int64_t *axis = args + 3;
     for (int64_t item = begin; item < end; ++item) {
         const int64_t from = item % blocks * block, count = std::min(block, length - from);
@@ -37,7 +37,7 @@ template <int rows> void interleave(void *const *buffers, const int64_t *args, i
         advance(source, target, item / blocks, axes, axis);
         const uint32_t *row[rows];
         for (int r = 0; r < rows; ++r)
-            row[r] = source + r * apart;
+            row[r] = source + r * row_stride;
         uint32_t *__restrict__ to = target;
         for (int64_t i = 0; i < count; ++i)
             for (int r = 0; r < rows; ++r)
@@ -50,9 +50,9 @@ constexpr int64_t memcpy_from = 256; // bytes per row from which memcpy is faste
 template <typename Vector>
 inline void copy_vectors(char *to, const char *from, int64_t bytes) { // at least one vector; the last two may overlap
     auto one = [&](int64_t at) {
-        Vector some;
-        std::memcpy(&some, from + at, sizeof some);
-        std::memcpy(to + at, &some, sizeof some);
+        Vector value;
+        std::memcpy(&value, from + at, sizeof value);
+        std::memcpy(to + at, &value, sizeof value);
     };
     for (int64_t at = 0; at < bytes - int64_t(sizeof(Vector)); at += sizeof(Vector))
         one(at);

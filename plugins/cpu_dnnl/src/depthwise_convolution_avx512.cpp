@@ -71,12 +71,12 @@ template <bool inside> [[gnu::always_inline]] inline __m512 input(const Tile &ti
 // Multiplies a row of inputs by the weights of result rows `first` to `last` and adds the products to their sums.
 template <int K, int S, int R, int P, bool inside, int first, int last>
 [[gnu::always_inline]] inline void add_row(const Tile &tile, const float *x, const float *weights, Floats (&sums)[R][P]) {
-    Floats some[R][K];
+    Floats w[R][K];
     MGX_UNROLLED
     for (int r = first; r <= last; ++r)
         MGX_UNROLLED
         for (int j = 0; j < K; ++j)
-            some[r][j] = load(weights + (j - r * K) * lanes);
+            w[r][j] = load(weights + (j - r * K) * lanes);
     const float *at = x;
     MGX_UNROLLED
     for (int q = 0; q < S * (P - 1) + K; ++q) {
@@ -86,7 +86,7 @@ template <int K, int S, int R, int P, bool inside, int first, int last>
             if (q >= j && (q - j) % S == 0 && (q - j) / S < P)
                 MGX_UNROLLED
                 for (int r = first; r <= last; ++r)
-                    add_product(sums[r][(q - j) / S], one, some[r][j]);
+                    add_product(sums[r][(q - j) / S], one, w[r][j]);
     }
 }
 
@@ -111,12 +111,12 @@ template <int G, int B> [[gnu::always_inline]] inline __m512 group_inputs(__m512
 // Multiplies a row of inputs by a row of weights, for the B-th four inputs of each group.
 template <int K, int S, int P, bool inside, int G, int B>
 [[gnu::always_inline]] inline void add_row_of_groups(const Tile &tile, const float *x, const float *weights, Floats (&sums)[1][P]) {
-    Floats some[K][four];
+    Floats w[K][four];
     MGX_UNROLLED
     for (int j = 0; j < K; ++j)
         MGX_UNROLLED
         for (int u = 0; u < four; ++u)
-            some[j][u] = load(weights + ((B * K + j) * four + u) * lanes);
+            w[j][u] = load(weights + ((B * K + j) * four + u) * lanes);
     const float *at = x;
     MGX_UNROLLED
     for (int q = 0; q < S * (P - 1) + K; ++q) {
@@ -126,7 +126,7 @@ template <int K, int S, int P, bool inside, int G, int B>
             const Floats one = broadcast_in_lanes(inputs, u);
             MGX_UNROLLED
             for (int j = 0; j < K; ++j)
-                if (q >= j && (q - j) % S == 0 && (q - j) / S < P) add_product(sums[0][(q - j) / S], one, some[j][u]);
+                if (q >= j && (q - j) % S == 0 && (q - j) / S < P) add_product(sums[0][(q - j) / S], one, w[j][u]);
         }
     }
 }
@@ -253,20 +253,20 @@ struct Context {
 // Applies the epilogue's links to sums in memory and stores the results.
 void apply_epilogue(const Context &context, Floats *sums, float *y, int64_t count, Place place) {
     const DepthwiseJob &job = context.job;
-    const int64_t some = std::min(lanes, job.channels - place.channel);
+    const int64_t valid = std::min(lanes, job.channels - place.channel);
     for (int64_t n = 0; n < job.links; ++n) {
         const Link &link = context.links[n];
         const float *operand = nullptr;
         if (link.kind <= LinkKind::min)
             operand = static_cast<const float *>(context.buffers[link.buffer]) + place.image * link.image + place.row * link.row
                     + place.column * link.column + place.channel * link.channel;
-        apply<max_columns, max_columns>(link, sums, operand, {1, count, some});
+        apply<max_columns, max_columns>(link, sums, operand, {1, count, valid});
     }
     for (int64_t p = 0; p < count; ++p, y += job.y_column)
-        if (some == lanes)
+        if (valid == lanes)
             store(y, sums[p]);
         else
-            store_some(y, sums[p], some);
+            store_some(y, sums[p], valid);
 }
 
 float as_float(int64_t bits) {
@@ -292,7 +292,7 @@ Columns columns_of(const DepthwiseJob &job, void *scratch) {
 }
 
 // Computes `count` columns of one or two rows of results for all vectors of an item; `tile` holds the common parameters.
-void columns_of_rows(const Context &context, Tile tile, const SumTile *both, int64_t rows, int64_t count, Place place, int64_t vectors) {
+void columns_of_rows(const Context &context, Tile tile, const SumTile *functions, int64_t rows, int64_t count, Place place, int64_t vectors) {
     const DepthwiseJob &job = context.job;
     const int64_t from = place.column * job.step_across, size = job.down * job.across * job.per * lanes;
     const bool inside = from >= job.left && from - job.left + (count - 1) * job.step_across + job.across <= job.width;
@@ -314,7 +314,7 @@ void columns_of_rows(const Context &context, Tile tile, const SumTile *both, int
         tile.bias = bias ? bias + place.channel : nullptr;
         tile.added = added ? added + place.channel : nullptr;
         tile.y = job.links ? reinterpret_cast<float *>(context.sums) : result + place.channel;
-        both[inside && whole](tile);
+        functions[inside && whole](tile);
         if (job.links)
             for (int64_t r = 0; r < rows; ++r)
                 apply_epilogue(context, context.sums + r * max_columns, result + r * job.y_row + place.channel, count,
@@ -339,16 +339,17 @@ void rows_of_vectors(const Context &context, Place place, int64_t vectors, int64
     tile.added_column = job.added_column;
     for (int64_t rows = 1; place.row < end; place.row += rows) {
         rows = two.max_columns && place.row + 1 < end ? 2 : 1;
-        const Tiles &some = rows == 2 ? two : one;
+        const Tiles &tables = rows == 2 ? two : one;
         const int64_t first = place.row * job.step_down - job.top; // input row of the first window row
         tile.begin = first < 0 ? (-first + job.gap_down - 1) / job.gap_down : 0;
         tile.end = first >= job.height ? 0 : std::min(job.down + rows - 1, (job.height - first + job.gap_down - 1) / job.gap_down);
         tile.x = images + (first + tile.begin * job.gap_down) * job.x_row;
-        const int64_t parts = (job.out_width + some.max_columns - 1) / some.max_columns, low = job.out_width / parts, over = job.out_width % parts;
+        const int64_t parts = (job.out_width + tables.max_columns - 1) / tables.max_columns;
+        const int64_t low = job.out_width / parts, over = job.out_width % parts;
         place.column = 0;
         for (int64_t t = 0; t < parts; ++t) {
             const int64_t count = low + (t < over);
-            columns_of_rows(context, tile, some.tiles + 2 * (count - 1), rows, count, place, vectors);
+            columns_of_rows(context, tile, tables.tiles + 2 * (count - 1), rows, count, place, vectors);
             place.column += count;
         }
     }

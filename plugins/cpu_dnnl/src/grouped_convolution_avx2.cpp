@@ -21,7 +21,7 @@ template <int apart, int u> MGX_INLINE Floats broadcast_in_lanes(const char *bas
 
 // Micro-kernel for a group, or for two groups of four channels (paired).
 template <int V, bool paired> struct Taps {
-    static constexpr int vectors = V, most = max_accumulators / V, part = 0;
+    static constexpr int vectors = V, max_pixels = max_accumulators / V, part = 0;
 
     // Adds all taps of P pixels to `sums`; `from`: the first tap of the first pixel; `weights`: those of the V vectors.
     template <int P>
@@ -38,10 +38,10 @@ template <int V, bool paired> struct Taps {
                     left[b] = begin + 3 * b * apart;
                 for (int64_t c = 0; c < inputs; c += trip) {
                     each<trip>([&](auto u) __attribute__((always_inline)) {
-                        Floats some[V];
+                        Floats w[V];
                         MGX_UNROLLED
                         for (int v = 0; v < V; ++v)
-                            some[v] = load(weights + (u * V + v) * lanes);
+                            w[v] = load(weights + (u * V + v) * lanes);
                         each<P>([&](auto p) __attribute__((always_inline)) {
                             Floats many;
                             if constexpr (paired)
@@ -50,7 +50,7 @@ template <int V, bool paired> struct Taps {
                                 many = broadcast<p % 3, u * int(sizeof(float))>(left[p / 3], apart);
                             MGX_UNROLLED
                             for (int v = 0; v < V; ++v)
-                                add_product(sums[p][v], many, some[v]);
+                                add_product(sums[p][v], many, w[v]);
                         });
                     });
                     MGX_UNROLLED

@@ -14,7 +14,7 @@ constexpr int channels = vectors_of_two * lanes / 2;
 
 // Micro-kernel for two groups; alone: for the first of them only.
 template <bool alone> struct Taps {
-    static constexpr int vectors = alone ? 2 : vectors_of_two, most = 8, part = alone ? channels % lanes : 0;
+    static constexpr int vectors = alone ? 2 : vectors_of_two, max_pixels = 8, part = alone ? channels % lanes : 0;
 
     // Adds all taps of P pixels to `sums`; `from`: the first tap of the first pixel; `weights`: those of two groups.
     template <int P>
@@ -31,12 +31,12 @@ template <bool alone> struct Taps {
                     left[b] = begin + 3 * b * apart;
                 for (int64_t c = 0; c < channels; c += trip) {
                     each<trip>([&](auto u) __attribute__((always_inline)) {
-                        Floats some[vectors];
+                        Floats w[vectors];
                         MGX_UNROLLED
                         for (int v = 0; v < vectors; ++v)
-                            some[v] = load(weights + (u * vectors_of_two + v) * lanes);
+                            w[v] = load(weights + (u * vectors_of_two + v) * lanes);
                         each<P>([&](auto p) __attribute__((always_inline)) {
-                            add_products<p % 3, u * size>(left[p / 3], apart, some, sums[p]);
+                            add_products<p % 3, u * size>(left[p / 3], apart, w, sums[p]);
                         });
                     });
                     MGX_UNROLLED
@@ -51,15 +51,15 @@ template <bool alone> struct Taps {
 
     // Adds the products of one input of each group and its weights.
     template <int apart, int offset>
-    static MGX_INLINE void add_products(const char *base, int64_t step, Floats (&some)[vectors], Floats (&sums)[vectors]) {
+    static MGX_INLINE void add_products(const char *base, int64_t step, Floats (&w)[vectors], Floats (&sums)[vectors]) {
         const Floats one = broadcast<apart, offset>(base, step);
-        add_product(sums[0], one, some[0]);
+        add_product(sums[0], one, w[0]);
         if constexpr (alone) {
-            add_product(sums[1], one, some[1]);
+            add_product(sums[1], one, w[1]);
         } else {
             const Floats other = broadcast<apart, offset + channels * int(sizeof(float))>(base, step);
-            add_product(sums[1], (Floats)_mm512_mask_blend_ps(0xff00, (__m512)one, (__m512)other), some[1]);
-            add_product(sums[2], other, some[2]);
+            add_product(sums[1], (Floats)_mm512_mask_blend_ps(0xff00, (__m512)one, (__m512)other), w[1]);
+            add_product(sums[2], other, w[2]);
         }
     }
 };

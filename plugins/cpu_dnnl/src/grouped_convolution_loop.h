@@ -54,7 +54,7 @@ struct Place {
     int64_t image, row, column, channel; // indices of the first result
 };
 
-// Computes P pixels of a row.  Taps: the micro-kernel, for blocks of `Taps::vectors` vectors and up to `Taps::most` pixels.
+// Computes P pixels of a row.  Taps: the micro-kernel, for blocks of `Taps::vectors` vectors and up to `Taps::max_pixels` pixels.
 template <class Taps, int P> void pixels(const Context &context, const float *from, PaddedInputs padded, const float *weights, Place place) {
     constexpr int V = Taps::vectors;
     const GroupedJob &job = context.job;
@@ -99,10 +99,10 @@ template <class Taps, int... P> constexpr std::array<Pixels, sizeof...(P)> table
 
 // Computes all results of a work item, in parts of a row of almost equal length.
 template <class Taps> void rows_of_units(const Context &context, PaddedInputs padded, const float *weights, Place place, int64_t rows) {
-    constexpr int most = Taps::most;
-    static constexpr auto table = table_of<Taps>(std::make_integer_sequence<int, most> {});
+    constexpr int max_pixels = Taps::max_pixels;
+    static constexpr auto table = table_of<Taps>(std::make_integer_sequence<int, max_pixels> {});
     const GroupedJob &job = context.job;
-    const int64_t parts = (job.out_width + most - 1) / most, low = job.out_width / parts, over = job.out_width % parts;
+    const int64_t parts = (job.out_width + max_pixels - 1) / max_pixels, low = job.out_width / parts, over = job.out_width % parts;
     const int64_t wide = job.vectors * lanes, blocks = job.outputs / wide, size = job.down * job.across * channels_of(job) * wide;
     const int64_t first_row = place.row, first_channel = place.channel;
     for (int64_t r = 0; r < rows; ++r) {

@@ -7,9 +7,9 @@ namespace mgx {
 
 namespace {
 
-template <bool taken, typename T>
+template <bool indexed_source, typename T>
 void copy_slices(const Slices &slices, const T *from, T *to) {
-    slices.each<taken>(
+    slices.each<indexed_source>(
             from, to, [](const T *source, T *target) { *target = *source; },
             [](const T *source, T *target, int64_t count) {
                 std::memcpy(target, source, static_cast<size_t>(count) * sizeof(T));

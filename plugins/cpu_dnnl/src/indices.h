@@ -27,27 +27,27 @@ public:
     bool single() const { return count_ == 1 && outside_ != 1; }
 
     // Calls body(source, target) for each of `count` indices from `at` on: both advance by their strides, and the indexed one
-    // (the source if `taken`, else the target) is offset by the index.
-    template <bool taken, typename From, typename To, typename Body>
+    // (the source if `indexed_source`, else the target) is offset by the index.
+    template <bool indexed_source, typename From, typename To, typename Body>
     void pairs(int64_t at, int64_t step, int64_t count, const From *from, int64_t in, To *to, int64_t out, const Body &body) const {
         const int64_t extent = components_[0], stride = components_[1], back = outside_ == 2 ? 0 : extent;
         if (wide_)
-            paired<taken>(
+            paired<indexed_source>(
                     static_cast<const int64_t *>(indices_) + at, step, count, from, in, to, out, extent, stride, back, body);
         else
-            paired<taken>(
+            paired<indexed_source>(
                     static_cast<const int32_t *>(indices_) + at, step, count, from, in, to, out, extent, stride, back, body);
     }
 
 private:
     // Not inlined, so that all its variables stay in registers.
-    template <bool taken, typename Index, typename From, typename To, typename Body>
+    template <bool indexed_source, typename Index, typename From, typename To, typename Body>
     [[gnu::noinline]] static void paired(const Index *tuple, int64_t step, int64_t count, const From *from, int64_t in, To *to,
             int64_t out, int64_t extent, int64_t stride, int64_t back, const Body body) {
         for (int64_t i = 0; i < count; ++i, tuple += step, from += in, to += out) {
             const int64_t index = *tuple, place = index < 0 ? index + back : index;
             if (static_cast<uint64_t>(place) >= static_cast<uint64_t>(extent)) return mgx_loop_failed(1, index);
-            body(from + (taken ? place * stride : 0), to + (taken ? 0 : place * stride));
+            body(from + (indexed_source ? place * stride : 0), to + (indexed_source ? 0 : place * stride));
         }
     }
 
@@ -104,10 +104,10 @@ struct Slices {
 
     // Calls a function for each pair of slices: one(source, target) for single elements; row(source, target, count) for slices
     // that are contiguous in both; otherwise all(source, target), with the slices' first elements.  The indexed operand is the
-    // source (operand 0) if `taken`, else the target.
-    template <bool taken, typename From, typename To, typename One, typename Row, typename All>
+    // source (operand 0) if `indexed_source`, else the target.
+    template <bool indexed_source, typename From, typename To, typename One, typename Row, typename All>
     void each(const From *sources, To *targets, const One &one, const Row &row, const All &all) const {
-        constexpr int in = taken ? 0 : 2, out = 2 - in;
+        constexpr int in = indexed_source ? 0 : 2, out = 2 - in;
         const int64_t step = outer.step(in), over = outer.step(out);
         const int64_t count = slice.elements();
         const bool solid = slice.rank == 1 && slice.step(0) == 1 && slice.step(1) == 1;
@@ -116,14 +116,14 @@ struct Slices {
             To *to = targets + offset[out];
             const auto walk = [&](const auto &body) {
                 places.each(offset[1], outer.step(1), outer.length(), [&](int64_t i, int64_t place) {
-                    body(from + i * step + (taken ? place : 0), to + i * over + (taken ? 0 : place));
+                    body(from + i * step + (indexed_source ? place : 0), to + i * over + (indexed_source ? 0 : place));
                 });
             };
             if (count != 1 && !solid) return walk(all);
             from += slice.start[0];
             to += slice.start[1];
             if (count == 1 && places.single())
-                places.template pairs<taken>(offset[1], outer.step(1), outer.length(), from, step, to, over, one);
+                places.template pairs<indexed_source>(offset[1], outer.step(1), outer.length(), from, step, to, over, one);
             else if (count == 1)
                 walk(one);
             else

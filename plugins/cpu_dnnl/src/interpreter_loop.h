@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t block = 512;     // elements of a register, as in `jit/opcodes.py`
 constexpr int64_t sum_block = 64;  // indices per partial sum, as in `jit/reduce_plan.py`
-constexpr int most_slots = 160, most_operands = 24, most_axes = 12, most_passes = 8; // as in `jit/bytecode.py`
+constexpr int most_slots = 160, most_operands = 24, most_axes = 12, most_passes = 8; // as in `jit/bytecode.py`, `jit/bytecode_writer.py`
 
 using Table = const LoopFunction *;
 

@@ -65,7 +65,7 @@ void move_lines(void *const *buffers, const int64_t *args, int64_t begin, int64_
     auto *segment = reinterpret_cast<const Segment *>(numbers.next(4 * segments));
     const int64_t rank = numbers.next();
     auto *axes = reinterpret_cast<const Axis *>(numbers.next(4 * rank));
-    const T *last = nullptr, *made = nullptr; // the previous source line and its result, copied if the source is the same
+    const T *previous_line = nullptr, *previous_result = nullptr; // the result is copied if the source line is the same
     for (int64_t n = begin; n < end; ++n) {
         const T *line = x;
         T *to = out;
@@ -81,13 +81,13 @@ void move_lines(void *const *buffers, const int64_t *args, int64_t begin, int64_
         }
         if (!inside)
             std::fill_n(to, length, filler);
-        else if (line == last)
-            std::memcpy(to, made, static_cast<size_t>(length) * sizeof(T));
+        else if (line == previous_line)
+            std::memcpy(to, previous_result, static_cast<size_t>(length) * sizeof(T));
         else {
             T *at = to;
             for (int64_t s = 0; s < segments; at += segment[s++].count)
                 write(segment[s], line, at, filler);
-            last = line, made = to;
+            previous_line = line, previous_result = to;
         }
     }
 }

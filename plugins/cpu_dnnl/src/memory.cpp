@@ -135,8 +135,8 @@ private:
 };
 
 Recycler &recycler() {
-    static auto *made = new Recycler(); // never destroyed: arrays may outlive static objects
-    return *made;
+    static auto *instance = new Recycler(); // never destroyed: arrays may outlive static objects
+    return *instance;
 }
 
 // Packed weights: a copy in another layout, with its own memory.

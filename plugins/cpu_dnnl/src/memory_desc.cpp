@@ -61,9 +61,9 @@ bool is_blocked(const std::string &tag) {
     return std::any_of(tag.begin(), tag.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-MemoryDesc wrap(dnnl_memory_desc_t made, dnnl_status_t status) {
+MemoryDesc wrap(dnnl_memory_desc_t handle, dnnl_status_t status) {
     check(status, "memory descriptor");
-    return MemoryDesc(dnnl::memory::desc(made));
+    return MemoryDesc(dnnl::memory::desc(handle));
 }
 
 // Returns the oneDNN tag of a blocked layout, of those that plans request by name.
@@ -99,40 +99,40 @@ std::string data_type_name(dnnl_data_type_t type) {
 }
 
 MemoryDesc MemoryDesc::any(const Dims &dims, const std::string &type) {
-    dnnl_memory_desc_t made = nullptr;
+    dnnl_memory_desc_t handle = nullptr;
     auto status = dnnl_memory_desc_create_with_tag(
-            &made, static_cast<int>(dims.size()), dims.data(), data_type_of(type), dnnl_format_tag_any);
-    return wrap(made, status);
+            &handle, static_cast<int>(dims.size()), dims.data(), data_type_of(type), dnnl_format_tag_any);
+    return wrap(handle, status);
 }
 
 MemoryDesc MemoryDesc::strided(const Dims &dims, const std::string &type, const Dims &strides) {
     if (strides.size() != dims.size())
         throw Failure(Fault::parameter,
                 "a stride is needed for each of " + std::to_string(dims.size()) + " axes, got " + std::to_string(strides.size()));
-    dnnl_memory_desc_t made = nullptr;
+    dnnl_memory_desc_t handle = nullptr;
     Dims steps = strides;
     // oneDNN rejects nonpositive strides, even of axes of extent 1, where they have no effect.
     for (size_t i = 0; i < dims.size(); ++i)
         if (dims[i] <= 1 && steps[i] <= 0) steps[i] = 1;
     auto status = dnnl_memory_desc_create_with_strides(
-            &made, static_cast<int>(dims.size()), dims.data(), data_type_of(type), steps.data());
-    return wrap(made, status);
+            &handle, static_cast<int>(dims.size()), dims.data(), data_type_of(type), steps.data());
+    return wrap(handle, status);
 }
 
 MemoryDesc MemoryDesc::tagged(const Dims &dims, const std::string &type, const std::string &tag) {
     if (tag == "any") return any(dims, type);
     if (!is_blocked(tag)) return strided(dims, type, permuted_strides(dims, axes_of(tag, dims.size())));
-    dnnl_memory_desc_t made = nullptr;
+    dnnl_memory_desc_t handle = nullptr;
     auto status = dnnl_memory_desc_create_with_tag(
-            &made, static_cast<int>(dims.size()), dims.data(), data_type_of(type), blocked_tag(tag));
-    return wrap(made, status);
+            &handle, static_cast<int>(dims.size()), dims.data(), data_type_of(type), blocked_tag(tag));
+    return wrap(handle, status);
 }
 
 MemoryDesc MemoryDesc::numbered(const Dims &dims, const std::string &type, int tag) {
-    dnnl_memory_desc_t made = nullptr;
-    auto status = dnnl_memory_desc_create_with_tag(&made, static_cast<int>(dims.size()), dims.data(), data_type_of(type),
+    dnnl_memory_desc_t handle = nullptr;
+    auto status = dnnl_memory_desc_create_with_tag(&handle, static_cast<int>(dims.size()), dims.data(), data_type_of(type),
             static_cast<dnnl_format_tag_t>(tag));
-    return wrap(made, status);
+    return wrap(handle, status);
 }
 
 bool MemoryDesc::is_any() const { return !absent() && desc.get_format_kind() == dnnl::memory::format_kind::any; }
@@ -181,12 +181,12 @@ py::object plain_form(const MemoryDesc &d) {
     }
     if (d.desc.get_format_kind() == dnnl::memory::format_kind::blocked)
         for (int tag = dnnl_format_tag_any + 1; tag < dnnl_format_tag_last; ++tag) {
-            dnnl_memory_desc_t made = nullptr;
-            if (dnnl_memory_desc_create_with_tag(&made, static_cast<int>(dims.size()), dims.data(),
+            dnnl_memory_desc_t handle = nullptr;
+            if (dnnl_memory_desc_create_with_tag(&handle, static_cast<int>(dims.size()), dims.data(),
                         static_cast<dnnl_data_type_t>(d.desc.get_data_type()), static_cast<dnnl_format_tag_t>(tag))
                     != dnnl_success)
                 continue;
-            if (dnnl::memory::desc(made) == d.desc) return form(py::int_(tag));
+            if (dnnl::memory::desc(handle) == d.desc) return form(py::int_(tag));
         }
     throw Failure(Fault::unsupported, "oneDNN has no name for the layout " + d.layout() + ", so the descriptor cannot be saved");
 }
@@ -224,24 +224,24 @@ void bind_memory_desc(py::module_ &module) {
             .def_property_readonly("nbytes", [](const MemoryDesc &d) { return d.desc.get_size(); })
             .def("part",
                     [](const MemoryDesc &d, const Dims &dims, const Dims &offsets) {
-                        dnnl_memory_desc_t made = nullptr;
-                        auto status = dnnl_memory_desc_create_submemory(&made, d.get(), dims.data(), offsets.data());
-                        return wrap(made, status);
+                        dnnl_memory_desc_t handle = nullptr;
+                        auto status = dnnl_memory_desc_create_submemory(&handle, d.get(), dims.data(), offsets.data());
+                        return wrap(handle, status);
                     },
                     py::arg("dims"), py::arg("offsets"))
             .def("reshaped",
                     [](const MemoryDesc &d, const Dims &dims) {
-                        dnnl_memory_desc_t made = nullptr;
+                        dnnl_memory_desc_t handle = nullptr;
                         auto status = dnnl_memory_desc_reshape(
-                                &made, d.get(), static_cast<int>(dims.size()), dims.data());
-                        return wrap(made, status);
+                                &handle, d.get(), static_cast<int>(dims.size()), dims.data());
+                        return wrap(handle, status);
                     },
                     py::arg("dims"))
             .def("permuted",
                     [](const MemoryDesc &d, const std::vector<int> &axes) {
-                        dnnl_memory_desc_t made = nullptr;
-                        auto status = dnnl_memory_desc_permute_axes(&made, d.get(), axes.data());
-                        return wrap(made, status);
+                        dnnl_memory_desc_t handle = nullptr;
+                        auto status = dnnl_memory_desc_permute_axes(&handle, d.get(), axes.data());
+                        return wrap(handle, status);
                     },
                     py::arg("axes"))
             .def("__eq__",

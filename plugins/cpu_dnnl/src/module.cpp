@@ -27,9 +27,9 @@ void raise(mgx::Fault fault, const char *message) {
     PyErr_SetObject(type.ptr(), type(message).ptr());
 }
 
-void translate(std::exception_ptr given) {
+void translate(std::exception_ptr exception) {
     try {
-        if (given) std::rethrow_exception(given);
+        if (exception) std::rethrow_exception(exception);
     } catch (const mgx::Failure &failure) {
         raise(failure.fault, failure.what());
     } catch (const dnnl::error &error) {

@@ -52,9 +52,9 @@ inline void copy_contiguous(const Rows &rows, char *to, const char *from, int64_
     const int64_t bytes = rows.length * size;
 #ifdef MGX_MASKS
     if (bytes <= 64) {
-        const __mmask64 some = ~__mmask64 {0} >> (64 - bytes);
-        each_row(rows, to, from, size, [some](char *to, const char *from) __attribute__((always_inline)) {
-            _mm512_mask_storeu_epi8(to, some, _mm512_maskz_loadu_epi8(some, from));
+        const __mmask64 mask = ~__mmask64 {0} >> (64 - bytes);
+        each_row(rows, to, from, size, [mask](char *to, const char *from) __attribute__((always_inline)) {
+            _mm512_mask_storeu_epi8(to, mask, _mm512_maskz_loadu_epi8(mask, from));
         });
     } else if (bytes <= 128)
         copy_ends<__m512i>(rows, to, from, size, bytes);
@@ -91,16 +91,16 @@ template <typename T> void copy_strided(T *to, const T *from, int64_t count, int
 }
 
 template <typename T> void repeat(T *to, const T x, int64_t count, int64_t over) {
-    constexpr int64_t some = sizeof(__m256i) / sizeof(T);
-    if (over == 1 && count >= some) {
-        T block[some];
+    constexpr int64_t lanes = sizeof(__m256i) / sizeof(T);
+    if (over == 1 && count >= lanes) {
+        T block[lanes];
         for (T &one : block)
             one = x;
         __m256i vector;
         std::memcpy(&vector, block, sizeof vector);
-        for (int64_t i = 0; i < count - some; i += some)
+        for (int64_t i = 0; i < count - lanes; i += lanes)
             std::memcpy(to + i, &vector, sizeof vector);
-        std::memcpy(to + count - some, &vector, sizeof vector); // the last two may overlap
+        std::memcpy(to + count - lanes, &vector, sizeof vector); // the last two may overlap
     } else
         for (int64_t i = 0; i < count; ++i)
             to[i * over] = x;
@@ -130,7 +130,7 @@ public:
         }
     }
 
-    Rows rows(int64_t most) const { return {std::min(most, last_[0] - index_[moves_.axes - 1]), moves_.length, last_[1], last_[2]}; }
+    Rows rows(int64_t max_rows) const { return {std::min(max_rows, last_[0] - index_[moves_.axes - 1]), moves_.length, last_[1], last_[2]}; }
 
     void advance(int64_t number) {
         step(last_, number);
@@ -144,10 +144,10 @@ public:
     }
 
 private:
-    static constexpr int64_t most_axes = 31;
+    static constexpr int64_t max_axes = 31;
     const Moves &moves_;
     const int64_t *last_;
-    int64_t index_[most_axes] = {};
+    int64_t index_[max_axes] = {};
 
     void step(const int64_t *axis, int64_t number) {
         source += number * axis[1];
