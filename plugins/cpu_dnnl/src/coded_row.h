@@ -12,7 +12,7 @@
 //   compute_sums(unit, point) computes the unit's sums
 //   Sums, zero_sums, total    accumulators of 128 / lanes products per lane; their initial value; their sum
 //   Codes(from, left)         128 codes from `left` bytes, zero-padded
-//   Scales, Points            scales and zero points of the codes of a unit, loaded by `Lanes<split>`; `Maxima` tracks the largest
+//   Scales, Points            scales and zero points of a unit, loaded by `Lanes<split>`; `Maxima` tracks the largest
 //   accumulate<points, plain> adds the products of a unit and codes; points: blocks have zero points; plain: assumed to be small
 #pragma once
 
