@@ -10,9 +10,9 @@ namespace mgx {
 constexpr int64_t most_axes = 32;
 
 // Reads a loop's integer arguments in order.
-class Numbers {
+class ArgReader {
 public:
-    explicit Numbers(const int64_t *at) : at_(at) {}
+    explicit ArgReader(const int64_t *at) : at_(at) {}
     int64_t next() { return *at_++; }
     const int64_t *next(int64_t count) { return (at_ += count) - count; }
 
@@ -28,10 +28,10 @@ struct Box {
     int64_t steps[N][most_axes];
     int64_t start[N] = {};
 
-    explicit Box(Numbers &numbers) : rank(numbers.next()) {
-        std::copy_n(numbers.next(rank), rank, dims);
+    explicit Box(ArgReader &reader) : rank(reader.next()) {
+        std::copy_n(reader.next(rank), rank, dims);
         for (int n = 0; n < N; ++n)
-            std::copy_n(numbers.next(rank), rank, steps[n]);
+            std::copy_n(reader.next(rank), rank, steps[n]);
     }
 
     int64_t length() const { return dims[rank - 1]; } // extent of the innermost axis

@@ -96,8 +96,8 @@ template <typename T>
 void copy(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     auto *x = static_cast<const T *>(buffers[0]);
     auto *out = static_cast<T *>(buffers[1]);
-    Numbers numbers(args);
-    const Box<2> box(numbers);
+    ArgReader reader(args);
+    const Box<2> box(reader);
     const int64_t in = box.step(0), over = box.step(1);
     box.runs(begin, end, [&](const int64_t *offset, int64_t count) {
         const T *from = x + offset[0];

@@ -8,11 +8,11 @@ namespace mgx {
 
 // Index tuples.  Encoded as: 1 if indices are int64; policy for out-of-bounds indices (0: fail, 1: skip, 2: fail, for negative
 // indices too); number of components; then per component the extent and stride of its axis and the stride between components.
-class Places {
+class IndexTuples {
 public:
-    Places(Numbers &numbers, const void *indices)
-        : indices_(indices), wide_(numbers.next()), outside_(numbers.next()), count_(numbers.next()),
-          components_(numbers.next(3 * count_)) {}
+    IndexTuples(ArgReader &reader, const void *indices)
+        : indices_(indices), wide_(reader.next()), outside_(reader.next()), count_(reader.next()),
+          components_(reader.next(3 * count_)) {}
 
     // Calls body(i, offset) for each of `count` tuples from `at` on that is in bounds.
     template <typename Body>
@@ -88,17 +88,17 @@ void cut(Box<Outer> &outer, Box<Inner> &inner, int64_t axis, int64_t begin, int6
 }
 
 // Pairs of slices: of an indexed operand, and of an operand in the order of the indices.
-// Arguments: axis to split; index tuples (`Places`); box of indices (operands in the order of the buffers); box of a slice
+// Arguments: axis to split; index tuples (`IndexTuples`); box of indices (operands in the order of the buffers); box of a slice
 // (source, target).
 struct Slices {
-    Numbers numbers;
+    ArgReader reader;
     int64_t axis;
-    Places places;
+    IndexTuples tuples;
     Box<3> outer;
     Box<2> slice;
 
     Slices(const int64_t *args, const void *indices, int64_t begin, int64_t end)
-        : numbers(args), axis(numbers.next()), places(numbers, indices), outer(numbers), slice(numbers) {
+        : reader(args), axis(reader.next()), tuples(reader, indices), outer(reader), slice(reader) {
         cut(outer, slice, axis, begin, end);
     }
 
@@ -115,15 +115,15 @@ struct Slices {
             const From *from = sources + offset[in];
             To *to = targets + offset[out];
             const auto walk = [&](const auto &body) {
-                places.each(offset[1], outer.step(1), outer.length(), [&](int64_t i, int64_t place) {
+                tuples.each(offset[1], outer.step(1), outer.length(), [&](int64_t i, int64_t place) {
                     body(from + i * step + (indexed_source ? place : 0), to + i * over + (indexed_source ? 0 : place));
                 });
             };
             if (count != 1 && !solid) return walk(all);
             from += slice.start[0];
             to += slice.start[1];
-            if (count == 1 && places.single())
-                places.template pairs<indexed_source>(offset[1], outer.step(1), outer.length(), from, step, to, over, one);
+            if (count == 1 && tuples.single())
+                tuples.template pairs<indexed_source>(offset[1], outer.step(1), outer.length(), from, step, to, over, one);
             else if (count == 1)
                 walk(one);
             else

@@ -59,12 +59,12 @@ template <typename T>
 void move_lines(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     auto *x = static_cast<const T *>(buffers[0]);
     auto *out = static_cast<T *>(buffers[1]);
-    Numbers numbers(args);
-    const auto filler = static_cast<T>(numbers.next());
-    const int64_t length = numbers.next(), segments = numbers.next();
-    auto *segment = reinterpret_cast<const Segment *>(numbers.next(4 * segments));
-    const int64_t rank = numbers.next();
-    auto *axes = reinterpret_cast<const Axis *>(numbers.next(4 * rank));
+    ArgReader reader(args);
+    const auto filler = static_cast<T>(reader.next());
+    const int64_t length = reader.next(), segments = reader.next();
+    auto *segment = reinterpret_cast<const Segment *>(reader.next(4 * segments));
+    const int64_t rank = reader.next();
+    auto *axes = reinterpret_cast<const Axis *>(reader.next(4 * rank));
     const T *previous_line = nullptr, *previous_result = nullptr; // the result is copied if the source line is the same
     for (int64_t n = begin; n < end; ++n) {
         const T *line = x;

@@ -17,9 +17,9 @@ template <typename T>
 void nonzero(void *const *buffers, const int64_t *args, int64_t, int64_t, void *) {
     auto *x = static_cast<const T *>(buffers[0]);
     auto *positions = static_cast<int64_t *>(buffers[1]);
-    Numbers numbers(args);
-    const int64_t most = numbers.next();
-    const Box<1> box(numbers);
+    ArgReader reader(args);
+    const int64_t most = reader.next();
+    const Box<1> box(reader);
     int64_t found = 0, at[most_axes] = {};
     box.lines([&](const int64_t *offset) {
         const T *line = x + offset[0];
@@ -115,9 +115,9 @@ struct Candidate {
 template <typename T>
 void best_boxes(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     using Key = decltype(ordered(T {}));
-    Numbers numbers(args);
-    const int64_t n = numbers.next(), classes = numbers.next(), room = numbers.next();
-    const bool centre = numbers.next(), limited = numbers.next();
+    ArgReader reader(args);
+    const int64_t n = reader.next(), classes = reader.next(), room = reader.next();
+    const bool centre = reader.next(), limited = reader.next();
     const int64_t most = std::min(*static_cast<const int64_t *>(buffers[2]), room);
     const T overlap = *static_cast<const T *>(buffers[3]), least = *static_cast<const T *>(buffers[4]);
     if (!(overlap >= 0 && overlap <= 1)) return mgx_loop_failed(3, 0);
@@ -150,8 +150,8 @@ void best_boxes(void *const *buffers, const int64_t *args, int64_t begin, int64_
 void join_boxes(void *const *buffers, const int64_t *args, int64_t, int64_t, void *) {
     auto *kept = static_cast<const int64_t *>(buffers[0]), *counts = static_cast<const int64_t *>(buffers[1]);
     auto *out = static_cast<int64_t *>(buffers[2]);
-    Numbers numbers(args);
-    const int64_t items = numbers.next(), classes = numbers.next(), room = numbers.next();
+    ArgReader reader(args);
+    const int64_t items = reader.next(), classes = reader.next(), room = reader.next();
     int64_t total = 0;
     for (int64_t item = 0; item < items; ++item)
         for (int64_t i = 0; i < counts[item]; ++i, ++total) {
@@ -169,9 +169,9 @@ void compress(void *const *buffers, const int64_t *args, int64_t, int64_t, void 
     auto *x = static_cast<const T *>(buffers[0]);
     auto *condition = static_cast<const uint8_t *>(buffers[1]);
     auto *out = static_cast<T *>(buffers[2]);
-    Numbers numbers(args);
-    const int64_t entries = numbers.next(), in = numbers.next(), over = numbers.next(), step = numbers.next();
-    const Box<2> slice(numbers);
+    ArgReader reader(args);
+    const int64_t entries = reader.next(), in = reader.next(), over = reader.next(), step = reader.next();
+    const Box<2> slice(reader);
     const int64_t count = slice.elements();
     const bool solid = slice.rank == 1 && slice.step(0) == 1 && slice.step(1) == 1;
     int64_t found = 0;

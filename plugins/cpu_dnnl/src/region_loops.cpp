@@ -112,12 +112,12 @@ void roialign(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
     auto *rois = static_cast<const T *>(buffers[1]);
     auto *images = static_cast<const int64_t *>(buffers[2]);
     auto *out = static_cast<T *>(buffers[3]);
-    Numbers numbers(args);
-    const int64_t largest = numbers.next(), aligned = numbers.next(), height = numbers.next(), width = numbers.next();
-    const int64_t ratio = numbers.next();
-    const auto scale = same_bits<double>(numbers.next());
-    const int64_t *dims = numbers.next(4), *in = numbers.next(4), *box = numbers.next(2);
-    const int64_t image_step = numbers.next(), *over = numbers.next(4);
+    ArgReader reader(args);
+    const int64_t largest = reader.next(), aligned = reader.next(), height = reader.next(), width = reader.next();
+    const int64_t ratio = reader.next();
+    const auto scale = same_bits<double>(reader.next());
+    const int64_t *dims = reader.next(4), *in = reader.next(4), *box = reader.next(2);
+    const int64_t image_step = reader.next(), *over = reader.next(4);
     std::vector<W> rows;
     for (int64_t r = begin; r < end; ++r) {
         const int64_t image = images[r * image_step];
@@ -205,10 +205,10 @@ void max_roi_pool(void *const *buffers, const int64_t *args, int64_t begin, int6
     auto *x = static_cast<const T *>(buffers[0]);
     auto *rois = static_cast<const T *>(buffers[1]);
     auto *out = static_cast<T *>(buffers[2]);
-    Numbers numbers(args);
-    const int64_t height = numbers.next(), width = numbers.next();
-    const auto scale = same_bits<double>(numbers.next());
-    const int64_t *dims = numbers.next(4), *in = numbers.next(4), *box = numbers.next(2), *over = numbers.next(4);
+    ArgReader reader(args);
+    const int64_t height = reader.next(), width = reader.next();
+    const auto scale = same_bits<double>(reader.next());
+    const int64_t *dims = reader.next(4), *in = reader.next(4), *box = reader.next(2), *over = reader.next(4);
     for (int64_t r = begin; r < end; ++r) {
         const T *roi = rois + r * box[0];
         const double batch = static_cast<double>(widened(roi[0]));
@@ -249,10 +249,10 @@ void deformed(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
     auto *x = static_cast<const float *>(buffers[0]);
     auto *offsets = static_cast<const float *>(buffers[1]);
     auto *mask = static_cast<const float *>(buffers[2]);
-    Numbers numbers(args);
-    const int64_t channels = numbers.next(), *size = numbers.next(2), *in = numbers.next(3), *over = numbers.next(2);
-    const int64_t groups = numbers.next(), *taps = numbers.next(2), *stride = numbers.next(2), *dilation = numbers.next(2);
-    const int64_t *before = numbers.next(2), *offset_step = numbers.next(4), masked = numbers.next(), *mask_step = numbers.next(4);
+    ArgReader reader(args);
+    const int64_t channels = reader.next(), *size = reader.next(2), *in = reader.next(3), *over = reader.next(2);
+    const int64_t groups = reader.next(), *taps = reader.next(2), *stride = reader.next(2), *dilation = reader.next(2);
+    const int64_t *before = reader.next(2), *offset_step = reader.next(4), masked = reader.next(), *mask_step = reader.next(4);
     const int64_t each = channels / groups, points = taps[0] * taps[1];
     auto *zeros = static_cast<float *>(scratch);
     std::fill_n(zeros, each, 0.0f);

@@ -192,13 +192,13 @@ void grid_sample(void *const *buffers, const int64_t *args, int64_t begin, int64
     auto *x = static_cast<const T *>(buffers[0]);
     auto *grid = static_cast<const G *>(buffers[1]);
     auto *out = static_cast<T *>(buffers[2]);
-    Numbers numbers(args);
-    const int64_t mode = numbers.next(), padding = numbers.next(), align = numbers.next();
+    ArgReader reader(args);
+    const int64_t mode = reader.next(), padding = reader.next(), align = reader.next();
     const Sampling sampling {mode, padding, align};
-    const int64_t channels = numbers.next(), in = numbers.next(), over = numbers.next();
-    const int64_t rank = numbers.next(), coordinate = numbers.next();
-    const int64_t *sizes = numbers.next(rank), *steps = numbers.next(rank);
-    const Box<3> box(numbers);
+    const int64_t channels = reader.next(), in = reader.next(), over = reader.next();
+    const int64_t rank = reader.next(), coordinate = reader.next();
+    const int64_t *sizes = reader.next(rank), *steps = reader.next(rank);
+    const Box<3> box(reader);
     const bool pairs = mode != cubic && padding != reflection && rank == 2;
     const int64_t block = pairs ? Pairs<P>::most : 16, most = pairs ? 4 : most_taps; // points per block, taps per point
     auto *taps = static_cast<Tap<W> *>(scratch);

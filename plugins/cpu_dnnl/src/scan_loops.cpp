@@ -27,9 +27,9 @@ void scan(void *const *buffers, const int64_t *args, int64_t begin, int64_t end,
     constexpr int64_t most = 64;
     auto *x = static_cast<const T *>(buffers[0]);
     auto *out = static_cast<T *>(buffers[1]);
-    Numbers numbers(args);
-    const int64_t n = numbers.next(), in = numbers.next(), over = numbers.next(), exclusive = numbers.next();
-    const Box<2> box(numbers);
+    ArgReader reader(args);
+    const int64_t n = reader.next(), in = reader.next(), over = reader.next(), exclusive = reader.next();
+    const Box<2> box(reader);
     if (in == 1 || in == -1) { // contiguous lines, one at a time
         box.points(begin, end, [&](const int64_t *offset) {
             const T *from = x + offset[0];

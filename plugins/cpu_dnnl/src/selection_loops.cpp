@@ -162,10 +162,10 @@ void topk(void *const *buffers, const int64_t *args, int64_t begin, int64_t end,
     auto *x = static_cast<const T *>(buffers[0]);
     auto *values = static_cast<T *>(buffers[1]);
     auto *indices = static_cast<int64_t *>(buffers[2]);
-    Numbers numbers(args);
-    const int64_t n = numbers.next(), k = numbers.next(), largest = numbers.next(), size = numbers.next();
-    const int64_t *along = numbers.next(3);
-    const Box<3> box(numbers);
+    ArgReader reader(args);
+    const int64_t n = reader.next(), k = reader.next(), largest = reader.next(), size = reader.next();
+    const int64_t *along = reader.next(3);
+    const Box<3> box(reader);
     auto *entries = static_cast<Entry<Key> *>(scratch);
     box.points(begin, end, [&](const int64_t *offset) {
         const T *line = x + offset[0];
@@ -216,9 +216,9 @@ void position(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
     constexpr int64_t most = 64;
     auto *x = static_cast<const T *>(buffers[0]);
     auto *indices = static_cast<int64_t *>(buffers[1]);
-    Numbers numbers(args);
-    const int64_t n = numbers.next(), along = numbers.next();
-    const Box<2> box(numbers);
+    ArgReader reader(args);
+    const int64_t n = reader.next(), along = reader.next();
+    const Box<2> box(reader);
     constexpr int64_t few = 8; // shorter lines are not worth the vectorized search
     if (along == 1 && n > few) {
         box.points(begin, end, [&](const int64_t *offset) { indices[offset[1]] = best_in_line<low, last>(x + offset[0], n); });

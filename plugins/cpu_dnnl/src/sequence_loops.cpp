@@ -11,8 +11,8 @@ namespace {
 
 enum Move : int64_t { reverse, keep, to_start, to_end, last };
 
-int64_t number_at(const void *numbers, int64_t at, bool wide) {
-    return wide ? static_cast<const int64_t *>(numbers)[at] : static_cast<const int32_t *>(numbers)[at];
+int64_t number_at(const void *values, int64_t at, bool wide) {
+    return wide ? static_cast<const int64_t *>(values)[at] : static_cast<const int32_t *>(values)[at];
 }
 
 // Returns the source step of output step t for a sequence of `length` valid out of `steps` steps; negative: the output is 0.
@@ -32,10 +32,10 @@ template <typename T>
 void by_length(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     auto *x = static_cast<const T *>(buffers[0]);
     auto *out = static_cast<T *>(buffers[2]);
-    Numbers numbers(args);
-    const int64_t move = numbers.next(), steps = numbers.next(), along = numbers.next(), wide = numbers.next();
-    const Box<4> places(numbers);
-    const Box<2> step(numbers);
+    ArgReader reader(args);
+    const int64_t move = reader.next(), steps = reader.next(), along = reader.next(), wide = reader.next();
+    const Box<4> places(reader);
+    const Box<2> step(reader);
     places.points(begin, end, [&](const int64_t *offset) {
         const int64_t length = number_at(buffers[1], offset[1], wide);
         if (length < 0 || length > steps) return mgx_loop_failed(1, length);
@@ -56,10 +56,10 @@ template <typename T>
 void put_steps(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     auto *out = static_cast<T *>(buffers[0]);
     auto *updates = static_cast<const T *>(buffers[2]);
-    Numbers numbers(args);
-    const int64_t steps = numbers.next(), along = numbers.next(), circular = numbers.next(), wide = numbers.next();
-    const Box<4> places(numbers);
-    const Box<2> step(numbers);
+    ArgReader reader(args);
+    const int64_t steps = reader.next(), along = reader.next(), circular = reader.next(), wide = reader.next();
+    const Box<4> places(reader);
+    const Box<2> step(reader);
     places.points(begin, end, [&](const int64_t *offset) {
         int64_t target = number_at(buffers[1], offset[1], wide) + offset[3];
         if (circular) target = (target % steps + steps) % steps;
@@ -78,9 +78,9 @@ void put_row(void *const *buffers, const int64_t *args, int64_t, int64_t, void *
 void unpack_int4(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     auto *bytes = static_cast<const uint8_t *>(buffers[0]);
     auto *out = static_cast<uint8_t *>(buffers[1]);
-    Numbers numbers(args);
-    const int64_t later = numbers.next(), sign = numbers.next() ? 8 : 0;
-    const Box<2> box(numbers);
+    ArgReader reader(args);
+    const int64_t later = reader.next(), sign = reader.next() ? 8 : 0;
+    const Box<2> box(reader);
     box.points(begin, end, [&](const int64_t *offset) {
         const int64_t both = bytes[offset[0]];
         out[offset[1]] = static_cast<uint8_t>(((both & 15) ^ sign) - sign);
@@ -92,9 +92,9 @@ void unpack_int4(void *const *buffers, const int64_t *args, int64_t begin, int64
 void pack_int4(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     auto *x = static_cast<const uint8_t *>(buffers[0]);
     auto *bytes = static_cast<uint8_t *>(buffers[1]);
-    Numbers numbers(args);
-    const int64_t later = numbers.next();
-    const Box<2> box(numbers);
+    ArgReader reader(args);
+    const int64_t later = reader.next();
+    const Box<2> box(reader);
     box.points(begin, end, [&](const int64_t *offset) {
         bytes[offset[1]] = static_cast<uint8_t>((x[offset[0]] & 15) | x[offset[0] + later] << 4);
     });

@@ -140,8 +140,8 @@ void transform(double *scores, int64_t count, int64_t how) {
 // items: rows.  T: type of features and splits; S: type of scores.
 template <typename T, typename S>
 void tree_ensemble(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
-    Numbers numbers(args);
-    const int64_t features = numbers.next();
+    ArgReader reader(args);
+    const int64_t features = reader.next();
     Ensemble<T> ensemble;
     ensemble.nodes = static_cast<const Node<T> *>(buffers[1]);
     ensemble.roots = static_cast<const int32_t *>(buffers[2]);
@@ -149,12 +149,12 @@ void tree_ensemble(void *const *buffers, const int64_t *args, int64_t begin, int
     ensemble.targets = static_cast<const int32_t *>(buffers[4]);
     ensemble.weights = static_cast<const double *>(buffers[5]);
     ensemble.base = static_cast<const double *>(buffers[6]);
-    ensemble.trees = numbers.next();
-    const int64_t outputs = ensemble.outputs = numbers.next();
-    ensemble.average = numbers.next();
-    ensemble.rule = numbers.next();
-    ensemble.tracks = numbers.next();
-    const int64_t how = numbers.next(), labelled = numbers.next(), probabilities = numbers.next();
+    ensemble.trees = reader.next();
+    const int64_t outputs = ensemble.outputs = reader.next();
+    ensemble.average = reader.next();
+    ensemble.rule = reader.next();
+    ensemble.tracks = reader.next();
+    const int64_t how = reader.next(), labelled = reader.next(), probabilities = reader.next();
     auto *x = static_cast<const T *>(buffers[0]);
     auto *out = static_cast<S *>(buffers[7]);
     auto *labels = labelled ? static_cast<const int64_t *>(buffers[8]) : nullptr;

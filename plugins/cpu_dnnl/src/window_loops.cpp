@@ -22,11 +22,11 @@ void maxima(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
     auto *x = static_cast<const T *>(buffers[0]);
     auto *values = static_cast<T *>(buffers[1]);
     auto *indices = static_cast<int64_t *>(buffers[2]);
-    Numbers numbers(args);
-    const int64_t size = numbers.next(), rank = numbers.next();
-    auto *axes = reinterpret_cast<const Axis *>(numbers.next(7 * rank));
-    const int64_t *counts = numbers.next(rank);
-    const Box<1> images(numbers);
+    ArgReader reader(args);
+    const int64_t size = reader.next(), rank = reader.next();
+    auto *axes = reinterpret_cast<const Axis *>(reader.next(7 * rank));
+    const int64_t *counts = reader.next(rank);
+    const Box<1> images(reader);
     int64_t windows = 1, taps = 1;
     for (int64_t a = 0; a < rank; ++a) {
         windows *= counts[a];
@@ -86,8 +86,8 @@ void folded(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
     using W = Wide<T>;
     auto *x = static_cast<const T *>(buffers[0]);
     auto *out = static_cast<T *>(buffers[1]);
-    Numbers numbers(args);
-    const int64_t rank = numbers.next(), *axes = numbers.next(5 * rank), *counts = numbers.next(rank), row = counts[rank - 1];
+    ArgReader reader(args);
+    const int64_t rank = reader.next(), *axes = reader.next(5 * rank), *counts = reader.next(rank), row = counts[rank - 1];
     int64_t pixels = 1, taps = 1, lines = 1;
     for (int64_t a = 0; a < rank; ++a) {
         pixels *= axes[5 * a];
@@ -289,10 +289,10 @@ template <typename T>
 void maxima_channels_last(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     auto *x = static_cast<const T *>(buffers[0]);
     auto *out = static_cast<T *>(buffers[1]);
-    Numbers numbers(args);
-    const int64_t channels = numbers.next(), rank = numbers.next();
-    const int64_t *axes = numbers.next(6 * rank), *counts = numbers.next(rank);
-    const int64_t image = numbers.next();
+    ArgReader reader(args);
+    const int64_t channels = reader.next(), rank = reader.next();
+    const int64_t *axes = reader.next(6 * rank), *counts = reader.next(rank);
+    const int64_t image = reader.next();
     const int64_t *last = axes + 6 * (rank - 1), width = counts[rank - 1];
     auto *steps = static_cast<int64_t *>(scratch);
     for (int64_t row = begin; row < end; ++row) {
@@ -363,9 +363,9 @@ inline void maxima_of_lines(const float *x, const int64_t *steps, int64_t count,
 void maxima_of_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     auto *x = static_cast<const float *>(buffers[0]);
     auto *out = static_cast<float *>(buffers[1]);
-    Numbers numbers(args);
-    const int64_t channels = numbers.next(), image = numbers.next(), plane = numbers.next(), rank = numbers.next();
-    const int64_t *axes = numbers.next(6 * rank), *counts = numbers.next(rank), *last = axes + 6 * (rank - 1);
+    ArgReader reader(args);
+    const int64_t channels = reader.next(), image = reader.next(), plane = reader.next(), rank = reader.next();
+    const int64_t *axes = reader.next(6 * rank), *counts = reader.next(rank), *last = axes + 6 * (rank - 1);
     const int64_t extent = last[0], taps = last[1], stride = last[2], dilation = last[3], before = last[4];
     const int64_t width = counts[rank - 1];
     int64_t lines = 1;
