@@ -11,6 +11,7 @@ from mgx_core.extents import check_symbols
 from mgx_core.ir.graph import Graph
 from mgx_core.types.argument import Array
 
+from .channel_blocks import block_of
 from .converter import STANDARD, Converters
 from .functions import expanded_nodes
 from .messages import onnx
@@ -49,6 +50,7 @@ def parse_proto(
     context = ModelContext(opsets_of(model), functions_of(model), options, all_converters(), DataFolder(folder))
     context.names["main"] = 1
     context.defer = defer
+    context.channel_block = options.channel_block or block_of(graph)
     try:
         there = expanded_nodes(model.graph.node, context.functions, options.limit_nodes, options.limit_depth)
         context.budget = min(options.limit_nodes, 100_000 + 16 * there)  # loop bodies are parsed more than once

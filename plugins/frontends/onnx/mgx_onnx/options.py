@@ -12,6 +12,8 @@ from mgx_core.extents import asked_range
 from mgx_core.option_types import record_of
 from mgx_core.records import dataclass
 
+from .channel_blocks import BLOCKS
+
 __all__ = ["OnnxOptions"]
 
 
@@ -27,7 +29,8 @@ class OnnxOptions:
     for which the model states none; limit_max_iterations: trip count above which a loop fails at run time; use_debug_symbols:
     ignored, since node names are always kept; external_data_path: the folder of external data (default: the model's); strict:
     reject attributes that an operator does not define (default: warn); use_symbolic_shapes: show unknown extents as expressions
-    of their names and not as ranges.
+    of their names and not as ranges; channel_block: 8 or 16, the channels in a block of files that onnxruntime saved for one
+    kind of processor (0: as the file's filters or this machine suggest).
     Limits: limit_nodes nodes after inlining functions, limit_depth nested subgraphs and functions, limit_bytes of one constant.
     """
 
@@ -45,6 +48,7 @@ class OnnxOptions:
     external_data_path: str | os.PathLike[str] | None = ""
     strict: bool = False
     use_symbolic_shapes: bool = False
+    channel_block: int = 0
     limit_nodes: int = 1_000_000
     limit_depth: int = 64
     limit_bytes: int = 1 << 34
@@ -52,6 +56,8 @@ class OnnxOptions:
     def __post_init__(self) -> None:
         if self.default_dim_value and self.default_dyn_dim_value is not None:
             raise ParameterError("default_dim_value and default_dyn_dim_value exclude each other")
+        if self.channel_block not in (0, *BLOCKS):
+            raise ParameterError(f"channel_block must be 0, 8 or 16, got {self.channel_block}")
         for name in ("dim_params", "map_input_dims", "map_dyn_input_dims"):
             if not isinstance(getattr(self, name), Mapping):
                 raise ParameterError(f"{name} must be a mapping by name, got {getattr(self, name)!r}")

@@ -75,6 +75,10 @@ class GraphParser:
     def folder(self) -> DataFolder:
         return self.context.folder
 
+    @property
+    def channel_block(self) -> int:
+        return self.context.channel_block
+
     # names
 
     def lookup(self, name: str) -> Instruction | None:
