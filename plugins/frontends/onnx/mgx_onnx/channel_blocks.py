@@ -11,10 +11,9 @@ from mgx_core.log import log
 
 from .messages import onnx
 
-__all__ = ["BLOCKED", "BLOCKS", "block_of"]
+__all__ = ["BLOCKED", "block_of"]
 
 BLOCKED: Final = "com.microsoft.nchwc"
-BLOCKS: Final = (8, 16)  # of onnxruntime with AVX2 or less; with AVX-512, NEON
 
 
 def block_of(graph: onnx.GraphProto) -> int:

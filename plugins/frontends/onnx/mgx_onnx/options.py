@@ -12,8 +12,6 @@ from mgx_core.extents import asked_range
 from mgx_core.option_types import record_of
 from mgx_core.records import dataclass
 
-from .channel_blocks import BLOCKS
-
 __all__ = ["OnnxOptions"]
 
 
@@ -56,7 +54,7 @@ class OnnxOptions:
     def __post_init__(self) -> None:
         if self.default_dim_value and self.default_dyn_dim_value is not None:
             raise ParameterError("default_dim_value and default_dyn_dim_value exclude each other")
-        if self.channel_block not in (0, *BLOCKS):
+        if self.channel_block not in (0, 8, 16):
             raise ParameterError(f"channel_block must be 0, 8 or 16, got {self.channel_block}")
         for name in ("dim_params", "map_input_dims", "map_dyn_input_dims"):
             if not isinstance(getattr(self, name), Mapping):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -116,3 +117,16 @@ def test_the_cell_state_of_a_sequence_without_steps_is_zero(run: Callable[..., A
     assert not last[0, 0].any()
     assert not cell[0, 0].any()
     assert cell[0, 1].all()
+
+
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+@pytest.mark.parametrize("narrow", [ml_dtypes.bfloat16, np.float16], ids=["bfloat16", "float16"])
+def test_wide_weights_of_a_narrow_convolution(run: Callable[..., Any], op: str, narrow: Any) -> None:
+    """torch.onnx's newer exporter folds batch norms of bfloat16 networks into float32 weights and biases."""
+    rng = np.random.default_rng(3)
+    x, w = rng.standard_normal((1, 4, 5, 5)).astype(narrow), rng.standard_normal((4, 4, 3, 3)).astype(np.float32)
+    bias = rng.standard_normal(4).astype(np.float32)
+    (ours,) = run(op, x, w, bias, fixed=(1, 2))
+    (wanted,) = run(op, x, w.astype(narrow), bias.astype(narrow), fixed=(1, 2))
+    assert ours.dtype == x.dtype
+    np.testing.assert_array_equal(ours, wanted)

@@ -62,13 +62,22 @@ def spatial_rank(n: Node, x: Instruction, w: Instruction) -> int:
     return rank
 
 
+def in_type_of(n: Node, x: Instruction, weight: Instruction) -> Instruction:
+    """Returns a filter or bias in the type of x if both are floats.
+
+    torch's exporter folds norms of bfloat16 networks into float32 weights, which the standard does not allow.
+    """
+    wanted, given = x.shape.dtype, weight.shape.dtype
+    return n.convert(weight, wanted) if wanted.is_float and given.is_float else weight
+
+
 def biased(n: Node, y: Instruction, bias: Instruction | None) -> Instruction:
     """Returns y [n, m, ..] plus a per-channel bias."""
     if bias is None:
         return y
     if bias.shape.rank != 1 or not dims_.may_equal(bias.shape.dims[0], y.shape.dims[1]):
         n.fail(f"the bias must have dims [{y.shape.dims[1]}], got {bias.shape}")
-    column = n.unsqueeze(bias, range(1, y.shape.rank - 1))
+    column = n.unsqueeze(in_type_of(n, y, bias), range(1, y.shape.rank - 1))
     return n.add("add", y, n.broadcast_to(column, y.shape.dims))
 
 
@@ -77,6 +86,7 @@ def convolution(n: Node, x: Instruction, w: Instruction, bias: Instruction | Non
     rank = spatial_rank(n, x, w)
     stride, dilation = numbers(n, "strides", rank), numbers(n, "dilations", rank)
     pads = padding_of(n, x.shape.dims[2:], w.shape.dims[2:], stride, dilation)
+    w = in_type_of(n, x, w)
     y = n.add("convolution", x, w, stride=stride, dilation=dilation, group=n.attr("group", 1), **pads)
     return biased(n, y, bias)
 
@@ -106,6 +116,7 @@ def nhwc_conv(n: Node, x: Instruction, w: Instruction, bias: Instruction | None 
 @converts("ConvTranspose")
 def conv_transpose(n: Node, x: Instruction, w: Instruction, bias: Instruction | None = None) -> Instruction:
     rank = spatial_rank(n, x, w)
+    w = in_type_of(n, x, w)
     stride, dilation = numbers(n, "strides", rank), numbers(n, "dilations", rank)
     extra = list(n.attr("output_padding", None) or [0] * rank)
     group = n.attr("group", 1)
