@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import MgxError, ParameterError, ShapeError
-from ..ops.builtin import Param
+from ..ops.builtin import Param, Unreachable
 from ..ops.elementwise import Pointwise
 from ..ops.operation import Operation
 from ..types.dim import Dim
@@ -125,9 +125,35 @@ class Copies:
             return tuple([self._nested(m, went) for m in ins.modules])
         self._branches += 1
         try:
+            if ins.op.selects:
+                return self._either(ins, went)
             return tuple([self.of(m, went) for m in ins.modules])  # which lowering edits
         finally:
             self._branches -= 1
+
+    def _either(self, ins: Instruction, went: dict[Instruction, Instruction]) -> tuple[Module, ...]:
+        """Returns the copies of modules of which one runs; one whose extents do not fit each other is never run, and has no work.
+
+        A decoder with and without a cache has such: without, its inputs for the cache have any extents.
+        """
+        made: list[Module | ShapeError] = []
+        for module in ins.modules:
+            try:
+                made.append(self.of(module, went))
+            except ShapeError as error:
+                made.append(error)
+        there = [m for m in made if not isinstance(m, ShapeError)]
+        wrong = [m for m in made if isinstance(m, ShapeError)]
+        if not wrong:
+            return tuple(there)
+        if not there:
+            raise wrong[0]
+        condition = went.get(ins.inputs[0], ins.inputs[0])
+        name, why = ins.modules[made.index(wrong[0])].name, str(wrong[0])
+        never = type(there[0])(name)
+        shapes = there[0].output_shapes()
+        never.add_return([never.append(Instruction(Unreachable(shape=s, why=why), s, (condition,))) for s in shapes])
+        return tuple([never if isinstance(m, ShapeError) else m for m in made])
 
     def _nested(self, module: Module, went: dict[Instruction, Instruction]) -> Module:
         if not self._by.exact:

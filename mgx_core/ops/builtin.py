@@ -1,14 +1,16 @@
-"""The four instructions that every program has: parameters, literals, absent inputs and the return."""
+"""Ops that any program may have: parameters, literals, absent inputs, the return and results that are never computed."""
 
 from __future__ import annotations
 
-from ..errors import UnsupportedError
+from typing import Any, NoReturn
+
+from ..errors import ShapeError, UnsupportedError
 from ..types import dtype as dt
 from ..types.shape import AnyShape, OptionalShape, Shape, TupleShape
 from .declaration import op
 from .operation import Operation
 
-__all__ = ["Literal", "Param", "Return", "Undefined"]
+__all__ = ["Literal", "Param", "Return", "Undefined", "Unreachable"]
 
 
 @op("@param")
@@ -52,3 +54,21 @@ class Undefined(Operation):
 
     def compute(self) -> None:
         raise UnsupportedError("an absent input has no value")
+
+
+@op("unreachable")
+class Unreachable(Operation):
+    """A result of a branch that cannot run: for the extents of the program's parameters, values in it do not fit each other.
+
+    cond: the condition of the branch -> `shape`, as the other branch returns it.  Errors: ShapeError with the message `why` when
+    it is run.
+    """
+
+    shape: AnyShape
+    why: str = ""
+
+    def infer(self, cond: Shape) -> AnyShape:
+        return self.shape
+
+    def compute(self, cond: Any) -> NoReturn:
+        raise ShapeError(self.why)

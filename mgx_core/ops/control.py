@@ -40,7 +40,7 @@ class GetTupleElem(Operation):
         return x[self.index]
 
 
-@op("if", exact=True, control=True)
+@op("if", exact=True, control=True, selects=True)
 class If(Operation):
     """Runs one of two modules, selected by a condition.
 

@@ -7,7 +7,7 @@ from functools import partial
 from importlib import import_module
 from typing import Final
 
-from .builtin import Undefined
+from .builtin import Undefined, Unreachable
 from .operation import Operation
 from .opset import OpSet, declared_in
 
@@ -30,4 +30,4 @@ def _family(name: str) -> Iterable[type[Operation]]:
     return declared_in(import_module(f".{name}", __package__))
 
 
-STANDARD: Final = OpSet([Undefined], later=[partial(_family, name) for name in (*COMMON, *OTHERS)])
+STANDARD: Final = OpSet([Undefined, Unreachable], later=[partial(_family, name) for name in (*COMMON, *OTHERS)])

@@ -28,6 +28,9 @@ class Traits:
     control: ClassVar[bool] = False
     """Control flow: which of its modules run, and how often, is decided at run time."""
 
+    selects: ClassVar[bool] = False
+    """Runs one of its modules, which take no parameters, as its first operand decides; extents within the others need not fit."""
+
     fused: ClassVar[bool] = False
     """A group created by fusion: runs its one module once on its operands."""
 

@@ -236,4 +236,4 @@ def dynamic_range(name: str) -> Iterable[Case]:
 
 
 family.none("names memory without contents; frontends give it to ops that read its extents alone", "allocate")
-family.none("a stand-in without a value", "undefined", "unknown")
+family.none("a stand-in without a value", "undefined", "unknown", "unreachable")

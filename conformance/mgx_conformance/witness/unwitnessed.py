@@ -11,7 +11,9 @@ _GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "pointwise", "fused_reduce", "group",
     ),
     "places or chooses modules; the standard knows no such operator": ("run_on_target", "select_module"),
-    "stands for memory or for a node that was not read, and computes nothing": ("allocate", "unknown"),
+    "stands for memory, for a node that was not read or a branch that cannot run, and computes nothing": (
+        "allocate", "unknown", "unreachable",
+    ),
     "draws at random; judged by its distribution": ("random_normal", "random_uniform", "random_seed"),
     "the standard has no such operator; held to be the adjoint of col2im by a test of the core": ("im2col",),
     "packing and unpacking are each other's inverse, held so by tests of the core; unpack_int4 is witnessed": (
