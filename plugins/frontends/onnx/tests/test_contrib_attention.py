@@ -227,3 +227,18 @@ def test_what_is_refused(run: Any) -> None:
         run("MultiHeadAttention", q, q, q, None, None, rand(1, N, S, S + 1), num_heads=N, **MS)
     with pytest.raises(MgxError, match="must be three multiples of 3"):
         run("Attention", rand(B, S, I), rand(I, 4 * HIDDEN), num_heads=N, **MS)
+
+
+def test_padding_removed_and_restored(run: Any) -> None:
+    """As bert's optimizer packs it: places of tokens come first in token_offset, those of padding after them."""
+    x, counts = rand(3, 4, 6), i32([2, 4, 1])
+    packed, offset, ends, longest = run("RemovePadding", x, counts, outputs=4, **MS)
+    np.testing.assert_array_equal(packed, np.concatenate([x[0, :2], x[1], x[2, :1]]))
+    np.testing.assert_array_equal(offset, [[0, 1, 4, 5], [6, 7, 8, 2], [3, 9, 10, 11]])
+    assert offset.dtype == np.int32
+    assert (ends.tolist(), longest.tolist()) == ([0, 2, 6, 7], [4])
+    (restored,) = run("RestorePadding", packed, offset, **MS)
+    wanted = np.where(np.arange(4)[None, :, None] < counts[:, None, None], x, 0)
+    np.testing.assert_array_equal(restored, wanted)
+    with pytest.raises(MgxError, match=r"input must be \[b, s, h\]"):
+        run("RemovePadding", x[0], counts, outputs=4, **MS)

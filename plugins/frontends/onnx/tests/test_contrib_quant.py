@@ -290,3 +290,31 @@ def test_mixture_of_quantised_experts(agree: Any, bits: int, size: int) -> None:
     }
     operands = *weights(inner, hidden), None, *weights(hidden, inner), None
     agree("QMoE", x, router, *operands, fixed=(2, 3, 5, 6), rtol=0.05, atol=0.05, **given)
+
+
+@KINDS
+@pytest.mark.parametrize("window", [{"pads": [1, 1, 0, 0], "strides": [2, 1]}, {"dilations": [2, 1], "ceil_mode": 1}])
+def test_max_pool_with_channels_last(agree: Any, kind: Any, window: Any) -> None:
+    agree("NhwcMaxPool", narrow(kind, 2, 9, 8, 5), kernel_shape=[3, 2], **window, **EXACT)
+
+
+def test_fused_convolution_with_channels_last(run: Any) -> None:
+    """Only float16 on ARM processors has it in onnxruntime: compared with FusedConv."""
+    x, w, bias = (RNG.normal(size=d).astype(F) for d in ((1, 4, 6, 5), (8, 4, 3, 3), (8,)))
+    z = RNG.normal(size=(1, 8, 6, 5)).astype(F)
+    given: Any = {"pads": [1, 1, 1, 1], "activation": "Relu", **MS}
+    (wanted,) = run("FusedConv", x, w, bias, z, **given)
+    (found,) = run("NhwcFusedConv", x.transpose(0, 2, 3, 1), w, bias, z.transpose(0, 2, 3, 1), **given)
+    np.testing.assert_array_equal(found, wanted.transpose(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize("segmented", [True, False])
+def test_quantized_embeddings(agree: Any, segmented: bool) -> None:
+    ids, kinds = RNG.integers(0, 30, (2, 5)).astype(np.int32), RNG.integers(0, 2, (2, 5)).astype(np.int32)
+    tables = [narrow(np.uint8, *dims) for dims in ((30, 12), (9, 12), (2, 12), (12,), (12,))]
+    scales = [scale(v) for v in (0.01, 0.02, 0.03, 0.015, 0.005)]
+    points = [np.array(v, np.uint8) for v in (128, 120, 7, 100, 130)]
+    if not segmented:
+        kinds, tables[2], scales[2], points[2] = (None,) * 4
+    mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
+    agree("QEmbedLayerNormalization", ids, kinds, *tables, mask, *scales, *points, outputs=2, **MS, atol=1e-5)

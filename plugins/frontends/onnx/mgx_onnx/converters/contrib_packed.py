@@ -1,15 +1,41 @@
-"""Attention operators of com.microsoft on sequences that are packed without padding."""
+"""Operators of com.microsoft that pack sequences without padding, and attention on packed ones."""
 
 from __future__ import annotations
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.converting.filling import places_along, places_of_true
 
 from ..converter import converts
 from ..node import Node
 from .attention import merged_heads, split_heads
 from .contrib_cache import Cache, attend, input_bias
 from .contrib_quant import MS
+
+
+@converts("RemovePadding", domain=MS)
+def remove_padding(
+    n: Node, x: Instruction, counts: Instruction
+) -> tuple[Instruction, Instruction, Instruction, Instruction]:
+    """Returns the tokens of x [b, s, h] as rows, places of tokens and of padding, ends of sequences, the longest length."""
+    if x.shape.rank != 3 or counts.shape.rank != 1:
+        n.fail(f"input must be [b, s, h] and sequence_token_count [b], got {x.shape} and {counts.shape}")
+    batch, length, width = x.shape.dims
+    steps = n.unsqueeze(n.convert(places_along(n, x, 1), dt.int32), [0])
+    counts = n.convert(counts, dt.int32)
+    there = n.reshape(n.pointwise("less", steps, n.unsqueeze(counts, [1])), (batch * length,))
+    tokens, gaps = (n.squeeze(places_of_true(n, v), [1]) for v in (there, n.add("not", there)))
+    packed = n.add("gather", n.reshape(x, (batch * length, width)), tokens, axis=0)
+    offset = n.reshape(n.convert(n.add("concat", tokens, gaps, axis=0), dt.int32), (batch, length))
+    ends = n.add("concat", n.literal([0], dt.int32), n.add("prefix_scan_sum", counts, axis=0), axis=0)
+    return packed, offset, ends, n.add("reduce_max", counts, axes=(0,))
+
+
+@converts("RestorePadding", domain=MS)
+def restore_padding(n: Node, x: Instruction, token_offset: Instruction) -> Instruction:
+    if x.shape.rank != 2 or token_offset.shape.rank != 2:
+        n.fail(f"input must be [tokens, h] and token_offset [b, s], got {x.shape} and {token_offset.shape}")
+    return _spread(n, x, token_offset)
 
 
 @converts("PackedAttention", domain=MS)
@@ -55,6 +81,20 @@ def packed_multi_head_attention(
     return _packed(n, q, k, v, token_offset, lengths, attention_bias, heads)
 
 
+def _places(n: Node, x: Instruction, token_offset: Instruction) -> Instruction:
+    """Returns the place of each token of x [tokens, h] among b * s places."""
+    batch, length = token_offset.shape.dims
+    return n.slice(n.reshape(token_offset, (batch * length,)), [0], [0], [x.shape.dims[0]])
+
+
+def _spread(n: Node, x: Instruction, token_offset: Instruction) -> Instruction:
+    """Returns tokens [tokens, h] at their places in [b, s, h], with zeros elsewhere."""
+    (batch, length), width = token_offset.shape.dims, x.shape.dims[1]
+    indices = n.unsqueeze(n.convert(_places(n, x, token_offset), dt.int64), [1])
+    empty = n.broadcast_to(n.literal(0.0, x.shape.dtype), (batch * length, width))
+    return n.reshape(n.add("scatternd_none", empty, indices, x), (batch, length, width))
+
+
 def _packed(
     n: Node,
     q: Instruction,
@@ -67,14 +107,10 @@ def _packed(
 ) -> Instruction:
     """Attention on packed sequences [tokens, hidden]: unpacked to [b, s, hidden], attended and repacked."""
     batch, length = token_offset.shape.dims
-    tokens = q.shape.dims[0]
-    places = n.slice(n.reshape(token_offset, (batch * length,)), [0], [0], [tokens])
-    indices = n.unsqueeze(n.convert(places, dt.int64), [1])
+    places = _places(n, q, token_offset)
 
     def spread(x: Instruction) -> Instruction:
-        width = x.shape.dims[1]
-        empty = n.broadcast_to(n.literal(0.0, x.shape.dtype), (batch * length, width))
-        return split_heads(n, n.reshape(n.add("scatternd_none", empty, indices, x), (batch, length, width)), heads)
+        return split_heads(n, _spread(n, x, token_offset), heads)
 
     ends = n.convert(lengths, dt.int64)
     counts = n.add("sub", n.slice(ends, [0], [1], [batch + 1]), n.slice(ends, [0], [0], [batch]))

@@ -113,6 +113,19 @@ def nhwc_conv(n: Node, x: Instruction, w: Instruction, bias: Instruction | None 
     return n.transpose(convolution(n, n.transpose(x, first), n.transpose(w, first), bias), last)
 
 
+@converts("NhwcFusedConv", domain="com.microsoft")
+def nhwc_fused_conv(
+    n: Node, x: Instruction, w: Instruction, bias: Instruction | None = None, z: Instruction | None = None
+) -> Instruction:
+    """Only images have their channels last: the filter stays [o, i, ..], unlike NhwcConv's."""
+    rank = x.shape.rank
+    first, last = [0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]
+    y = convolution(n, n.transpose(x, first), w, bias)
+    if z is not None:
+        y = n.add("add", y, n.transpose(z, first))
+    return n.transpose(activate(n, y, n.attr("activation", ""), n.attr("activation_params", None) or ()), last)
+
+
 @converts("ConvTranspose")
 def conv_transpose(n: Node, x: Instruction, w: Instruction, bias: Instruction | None = None) -> Instruction:
     rank = spatial_rank(n, x, w)

@@ -1,4 +1,4 @@
-"""Normalizations of com.microsoft: Skip- and EmbedLayerNormalization, GroupNorm, SkipGroupNorm."""
+"""Normalizations of com.microsoft: Skip-, Embed- and QEmbedLayerNormalization, GroupNorm, SkipGroupNorm."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..converter import converts
 from ..node import Node
 from .activation_names import activate
 from .norm import computed_in, layer_norm, rsqrt
+from .quantized import dequantized
 
 __all__: list[str] = []
 
@@ -109,6 +110,24 @@ def embed_layer_norm(
     else:
         counts = n.squeeze(n.add("reduce_sum", n.convert(mask, int32), axes=(1,)), [1])
     return n.convert(y, dtype), counts, n.convert(total, dtype)
+
+
+@converts("QEmbedLayerNormalization", domain="com.microsoft")
+def quantized_embed_layer_norm(
+    n: Node, ids: Instruction, segments: Instruction | None, *rest: Instruction | None
+) -> tuple[Instruction, Instruction]:
+    """rest: tables of words, positions and segments, gamma, beta; the mask; five scales; five zero points."""
+    if len(rest) != 16:
+        n.fail(f"18 inputs are required, got {len(rest) + 2}")
+    tables = [
+        None if x is None or scale is None else dequantized(n, x, scale, point)
+        for x, scale, point in zip(rest[:5], rest[6:11], rest[11:], strict=True)
+    ]
+    words, positions, segment_table, gamma, beta = tables
+    if words is None or positions is None:
+        n.fail("word_embedding_quant and position_embedding_quant need their scales")
+    y, counts, _ = embed_layer_norm(n, ids, segments, words, positions, segment_table, gamma, beta, rest[5])
+    return y, counts
 
 
 def groups_of(n: Node, x: Instruction, gamma: Instruction, beta: Instruction) -> Instruction:

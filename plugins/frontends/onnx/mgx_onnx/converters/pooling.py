@@ -38,6 +38,13 @@ def max_pool(n: Node, x: Instruction) -> Any:
     return n.get(both, 0), n.get(both, 1)
 
 
+@converts("NhwcMaxPool", domain="com.microsoft")
+def nhwc_max_pool(n: Node, x: Instruction) -> Instruction:
+    rank = x.shape.rank
+    image = n.transpose(x, [0, rank - 1, *range(1, rank - 1)])
+    return n.transpose(n.add("pooling", image, mode="max", **windows_of(n, image)), [0, *range(2, rank), 1])
+
+
 @converts("AveragePool")
 def average_pool(n: Node, x: Instruction) -> Instruction:
     return n.add(
