@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
-from mgx_core import MgxError
+from mgx_core import MgxError, parse_onnx
 
 RNG = np.random.default_rng(12)
 
@@ -130,6 +131,17 @@ def test_det_and_inverse(run: Any, agree: Any) -> None:
 @pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
 def test_cdist(agree: Any, metric: str) -> None:
     agree("CDist", rand(4, 3), rand(5, 3), domain="com.microsoft", metric=metric, atol=1e-4)
+
+
+def test_distances_are_summed_over_an_axis_that_is_not_the_last() -> None:
+    """Loops over the few elements of a row are not vectorized: 500 x 500 distances of 100 elements took 34 times as long."""
+    values = [helper.make_tensor_value_info(name, 1, [n, 3]) for name, n in (("a", 4), ("b", 5))]
+    node = helper.make_node("CDist", ["a", "b"], ["y"], domain="com.microsoft")
+    graph = helper.make_graph([node], "g", values, [helper.make_empty_tensor_value_info("y")])
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    program = parse_onnx(helper.make_model(graph, opset_imports=imports).SerializeToString())
+    (total,) = (i for i in program.get_main_module() if i.name == "reduce_sum")
+    assert (total.inputs[0].shape.lens(), total.op.axes) == ([4, 3, 5], (1,))
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,7 @@ def cdist(n: Node, a: Instruction, b: Instruction) -> Any:
     metric = n.attr("metric", "sqeuclidean")
     if metric not in ("euclidean", "sqeuclidean"):
         n.unsupported(f"metric {metric!r}; known are euclidean and sqeuclidean")
-    apart = n.pointwise("sqdiff", n.unsqueeze(a, [1]), n.unsqueeze(b, [0]))
-    total = n.squeeze(n.add("reduce_sum", apart, axes=(2,)), [2])
+    # rows of b side by side: loops over many of them are vectorized, loops over their few elements are not
+    apart = n.pointwise("sqdiff", n.unsqueeze(a, [2]), n.unsqueeze(n.transpose(b, [1, 0]), [0]))
+    total = n.squeeze(n.add("reduce_sum", apart, axes=(1,)), [1])
     return n.add("sqrt", total) if metric == "euclidean" else total
