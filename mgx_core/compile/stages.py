@@ -39,6 +39,7 @@ from ..passes.product_ends import COSTLY
 from ..passes.rewrite import Rewrite
 from ..passes.settle_extents import SettleExtents, with_known_extents
 from ..passes.unroll_loops import UnrollLoops
+from ..passes.vectorize_scans import VectorizeScans
 from ..passes.widen_constants import WidenConstants
 from ..passes.widen_late import WidenLate
 from ..rules.activations import ACTIVATIONS
@@ -239,7 +240,13 @@ def _settled(module: Module, target: Target, context: Any, options: CompileOptio
 def simplifying(selection: RuleSelection, rules: Rules) -> list[Pass]:
     """Constants folded, equal values merged, rules applied, products of one operand joined."""
     # weights are asked for while they are narrow: folding makes floats of them
-    passes: list[Pass] = [Rewrite(WEIGHT_ARITHMETIC), FoldConstants(), InlineBranches(), UnrollLoops()]
+    passes: list[Pass] = [
+        Rewrite(WEIGHT_ARITHMETIC),
+        FoldConstants(),
+        InlineBranches(),
+        UnrollLoops(),
+        VectorizeScans(),
+    ]
     passes += [MergeCommon(), Rewrite(rules), WidenConstants(rules)]
     if selection.on("join-convolutions"):
         passes.append(JoinConvolutions())
