@@ -110,6 +110,8 @@ def _own(value: Value, taken: set[int]) -> Value:
             return value.copy(order="C")
         taken.add(id(memory))
         return value
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return list(value)  # maps hold numbers and strings
     if isinstance(value, (tuple, list)):
         return type(value)(_own(v, taken) for v in value)
     return value

@@ -101,11 +101,16 @@ class Argument:
 
         return cls.from_value(read_value(filename))
 
-    def tolist(self) -> list[Any]:
-        """Returns the elements in row-major order (nested items for tuples and sequences; None for an absent optional)."""
+    def tolist(self) -> Any:
+        """Returns the elements in row-major order as a list; nested items for tuples and sequences, a dict for a map.
+
+        An absent optional has no items.
+        """
         if isinstance(self._value, np.ndarray) or self.on_device:
             flat: list[Any] = self.to_numpy().reshape(-1).tolist()
             return flat
+        if isinstance(self._value, dict):
+            return dict(self._value)
         return [a.tolist() for a in self.get_sub_objects()]
 
     def copy(self) -> Argument:

@@ -98,6 +98,9 @@ def test_nests():
     assert Argument([FLOATS, FLOATS[0]]).shape == SequenceShape(Shape.unranked(dt.float32))
     assert isinstance(Argument(None).shape, OptionalShape)
     assert Argument(None).tolist() == []
+    maps = Argument.from_value([{"a": 0.25, "b": 0.75}, {"a": 1.0, "b": 0.0}])
+    assert maps.tolist() == [{"a": 0.25, "b": 0.75}, {"a": 1.0, "b": 0.0}]
+    assert maps.get_sub_objects()[0].tolist() == {"a": 0.25, "b": 0.75}
 
 
 @pytest.mark.parametrize("bad", [object(), [[1], [2, 3]], lambda: 0])

@@ -190,6 +190,7 @@ def test_zip_map() -> None:
     x = np.float32([[0.25, 0.75]])
     assert run_ml("ZipMap", x, classlabels_strings=["a", "b"]) == [[{"a": 0.25, "b": 0.75}]]
     assert run_ml("ZipMap", x, classlabels_int64s=[3, 4]) == [[{3: 0.25, 4: 0.75}]]
+    assert run_ml("ZipMap", x.astype(np.float16), classlabels_int64s=[3, 4]) == [[{3: 0.25, 4: 0.75}]]
 
 
 def run_map(op: str, key: int, value: int, given: dict[Any, Any], **attributes: Any) -> Any:

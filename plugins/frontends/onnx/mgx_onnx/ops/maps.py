@@ -6,6 +6,7 @@ a batch of maps is a sequence of it.
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -67,7 +68,8 @@ class ZipMap(Operation):
         labels = self.labels_strings or self.labels_ints
         if x.shape[-1] != len(labels):
             raise ShapeError(f"scores must have {len(labels)} columns, one per label, got {list(x.shape)}")
-        return [dict(zip(labels, row, strict=True)) for row in np.atleast_2d(x).astype(np.float64).tolist()]
+        rows = np.atleast_2d(x if x.dtype.itemsize > 2 else x.astype(np.float32)).tolist()
+        return list(map(dict, map(zip, repeat(labels), rows)))
 
 
 @op("cast_map", exact=True)
