@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from mgx_core import MgxError
+from mgx_core import MgxError, parse_onnx
 from mgx_onnx.backend import RefBackend
 
 ML = "ai.onnx.ml"
@@ -316,3 +316,29 @@ def test_tree_ensemble_with_sets() -> None:
         post_transform=0,
     )[0]
     assert out.dtype == np.float64 and out.tolist() == [[100, 0], [1, 0], [0, 1000]]
+
+
+@pytest.mark.parametrize("op", ["LinearClassifier", "TreeEnsembleClassifier"])
+def test_string_labels_are_looked_up_by_number(op: str) -> None:
+    """A target has kernels for classifiers with numbers: a forest with names ran on the host."""
+    given: dict[str, Any] = {"classlabels_strings": ["no", "yes", "maybe"]}
+    if op == "LinearClassifier":
+        given |= {"coefficients": floats(9), "intercepts": floats(3)}
+    else:
+        given |= {
+            "nodes_treeids": [0, 0, 0],
+            "nodes_nodeids": [0, 1, 2],
+            "nodes_featureids": [1, 0, 0],
+            "nodes_values": [0.1, 0.0, 0.0],
+            "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+            "nodes_truenodeids": [1, 0, 0],
+            "nodes_falsenodeids": [2, 0, 0],
+            "class_treeids": [0, 0],
+            "class_nodeids": [1, 2],
+            "class_ids": [0, 2],
+            "class_weights": [1.0, 1.0],
+        }
+    agree_ml(op, X, outputs=2, **given)
+    program = parse_onnx(model_of(op, [X], 2, 3, given).SerializeToString())
+    (model,) = (i for i in program.get_main_module() if i.name.endswith("_classifier"))
+    assert (model.op.labels_ints, model.op.labels_strings) == ((0, 1, 2), ())

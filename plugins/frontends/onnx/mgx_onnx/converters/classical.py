@@ -28,6 +28,19 @@ def labels(n: Node, ints: str) -> dict[str, Any]:
     return {"labels_ints": n.attr(ints, []), "labels_strings": n.attr("classlabels_strings", [])}
 
 
+def classified(n: Node, name: str, x: Instruction, attributes: dict[str, Any]) -> tuple[Instruction, ...]:
+    """Adds a classifier op and returns its items.
+
+    Strings are looked up for the classes that it finds: a target has kernels for numbers.
+    """
+    strings = attributes["labels_strings"]
+    if not strings or attributes["labels_ints"]:
+        return n.items(n.add(name, x, **attributes))
+    numbered = attributes | {"labels_ints": list(range(len(strings))), "labels_strings": []}
+    found, *scores = n.items(n.add(name, x, **numbered))
+    return n.add("gather", n.literal(strings, dt.string), found, axis=0), *scores
+
+
 # features
 
 
@@ -162,7 +175,7 @@ def linear_classifier(n: Node, x: Instruction) -> Any:
         models = len(attributes["labels_ints"] or attributes["labels_strings"])
         if isinstance(features, int) and features == len(n.attr("coefficients")):
             models = 1
-    return n.items(n.add("linear_classifier", x, models=models, **attributes))
+    return classified(n, "linear_classifier", x, attributes | {"models": models})
 
 
 @converts("SVMRegressor", domain=ML)
@@ -184,12 +197,5 @@ def svm_classifier(n: Node, x: Instruction) -> Any:
         "post_transform",
     )
     counts = n.attr("vectors_per_class", [])
-    return n.items(
-        n.add(
-            "svm_classifier",
-            x,
-            vectors_per_class=counts if any(counts) else [],
-            **given(n, *names),
-            **labels(n, "classlabels_ints"),
-        )
-    )
+    attributes = given(n, *names) | labels(n, "classlabels_ints")
+    return classified(n, "svm_classifier", x, attributes | {"vectors_per_class": counts if any(counts) else []})

@@ -13,7 +13,7 @@ from mgx_core.types.argument import Array
 
 from ..converter import converts
 from ..node import Node
-from .classical import ML, labels
+from .classical import ML, classified, labels
 
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
@@ -37,8 +37,8 @@ def tree_ensemble_regressor(n: Node, x: Instruction) -> Instruction:
 def tree_ensemble_classifier(n: Node, x: Instruction) -> Any:
     names = labels(n, "classlabels_int64s")
     classes = len(names["labels_ints"] or names["labels_strings"])
-    made = n.add("tree_ensemble_classifier", x, n_targets=classes, **_numbered(n, _votes(n, "class")), **names)
-    return n.items(made)
+    attributes = {"n_targets": classes, **_numbered(n, _votes(n, "class")), **names}
+    return classified(n, "tree_ensemble_classifier", x, attributes)
 
 
 def _votes(n: Node, prefix: str) -> dict[str, Any]:
