@@ -17,7 +17,7 @@ from .graph_inputs import input_shape, word
 from .messages import onnx
 from .model_context import Defer, ModelContext
 from .node import Node
-from .node_order import in_order
+from .node_order import in_order, names_read
 from .options import OnnxOptions
 from .tensors import DataFolder, sparse_array, tensor_array
 
@@ -275,8 +275,22 @@ class GraphParser:
         )
         for formal, actual in body.inputs.items():
             inner.scope[formal] = self.lookup(actual) if actual else None
+        if not body.local:
+            self._pass_captured(node, body, inner)
         inner.parse_nodes(body.nodes)
         return [inner.lookup(name) if name else None for name in body.outputs]
+
+    def _pass_captured(self, node: Node, body: Any, inner: GraphParser) -> None:
+        """Gives a function's scope the values that the call's own sub-graphs (SequenceMap's body) read from outside."""
+        reading = NodeProto(attribute=node.proto.attribute)
+        captured = {name for name in names_read(reading) if name and self.defines(name)}
+        taken = {name for made in body.nodes for name in made.output} | body.inputs.keys()
+        for name in captured:
+            if name in taken:
+                raise node.error(
+                    f"its sub-graph reads {name!r}, which the operator's definition calls another value; rename it"
+                )
+            inner.scope[name] = self.lookup(name)
 
     # sub-graphs
 

@@ -36,6 +36,32 @@ def test_chain() -> None:
     assert out[1] == 2 and out[2].tolist() == [[3, 4], [5, 6]]
 
 
+def mapped(outer: str) -> str:
+    """Maps rows of x to 3 * relu(row), where the factor is a value outside of the body."""
+    return f"""g (float[n, 3] x, float {outer}) => (float[n, 3] y) {{
+            rows = SplitToSequence<axis = 0>(x)
+            more = SequenceMap<body = b (float[1, 3] row) => (float[1, 3] out) {{
+                positive = Relu(row)
+                out = Mul(positive, {outer})
+            }}>(rows)
+            y = ConcatFromSequence<axis = 0>(more)
+        }}"""
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_mapped_body_reads_values_outside(rows: int) -> None:
+    x = np.arange(3 * rows, dtype=np.float32).reshape(rows, 3) - 4
+    (y,) = run_text(mapped("factor"), x, np.float32(3))
+    np.testing.assert_array_equal(y, 3 * np.maximum(x, 0))
+
+
+def test_such_a_value_must_not_be_called_as_one_of_the_definition() -> None:
+    with pytest.raises(
+        MgxError, match="'input_sequence', which the operator's definition calls another value; rename it"
+    ):
+        run_text(mapped("input_sequence"), np.ones((2, 3), np.float32), np.float32(3))
+
+
 def test_split_gives_a_sequence() -> None:
     x = np.arange(10, dtype=np.float32).reshape(2, 5)
     parts = run_text(
