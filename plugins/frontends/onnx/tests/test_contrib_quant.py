@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import mgx_core as mgx
 from mgx_core import MgxError
@@ -191,6 +191,36 @@ def test_gather_block_quantized(agree: Any) -> None:
         **axes,
         **MS,
     )
+
+
+@pytest.mark.parametrize("kind", [np.uint8, ml_dtypes.uint4, ml_dtypes.int4])
+@pytest.mark.parametrize("shifted", [False, True])
+def test_embeddings_are_unpacked_after_rows_are_picked(agree: Any, kind: Any, shifted: bool) -> None:
+    """All of a table of 32000 rows was unpacked in each run."""
+    packed = kind is np.uint8
+    table = narrow(np.uint8, 50, 16) if packed else RNG.integers(0, 7, (50, 32)).astype(kind)
+    points = (narrow(np.uint8, 50, 1) if packed else RNG.integers(0, 7, (50, 2)).astype(kind)) if shifted else None
+    inputs = [table, np.array([[1, 3, 49]]), RNG.random((50, 2)).astype(F), points]
+    given: dict[str, Any] = {"block_size": 16, "fixed": (0, 2, 3), "opset": 21, **({"bits": 4} if packed else {})}
+    agree("GatherBlockQuantized", *inputs, **given, **MS)
+    values = [helper.make_tensor_value_info("i1", TensorProto.INT64, [1, 3])]
+    names = ["i0", "i1", "i2", *(["i3"] if shifted else [])]
+    weights = [
+        numpy_helper.from_array(v, k)
+        for k, v in zip(("i0", "i2", "i3"), (inputs[0], *inputs[2:]), strict=True)
+        if v is not None
+    ]
+    node = helper.make_node(
+        "GatherBlockQuantized", names, ["y"], domain="com.microsoft", block_size=16, **({"bits": 4} if packed else {})
+    )
+    graph = helper.make_graph([node], "g", values, [helper.make_empty_tensor_value_info("y")], weights)
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    program = mgx.parse_onnx(helper.make_model(graph, opset_imports=imports).SerializeToString())
+    program.compile(mgx.get_target("ref"))
+    assert program.executable is not None
+    names = [i.name for i in program.executable.module]
+    assert names.index("gather") < names.index("unpack_int4")
+    assert all(i.shape.dims[0] == 1 for i in program.executable.module if i.name == "unpack_int4")
 
 
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])

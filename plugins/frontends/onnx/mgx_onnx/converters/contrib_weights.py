@@ -170,23 +170,35 @@ def gather_block_quantized(
     (along,) = n.axes([n.attr("quantize_axis", 1)], rank)
     if gathered == along:
         n.fail("gather_axis and quantize_axis must differ")
-    packed = data.shape.dtype is dt.uint8
-    if packed and zero_points is None:
-        whole = n.broadcast_to(n.literal(1 << (bits - 1), dt.uint8), scales.shape.dims)
-        zero_points = whole
-    elif packed and zero_points is not None:
-        zero_points = unpacked(n, zero_points, bits)
-        last = scales.shape.dims[-1]
-        zero_points = n.slice(zero_points, [rank - 1], [0], [last])
-    if packed:
-        data = unpacked(n, data, bits)
+    codes = data.shape.dtype
 
     def picked(x: Instruction) -> Instruction:
         one = x.shape.dims[gathered] == 1 and data.shape.dims[gathered] != 1
         return n.add("gather", n.broadcast_to(x, _with(x, gathered, data)) if one else x, indices, axis=gathered)
 
-    values, factors = picked(data), picked(scales)
-    points = None if zero_points is None else picked(zero_points)
+    def picked_bytes(x: Instruction) -> Instruction:
+        """Gathers while the codes are packed: a table of embeddings has many more rows than are read."""
+        if gathered == rank - 1:
+            return picked(unpacked(n, x, bits))
+        return unpacked(n, picked(x), bits)
+
+    factors = picked(scales)
+    points = None
+    if codes is dt.uint8:
+        values = picked_bytes(data)
+        if zero_points is None:
+            points = n.broadcast_to(n.literal(1 << (bits - 1), dt.uint8), factors.shape.dims)
+        else:
+            last = factors.shape.rank - 1
+            points = n.slice(picked_bytes(zero_points), [last], [0], [factors.shape.dims[last]])
+    else:
+        byte, width = dt.int8 if codes.is_signed else dt.uint8, data.shape.dims[-1]
+        if data.is_literal and bits == 4 and isinstance(width, int) and width % 2 == 0:
+            values = picked_bytes(n.add("pack_int4", data, axis=-1))
+        else:
+            values = n.convert(picked(data), byte)
+        if zero_points is not None:
+            points = picked(n.convert(zero_points, byte))
     if along > gathered:
         along += indices.shape.rank - 1
     extent = values.shape.dims[along]
