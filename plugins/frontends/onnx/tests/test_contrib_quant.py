@@ -142,6 +142,33 @@ def test_matmul_nbits_of_2_bits_and_level_4(run: Any, given: bool) -> None:
     np.testing.assert_allclose(results[1], results[0], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("level", [0, 4])
+def test_matmul_nbits_of_2_bits_is_a_product_with_4_bits(level: int) -> None:
+    """Large constants were unpacked on the host in each run; these are too large to be folded after parsing."""
+    n, k = 1536, 1024
+    weights, scales = narrow(np.uint8, n, k // 32, 8), RNG.normal(size=(n, k // 32)).astype(F)
+    node = helper.make_node(
+        "MatMulNBits", ["x", "w", "s"], ["y"], N=n, K=k, bits=2, block_size=32, accuracy_level=level, **MS
+    )
+    graph = helper.make_graph(
+        [node],
+        "product",
+        [helper.make_tensor_value_info("x", 1, ("m", k))],
+        [helper.make_tensor_value_info("y", 1, None)],
+        [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(scales, "s")],
+    )
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    program = mgx.parse_onnx(helper.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString())
+    program.compile(mgx.get_target("ref"))
+    assert program.executable is not None
+    names = [i.name for i in program.executable.module]
+    assert "dequant_dot" in names and "unpack_bits" not in names
+    x = RNG.normal(size=(2, k)).astype(F)
+    codes = (weights[..., None] >> np.arange(0, 8, 2, dtype=np.uint8)) & 3
+    wide = ((codes.reshape(n, k // 32, 32) - F(2)) * scales[..., None]).reshape(n, k)
+    np.testing.assert_allclose(np.asarray(program.run({"x": x})[0]), x @ wide.T, rtol=1e-3, atol=2e-2)
+
+
 @pytest.mark.parametrize("kind", [0, 1])
 def test_matmul_bnb4(agree: Any, kind: int) -> None:
     n, k = 12, 70

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, ceil_div
 
 from ..converter import converts
@@ -69,8 +72,8 @@ def matmul_nbits(
     elements(n, b, rows * blocks * blob, f"B ({rows} rows of {blocks} blocks of {blob} bytes)")
     elements(n, scales, rows * blocks, f"scales ({rows} rows of {blocks} blocks)")
     scales = n.reshape(scales, (rows, blocks))
-    if coded(a, bits, level, zero_points, group_index):
-        operands = [codes_in_bytes(n, n.reshape(b, (rows, blocks * blob)), bits, k), scales]
+    if coded(a, zero_points, group_index):
+        operands = [codes_in_bytes(n, b, rows, blocks * blob, bits, k), scales]
         if zero_points is not None:
             operands.append(codes_of(n, zero_points, rows, blocks, bits))
         elif bits == 2:
@@ -78,7 +81,7 @@ def matmul_nbits(
         left = a if a.shape.rank > 1 else n.unsqueeze(a, [0])
         # minimum precision of A: 4 is 8 bits, others are float types, all satisfied by A's own type
         rounded = 8 if level == 4 else 0
-        y = n.add("dequant_dot", left, *operands, bits=4 if bits == 4 else 8, block_size=size, activation_bits=rounded)
+        y = n.add("dequant_dot", left, *operands, bits=8 if bits == 8 else 4, block_size=size, activation_bits=rounded)
         y = y if a.shape.rank > 1 else n.squeeze(y, [0])
         return y if bias is None else n.pointwise("add", y, bias)
     codes = unpacked(n, n.reshape(b, (rows, blocks * blob)), bits)
@@ -100,20 +103,30 @@ def matmul_nbits(
     return y if bias is None else n.pointwise("add", y, bias)
 
 
-def coded(
-    a: Instruction, bits: int, level: int, zero_points: Instruction | None, group_index: Instruction | None
-) -> bool:
-    """Returns True if a product keeps its weights quantized: integer zero points, columns not reordered.
-
-    2-bit codes are then expanded to bytes for int8 products; otherwise float products are as fast.
-    """
+def coded(a: Instruction, zero_points: Instruction | None, group_index: Instruction | None) -> bool:
+    """Returns True if a product keeps its weights quantized: integer zero points, columns not reordered."""
     integers = zero_points is None or zero_points.shape.dtype is dt.uint8
-    return (bits != 2 or level == 4) and integers and group_index is None and a.shape.rank > 0
+    return integers and group_index is None and a.shape.rank > 0
 
 
-def codes_in_bytes(n: Node, rows: Instruction, bits: int, count: Dim) -> Instruction:
-    """Returns rows of codes in the layout of `dequant_dot`: two 4-bit codes per byte, or one code per byte."""
-    return rows if bits == 4 else n.slice(unpacked(n, rows, bits), [1], [0], [count])
+def codes_in_bytes(n: Node, codes: Instruction, rows: int, width: int, bits: int, count: Dim) -> Instruction:
+    """Returns rows of `width` bytes in the layout of `dequant_dot`: two 4-bit codes per byte, or one code per byte.
+
+    2-bit codes become 4-bit ones: of a constant here, since the constants between would be too large to be folded.
+    """
+    if bits == 2:
+        known = n.constant(codes)
+        if known is not None:
+            return n.literal(doubled(known.reshape(rows, width)))
+        return n.add("pack_int4", unpacked(n, n.reshape(codes, (rows, width)), bits), axis=-1)
+    packed = n.reshape(codes, (rows, width))
+    return packed if bits == 4 else n.slice(unpacked(n, packed, bits), [1], [0], [count])
+
+
+def doubled(x: Array) -> Array:
+    """Returns 2-bit codes, four per byte, as 4-bit codes, two per byte."""
+    halves = (x & 3) | ((x & 12) << 2), ((x >> 4) & 3) | ((x >> 6) << 4)
+    return np.stack(halves, -1).reshape(*x.shape[:-1], 2 * x.shape[-1])
 
 
 def codes_of(n: Node, zero_points: Instruction, rows: int, blocks: Dim, bits: int) -> Instruction:
