@@ -75,7 +75,9 @@ class ConcatPastPresent(Operation):
         return out
 
     def decompose(self, b: Builder, present: Operand, seqlens_k: Operand, past: Operand) -> Any:
-        if present.shape.dynamic() or past.shape.dynamic() or self.length == -1:
+        if present.shape.dynamic() or past.shape.dynamic():
+            return None
+        if self.length is not None and (not isinstance(self.length, int) or self.length < 0):
             return None
         n, g, s, d = present.shape.lens()
         c = past.shape.lens()[2]

@@ -55,3 +55,50 @@ def test_matmul_nbits_of_rows_of_open_length(bits: int) -> None:
     np.testing.assert_array_equal(program.run({"x": np.ones((3, 16), F)})[0], np.full((3, 2), wanted))
     with pytest.raises(mgx.MgxError, match="cannot be reshaped"):
         program.run({"x": np.ones((3, 15), F)})
+
+
+def test_a_cache_is_as_long_as_its_inputs_say() -> None:
+    """total_sequence_length is an extent of the mask, as model builders write it, so that no extent depends on data."""
+    d, groups = 8, 2
+    nodes = [
+        helper.make_node("ReduceSum", ["mask", "one"], ["tokens"]),
+        helper.make_node("Sub", ["tokens", "one"], ["last64"]),
+        helper.make_node("Cast", ["last64"], ["last"], to=TensorProto.INT32),
+        helper.make_node("Shape", ["mask"], ["dims"]),
+        helper.make_node("Gather", ["dims", "first"], ["total64"]),
+        helper.make_node("Cast", ["total64"], ["total"], to=TensorProto.INT32),
+        helper.make_node(
+            "GroupQueryAttention",
+            ["qkv", "", "", "past_k", "past_v", "last", "total"],
+            ["y", "k", "v"],
+            domain="com.microsoft",
+            num_heads=4,
+            kv_num_heads=groups,
+        ),
+    ]
+    f, i = TensorProto.FLOAT, TensorProto.INT64
+    given = [("qkv", f, ["b", "s", 8 * d]), ("mask", i, ["b", "t"])]
+    given += [(f"past_{x}", f, ["b", groups, "p", d]) for x in "kv"]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(*g) for g in given],
+        [helper.make_tensor_value_info(name, f, None) for name in ("y", "k", "v")],
+        [numpy_helper.from_array(np.array([1]), "one"), numpy_helper.from_array(np.array(1), "first")],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    program = mgx.parse_onnx_buffer(model)
+    assert str(program.get_output_shapes()[1]) == f"float32[b, {groups}, max(p, t), {d}]"
+    program.compile(mgx.get_target("ref"))
+    peer = pytest.importorskip("onnxruntime").InferenceSession(model, providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(0)
+    for b, s, p, t in ((1, 1, 6, 7), (2, 3, 0, 3), (1, 1, 7, 8), (2, 1, 9, 5)):
+        feeds = {"qkv": rng.normal(size=(b, s, 8 * d)).astype(F), "mask": np.ones((b, t), np.int64)}
+        feeds |= {f"past_{x}": rng.normal(size=(b, groups, p, d)).astype(F) for x in "kv"}
+        for ours, wanted in zip(map(np.asarray, program.run(feeds)), peer.run(None, feeds), strict=True):
+            assert ours.shape == wanted.shape
+            end = (
+                (slice(None),) * 2 + (slice(t),) if ours.ndim == 4 else ...
+            )  # rows of a cache behind its tokens may differ
+            np.testing.assert_allclose(ours[end], wanted[end], rtol=1e-4, atol=1e-5)

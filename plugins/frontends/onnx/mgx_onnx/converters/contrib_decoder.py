@@ -6,7 +6,7 @@ from typing import Any
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.types.dim import Dim, may_equal
+from mgx_core.types.dim import Dim, maximum, may_equal
 
 from ..converter import converts
 from ..node import Node
@@ -91,9 +91,7 @@ def group_query_attention(
         q, k = (_turned(n, x, cos, sin, last, at) for x in (q, k))
     if past_key is not None and past_value is not None:
         known = n.dims(total_length)
-        room: Dim = -1
-        if known is not None and isinstance(known[0], int) and isinstance(past_key.shape.dims[2], int):
-            room = max(known[0], past_key.shape.dims[2])
+        room: Dim = -1 if known is None else maximum(known[0], past_key.shape.dims[2])
         k = n.add("concat_past_present", k, last, past_key, kv_num_heads=groups, length=room)
         v = n.add("concat_past_present", v, last, past_value, kv_num_heads=groups, length=room)
     tokens = n.add("add", last, n.full_like(last, 1))
