@@ -8,7 +8,7 @@ lowered for them as one module (`border`, `Continuation`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from math import prod
 from typing import Any, Final
@@ -24,7 +24,7 @@ from ..types.dim import bounds
 from ..types.shape import Shape, TupleShape, symbols_in
 from .kernel import Launch, op_of
 from .segment import KEEPING, Keeping, Segment
-from .static_part import given, given_fixed, read_whole
+from .static_part import fixed_tensor, given, given_fixed, read_whole, views_constant
 
 __all__ = ["Border", "Item", "border", "cut", "emitted_at_run_time", "can_be_static"]
 
@@ -61,9 +61,13 @@ def cut(module: Module, static: Mapping[Instruction, Any], keeping: Keeping = KE
     between: dict[int, list[Instruction]] = {}
     alone: set[Instruction] = set()  # decided at run time
     born: dict[str, int] = {}  # when a symbol's value is known
+    views: list[Instruction] = []  # of literals: each segment that reads one has it, so that it is not copied
     for ins in module:
         if ins in static or given(ins):
             known |= symbols_in(ins.result)
+            continue
+        if views_constant(ins) and fixed_tensor(ins):
+            views.append(ins)
             continue
         needs = reads(ins)
         at = max([*(stage.get(n, 0) for n in needs), *(born.get(s, 0) for s in mentioned([ins]))], default=0)
@@ -91,13 +95,18 @@ def cut(module: Module, static: Mapping[Instruction, Any], keeping: Keeping = KE
         fresh = symbols_in(ins.result) - known
         known |= fresh
         born |= dict.fromkeys(fresh, stage[ins])
+    inner = {i for group in members.values() for i in group}
+    for view in reversed(views):
+        if view in module.outputs or not inner.issuperset(view.users):
+            members.setdefault(0, []).insert(0, view)
+        inner.add(view)
     found: list[Item] = []
     for at in range(max([*members, *between], default=-1) + 1):
         group = members.get(at, [])
         if group:
             inside = set(group)
             results = [i for i in group if i in module.outputs or not inside.issuperset(i.users)]
-            found.append(Item(Segment(group, results, f"{module.name}:{at}", keeping)))
+            found.append(Item(Segment([*_read_by(group, views), *group], results, f"{module.name}:{at}", keeping)))
         found += [Item(ins) for ins in between.get(at, [])]
     last = {need: item for item in found for need in item.needs}
     for need, reader in last.items():
@@ -107,6 +116,15 @@ def cut(module: Module, static: Mapping[Instruction, Any], keeping: Keeping = KE
         if isinstance(one.what, Instruction) and not one.what.users and one.what not in module.outputs:
             one.done.append(one.what)  # it was run for its extents
     return found
+
+
+def _read_by(group: Sequence[Instruction], views: Sequence[Instruction]) -> list[Instruction]:
+    """Returns the views of literals that a group reads and does not have, and those that they are views of, in order."""
+    inside, needed = set(group), {n for i in group for n in reads(i)}
+    for view in reversed(views):
+        if view in needed:
+            needed.update(view.inputs)
+    return [view for view in views if view in needed and view not in inside]
 
 
 def _static_by(ins: Instruction, known: set[str]) -> bool:

@@ -133,7 +133,7 @@ class SegmentInterpreter(Interpreter):
                             watch(ins, None, (), now - start)
                             start = now
                     for ins in set(part.members).difference(part.results):
-                        del values[ins]
+                        values.pop(ins, None)  # two segments may have the same view of a literal
             else:
                 self._alone(item.what, values, known)
                 if watch is not None:

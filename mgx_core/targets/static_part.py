@@ -12,8 +12,12 @@ from ..ir.symbols import mentioned
 from ..ops.control import If, Loop, Scan
 from ..records import dataclass
 from ..types.shape import Shape, TupleShape
+from .kernel import op_of
 
-__all__ = ["Split", "fixed", "fixed_tensor", "given", "given_fixed", "numbered", "read_whole", "split", "with_bodies"]
+__all__ = [
+    "Split", "fixed", "fixed_tensor", "given", "given_fixed", "numbered", "read_whole", "split", "views_constant",
+    "with_bodies",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,33 @@ def split(module: Module, planned: Callable[[Instruction], bool] | None = None) 
             there.add(ins)
         else:
             rest.append(ins)
+    if rest:
+        rest = _with_views(module, static, rest)
     return Split(static, rest, _wanted(module, static, rest))
+
+
+def views_constant(ins: Instruction) -> bool:
+    """Returns True for a view, or a chain of them, of a literal: a weight that is broadcast."""
+    while ins.literal is None:
+        if len(ins.inputs) != 1 or not op_of(ins).aligns:
+            return False
+        ins = ins.inputs[0]
+    return True
+
+
+def _with_views(
+    module: Module, static: dict[Instruction, list[Instruction]], rest: list[Instruction]
+) -> list[Instruction]:
+    """Returns the rest with views of literals that it alone reads, which are removed from `static`.
+
+    As results of the static part they would be copied in each run, weights among them.
+    """
+    there, before = set(rest), len(rest)
+    for ins in reversed(list(static)):
+        if views_constant(ins) and ins.users and there.issuperset(ins.users) and ins not in module.outputs:
+            there.add(ins)
+            del static[ins]
+    return rest if len(there) == before else [ins for ins in module if ins in there]
 
 
 def _wanted(

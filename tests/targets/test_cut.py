@@ -244,3 +244,39 @@ module main
     items = cut(m, split(m).static)
     kinds = ["segment" if isinstance(i.what, Segment) else i.what.name for i in items]
     assert kinds == ["launch", "launch", "segment"]
+
+
+@pytest.mark.parametrize("make", [None, HostRunner])
+@pytest.mark.parametrize("returned", [False, True])
+def test_a_view_of_a_literal_is_within_the_segments_that_read_it(returned: bool, make: Any) -> None:
+    """As a result of the static part it would be copied in each run: a weight that is broadcast over the batch."""
+    m = Module("main")
+    x, weight = m.add_parameter("x", Shape("float32", [2, 3])), m.add_literal(np.arange(3, dtype=np.float32))
+    row = m.add(mgx.op("unsqueeze", axes=[0]), weight)
+    spread = m.add(mgx.op("multibroadcast", out_lens=[2, 3]), row)
+    found = m.add(mgx.op("nonzero"), x)
+    longer = m.add(mgx.op("convert", target_type="float32"), found)
+    total = m.add(mgx.op("reduce_sum", axes=[1]), longer)
+    first = m.add(mgx.op("add"), m.add(mgx.op("multibroadcast", out_lens=[2, 3]), total), spread)
+    again = m.add(mgx.op("nonzero"), first)
+    count = m.add(mgx.op("reduce_sum", axes=[1]), m.add(mgx.op("convert", target_type="float32"), again))
+    second = m.add(mgx.op("sub"), m.add(mgx.op("multibroadcast", out_lens=[2, 3]), count), spread)
+    m.add_return([first, second, *([spread] if returned else [])])
+    before = m.clone()
+    lower(m)
+    parts = split(m)
+    names = [op_of(i).name for i in parts.static]
+    assert names == (["unsqueeze", "multibroadcast"] if returned else [])
+    segments = [item.what for item in cut(m, parts.static) if isinstance(item.what, Segment)]
+    if not returned:
+        assert not any(
+            n.literal is None and n.inputs and n.inputs[0].literal is not None for s in segments for n in s.needs
+        )
+        assert sum(op_of(i).name == "unsqueeze" for s in segments for i in s.members) == 2
+    items = cut(m, parts.static)
+    for drawn in ([[0, 1, 2], [3, 0, 0]], [[0, 0, 0], [0, 0, 0]]):
+        given = np.array(drawn, np.float32)
+        made = dict.fromkeys(parts.wanted, np.broadcast_to(np.arange(3, dtype=np.float32), (2, 3)))
+        results = SegmentInterpreter(make).finish(m, items, [given], made)
+        for got, right in zip(results, Interpreter().run(before, [given]), strict=True):
+            np.testing.assert_array_equal(got, right)
