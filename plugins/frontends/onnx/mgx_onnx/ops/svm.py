@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Callable
+from typing import Final, Literal, TypeVar
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from mgx_core.types.shape import Shape, TupleShape
 from .score_parts import labelled, linear, rounded, spread, transformed_parts, two_score_parts, wide_rows, winners
 
 __all__: list[str] = []
+
+T = TypeVar("T")
 
 MOST_FACTORS: Final = 16  # of a power that is computed as products; `pow` of float64 takes as long as some dozens
 
@@ -278,8 +281,9 @@ def _kernel(x: Array, y: Array, kind: str, params: tuple[float, ...]) -> Array:
         return np.asarray(np.exp(-gamma * np.maximum(distance, 0)))
     dot = x @ y.T
     if kind == "POLY":
+        inner = gamma * dot + coef0
         with np.errstate(all="ignore"):
-            return np.asarray((gamma * dot + coef0) ** degree)
+            return _product_power(inner, degree, np.multiply) if _is_product(degree) else np.asarray(inner**degree)
     return np.asarray(np.tanh(gamma * dot + coef0)) if kind == "SIGMOID" else dot
 
 
@@ -301,12 +305,22 @@ def kernel_parts(b: Builder, x: Operand, y: Array, kind: str, params: tuple[floa
 
 def _power(b: Builder, x: Operand, degree: float) -> Operand:
     """Returns x to a power: as products where that is a small whole number, as the degree of a kernel mostly is."""
-    if degree not in range(1, MOST_FACTORS + 1):
-        return b.add(Pow(), x, spread(b, degree, x))
+    if _is_product(degree):
+        return _product_power(x, degree, lambda left, right: b.add(Mul(), left, right))
+    return b.add(Pow(), x, spread(b, degree, x))
+
+
+def _is_product(degree: float) -> bool:
+    """Returns True for a power that products compute faster than `pow` does."""
+    return degree in range(1, MOST_FACTORS + 1)
+
+
+def _product_power(x: T, degree: float, times: Callable[[T, T], T]) -> T:
+    """Returns x to a whole power: the square for each bit after the first, and times x where it is set."""
     out = x
-    for bit in f"{int(degree):b}"[1:]:  # the square for each further bit, and x where it is set
-        out = b.add(Mul(), out, out)
-        out = b.add(Mul(), out, x) if bit == "1" else out
+    for bit in f"{int(degree):b}"[1:]:
+        out = times(out, out)
+        out = times(out, x) if bit == "1" else out
     return out
 
 
