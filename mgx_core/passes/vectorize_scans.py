@@ -65,6 +65,8 @@ def _refused(scan: Instruction, op: Scan) -> No | None:
     if any(op.input_directions) or any(op.output_directions):
         return No("it runs backwards")
     varying, length = _varying(body, op), _length(scan, op)
+    if _counted((length,)) > MOST:
+        return No("it has very many iterations")  # which a scan refuses, even of slices without elements
     for ins in body:
         if ins.is_param or ins.is_literal or ins.is_return:
             continue

@@ -87,6 +87,7 @@ def test_loops_run_along_slices_where_the_last_axis_is_reduced() -> None:
             "prefix_scan_sum",
         ),
         (lambda: scanning(distances, (1 << 16, 3)), "may be large"),
+        (lambda: scanning(distances, (1 << 40, 3)), "very many iterations"),
     ],
 )
 def test_what_is_left(module: Callable[[], Module], why: str) -> None:
