@@ -6,7 +6,7 @@ import atexit
 import gc
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import compress
 from types import GeneratorType
@@ -94,12 +94,24 @@ def _leave_all() -> None:
 
     Objects that no cycle holds go as ever.  Where one has a finalizer that could do more, all is collected as ever.
     """
-    objects = gc.get_objects()
-    kinds = {kind for kind in set(map(type, objects)) if any("__del__" in vars(base) for base in kind.__mro__)}
-    finalized = compress(objects, map((kinds - _without_end).__contains__, map(type, objects)))
+    kinds = _derived(kind for kind in _derived([object]) if "__del__" in vars(kind)) - _without_end
+    objects = gc.get_objects()  # looked at once: touching each of them is what takes the time
+    finalized = compress(objects, map(kinds.__contains__, map(type, objects)))
     streams = {id(part) for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__) for part in _parts(stream)}
     if all(id(o) in streams or (isinstance(o, GeneratorType) and not o.gi_suspended) for o in finalized):
         gc.freeze()
+
+
+def _derived(kinds: Iterable[type]) -> set[type]:
+    """Returns some types and all that derive from them."""
+    found: set[type] = set()
+    left = list(kinds)
+    while left:
+        kind = left.pop()
+        if kind not in found:
+            found.add(kind)
+            left += type.__subclasses__(kind)
+    return found
 
 
 def _parts(stream: object) -> Iterator[object]:

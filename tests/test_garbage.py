@@ -142,6 +142,7 @@ def steps():
         ("o = Plain()", 20, ["left"]),
         ("o = Closed()", 20, ["collected", "finalized"]),
         ("Closed()", 20, ["collected", "finalized"]),
+        ("o = type('Derived', (Closed,), {})()", 20, ["collected", "finalized"]),
         ("o = Plain(); o.steps = steps(); next(o.steps)", 20, ["collected", "finalized"]),
         ("o = Plain(); o.steps = steps()", 20, ["left"]),
         ("o = Plain(); o.file = open(sys.argv[1], 'w'); o.file.write('all')", 20, ["collected"]),
