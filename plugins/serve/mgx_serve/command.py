@@ -31,47 +31,47 @@ OF_MODELS: Final = ("target", "instances", "max_batch", "queue_size", "timeout",
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen on; 0.0.0.0 for every network, :: with IPv6 too.",
+    help="Address to listen on; 0.0.0.0: all IPv4 interfaces; '::': IPv6 as well.",
 )
-@click.option("--http-port", default=8000, show_default=True, help="0: any free port; -1: no HTTP.")
-@click.option("--grpc-port", default=8001, show_default=True, help="0: any free port; -1: no gRPC.")
-@click.option("--target", default="", help="Target to compile for [default: the best one here].")
-@click.option("--precision", type=click.Choice(["fp16", "bf16"]), default=None, help="Compute in a narrower type.")
-@click.option("--instances", default=1, show_default=True, help="Runs of a model at a time.")
+@click.option("--http-port", default=8000, show_default=True, help="HTTP port; 0: any free port, -1: no HTTP.")
+@click.option("--grpc-port", default=8001, show_default=True, help="gRPC port; 0: any free port, -1: no gRPC.")
+@click.option("--target", default="", help="Target to compile for [default: the best installed one].")
+@click.option("--precision", type=click.Choice(["fp16", "bf16"]), default=None, help="Quantize models to this type.")
+@click.option("--instances", default=1, show_default=True, help="Concurrent runs per model.")
 @click.option(
     "--max-batch",
     default=0,
-    help="Join requests to runs of at most so many rows; for models whose rows do not depend on each other [default: no].",
+    help="Maximum rows of a batch; only for models whose rows are independent [default: no batching].",
 )
-@click.option("--queue-delay", default=0.0, show_default=True, help="Milliseconds that a request may wait for others.")
-@click.option("--queue-size", default=256, show_default=True, help="Requests that may wait for a model.")
-@click.option("--timeout", default=60.0, show_default=True, help="Seconds after which a request is given up.")
+@click.option("--queue-delay", default=0.0, show_default=True, help="Milliseconds that a request may wait for others to batch with.")
+@click.option("--queue-size", default=256, show_default=True, help="Maximum number of queued requests per model.")
+@click.option("--timeout", default=60.0, show_default=True, help="Seconds that a request may be queued.")
 @click.option(
-    "--warm/--no-warm", default=True, show_default=True, help="Compile for all batch sizes when a model is loaded."
+    "--warm/--no-warm", default=True, show_default=True, help="Compile all batch sizes when a model is loaded, or on first use."
 )
-@click.option("--max-bytes", default=256 << 20, show_default=True, help="Of one request.")
-@click.option("--memory", default=2 << 30, show_default=True, help="Bytes that all requests in flight may take.")
-@click.option("--shared-memory", is_flag=True, help="Let clients hand over tensors in this host's shared memory.")
-@click.option("--traces", is_flag=True, help="Send traces to where OTEL_EXPORTER_OTLP_ENDPOINT says.")
+@click.option("--max-bytes", default=256 << 20, show_default=True, help="Maximum size of a request in bytes.")
+@click.option("--memory", default=2 << 30, show_default=True, help="Maximum memory of all requests in flight in bytes.")
+@click.option("--shared-memory", is_flag=True, help="Accept tensors in shared memory of this host.")
+@click.option("--traces", is_flag=True, help="Export traces to OTEL_EXPORTER_OTLP_ENDPOINT.")
 @click.option(
     "--frontends",
     default=0,
     show_default=True,
-    help="Processes that take requests in the engine's stead; for many clients.",
+    help="Number of front-end processes, for many clients.",
 )
-@click.option("--ray", is_flag=True, help="Run models in processes of Ray, on one machine or many.")
-@click.option("--ray-address", default="", help="Of a cluster that runs; auto for this machine's [default: start one].")
-@click.option("--replicas", default="1", show_default=True, help="On Ray: processes of a model, N or LEAST:MOST.")
-@click.option("--cpus", default=1.0, show_default=True, help="On Ray: processor cores of a replica.")
-@click.option("--gpus", default=0.0, show_default=True, help="On Ray: GPUs of a replica, or a part of one.")
+@click.option("--ray", is_flag=True, help="Run models on Ray, on one machine or several.")
+@click.option("--ray-address", default="", help="Address of a running Ray cluster; auto: this machine's [default: start one].")
+@click.option("--replicas", default="1", show_default=True, help="On Ray: replicas per model, N or MIN:MAX.")
+@click.option("--cpus", default=1.0, show_default=True, help="On Ray: CPU cores per replica.")
+@click.option("--gpus", default=0.0, show_default=True, help="On Ray: GPUs per replica; may be fractional.")
 @click.option(
-    "--tokens", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file: token = [models]."
+    "--tokens", type=click.Path(exists=True, dir_okay=False, path_type=Path), help='TOML file of access tokens: token = ["model", ...].'
 )
-@click.option("--certificate", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="For TLS.")
-@click.option("--key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The certificate's.")
-@click.option("--verbose", "-v", is_flag=True, help="Log what happens.")
+@click.option("--certificate", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TLS certificate.")
+@click.option("--key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Private key of the certificate.")
+@click.option("--verbose", "-v", is_flag=True, help="Log at level INFO instead of WARNING.")
 def main(models: Path, verbose: bool, **given: Any) -> None:
-    """Serve MODELS by the Open Inference Protocol: a model's file, or a folder of NAME/VERSION/model.* with an optional
+    """Serve MODELS over the Open Inference Protocol: a model file, or a folder of NAME/VERSION/model.* with an optional
     NAME/config.toml.
 
     \b
