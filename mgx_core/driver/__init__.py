@@ -13,16 +13,16 @@ EXAMPLES = """
 \b
 Examples:
   mgx-driver read model.onnx                       the program as text
-  mgx-driver params model.onnx                     what it takes and gives
+  mgx-driver params model.onnx                     its parameters and results
   mgx-driver run model.onnx --ref                  once, on random inputs
-  mgx-driver perf model.onnx --cpu -n 200          how long each instruction takes
+  mgx-driver perf model.onnx --cpu -n 200          the time of each instruction
   mgx-driver verify model.onnx --cpu --bisect      against the reference; the first instruction that differs
   mgx-driver compile model.onnx -o model.mxr       compile once, load anywhere
   mgx-driver ops convolution                       an operation's attributes
   mgx-driver plugins                               what is installed
 
 \b
-Exit status: 0 done, 1 results differ, 2 wrong use or a refusal with its reason, 3 a bug in mgx or in a plugin.
+Exit status: 0 success, 1 results differ, 2 invalid usage or unsupported model, 3 a bug in mgx or a plugin.
 """
 
 
@@ -59,6 +59,6 @@ def _ort_sha(ctx: click.Context, parameter: click.Parameter, value: bool) -> Non
     callback=_ort_sha,
     help="Print the commit of ONNX Runtime that this build needs.",
 )
-@click.option("--traceback", is_flag=True, help="On an error print where in the code it was raised.")
+@click.option("--traceback", is_flag=True, help="Print the stack trace of an error.")
 def main(traceback: bool) -> None:
     """Read, compile, run, time and check deep-learning models."""

@@ -36,13 +36,13 @@ __all__ = ["command"]
     "page",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write a page to look at: passes, launches, memory, the graph.",
+    help="Write an HTML page with passes, launches, memory and the graph.",
 )
 @click.option(
     "--summary/--no-summary",
     default=True,
     show_default=True,
-    help="Report passes, kernels and memory, or print the program, where nothing is written.",
+    help="Without an output file, report passes, kernels and memory, or print the program.",
 )
 @trace_option
 @report_options
@@ -114,9 +114,9 @@ def _summary(
     )
     counts = [c for r in records for c in r.rules]
     if counts:
-        report.say("rules (read --why RULE tells each refusal)")
+        report.say("rules (read --why RULE lists each refusal)")
         report.table(
-            ["rule", "fired", "refused", "most often because"],
+            ["rule", "fired", "refused", "most frequent reason"],
             [(c.rule, c.fired or "", c.refused or "", c.why) for c in counts],
             right=[1, 2],
         )

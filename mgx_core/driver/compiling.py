@@ -23,11 +23,11 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 REWRITING: Final = (
-    click.option("--disable-fast-math", is_flag=True, help="No approximations, however close."),
-    click.option("--disable-pass", "disable_passes", multiple=True, metavar="NAME", help="Leave out a pass."),
+    click.option("--disable-fast-math", is_flag=True, help="Disable fast_math: no optimizations that change rounding."),
+    click.option("--disable-pass", "disable_passes", multiple=True, metavar="NAME", help="Disable a pass."),
     click.option(
         "--rule", "rules", multiple=True, metavar="NAME=on|off",
-        help="Switch a rewriting rule or fusion on or off; `mgx-driver rules` lists them.",
+        help="Enable or disable a rewrite rule or fusion; `mgx-driver rules` lists them.",
     ),
 )  # fmt: skip
 QUANTIZE: Final = {
@@ -57,14 +57,14 @@ def compile_options(function: F) -> F:
         ),
         click.option(
             "--enable-offload-copy/--disable-offload-copy", default=True,
-            help="Parameters and results lie in host memory, or in the device's.",
+            help="Parameters and results are in host memory, or in device memory.",
         ),
         click.option(
-            "--exhaustive-tune", is_flag=True, help="Time every kernel that could do the work; take the fastest."
+            "--exhaustive-tune", is_flag=True, help="Time all kernels that support an op and use the fastest."
         ),
         click.option(
             "--float32-precision", type=click.Choice(FLOAT32_PRECISIONS), default="highest", show_default=True,
-            help="Rounding that products and convolutions of float32 allow for speed.",
+            help="Internal precision of float32 products and convolutions.",
         ),
         *REWRITING,
         click.option("--validate", is_flag=True, help="Check the program after every pass."),

@@ -32,7 +32,7 @@ def data_options(function: F) -> F:
             metavar="@NAME FILE",
             help="A parameter's value from a .npy file or what `Argument.save` wrote.",
         ),
-        click.option("--seed", type=int, default=0, show_default=True, help="Of the random values."),
+        click.option("--seed", type=int, default=0, show_default=True, help="Seed of random values."),
     ]
     for option in reversed(options):
         function = option(function)

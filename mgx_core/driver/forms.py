@@ -37,15 +37,17 @@ BY_EXTENSION: Final = {
 def form_options(function: F) -> F:
     """Adds the options for output format and file."""
     options = [
-        click.option("--text", is_flag=True, help="As text, literals cut short (default; whole in a file)."),
+        click.option(
+            "--text", is_flag=True, help="As text; literals are abbreviated unless written to a file (default)."
+        ),
         click.option("--binary", is_flag=True, help="As a binary program file (default for .mxr)."),
         click.option("--graphviz", "-g", is_flag=True, help="As a graph in the DOT language."),
         click.option("--python", "--py", is_flag=True, help="As a Python script that builds the program."),
         click.option(
-            "--package", metavar="NAME", default="mgx_core", help="What a Python script imports, with mgx's functions."
+            "--package", metavar="NAME", default="mgx_core", help="The package that the Python script imports."
         ),
         click.option("--cpp", is_flag=True, help="As a C++ function that builds the program."),
-        click.option("--strip-context", is_flag=True, help="Without what was compiled."),
+        click.option("--strip-context", is_flag=True, help="Without compiled code."),
         click.option("--brief", is_flag=True, help="Counts, parameters and results only."),
         click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE."),
     ]
@@ -115,9 +117,9 @@ def brief(program: Program, report: Report) -> None:
         }
     )
     for name, shape in program.get_parameter_shapes().items():
-        report.say(f"takes {name}: {shape}")
+        report.say(f"input  {name}: {shape}")
     for name, shape in zip(program.get_output_names(), program.get_output_shapes(), strict=True):
-        report.say(f"gives {name}: {shape}")
+        report.say(f"output {name}: {shape}")
     report.say(f"{sum(counts.values())} instructions in {len(modules)} module{'s' if len(modules) > 1 else ''}")
     report.table(["count", "operation"], [(n, name) for name, n in counts.most_common()], right=[0])
 

@@ -20,19 +20,19 @@ __all__ = ["CHANGE", "CHOSEN", "COMMANDS", "SEPARATOR", "DriverCommand", "Driver
 # name -> (module of this package, what it does); the attribute is called `command`
 COMMANDS: Final = {
     "read": ("read", "Print a model as a program, or write it in another form."),
-    "params": ("params", "Print what a model takes and gives."),
-    "compile": ("compile", "Compile a model and say how, or save the result."),
+    "params": ("params", "Print the parameters and results of a model."),
+    "compile": ("compile", "Compile a model; report passes and placements, or save it."),
     "run": ("run", "Run a model once and print or save its results."),
-    "perf": ("perf", "Time a model, in all and instruction by instruction."),
+    "perf": ("perf", "Time a model and each of its instructions."),
     "quantize": ("quantize", "Quantize a model with calibration data, and save it."),
     "time": ("time", "Time whole runs of a model."),
-    "ranges": ("ranges", "Run a model in ranges that a profiler shows."),
+    "ranges": ("ranges", "Run a model with a profiler range around each instruction."),
     "verify": ("verify", "Compare a target's results with the reference."),
-    "ops": ("ops", "Print the operations that programs are made of."),
-    "rules": ("rules", "Print the rewriting rules and passes, and what each does."),
-    "onnx": ("operators:onnx", "Print the ONNX operators that can be read."),
-    "tf": ("operators:tf", "Print the TensorFlow operators that can be read."),
-    "plugins": ("plugins", "Print what is installed, and why a plugin failed."),
+    "ops": ("ops", "Print the operations of programs."),
+    "rules": ("rules", "Print the rewrite rules and passes, and what each does."),
+    "onnx": ("operators:onnx", "Print the supported ONNX operators."),
+    "tf": ("operators:tf", "Print the supported TensorFlow operators."),
+    "plugins": ("plugins", "Print the installed plugins, and why one failed."),
 }
 ALIASES: Final = {"op": "ops", "roctx": "ranges"}  # MIGraphX's names
 

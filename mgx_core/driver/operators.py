@@ -15,7 +15,7 @@ __all__ = ["onnx", "tf"]
 
 def operators_command(word: str, title: str, example: str) -> click.Command:
     """Returns the command ``mgx-driver WORD`` for the operators that the installed frontend of that name reads."""
-    says = f"""Print the {title} operators that can be read; with a NAME whether it is one of them.
+    says = f"""Print the supported {title} operators; with a NAME, print it if it is supported and fail otherwise.
 
     \b
     Examples:

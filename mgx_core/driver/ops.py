@@ -21,7 +21,7 @@ __all__ = ["command", "describe"]
 @click.option("--list", "-l", "list_", is_flag=True, help="Names only.")
 @report_options
 def command(as_json: bool, name: str | None, list_: bool) -> None:
-    """Print the operations that programs are made of; with a NAME its attributes, inputs and meaning.
+    """Print the operations of programs; with a NAME its attributes, inputs and meaning.
 
     \b
     Examples:

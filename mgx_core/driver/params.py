@@ -30,7 +30,7 @@ def command(as_json: bool, **given: Any) -> None:
     program = Source.of(given).program()
     made = zip(program.get_output_names(), program.get_output_shapes(), strict=True)
     report = Report(as_json)
-    rows = [("takes", n, described(s)) for n, s in program.get_parameter_shapes().items()]
-    rows += [("gives", n, described(s)) for n, s in made]
+    rows = [("input", n, described(s)) for n, s in program.get_parameter_shapes().items()]
+    rows += [("output", n, described(s)) for n, s in made]
     report.table(["", "name", "shape"], rows)
     report.document(interface_document(program))

@@ -31,7 +31,12 @@ __all__ = ["command", "statistics"]
 @compile_options
 @data_options
 @click.option("--iterations", "-n", type=click.IntRange(1), default=100, show_default=True, help="Measured runs.")
-@click.option("--warmup", type=click.IntRange(0), default=None, help="Runs before that [default: a tenth, at least 1].")
+@click.option(
+    "--warmup",
+    type=click.IntRange(0),
+    default=None,
+    help="Warm-up runs [default: a tenth, at least 1].",
+)
 @click.option(
     "--detailed", "-d", is_flag=True, help="Group the summary by input shapes too, and show every instruction."
 )

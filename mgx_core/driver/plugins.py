@@ -19,8 +19,8 @@ __all__ = ["command"]
 
 
 @click.command("plugins", cls=DriverCommand)
-@click.option("--load", "-l", "load", is_flag=True, help="Load everything that is offered, to see what fails.")
-@click.option("--verbose", "-V", is_flag=True, help="Print the whole exception of what failed.")
+@click.option("--load", "-l", "load", is_flag=True, help="Load all objects that plugins offer, to find failures.")
+@click.option("--verbose", "-V", is_flag=True, help="Print the stack traces of failures.")
 @report_options
 def command(as_json: bool, load: bool, verbose: bool) -> None:
     """Print the installed plugins: package, version, state, what they offer, and why one failed.

@@ -32,31 +32,35 @@ OF_KINDS: Final = {
     metavar="PATH",
     help="Calibration data: a .npz file, or a folder of them, one a batch, with an array for each parameter.",
 )
-@click.option("--target", metavar="NAME", help="What calibration runs on (default: the best installed).")
+@click.option("--target", metavar="NAME", help="Target for calibration (default: the best installed).")
 @click.option(
     "--ranges",
     type=click.Choice(["max", "percentile", "entropy", "mse"]),
     default="max",
     show_default=True,
-    help="How ranges are chosen from what was seen.",
+    help="Calibration method.",
 )
-@click.option("--only", multiple=True, metavar="NAME", help="Quantize products with this in their name alone.")
-@click.option("--skip", multiple=True, metavar="NAME", help="Leave products with this in their name in float.")
-@click.option("--no-smooth", is_flag=True, help="Do not let weights take over the size of channels.")
-@click.option("--no-bias-correction", is_flag=True, help="Do not take the mean of the weights' error from results.")
+@click.option("--only", multiple=True, metavar="NAME", help="Quantize only products whose name contains this.")
+@click.option("--skip", multiple=True, metavar="NAME", help="Leave products whose name contains this in float.")
+@click.option("--no-smooth", is_flag=True, help="Disable SmoothQuant.")
+@click.option("--no-bias-correction", is_flag=True, help="Disable bias correction.")
 @click.option("--time", "timed", is_flag=True, help="Measure a run before and after, on the first batch of the data.")
 @click.option(
-    "--group-size", type=int, default=128, show_default=True, help="Weights that share a scale (int4-weights)."
+    "--group-size",
+    type=int,
+    default=128,
+    show_default=True,
+    help="Number of weights that share a scale (int4-weights).",
 )
 @click.option(
     "--method",
     type=click.Choice(["max", "mse", "gptq"]),
     default="mse",
     show_default=True,
-    help="How weights are rounded (int4-weights).",
+    help="Rounding method of weights (int4-weights).",
 )
 @click.option(
-    "--page", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the report as a page."
+    "--page", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the report as an HTML page."
 )
 @click.option(
     "-o",

@@ -24,7 +24,7 @@ __all__ = ["command"]
 @click.option("--iterations", "-n", type=click.IntRange(1), default=1, show_default=True, help="Number of runs.")
 @report_options
 def command(as_json: bool, iterations: int, **given: Any) -> None:
-    """Run a model with each instruction in a range of its own, for the profiler of the device's vendor.
+    """Run a model with a profiler range around each instruction.
 
     Start it under the profiler, which shows the ranges above the kernels that they launched.  One run before is not marked.
 

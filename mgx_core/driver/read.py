@@ -22,7 +22,7 @@ __all__ = ["command"]
 @source_options
 @rewriting_options
 @form_options
-@click.option("--why", metavar="RULE", help="Print where a rewriting rule of the usual passes did not fire, and why.")
+@click.option("--why", metavar="RULE", help="Print where a rewrite rule of the default passes refused, and why.")
 @click.option(
     "--memory",
     is_flag=False,
@@ -53,7 +53,7 @@ def command(
       mgx-driver read model.onnx -O -g -o model.dot         optimised, for graphviz
       mgx-driver read model.onnx --input-dim @x 1 3 64 64   with another input size
       mgx-driver read model.onnx -p fold-constants          one pass applied
-      mgx-driver read model.onnx --why gelu-from-erf        why a rewriting rule did not fire
+      mgx-driver read model.onnx --why gelu-from-erf        where a rewrite rule refused, and why
       mgx-driver read model.onnx -O --rule gelu=off         optimised without a rule
       mgx-driver read model.onnx -O --memory                the memory plan of the optimised program
       mgx-driver read model.onnx -O --memory plan.svg       the same as a picture

@@ -68,7 +68,7 @@ def report_options(function: F) -> F:
         help="Print messages of this level and above.",
     )(function)
     function = click.option(
-        "--traceback", is_flag=True, expose_value=False, callback=note, help="On an error print where it was raised."
+        "--traceback", is_flag=True, expose_value=False, callback=note, help="Print the stack trace of an error."
     )(function)
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")(function)
 

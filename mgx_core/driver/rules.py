@@ -28,10 +28,10 @@ CHANGES: Final = ("exact", "rounding", "range")
 
 @click.command("rules", cls=DriverCommand)
 @click.argument("name", required=False)
-@click.option("--passes", is_flag=True, help="Print passes instead, which --disable-pass and --apply-pass name.")
+@click.option("--passes", is_flag=True, help="Print the passes (for --disable-pass and --apply-pass) instead.")
 @report_options
 def command(as_json: bool, name: str | None, passes: bool) -> None:
-    """Print the rewriting rules and fusions that --rule, fusion_rules and --why name, those of plugins included.
+    """Print the rewrite rules and fusions (for --rule, fusion_rules and --why), including those of plugins.
 
     \b
     Examples:

@@ -37,7 +37,7 @@ def source_options(function: F) -> F:
         click.option("--tf", is_flag=True, help="The file is a TensorFlow graph or SavedModel (default: by its name)."),
         click.option("--migraphx", "--migraphx-json", "--mxr", "stored", is_flag=True, help="The file is a saved program."),
         click.option("--frontend", metavar="NAME", help="Read the file with the frontend NAME, of any package."),
-        click.option("--batch", type=click.IntRange(1), help="Extent of dimensions that the model leaves open."),
+        click.option("--batch", type=click.IntRange(1), help="Extent of symbolic dimensions."),
         click.option("--input-dim", multiple=True, metavar="@NAME N...", help="Extents of an input: @x 1 3 224 224."),
         click.option(
             "--dyn-input-dim", multiple=True, metavar="@NAME JSON", help='Ranges of an input: @x "[{min:1,max:8}, 3]".'
@@ -45,20 +45,20 @@ def source_options(function: F) -> F:
         click.option(
             "--dim-param", multiple=True, metavar="@SYM N|JSON", help='A symbol: @batch 4, or @batch "{min:1,max:8}".'
         ),
-        click.option("--default-dyn-dim", metavar="JSON", help='Range of dimensions left open: "{min:1,max:8}".'),
-        click.option("--skip-unknown-operators", is_flag=True, help="Keep operators that nothing converts as `unknown`."),
-        click.option("--nhwc/--nchw", "nhwc", default=None, help="Of a TensorFlow graph; NHWC images become NCHW parameters."),
-        click.option("--output-names", multiple=True, metavar="NAME...", help="What a TensorFlow graph returns."),
+        click.option("--default-dyn-dim", metavar="JSON", help='Range of symbolic dimensions: "{min:1,max:8}".'),
+        click.option("--skip-unknown-operators", is_flag=True, help="Keep operators without a converter as op `unknown`."),
+        click.option("--nhwc/--nchw", "nhwc", default=None, help="TensorFlow graphs: --nhwc converts NHWC images to NCHW."),
+        click.option("--output-names", multiple=True, metavar="NAME...", help="Outputs of a TensorFlow graph."),
         click.option("--signature", metavar="NAME", help="The signature of a SavedModel or a TFLite model to read."),
         click.option(
             "--frontend-option", multiple=True, metavar="NAME=VALUE",
             help="Any other option of the frontend; VALUE is JSON or text.",
         ),
-        click.option("--debug-symbols", is_flag=True, expose_value=False, help="Keep nodes' names (always so)."),
+        click.option("--debug-symbols", is_flag=True, expose_value=False, help="Keep the names of nodes (always on)."),
         click.option("--trim", "-t", type=click.IntRange(0), default=0, metavar="N", help="Drop the last N instructions."),
-        click.option("--trim-size", "-s", type=click.IntRange(0), default=0, metavar="N", help="Then keep the last N only."),
-        click.option("--replace-literals", is_flag=True, help="Make parameters of the literals."),
-        click.option("--optimize", "-O", is_flag=True, help="Apply the passes that need no target."),
+        click.option("--trim-size", "-s", type=click.IntRange(0), default=0, metavar="N", help="Then keep only the last N."),
+        click.option("--replace-literals", is_flag=True, help="Replace literals by parameters."),
+        click.option("--optimize", "-O", is_flag=True, help="Run the target-independent passes."),
         click.option(
             "--apply-pass", "-p", multiple=True, metavar="NAME...",
             help="Apply passes by name, with fields as NAME:key=value,...; an unknown name lists them.",

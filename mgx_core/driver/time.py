@@ -25,7 +25,7 @@ __all__ = ["command"]
 @click.option("--iterations", "-n", type=click.IntRange(1), default=100, show_default=True, help="Number of runs.")
 @report_options
 def command(as_json: bool, iterations: int, **given: Any) -> None:
-    """Print the time of a whole run, the mean of many; `perf` looks closer.
+    """Print the mean time of a run; `perf` has details.
 
     \b
     Examples:

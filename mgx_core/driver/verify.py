@@ -38,22 +38,22 @@ __all__ = ["command"]
 @click.option("--atol", type=Limit(min=0), help="Absolute error of an element [default: 0.001].")
 @click.option("--rtol", type=Limit(min=0), help="Relative error of an element [default: 0.001].")
 @click.option("--per-instruction", "-i", is_flag=True, help="Check each instruction alone, on the reference's inputs.")
-@click.option("--reduce", "-r", is_flag=True, help="Check ever shorter programs, dropping instructions from the end.")
-@click.option("--bisect", "-b", is_flag=True, help="Find the first instruction that differs, by halving.")
-@click.option("--ref-use-double", is_flag=True, help="Let the reference compute floats in 64 bits.")
+@click.option("--reduce", "-r", is_flag=True, help="Check programs shortened from the end, one instruction at a time.")
+@click.option("--bisect", "-b", is_flag=True, help="Find the first instruction that differs, by bisection.")
+@click.option("--ref-use-double", is_flag=True, help="Compute the reference in float64.")
 @click.option(
     "--compiled-model",
     "-c",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Compare this saved program's results instead of compiling.",
+    help="Compare the results of this compiled program instead of compiling.",
 )
 @click.option(
     "--quantized",
     "narrow",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Compare this quantized program's results by their ratio of signal to noise.",
+    help="Compare the results of this quantized program by signal-to-noise ratio.",
 )
 @click.option(
     "--sqnr", type=Limit(), default=20, show_default=True, help="Least ratio in decibel that --quantized takes."
@@ -68,15 +68,15 @@ __all__ = ["command"]
 def command(as_json: bool, **given: Any) -> None:
     """Compare a target's results with the reference, on random inputs.
 
-    The reference runs every operation of the unoptimised program by its definition.  With 16-bit floats (in the model, or by
-    --fp16 and such) the tolerances are 0.08 rms, 0.04 and 0.04; with 4-bit floats 0.8, 0.4 and 0.4.  Integers must be equal.
-    Where results differ and the model chooses positions (TopK, ArgMax, ArgMin, NonMaxSuppression), these are judged by what
-    they choose of the reference's values, within the tolerance, and results behind them for the same choice.
-    Where packages bring rewriting rules, those that fired are named; --rule NAME=off leaves one out.
+    The reference runs the definition of every operation of the unoptimized program.  With 16-bit floats (in the model, or
+    because of --fp16 or --bf16) the tolerances are 0.08 rms, 0.04 and 0.04; with 4-bit floats 0.8, 0.4 and 0.4.  Integers must
+    be equal.  If results differ and the model selects positions (TopK, ArgMax, ArgMin, NonMaxSuppression), each selection is
+    checked against the reference's values within the tolerance, and the reference is continued with the target's selections.
+    The rules of packages that fired are named; --rule NAME=off disables one.
     Exit status 1 if results differ.
 
-    A file that `quantize` wrote is compared with the model that it was made from by --quantized: what passes is a ratio of signal
-    to noise, in decibel, over all batches.
+    --quantized compares a file that `quantize` wrote with the original model; the signal-to-noise ratio over all batches must
+    reach --sqnr.
 
     \b
     Examples:

@@ -27,7 +27,7 @@ def trace_option(function: F) -> F:
         "--trace",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Write a trace for Perfetto: passes, lowering, the plan, and where it runs each launch.",
+        help="Write a trace for Perfetto: passes, lowering, planning and, if it is run, each launch.",
     )(function)
 
 

@@ -76,7 +76,7 @@ class QuantizeReport:
     def text(self) -> str:
         """Returns the report as a terminal table."""
         lines = [
-            f"{'layer':40} {'op':12} {'low':>10} {'high':>10} {'input dB':>8} {'weight dB':>9}  smoothed  left in float because"
+            f"{'layer':40} {'op':12} {'low':>10} {'high':>10} {'input dB':>8} {'weight dB':>9}  smoothed  left in float: reason"
         ]
         lines += [
             f"{x.name[:40]:40} {x.op:12} {x.low:10.4g} {x.high:10.4g} {x.input_noise:8.1f} {x.noise:9.1f}  "
@@ -100,7 +100,7 @@ def emptied(report: QuantizeReport | None) -> QuantizeReport:
 
 
 COLUMNS: Final = (
-    "layer", "op", "range", "input", "SQNR of input (dB)", "SQNR of weights (dB)", "smoothed", "left in float because",
+    "layer", "op", "range", "input", "SQNR of input (dB)", "SQNR of weights (dB)", "smoothed", "left in float: reason",
 )  # fmt: skip
 STYLE: Final = (
     "body{font:15px/1.45 system-ui,sans-serif;margin:2rem;color:#1c1e21;background:#fff}table{border-collapse:collapse}"

@@ -88,7 +88,7 @@ def rule_table(records: Sequence[PassRecord]) -> str:
         for r in records
         for c in r.rules
     ]
-    columns = ["fired", "rule", "pass", "refused", "most often because"]
+    columns = ["fired", "rule", "pass", "refused", "most frequent reason"]
     return searchable(columns, rows, "rules-table", "rules", (0, 3)) if rows else ""
 
 
