@@ -43,11 +43,19 @@ OF_MODELS: Final = ("target", "instances", "max_batch", "queue_size", "timeout",
     default=0,
     help="Maximum rows of a batch; only for models whose rows are independent [default: no batching].",
 )
-@click.option("--queue-delay", default=0.0, show_default=True, help="Milliseconds that a request may wait for others to batch with.")
+@click.option(
+    "--queue-delay",
+    default=0.0,
+    show_default=True,
+    help="Milliseconds to wait for a batch to fill.",
+)
 @click.option("--queue-size", default=256, show_default=True, help="Maximum number of queued requests per model.")
 @click.option("--timeout", default=60.0, show_default=True, help="Seconds that a request may be queued.")
 @click.option(
-    "--warm/--no-warm", default=True, show_default=True, help="Compile all batch sizes when a model is loaded, or on first use."
+    "--warm/--no-warm",
+    default=True,
+    show_default=True,
+    help="Compile all batch sizes when a model is loaded, or on first use.",
 )
 @click.option("--max-bytes", default=256 << 20, show_default=True, help="Maximum size of a request in bytes.")
 @click.option("--memory", default=2 << 30, show_default=True, help="Maximum memory of all requests in flight in bytes.")
@@ -60,15 +68,21 @@ OF_MODELS: Final = ("target", "instances", "max_batch", "queue_size", "timeout",
     help="Number of front-end processes, for many clients.",
 )
 @click.option("--ray", is_flag=True, help="Run models on Ray, on one machine or several.")
-@click.option("--ray-address", default="", help="Address of a running Ray cluster; auto: this machine's [default: start one].")
+@click.option(
+    "--ray-address", default="", help="Address of a running Ray cluster; auto: this machine's [default: start one]."
+)
 @click.option("--replicas", default="1", show_default=True, help="On Ray: replicas per model, N or MIN:MAX.")
 @click.option("--cpus", default=1.0, show_default=True, help="On Ray: CPU cores per replica.")
 @click.option("--gpus", default=0.0, show_default=True, help="On Ray: GPUs per replica; may be fractional.")
 @click.option(
-    "--tokens", type=click.Path(exists=True, dir_okay=False, path_type=Path), help='TOML file of access tokens: token = ["model", ...].'
+    "--tokens",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML file of tokens: token = [models].",
 )
 @click.option("--certificate", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TLS certificate.")
-@click.option("--key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Private key of the certificate.")
+@click.option(
+    "--key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Private key of the certificate."
+)
 @click.option("--verbose", "-v", is_flag=True, help="Log at level INFO instead of WARNING.")
 def main(models: Path, verbose: bool, **given: Any) -> None:
     """Serve MODELS over the Open Inference Protocol: a model file, or a folder of NAME/VERSION/model.* with an optional
