@@ -93,6 +93,20 @@ def test_readme(place):
     assert namespace["probabilities"].shape.lens() == [3, 10]
 
 
+@pytest.mark.parametrize("page", sorted((DOCS.parent / "examples").glob("*/README.md")), ids=lambda p: p.parent.name)
+def test_examples_install_what_they_run(page):
+    """An empty environment needs pytest for `pytest`, and a target for every command that compiles."""
+    for kind, _, code, _ in blocks(page):
+        if kind == "sh":
+            (installed,) = re.findall(r"^pip install (.*)$", code, re.MULTILINE)
+            if re.search(r"^pytest\b", code, re.MULTILINE):
+                assert re.search(r"\b(pytest|mgx-conformance)\b", installed), f"{installed!r} does not install pytest"
+            if re.search(r"^mgx-driver (compile|run|perf|verify)\b", code, re.MULTILINE):
+                assert re.search(r"\bmgx-(ref|cpu-dnnl|gpu-hip)\b", installed), (
+                    f"{installed!r} does not install a target"
+                )
+
+
 def test_every_link_leads_somewhere():
     for page in (*DOCS.glob("*.md"), *DOCS.parent.glob("*.md")):
         for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):

@@ -1,4 +1,4 @@
-"""A rewriting rule, and the hook that brings it to mgx."""
+"""A rewrite rule, and the hook that registers it."""
 
 from __future__ import annotations
 
