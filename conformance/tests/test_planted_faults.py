@@ -146,7 +146,7 @@ def test_claim_that_is_not_kept():
 def test_wrong_type():
     said = tried(planted.WrongType, "softmax-last-float32/contiguous")
     assert (
-        "kernel 'planted softmax' of softmax[axis=2] (in planted) must give float32[2, 3, 9], got float64[2, 3, 9]"
+        "kernel 'planted softmax' of softmax[axis=2] (in planted) must return float32[2, 3, 9], got float64[2, 3, 9]"
         in said
     )
 

@@ -177,5 +177,5 @@ def converted(
     results = tuple(made) if isinstance(made, (tuple, list)) else (made,)
     for result in results:
         if result is not None and not isinstance(result, Instruction):
-            raise PluginError(f"{whose} must give an instruction or a tuple of them, got {result!r}")
+            raise PluginError(f"{whose} must return an instruction or a tuple of them, got {result!r}")
     return results

@@ -212,7 +212,7 @@ class Operation(Traits):
             if isinstance(given, ANY_SHAPE):
                 result: AnyShape = given
                 return result
-            found: MgxError = PluginError(f"{self._rule()} must give a Shape, got {given!r}")
+            found: MgxError = PluginError(f"{self._rule()} must return a Shape, got {given!r}")
         except MgxError as error:
             found = error
         except FOREIGN as error:  # `infer` may assume tensors of a rank that fits the attributes

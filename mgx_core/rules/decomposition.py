@@ -47,9 +47,9 @@ def decompose(module: Module, ins: Instruction) -> list[Instruction] | No | None
     if new is None:
         return No(f"{ins.op.name} does not decompose for these operands")
     if isinstance(new, Instruction):
-        raise PluginError(f"{whose} must give {ins.result}, got {new.result}")
+        raise PluginError(f"{whose} must return {ins.result}, got {new.result}")
     if not isinstance(new, No):
-        raise PluginError(f"{whose} must give an instruction (or one for each result), None or a No, got {new!r}")
+        raise PluginError(f"{whose} must return an instruction (or one for each result), None or a No, got {new!r}")
     return new
 
 

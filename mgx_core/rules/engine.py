@@ -214,7 +214,7 @@ class Rewriter:
             return new
         else:
             raise PassError(
-                f"{_blamed(rule)} must give an instruction, No(why) or None for {ins!r}, got {new!r}{_switch(rule)}"
+                f"{_blamed(rule)} must return an instruction, No(why) or None for {ins!r}, got {new!r}{_switch(rule)}"
             )
         if builder.made:
             for made in reversed(builder.made):

@@ -65,7 +65,7 @@ def target_and_context(given: Any) -> tuple[Target, Any]:
     if not isinstance(context, Context):
         kind = type(target)
         raise PluginError(
-            f"get_context of target {target.name!r} ({kind.__module__}.{kind.__qualname__}) must give "
+            f"get_context of target {target.name!r} ({kind.__module__}.{kind.__qualname__}) must return "
             f"an instance of a class derived from mgx_core.Context, got {context!r}"
         )
     return target, context

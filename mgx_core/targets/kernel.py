@@ -122,7 +122,7 @@ def check_result(kernel: Kernel, op: Operation, declared: AnyShape, value: Value
         whose = (
             f"the compute of {op!r} ({type(op).__module__})" if isinstance(kernel, Reference) else _named(kernel, op)
         )
-        raise PluginError(f"{whose} must give {declared}, got {wrong}")
+        raise PluginError(f"{whose} must return {declared}, got {wrong}")
 
 
 def copied(args: Sequence[Value]) -> list[Any]:

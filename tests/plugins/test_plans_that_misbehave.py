@@ -138,10 +138,14 @@ def test_plans_name_classes_of_ops(wrong):
         (
             "kernels",
             lambda self, context: [],
-            r"kernels\(context\) of target 'given' must give an instance of mgx_core.Kernels",
+            r"kernels\(context\) of target 'given' must return an instance of mgx_core.Kernels",
         ),
-        ("passes", lambda self, *a: [42], r"passes\('\w+', ...\) of target 'given' must give passes"),
-        ("runner", lambda self, *a: None, r"runner\(...\) of target 'given' must give an instance of mgx_core.Runner"),
+        ("passes", lambda self, *a: [42], r"passes\('\w+', ...\) of target 'given' must return passes"),
+        (
+            "runner",
+            lambda self, *a: None,
+            r"runner\(...\) of target 'given' must return an instance of mgx_core.Runner",
+        ),
     ],
 )
 def test_members_of_targets_that_give_other_things(member, given, error):
@@ -199,7 +203,7 @@ def test_results_of_kernels_are_held_against_their_types(function, got):
     made = compiled(kernel(function))
     with pytest.raises(
         mgx.PluginError,
-        match=rf"node 'layer7': .*kernel 'acme neg' of neg \(in {__name__}\) must give float32\[2\], got {got}",
+        match=rf"node 'layer7': .*kernel 'acme neg' of neg \(in {__name__}\) must return float32\[2\], got {got}",
     ):
         made.run({"x": [1, 2]})
 
@@ -215,7 +219,7 @@ def test_results_are_compared_once_and_always_when_validating():
         made = compiled(kernel(later_wrong), validate=validate)
         made.run({"x": [1, 2]})
         if fails:
-            with pytest.raises(mgx.PluginError, match=r"must give float32\[2\], got float32\[1, 2\]"):
+            with pytest.raises(mgx.PluginError, match=r"must return float32\[2\], got float32\[1, 2\]"):
                 made.run({"x": [1, 2]})
         else:
             made.run({"x": [1, 2]})
@@ -247,7 +251,7 @@ def test_a_compute_that_disagrees_with_its_shape_rule():
     main.add_return([main.add(Crooked(), main.add_parameter("x", Shape("float32", [2])))])
     made.compile(Given())
     with pytest.raises(
-        mgx.PluginError, match=rf"the compute of acme.crooked \({__name__}\) must give float32\[2\], got float32\[1\]"
+        mgx.PluginError, match=rf"the compute of acme.crooked \({__name__}\) must return float32\[2\], got float32\[1\]"
     ):
         made.run({"x": [1, 2]})
 
@@ -272,7 +276,7 @@ def test_shape_rules_are_blamed_by_name():
     ):
         main.add(Keyless(), x)
     with pytest.raises(
-        mgx.PluginError, match=rf"the shape rule of acme.forgetful \({__name__}\) must give a Shape, got None"
+        mgx.PluginError, match=rf"the shape rule of acme.forgetful \({__name__}\) must return a Shape, got None"
     ):
         main.add(Forgetful(), x)
 
@@ -283,9 +287,9 @@ def test_shape_rules_are_blamed_by_name():
         (lambda i, b: {}["axis"], r"rule 'acme' of package \w+ failed on relu\(.*: KeyError: 'axis'"),
         (
             lambda i, b: "abc",
-            r"rule 'acme' of package \w+ must give an instruction, No\(why\) or None for relu\(.*, got 'abc'",
+            r"rule 'acme' of package \w+ must return an instruction, No\(why\) or None for relu\(.*, got 'abc'",
         ),
-        (lambda i, b: True, r"must give an instruction, No\(why\) or None for relu\(.*, got True"),
+        (lambda i, b: True, r"must return an instruction, No\(why\) or None for relu\(.*, got True"),
     ],
 )
 def test_rewriting_rules_that_fail_are_named(given, error):
@@ -410,7 +414,7 @@ def test_a_plan_of_a_plugin_for_an_op_inside_a_group_is_asked(monkeypatch, takes
     if takes:
         np.testing.assert_allclose(result, np.tanh([7.0, 7.0]), rtol=1e-6)
         assert "seven" in [p.kernel for p in placements]
-        assert "a group is taken apart, since plan 'acme' of a plugin takes its member neg" in placements[0].refused
+        assert "the group is expanded, since plan 'acme' of a plugin supports its member neg" in placements[0].refused
     else:
         np.testing.assert_allclose(result, np.tanh(-np.exp([1.0, 2.0])), rtol=1e-6)
         assert len(placements) == 1

@@ -155,7 +155,7 @@ def test_a_failure_names_the_op_and_its_package() -> None:
 
 def test_a_result_of_another_type_names_the_op_and_its_package() -> None:
     module, ins = module_with(Other())
-    with pytest.raises(PluginError, match=r"test_twice_other.* \(.*\) must give float32\[2, 3\], got bool\[2, 3\]"):
+    with pytest.raises(PluginError, match=r"test_twice_other.* \(.*\) must return float32\[2, 3\], got bool\[2, 3\]"):
         decompose(module, ins)
     assert [i.name for i in module] == ["@param", "test_twice_other", "@return"]
 
@@ -166,7 +166,7 @@ def test_one_without_an_end_names_the_op_and_its_package(count: int) -> None:
     main = program.get_main_module()
     main.add_return([main.add(Endless(count=count), main.add_parameter("x", X))])
     with pytest.raises(
-        PluginError, match=r"decomposition of test_endless\[count=\d\] \(.*test_decomposition\) has no end"
+        PluginError, match=r"decomposition of test_endless\[count=\d\] \(.*test_decomposition\) does not terminate"
     ):
         program.compile(Host())
 

@@ -46,8 +46,8 @@ def test_errors_of_mgx_pass():
 @pytest.mark.parametrize(
     ("member", "required"),
     [
-        ("emitter", "must give an instance of mgx_core.targets.emission.Emitter or None, got 7"),
-        ("instance_shape", r"must give a Shape for float32\[n, 2\], got 7"),
+        ("emitter", "must return an instance of mgx_core.targets.emission.Emitter or None, got 7"),
+        ("instance_shape", r"must return a Shape for float32\[n, 2\], got 7"),
     ],
 )
 def test_members_that_give_other_things(member, required):
@@ -62,7 +62,7 @@ def runner_that(run):
 
 def test_a_runner_that_cannot_run():
     with pytest.raises(
-        PluginError, match=r"target 'strange' gave a Runs, which derives from Runner and must define run"
+        PluginError, match=r"target 'strange' returned a Runs, which derives from Runner and must define run"
     ):
         compiled_and_run(runner_that(None))
 

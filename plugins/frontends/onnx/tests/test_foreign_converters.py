@@ -21,8 +21,8 @@ from mgx_onnx.converter import STANDARD
     [
         (lambda n, x: {}["axis"], "failed: KeyError: 'axis'"),
         (lambda n, x: None, "gave None; it must return an instruction, or a tuple of them for several outputs"),
-        (lambda n, x: "abc", "must give an instruction or a tuple of them, got 'abc'"),
-        (lambda n, x: (x, 42), "must give an instruction or a tuple of them, got 42"),
+        (lambda n, x: "abc", "must return an instruction or a tuple of them, got 'abc'"),
+        (lambda n, x: (x, 42), "must return an instruction or a tuple of them, got 42"),
     ],
 )
 def test_converters_of_other_packages_are_blamed_by_name(monkeypatch, converter, said):
