@@ -1,4 +1,4 @@
-"""Reports: what compiling did, as a page, a picture of memory, text, and a trace."""
+"""Reports of a compilation: HTML page, memory diagram, text and trace."""
 
 from __future__ import annotations
 

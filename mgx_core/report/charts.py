@@ -11,12 +11,12 @@ from .words import escaped, shortened, time_text
 __all__ = ["Bar", "bars_svg", "passes_svg"]
 
 WIDTH, ROW = 1160, 24
-RUNNER = "make-runner"  # the step in which a target compiles its kernels
+RUNNER = "make-runner"  # the step that compiles the target's kernels
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One row: a name, how long the bar is, its class, what stands behind it, the tooltip, and what stands behind that."""
+    """One row: name, length and CSS class of the bar, text after it, tooltip, and a second text."""
 
     name: str
     length: float
@@ -33,9 +33,9 @@ def bars_svg(
     text_width: int = 250,
     scale: float = 0.0,
 ) -> str:
-    """Returns rows of bars; a row whose length is negative is a heading.
+    """Returns a bar chart; a row with negative length is a heading.
 
-    scale: the length that fills the room (default: that of the longest); bars beyond it are cut short.
+    scale: the length of a full-width bar (default: the longest); longer bars are truncated.
     """
     most = scale or max((b.length for b in bars), default=0.0) or 1.0
     room = WIDTH - name_width - text_width
@@ -65,11 +65,11 @@ def bars_svg(
 
 
 def passes_svg(records: Sequence[PassRecord]) -> str:
-    """Returns each pass in its stage: seconds as a bar, instructions before and after in figures."""
+    """Returns the chart of passes by stage: time as a bar, instruction counts as text."""
     bars: list[Bar] = []
     scale = max(
         (r.seconds for r in records if r.name != RUNNER), default=0.0
-    )  # a target's own compiler may take far longer
+    )  # a target's compiler may take much longer than any pass
     totals: dict[str, float] = {}
     for r in records:
         totals[r.stage] = totals.get(r.stage, 0.0) + r.seconds
@@ -81,6 +81,6 @@ def passes_svg(records: Sequence[PassRecord]) -> str:
         difference = r.after - r.before
         counts = f"{r.before} \u2192 {r.after}" + (f" ({difference:+d})" if difference else "")
         style = "warn" if scale and r.seconds > scale else "bar" if r.changed else "quiet"
-        changed = "changed the program" if r.changed else "found nothing to do"
+        changed = "changed the program" if r.changed else "no changes"
         bars.append(Bar(r.name, r.seconds, style, time_text(r.seconds), f"{r.name}: {changed}", counts))
     return bars_svg(bars, "time of each pass", scale=scale)

@@ -25,11 +25,11 @@ from .words import escaped, size_text, time_text, title
 
 __all__ = ["report_html"]
 
-KINDS = 14  # of launches that have a bar of their own
+KINDS = 14  # most kinds of launches with their own bar
 
 
 class Reported(Protocol):
-    """A program: its modules, and what it was compiled to."""
+    """A program: its modules and its executable."""
 
     @property
     def graph(self) -> Graph: ...
@@ -40,9 +40,9 @@ class Reported(Protocol):
 def report_html(
     program: Reported, path: str | os.PathLike[str] | None = None, name: str = "", instance: Instance | None = None
 ) -> str:
-    """Returns the page for a program, compiled or not; written to `path` if one is given.
+    """Returns the HTML report of a program, compiled or not; also writes it to `path`, if given.
 
-    name: what the page calls the model; instance: which set of input shapes to show (default: the last one made).
+    name: title of the model; instance: the set of input shapes to show (default: the latest).
     """
     text = _Page(program, name or program.graph.main.name, instance).text()
     if path is not None:
@@ -130,7 +130,7 @@ class _Page:
     def stages(self) -> str:
         if not self.records:
             return ""
-        note = "Time of each pass, and instructions before and after it. Grey: nothing to do; orange: cut short."
+        note = "Time of each pass, and instructions before and after it. Grey: no changes; orange: bar truncated."
         rules = rule_table(self.records)
         fired = sum(c.fired for r in self.records for c in r.rules)
         kinds = sum(1 for r in self.records for c in r.rules if c.fired)
@@ -141,7 +141,7 @@ class _Page:
         if self.executable is None:
             return ""
         if self.instance is None:
-            return '<p class="note">Input shapes are symbolic and none were run yet, so no kernels are chosen.</p>'
+            return '<p class="note">Input shapes are symbolic and the program has not run yet, so no kernels are selected.</p>'
         target = self.executable.target.name
         working = [row for row in self.launches if not row.view]
         host = sum(1 for row in working if row.hosted)
@@ -151,23 +151,23 @@ class _Page:
             if host
             else f"All {len(working)} launches on {escaped(target)}."
         )
-        also = f" Another {views} only name a part of another value and move nothing." if views else ""
+        also = f" Another {views} are views, which run nothing." if views else ""
         return (
-            f'<p class="note">{where}{also}</p>{_by_operation(working)}<h3>Kernels and where they come from</h3>'
+            f'<p class="note">{where}{also}</p>{_by_operation(working)}<h3>Kernels and source nodes</h3>'
             + launch_table(self.launches)
         )
 
     def memory(self) -> str:
         plan = self.plan
         if not plan.buffers:
-            return '<p class="note">No value lies in the arena.</p>' + self._dynamic()
+            return '<p class="note">No value is in the arena.</p>' + self._dynamic()
         total = sum(b.bytes for b in plan.buffers)
         note = (
-            f"Each rectangle is a buffer: across, the time it is alive; up, where it lies in the arena. The arena takes "
-            f"{size_text(plan.peak)} ({plan.peak} bytes); no plan could take less than "
-            f"{size_text(plan.lower_bound)}; without sharing, buffers would take {size_text(total)}."
+            f"Each rectangle is a buffer: its live range (horizontal) and its offset in the arena (vertical). The arena has "
+            f"{size_text(plan.peak)} ({plan.peak} bytes); the lower bound of any plan is "
+            f"{size_text(plan.lower_bound)}; without reuse, buffers would need {size_text(total)}."
         )
-        stage = "" if self.instance is not None else " Planned for the program before kernels are chosen."
+        stage = "" if self.instance is not None else " Planned before kernels are selected."
         return f'<p class="note">{note}{stage}</p>{memory_svg(plan, self.shown, standalone=False)}{self._dynamic()}'
 
     def _dynamic(self) -> str:
@@ -187,7 +187,7 @@ class _Page:
         note = f'<p class="note">{len(groups)} groups: {fused}.</p>' if groups else ""
         return (
             f"<h3>After fusion</h3>{note}{_graph(self.after, 'after', True)}"
-            f"<details><summary>Before: the model as it was read, {_operations(self.before)} operations</summary>"
+            f"<details><summary>Before: the parsed model, {_operations(self.before)} operations</summary>"
             f"{_graph(self.before, 'before', False)}</details>"
         )
 
@@ -215,13 +215,13 @@ def _by_operation(launches: Sequence[LaunchRow]) -> str:
     if len(counts) > KINDS:
         rest = sum(counts.values()) - sum(int(b.length) for b in bars)
         bars.append(Bar("others", float(rest), "quiet", str(rest), f"{len(counts) - KINDS} more kinds"))
-    return bars_svg(bars, "launches by what they do", name_width=330, text_width=70)
+    return bars_svg(bars, "launches by operation", name_width=330, text_width=70)
 
 
 def _graph(module: Module, id: str, opened: bool) -> str:
     listing, anchors = instruction_table(module, id)
     if len(drawn(module)) > FEW:
         return listing
-    picture = f'<div class="graph">{layers_svg(module, anchors, id)}</div>'
+    drawing = f'<div class="graph">{layers_svg(module, anchors, id)}</div>'
     state = " open" if opened and len(drawn(module)) < 40 else ""
-    return f"{picture}<details{state}><summary>As a table</summary>{listing}</details>"
+    return f"{drawing}<details{state}><summary>As a table</summary>{listing}</details>"

@@ -1,4 +1,4 @@
-"""The launches of an instance as rows: what, by which kernel, where, why there, from which nodes."""
+"""Table rows of an instance's launches: op, kernel, placement, refusals and source nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MEMBERS: Final = "those of its members"
 
 @dataclass(frozen=True)
 class LaunchRow:
-    """One launch; `view` is true if it only names another value's memory and nothing runs."""
+    """One launch; view: its result aliases another value, and nothing runs."""
 
     name: str
     does: str
@@ -40,7 +40,7 @@ class LaunchRow:
 
 
 def launch_rows(module: Module, placements: Sequence[Placement], target: str) -> list[LaunchRow]:
-    """Returns rows in order of execution, nested modules after what runs them; what only names an item of a tuple is none."""
+    """Returns rows in execution order, nested modules after their instruction; tuple element accesses are omitted."""
     placed: dict[tuple[str, tuple[str, ...]], list[Placement]] = {}
     for p in placements:
         placed.setdefault((p.op, p.sources), []).append(p)
@@ -53,7 +53,7 @@ def launch_rows(module: Module, placements: Sequence[Placement], target: str) ->
             placement = found.pop(0) if found else None
             if not isinstance(ins.op.of, GetTupleElem):
                 rows.append(_row(ins, ins.op, placement, target, apart=bool(placements)))
-    left = [p for found in placed.values() for p in found]  # members of groups that were taken apart
+    left = [p for found in placed.values() for p in found]  # members of expanded groups
     return rows + [
         LaunchRow(
             p.op.split("[")[0],
@@ -71,7 +71,7 @@ def launch_rows(module: Module, placements: Sequence[Placement], target: str) ->
 
 
 def _row(ins: Instruction, op: Launch, placement: Placement | None, target: str, apart: bool) -> LaunchRow:
-    """Returns the row of a launch; apart: one without a placement is a group whose members ran by kernels of their own."""
+    """Returns the row of a launch; apart: if it has no placement, it is a group whose members have their own kernels."""
     kernel = placement.kernel if placement is not None else MEMBERS if apart else op.kernel.name
     hosted = op.place == "host" if placement is None else placement.place == "host"
     why = op.refused if placement is None else placement.refused

@@ -1,4 +1,4 @@
-"""A small graph drawn in layers: every value below what it reads, long lines routed between the boxes."""
+"""Draws a small graph in layers (Sugiyama): values below their operands, long edges routed between the boxes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .words import attributes_text, escaped, group_text, kind, shortened, title
 
 __all__ = ["FEW", "drawn", "layers_svg"]
 
-FEW: Final = 160  # boxes that still make a readable picture
+FEW: Final = 160  # most boxes of a readable drawing
 BOX, GAP, DOWN, LETTER = 38, 18, 30, 7.3
 
 
 class _Box:
-    """A place in a layer: an instruction, or a bend (None) of a line that passes through."""
+    """A node of a layer: an instruction, or a bend point (None) of an edge that crosses the layer."""
 
     __slots__ = ("above", "below", "ins", "layer", "width", "x")
 
@@ -33,12 +33,12 @@ class _Box:
 
 
 def drawn(module: Module) -> list[Instruction]:
-    """Returns the instructions to draw: all but constants and absent inputs."""
+    """Returns the instructions to draw: all except constants and absent inputs."""
     return [i for i in module if not (i.is_literal or i.is_absent)]
 
 
 def layers_svg(module: Module, anchors: Mapping[Instruction, str], id: str) -> str:
-    """Returns the module as SVG; boxes are links to `anchors` (element ids of the page); `id` begins the ids made here."""
+    """Returns the module as SVG; boxes link to `anchors` (element ids of the page); id: prefix of the new ids."""
     shown = drawn(module)
     rows, lines = _layered(shown)
     _order(rows)
@@ -61,7 +61,7 @@ def _layered(shown: Sequence[Instruction]) -> tuple[list[list[_Box]], list[list[
     depth: dict[Instruction, int] = {}
     for ins in shown:
         depth[ins] = max((depth[i] + 1 for i in reads(ins) if i in depth), default=0)
-    for ins in reversed(shown):  # what reads nothing sits right above its first reader
+    for ins in reversed(shown):  # instructions without operands go right above their first user
         if not any(i in depth for i in reads(ins)):
             depth[ins] = max(0, min((depth[u] for u in ins.users if u in depth), default=1) - 1)
     rows: list[list[_Box]] = [[] for _ in range(max(depth.values(), default=0) + 1)]
@@ -87,7 +87,7 @@ def _layered(shown: Sequence[Instruction]) -> tuple[list[list[_Box]], list[list[
 
 
 def _order(rows: Sequence[list[_Box]]) -> None:
-    """Fewer crossings: each box near the middle of its neighbours in the layer before, down and up a few times."""
+    """Reduces crossings by the barycenter method, in alternating sweeps down and up."""
     for sweep in range(6):
         down = sweep % 2 == 0
         for row in rows if down else reversed(rows):
@@ -100,7 +100,7 @@ def _order(rows: Sequence[list[_Box]]) -> None:
 
 
 def _spread(rows: Sequence[list[_Box]]) -> None:
-    """Coordinates: boxes do not overlap and stand under what they read."""
+    """Assigns x coordinates: boxes do not overlap and are close to their neighbours."""
     for row in rows:
         _place_row(row, [0.0] * len(row))
     for sweep in range(12):
@@ -143,7 +143,7 @@ def _line(points: Sequence[_Box], id: str) -> str:
 
 
 def _words(ins: Instruction) -> tuple[str, str]:
-    """Returns the two lines in a box: what it is; the members of a group, or the result's shape."""
+    """Returns the two lines in a box: the title; a group's members or the result's shape."""
     if ins.is_return:
         return "results", f"{len(ins.inputs)} value{'s' if len(ins.inputs) != 1 else ''}"
     below = group_text(ins) or str(ins.result)

@@ -1,4 +1,4 @@
-"""A memory plan as text and as a picture: time across, bytes up, one rectangle for each buffer."""
+"""Shows a memory plan as text and as a diagram: one rectangle per buffer, time horizontal and bytes vertical."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEFT, RIGHT, TOP, BOTTOM = 84, 16, 34, 40
 
 
 class Timeline:
-    """Labels of a plan's positions and of its buffers: a schedule's steps, or a module's instructions."""
+    """Labels the positions (steps of a schedule or instructions of a module) and buffers of a plan."""
 
     def __init__(self, plan: MemoryPlan | Schedule, module: Module) -> None:
         self.plan = plan
@@ -33,7 +33,7 @@ class Timeline:
             instructions = list(module)
             self.titles = [title(ins) for ins in instructions]
             works = [not (i.is_param or i.is_literal or i.is_absent or i.is_return) for i in instructions]
-        self.ticks = [0, *accumulate(works)]  # position -> how many before it do work
+        self.ticks = [0, *accumulate(works)]  # position -> number of computing steps before it
 
     def name(self, b: AnyBuffer) -> str:
         """Returns the op or step that first writes a buffer."""
@@ -45,7 +45,7 @@ class Timeline:
         return self.plan.steps[b.first].sources if isinstance(self.plan, Schedule) else ()
 
     def about(self, b: AnyBuffer) -> str:
-        """Returns a buffer's maker, type and source nodes."""
+        """Returns a buffer's defining op, type and source nodes."""
         result, views = "", ""
         if isinstance(b, Buffer):
             result, count = f" -> {b.owner.result}", len(b.members) - 1
@@ -55,7 +55,7 @@ class Timeline:
 
 
 def alive_bytes(plan: MemoryPlan | Schedule, steps: int) -> list[int]:
-    """Returns bytes that are alive at each position."""
+    """Returns the live bytes at each position."""
     change = [0] * (steps + 1)
     for b in plan.buffers:
         change[b.first] += b.bytes
@@ -68,7 +68,7 @@ def ratio_text(plan: MemoryPlan | Schedule) -> str:
 
 
 def at_peak(plan: MemoryPlan | Schedule, steps: int) -> tuple[int, list[AnyBuffer]]:
-    """Returns the position with most bytes alive, and what is alive there, largest first."""
+    """Returns the position with the most live bytes, and its live buffers, largest first."""
     alive = alive_bytes(plan, steps)
     when = max(range(len(alive)), key=alive.__getitem__, default=0)
     there: list[AnyBuffer] = [b for b in plan.buffers if b.first <= when <= b.last]
@@ -76,7 +76,7 @@ def at_peak(plan: MemoryPlan | Schedule, steps: int) -> tuple[int, list[AnyBuffe
 
 
 def memory_text(plan: MemoryPlan | Schedule, module: Module, largest: int = 12) -> str:
-    """Peak, lower bound, their ratio, and the largest buffers that are alive at the peak."""
+    """Returns the peak, its lower bound, their ratio, and the largest live buffers at the peak."""
     line = Timeline(plan, module)
     when, there = at_peak(plan, len(line.titles))
     lines = [
@@ -86,10 +86,10 @@ def memory_text(plan: MemoryPlan | Schedule, module: Module, largest: int = 12) 
         f"without reuse {sum(b.bytes for b in plan.buffers)} bytes in {len(plan.buffers)} buffers",
     ]
     if plan.dynamic:
-        lines.append(f"{len(plan.dynamic)} values whose sizes are decided at run time get memory of their own then")
+        lines.append(f"{len(plan.dynamic)} values with data-dependent extents are allocated at run time")
     if there:
         lines.append(
-            f"at position {when} of {len(line.titles)}, {line.titles[when]}, most bytes are alive; the largest buffers:"
+            f"at position {when} of {len(line.titles)}, {line.titles[when]}, the most bytes are live; the largest buffers:"
         )
         lines += [
             f"  {size_text(b.bytes):>10}  at {b.offset:<10}  positions {b.first}-{b.last}  {line.about(b)}"
@@ -102,7 +102,7 @@ def memory_text(plan: MemoryPlan | Schedule, module: Module, largest: int = 12) 
 
 
 def memory_svg(plan: MemoryPlan | Schedule, module: Module, standalone: bool = True) -> str:
-    """Returns the plan as SVG; `standalone` brings its own colours, otherwise those of the page around it hold."""
+    """Returns the plan as SVG; standalone: includes colours and a background, otherwise uses those of the page."""
     line = Timeline(plan, module)
     ticks = line.ticks
     count = max(1, ticks[-1])
@@ -133,7 +133,7 @@ def memory_svg(plan: MemoryPlan | Schedule, module: Module, standalone: bool = T
         out.append(
             f'<text class="tick" x="{LEFT + at * across:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{at:.0f}</text>'
         )
-    out.append(f'<text class="tick" x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">operations done</text>')
+    out.append(f'<text class="tick" x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">operations</text>')
     made: list[AnyBuffer] = [*plan.buffers]
     out += [_rectangle(line, b, n, x, y) for n, b in enumerate(sorted(made, key=lambda b: b.first))]
     alive = alive_bytes(plan, len(line.titles))
@@ -142,20 +142,20 @@ def memory_svg(plan: MemoryPlan | Schedule, module: Module, standalone: bool = T
             f"{'M' if n == 0 else 'V'}{'' if n else f'{x(0):.1f} '}{y(v):.1f}H{x(n + 1):.1f}"
             for n, v in enumerate(alive)
         )
-        out.append(f'<path class="alive" d="{path}"><title>bytes alive</title></path>')
+        out.append(f'<path class="alive" d="{path}"><title>live bytes</title></path>')
     out.append(f'<path class="peak" d="M{LEFT} {y(plan.peak):.1f}H{WIDTH - RIGHT}"/>')
     out.append(f'<path class="bound" d="M{LEFT} {y(plan.lower_bound):.1f}H{WIDTH - RIGHT}"/>')
     out.append(
         f'<text class="legend" x="{LEFT}" y="18"><tspan class="lp">\u2501 arena peak {size_text(plan.peak)}</tspan>'
         f'<tspan dx="22" class="lb">\u254d lower bound {size_text(plan.lower_bound)}</tspan>'
-        f'<tspan dx="22" class="la">\u2501 bytes alive</tspan><tspan dx="22">ratio {ratio_text(plan)}, '
+        f'<tspan dx="22" class="la">\u2501 live bytes</tspan><tspan dx="22">ratio {ratio_text(plan)}, '
         f"{len(plan.buffers)} buffers</tspan></text>"
     )
     return "\n".join([*out, "</svg>"])
 
 
 def memory_page(plan: MemoryPlan | Schedule, module: Module, name: str) -> str:
-    """Returns the picture and the text as a page of their own."""
+    """Returns the diagram and the text as an HTML page."""
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escaped(name)} \u2013 memory</title>'
         f"<style>{VARIABLES}{PICTURE}body{{margin:24px;background:var(--card);color:var(--text);font:15px var(--sans)}}"
@@ -169,7 +169,7 @@ def _rectangle(
 ) -> str:
     left, width = x(b.first), x(b.last + 1) - x(b.first)
     low, high = y(b.offset), y(b.offset + b.bytes)
-    hue = number * 137 % 360  # the golden angle: neighbours look different
+    hue = number * 137 % 360  # the golden angle separates the hues of neighbours
     tip = f"{line.about(b)}\n{size_text(b.bytes)} ({b.bytes} bytes) at {b.offset}\npositions {b.first} to {b.last}"
     text = ""
     room = int(width / 6.4)

@@ -1,4 +1,4 @@
-"""Colours and layout of the page, for light and dark, and the few lines of script that filter tables."""
+"""Style sheet (light and dark) and the table-filtering script of the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of the page: instructions, launches, options, plugins."""
+"""HTML tables of the report: instructions, rules, launches, options, plugins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .words import attributes_text, escaped, kind, shortened, title, value_names
 __all__ = ["ROWS", "instruction_table", "launch_table", "option_table", "plugin_table", "rule_table"]
 
 NONE: Final = "\u2013"
-ROWS: Final = 4000  # the most rows of one table: more make a page that no browser likes
+ROWS: Final = 4000  # most rows of a table; browsers render larger ones slowly
 
 
 def table(columns: Sequence[str], rows: Sequence[str], id: str = "", numbers: Sequence[int] = ()) -> str:
@@ -28,7 +28,7 @@ def table(columns: Sequence[str], rows: Sequence[str], id: str = "", numbers: Se
 
 
 def searchable(columns: Sequence[str], rows: Sequence[str], id: str, what: str, numbers: Sequence[int] = (0,)) -> str:
-    """Returns a table with a box that hides the rows without the words typed in."""
+    """Returns a table with a search box that filters its rows."""
     shown = rows[:ROWS]
     note = f'<p class="note">The first {ROWS} of {len(rows)} {what}.</p>' if len(rows) > ROWS else ""
     box = (
@@ -42,7 +42,7 @@ def sources_text(sources: Sequence[str]) -> str:
 
 
 def instruction_table(module: Module, id: str) -> tuple[str, dict[Instruction, str]]:
-    """Returns all instructions of a module with the groups' members folded away; also the element id of each row."""
+    """Returns the table of a module's instructions, with collapsed nested modules, and the element id of each row."""
     listed = [i for i in module if not i.is_absent]
     names = value_names(listed)
     anchors = {ins: f"{id}-{n}" for n, ins in enumerate(listed[:ROWS])}
@@ -74,14 +74,14 @@ def _instruction(number: int, ins: Instruction, names: Mapping[Instruction, str]
 
 
 def _folded(module: Module) -> str:
-    """Returns a nested module, as its text behind a triangle."""
+    """Returns the text of a nested module as a collapsed element."""
     members = sum(1 for i in module if not (i.is_param or i.is_literal or i.is_return or i.is_absent))
     lines = escaped(shortened(module.text().rstrip("\n"), 20000))
     return f"<details><summary>{escaped(module.name)}: {members} operations</summary><pre>{lines}</pre></details>"
 
 
 def rule_table(records: Sequence[PassRecord]) -> str:
-    """Each rule that fired or refused: its pass, how often it fired, at how many places it refused, its commonest reason."""
+    """Returns the table of rules that fired or refused, with their pass, counts and most frequent reason."""
     rows = [
         f'<tr><td class="n">{c.fired or NONE}</td><td><b>{escaped(c.rule)}</b></td><td class="soft">{escaped(r.name)}</td>'
         f'<td class="n">{c.refused or NONE}</td><td>{escaped(c.why)}</td></tr>'
@@ -93,7 +93,7 @@ def rule_table(records: Sequence[PassRecord]) -> str:
 
 
 def launch_table(launches: Sequence[LaunchRow]) -> str:
-    """Returns every launch with its kernel, where it runs, why there, and the nodes that it came from."""
+    """Returns the table of launches with kernel, placement, refusals and source nodes."""
     rows = [_launch(n, row) for n, row in enumerate(launches)]
     columns = ["#", "operation", "kernel, plan", "place", "result", "from", "why"]
     return searchable(columns, rows, "launches-table", "launches")

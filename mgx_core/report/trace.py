@@ -1,4 +1,4 @@
-"""Compiling and running as a trace in Chrome's JSON form, which Perfetto and chrome://tracing open."""
+"""Exports compilation and runs as a trace in Chrome's JSON format, for Perfetto and chrome://tracing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["chrome_trace"]
 
 PROCESS = 1
 COMPILE, ON_TARGET, ON_HOST = 1, 2, 3  # the tracks
-RUNS = 10  # the most runs that a trace shows
+RUNS = 10  # most runs in a trace
 
 
 def chrome_trace(
@@ -26,9 +26,9 @@ def chrome_trace(
     timings: Sequence[Timing] = (),
     phases: Iterable[tuple[str, float]] = (),
 ) -> dict[str, Any]:
-    """Returns a trace of what is known: `phases` before compiling (name, seconds), passes, lowering, the plan, launches.
+    """Returns a trace of `phases` before compilation (name, seconds), passes, lowering, planning and launches.
 
-    Times are microseconds; passes and launches follow one another in the order in which they ran.
+    Times are microseconds; passes and launches are shown in execution order, without gaps.
     """
     target = executable.target.name
     events: list[dict[str, Any]] = [

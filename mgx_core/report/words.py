@@ -1,4 +1,4 @@
-"""Formatting of names, sizes, times and of text from models in reports."""
+"""Formats names, sizes, times and text from models for reports."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ __all__ = ["attributes_text", "escaped", "kind", "shortened", "size_text", "time
 
 
 def escaped(text: object) -> str:
-    """Returns text that is safe in HTML and in quoted attributes; control characters are shown as escapes."""
+    """Escapes text for HTML and quoted attributes; control characters become escape sequences."""
     clean = "".join(c if c >= " " or c in "\n\t" else f"\\x{ord(c):02x}" for c in str(text))
     return html.escape(clean.encode("utf-8", "backslashreplace").decode(), quote=True)
 
 
 def shortened(text: str, most: int) -> str:
+    """Truncates text to `most` characters, with an ellipsis."""
     return text if len(text) <= most else text[: most - 1] + "\u2026"
 
 
 def size_text(count: float) -> str:
-    """Returns bytes with a binary unit."""
+    """Formats a number of bytes with a binary unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024 or unit == "GiB":
             break
@@ -53,7 +54,7 @@ def title(ins: Instruction) -> str:
 
 
 def members(module: Module) -> list[str]:
-    """The ops that a group does, those of groups inside it in their place, without what only brings operands to one shape."""
+    """Returns the names of a group's ops, including those of nested groups, without ops that only broadcast operands."""
     found: list[str] = []
     for ins in module:
         if ins.modules:
@@ -65,7 +66,7 @@ def members(module: Module) -> list[str]:
 
 
 def group_text(ins: Instruction) -> str:
-    """Returns a group's ops in order; empty for what is not a group."""
+    """Returns a group's ops in order; empty for other instructions."""
     if not ins.modules or op_of(ins).control:
         return ""
     words = [n for m in ins.modules for n in members(m)]
@@ -73,13 +74,13 @@ def group_text(ins: Instruction) -> str:
 
 
 def attributes_text(op: Operation) -> str:
-    """Returns the attributes that differ from their defaults."""
+    """Formats the attributes that differ from their defaults."""
     given: dict[str, Any] = {f.name: getattr(op, f.name) for f in op.fields}
     return ", ".join(f"{f.name}={given[f.name]}" for f in op.fields if given[f.name] != f.default)
 
 
 def kind(ins: Instruction) -> str:
-    """Returns the colour class of an instruction: ``param``, ``literal``, ``return``, or a family of ops."""
+    """Returns the CSS class of an instruction: ``edge`` (parameter or return), ``literal``, or a family of ops."""
     if ins.is_param or ins.is_return:
         return "edge"
     if ins.is_literal or ins.is_absent:
@@ -96,5 +97,5 @@ def kind(ins: Instruction) -> str:
 
 
 def value_names(instructions: list[Instruction]) -> dict[Instruction, str]:
-    """Short printed names, parameters by their label and the others by number."""
+    """Returns printed names: the labels of parameters, numbers for others."""
     return {ins: ins.op.label if isinstance(ins.op, Param) else f"%{n}" for n, ins in enumerate(instructions)}

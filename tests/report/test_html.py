@@ -108,14 +108,14 @@ def test_names_of_the_model_are_text(program, target):
 def test_one_that_is_not_compiled(program, plugins):
     page = checked(program().report())
     assert set(page.sections) == {"memory", "graph", "settings"}
-    assert "before kernels are chosen" in page.sections["memory"]
+    assert "before kernels are selected" in page.sections["memory"]
     assert "softmax" in page.sections["graph"]
 
 
 def test_one_with_symbolic_extents(program, target):
     made = program(dim.symbol("n", 1, 64))
     made.compile(target)
-    assert "none were run yet" in checked(made.report()).sections["launches"]
+    assert "has not run yet" in checked(made.report()).sections["launches"]
     made.run({"x": np.ones((3, 16), np.float32)})
     assert "float32[3, 32]" in checked(made.report()).sections["launches"]
 
