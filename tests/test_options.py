@@ -68,7 +68,7 @@ def test_channels_last_is_refused_where_convolutions_are_not():
     program = Program()
     main = program.get_main_module()
     main.add_return([main.add_parameter("x", Shape("float32", [2]))])
-    with pytest.raises(ParameterError, match=r"use_nhwc requires .* those of target 'plain' take images as the model"):
+    with pytest.raises(ParameterError, match=r"use_nhwc requires .* which target 'plain' does not have"):
         program.compile(Plain(), use_nhwc=True)
     program.compile(ChannelsLast(), use_nhwc=True)
 

@@ -1,4 +1,4 @@
-"""Merges a target's own passes, kernels and restorers with those that plugins add for it."""
+"""Merges a target's own passes, rules and kernels with those that plugins add for it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["Extensions", "kernels_of", "passes_of", "plugged_kernels", "plugged_
 
 
 class Extensions:
-    """The passes and rules that a target and plugins add to the core's, under the same switches.
+    """The passes and rules that a target and plugins add to the core's; the same options disable them.
 
-    target: None for the additions for every target.
-    rules: every rule that there is, the core's included, by which options and commands go.
+    target: None: only additions for every target.
+    rules: all rules, including the core's; options and commands refer to these.
     """
 
     def __init__(self, core: Rules, target: Target | None, context: Any, options: CompileOptions) -> None:
@@ -39,12 +39,12 @@ class Extensions:
         self.selection = RuleSelection(options, (r.name for r in self.rules.rules))
 
     def passes(self, stage: str) -> list[Pass]:
-        """Returns the passes to run after the stage's own; rules that the options switch off are left out of those of plugins."""
+        """Returns the passes to run after the stage's own; disabled rules are removed from those of plugins."""
         return [*self.own[stage], *(_selected(p, self.selection) for p in self.plugged[stage])]
 
 
 def plugged_passes(core: Rules, target: str, stage: str, options: CompileOptions) -> list[Pass]:
-    """The passes that plugins add to a stage; rules that they carry under a name of the core's are called after their table."""
+    """Returns the passes that plugins add to a stage; rules with a name of the core's get the table's as prefix."""
     taken = {r.name for r in core.rules}
     return [
         replace(p, rules=p.rules.apart_from(taken)) if isinstance(p, Rewrite) else p
@@ -53,7 +53,7 @@ def plugged_passes(core: Rules, target: str, stage: str, options: CompileOptions
 
 
 def passes_of(core: Rules, target: Target, stage: str, context: Any, options: CompileOptions) -> list[Pass]:
-    """Returns the passes that a target adds to a stage, and then those that plugins add for it."""
+    """Returns the passes that a target adds to a stage, followed by those of plugins."""
     plugged = plugged_passes(core, target.name, stage, options)
     if any(isinstance(p, Rewrite) for p in plugged):
         names = [r.name for p in plugged if isinstance(p, Rewrite) for r in p.rules.rules]
@@ -68,23 +68,23 @@ def _own_passes(target: Target | None, stage: str, context: Any, options: Compil
         return ()
     given: object = called(target, "passes", lambda: target.passes(stage, context, options))
     if not isinstance(given, (tuple, list)) or not all(isinstance(p, Pass) for p in given):
-        raise PluginError(f"passes({stage!r}, ...) of {target!r} must give passes (mgx_core.Pass), got {given!r}")
+        raise PluginError(f"passes({stage!r}, ...) of {target!r} must return passes (mgx_core.Pass), got {given!r}")
     return tuple(given)
 
 
 def _selected(one: Pass, selection: RuleSelection) -> Pass:
-    """Returns a pass, less the rules that are off; what it counts is counted for this compilation alone."""
+    """Returns a copy of a pass without disabled rules, so that its counts are those of this compilation."""
     return replace(one, rules=selection.rules(one.rules)) if isinstance(one, Rewrite) else one
 
 
 def kernels_of(target: Target, context: Any, options: CompileOptions | None = None) -> Kernels:
-    """Returns a target's plans; those that plugins add for it are asked first.
+    """Returns a target's plans, preceded by those that plugins add for it.
 
-    options: for plans that take them (None: the defaults).
+    options: for plans that depend on them; None: the defaults.
     """
     own: object = called(target, "kernels", lambda: target.kernels(context))
     if not isinstance(own, Kernels):
-        raise PluginError(f"kernels(context) of {target!r} must give an instance of mgx_core.Kernels, got {own!r}")
+        raise PluginError(f"kernels(context) of {target!r} must return an instance of mgx_core.Kernels, got {own!r}")
     return (plugged_kernels(target) + own).for_options(options or CompileOptions())
 
 

@@ -19,13 +19,13 @@ Invariant: TypeAlias = Callable[[Module], str | None]
 
 
 def well_formed(module: Module) -> str | None:
-    """Checks what `verify` checks: instructions in order, users and inputs agree, shapes are what the ops' rules give."""
+    """Checks with `verify`: instructions are ordered, use lists are consistent, and shapes match the ops' shape inference."""
     wrong = verify(module)
     return wrong[0] if wrong else None
 
 
 def simplified(rules: Rules) -> Invariant:
-    """The invariant that rules have nothing left to do, on what the passes after them made either."""
+    """Returns the invariant that no rule applies, even to instructions created by later passes."""
 
     def holds(module: Module) -> str | None:
         """No rule fires any more."""
@@ -38,10 +38,10 @@ def simplified(rules: Rules) -> Invariant:
 
 
 def claimed(kernels: Callable[[], Kernels]) -> Invariant:
-    """The invariant that each op can be run by the target, by its parts or by its definition."""
+    """Returns the invariant that each op has a kernel, a decomposition or a reference implementation."""
 
     def holds(module: Module) -> str | None:
-        """Each op has a kernel plan of the target, can be decomposed, or has a reference compute for the host."""
+        """Each op has a kernel plan of the target, a decomposition, or a reference implementation for the host."""
         offered = kernels()
         for inner in nested(module):
             for ins in inner:
@@ -56,7 +56,7 @@ def claimed(kernels: Callable[[], Kernels]) -> Invariant:
 
 
 def groups(module: Module) -> str | None:
-    """A group's one module takes the group's inputs, returns its result and reads nothing else."""
+    """A group has one module, which takes the group's inputs, returns its result and captures nothing."""
     for inner in nested(module):
         for ins in inner:
             if not ins.op.fused:

@@ -20,19 +20,19 @@ from ..types.shape import TupleShape
 
 __all__ = ["UNCHANGED", "Lower"]
 
-MOST: Final = 4096  # launches that are looked up
+MOST: Final = 4096  # cached launches
 UNCHANGED: Final = (Param, Literal, Return, Undefined, Launch)  # ops that lowering leaves unchanged
 
 
 @dataclass(frozen=True)
 class Lower(Pass):
-    """Replaces each op by a launch of the kernel that the target's plans pick.
+    """Replaces each op by a launch of the kernel that the target's plans select.
 
-    Control flow stays and its modules are lowered; an op that no plan takes is decomposed if it can be, a group is taken
-    apart, and all else is placed on the host; every launch keeps the refusals of the plans asked before.
-    validate: kernels called from Python have every result compared with its type, not only the first.
-    plugged: the plans that plugins add: where one takes a member of a group, and none the group, the group is taken apart.
-    made: launches by what was asked; the layers of a network ask the same again and again, and so do its instances.
+    Modules of control flow are lowered recursively.  If every plan declines, an op is decomposed, a group is expanded, and
+    anything else runs on the host; launches keep the reasons of the plans that declined.
+    validate: check every result of kernels called from Python, not only the first.
+    plugged: plans of plugins; a group is expanded if one of them supports a member and none supports the group.
+    made: cache of launches, shared by equal layers of a network and by instances.
     """
 
     kernels: Kernels
@@ -56,15 +56,15 @@ class Lower(Pass):
                 if ins.op.decompose is None:
                     raise
                 raise PluginError(
-                    f"the decomposition of {ins.op!r} ({type(ins.op).__module__}) has no end: it leads to the op itself, "
-                    "and no kernel takes that"
+                    f"the decomposition of {ins.op!r} ({type(ins.op).__module__}) does not terminate: it leads back to the op, "
+                    "which no kernel supports"
                 ).at_nodes(ins.sources) from None
         return True
 
     def _lower(self, module: Module, ins: Instruction, outer: tuple[str, ...] = ()) -> None:
-        """Lowers one instruction.  outer: the refusals for what it was a part of."""
+        """Lowers one instruction.  outer: refusals of the group or op that it is a part of."""
         shapes = tuple([None if i.is_absent else i.result for i in ins.inputs])
-        # fresh symbols in a result are each instruction's own
+        # the result is part of the key, since instructions may define symbols
         key = (ins.op, shapes, ins.modules, ins.result, outer)
         made = self.made.get(key)
         if made is None:
@@ -95,7 +95,7 @@ class Lower(Pass):
         module.replace_op(ins, made, ins.result)
 
     def _taken_inside(self, ins: Instruction) -> str:
-        """Returns which plan of a plugin takes a member of a group that no plan of a plugin takes whole; empty if none does."""
+        """Returns the reason to expand a group: a plugin's plan supports a member and none supports the group; else empty."""
         if self.plugged is None or not isinstance(ins.op, (FusedReduce, Group, PointwiseGroup)):
             return ""
         if self._plugged_plan(ins):
@@ -103,7 +103,7 @@ class Lower(Pass):
         for body in nested(ins.modules[0]):
             for member in body:
                 if not isinstance(member.op, UNCHANGED) and (plan := self._plugged_plan(member)):
-                    return f"a group is taken apart, since plan {plan!r} of a plugin takes its member {member.op!r}"
+                    return f"the group is expanded, since plan {plan!r} of a plugin supports its member {member.op!r}"
         return ""
 
     def _plugged_plan(self, ins: Instruction) -> str:
@@ -113,11 +113,11 @@ class Lower(Pass):
         return next((name for name, answer in answers if not isinstance(answer, No)), "")
 
     def _expand(self, module: Module, ins: Instruction, outer: tuple[str, ...]) -> bool:
-        """Puts a group's members in its place, so that the target may take each on its own."""
+        """Replaces a group by its members and lowers each; returns False if the op is not a group."""
         if not isinstance(ins.op, (FusedReduce, Group, PointwiseGroup)):
             return False
         (body,) = ins.modules
-        whole = len(body.outputs) == 1  # one member that gives all results
+        whole = len(body.outputs) == 1  # one member computes all results
         several = isinstance(ins.result, TupleShape) and not whole
         items = [user for user in ins.users if isinstance(user.op, GetTupleElem)]
         if several and len(items) != len(ins.users):

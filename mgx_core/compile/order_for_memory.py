@@ -20,10 +20,10 @@ __all__ = ["OrderForMemory"]
 
 @dataclass(frozen=True)
 class OrderForMemory(Pass):
-    """Runs next what frees the most and takes the least, where that lowers the largest sum of bytes alive.
+    """List-schedules instructions by net memory (allocated minus freed bytes), if that reduces the peak.
 
-    Values may then be read long after they were made, and work that could run side by side comes one after the other: that is
-    the time it costs.  most: the most instructions of a module that is reordered.
+    May cost time: values are read later after they were computed, and parallel branches become sequential.
+    most: longer modules are not reordered.
     """
 
     most: int = 5000
@@ -53,13 +53,13 @@ class OrderForMemory(Pass):
         for ins, makers in _extents(steps).items():
             needs[ins] |= makers
         last: Instruction | None = None
-        for ins in steps:  # what acts on the world keeps its order
+        for ins in steps:  # side effects keep their order
             if ins.op.effect:
                 if last is not None:
                     needs[ins].add(last)
                 last = ins
         readers: dict[Instruction, list[Instruction]] = {}
-        left: dict[int, int] = {}  # how many are still to read a buffer
+        left: dict[int, int] = {}  # remaining readers of a buffer
         for ins, wanted in needs.items():
             for read in wanted:
                 readers.setdefault(read, []).append(ins)
@@ -90,7 +90,7 @@ class OrderForMemory(Pass):
 
 
 def _extents(steps: Sequence[Instruction]) -> dict[Instruction, set[Instruction]]:
-    """For each instruction those that define the symbols it uses."""
+    """Returns, for each instruction, the definitions of the symbols that it uses."""
     makers: dict[str, Instruction] = {}
     found: dict[Instruction, set[Instruction]] = {}
     for ins in steps:
@@ -102,5 +102,5 @@ def _extents(steps: Sequence[Instruction]) -> dict[Instruction, set[Instruction]
 
 
 def _buffers(ins: Instruction, of: dict[Instruction, Buffer]) -> list[Buffer]:
-    """Returns the buffers that an instruction reads, each once."""
+    """Returns the buffers that an instruction reads, without duplicates."""
     return list({id(of[r]): of[r] for r in reads(ins) if r in of}.values())

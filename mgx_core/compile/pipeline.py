@@ -21,17 +21,16 @@ STAGES = ("normalize", "simplify", "legalize", "fuse", "lower", "plan")
 
 
 def nothing(module: Module) -> str | None:
-    """Returns the invariant that always holds."""
+    """The invariant that always holds."""
     return None
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A named list of passes, with what must hold before and after them.
+    """A named list of passes with its invariants, which return None or a description of the violation.
 
-    Each invariant gives None, or what is wrong.  ensures: must hold after the last pass.  Checked under `validate` only, since
-    they take long: requires, which must hold before the first pass and after each one, and proves, which must hold after the
-    last.
+    ensures: must hold after the last pass.  Only checked under `validate`, since they are expensive: requires, before the first
+    pass and after each; proves, after the last.
     """
 
     name: str
@@ -41,15 +40,15 @@ class Stage:
     proves: Callable[[Module], str | None] = nothing
 
     def with_passes(self, passes: Iterable[Pass]) -> Stage:
-        """Returns the same stage with more passes at its end."""
+        """Returns the stage with more passes appended."""
         return replace(self, passes=(*self.passes, *passes))
 
 
 @dataclass
 class PassRecord:
-    """One pass as it ran: seconds, whether it changed something, instructions before and after (nested modules included).
+    """One run of a pass: its duration, whether it changed the module, instructions before and after (with nested modules).
 
-    rules: what its rules did, for passes that count.
+    rules: counts of its rules.
     """
 
     stage: str
@@ -66,10 +65,10 @@ class PassRecord:
 
 @dataclass
 class Pipeline:
-    """Runs stages in order and keeps a record of each pass.
+    """Runs stages in order and records each pass.
 
-    validate: verify the module and what the stage requires after every pass, and what it proves at its end.
-    Errors: PassError naming the stage and pass that broke something, and the passes that ran before.
+    validate: after every pass, verify the module and the stage's `requires`; at the end of the stage, its `proves`.
+    Errors: PassError that names the stage and pass that broke an invariant, and the passes before it.
     """
 
     stages: Sequence[Stage]
@@ -80,7 +79,7 @@ class Pipeline:
 
     def run(self, module: Module) -> Module:
         self.count = size(module)
-        held: Callable[[Module], str | None] = nothing  # the invariant of the stage before
+        held: Callable[[Module], str | None] = nothing  # the `ensures` of the previous stage
         for stage in self.stages:
             if self.validate:
                 self._check(stage.requires(module), f"before stage {stage.name!r}")
@@ -139,5 +138,5 @@ class Pipeline:
 
 
 def size(module: Module) -> int:
-    """Returns instructions of a module and those nested in it."""
+    """Counts the instructions of a module and its nested modules."""
     return sum(len(m) for m in nested(module))

@@ -34,14 +34,14 @@ def lower_module(
     overwritten: Mapping[str, int] = NOTHING,
     reuse: Reuse | None = None,
 ) -> Lowered:
-    """Returns an optimised module for concrete shapes of its parameters, through the stages lower and plan when it is asked for.
+    """Returns the lazily lowered form of an optimised module for concrete shapes of its parameters.
 
-    given: gives the module; for an instance out of a file neither it nor the stages may ever be needed, nor loaded.
-    overwritten: results that may take the memory of arguments, as `Program.compile` takes them.
-    reuse: what instances of the same module, for the same target, context and options, have left for this one.
+    given: returns the module; a restored instance may never need it nor the stages, which are then not loaded.
+    overwritten: results that may overwrite arguments, as in `Program.compile`.
+    reuse: caches shared by instances of the same module, target, context and options.
     """
     if reuse is None or any(type(d) is not int for s in shapes.values() if isinstance(s, Shape) for d in s.dims):
-        reuse = Reuse()  # extents that remember their symbols are more than equal numbers tell
+        reuse = Reuse()  # cached launches do not distinguish extents that keep their symbols from numbers
 
     @functools.cache
     def kernels() -> Kernels:
@@ -60,11 +60,11 @@ def lower_module(
         made: object = called(target, "emitter", lambda: target.emitter(kernels(), context, options))
         if made is not None and not isinstance(made, Emitter):
             raise PluginError(
-                f"emitter(...) of {target!r} must give an instance of mgx_core.targets.emission.Emitter or None, got {made!r}"
+                f"emitter(...) of {target!r} must return an instance of mgx_core.targets.emission.Emitter or None, got {made!r}"
             )
         if made is not None:
             made.overwritten = overwritten
-            made.earlier = reuse if made.tuning is None else None  # what tuning chooses goes into reports
+            made.earlier = reuse if made.tuning is None else None  # tuning reports every choice
         return made
 
     return Lowered(lower, emitter, options.memory_reuse, options.validate)

@@ -1,7 +1,7 @@
-"""Settles what waits for the shapes of a run: selected modules, branches on extents, ops of unknown rank, extents through floats.
+"""Simplifies a module once its input shapes are known: selects modules, takes branches on extents, expands rank-dependent ops.
 
-Exporters write an `if` on an extent where an axis of one element goes (a squeeze, a state that may be absent).  Its branches
-differ in rank, so everything behind it has an unknown rank, until the shapes of the inputs are known.
+Exporters emit an `if` on an extent for an axis of extent one (a squeeze, an optional state).  Its branches differ in rank, so
+ranks of everything after it are unknown until the input shapes are known.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "waits_for_shapes",
 ]
 
-_READERS: Final = SHAPES.roots  # they may read extents
+_READERS: Final = SHAPES.roots  # ops whose operands may determine extents
 
 
 def waits_for_shapes(module: Module) -> bool:
@@ -42,10 +42,10 @@ def waits_for_shapes(module: Module) -> bool:
 
 
 def waits_for_extents(module: Module) -> bool:
-    """Returns True if extents may follow from those of the inputs in numbers, where no rule follows symbols.
+    """Returns True if extents can be computed from numeric input extents, but not symbolically.
 
-    As extents that go through floats, ranges of a computed length, slices as long as these, and those that the number of a
-    loop's trip decides.
+    Examples: extents computed in floats, ranges of a computed length, slices of that length, extents that depend on a loop's
+    iteration number.
     """
     for ins in module:
         if numbers_decide_extents(ins):
@@ -58,7 +58,7 @@ def waits_for_extents(module: Module) -> bool:
 
 
 def _depends_on_data(value: Instruction) -> bool:
-    """Returns True if a value is computed from elements of parameters, and not from extents and constants alone."""
+    """Returns True if a value depends on elements of parameters, not only on extents and constants."""
     waiting, met = [value], {value}
     while waiting:
         ins = waiting.pop()
@@ -71,9 +71,9 @@ def _depends_on_data(value: Instruction) -> bool:
 
 
 def settle_ranks(module: Module) -> Module | None:
-    """Returns a module in which branches on extents are taken and ops that waited for ranks are spelled out; None if none was.
+    """Takes branches on extents and expands rank-dependent ops; returns the new module, or None if there were none.
 
-    module: its parameters have the shapes of a run; it is changed.  What still depends on data stays as it is.
+    module: its parameters have the shapes of a run; it is modified.  Instructions that depend on data are unchanged.
     """
     settled = None
     while True:
@@ -81,19 +81,19 @@ def settle_ranks(module: Module) -> Module | None:
         if not (InlineBranches().apply(module) | SpellOut().apply(module) | UnrollLoops().apply(module)):
             return settled
         module.sweep()
-        # the ranks of what follows are known only now, and decide further branches
+        # inference finds the ranks of later values only now, and these may decide more branches
         settled = module = module.clone(parameters={name: p.result for name, p in module.parameters.items()})
 
 
 def selects_modules(module: Module) -> bool:
-    """Returns True if a module is selected by the shapes of values somewhere."""
+    """Returns True if the module contains a `SelectModule`, which selects by the shapes of values."""
     return any(isinstance(ins.op, SelectModule) for inner in nested(module) for ins in inner)
 
 
 def select_modules(module: Module) -> Module:
-    """Returns a module in which the modules that its parameters' shapes select are in the selections' places.
+    """Inlines the modules selected by the parameters' shapes; returns the new module.
 
-    They were optimised with the program, so that nothing but the extents of what follows is to be found again.
+    They were already optimised with the program, so only extents are inferred again.
     """
     if not InlineBranches().apply(module):
         return module

@@ -1,16 +1,16 @@
-"""The six stages: which passes and rules run, in what order, and what holds before and after them.
+"""The six stages: their passes and rules in order, and the invariants before and after them.
 
 | stage | before | after |
 |---|---|---|
-| normalize | the module is well-formed (`verify`) | axes are not negative, defaults explicit, no identity is left |
-| simplify | normal form | no rule fires any more: constants folded, equal values merged, products of one operand joined |
-| legalize | no identity | each op has a plan of the target, a decomposition, or a reference compute for the host |
-| fuse | no identity | groups are well-formed: one module each, which takes the inputs, returns the result, reads nothing else |
+| normalize | the module is well-formed (`verify`) | axes are not negative, defaults are explicit, no identities |
+| simplify | normal form | no rule applies: constants folded, equal values merged, products of one operand joined |
+| legalize | no identities | each op has a plan of the target, a decomposition, or a reference implementation |
+| fuse | no identities | groups are well-formed: one module each, which takes the inputs, returns the result, captures nothing |
 | lower | groups are well-formed | parameters, literals, launches and control flow only |
-| plan | as after lower | every value is placed, and none that are alive at one time overlap |
+| plan | as after lower | every value has memory, and values that are live at the same time do not overlap |
 
-The first four work on symbolic extents, once a program; lower and plan once for each set of input shapes.  With
-``validate=True`` the column "before" is checked after each pass of the stage as well, and all of "after" at its end.
+The first four run once per program, on symbolic extents; lower and plan run for each set of input shapes.  With
+``validate=True`` the column "before" is also checked after each pass of the stage, and all of "after" at its end.
 """
 
 from __future__ import annotations
@@ -91,13 +91,13 @@ from .run_shapes import (
 __all__ = ["RULES", "lower_for", "lowering", "optimize_module", "pass_names", "stages"]
 
 
-# The order is that in which rules are asked at one instruction; the first that fires wins, and the instruction is asked again.
-# 1. Shapes and conversions first: they drop instructions that every later rule would have to look through.
-# 2. Quantized tensors next: products of them become integer products before anything is folded into their float forms.
-# 3. Whole functions (activations, norms, rotary embeddings) before arithmetic, which would break up the patterns they look for.
-# 4. Arithmetic, bounds and indices before algebra, which moves constants across what is left.
-# 5. Factors go into convolutions before work moves around slices, splits, reshapes and views: behind a view they are not seen.
-# 6. Pads, pooling and precision last: they choose among forms that the rules above leave.
+# Rules are tried in this order at each instruction; the first that applies wins, and the instruction is revisited.
+# 1. Shapes and conversions first: they remove instructions that later rules would have to look through.
+# 2. Quantization next: products become integer products before anything is folded into their float forms.
+# 3. Whole functions (activations, norms, rotary embeddings) before arithmetic, which would break up their patterns.
+# 4. Arithmetic, bounds and indices before algebra, which moves constants across the remaining instructions.
+# 5. Factors are folded into convolutions before slices, splits, reshapes and views move: a view would hide them.
+# 6. Pads, pooling and precision last: they choose among forms that the rules above produce.
 RULES: Final = (
     SHAPES
     + CONVERTS
@@ -129,10 +129,10 @@ RULES: Final = (
 
 
 def stages(target: Target | None, context: Any, options: CompileOptions) -> list[Stage]:
-    """The stages from normalize to fuse, with the passes that the target and plugins add.
+    """Returns the stages from normalize to fuse, with the passes that the target and plugins add.
 
-    target: None for the passes that run for every target.
-    Errors: ParameterError for a name in `fusion_rules` or `disable_passes` that no rule or pass has.
+    target: None: only passes that run for every target.
+    Errors: ParameterError for an unknown name in `fusion_rules` or `disable_passes`.
     """
     extensions = Extensions(_rules_for(target), target, context, options)
     selection = extensions.selection
@@ -155,14 +155,14 @@ def stages(target: Target | None, context: Any, options: CompileOptions) -> list
 
 
 def _rules_for(target: Target | None) -> Rules:
-    """The rules of the core that a target has kernels for."""
+    """Returns the core's rules, without those whose results the target has no kernels for."""
     if target is None or target.narrow_floats:
         return RULES
     return RULES.without(r.name for r in NARROW_FLOAT_PRODUCTS.rules)
 
 
 def pass_names(target: Target | None, context: Any, options: CompileOptions) -> list[str]:
-    """Names of all passes that may run with these options or with the usual ones, sorted."""
+    """Returns the sorted names of all passes that may run with these options or with the defaults."""
     found = {SettleExtents.name, Lower.name, OrderForMemory.name}
     everything = dict.fromkeys(OPTIONAL & PASSES, True)
     for asked in (replace(options, fusion_rules={}, disable_passes=()), CompileOptions(fusion_rules=everything)):
@@ -180,7 +180,7 @@ def _check_names(given: Iterable[str], known: Sequence[str]) -> None:
 
 
 def lowering(lower: Lower, target: Target, context: Any, options: CompileOptions) -> list[Stage]:
-    """The stages lower and plan, which run for concrete input shapes; their steps are placed afterwards (see `overlap`)."""
+    """Returns the stages lower and plan, which run for concrete input shapes; scheduling follows (see `Schedule`)."""
     ordering = (OrderForMemory(),) if options.aggressive_memory else ()
     first = (SettleExtents(), lower, *passes_of(RULES, target, "lower", context, options))
     return [
@@ -198,16 +198,16 @@ def lower_for(
     options: CompileOptions,
     reuse: Reuse,
 ) -> tuple[Module, list[PassRecord]]:
-    """A copy of an optimised module lowered for concrete shapes of its parameters, and the records of the passes.
+    """Returns a copy of an optimised module lowered for concrete shapes of its parameters, and the passes' records.
 
-    reuse: what other copies have left for this one.
-    Errors: DeviceError for values that do not fit into memory.
+    reuse: caches shared with other copies.
+    Errors: DeviceError if the values exceed the memory limit.
     """
     static = {n: s for n, s in shapes.items() if not s.dynamic()}
     shared = given.derive("equal bodies", equal_bodies)
     records: list[PassRecord] = []
     waits = [given.derive(w.__name__, w) for w in (selects_modules, waits_for_shapes, waits_for_extents)]
-    if any(waits):  # what waits is edited
+    if any(waits):  # the copy is edited, so it cannot share bodies
         module = given.clone(parameters=static, shared=shared)
         if waits[0]:
             module = select_modules(module)
@@ -216,7 +216,7 @@ def lower_for(
         elif waits[2]:
             module = with_known_extents(module)
     else:
-        bodies = given.derive("bodies", BodyCache) if static else None  # of one instance there are no others
+        bodies = given.derive("bodies", BodyCache) if static else None  # a static program has only one instance
         module = given.clone(parameters=static, shared=shared, bodies=bodies)
     plugged = plugged_kernels(target)
     own = None if plugged.empty else plugged.for_options(options)
@@ -229,7 +229,7 @@ def lower_for(
 
 
 def _settled(module: Module, target: Target, context: Any, options: CompileOptions) -> tuple[Module, list[PassRecord]]:
-    """Returns a module for concrete shapes with its branches on extents taken, optimised, and the passes' records."""
+    """Takes branches on extents of a module with concrete shapes and optimises it; returns it and the passes' records."""
     records: list[PassRecord] = []
     while (copy := settle_ranks(module)) is not None:
         module = copy
@@ -258,7 +258,7 @@ def simplifying(selection: RuleSelection, rules: Rules) -> list[Pass]:
 
 
 def fusing(selection: RuleSelection, target: Target | None) -> list[Pass]:
-    """Attention, groups of work on elements and reductions, and what joins the products before them."""
+    """Returns the passes of fuse: attention, pointwise and reduction groups, epilogues of products."""
     rounds = target is not None and target.attention_rounds
     passes: list[Pass] = [FuseAttention(rounds=rounds)] if selection.on("fuse-attention") else []
     if selection.on("fuse-elementwise"):
@@ -271,9 +271,9 @@ def fusing(selection: RuleSelection, target: Target | None) -> list[Pass]:
 def optimize_module(
     module: Module, options: CompileOptions, target: Target | None = None, context: Any = None, before: str = "lower"
 ) -> Pipeline:
-    """Runs the stages before the named one on a module in place; returns the pipeline with its records."""
+    """Runs the stages before the named one in place; returns the pipeline with its records."""
     chosen = [s for s in stages(target, context, options) if STAGES.index(s.name) < STAGES.index(before)]
     pipeline = Pipeline(chosen, options.validate, frozenset(options.disable_passes))
-    module.sweep()  # rules ask who reads a value: nothing dead may be among them
+    module.sweep()  # rules inspect the users of values, which must not include dead code
     pipeline.run(module)
     return pipeline

@@ -1,4 +1,4 @@
-"""Arguments of a run: input values by parameter name, and memory that the caller provides for results."""
+"""Binds the arguments of a run: input values by parameter name, and the caller's memory for results."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .binding import as_parameter, described
 
 __all__ = ["OUTPUT", "Arguments"]
 
-OUTPUT: Final = "main:#output_"  # the parameters that name where results go, for callers that own device memory
+OUTPUT: Final = "main:#output_"  # prefix of the parameters that provide memory for results
 
 
 class Arguments:
-    """The parameters of one executable, against which arguments are checked.
+    """Checks arguments against the parameters of one executable.
 
-    outputs: gives the shapes of the results if callers may say where these go; None if results are always new arrays.
+    outputs: returns the shapes of the results, if callers may provide memory for them; None if results are always new arrays.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class Arguments:
 
     @cached_property
     def places(self) -> dict[str, AnyShape]:
-        """Shapes of the results by the names of the parameters that say where to write them."""
+        """Shapes of the results by the names of the parameters that provide their memory."""
         return {} if self._outputs is None else {f"{OUTPUT}{n}": s for n, s in enumerate(self._outputs())}
 
     def bind(self, parameters: Mapping[str, Any]) -> list[Value]:
-        """Returns values in the order of the parameters, checked.  Errors: ParameterError."""
+        """Returns checked values in the order of the parameters.  Errors: ParameterError."""
         if not isinstance(parameters, Mapping):
             raise ParameterError(
                 f"run takes a mapping from parameter names ({', '.join(map(repr, self._parameters)) or 'none here'}) to values, "
@@ -65,12 +65,14 @@ class Arguments:
             self._check_extents(name, value, symbols)
             bind_symbols(self._parameters[name], value, symbols)
         bind_all(self._parameters.values(), values, symbols)
-        for name, value in zip(self._parameters, values, strict=True):  # again for expressions of symbols met later
+        for name, value in zip(
+            self._parameters, values, strict=True
+        ):  # again: symbols may be bound by later parameters
             self._check_extents(name, value, symbols)
         return values
 
     def _value(self, name: str, given: Any, shape: AnyShape) -> Value:
-        """Returns a caller's value; a target may use a value in its own memory without a copy."""
+        """Returns a caller's value; one in the target's memory is used without a copy."""
         try:
             taken = self._target.accept(given, self._context)
         except (MgxError, MemoryError):
@@ -90,7 +92,7 @@ class Arguments:
             raise ParameterError(error.message) from None
 
     def places_in(self, parameters: Mapping[str, Any]) -> dict[int, Value]:
-        """Returns the caller's memory for results, by their number.  Errors: ParameterError for a place that does not fit."""
+        """Returns the caller's memory for results by index.  Errors: ParameterError if its type does not match."""
         outputs = list(self.places.values())
         found = {}
         for name, given in parameters.items():
@@ -99,14 +101,12 @@ class Arguments:
                 value = self._value(name, given, outputs[number])
                 shared = not isinstance(value, np.ndarray) or np.may_share_memory(value, as_value(given))
                 if not shared or (isinstance(value, np.ndarray) and not value.flags.writeable):
-                    raise ParameterError(
-                        f"parameter {name!r} must be memory that a result can be written to, got {given!r}"
-                    )
+                    raise ParameterError(f"parameter {name!r} must be writable memory for a result, got {given!r}")
                 found[number] = value
         return found
 
     def deliver(self, results: list[Argument], places: Mapping[int, Value]) -> list[Argument]:
-        """Results of a run that do not lie in the caller's places yet, copied there."""
+        """Copies results to the caller's memory, unless they were written there; returns the results."""
         for number, place in places.items():
             if shape_of(results[number].value) != shape_of(place):
                 raise ParameterError(

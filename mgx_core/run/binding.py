@@ -40,7 +40,7 @@ def as_parameter(name: str, given: Any, shape: AnyShape) -> Value:
 
 
 def _numbers(name: str, given: Any, shape: Shape) -> Any:
-    """Python numbers in the parameter's type, where that loses no more than rounding.  Errors: ParameterError."""
+    """Converts Python numbers to the parameter's type if only rounding is lost.  Errors: ParameterError."""
     try:
         found = np.asarray(given)
     except ValueError:
@@ -88,15 +88,15 @@ def described(shape: AnyShape) -> str:
 
 
 def tensor_type(value: Value) -> AnyShape:
-    """Returns the type of a value without regard to how it lies in memory."""
+    """Returns the type of a value, regardless of its memory layout."""
     shape = shape_of(value)
     return shape.as_standard() if isinstance(shape, Shape) else shape
 
 
 def owned(results: Sequence[Value], inputs: Sequence[Value], module: Module | None) -> list[Value]:
-    """Returns results that own their memory: what lies in an input, a literal or another result is copied."""
+    """Returns results that own their memory; copies those that alias an input, a literal or another result."""
     taken = {id(base(v)) for v in inputs if isinstance(v, np.ndarray)}
-    if module is not None:  # what comes out of a file cannot be written to, so it is copied anyway
+    if module is not None:  # literals from a file are read-only, so `_own` copies them anyway
         taken |= module.derive("literal memory", _literal_memory)
     return [_own(v, taken) for v in results]
 

@@ -32,9 +32,9 @@ def compile_module(
 ) -> Executable:
     """Returns an executable for a copy of `module` on a target or on one of its contexts; `module` itself is unchanged.
 
-    overwritten: as `Program.compile` takes it.
-    Errors: ParameterError if `on` is neither, if the target cannot do what an option requires, or if an instruction reads what
-    does not come before it; any error that a pass or the target raises.
+    overwritten: as in `Program.compile`.
+    Errors: ParameterError if `on` is neither, if the target does not support an option, or if an instruction reads a later
+    one; any error that a pass or the target raises.
     """
     start = time.perf_counter()
     listen()
@@ -48,11 +48,11 @@ def compile_module(
 
 
 def optimized(module: Module, target: Target, context: Any, options: CompileOptions) -> tuple[Module, list[PassRecord]]:
-    """Returns the optimised copy of a module, and the passes that made it.  Errors: as `compile_module`."""
+    """Returns the optimised copy of a module, and the passes that ran.  Errors: as `compile_module`."""
     if options.use_nhwc and not target.channels_last:
         raise ParameterError(
-            f"use_nhwc requires convolutions on channels-last images; those of target {target.name!r} take images as the "
-            "model lays them out: leave the option out"
+            f"use_nhwc requires channels-last convolutions, which target {target.name!r} does not have: "
+            "leave the option out"
         )
     if options.target and not target.architectures:
         raise ParameterError(
@@ -63,6 +63,6 @@ def optimized(module: Module, target: Target, context: Any, options: CompileOpti
     if wrong is not None:
         raise ParameterError(wrong)
     copy = module.clone()
-    # what waits for the shapes of a run is simplified and fused once they are known, as if they had been fixed
+    # a module that needs run-time shapes is simplified and fused per instance, like a static one
     pipeline = optimize_module(copy, options, target, context, before="simplify" if waits_for_shapes(copy) else "lower")
     return copy, pipeline.records

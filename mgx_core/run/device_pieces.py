@@ -21,9 +21,9 @@ __all__ = ["DeviceMemory"]
 
 
 class DeviceMemory:
-    """Holds what a program in pieces keeps in its target's memory between runs.
+    """Device memory that a program in pieces keeps between runs; runs are serialized, since they share it.
 
-    context: of the target; to_host: results are wanted in host memory.  One run at a time, since the places are the same ones.
+    context: of the target; to_host: results are returned in host memory.
     """
 
     def __init__(self, context: Any, to_host: bool) -> None:
@@ -34,12 +34,12 @@ class DeviceMemory:
         self._lock = threading.Lock()
 
     def keep(self, fixed: Iterable[int]) -> None:
-        """Tells the numbers of values whose extents never change."""
+        """Sets the indices of the values whose extents never change."""
         self.fixed = frozenset(fixed)
 
     @contextmanager
     def values(self, args: Sequence[Value], count: int) -> Iterator[Passing]:
-        """Context manager: the values of one run, which is done when it ends."""
+        """Context manager: provides the values of one run, and waits for the device at its end."""
         with self._lock:
             try:
                 yield _DevicePassing(self, args, count)
@@ -48,16 +48,16 @@ class DeviceMemory:
 
 
 class _DevicePassing(Passing):
-    """Values of one run on a target with memory of its own.
+    """Values of one run on a target with its own memory.
 
-    What lies on the host, or not row by row, is copied once, when a piece first asks.
+    Values in host memory or with non-standard strides are copied once, on first use.
     """
 
     def __init__(self, memory: DeviceMemory, args: Sequence[Value], count: int) -> None:
         super().__init__(args, count)
         self._memory = memory
         self._arguments = len(args)
-        self._copies: dict[int, Value] = {}  # in the target's memory, of what the host has
+        self._copies: dict[int, Value] = {}  # device copies, by index
 
     def on_host(self, numbers: Iterable[int], reads: Iterable[bool]) -> list[Value]:
         return [_on_host(v, read) for v, read in zip(self.taken(numbers), reads, strict=True)]
@@ -71,7 +71,7 @@ class _DevicePassing(Passing):
         if not on_host and value.device_shape.standard():
             return value
         copy = self._copies.get(n)
-        if copy is None:  # what lies on the device lies in another order where its rows were counted there
+        if copy is None:  # a value whose rows were counted on the device may have another axis order
             copy = self._copies[n] = self._uploaded(n, value) if on_host else self._copied(value)
         return copy
 
@@ -99,7 +99,7 @@ class _DevicePassing(Passing):
                 self._keep(n, value)
 
     def results(self, numbers: Iterable[int]) -> list[Value]:
-        """Returns results that no later run writes: on the host, or in memory of their own on the target."""
+        """Returns results that no later run overwrites: on the host, or in device memory that they own."""
         given: set[int] = set()
         found = []
         for n in numbers:
@@ -122,7 +122,7 @@ class _DevicePassing(Passing):
 
 
 def _on_host(value: Any, read: bool = True) -> Value:
-    """Returns a value in host memory; one that is not read gets any elements."""
+    """Returns a value in host memory; elements of a value that is not read are arbitrary."""
     if isinstance(value, np.ndarray):
         return value
     if read:

@@ -1,4 +1,4 @@
-"""Executables: an optimised program on a target, run for any shapes of their parameters."""
+"""Executables: optimised programs on a target, which run for any shapes of their parameters."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 NOTHING: Final[Mapping[str, Argument]] = {}
 UNTOUCHED: Final[Mapping[str, int]] = {}
-REPEATS: Final = 16  # sets of arguments for which a prepared call is kept
-INSTANCES: Final = 64  # that are kept of any program
-# of programs that have no more than so many instructions in all of them, each some kilobytes
+REPEATS: Final = 16  # cached prepared calls
+INSTANCES: Final = 64  # cached instances of any program
+# limits of small programs: cached instances, and their instructions in total (some kilobytes each)
 MOST_INSTANCES: Final = 256
 INSTRUCTIONS: Final = 30_000
 
@@ -51,8 +51,8 @@ __all__ = ["UNTOUCHED", "Executable"]
 class Executable:
     """Result of `Program.compile`: the optimised module, its target, and an instance per set of input shapes.
 
-    The instances sit in a bounded LRU (option ``instances``).  Safe to run from several threads at once.
-    module: or a function that gives it once it is needed, together with the parameters that it has.
+    Instances are kept in a bounded LRU cache (option ``instances``).  Thread-safe.
+    module: may be a function that loads it on first use; `parameters` is then required.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Executable:
         overwritten: Mapping[str, int] = UNTOUCHED,
     ) -> None:
         self._module = module
-        self._reuse: Reuse | None = None  # by the instances
+        self._reuse: Reuse | None = None  # shared by the instances
         self.target = target
         self.context = context
         self.options = options
@@ -78,8 +78,8 @@ class Executable:
             {n: i.result for n, i in self.module.parameters.items()} if parameters is None else dict(parameters)
         )
         self.overwritten = dict(overwritten)
-        self.notes: list[str] = []  # what could not be taken from a file or from a plugin, and why
-        # called after one more was compiled for the shapes of a run
+        self.notes: list[str] = []  # parts of a file or plugin that could not be used, and why
+        # called after a run has compiled a new instance
         self.on_instance: Callable[[Executable], None] | None = None
         self._saved = {tuple(i.shapes.items()): i for i in saved}
         self._arguments = Arguments(
@@ -92,9 +92,9 @@ class Executable:
             listen()
         self._tracing: Recent[Traced] = Recent(options.instances or INSTANCES)
         self._repeats: dict[Any, Callable[[Mapping[str, Any], int], list[Argument]]] = {}
-        self._is_piece = False  # of another one, which is not cut again
-        self._changing: Changing | None = None  # once an instance with open extents was made
-        self._cut: tuple[frozenset[str], Pieces | None] | None = None  # by the extents that changed
+        self._is_piece = False  # True for a piece of another executable, which is not split again
+        self._changing: Changing | None = None  # created with the first instance of a dynamic program
+        self._cut: tuple[frozenset[str], Pieces | None] | None = None  # for these changing extents
         self._instances = Instances(self.parameters, self._may_keep, self._instantiate, self._forget_repeats)
 
     @property
@@ -112,30 +112,30 @@ class Executable:
 
     @property
     def records(self) -> list[PassRecord]:
-        """The passes that made the module."""
+        """The passes that produced the module."""
         return list(self._records() if callable(self._records) else self._records)
 
     @property
     def restored(self) -> bool:
-        """True if every instance made so far was restored from a file."""
+        """True if every instance so far was restored from a file."""
         return bool(self._saved) and all(i.literals is None for i in self.instances())
 
     @property
     def output_places(self) -> dict[str, AnyShape]:
-        """Shapes of the results by the names of the parameters that say where to write them; all of them may be left out.
+        """Shapes of the results by the names of the optional parameters that provide their memory.
 
-        There are none if the program was compiled with ``offload_copy``: its results are new arrays in host memory.
+        Empty if the program was compiled with ``offload_copy``: its results are new arrays in host memory.
         """
         return self._arguments.places
 
     @property
     def watches(self) -> bool:
-        """True if parameters of the program became constants whose memory the caller holds (see `Program.compile`)."""
+        """True if parameters were compiled to constants whose memory the caller owns (see `Program.compile`)."""
         return False
 
     @property
     def outdated(self) -> bool:
-        """True once a run has found that memory of constants was written to; never where nothing is watched."""
+        """True once a run has found that memory of constants was written to; always False if nothing is watched."""
         return False
 
     # running
@@ -148,9 +148,9 @@ class Executable:
     ) -> list[Argument]:
         """Returns results in the model's order for values of all parameters by name.
 
-        held: results of an earlier run that are values of parameters, where `parameters` has no others for them; wanted: the
-        numbers of those results that are returned, in this order, each once; None for all.
-        Errors: ParameterError for a missing or unknown name, a wrong dtype or a wrong shape, with what was required and got.
+        held: results of an earlier run, used for parameters that are missing in `parameters`; wanted: indices of the results
+        to return, in this order, without duplicates; None: all.
+        Errors: ParameterError for a missing or unknown name, a wrong dtype or a wrong shape.
         """
         known = None if self._watched else plain(parameters, self.parameters, held)
         if known is not None:
@@ -171,7 +171,7 @@ class Executable:
         return results
 
     def _show(self, values: Sequence[Value]) -> None:
-        """Logs what the environment asks for: every instruction's value, and how long a run takes."""
+        """Logs every instruction's value and the duration of a run, as the environment variables request."""
         if self._shows_values:
             self._traced(values).run(values, lambda ins, value: log.debug("%r = %r", ins, value))
         if self._times_runs:
@@ -180,13 +180,13 @@ class Executable:
             log.debug("run on %s in %.3f ms", self.target.name, (time.perf_counter() - start) * 1e3)
 
     def run_bound(self, values: Sequence[Value], wanted: Sequence[int] | None = None) -> list[Argument]:
-        """Like `run`, for values that `bind` gave."""
+        """Like `run`, for values returned by `bind`."""
         return [Argument.from_value(v) for v in self.run_values(values, None, wanted)]
 
     def run_values(
         self, values: Sequence[Value], instance: Instance | None = None, wanted: Sequence[int] | None = None
     ) -> list[Value]:
-        """Like `run_bound`, with results as ops compute on them; `instance` is that for the values' shapes, where it is known."""
+        """Like `run_bound`, without wrapping results in `Argument`; instance: that of the values' shapes, if known."""
         try:
             with limited(self.options.limit_bytes):
                 instance = instance or self.instance(values)
@@ -205,7 +205,7 @@ class Executable:
             raise failure(self.target, "the runner", error) from error
 
     def _some(self, values: Sequence[Value], instance: Instance, wanted: Sequence[int]) -> list[Value]:
-        """Returns some results of an instance whose first ones were checked."""
+        """Returns some results of an instance whose results need no more checks."""
         results: object = instance.runner.run_some(values, wanted)
         if not isinstance(results, (list, tuple)) or len(results) != len(wanted):
             raise PluginError(
@@ -214,7 +214,7 @@ class Executable:
         return list(results) if instance.fresh else owned(results, values, instance.literals)
 
     def dry_run(self, parameters: Mapping[str, Any]) -> list[AnyShape]:
-        """Returns everything of a run but the run itself: the shapes of the results.  Errors: as `run`."""
+        """Binds arguments and compiles the instance without running it; returns the shapes of the results.  Errors: as `run`."""
         values = self.bind(parameters)
         self.instance(values)
         known: dict[str, int] = {}
@@ -224,15 +224,15 @@ class Executable:
     def run_trace(self, parameters: Mapping[str, Any], callback: Tracer) -> list[Argument]:
         """Like `run`, after calling ``callback(instruction, value)`` with each instruction of the optimised module in order.
 
-        The values are copies in host memory.  For looking into a program: the first call compiles it once more, and every
-        intermediate value takes memory of its own.
+        The values are copies in host memory.  For debugging: the first call compiles the program again, and every intermediate
+        value has its own memory.
         """
         results, values = self.run(parameters), self.bind(parameters)
         self._traced(values).run(values, callback)
         return results
 
     def _traced(self, values: Sequence[Value]) -> Traced:
-        """Returns what runs with the value of each instruction, also of the modules that the values' shapes select."""
+        """Returns the module that also outputs every instruction's value, with modules selected for the values' shapes."""
         from ..compile.run_shapes import select_modules, selects_modules
 
         selects = self.module.derive("selects modules", selects_modules)
@@ -247,10 +247,9 @@ class Executable:
         return found
 
     def run_async(self, parameters: Mapping[str, Any], stream: int, stream_type: str) -> list[Argument]:
-        """Like `run`, enqueued on the caller's stream where the target's runner can; otherwise done when it returns.
+        """Like `run`, but enqueues on the caller's stream if the target's runner supports it; otherwise synchronous.
 
-        Arguments that the target describes (`Target.descriptor`) and for which its runner has a prepared call
-        (`Runner.repeated`) are checked once.
+        Arguments with a `Target.descriptor` for which the runner prepares a call (`Runner.repeated`) are checked once.
         """
         key: Any = None
         if isinstance(parameters, Mapping):
@@ -276,36 +275,35 @@ class Executable:
         return results
 
     def queued(self, parameters: Mapping[str, Any]) -> Callable[[int], None] | None:
-        """Returns a call that enqueues `run_async` of these parameters on a stream; None where the target's runner has none.
+        """Returns a function that enqueues `run_async` of these parameters on a stream; None if the target's runner has none.
 
-        For callers that count in microseconds: parameters are checked now and never again, so that all of their memory has to be
-        there at each call.  Results come to the places among them, the names of which `output_places` gives.  Runners have such
-        a call for parameters that `run_async` has had.
+        For latency-critical callers: parameters are checked only here, so their memory must stay valid for every call.  Results
+        are written to the memory passed under the names of `output_places`.  Call `run_async` with these parameters first.
         Errors: as `run`.
         """
         values = self.bind(parameters)
         return self.instance(values).runner.queued(values, self._arguments.places_in(parameters))
 
     def _may_keep(self, count: int) -> bool:
-        """Returns True if so many instances may be kept."""
+        """Returns True if `count` instances may be cached."""
         if self.options.instances or count <= INSTANCES:
             return count <= (self.options.instances or INSTANCES)
         return not self.target.own_memory and count <= MOST_INSTANCES and count * len(self.module) <= INSTRUCTIONS
 
     def _forget_repeats(self) -> None:
         with self._lock:
-            self._repeats.clear()  # they hold instances
+            self._repeats.clear()  # prepared calls refer to instances
 
     def bind(self, parameters: Mapping[str, Any]) -> list[Value]:
-        """Returns values in the order of the parameters, checked.  Errors: as `run`."""
+        """Returns checked values in the order of the parameters.  Errors: as `run`."""
         return self._arguments.bind(parameters)
 
     def instance(self, values: Sequence[Value]) -> Instance:
-        """Returns the instance for the shapes of these values, made now if it is new."""
+        """Returns the instance for the shapes of these values; compiles it if it is new."""
         return self._noted(*self._instances.of(values))
 
     def instance_of(self, types: Sequence[AnyShape]) -> Instance:
-        """Returns the instance for values of these types, made now if it is new."""
+        """Returns the instance for values of these types; compiles it if it is new."""
         return self._noted(*self._instances.of_types(tuple(types)))
 
     def _noted(self, found: Instance, made: bool) -> Instance:
@@ -314,7 +312,7 @@ class Executable:
         return found
 
     def restore_saved(self) -> bool:
-        """Makes all instances that the file holds which this came from; False, and none, if some would have to go for that."""
+        """Restores all instances of the program file; restores none and returns False if that would evict others."""
         return self._instances.restore([dict(k) for k in self._saved], self.parameters)
 
     @rarer_collections()
@@ -337,7 +335,7 @@ class Executable:
         return Instance(given, runner, InPieces(lowered, lambda: runner.ran), self.module, passing=True)
 
     def _in_pieces(self, given: Mapping[str, AnyShape]) -> Pieces | None:
-        """Returns the program in pieces if its shapes keep changing and little of it depends on those that do."""
+        """Returns the program in pieces if its shapes keep changing and only a small part depends on the changing extents."""
         whole = self.target.own_memory and not self.target.runs_pieces
         if self._is_piece or whole or self.overwritten or self.watches or self.options.validate:
             return None
@@ -358,7 +356,7 @@ class Executable:
             return self._cut[1]
 
     def _piece(self, body: Module) -> Part:
-        """Returns what runs a part of the optimised module for values of any shapes."""
+        """Compiles a part of the optimised module for values of any shapes."""
         own = self.target.own_memory
         options = dataclasses.replace(self.options, offload_copy=False) if own else self.options
         part = Executable(body, self.target, self.context, options)
@@ -376,24 +374,24 @@ class Executable:
         )
 
     def note_lost(self) -> None:
-        """Notes what plugins offer to targets and frontends and could not be used."""
+        """Notes extensions of plugins to targets and frontends that could not be loaded."""
         for text in manager().lost("kernels", "passes", "rules", "converters"):
             self.note(text)
 
     def note(self, text: str) -> None:
-        """Keeps and logs a note for the user that is not an error."""
+        """Records and logs a warning for the user."""
         if text not in self.notes:
             self.notes.append(text)
             log.warning("%s", text)
 
-    # looking
+    # inspecting
 
     def instances(self) -> list[Instance]:
-        """Returns those made so far, least recently used first."""
+        """Returns the cached instances, least recently used first."""
         return self._instances.all()
 
     def mark(self, parameters: Mapping[str, Any]) -> int:
-        """Runs once with each instruction in a range that the profiler of the device's vendor shows; returns their number.
+        """Runs once with each instruction in a named range for the vendor's profiler; returns the number of ranges.
 
         Errors: UnsupportedError if the target's device has no profiler; DeviceError if its library is not installed.
         """
@@ -404,17 +402,17 @@ class Executable:
     def time(self, parameters: Mapping[str, Any], runs: int = 10, warmup: int = 2) -> list[Timing]:
         """Returns each instruction's time over some runs.
 
-        Errors: ParameterError if the target's runner gives no times per instruction.
+        Errors: ParameterError if the target's runner does not time instructions.
         """
         values = self.bind(parameters)
         timings = self.instance(values).runner.time(values, runs, warmup)
         if timings is None:
-            raise ParameterError(f"target {self.target.name!r} gives no times per instruction")
+            raise ParameterError(f"target {self.target.name!r} does not time instructions")
         return timings
 
 
 class _PartOf:
-    """An executable that runs a part of another one's module."""
+    """Adapts an executable to the interface of a piece."""
 
     def __init__(self, part: Executable) -> None:
         self._part = part

@@ -24,10 +24,10 @@ __all__ = ["Instance"]
 
 
 class Instance:
-    """An executable made concrete for one set of input shapes.
+    """An executable specialized for one set of input shapes.
 
-    saved: the placements of one that came out of a program file, which is lowered and planned only if its module or its plan
-    is looked at.  passing: nothing of it is worth keeping for later processes.
+    saved: placements of an instance restored from a program file, which is lowered and planned only if its module or plan is
+    requested; passing: not worth saving for later processes.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class Instance:
         passing: bool = False,
     ) -> None:
         self.shapes = dict(shapes)
-        self.key: tuple[AnyShape, ...] = ()  # by which the executable finds it
+        self.key: tuple[AnyShape, ...] = ()  # in `Instances`
         self.runner = runner
-        # of one out of a file nothing is checked: the types are in the graph, which loading leaves undecoded
+        # results of a restored instance are not checked: their types are in the module, which is not decoded
         self._checked = saved is not None
         self.fresh = self._checked and runner.fresh  # until the first results are checked
         self.literals = literals  # the module whose constants the runner reads (None: only from a file)
@@ -51,18 +51,18 @@ class Instance:
         self.passing = passing
 
     def replaced(self, shapes: Mapping[str, AnyShape], runner: Runner) -> Instance:
-        """Returns the same lowered module with another runner, for arguments of other shapes."""
+        """Returns an instance of the same lowered module with another runner and other arguments."""
         return Instance(shapes, runner, self._lowered, self.literals, self._saved)
 
     @property
     def checked(self) -> bool:
-        """True once results are no longer checked."""
+        """True if results are not checked any more."""
         return self._checked
 
     def check(self, results: object, target: Target, shapes: Callable[[], Sequence[AnyShape]]) -> None:
-        """Holds the first results against the types that a program states, which `shapes` gives.
+        """Checks the first results against the types returned by `shapes`.
 
-        Errors: PluginError, which names the target and the result.
+        Errors: PluginError that names the target and the result.
         """
         if self._checked:
             return
@@ -83,12 +83,12 @@ class Instance:
 
     @property
     def plan(self) -> Schedule | MemoryPlan:
-        """The schedule that the runner runs; for targets whose kernels are called from Python the lifetimes of the values."""
+        """The runner's schedule; for targets whose kernels are called from Python, the live ranges of the values."""
         return self._lowered.plan
 
     @cached_property
     def placements(self) -> list[Placement]:
-        """Placement of each launch: what the steps of the schedule call."""
+        """The placement of each launch."""
         if self._saved is not None:
             return list(self._saved)
         return list(self._lowered.placements)

@@ -16,12 +16,12 @@ __all__ = ["Instances"]
 
 
 class Instances:
-    """Instances by the types of all parameters' values; safe to use from several threads.
+    """LRU cache of instances by the types of all parameters' values; thread-safe.
 
-    parameters: their declared shapes; where none is open there is one instance, made at once.
-    fits: tells whether so many are held; the one that was not used for the longest time is given up first.
-    make: returns a new instance for shapes of the parameters by name.
-    given_up: called after an instance was given up.
+    parameters: their declared shapes; if all are static, the only instance is created at once.
+    fits: returns whether so many instances may be cached.
+    make: creates an instance for shapes of the parameters by name.
+    evicted: called after an instance was evicted.
     """
 
     def __init__(
@@ -29,42 +29,42 @@ class Instances:
         parameters: Mapping[str, AnyShape],
         fits: Callable[[int], bool],
         make: Callable[[Mapping[str, AnyShape]], Instance],
-        given_up: Callable[[], object],
+        evicted: Callable[[], object],
     ) -> None:
         self._names = list(parameters)
         self._fits = fits
         self._make = make
-        self._given_up = given_up
+        self._evicted = evicted
         self._held: OrderedDict[tuple[AnyShape, ...], Instance] = OrderedDict()
-        self._making: dict[tuple[AnyShape, ...], threading.Lock] = {}  # by the types of those that are being made
+        self._making: dict[tuple[AnyShape, ...], threading.Lock] = {}  # of instances being created
         self._known: Known[Instance] = Known()
         self._latest: Instance | None = None
         self._lock = threading.RLock()
         self._fixed = None if any(s.dynamic() for s in parameters.values()) else make({})
 
     def all(self) -> list[Instance]:
-        """Returns those made so far, least recently used first."""
+        """Returns the cached instances, least recently used first."""
         if self._fixed is not None:
             return [self._fixed]
         with self._lock:
             return list(self._held.values())
 
     def known(self, key: Key) -> Instance | None:
-        """Returns the instance that ran arguments of these element types and extents before."""
+        """Returns the instance that has run arguments of these element types and extents before."""
         found = self._known.get(key)
         if found is not None:
             self._use(found)
         return found
 
     def keep(self, key: Key, given: Sequence[object], values: Sequence[Value]) -> None:
-        """Notes arguments that have passed all checks, with the instance that ran them if it was not given up since."""
+        """Records validated arguments with the instance that ran them, if it is still cached."""
         with self._lock:
             instance = self._fixed or self._held.get(_types(values))
             if instance is not None:
                 self._known.keep(key, given, values, instance)
 
     def of(self, values: Sequence[Value]) -> tuple[Instance, bool]:
-        """Returns the instance for the types of these values, and True if it was made now."""
+        """Returns the instance for the types of these values, and True if it was just created."""
         return self.of_types(_types(values)) if self._fixed is None else (self._fixed, False)
 
     def of_types(self, key: tuple[AnyShape, ...]) -> tuple[Instance, bool]:
@@ -77,7 +77,7 @@ class Instances:
             return found, False
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
-        with making:  # threads that ask for one shape at once wait for the first; others go on
+        with making:  # threads wait only for an instance of their own shapes
             found = self._held.get(key)
             if found is not None:
                 return found, False
@@ -90,16 +90,16 @@ class Instances:
         return made, True
 
     def _hold(self, key: tuple[AnyShape, ...], made: Instance) -> None:
-        """Keeps a new instance, and gives up those that are too many."""
+        """Adds a new instance, and evicts the least recently used ones beyond the limit."""
         with self._lock:
             self._held[key] = self._latest = made
             while len(self._held) > 1 and not self._fits(len(self._held)):
                 self._held.popitem(last=False)
                 self._known.forget()
-                self._given_up()
+                self._evicted()
 
     def restore(self, saved: Iterable[Mapping[str, AnyShape]], parameters: Mapping[str, AnyShape]) -> bool:
-        """Makes the instances for saved shapes of open parameters; False, and none, if some would have to go for that."""
+        """Creates the instances for saved shapes; creates none and returns False if that would evict others."""
         if self._fixed is not None:
             return True
         keys = [tuple(shapes.get(n, s) for n, s in parameters.items()) for shapes in saved]
@@ -118,7 +118,7 @@ class Instances:
         return made
 
     def _use(self, instance: Instance) -> None:
-        """Notes that an instance is used."""
+        """Marks an instance as most recently used."""
         if instance is not self._latest and self._fixed is None:
             with self._lock:
                 if instance.key in self._held:

@@ -32,10 +32,10 @@ def instantiated(
     note: Callable[[str], None],
     note_lost: Callable[[], None],
 ) -> Instance:
-    """Returns the instance for the shapes `given`: as a file has it, or made from the lowered module.
+    """Returns the instance for the shapes `given`, restored from a file or created from the lowered module.
 
-    note: told if the file's kernels cannot be used; note_lost: called before the target is asked for a runner.
-    Errors: PluginError if the target fails, or gives something that is no runner.
+    note: called if the file's kernels cannot be used; note_lost: called before the target creates a runner.
+    Errors: PluginError if the target fails or does not return a runner.
     """
     if saved is not None:
         try:
@@ -68,20 +68,20 @@ def instantiated(
 
 
 def _check_runner(given: object, call: str) -> None:
-    """Errors: PluginError for what is no runner, or for one that cannot run."""
+    """Checks that a target returned a runner that defines `run`.  Errors: PluginError."""
     if not isinstance(given, Runner):
-        raise PluginError(f"{call} must give an instance of mgx_core.Runner, got {given!r}")
+        raise PluginError(f"{call} must return an instance of mgx_core.Runner, got {given!r}")
     if type(given).run is Runner.run:
         raise PluginError(
-            f"{call} gave a {type(given).__qualname__}, which derives from Runner and must define run(args)"
+            f"{call} returned a {type(given).__qualname__}, which derives from Runner and must define run(args)"
         )
 
 
 def instance_shape(target: Target, declared: AnyShape, given: AnyShape) -> AnyShape:
-    """Returns the shape for which a target wants an instance made.  Errors: PluginError if it gives something else."""
+    """Returns the shape that a target specializes for.  Errors: PluginError if it does not return a shape of this kind."""
     shape: object = called(target, "instance_shape", lambda: target.instance_shape(declared, given))
     if type(shape) is not type(given):
         raise PluginError(
-            f"instance_shape of {target!r} must give a {type(given).__name__} for {declared}, got {shape!r}"
+            f"instance_shape of {target!r} must return a {type(given).__name__} for {declared}, got {shape!r}"
         )
     return shape

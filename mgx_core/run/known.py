@@ -11,7 +11,7 @@ from ..types.argument import Argument, Value
 
 __all__ = ["Key", "Known", "plain"]
 
-KINDS: Final = 64  # sets of element types and extents that are kept
+KINDS: Final = 64  # cached sets of element types and extents
 NUMBERS: Final = frozenset("biufc")
 
 Made = TypeVar("Made")  # an instance of an executable
@@ -21,10 +21,10 @@ Key = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
 def plain(
     parameters: Mapping[str, Any], names: Iterable[str], held: Mapping[str, Argument]
 ) -> tuple[Key, list[Any]] | None:
-    """Returns element types and extents of arguments, and all arrays; None if checks look at more of them than that.
+    """Returns the key (element types and extents) and the arrays of arguments; None if the key does not determine validity.
 
-    They look at nothing else of row-major arrays of numbers in host memory, in the machine's byte order, and of such arrays in
-    an `Argument`.  held: results of an earlier run that are arguments of this one, whose types never vary.
+    It does for C-contiguous numeric arrays in host memory in native byte order, also inside an `Argument`.
+    held: results of an earlier run used as arguments, whose types never change.
     """
     if type(parameters) is not dict:
         return None
@@ -51,22 +51,22 @@ def plain(
 
 
 class Known(Generic[Made]):
-    """A bounded table; safe to use from several threads."""
+    """Instances by key; a bounded, thread-safe cache."""
 
     def __init__(self) -> None:
         self._instances: dict[Key, Made] = {}
 
     def get(self, key: Key) -> Made | None:
-        """Returns the instance for arguments that have passed the checks."""
+        """Returns the instance for arguments that were validated before."""
         return self._instances.get(key)
 
     def keep(self, key: Key, given: Sequence[Any], values: Sequence[Value], instance: Made) -> None:
-        """Notes arguments that have passed, if they are run as they were given."""
+        """Adds validated arguments, if binding passed them through without conversion."""
         if all(v is g for v, g in zip(values, given, strict=True)):
             if len(self._instances) >= KINDS:
                 self._instances = {}
             self._instances[key] = instance
 
     def forget(self) -> None:
-        """Drops all entries, since an instance was dropped."""
+        """Removes all entries after an instance was evicted."""
         self._instances = {}

@@ -14,11 +14,11 @@ __all__ = ["in_parts"]
 
 
 def in_parts(module: Module, kind: Callable[[Instruction], Hashable | None]) -> list[list[Instruction]]:
-    """Returns what computes in parts of one kind each, in an order in which parts can run.
+    """Partitions the computing instructions into parts of one kind each, in an executable order.
 
-    An instruction joins the newest part of its kind unless it reads a newer one, and one of no kind is a part by itself;
-    elements of a tuple stay with it.
-    kind: asked of each instruction in order.
+    An instruction joins the newest part of its kind unless it reads a newer part; one without a kind is a part by itself;
+    tuple elements stay with their tuple.
+    kind: called for each instruction in order.
     """
     parts: list[list[Instruction]] = []
     at: dict[Instruction, int] = {}

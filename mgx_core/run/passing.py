@@ -1,4 +1,4 @@
-"""Values that the pieces of one run pass to each other."""
+"""Values passed between the pieces of one run."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ __all__ = ["Passing"]
 
 
 class Passing:
-    """The values of one run by number: those of the parameters have the first ones."""
+    """The values of one run by index; the parameters come first."""
 
     def __init__(self, args: Sequence[Value], count: int) -> None:
         self._values: list[Value] = [*args, *[None] * (count - len(args))]
 
     def taken(self, numbers: Iterable[int]) -> list[Value]:
-        """Returns values wherever they lie."""
+        """Returns values in the memory where they are."""
         return [self._values[n] for n in numbers]
 
     def on_host(self, numbers: Iterable[int], reads: Iterable[bool]) -> list[Value]:
-        """Returns values in host memory; of those that are not read only the type counts."""
+        """Returns values in host memory; for those that are not read, any value of the type."""
         return self.taken(numbers)
 
     def on_target(self, numbers: Iterable[int]) -> list[Value]:
-        """Returns values in the memory of the target."""
+        """Returns values in the target's memory."""
         return self.taken(numbers)
 
     def places(self, numbers: Sequence[int]) -> Mapping[int, Value]:
-        """Returns memory for results that come next, by their place in `numbers`."""
+        """Returns preallocated memory for results, by position in `numbers`."""
         return {}
 
     def give(self, numbers: Iterable[int], values: Iterable[Value]) -> None:
-        """Takes the results of a piece."""
+        """Stores the results of a piece."""
         for n, value in zip(numbers, values, strict=True):
             self._values[n] = value
 
     def drop(self, numbers: Iterable[int]) -> None:
-        """Forgets values that nothing reads any more."""
+        """Releases values that are no longer read."""
         for n in numbers:
             self._values[n] = None
 

@@ -39,15 +39,15 @@ from .passing import Passing
 
 __all__ = ["Changing", "InPieces", "Pieces", "PiecesRunner", "Ran"]
 
-WHOLE: Final = 3  # sets of shapes for which a program is compiled whole before it is cut
-RUNS: Final = 8  # of one set of shapes in pieces, before it is compiled whole
-LESS: Final = 3  # of so many instructions one may be left that is compiled for each set of shapes
+WHOLE: Final = 3  # instances of the whole program before it is split
+RUNS: Final = 8  # runs in pieces with equal shapes before the whole program is compiled for them
+LESS: Final = 3  # at most one of so many instructions may be in pieces that are recompiled for new shapes
 
-FEW: Final = 1 << 14  # elements of all results of a piece that numpy computes sooner than it is compiled
+FEW: Final = 1 << 14  # most elements of a piece that numpy computes faster than it could be compiled
 
 
 class Ran(Protocol):
-    """Runner of a piece, as it stands in reports."""
+    """The runner of a piece, for reports."""
 
     @property
     def placements(self) -> Sequence[Placement]: ...
@@ -57,32 +57,32 @@ class Part(Protocol):
     """Runs a piece."""
 
     def ready(self, known: Mapping[str, int]) -> None:
-        """Compiles it for the extents that symbols stand for, unless they leave some open."""
+        """Compiles the piece for the values of symbols, unless an extent remains unknown."""
         ...
 
     def run(self, values: Sequence[Value], places: Mapping[int, Value]) -> tuple[list[Value], Ran]:
-        """Returns results, and what ran.  places: memory for some results by number, which it may use or not."""
+        """Returns results and the runner.  places: optional memory for results, by index; may be ignored."""
         ...
 
 
 class _ByDefinition:
-    """A piece that computes extents, positions and masks, by the definition of its ops where they have few elements."""
+    """Interprets a piece that computes extents, positions or masks with few elements, instead of compiling it."""
 
     def __init__(self, body: Module) -> None:
         self._body = body
         self._parameters = [p.result for p in body.parameters.values()]
         self._computed = [i for i in body if not given(i)]
-        # of the others only the extents are asked
+        # of the other parameters, only the extents are read
         self.reads = [not all(isinstance(u.op, DimensionsOf) for u in p.users) for p in body.parameters.values()]
 
     def fits(self, values: Sequence[Value]) -> bool:
-        """Returns False where there are too many elements."""
+        """Returns False if there are too many elements."""
         known: dict[str, int] = {}
         bind_all(self._parameters, values, known)
         return self.fits_extents(known)
 
     def fits_extents(self, known: Mapping[str, int]) -> bool:
-        """Like `fits`, for the extents that symbols stand for."""
+        """Like `fits`, for the values of symbols."""
         left = FEW
         for ins in self._computed:
             found = ins.result.substitute(known)
@@ -96,19 +96,19 @@ class _ByDefinition:
 
     @property
     def placements(self) -> list[Placement]:
-        why = ("few elements, of extents that are new",)
+        why = ("few elements, with extents that change",)
         return [Placement(repr(i.op), i.sources, "host", f"reference {i.op.name}", why) for i in self._computed]
 
 
 class Changing:
-    """The extents that were seen to change from one set of shapes to the next; `count` sets were seen."""
+    """Tracks which extents change between sets of shapes; `count` sets were observed."""
 
     def __init__(self) -> None:
         self.count = 0
         self._values: dict[str, set[Dim]] = {}
 
     def note(self, declared: Sequence[AnyShape], given: Sequence[AnyShape]) -> frozenset[str]:
-        """Takes one more set of shapes into account; returns the symbols of those that have had several values."""
+        """Records a set of shapes; returns the symbols that have had several values."""
         known: dict[str, Dim] = {}
         learn_all(declared, given, known)
         for name, value in known.items():
@@ -120,9 +120,10 @@ class Changing:
 
 
 class _Piece(NamedTuple):
-    """A part of the module: what runs it, and the numbers of the values that it takes, gives, and reads last.
+    """A part of the module with its runner.
 
-    small: runs it by definition where it has few elements.
+    small: interprets it if it has few elements; takes, gives: indices of its inputs and results; done: of values whose last
+    reader it is.
     """
 
     part: Part
@@ -132,12 +133,12 @@ class _Piece(NamedTuple):
     done: list[int]
 
     def ready(self, known: Mapping[str, int]) -> None:
-        """Compiles it for the extents that symbols stand for."""
+        """Compiles it for the values of symbols, unless it is interpreted."""
         if self.small is None or not self.small.fits_extents(known):
             self.part.ready(known)
 
     def run(self, values: Passing) -> Ran:
-        """Takes values, and gives others.  Returns what ran."""
+        """Computes results from `values` and adds them; returns the runner."""
         by: Ran
         if self.small is not None and self.small.fits(values.taken(self.takes)):
             results, by = self.small.run(values.on_host(self.takes, self.small.reads)), self.small
@@ -149,10 +150,10 @@ class _Piece(NamedTuple):
 
 
 class Pieces:
-    """The pieces of a module in the order in which they run.
+    """The pieces of a module in execution order.
 
-    parameters: types of the module's parameters, whose values come first; outputs: numbers of its results; count: of all
-    values; memory: what is kept between runs, on targets with memory of their own.
+    parameters: types of the module's parameters, whose values have the first indices; outputs: indices of its results; count:
+    number of all values; memory: device memory kept between runs, on targets with their own memory.
     """
 
     def __init__(
@@ -174,18 +175,18 @@ class Pieces:
 
     @property
     def on_device(self) -> bool:
-        """True if values pass from piece to piece in memory of the target's own."""
+        """True if values are passed between pieces in device memory."""
         return self._memory is not None
 
     def ready(self, args: Sequence[Value]) -> None:
-        """Compiles the pieces for the shapes of arguments, where data do not decide extents."""
+        """Compiles the pieces for the shapes of arguments, except those with data-dependent extents."""
         known: dict[str, int] = {}
         bind_all(self._parameters, args, known)
         for piece in self._pieces:
             piece.ready(known)
 
     def run(self, args: Sequence[Value]) -> tuple[list[Value], list[Ran]]:
-        """Returns the module's results, and what ran."""
+        """Returns the module's results and the runners of the pieces."""
         if self._memory is None:
             return self._run(Passing(args, self._count))
         with self._memory.values(args, self._count) as values:
@@ -203,9 +204,9 @@ class Pieces:
         make: Callable[[Module], Part],
         memory: DeviceMemory | None = None,
     ) -> Pieces | None:
-        """Returns an optimised module in pieces; None where that would leave too much to be compiled for each set of shapes.
+        """Splits an optimised module; returns None if too much of it would be recompiled for each set of shapes.
 
-        make: gives what runs a piece; memory: where values that keep their extents keep their places.
+        make: compiles a piece; memory: keeps values of fixed extents at fixed addresses.
         """
         numbers = {p: n for n, p in enumerate(module.parameters.values())}
         computed = [i for i in module if not given(i)]
@@ -239,7 +240,7 @@ class Pieces:
         pieces = []
         for key, piece in zip(keys, cut, strict=True):
             assert piece is not None
-            if not piece.gives:  # it was there for extents, which others are told
+            if not piece.gives:  # only its extents were used, which other pieces get from symbols
                 continue
             if key not in made:
                 small = _ByDefinition(piece.body) if key[1] is _Kind.COUNTED else None
@@ -263,14 +264,14 @@ class _Extracted(NamedTuple):
 
 
 def _touches(ins: Instruction, changing: frozenset[str]) -> bool:
-    """Returns True if an instruction's result, operands or attributes have an extent that changes, or that data decide."""
+    """Returns True if an instruction's result, operands or attributes have a changing or data-dependent extent."""
     shapes = (ins.result, *(i.result for i in ins.inputs))
     own = ins.op.symbols().union(*map(symbols_in, shapes))
     return not changing.isdisjoint(own | mentioned(within(ins))) or bool(introduced(ins))
 
 
 class _Kind(Enum):
-    """Kinds of pieces: those that no changing extent touches, numbers that follow from extents and integers, and the rest."""
+    """Kinds of pieces: independent of changing extents; computed from extents and integers only; all others."""
 
     FIXED = 0
     COUNTED = 1
@@ -294,9 +295,9 @@ def _kind(ins: Instruction, changing: frozenset[str], kinds: Mapping[Instruction
 def _extracted(
     module: Module, part: Sequence[Instruction], passed: Container[Instruction], number: int
 ) -> _Extracted | None:
-    """Returns one piece as a module; None if a value other than a tensor goes in or out, or if an extent is not told.
+    """Returns one piece as a module; None if an input or result is not a tensor or an extent cannot be determined.
 
-    passed: values that pieces read of others, or that the module returns.
+    passed: values read by other pieces or returned by the module.
     """
     gives = [i for i in part if i in passed]
     body, takes = extract(part, gives, f"{module.name}:{number}")
@@ -312,12 +313,12 @@ def _extracted(
 
 
 def _asked(body: Module) -> set[str]:
-    """Returns the symbols of a piece that its own ops do not find."""
+    """Returns the symbols used in a piece that its own ops do not define."""
     return mentioned(body).difference(*(introduced(i) for i in body if not i.is_param))
 
 
 class InPieces(Lowered):
-    """Lowered form of a program that runs in pieces: that of the whole program, with the placements of the pieces."""
+    """The lowered form of a program in pieces: that of the whole program, with the placements of the pieces."""
 
     def __init__(self, whole: Lowered, ran: Callable[[], Sequence[Ran]]) -> None:
         super().__init__(lambda: (whole.module, whole.records), lambda: whole.emitter, False)
@@ -334,9 +335,9 @@ class InPieces(Lowered):
 
 
 class PiecesRunner(Runner):
-    """Runs a program in pieces for one set of shapes, and compiled whole once that has come `RUNS` times.
+    """Runs a program in pieces for one set of shapes, and compiles it whole after `RUNS` runs.
 
-    whole: makes the instance of the whole program.
+    whole: creates the instance of the whole program.
     """
 
     def __init__(self, pieces: Pieces, whole: Callable[[], Instance]) -> None:
@@ -352,9 +353,9 @@ class PiecesRunner(Runner):
         whole = self._whole
         if whole is not None:
             results = whole.runner.run(args)
-            # its constants are not those that the executable knows of
+            # the executable copies results that alias constants, but it does not know this instance's constants
             return results if whole.runner.fresh else owned(results, args, whole.literals)
-        if self._pieces.on_device and not self._ready:  # before other threads' runs have to wait for this one
+        if self._pieces.on_device and not self._ready:  # before the lock that serializes runs is taken
             self._pieces.ready(args)
             self._ready = True
         results, self.ran = self._pieces.run(args)
@@ -362,11 +363,11 @@ class PiecesRunner(Runner):
             self._runs += 1
             often = self._runs == RUNS
         if often:
-            with suppress(MgxError, MemoryError):  # pieces go on
+            with suppress(MgxError, MemoryError):  # continue in pieces
                 self._compiled()
         return results
 
-    # callers that prepare runs or measure them get the whole program
+    # prepared, enqueued and timed runs use the whole program
 
     def run_async(self, args: Sequence[Value], stream: int, places: Mapping[int, Value]) -> list[Value] | None:
         return self._compiled().runner.run_async(args, stream, places) if self._pieces.on_device else None

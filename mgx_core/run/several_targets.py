@@ -32,12 +32,14 @@ def compile_for_several(
 ) -> Executable:
     """Returns an executable for a copy of `module` in which each instruction runs on the target that it is assigned to.
 
-    targets: targets or contexts; assignment: the place in `targets` of an instruction's, by a mapping (0 for those that it does
-    not have) or a function.  Instructions that are in a `run_on_target` already stay on the one that this names.
-    Errors: ParameterError for a place that is not in the list.
+    targets: targets or contexts; assignment: index in `targets` by instruction, as a mapping (0 for missing instructions) or a
+    function.  Instructions inside a `run_on_target` stay on its target.
+    Errors: ParameterError for an index out of range.
     """
     if not options.offload_copy:
-        raise ParameterError("several targets hand their values on in host memory: offload_copy=False takes one target")
+        raise ParameterError(
+            "several targets exchange values in host memory: offload_copy=False requires a single target"
+        )
     copy = module.clone()
     places = {ours: _place(theirs, assignment, len(targets)) for ours, theirs in zip(copy, module, strict=True)}
     parts = in_parts(copy, lambda ins: None if isinstance(ins.op, RunOnTarget) else places[ins])
@@ -53,18 +55,20 @@ def compile_for_several(
 def _place(ins: Instruction, assignment: Assignment, count: int) -> int:
     found = assignment.get(ins, 0) if isinstance(assignment, Mapping) else assignment(ins)
     if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < count:
-        raise ParameterError(f"{ins!r} is assigned to {found!r}; a target's place from 0 to {count - 1} is required")
+        raise ParameterError(
+            f"{ins!r} is assigned to {found!r}; the index of a target from 0 to {count - 1} is required"
+        )
     return found
 
 
 def _move(module: Module, part: list[Instruction]) -> None:
-    """Puts a `run_on_target` of the program's own, and the elements of its result, behind the parts before it."""
+    """Moves a `run_on_target` of the original program and the elements of its result to the end of the module."""
     for ins in part:
         module.replace(ins, module.add_like(ins, ins.inputs, ins.modules))
 
 
 def _outline(module: Module, part: list[Instruction], name: str, place: int) -> None:
-    """Puts one `run_on_target` in the place of a part, behind the parts before it."""
+    """Replaces a part by a `run_on_target` at the end of the module."""
     inside = set(part)
     returned = set(module.outputs)
     results = [i for i in part if i in returned or any(u not in inside for u in i.users)]
@@ -75,7 +79,7 @@ def _outline(module: Module, part: list[Instruction], name: str, place: int) -> 
 
 
 class SeveralTargets(Target):
-    """Runs each `run_on_target` on the target that it names, and what lies between them on the host."""
+    """Runs each `run_on_target` on its target, and all other instructions on the host."""
 
     name = "several"
 
@@ -90,7 +94,7 @@ class SeveralTargets(Target):
         def elsewhere(op: RunOnTarget, inputs: Sequence[Any], context: Any, modules: Sequence[Module]) -> Kernel:
             if not 0 <= op.target_id < len(self.targets):
                 raise ParameterError(
-                    f"target_id must be a target's place from 0 to {len(self.targets) - 1}, got {op.target_id}"
+                    f"target_id must be the index of a target from 0 to {len(self.targets) - 1}, got {op.target_id}"
                 )
             target, its_context = self.targets[op.target_id]
             return Elsewhere(op, target, compile_module(modules[0], its_context, self.options))

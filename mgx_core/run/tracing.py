@@ -17,11 +17,10 @@ Run = Callable[[Sequence[Value]], list[Argument]]
 
 
 class Traced:
-    """A module compiled once more such that it returns the value of each of its instructions.
+    """A module recompiled so that it returns the value of every instruction.
 
-    compile: makes of the changed copy what runs it.
-    Kernels that compute several instructions at once stay what they are; instructions of nested modules and values that are
-    not tensors are left out.
+    compile: compiles the modified copy.
+    Groups stay fused; instructions of nested modules and values that are not tensors are omitted.
     """
 
     def __init__(self, module: Module, compile: Callable[[Module], Run]) -> None:

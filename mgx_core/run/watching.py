@@ -1,4 +1,4 @@
-"""Programs that hold parameters as constants while the caller's memory of these stays as it is."""
+"""Programs specialized for the values of parameters, which fall back to the general program if these are overwritten."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = ["WatchingExecutable", "compile_watching"]
 def compile_watching(
     module: Module, on: Any, options: CompileOptions, output_names: list[str], watched: Mapping[str, Any]
 ) -> WatchingExecutable:
-    """Returns an executable that takes the parameters but the watched ones (see `Program.compile`).
+    """Returns an executable whose parameters are those that are not watched (see `Program.compile`).
 
-    Errors: as `compile_module`; ParameterError for a watched name that is no parameter, or a value that does not lie in the
-    target's memory, or with another element type or other extents.
+    Errors: as `compile_module`; ParameterError for a watched name that is not a parameter, a value that is not in the target's
+    memory, or another element type or other extents.
     """
     target, context = target_and_context(on)
     values: dict[str, Value] = {}
@@ -41,48 +41,48 @@ def compile_watching(
         value = called(target, "accept", lambda given=given: target.accept(given, context))  # type: ignore[misc]
         if value is None:
             raise ParameterError(
-                f"watched parameter {name!r} must lie in memory of target {target.name!r}, got {given!r}"
+                f"watched parameter {name!r} must be in memory of target {target.name!r}, got {given!r}"
             )
         if not matches(parameter.result, shape_of(value)):
             raise ParameterError(
                 f"watched parameter {name!r} must be {described(parameter.result)}, got {described(shape_of(value))}"
             )
         values[name] = value
-    # the mark comes first: what is written while the rest goes on is noticed
+    # watch before reading the values, so that writes during compilation are detected
     watch: Watch | None = called(target, "watch", lambda: context.watch(list(values.values())))
     if watch is None:
-        spare = compile_module(module, context, options, output_names)
-        return WatchingExecutable(spare.module, spare.records, spare, values, None)
-    spare = compile_module(module, called(target, "untimed", context.untimed), options, output_names)
+        fallback = compile_module(module, context, options, output_names)
+        return WatchingExecutable(fallback.module, fallback.records, fallback, values, None)
+    fallback = compile_module(module, called(target, "untimed", context.untimed), options, output_names)
     constants = {name: Argument(Argument.from_value(value).to_numpy()) for name, value in values.items()}
     copy, records = optimized(with_constants(module, constants), target, context, options)
-    return WatchingExecutable(copy, records, spare, values, watch, context)
+    return WatchingExecutable(copy, records, fallback, values, watch, context)
 
 
 class WatchingExecutable(Executable):
-    """Runs a module that holds watched parameters as constants; where memory of these was written to, another one.
+    """Runs a module with watched parameters as constants, or the general program once their memory was written to.
 
-    spare: for the same program, with the watched parameters among its own; values: the memory of these by name; watch: None
-    where the target cannot tell, so that all runs are the spare's; context: where it is not the spare's.
+    fallback: the general program, with all parameters; values: the memory of the watched parameters by name; watch: None if
+    the target cannot detect writes, so that every run uses the fallback; context: if not that of the fallback.
     """
 
     def __init__(
         self,
         module: Module,
         records: Sequence[PassRecord],
-        spare: Executable,
+        fallback: Executable,
         values: Mapping[str, Value],
         watch: Watch | None,
         context: Any = None,
     ) -> None:
-        self._spare, self._values, self._watch = spare, values, watch
-        parameters = {n: s for n, s in spare.parameters.items() if n not in values}
+        self._fallback, self._values, self._watch = fallback, values, watch
+        parameters = {n: s for n, s in fallback.parameters.items() if n not in values}
         super().__init__(
             module,
-            spare.target,
-            context or spare.context,
-            spare.options,
-            spare.output_names,
+            fallback.target,
+            context or fallback.context,
+            fallback.options,
+            fallback.output_names,
             records,
             parameters=parameters,
         )
@@ -93,53 +93,55 @@ class WatchingExecutable(Executable):
 
     @property
     def outdated(self) -> bool:
-        """True once a run has found that watched memory was written to: compiling again makes runs as fast as they were."""
+        """True once a run has found that watched memory was written to; compile again to specialize for the new values."""
         return self._watch is not None and self._watch.changed
 
     def _instantiate(self, shapes: Mapping[str, AnyShape]) -> Instance:
         names, given = list(self.parameters), self._values
-        types = [tensor_type(given[n]) if n in given else shapes.get(n, s) for n, s in self._spare.parameters.items()]
-        spare = self._spare.instance_of(types)
-        places = [given[n] if n in given else names.index(n) for n in self._spare.parameters]
+        types = [
+            tensor_type(given[n]) if n in given else shapes.get(n, s) for n, s in self._fallback.parameters.items()
+        ]
+        fallback = self._fallback.instance_of(types)
+        places = [given[n] if n in given else names.index(n) for n in self._fallback.parameters]
         if self._watch is not None:
             made = super()._instantiate(shapes)
-            runner = made.runner.watching(self._watch, spare.runner, places)
+            runner = made.runner.watching(self._watch, fallback.runner, places)
             if runner is not None:
                 made.runner = runner
                 return made
-        return spare.replaced(shapes, Completed(spare.runner, places))
+        return fallback.replaced(shapes, BoundArguments(fallback.runner, places))
 
 
-class Completed(Runner):
-    """Runs another runner with some of its arguments always the same; given: as `Runner.watching` takes it."""
+class BoundArguments(Runner):
+    """Runs another runner with some arguments bound; given: as in `Runner.watching`."""
 
     def __init__(self, runner: Runner, given: Sequence[int | Value]) -> None:
         self.fresh = runner.fresh
         self._runner, self._given = runner, given
 
     def run(self, args: Sequence[Value]) -> list[Value]:
-        return self._runner.run(self._completed(args))
+        return self._runner.run(self._all_arguments(args))
 
     def run_async(self, args: Sequence[Value], stream: int, places: Mapping[int, Value]) -> list[Value] | None:
-        return self._runner.run_async(self._completed(args), stream, places)
+        return self._runner.run_async(self._all_arguments(args), stream, places)
 
     def repeated(
         self, args: Sequence[Value], places: Mapping[int, Value]
     ) -> Callable[[Mapping[str, Any], int], list[Argument]] | None:
-        return self._runner.repeated(self._completed(args), places)
+        return self._runner.repeated(self._all_arguments(args), places)
 
     def queued(self, args: Sequence[Value], places: Mapping[int, Value]) -> Callable[[int], None] | None:
-        return self._runner.queued(self._completed(args), places)
+        return self._runner.queued(self._all_arguments(args), places)
 
     def time(self, args: Sequence[Value], runs: int, warmup: int) -> list[Timing] | None:
-        return self._runner.time(self._completed(args), runs, warmup)
+        return self._runner.time(self._all_arguments(args), runs, warmup)
 
-    def _completed(self, args: Sequence[Value]) -> list[Value]:
+    def _all_arguments(self, args: Sequence[Value]) -> list[Value]:
         return [args[g] if isinstance(g, int) else g for g in self._given]
 
 
 def with_constants(module: Module, constants: Mapping[str, Argument]) -> Module:
-    """Returns a copy of a module with literals in the place of some parameters."""
+    """Returns a copy of a module in which literals replace some parameters."""
     made = Module(module.name)
     args = [
         made.add_literal(constants[name]) if name in constants else made.add_parameter(name, parameter.result)

@@ -1,4 +1,4 @@
-"""Caller-owned memory whose contents a program holds as constants."""
+"""Change detection for caller-owned memory that a program was specialized for."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ __all__ = ["Watch"]
 
 
 class Watch:
-    """A mark of what memory held when it was taken (`Context.watch`), by which runners notice that it was written to since.
+    """Detects writes to memory since its creation (`Context.watch`).
 
     Required: `changed`.
     """
 
     @property
     def changed(self) -> bool:
-        """True once a run has found other contents.  It is asked without waiting for runs that are under way."""
+        """True once a run has found other contents; does not wait for runs in progress."""
         raise NotImplementedError(f"{type(self).__name__} derives from Watch and defines no changed")

@@ -105,14 +105,14 @@ def test_modules_for_no_target_in_the_list_are_refused(place: int) -> None:
     body.add_return([body.add(op("exp"), body.add_parameter("a", Shape.of(FLOAT, (2,))))])
     placed = p.get_main_module().add(RunOnTarget(target_id=place), x, modules=[body])
     p.get_main_module().add_return([p.get_main_module().add(op("get_tuple_elem", index=0), placed)])
-    with pytest.raises(mgx.MgxError, match=f"target_id must be a target's place from 0 to 1, got {place}"):
+    with pytest.raises(mgx.MgxError, match=f"target_id must be the index of a target from 0 to 1, got {place}"):
         p.compile([Noted("first"), Noted("second")], OPTIONS)
 
 
 def test_what_is_refused() -> None:
     p, _, _ = diamond()
     ref = mgx.get_target("ref")
-    with pytest.raises(ParameterError, match="assigned to 2; a target's place from 0 to 1"):
+    with pytest.raises(ParameterError, match="assigned to 2; the index of a target from 0 to 1"):
         p.compile([ref, ref], assignment=lambda ins: 2)
     with pytest.raises(ParameterError, match="offload_copy"):
         p.compile([ref, ref], offload_copy=False)

@@ -61,10 +61,10 @@ def test_places_of_results_on_the_host() -> None:
         results = run({"x": x, "main:#output_0": place})
         assert results[0].data_ptr() == place.ctypes.data
         np.testing.assert_allclose(place.sum(1), 1, rtol=1e-6)
-    with pytest.raises(ParameterError, match="memory that a result can be written to"):
+    with pytest.raises(ParameterError, match="writable memory for a result"):
         program.run({"x": x, "main:#output_0": [[0, 0], [0, 0]]})
     place.flags.writeable = False
-    with pytest.raises(ParameterError, match="memory that a result can be written to"):
+    with pytest.raises(ParameterError, match="writable memory for a result"):
         program.run({"x": x, "main:#output_0": place})
     with pytest.raises(ParameterError, match="must be float32"):
         program.run({"x": x, "main:#output_0": np.zeros((2, 3), np.float32)})

@@ -147,7 +147,7 @@ def test_bad_arguments(context):
     program, held = network(), {"w": context.upload(W)}
     with pytest.raises(ParameterError, match="no parameter 'v' to watch; there are x, w, b"):
         program.compile(context, watched={"v": held["w"]})
-    with pytest.raises(ParameterError, match="'w' must lie in memory of target 'gpu'"):
+    with pytest.raises(ParameterError, match="'w' must be in memory of target 'gpu'"):
         program.compile(context, watched={"w": W})
     with pytest.raises(ParameterError, match=r"'b' must be .*float32\[8\].*got .*float32\[8, 8\]"):
         program.compile(context, watched={"b": held["w"]})
