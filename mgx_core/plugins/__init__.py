@@ -1,1 +1,1 @@
-"""Plugins: hooks, the manager that finds and guards them, and the entry points they come from."""
+"""Plugins: hook specifications, discovery through entry points, and the manager that isolates their failures."""

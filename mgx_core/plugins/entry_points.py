@@ -1,4 +1,4 @@
-"""Reads the entry points of installed distributions, faster than `importlib.metadata` does."""
+"""Reads the entry points of installed distributions, faster than `importlib.metadata`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Entry", "entries"]
 
 
 class Entry(NamedTuple):
-    """One line of an ``entry_points.txt``: a name, what it stands for, and whose it is."""
+    """One entry of an ``entry_points.txt``: name, object reference and distribution."""
 
     name: str
     value: str
@@ -22,7 +22,7 @@ class Entry(NamedTuple):
     version: str
 
     def load(self) -> Any:
-        """Returns the module, or the object in it.  Errors: PluginError if there is none; what the import raises."""
+        """Imports and returns the module or its attribute.  Errors: PluginError if it does not exist; errors of the import."""
         path, _, attribute = self.value.partition(":")
         module = path.strip()
         try:
@@ -40,15 +40,15 @@ class Entry(NamedTuple):
 
     def _nowhere(self, why: str) -> PluginError:
         return PluginError(
-            f"its entry point `{self.name} = {self.value}` leads nowhere: {why}; "
-            "mend it in the package's pyproject.toml and install the package again"
+            f"its entry point `{self.name} = {self.value}` cannot be resolved: {why}; "
+            "correct it in the package's pyproject.toml and reinstall the package"
         )
 
 
 def entries(group: str) -> list[Entry]:
-    """Returns the entry points of a group; of two distributions of one name the first on the path counts.
+    """Returns the entry points of a group; of several distributions with one name, the first on the path is used.
 
-    Asks ``importlib.metadata`` if something on the path is not a folder or other finders of distributions are installed.
+    Falls back to ``importlib.metadata`` if the path contains archives or other distribution finders are installed.
     """
     finders = [f for f in sys.meta_path if hasattr(f, "find_distributions")]
     folders = [Path(p or os.curdir) for p in sys.path]
@@ -78,7 +78,7 @@ def entries(group: str) -> list[Entry]:
 
 
 def _section(text: str, group: str) -> list[tuple[str, str]]:
-    """Returns the pairs below ``[group]``."""
+    """Returns the name-value pairs of the section ``[group]``."""
     found = []
     inside = False
     for line in map(str.strip, text.splitlines()):
@@ -91,7 +91,7 @@ def _section(text: str, group: str) -> list[tuple[str, str]]:
 
 
 def _about(folder: Path) -> tuple[str, str]:
-    """Returns name and version from the head of a distribution's metadata."""
+    """Returns the name and version in a distribution's metadata."""
     words = {"name": "?", "version": "?"}
     for file in ("METADATA", "PKG-INFO"):
         try:

@@ -1,4 +1,4 @@
-"""The hooks that plugins implement, and the records that they return."""
+"""Hook specifications of plugins, and the records that hooks return."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["GROUP", "INTERFACE", "Hooks", "Lazy", "hookimpl", "hookspec", "resolve"]
 
 GROUP: Final = "mgx"
-INTERFACE: Final = (
-    1  # plugins state the version they were made for as `mgx_interface`; this and the one before are served
-)
+INTERFACE: Final = 1  # plugins declare it as `mgx_interface`; this version and the previous one are supported
 
 hookspec = pluggy.HookspecMarker(GROUP)
 hookimpl = pluggy.HookimplMarker(GROUP)
@@ -26,13 +24,12 @@ hookimpl = pluggy.HookimplMarker(GROUP)
 
 @dataclass(frozen=True)
 class Lazy:
-    """Something that a plugin offers under a name: ``package.module:attribute``, loaded when first used.
+    """A lazily loaded object of a plugin: its name and ``package.module:attribute``, imported on first use.
 
-    files: among frontends, more endings of the names of files that it reads, and whole names (``model.bin``) of files by which
-    folders are known.
-    rank: among targets, which one is the default where several are installed (higher wins); available: an optional
-    ``module:function`` that says cheaply whether it can work on this machine; own_memory: True for one whose devices have memory
-    that is not the host's (`Target.own_memory`), where callers may put arguments.
+    files: for frontends, additional file extensions, and names of files (``model.bin``) that identify a folder of this format.
+    rank: for targets, the priority as default target (the highest wins); available: optional ``module:function`` that checks
+    cheaply whether the target works on this machine; own_memory: True if its devices have their own memory
+    (`Target.own_memory`), in which callers may allocate arguments.
     """
 
     name: str
@@ -44,12 +41,12 @@ class Lazy:
     own_memory: bool = False
 
     def load(self) -> Any:
-        """Returns the object itself.  Errors: PluginError with the original exception as its cause."""
+        """Imports and returns the object.  Errors: PluginError with the original exception as its cause."""
         return resolve(self.path, f"{self.name!r}")
 
 
 def resolve(path: str, what: str) -> Any:
-    """Returns the object at ``module:attribute``.  Errors: PluginError."""
+    """Imports and returns the object at ``module:attribute``.  Errors: PluginError."""
     module, _, attribute = path.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -61,7 +58,7 @@ def resolve(path: str, what: str) -> Any:
 
 
 class Hooks:
-    """The hooks that a plugin may implement, each of them optional."""
+    """Specifications of the hooks that a plugin may implement; all are optional."""
 
     @hookspec
     def targets(self) -> list[Lazy]:
@@ -70,7 +67,7 @@ class Hooks:
 
     @hookspec
     def frontends(self) -> list[Lazy]:
-        """Frontends by format name; the object has `parse`, `parse_buffer` and `operators`."""
+        """Returns frontends by format name; the object has `parse`, `parse_buffer` and `operators`."""
         return []
 
     @hookspec
@@ -80,28 +77,28 @@ class Hooks:
 
     @hookspec
     def kernels(self, target: str) -> list[Lazy]:
-        """Plans for ops on a target by its name; the object is a `Kernels`."""
+        """Returns kernel plans for the named target; the object is a `Kernels`."""
         return []
 
     @hookspec
     def passes(self, target: str, stage: str, options: CompileOptions) -> list[Lazy]:
-        """Passes for a stage; the object is a pass.
+        """Returns passes for a stage; the object is a pass.
 
-        A hook declares the parameters that it needs.  target: empty where programs are optimised for none yet.
+        An implementation declares only the parameters that it needs.  target: empty for target-independent optimisation.
         """
         return []
 
     @hookspec
     def rules(self, target: str) -> list[Lazy]:
-        """Rewriting rules of the stage simplify; the object is a `Rules`.  target: as for `passes`."""
+        """Returns rewrite rules for the stage simplify; the object is a `Rules`.  target: as for `passes`."""
         return []
 
     @hookspec
     def converters(self, frontend: str) -> list[Lazy]:
-        """Returns converters for a frontend by its name; that frontend defines the object's type."""
+        """Returns converters for the named frontend, which defines the object's type."""
         return []
 
     @hookspec
     def commands(self) -> list[Lazy]:
-        """Commands of the driver; the object is a click command."""
+        """Returns commands of the driver; the object is a click command."""
         return []

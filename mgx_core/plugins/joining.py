@@ -1,4 +1,4 @@
-"""The standard ops joined with those of plugins."""
+"""Merges the op sets of plugins into the standard op set."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["joined"]
 
 
 def joined(standard: OpSet, given: Iterable[tuple[PluginRecord, OpSet]]) -> OpSet:
-    """Returns the standard ops and those of each plugin.
+    """Returns the standard ops with those of each plugin.
 
-    A plugin's op with a standard op's name is left out; a name that two plugins give is refused when it is asked for.  Both stand
-    on the records of the plugins.
+    An op with the name of a standard op is dropped; a name that two plugins define raises an error on lookup.  Both are recorded
+    as failures of the plugin.
     """
     own, ops = set(standard), standard
     for record, found in given:
@@ -27,7 +27,7 @@ def joined(standard: OpSet, given: Iterable[tuple[PluginRecord, OpSet]]) -> OpSe
                 f"{op.__module__}.{op.__qualname__} of {record.title}"
             )
             if known in own:
-                record.fail("operations", f"{clash}; the core's stays, choose another name")
+                record.fail("operations", f"{clash}; the core's is used, choose another name")
                 found = OpSet(o for o in found if o is not op)
             else:
                 record.fail("operations", clash)

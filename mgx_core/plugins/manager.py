@@ -31,17 +31,17 @@ __all__ = ["GROUP", "INTERFACE", "Lazy", "PluginRecord", "Plugins", "hookimpl", 
 
 T = TypeVar("T")
 
-NAMED: Final = ("targets", "frontends", "operations", "commands")  # hooks whose answer is always the same
+NAMED: Final = ("targets", "frontends", "operations", "commands")  # hooks without arguments
 
 
 class Plugins:
-    """The manager: discovers, guards and asks plugins."""
+    """Discovers plugins, loads their objects on demand, and records their failures."""
 
     def __init__(self, discover: bool = True) -> None:
         self._hooks = pluggy.PluginManager(GROUP)
         self._hooks.add_hookspecs(Hooks)
         self.records: list[PluginRecord] = []
-        self._registered: dict[str, PluginRecord] = {}  # by the key under which pluggy has them
+        self._registered: dict[str, PluginRecord] = {}  # by their names in pluggy
         self._loaded: dict[str, Any] = {}
         if discover:
             self._discover()
@@ -81,20 +81,20 @@ class Plugins:
         self._hooks.register(plugin, record.key)
         self._registered[record.key] = record
         record.check_hooks([c.name for c in self._hooks.get_hookcallers(plugin) or ()], (*NAMED, *ASKED))
-        for hook in (*NAMED, *ASKED):  # what the latter give depends on whom they are asked for
+        for hook in (*NAMED, *ASKED):  # hooks with arguments are called on demand
             for asked, implementation in self._implementations(hook):
                 if asked is record:
                     lazies = record.ask(hook, implementation.function, {}) if hook in NAMED else []
                     record.offers[hook] = [lazy.name for lazy in lazies]
 
     def register(self, plugin: Any, name: str | None = None) -> None:
-        """Adds a plugin object by hand (tests, notebooks).  Errors: PluginError for an interface version that is not served."""
+        """Registers a plugin object (tests, notebooks).  Errors: PluginError for an unsupported interface version."""
         record = PluginRecord(str(name or getattr(plugin, "__name__", repr(plugin))), repr(plugin), "-", "-", "ok")
         self._register(record, plugin, required=False)
         self.records.append(record)
         self._loaded.clear()
 
-    # asking
+    # lookup
 
     def _implementations(self, hook: str) -> list[tuple[PluginRecord, Any]]:
         caller = getattr(self._hooks.hook, hook)
@@ -108,15 +108,15 @@ class Plugins:
         return found
 
     def offered(self, hook: str) -> list[tuple[str, Lazy]]:
-        """Returns everything that plugins offer through a hook without arguments, with the plugin's name, unloaded."""
+        """Returns the records of a hook without arguments, with the plugins' names."""
         return [(record.name, lazy) for record, lazy in self._all(hook)]
 
     def offers_to(self, hook: str, **asked: Any) -> list[Lazy]:
-        """Returns everything that plugins offer through a hook to whom it is asked for, unloaded."""
+        """Returns the records of a hook for its arguments."""
         return [lazy for _, lazy in self._all(hook, **asked)]
 
     def _offers(self, hook: str) -> tuple[dict[str, tuple[PluginRecord, Lazy]], dict[str, str]]:
-        """Returns everything offered by name, and an error for each name that several offer."""
+        """Returns the offers of a hook by name, and error messages for names with several offers."""
         found: dict[str, tuple[PluginRecord, Lazy]] = {}
         contested: dict[str, str] = {}
         for record, lazy in self._all(hook):
@@ -131,25 +131,26 @@ class Plugins:
         return {n: o for n, o in found.items() if n not in contested}, contested
 
     def named(self, hook: str) -> dict[str, Lazy]:
-        """Offers of plugins through a hook, by name; names that two plugins offer are left out."""
+        """Returns the records of a hook by name, without ambiguous names."""
         return {name: lazy for name, (_, lazy) in self._offers(hook)[0].items()}
 
     def names(self, hook: str) -> list[str]:
-        """Returns every name that plugins offer through a hook, those included that two plugins offer."""
+        """Returns all names offered through a hook, including ambiguous ones."""
         return list(dict.fromkeys(lazy.name for _, lazy in self._all(hook)))
 
     def load(self, hook: str, name: str, kind: type | None = None) -> Any:
-        """Returns one object by name.
+        """Loads an object by name.
 
-        kind: the type that it must have; None for the hook's own.
-        Errors: UnsupportedError for an unknown name, saying what to install; PluginError if it fails or if two plugins offer it.
+        kind: its required type; None: that of the hook.
+        Errors: UnsupportedError for an unknown name, with the package to install; PluginError if loading fails or two plugins
+        offer the name.
         """
         return self._once(f"{hook}:{name}", lambda: self._found(hook, name, kind)[1])
 
     def _once(self, key: str, make: Callable[[], T]) -> T:
-        """Returns what was made first for a key, which all threads get.
+        """Returns the cached value of a key, or creates it; all threads get the same value.
 
-        No lock is held meanwhile: to make it may import modules, on which other threads may be waiting or at work.
+        No lock is held while it is created: that may import modules, and other threads may hold import locks.
         """
         found: T | None = self._loaded.get(key)
         return self._loaded.setdefault(key, make()) if found is None else found
@@ -164,10 +165,10 @@ class Plugins:
         return record, record.load(hook, lazy, kind)
 
     def make(self, hook: str, name: str, checked: Callable[[Any, str], T]) -> T:
-        """Returns the object that a class or function of a hook makes.
+        """Calls a class or function of a hook and returns the object.
 
-        checked: gets it with the plugin's title for messages, and returns it or raises PluginError.
-        Errors: as `load`; PluginError for what is of another kind or cannot be made.
+        checked: validates the object; gets the plugin's title for messages.
+        Errors: as `load`; PluginError if the call fails or the object is invalid.
         """
         record, function = self._found(hook, name)
         try:
@@ -176,12 +177,12 @@ class Plugins:
             record.fail(hook, str(error), error)
             raise
         except (Exception, SystemExit) as error:
-            wrong = f"{record.title}: {hook[:-1]} {name!r} could not be made: {type(error).__name__}: {error}"
+            wrong = f"{record.title}: {hook[:-1]} {name!r} could not be created: {type(error).__name__}: {error}"
             record.fail(hook, wrong, error)
             raise PluginError(wrong) from error
 
     def target(self, name: str) -> Any:
-        """Returns a target by name, made once.  Errors: as `make`."""
+        """Returns the target of a name, created once.  Errors: as `make`."""
         from ..targets.calls import checked_target
 
         def checked(given: Any, source: str) -> Target:
@@ -190,29 +191,29 @@ class Plugins:
         return self._once(f"target instance:{name}", lambda: self.make("targets", name, checked))
 
     def context(self, name: str) -> Any:
-        """Returns the one context of a target that this process shares, made when first asked for.  Errors: as `target`."""
+        """Returns a target's context, created once and shared by the process.  Errors: as `target`."""
         from ..targets.calls import called
 
         target = self.target(name)
         return self._once(f"context:{name}", lambda: called(target, "get_context", target.get_context))
 
     def memory_targets(self) -> list[str]:
-        """Returns the names of the targets whose devices have memory of their own, the highest rank first."""
+        """Returns the names of targets with device memory, highest rank first."""
         offered = (lazy for _, lazy in self._offers("targets")[0].values() if lazy.own_memory)
         return [lazy.name for lazy in sorted(offered, key=lambda lazy: (-lazy.rank, lazy.name))]
 
     def memory_target(self) -> str:
-        """Returns the first of them.  Errors: UnsupportedError if there is none, saying what to install."""
+        """Returns the name of the first target with device memory.  Errors: UnsupportedError if there is none."""
         for name in self.memory_targets():
             return name
         raise UnsupportedError(
-            f"memory of a device is required: {missing(self.records, 'target', 'gpu', self.names('targets'))}"
+            f"device memory is required: {missing(self.records, 'target', 'gpu', self.names('targets'))}"
         )
 
     def best_target(self) -> str:
-        """Returns the name of the default target: the highest rank among those that can work here.
+        """Returns the name of the default target: the available one of the highest rank.
 
-        Errors: UnsupportedError if no target is installed, saying what to install.
+        Errors: UnsupportedError if no target is available, with the package to install.
         """
         offered = self._offers("targets")[0]
         for record, lazy in sorted(offered.values(), key=lambda o: (-o[1].rank, o[1].name)):
@@ -226,9 +227,9 @@ class Plugins:
         raise UnsupportedError(missing(self.records, "target", "ref", ()))
 
     def opset(self) -> OpSet:
-        """The standard ops joined with those of all plugins; a name that two plugins give is refused when it is asked for.
+        """Returns the standard ops with those of all plugins; ambiguous names raise an error on lookup.
 
-        Plugins' ops are imported when a name is asked for that is not a standard op's, or all ops are.
+        Plugins' ops are imported on the first lookup of a nonstandard name, or when all ops are listed.
         """
         from ..ops import STANDARD
         from .joining import joined
@@ -240,7 +241,7 @@ class Plugins:
         return self._once("opset", lambda: STANDARD.followed_by(every))
 
     def kernels(self, target: str) -> Kernels:
-        """Plans that plugins add to a target."""
+        """Returns the plans that plugins add to a target."""
         from ..targets.kernel_table import Kernels
 
         out = Kernels(target)
@@ -249,16 +250,16 @@ class Plugins:
         return out
 
     def passes(self, target: str, stage: str, options: CompileOptions | None = None) -> list[Pass]:
-        """Passes that plugins add to a stage.  target: empty for those that hold for every target."""
+        """Returns the passes that plugins add to a stage.  target: empty: those for every target."""
         from ..options import CompileOptions
 
         given = options or CompileOptions()
         return [p for _, p in self.tables("passes", target=target, stage=stage, options=given)]
 
     def rules(self, target: str, taken: Collection[str] = ()) -> Rules:
-        """Rewriting rules that plugins add.  target: empty for those that hold for every target.
+        """Returns the rewrite rules that plugins add.  target: empty: those for every target.
 
-        taken: names that others have; a rule of such a name is called ``table.rule``, so that each can be switched.
+        taken: names in use; a rule with such a name is renamed ``table.rule``, so that each can be disabled by name.
         """
         from ..rules.engine import Rules
 
@@ -268,16 +269,16 @@ class Plugins:
         return Rules("plugins", found)
 
     def converters(self, frontend: str, kind: type | None = None) -> list[Any]:
-        """Returns converters that plugins add to a frontend.
+        """Returns the converters that plugins add to a frontend.
 
-        kind: the type that they must have; others are left out and recorded.
+        kind: their required type; others are recorded as failures and omitted.
         """
         return [c for _, c in self.tables("converters", kind, frontend=frontend)]
 
     def tables(self, hook: str, kind: type | None = None, **arguments: Any) -> list[tuple[PluginRecord, Any]]:
-        """Returns every object of a hook that loads, with its plugin's record; the others are on their plugins' records.
+        """Returns the objects of a hook with their plugins' records; objects that fail to load are recorded and omitted.
 
-        kind: the type that they must have; arguments: for whom the hook is asked.
+        kind: their required type; arguments: of the hook.
         """
         out = []
         for record, lazy in self._all(hook, **arguments):
@@ -288,12 +289,12 @@ class Plugins:
         return out
 
     def lost(self, *hooks: str) -> list[str]:
-        """Returns what plugins offered through some hooks and could not be used so far, a message each."""
+        """Returns the messages of all failures of some hooks so far."""
         return [f"{r.title}: {f.message}" for r in self.records for f in r.failures if f.hook in hooks]
 
 
 def _called(target: Target, name: str, source: str) -> Target:
-    """Returns a target that is called as it is offered.  Errors: PluginError for another name, which files would hold."""
+    """Checks that a target has the name of its record, which files store.  Errors: PluginError."""
     if target.name != name:
         raise PluginError(
             f"target {name!r} of {source} must have the name {name!r} under which it is offered, got {target.name!r}"
@@ -306,7 +307,7 @@ _manager: list[Plugins] = []
 
 
 def manager() -> Plugins:
-    """Returns the process's plugin manager, made when first asked for."""
+    """Returns the process's plugin manager, created on first use."""
     with _lock:
         if not _manager:
             _manager.append(Plugins())

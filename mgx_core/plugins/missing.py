@@ -1,4 +1,4 @@
-"""Messages on what no installed plugin offers."""
+"""Error messages for names that no installed plugin offers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .record import PluginRecord
 
 __all__ = ["FILES", "absent", "missing"]
 
-# what to install for the names that people ask for first
+# packages of common names
 KNOWN: Final = {
     "ref": "mgx-ref",
     "cpu": "mgx-cpu-dnnl",
@@ -19,12 +19,12 @@ KNOWN: Final = {
     "tflite": "mgx-tflite",
     "pt2": "mgx-torch",
 }
-# what others call them
+# common aliases of names
 MEANT: Final = {
     "cuda": "gpu", "nvidia": "gpu", "hip": "gpu", "rocm": "gpu", "amd": "gpu", "x86": "cpu", "host": "cpu", "reference": "ref",
     "tensorflow": "tf", "savedmodel": "tf", "keras": "tf", "torch": "pt2", "pytorch": "pt2", "lite": "tflite",
 }  # fmt: skip
-# frontends of packages that may not be installed, by how their files' names end
+# frontends by file extension, for packages that may not be installed
 FILES: Final = {
     "onnx": "onnx", "tflite": "tflite", "pt2": "pt2",
     "pb": "tf", "pbtxt": "tf", "graphdef": "tf", "keras": "tf", "h5": "tf",
@@ -32,7 +32,7 @@ FILES: Final = {
 
 
 def missing(records: Sequence[PluginRecord], what: str, name: str, offered: Iterable[str]) -> str:
-    """The message on something that no plugin offers: whether its plugin failed or is disabled, or else what to install."""
+    """Returns the error message for an unknown name: that its plugin failed or is disabled, or what to install."""
     for r in records:
         known = name == r.name or KNOWN.get(name) == r.distribution or any(name in o for o in r.offers.values())
         if known and r.state != "ok":
@@ -41,29 +41,29 @@ def missing(records: Sequence[PluginRecord], what: str, name: str, offered: Iter
     names = list(offered)
     have = ", ".join(map(repr, names)) or "none"
     near = _near(name, names)
-    hint = f"pip install {KNOWN[name]}" if name in KNOWN else "install the package that brings it"
+    hint = f"pip install {KNOWN[name]}" if name in KNOWN else "install the package that provides it"
     hint = f"did you mean {near!r}?" if near else hint
     return f"there is no {what} {name!r} (installed: {have}); {hint}{absent(records, what + 's')}"
 
 
 def _near(name: object, names: Sequence[str]) -> str:
-    """Returns the offered name that a caller with `name` means, empty if none is near."""
+    """Returns the offered name closest to `name`, by alias or spelling; empty if there is none."""
     word = str(name).strip().lstrip(".").lower()
     meant = {n.lower(): n for n in names}
     if word in KNOWN and name == word:
-        return ""  # which is another package's
+        return ""  # the name is right, but its package is not installed
     found = meant.get(word) or meant.get(MEANT.get(word, ""), "")
     if not found:
-        import difflib  # only messages need it
+        import difflib  # only needed for messages
 
         found = next(iter(difflib.get_close_matches(word, names, 1)), "")
     return found
 
 
 def absent(records: Sequence[PluginRecord], *hooks: str) -> str:
-    """Returns the end of a message on something that nothing installed offers: the plugins that failed or are disabled.
+    """Returns the end of an error message: the plugins that failed or are disabled.
 
-    hooks: of those that loaded, the ones of whose hooks one of these failed (none given: of whose hooks any failed).
+    hooks: only plugins that failed to load or in one of these hooks; none given: all.
     """
     failed = [
         f"{r.name} ({r.distribution}: {r.error})"

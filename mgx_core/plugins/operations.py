@@ -1,4 +1,4 @@
-"""Operations by name, of the standard set or of any installed plugin."""
+"""Creates operations by name, from the standard op set or from plugins."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["make_op"]
 
 
 def make_op(name: str, /, **attributes: Any) -> Operation:
-    """Returns an operation by name, of the standard set or of any installed plugin.
+    """Creates an operation by name, from the standard op set or from plugins.
 
     Errors: UnsupportedError for unknown names; ParameterError for bad attributes.
     """
     from ..ops.standard import STANDARD
 
-    if name in STANDARD:  # no plugin is loaded for an op that none may replace
+    if name in STANDARD:  # plugins cannot replace standard ops, so none are loaded
         return STANDARD.make(name, **attributes)
     from .manager import manager
 

@@ -1,4 +1,4 @@
-"""Records of plugins: what each offers, and everything about it that went wrong."""
+"""Records of plugins: their state, offers and failures."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .hooks import INTERFACE, Lazy
 
 __all__ = ["Failure", "PluginRecord", "kind_of"]
 
-ASKED: Final = ("kernels", "passes", "rules", "converters")  # hooks whose answer depends on for whom they are asked
+ASKED: Final = ("kernels", "passes", "rules", "converters")  # hooks with arguments
 
 
 class Failure(NamedTuple):
-    """Something about a plugin that went wrong: the hook (empty for the plugin itself) and the message."""
+    """A failure of a plugin; hook: empty for the plugin itself."""
 
     hook: str
     message: str
@@ -25,7 +25,7 @@ class Failure(NamedTuple):
 
 @dataclass
 class PluginRecord:
-    """One installed plugin: its entry point, its distribution, whether it loaded, and if not why."""
+    """One installed plugin: its entry point, distribution, state and failures."""
 
     name: str
     module: str
@@ -39,16 +39,16 @@ class PluginRecord:
 
     @property
     def key(self) -> str:
-        """Returns what tells it from plugins of other distributions: the names of entry points are their own affair."""
+        """The name in pluggy; includes the distribution, since entry points of different distributions may have equal names."""
         return f"{self.distribution}/{self.name}"
 
     @property
     def title(self) -> str:
-        """Returns the plugin's name for messages."""
+        """The plugin's name for messages."""
         return f"plugin {self.name!r}" + (f" of {self.distribution}" if self.distribution != "-" else "")
 
     def fail(self, hook: str, message: str, exception: BaseException | None = None) -> None:
-        """Keeps what went wrong; every message once, the first exception."""
+        """Records a failure; keeps each message once, and the first exception."""
         self.state = "failed"
         if all(message != f.message for f in self.failures):
             self.failures.append(Failure(hook, message))
@@ -56,15 +56,15 @@ class PluginRecord:
         self.exception = self.exception or exception
 
     def check_interface(self, plugin: Any, required: bool) -> None:
-        """Errors: PluginError unless the plugin states an interface version that is served.
+        """Checks the plugin's interface version.  Errors: PluginError.
 
-        required: False for plugins that are registered by hand, which may leave it out.
+        required: False for plugins registered through the API, which may omit it.
         """
-        served = f"this core serves {INTERFACE} and {INTERFACE - 1}"
+        served = f"this core supports {INTERFACE} and {INTERFACE - 1}"
         if not hasattr(plugin, "mgx_interface"):
             if required:
                 raise PluginError(
-                    f"states no interface version; put `mgx_interface = {INTERFACE}` into its module ({served})"
+                    f"declares no interface version; add `mgx_interface = {INTERFACE}` to its module ({served})"
                 )
             return
         made_for = plugin.mgx_interface
@@ -72,27 +72,27 @@ class PluginRecord:
             raise PluginError(f"mgx_interface must be an int, got {made_for!r}; {served}")
         if made_for not in (INTERFACE, INTERFACE - 1):
             raise PluginError(
-                f"made for plugin interface {made_for}; {served}: install a version of the package, or of mgx-core, that fits"
+                f"requires plugin interface {made_for}; {served}: install matching versions of the package and mgx-core"
             )
 
     def check_hooks(self, implemented: Iterable[str], known: Collection[str]) -> None:
-        """Keeps a failure for each hook that the plugin implements and that does not exist."""
+        """Records a failure for each implemented hook that does not exist."""
         for hook in implemented:
             if hook not in known:
                 self.fail(hook, f"there is no hook {hook!r}; {suggestion(hook, sorted(known))}")
 
     def check_parameters(self, hook: str, function: Callable[..., Any], known: Collection[str]) -> None:
-        """Errors: PluginError if a hook requires a parameter that nothing gives it."""
+        """Checks that a hook requires only known parameters.  Errors: PluginError."""
         for p in inspect.signature(function).parameters.values():
             if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD and p.name not in known:
                 have = ", ".join(known) or "none"
                 raise PluginError(f"hook {hook} has no parameter {p.name!r}; it may declare: {have}")
 
     def ask(self, hook: str, function: Callable[..., Any], arguments: dict[str, Any]) -> list[Lazy]:
-        """Returns the records that a hook gives; what is none is left out and kept as a failure."""
+        """Calls a hook; returns its valid records, and records invalid ones as failures."""
         try:
             given = function(**arguments)
-            if given is None and hook in ASKED:  # nothing for this one
+            if given is None and hook in ASKED:  # nothing for these arguments
                 return []
             if isinstance(given, (str, bytes, dict)):
                 raise PluginError(f"must return a list of Lazy records, got {given!r}")
@@ -117,17 +117,17 @@ class PluginRecord:
         return True
 
     def load(self, hook: str, lazy: Lazy, kind: type | None = None) -> Any:
-        """Returns the object of a Lazy record, checked.
+        """Loads and validates the object of a Lazy record.
 
-        kind: the type that it must have; None for the hook's own.
-        Errors: PluginError, which is kept too.
+        kind: its required type; None: that of the hook.
+        Errors: PluginError, which is also recorded.
         """
         try:
             found = lazy.load()
             wanted = kind or kind_of(hook)
             wrong = "" if wanted is None else _wrong(found, wanted)
             if hook in ("targets", "frontends") and not callable(found):
-                wrong = f"must be a class or a function that makes one, got {found!r}"
+                wrong = f"must be a class or a factory function, got {found!r}"
             elif hook == "passes" and not wrong and not isinstance(getattr(found, "name", None), str):
                 wrong = f"must have a name of type str, got {found!r}"
             if wrong:
@@ -139,7 +139,7 @@ class PluginRecord:
 
 
 def kind_of(hook: str) -> type | None:
-    """Returns the type of the objects of a hook; None where others know."""
+    """Returns the type of a hook's objects; None if the core does not define it."""
     if hook == "operations":
         from ..ops.opset import OpSet
 
@@ -160,9 +160,9 @@ def kind_of(hook: str) -> type | None:
 
 
 def _wrong(found: Any, wanted: type) -> str:
-    """Returns what is wrong with an object, or nothing."""
+    """Returns an error message if an object is not an instance of a type; else an empty string."""
     if isinstance(found, wanted):
         return ""
     if isinstance(found, type) and issubclass(found, wanted):
-        return f"must be an instance, got the class {found.__qualname__}; make one with {found.__qualname__}(...)"
+        return f"must be an instance, got the class {found.__qualname__}; create an instance with {found.__qualname__}(...)"
     return f"must be an instance of {wanted.__name__} ({wanted.__module__}), got {found!r}"

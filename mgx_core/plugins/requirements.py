@@ -1,4 +1,4 @@
-"""Requirements that a distribution states and that what is installed does not meet, for the listing of plugins."""
+"""Finds unmet requirements of a distribution, for the list of plugins."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _COMPARE: Final[dict[str, Callable[[int], bool]]] = {
 
 
 def unmet(distribution: str) -> list[str]:
-    """Returns what a distribution requires and lacks, as ``mgx-core<0.1 is required, 0.1.0 is installed``.
+    """Returns a distribution's unmet requirements, e.g. ``mgx-core<0.1 is required, 0.1.0 is installed``.
 
-    Releases are compared by their numbers.  Requirements under conditions (extras, platforms) are left out.
+    Compares release numbers only; ignores requirements with markers (extras, platforms).
     """
     from importlib.metadata import PackageNotFoundError, requires, version
 
@@ -39,7 +39,7 @@ def unmet(distribution: str) -> list[str]:
         try:
             there = version(parsed[1])
         except PackageNotFoundError:
-            found.append(f"{wanted} is required, which is not installed")
+            found.append(f"{wanted} is required, but not installed")
             continue
         if not all(_meets(there, *clause) for clause in _CLAUSE.findall(parsed[2])):
             found.append(f"{wanted} is required, {there} is installed")
@@ -47,7 +47,7 @@ def unmet(distribution: str) -> list[str]:
 
 
 def _meets(version: str, operator: str, limit: str) -> bool:
-    """Returns True if a version lies within one clause, and where one of them is of no known form."""
+    """Returns True if a version satisfies a clause, or if either cannot be parsed."""
     numbers, bound = _release(version), _release(limit)
     if numbers is None or bound is None or operator == "===":
         return True
@@ -64,7 +64,7 @@ def _release(version: str) -> tuple[int, ...] | None:
 
 
 def _order(one: tuple[int, ...], other: tuple[int, ...]) -> int:
-    """Returns -1, 0 or 1, as the first release lies before, at or behind the other."""
+    """Compares two releases; returns -1, 0 or 1."""
     for a, b in zip_longest(one, other, fillvalue=0):
         if a != b:
             return 1 if a > b else -1

@@ -1,4 +1,4 @@
-"""A stamp of the code that reads and compiles models: where it is the same, the same model becomes the same program."""
+"""Fingerprint of all code that parses and compiles models, a part of the keys of the program cache."""
 
 from __future__ import annotations
 
@@ -19,30 +19,29 @@ from .manager import Plugins, manager
 __all__ = ["stamp"]
 
 CORE = "mgx_core"
-CODE = (".py", ".pyc", ".pyd", ".dll", ".dylib")  # and shared objects, whose names may go on behind .so
-SLACK = 2 * 10**9  # nanoseconds by which a file system's times may lag behind
+CODE = (".py", ".pyc", ".pyd", ".dll", ".dylib")  # and shared objects, whose names may continue after .so
+SLACK = 2 * 10**9  # nanoseconds; maximum lag of file system timestamps
 
 
 def stamp(stages: tuple[str, ...], options: CompileOptions | None = None) -> str:
-    """Returns a hash of the code that takes part in reading and compiling; empty where it cannot be told.
+    """Returns a hash of the code that parses and compiles models; empty if it cannot be determined.
 
-    It covers Python, the names and versions of all installed distributions, and size and time of every file of code of the
-    core's package and of the packages that plugins are in and offer things from.  Plugins that were registered by hand are not
-    known by any file, and code that was changed since mgx was imported may not be what runs here: neither has a stamp, and
-    nothing has where a package's files cannot be looked at.
-    stages: those that plugins are asked for passes of; options: those that they are asked for (None: the default ones).
+    It covers Python, the names and versions of installed distributions, and sizes and times of the code files of the core and
+    of all packages from which plugins load objects.  It cannot be determined if a plugin was registered through the API, if a
+    file was modified since mgx was imported (so that other code may be running), or if a package's files are not accessible.
+    stages, options: arguments for the plugins' hook `passes`; options: None: the defaults.
     """
     plugins = manager()
     if any(r.distribution == "-" for r in plugins.records):
         return ""
     try:
         return _stamp(_packages(plugins, stages, options or CompileOptions()), tuple(sys.path))
-    except (OSError, ValueError, ImportError, AttributeError):  # packages in archives, links that lead nowhere
+    except (OSError, ValueError, ImportError, AttributeError):  # packages in archives, dangling symlinks
         return ""
 
 
 def _packages(plugins: Plugins, stages: tuple[str, ...], options: CompileOptions) -> tuple[str, ...]:
-    """Returns the core's package and all that plugins which loaded name in their entry points and offers."""
+    """Returns the core's package and the packages named in the entry points and records of loaded plugins."""
     paths = [r.module for r in plugins.records if r.state == "ok"]
     paths += [lazy.path for hook in ("targets", "frontends", "operations") for _, lazy in plugins.offered(hook)]
     paths += [lazy.path for lazy in _offered_to_all(plugins, stages, options)]
@@ -50,7 +49,7 @@ def _packages(plugins: Plugins, stages: tuple[str, ...], options: CompileOptions
 
 
 def _offered_to_all(plugins: Plugins, stages: tuple[str, ...], options: CompileOptions) -> list[Lazy]:
-    """Returns what plugins offer to each target and frontend."""
+    """Returns the records of hooks with arguments, for all targets and frontends."""
     found: list[tuple[str, dict[str, Any]]] = []
     for target in ("", *plugins.names("targets")):
         found += [("kernels", {"target": target}), ("rules", {"target": target})]
@@ -76,7 +75,7 @@ def _stamp(packages: tuple[str, ...], path: tuple[str, ...]) -> str:
 
 
 def _files(folder: str) -> list[tuple[str, int, int]]:
-    """Returns path, bytes and time of each file of code in a package, sorted."""
+    """Returns the sorted paths, sizes and times of the code files of a package."""
     found = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -88,13 +87,13 @@ def _files(folder: str) -> list[tuple[str, int, int]]:
 
 
 def _about(path: str) -> tuple[str, int, int]:
-    """Returns path, bytes and the last time that the file or what is known of it was changed: the former can be set at will."""
+    """Returns path, size and the later of mtime and ctime; programs can set the mtime to any value."""
     state = os.stat(path)
     return path, state.st_size, max(state.st_mtime_ns, state.st_ctime_ns)
 
 
 def _distributions(path: tuple[str, ...]) -> list[list[str]]:
-    """Returns the names of the installed distributions' records, which have their versions, in each folder that has some."""
+    """Returns the names of metadata folders, which include versions, for each folder on the path that has any."""
     found = []
     for folder in path:
         try:

@@ -43,7 +43,7 @@ def checked_target(given: Any, source: str = "") -> Target:
     of = f" of {source}" if source else ""
     error: type[MgxError] = PluginError if source else ParameterError
     if isinstance(given, type) and issubclass(given, Target):
-        raise error(f"a target{of} must be an instance, got the class {given.__qualname__}; make one with ()")
+        raise error(f"a target{of} must be an instance, got the class {given.__qualname__}; create an instance with ()")
     if not isinstance(given, Target):
         raise error(f"a target{of} must be an instance of a class derived from mgx_core.Target, got {given!r}")
     if not isinstance(given.name, str) or not given.name:

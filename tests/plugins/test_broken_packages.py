@@ -170,7 +170,7 @@ def test_hooks_that_return_other_things(installed, given, error):
     ("hook", "path", "error"),
     [
         ("kernels", "number", "'it' of hook kernels (broken_objects:number) must be an instance of Kernels"),
-        ("kernels", "KernelsClass", "must be an instance, got the class Kernels; make one with Kernels(...)"),
+        ("kernels", "KernelsClass", "must be an instance, got the class Kernels; create an instance with Kernels(...)"),
         ("kernels", "gone", "'it' could not be loaded from 'broken_objects:gone': AttributeError"),
         ("passes", "number", "'it' of hook passes (broken_objects:number) must be an instance of Pass"),
         ("passes", "PassClass", "must be an instance, got the class Pass"),
@@ -201,11 +201,11 @@ def test_converters_are_checked_by_the_frontend_that_collects_them(installed):
 @pytest.mark.parametrize(
     ("path", "error"),
     [
-        ("instance", "'t' of hook targets (broken_objects:instance) must be a class or a function that makes one"),
-        ("needs", "target 't' could not be made: TypeError: "),
+        ("instance", "'t' of hook targets (broken_objects:instance) must be a class or a factory function"),
+        ("needs", "target 't' could not be created: TypeError: "),
         ("Nameless", "target Nameless of plugin 'broken' of broken-dist must have a non-empty str as its name, got ''"),
         ("Duck", "must be an instance of a class derived from mgx_core.Target"),
-        ("number", "must be a class or a function that makes one, got 42"),
+        ("number", "must be a class or a factory function, got 42"),
         (
             "Host",
             "target 't' of plugin 'broken' of broken-dist must have the name 't' under which it is offered, got 'host'",
@@ -232,9 +232,9 @@ def test_compile_says_what_a_target_must_be(given):
     [
         (
             7,
-            "made for plugin interface 7; this core serves 1 and 0: install a version of the package, or of mgx-core, that fits",
+            "requires plugin interface 7; this core supports 1 and 0: install matching versions of the package and mgx-core",
         ),
-        (-3, "made for plugin interface -3"),
+        (-3, "requires plugin interface -3"),
         ("1.0", "mgx_interface must be an int, got '1.0'"),
         (True, "mgx_interface must be an int, got True"),
     ],
@@ -248,7 +248,7 @@ def test_a_missing_interface(installed):
     del module.mgx_interface
     check(
         installed(("broken", module, "broken-dist")),
-        "states no interface version; put `mgx_interface = 1` into its module",
+        "declares no interface version; add `mgx_interface = 1` to its module",
     )
 
 
@@ -374,8 +374,8 @@ def test_two_packages_with_one_frontend(installed, tmp_path):
             "Duck",
             "frontend of plugin 'broken' of broken-dist must be an instance of a class derived from mgx_core.Frontend",
         ),
-        ("needs", "frontend 'toy' could not be made: TypeError"),
-        ("number", "must be a class or a function that makes one, got 42"),
+        ("needs", "frontend 'toy' could not be created: TypeError"),
+        ("number", "must be a class or a factory function, got 42"),
     ],
 )
 def test_frontends_that_are_none(installed, tmp_path, path, error):
@@ -390,7 +390,7 @@ def test_frontends_that_are_none(installed, tmp_path, path, error):
     ("hooks", "error"),
     [
         ({"targets": [Lazy("t", "broken_objects:Duck")]}, "derived from mgx_core.Target"),
-        ({"targets": [Lazy("t", "broken_objects:needs")]}, "target 't' could not be made: TypeError"),
+        ({"targets": [Lazy("t", "broken_objects:needs")]}, "target 't' could not be created: TypeError"),
         ({"frontends": [Lazy("toy", "broken_objects:Duck")]}, "derived from mgx_core.Frontend"),
         (
             {"commands": [Lazy("hello", "broken_objects:number")]},
@@ -464,8 +464,8 @@ def test_what_is_left_out_is_not_called_missing(installed, monkeypatch):
         (" host", "did you mean 'host'?"),
         ("hosst", "did you mean 'host'?"),
         ("cpu", "pip install mgx-cpu-dnnl"),
-        (None, "install the package that brings it"),
-        ("quantum", "install the package that brings it"),
+        (None, "install the package that provides it"),
+        ("quantum", "install the package that provides it"),
     ],
 )
 def test_names_of_targets_that_are_meant(installed, name, end):

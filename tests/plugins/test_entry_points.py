@@ -81,7 +81,7 @@ def test_an_entry_point_that_leads_nowhere(value, why):
     with pytest.raises(PluginError) as caught:
         Entry("mine", value, "mine-dist", "1").load()
     assert caught.value.message.startswith(
-        f"its entry point `mine = {value}` leads nowhere: {why}; mend it in the package's"
+        f"its entry point `mine = {value}` cannot be resolved: {why}; correct it in the package's"
     )
 
 

@@ -236,7 +236,7 @@ def test_the_interface_that_a_plugin_was_made_for(monkeypatch, interface, state)
     plugin = module(monkeypatch, "old_plugin", mgx_interface=interface, targets=nothing)
     (record,) = installed(monkeypatch, old=plugin).records
     assert record.state == state
-    assert ("made for plugin interface" in record.error) == (state == "failed")
+    assert ("requires plugin interface" in record.error) == (state == "failed")
 
 
 def test_missing_things_say_what_to_install(monkeypatch, good):
@@ -246,7 +246,7 @@ def test_missing_things_say_what_to_install(monkeypatch, good):
     ):
         manager.target("cpu")
     with pytest.raises(
-        UnsupportedError, match=r"there is no frontend 'zzz' .installed: none.; install the package that brings it"
+        UnsupportedError, match=r"there is no frontend 'zzz' .installed: none.; install the package that provides it"
     ):
         manager.load("frontends", "zzz")
 
@@ -310,7 +310,7 @@ def test_memory_of_devices_is_that_of_the_target_that_has_it(monkeypatch):
     assert mgx.argument_from_pointer(shape, kept.ctypes.data).tolist() == [5]
     targets.pop()
     assert mgx.get_gpu_context().begin == 1 << 61
-    with pytest.raises(UnsupportedError, match=r"memory of a device is required: .* pip install"):
+    with pytest.raises(UnsupportedError, match=r"device memory is required: .* pip install"):
         installed(monkeypatch).memory_target()
 
 
@@ -342,7 +342,7 @@ def test_plugins_by_hand(good):
     manager.register(good, "mine")
     assert isinstance(manager.target("one"), One)
     assert manager.records[0].distribution == "-"
-    with pytest.raises(PluginError, match="made for plugin interface 99"):
+    with pytest.raises(PluginError, match="requires plugin interface 99"):
         manager.register(SimpleNamespace(mgx_interface=99))
 
 

@@ -48,7 +48,7 @@ def test_clauses(installed, wanted, meets):
 
 def test_what_is_not_there(installed):
     installed("asks", "surely-not-there>=2")
-    assert unmet("asks") == ["surely-not-there>=2 is required, which is not installed"]
+    assert unmet("asks") == ["surely-not-there>=2 is required, but not installed"]
     assert unmet("surely-not-there") == []
 
 
