@@ -1,7 +1,7 @@
 """mgx: a graph compiler and inference engine for deep learning, made of plugins.
 
-The names here are the public interface; a test holds them.  Frontends and targets are packages of their own
-(``pip install mgx-onnx mgx-ref``) and are found when first asked for.
+The names here are the public interface, which a test pins.  Frontends and targets are separate packages
+(``pip install mgx-onnx mgx-ref``), discovered on first use.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .types.argument import Argument
 from .types.shape import Shape
 from .version import __version__
 
-# public name -> where it lives; loaded when first used, so that importing mgx costs little more than importing numpy
+# public name -> module and attribute, imported on first use, so that importing mgx takes little longer than importing numpy
 _PUBLIC = {
     "Builder": "rules.engine:Builder",
     "CompileOptions": "options:CompileOptions",
@@ -102,7 +102,7 @@ _PUBLIC = {
     "to_gpu": "device:to_gpu",
 }
 
-# MIGraphX's spelling of the three; `program` hides the sub-module of that name, which importing above has bound already
+# MIGraphX's names; `program` deliberately hides the submodule, which the import above has bound
 argument = Argument
 program = Program
 shape = Shape

@@ -1,4 +1,4 @@
-"""The functions that people call: thin wrappers over the plugin manager, the compiler and the store."""
+"""Top-level functions of the public interface: thin wrappers of the plugin manager, the compiler and the store."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = [
 
 
 def get_target(name: str) -> Any:
-    """Returns the target called `name` (``ref``, ``cpu``, ``gpu``, or any other that is installed).
+    """Returns a target by name (``ref``, ``cpu``, ``gpu`` or any other that is installed).
 
-    Errors: UnsupportedError if no installed package brings it, saying what to install; PluginError if its package is broken.
+    Errors: UnsupportedError if it is not installed, with the package to install; PluginError if its package is broken.
     """
     from .plugins.manager import manager
 
@@ -33,14 +33,14 @@ def get_target(name: str) -> Any:
 
 
 def best_target() -> str:
-    """Returns the name of the best installed target that can work on this machine.  Errors: UnsupportedError if there is none."""
+    """Returns the name of the best installed target for this machine.  Errors: UnsupportedError if there is none."""
     from .plugins.manager import manager
 
     return manager().best_target()
 
 
 class OpMaker:
-    """`make_op` as MIGraphX's users call it, ``op("pooling", mode=op.pooling_mode.max)``, with its two enumerations."""
+    """`make_op` in MIGraphX's form, ``op("pooling", mode=op.pooling_mode.max)``, with its two enumerations."""
 
     pooling_mode: Final = SimpleNamespace(average="average", max="max", lpnorm="lpnorm")
     rnn_direction: Final = SimpleNamespace(forward="forward", reverse="reverse", bidirectional="bidirectional")
@@ -53,20 +53,20 @@ op: Final = OpMaker()
 
 
 def parse_onnx(path: Any, **options: Any) -> Program:
-    """Returns a program from an ONNX file; options are those of MIGraphX (``map_input_dims``, ``dim_params``, ...).
+    """Parses an ONNX file; options are those of MIGraphX (``map_input_dims``, ``dim_params``, ...).
 
-    Errors: ParseError for damaged files; UnsupportedError for operators that nothing converts, or without the package mgx-onnx.
+    Errors: ParseError for corrupt files; UnsupportedError for unsupported operators, or without the package mgx-onnx.
     """
     return parse(path, "onnx", **options)
 
 
 def parse_onnx_buffer(data: bytes, **options: Any) -> Program:
-    """Returns a program from the bytes of an ONNX file; see `parse_onnx`."""
+    """Parses the contents of an ONNX file; see `parse_onnx`."""
     return parse_buffer(data, "onnx", **options)
 
 
 def get_onnx_operators() -> list[str]:
-    """Returns names of the ONNX operators that `parse_onnx` knows."""
+    """Returns the names of the ONNX operators that `parse_onnx` supports."""
     return frontend_operators("onnx")
 
 
@@ -78,7 +78,7 @@ def parse_tf(
     output_names: Sequence[str] = (),
     **options: Any,
 ) -> Program:
-    """A program from a frozen graph or a SavedModel's folder, in MIGraphX's call form: extents left open become `batch_size`.
+    """Parses a frozen graph or the folder of a SavedModel, like MIGraphX's function: unknown extents become `batch_size`.
 
     `parse` keeps them symbolic.  Errors: as `parse`; UnsupportedError without the package mgx-tf.
     """
@@ -93,7 +93,7 @@ def parse_tf_buffer(
     output_names: Sequence[str] = (),
     **options: Any,
 ) -> Program:
-    """Returns a program from the bytes of a frozen graph; see `parse_tf`."""
+    """Parses the contents of a frozen graph; see `parse_tf`."""
     return parse_buffer(data, "tf", **_tf_options(is_nhwc, batch_size, map_input_dims, output_names), **options)
 
 
@@ -105,20 +105,20 @@ def _tf_options(
 
 
 def get_tf_operators() -> list[str]:
-    """Returns names of the TensorFlow operators that `parse_tf` knows."""
+    """Returns the names of the TensorFlow operators that `parse_tf` supports."""
     return frontend_operators("tf")
 
 
 def frontend_operators(name: str) -> list[str]:
-    """Returns names of the operators that a frontend knows."""
+    """Returns the names of the operators that a frontend supports."""
     return frontend_of(name).operators()
 
 
 def parse_program(text: str, opset: OpSet | None = None) -> Program:
-    """Returns a program from its text form (`Program.text`, with ``full=True`` where literals are large).
+    """Parses the text form of a program (`Program.text`; large literals require ``full=True``).
 
-    opset: the ops that may occur; by default the standard ones and those of all plugins.
-    Errors: ParseError with the line's number, what was expected and what was got; UnsupportedError for unknown ops.
+    opset: the known ops; default: the standard ones and those of all plugins.
+    Errors: ParseError with the line number, the expected and the actual text; UnsupportedError for unknown ops.
     """
     from .ir.text.parser import parse_graph
     from .plugins.manager import manager
@@ -148,11 +148,11 @@ def save(program: Program, path: Any, format: str = "msgpack") -> None:
 
 @rarer_collections()
 def load(path: Any, format: str = "msgpack", *, trust: bool | None = None, check: bool = False) -> Program:
-    """Reads a program that `save` wrote; which of the formats it has is recognised by itself.
+    """Loads a program written by `save`; detects the format.
 
     check: verify the checksums of all literals too, which reads the whole file.
-    trust: whether compiled code may be taken from the file (None: if the same user wrote it).
-    Errors: StoreError for damaged files and for files of a newer mgx.
+    trust: whether to load compiled code from the file; None: if the same user wrote it.
+    Errors: StoreError for corrupt files and files of a newer mgx.
     """
     from . import store
 
@@ -161,7 +161,7 @@ def load(path: Any, format: str = "msgpack", *, trust: bool | None = None, check
 
 
 def save_buffer(program: Program, format: str = "msgpack") -> bytes:
-    """Returns a program as the bytes of its file (``msgpack`` or ``json``)."""
+    """Serializes a program to bytes (``msgpack`` or ``json``)."""
     from . import store
 
     return store.save_buffer(program, format)
@@ -169,7 +169,7 @@ def save_buffer(program: Program, format: str = "msgpack") -> bytes:
 
 @rarer_collections()
 def load_buffer(data: bytes, *, trust: bool | None = None) -> Program:
-    """Returns a program from bytes; see `load`.  Errors: StoreError."""
+    """Loads a program from bytes; see `load`.  Errors: StoreError."""
     from . import store
 
     return Program.loaded(store.load_buffer(data, trust))

@@ -1,4 +1,4 @@
-"""Caches: bytes by key in the user's cache folder, files that are written atomically, and values kept in memory."""
+"""Caches on disk and in memory, and atomic file writes."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ __all__ = ["DiskCache", "Held", "Recent", "is_private", "make_private", "write_f
 V = TypeVar("V")
 
 MAGIC: Final = b"mgxc"
-LIMIT: Final = 1 << 30  # bytes of one cache
-SHARE: Final = 16  # the part of its limit that is written between two prunings, on average
+LIMIT: Final = 1 << 30  # maximum bytes of one cache
+SHARE: Final = 16  # on average, a cache is pruned after this fraction (1/16) of its limit was written
 
 
 class Held(NamedTuple):
-    """Contents of a cache."""
+    """Size of a cache."""
 
     entries: int
     bytes: int
 
 
 class Recent(Generic[V]):
-    """Values in memory by key, the least recently used dropped first; several threads may use it.
+    """Thread-safe LRU cache in memory.
 
-    limit: how many are kept; dropped: how many were not.
+    limit: maximum number of values; dropped: number of evicted values.
     """
 
     def __init__(self, limit: int) -> None:
@@ -46,7 +46,7 @@ class Recent(Generic[V]):
         return len(self._values)
 
     def get(self, key: Hashable) -> V | None:
-        """Returns the value of a key, which is the most recently used one now; None if there is none."""
+        """Returns the value of a key and marks it as most recently used; None if there is none."""
         with self._lock:
             found = self._values.get(key)
             if found is not None:
@@ -54,7 +54,7 @@ class Recent(Generic[V]):
             return found
 
     def put(self, key: Hashable, value: V) -> V:
-        """Keeps a value and returns it."""
+        """Adds a value and returns it."""
         with self._lock:
             self._values[key] = value
             while len(self._values) > self.limit:
@@ -63,17 +63,17 @@ class Recent(Generic[V]):
         return value
 
     def values(self) -> list[V]:
-        """Returns all values, the least recently used first."""
+        """Returns all values, least recently used first."""
         with self._lock:
             return list(self._values.values())
 
 
 class DiskCache:
-    """Bytes by key in one folder of the user's cache, shared by all processes.
+    """Cache of bytes by key in a folder of the user's cache directory, shared by all processes.
 
-    name: the folder; version: of what the bytes mean, entries of others count as absent; folder: another place; limit: the
-    bytes that it grows to (a sixteenth more on average), then the oldest entries go.
-    A damaged entry counts as absent and is replaced; a folder that cannot be read or written is not an error.
+    name: of the folder; version: of the entries' format, other versions are ignored; folder: overrides the location; limit:
+    maximum bytes (exceeded by a sixteenth on average), above which the oldest entries are evicted.
+    Damaged entries are ignored and replaced; an inaccessible folder is not an error.
     """
 
     def __init__(self, name: str, version: int = 1, folder: Path | None = None, limit: int = LIMIT) -> None:
@@ -82,7 +82,7 @@ class DiskCache:
         self._head = MAGIC + version.to_bytes(4, "little")
 
     def get(self, key: str) -> bytes | None:
-        """Returns what was put under a key; None if there is nothing, or nothing intact."""
+        """Returns the bytes of a key; None if there are none or they are damaged."""
         try:
             found = self.path(key).read_bytes()
         except OSError:
@@ -92,10 +92,11 @@ class DiskCache:
         return data if found[: size + 32] == self._head + sha256(data).digest() else None
 
     def put(self, key: str, data: bytes) -> None:
+        """Stores bytes with a checksum."""
         self.put_file(key, [self._head, sha256(data).digest(), data])
 
     def put_file(self, key: str, chunks: Iterable[Any]) -> None:
-        """Writes an entry that is read as a file of its own (`path`) and tells itself whether it is intact."""
+        """Writes an entry without header; its reader opens it by `path` and verifies it."""
         path = self.path(key)
         with contextlib.suppress(OSError):
             make_private(path.parent)
@@ -104,7 +105,7 @@ class DiskCache:
                 self._prune()
 
     def drop(self, key: str) -> None:
-        """Removes an entry, if there is one."""
+        """Removes an entry, if it exists."""
         with contextlib.suppress(OSError):
             self.path(key).unlink()
 
@@ -114,19 +115,20 @@ class DiskCache:
         return Held(len(files), sum(size for _, size, _ in files))
 
     def path(self, key: str) -> Path:
-        """Returns the file of an entry, which need not exist."""
+        """Returns the path of an entry, which may not exist."""
         return self.folder / sha256(key.encode()).hexdigest()[:40]
 
     def _files(self) -> list[tuple[int, int, str]]:
-        """When each entry was written, its bytes and its path."""
+        """Returns the modification time, size and path of each entry."""
         with contextlib.suppress(OSError), os.scandir(self.folder) as found:
             return [(e.stat().st_mtime_ns, e.stat().st_size, e.path) for e in found if e.is_file()]
         return []
 
     def _due(self, path: Path, size: int) -> bool:
-        """True for every 256th entry or so, and the more often the larger entries are: always from 1/`SHARE` of the limit on.
+        """Returns True if the cache should be pruned: for one in 256 entries, more often for larger ones.
 
-        The name decides, which is as good as random: processes that write little each need to know nothing of one another.
+        Entries of at least 1/`SHARE` of the limit always prune.  The hash in the name serves as random number, so that processes
+        need no shared counter.
         """
         drawn = int(path.name[:8], 16) / (1 << 32)
         return drawn < 1 / 256 or drawn * self.limit < SHARE * size
@@ -142,13 +144,13 @@ class DiskCache:
 
 
 def make_private(folder: Path) -> None:
-    """Makes a folder, and the one that it lies in, that only this user can look into; those there stay.  Errors: OSError."""
+    """Creates a folder and its parent with access for this user only, unless they exist.  Errors: OSError."""
     for each in (folder.parent, folder):
         each.mkdir(0o700, parents=True, exist_ok=True)
 
 
 def is_private(path: Path) -> bool:
-    """Returns True for a file or folder that is there, and that no other user can have written to."""
+    """Returns True if a file or folder exists and only this user can write to it."""
     try:
         state = path.stat()
     except OSError:
@@ -157,8 +159,8 @@ def is_private(path: Path) -> bool:
 
 
 def write_file(path: Path, chunks: Iterable[Any], mode: int = 0o666) -> None:
-    """Writes beside a file, then renames: readers see the old file or the new one.  mode: less the umask.  Errors: OSError."""
-    if not path.name:  # "." and "/", beside which there is no name to be made
+    """Writes a file atomically (temporary file and rename).  mode: permissions before the umask.  Errors: OSError."""
+    if not path.name:  # "." and "/" have no sibling for the temporary file
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:

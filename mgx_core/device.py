@@ -1,7 +1,6 @@
-"""Arguments in a device's memory, for callers that manage it themselves (compile option ``offload_copy=False``).
+"""Arguments in device memory, for callers that manage it themselves (compile option ``offload_copy=False``).
 
-The device is that of the installed target that has memory of its own, the one of the highest rank where there are several;
-there is one context a process for it.
+The device is that of the installed target with device memory that has the highest rank; the process has one context for it.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ __all__ = ["allocate_gpu", "argument_from_pointer", "from_gpu", "get_gpu_context
 
 
 def get_gpu_context() -> Context:
-    """Returns the context to compile with, ``program.compile(get_gpu_context())``, made once.
+    """Returns the process-wide context, e.g. for ``program.compile(get_gpu_context())``; opens the device on first use.
 
-    Errors: UnsupportedError if no installed package brings such a target; its device is opened when it is first needed.
+    Errors: UnsupportedError if no target with device memory is installed.
     """
     from .plugins.manager import manager
 
@@ -34,9 +33,9 @@ def get_gpu_context() -> Context:
 
 
 def allocate_gpu(shape: Shape, host: bool = False) -> Argument:
-    """Returns memory for a tensor, its elements unset.
+    """Allocates an uninitialized tensor in device memory.
 
-    host: host memory instead, which the device copies from without a detour where its driver can.
+    host: in host memory instead.
     Errors: DeviceError if there is no device or not enough memory.
     """
     if host:
@@ -45,16 +44,16 @@ def allocate_gpu(shape: Shape, host: bool = False) -> Argument:
 
 
 def to_gpu(arg: object, host: bool = False) -> Argument:
-    """Returns a tensor in device memory: a copy of an Argument, an array or anything else that holds a tensor on the host.
+    """Copies an Argument, an array or another tensor object to device memory.
 
-    A tensor of another library that lies in the device's memory already is not copied: the result shares its memory.
-    host: a copy in host memory instead.
+    A tensor of another library that is already in device memory is not copied: the result shares its memory.
+    host: copies to host memory instead.
     Errors: ParameterError for a value that is not a tensor; DeviceError if there is no device or not enough memory.
     """
     context = get_gpu_context()
-    lying = None if host or isinstance(arg, Argument) else context.target.accept(arg, context)
-    if lying is not None:
-        return Argument.from_value(lying)
+    borrowed = None if host or isinstance(arg, Argument) else context.target.accept(arg, context)
+    if borrowed is not None:
+        return Argument.from_value(borrowed)
     given = as_argument(arg)
     if not isinstance(given.shape, Shape):
         raise ParameterError(f"a tensor is required, got {given.shape}")
@@ -63,21 +62,21 @@ def to_gpu(arg: object, host: bool = False) -> Argument:
 
 
 def from_gpu(arg: Argument) -> Argument:
-    """Returns a copy in host memory.  Errors: ParameterError for values in host memory."""
+    """Copies an argument to host memory.  Errors: ParameterError if it is already there."""
     if not arg.on_device:
         raise ParameterError(f"an argument in device memory is required, got {arg.shape} on the host")
     return Argument(arg.to_numpy())
 
 
 def gpu_sync() -> None:
-    """Waits until the device has done everything that was queued.  Errors: DeviceError for what went wrong in it."""
+    """Waits for all work enqueued on the device.  Errors: DeviceError if it failed."""
     get_gpu_context().finish()
 
 
 def argument_from_pointer(shape: Shape, address: SupportsInt) -> Argument:
-    """A tensor in memory that the caller owns and keeps alive, the host's or a device's; `address` is the first element's.
+    """Returns a tensor in host or device memory that the caller owns and keeps alive; address: of the first element.
 
-    Errors: ParameterError for addresses that cannot be one, and for strings.
+    Errors: ParameterError for invalid addresses, and for strings.
     """
     from .plugins.manager import manager
 
@@ -88,6 +87,6 @@ def argument_from_pointer(shape: Shape, address: SupportsInt) -> Argument:
             context = plugins.context(name)
             if context.holds(address):
                 return Argument.from_value(context.borrow(shape, address))
-        except (DeviceError, PluginError, UnsupportedError):  # this one has no device here
+        except (DeviceError, PluginError, UnsupportedError):  # this target has no device on this machine
             continue
     return host_argument_from_pointer(shape, address)

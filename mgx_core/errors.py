@@ -1,4 +1,4 @@
-"""The exception tree; every error that mgx raises on purpose derives from `MgxError`."""
+"""The exception hierarchy; every error that mgx raises deliberately derives from `MgxError`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class No(NamedTuple):
 
 
 class MgxError(RuntimeError):
-    """Root of all errors raised by mgx; a RuntimeError, which code written for other engines catches.
+    """Base class of all errors raised by mgx; a RuntimeError, which code written for other engines catches.
 
-    A message says where (source node, op text or file), what was required and what was got.  Layers that know more about
-    the place add it with `located`, so that the innermost rule needs to know only its own operands.
+    A message reports the location (source node, op or file), the requirement and the value found.  Callers add locations with
+    `located`, so that code that raises only needs to know its operands.
     """
 
     def __init__(self, message: str) -> None:
@@ -34,16 +34,16 @@ class MgxError(RuntimeError):
         self.places: tuple[str, ...] = ()
 
     def located(self, place: str) -> MgxError:
-        """The same error with one more place (outermost last), e.g. ``node 'conv1' (Conv)``; returns itself for re-raising."""
+        """Adds a location (outermost last), e.g. ``node 'conv1' (Conv)``; returns the error for re-raising."""
         if place not in self.places:
             fuller = bool(self.places) and place.startswith(
                 f"{self.places[-1]} "
-            )  # the same place with more said of it
+            )  # the same place, described in more detail
             self.places = (*(self.places[:-1] if fuller else self.places), place)
         return self
 
     def at_nodes(self, names: Iterable[str]) -> MgxError:
-        """Returns the same error, located at the nodes of the model that an instruction comes from; as it is without any."""
+        """Adds an instruction's source nodes as location, if there are any; returns the error."""
         nodes = ", ".join(map(repr, names))
         return self.located(f"node {nodes}") if nodes else self
 
@@ -52,11 +52,11 @@ class MgxError(RuntimeError):
 
 
 class ShapeError(MgxError, ValueError):
-    """Operands whose dtypes, ranks or extents do not fit an operation."""
+    """Operands with dtypes, ranks or extents that an operation does not accept."""
 
 
 class UnrankedError(ShapeError):
-    """A rule needed the rank of a value whose rank is known only at run time."""
+    """A rank is required that is unknown before run time."""
 
 
 class ParseError(MgxError, ValueError):
@@ -64,13 +64,13 @@ class ParseError(MgxError, ValueError):
 
 
 class UnsupportedError(MgxError, NotImplementedError):
-    """A well-formed request for something that no installed part of mgx can do."""
+    """A valid request that no installed part of mgx supports."""
 
 
 class Refused(UnsupportedError):
-    """A refusal that leaves nested calls: raised while a kernel is emitted, caught where another way is tried.
+    """A refusal as an exception, which unwinds nested calls of a kernel's emission up to the code that tries alternatives.
 
-    no: the refusal; a function that is called directly returns it instead.
+    no: the refusal.
     """
 
     def __init__(self, no: No | str) -> None:
@@ -79,7 +79,7 @@ class Refused(UnsupportedError):
 
 
 def or_refused(found: T | No) -> T:
-    """Returns what was found.  Errors: Refused for a refusal."""
+    """Returns the argument.  Errors: Refused if it is a refusal."""
     if isinstance(found, No):
         raise Refused(found)
     return found
@@ -106,11 +106,11 @@ class StoreError(MgxError, ValueError):
 
 
 def suggestion(name: str, known: Iterable[str], listing: str = "") -> str:
-    """Returns the end of a message on an unknown name: near names, all of them where there are few, and what lists them all.
+    """Returns the end of an error message for an unknown name: similar names, or all if there are few.
 
-    listing: the command that prints every name.
+    listing: the command that lists all names.
     """
-    import difflib  # only messages need it
+    import difflib  # only needed for messages
 
     names = list(dict.fromkeys(known))
     near = difflib.get_close_matches(name, names, 3)
@@ -119,5 +119,5 @@ def suggestion(name: str, known: Iterable[str], listing: str = "") -> str:
     elif len(names) <= FEW:
         return f"known are {', '.join(names)}" if names else "there are none"
     else:
-        hint = f"none of the {len(names)} known names is near"
+        hint = f"none of the {len(names)} known names is similar"
     return f"{hint} ({listing} lists them all)" if listing and len(names) > FEW else hint

@@ -1,4 +1,4 @@
-"""Extents of a program's parameters, fixed or bounded after it was parsed."""
+"""Fixes or bounds extents of a parsed program's parameters."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def with_extents(
     map_input_dims: Mapping[str, Sequence[Any]] | None = None,
     map_dyn_input_dims: Mapping[str, Sequence[Any]] | None = None,
 ) -> Program:
-    """Returns the program with extents fixed or bounded; the program itself where nothing is asked for.
+    """Returns the program with extents fixed or bounded; the same object if no option is set.
 
-    default_dim_value: the extent of symbols that nothing else sets (0: they stay symbolic); default_dyn_dim_value: their range;
-    dim_params: an int or a range by symbol; map_input_dims, map_dyn_input_dims: the extents of whole parameters by name.
-    Errors: ParameterError for an unknown parameter or options that exclude each other; ShapeError for extents that do not fit.
+    default_dim_value: the extent of all other symbols (0: they stay symbolic); default_dyn_dim_value: their range; dim_params:
+    an int or a range by symbol; map_input_dims, map_dyn_input_dims: all extents of parameters, by name.
+    Errors: ParameterError for an unknown parameter or conflicting options; ShapeError for inconsistent extents.
     """
     if default_dim_value and default_dyn_dim_value is not None:
-        raise ParameterError("default_dim_value and default_dyn_dim_value exclude each other")
+        raise ParameterError("default_dim_value and default_dyn_dim_value exclude each other: set one of them")
     shapes = program.get_parameter_shapes()
     check_symbols(dim_params or {}, _symbols_of(shapes.values()))
     symbols: dict[str, Dim] = {n: asked_range(v, f"dim_params[{n!r}]").named(n) for n, v in (dim_params or {}).items()}
@@ -71,21 +71,21 @@ def with_extents(
 def asked_dims(
     map_input_dims: Mapping[str, Sequence[Any]], map_dyn_input_dims: Mapping[str, Sequence[Any]]
 ) -> dict[str, list[Dim]]:
-    """Returns the extents that the two options ask for, by input.  Errors: ParameterError for a name in both, bad ranges."""
+    """Returns the extents requested by the two options, by input.  Errors: ParameterError for a name in both, invalid ranges."""
     for option, given in (("map_input_dims", map_input_dims), ("map_dyn_input_dims", map_dyn_input_dims)):
         if not isinstance(given, Mapping):
             raise ParameterError(f"{option} must be a mapping by name, got {given!r}")
     wanted: dict[str, list[Dim]] = {n: list(d) for n, d in map_input_dims.items()}
     for name, ranges in map_dyn_input_dims.items():
         if name in wanted:
-            raise ParameterError(f"input {name!r} stands in both map_input_dims and map_dyn_input_dims")
+            raise ParameterError(f"input {name!r} is in both map_input_dims and map_dyn_input_dims")
         places = enumerate(ranges)
         wanted[name] = [asked_range(r, f"map_dyn_input_dims[{name!r}]").named(f"{name}_{n}") for n, r in places]
     return wanted
 
 
 def check_symbols(given: Iterable[str], known: Collection[str]) -> None:
-    """Errors: ParameterError for a name in `dim_params` that no extent of the model has."""
+    """Checks that names in `dim_params` are symbols of the model.  Errors: ParameterError."""
     for name in given:
         if name not in known:
             raise ParameterError(
@@ -99,14 +99,14 @@ def _symbols_of(shapes: Iterable[AnyShape]) -> set[str]:
 
 
 def tell_changes(name: str, stated: Sequence[Any], wanted: Sequence[Any]) -> None:
-    """Logs a warning if extents that a model states as numbers are changed; what is left open may be set in silence."""
+    """Logs a warning if static extents of the model are overridden; setting unknown extents is expected."""
     if len(stated) != len(wanted) or any(isinstance(d, int) and d != w for d, w in zip(stated, wanted, strict=True)):
         has, gets = (f"[{', '.join('?' if d is None else str(d) for d in dims)}]" for dims in (stated, wanted))
-        log.warning("input %r: the model states the extents %s; it is parsed with %s, as asked", name, has, gets)
+        log.warning("input %r: the extents %s of the model are overridden by %s", name, has, gets)
 
 
 def asked_range(value: Any, option: str) -> DynamicDimension:
-    """Returns the range that an option asks for.  Errors: ParameterError for what is not a range, with the option's name."""
+    """Converts an option's value to a range.  Errors: ParameterError that names the option."""
     try:
         return DynamicDimension.of(value)
     except (TypeError, KeyError, IndexError, ValueError):

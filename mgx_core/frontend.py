@@ -19,12 +19,12 @@ class Frontend:
     """
 
     converter_type: type | None = None
-    """The type of the objects that packages give it through the hook `converters`.  Default: None, any."""
+    """The type of objects that plugins add through the hook `converters`.  Default: None, any."""
 
     options: ClassVar[type[Any] | None] = None
-    """A dataclass whose fields are the options of `parse` and `parse_buffer`: the core refuses others with near names and
-    values of other types than the annotations say, and fixes extents itself where the class has no such field.  Default: None,
-    their signatures say what they take."""
+    """A dataclass whose fields are the options of `parse` and `parse_buffer`: the core rejects unknown names and values of other
+    types than annotated, and fixes extents itself if the class has no field for them.  Default: None; the signatures of the two
+    functions define the options."""
 
     def parse(self, path: str | os.PathLike[str], **options: Any) -> Program:
         """Parses a file.  Default: `parse_buffer` on its contents.
@@ -35,7 +35,7 @@ class Frontend:
 
     def parse_buffer(self, data: bytes, **options: Any) -> Program:
         """Parses the contents of a file.  Errors: as `parse`."""
-        raise UnsupportedError(f"{type(self).__name__} reads no models from bytes; give it a file")
+        raise UnsupportedError(f"{type(self).__name__} cannot parse bytes; pass the path of a file")
 
     def operators(self) -> list[str]:
         """Returns the sorted names of the supported operators.  Default: none."""
@@ -46,11 +46,11 @@ class Frontend:
 
         Errors: UnsupportedError if that is not supported (the default).
         """
-        raise UnsupportedError(f"{type(self).__name__} writes no models")
+        raise UnsupportedError(f"{type(self).__name__} cannot export models")
 
 
 def checked_frontend(found: object, whose: str) -> Frontend:
-    """Checks that an object is a frontend.  whose: its plugin.  Errors: PluginError."""
+    """Checks that an object is a frontend.  whose: the plugin's title.  Errors: PluginError."""
     if not isinstance(found, Frontend):
         raise PluginError(
             f"frontend of {whose} must be an instance of a class derived from mgx_core.Frontend, got {found!r}"

@@ -1,4 +1,4 @@
-"""Python's collections of garbage: rarer while a program is compiled, none where the process ends or finalizers must not run."""
+"""Controls Python's garbage collector: fewer collections during compilation; none at exit or where finalizers must not run."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ from typing import Final
 
 __all__ = ["ends_with_the_process", "no_collections", "rarer_collections"]
 
-RARER: Final = 100_000  # new objects between collections: some ten megabytes
-MANY: Final = 20  # imported modules, whose functions, classes and tables stay for as long as the process
+RARER: Final = 100_000  # new objects between collections, about 10 MB
+MANY: Final = 20  # imported modules, from which on moving objects to the oldest generation pays off
 _lock = threading.Lock()
 _inside = 0
-_before: tuple[int, int, int] | None = None  # what is to be set again
-_without = 0  # blocks without collections
-_enabled = False  # whether there were any before the first of them
-_registered = False  # whether the end of the process is prepared for
-_without_end: set[type] = set()  # types with finalizers that need not run there
+_before: tuple[int, int, int] | None = None  # thresholds to restore
+_without = 0  # active `no_collections` blocks
+_enabled = False  # whether the collector was enabled before the first of them
+_registered = False  # whether the exit handler is registered
+_without_end: set[type] = set()  # types whose finalizers may be skipped at exit
 
 
 @contextmanager
 def rarer_collections() -> Iterator[None]:
-    """Lets many more objects be made between two collections until the block ends, in all threads of the process.
+    """Context manager: raises the collector's threshold, in all threads of the process.
 
-    Parsing and compiling make many objects and little garbage, so that Python's default of some hundred has it walk over all
-    that the process holds again and again, the modules that are imported meanwhile included.  What the process had set is set
-    again once no thread is in such a block; a process that collects more rarely itself, or never, is left as it is.  Where many
-    modules were imported, what there is counts as old then: the next collection of young objects need not walk over all of it,
-    and the end of the process leaves it where it is, unless something is to be finalized there.
+    Parsing and compiling create many objects but little garbage, so with Python's default threshold the collector repeatedly
+    traverses all objects of the process.  The previous thresholds are restored when the last thread leaves such a block; a
+    higher threshold or a disabled collector is left unchanged.  If many modules were imported, all objects then move to the
+    oldest generation, so that the next young collection skips them; at exit they are not collected unless a finalizer must run.
     """
     global _inside, _before, _registered
     modules = len(sys.modules)
@@ -54,19 +53,19 @@ def rarer_collections() -> Iterator[None]:
                 atexit.register(_leave_all)
             _inside -= 1
             if not _inside and _before is not None:
-                if gc.get_threshold()[0] == RARER:  # else it was set to something else meanwhile
+                if gc.get_threshold()[0] == RARER:  # unless someone else changed it
                     gc.set_threshold(*_before)
                     if many and not gc.get_freeze_count():
-                        gc.freeze()  # there and back, all objects become old ones without being looked at
+                        gc.freeze()  # freeze and unfreeze move all objects to the oldest generation, without a traversal
                         gc.unfreeze()
                 _before = None
 
 
 @contextmanager
 def no_collections() -> Iterator[None]:
-    """Lets no garbage be collected until the block ends, in all threads of the process.
+    """Context manager: disables the collector, in all threads of the process.
 
-    What collections would finalize may call a driver, some of whose calls break what the block does.
+    Finalizers may call a driver, and some driver calls are not allowed during the block (e.g. graph capture).
     """
     global _without, _enabled
     with _lock:
@@ -84,15 +83,16 @@ def no_collections() -> Iterator[None]:
 
 
 def ends_with_the_process(kind: type) -> None:
-    """Has a type's finalizers count for nothing where the process ends, as all that they do is free memory."""
+    """Declares that a type's finalizers only free memory, so that they may be skipped at exit."""
     _without_end.add(kind)
 
 
 def _leave_all() -> None:
-    """Has the end of the process not collect garbage: it would walk three times over all objects, the functions and classes of
-    every module among them, to free memory that the system takes back anyway.
+    """Exempts all objects from the collections at exit, which traverse them three times to free memory that the system
+    reclaims anyway.
 
-    Objects that no cycle holds go as ever.  Where one has a finalizer that could do more, all is collected as ever.
+    Objects that are not in cycles are still freed.  If an object has a finalizer that may do more than free memory, nothing is
+    exempted.
     """
     kinds = _derived(kind for kind in _derived([object]) if "__del__" in vars(kind)) - _without_end
     objects = gc.get_objects()  # looked at once: touching each of them is what takes the time
@@ -115,7 +115,7 @@ def _derived(kinds: Iterable[type]) -> set[type]:
 
 
 def _parts(stream: object) -> Iterator[object]:
-    """Returns one of Python's own streams and those that it writes through, which Python flushes itself."""
+    """Yields a standard stream and its underlying streams, which Python flushes itself."""
     while stream is not None:
         yield stream
         stream = getattr(stream, "buffer", None) or getattr(stream, "raw", None)

@@ -1,4 +1,4 @@
-"""Hashes without OpenSSL, whose library takes as long to load as the model of a small network takes to read."""
+"""Hash functions that avoid OpenSSL for small inputs, since loading it takes as long as parsing a small model."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any, Final, Protocol
 
 __all__ = ["LARGE", "Hash", "blake2b", "hmac_sha256", "sha256"]
 
-LARGE: Final = 1 << 18  # bytes from which on OpenSSL's instructions are worth loading it
-BLOCK: Final = 64  # bytes of a block of SHA-256
+LARGE: Final = 1 << 18  # bytes from which on OpenSSL's faster code is worth loading it
+BLOCK: Final = 64  # block size of SHA-256 in bytes
 
 
 class Hash(Protocol):
-    """A hash that was computed, as `hashlib` gives it."""
+    """A hash object of `hashlib`."""
 
     def digest(self) -> bytes:
-        """Returns its bytes."""
+        """Returns the hash as bytes."""
 
     def hexdigest(self) -> str:
-        """Returns it in hexadecimal digits."""
+        """Returns the hash in hexadecimal."""
 
 
 def sha256(data: bytes) -> Hash:
-    """Returns the hash of some bytes, the same as `hashlib.sha256` computes."""
+    """Computes SHA-256, like `hashlib.sha256`."""
     made: Hash = _small()(data) if len(data) < LARGE else _large()(data)
     return made
 
 
 def hmac_sha256(key: bytes, data: bytes) -> bytes:
-    """Returns what authenticates data under a key of at most a block, as `hmac.digest` computes it with SHA-256 (RFC 2104)."""
+    """Computes HMAC-SHA-256 (RFC 2104), like `hmac.digest`.  Errors: ValueError for a key longer than a block."""
     if len(key) > BLOCK:
         raise ValueError(f"a key of {len(key)} bytes is longer than a block of {BLOCK}")
     block = key.ljust(BLOCK, b"\0")
@@ -38,9 +38,9 @@ def hmac_sha256(key: bytes, data: bytes) -> bytes:
 
 
 def blake2b(data: bytes, size: int) -> bytes:
-    """Returns the BLAKE2b hash of some bytes with `size` bytes."""
+    """Computes the BLAKE2b hash with `size` bytes."""
     try:
-        made = import_module("_blake2").blake2b  # the interpreter's own
+        made = import_module("_blake2").blake2b  # the interpreter's built-in module
     except ImportError:
         from hashlib import blake2b as made
     found: bytes = made(data, digest_size=size).digest()
@@ -49,10 +49,7 @@ def blake2b(data: bytes, size: int) -> bytes:
 
 @cache
 def _small() -> Any:
-    for name in (
-        "_sha2",
-        "_sha256",
-    ):  # the interpreter's own, as the module random has them: since Python 3.12, and before
+    for name in ("_sha2", "_sha256"):  # the interpreter's built-in modules: since Python 3.12, and before
         try:
             return import_module(name).sha256
         except ImportError:

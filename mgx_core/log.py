@@ -1,10 +1,8 @@
-"""Messages for people who look into a program: the logger ``mgx``, and what the environment asks to be shown.
+"""Diagnostics: the logger ``mgx`` and the environment variables that enable traces.
 
-`showing` asks for the same while a block runs, for packages with settings of their own.
-
-``MGX_TRACE``: words joined by commas: ``compile`` (the program after every pass that changed it), ``run`` (every instruction of
-every run with its value); ``MGX_TIME``: the times of passes, of compilations and of runs.  Either sends the logger's messages to
-the standard error stream where the process has set up no logging of its own.
+``MGX_TRACE``: comma-separated: ``compile`` (the program after every pass that changed it), ``run`` (every instruction of every
+run with its value); ``MGX_TIME``: times of passes, compilations and runs.  If the process has not configured logging, either
+sends messages to stderr.  `showing` enables the same for a block of code, for packages with their own settings.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ __all__ = ["debugging", "listen", "log", "showing", "timed", "traced"]
 
 
 class _Log:
-    """Stands for the logger, whose library is loaded for the first message."""
+    """Proxy of the logger; `logging` is imported with the first message."""
 
     def __getattr__(self, name: str) -> Any:
         from logging import getLogger
@@ -33,18 +31,18 @@ class _Log:
         return getattr(getLogger("mgx"), name)
 
 
-WORDS: Final = ("compile", "run")  # of MGX_TRACE
+TRACES: Final = ("compile", "run")  # values of MGX_TRACE
 log: Final = cast("Logger", _Log())
 _asked: ContextVar[frozenset[str]] = ContextVar("asked", default=frozenset())
 
 
 @contextmanager
-def showing(words: Iterable[str]) -> Iterator[None]:
-    """Asks for what ``MGX_TRACE`` names by these words, and for times by ``time``, while the block runs.
+def showing(traces: Iterable[str]) -> Iterator[None]:
+    """Context manager: enables traces (see ``MGX_TRACE``), and times with ``time``.
 
-    Programs that are compiled or loaded in it show their runs later as well.
+    Programs compiled or loaded inside the block also trace their later runs.
     """
-    token = _asked.set(_asked.get() | frozenset(words))
+    token = _asked.set(_asked.get() | frozenset(traces))
     try:
         yield
     finally:
@@ -52,27 +50,28 @@ def showing(words: Iterable[str]) -> Iterator[None]:
 
 
 def debugging() -> bool:
-    """Returns True if messages of level DEBUG are heard, which they are not in a process that has not loaded logging."""
+    """Returns True if messages of level DEBUG are enabled; False if `logging` is not loaded."""
     return "logging" in sys.modules and log.isEnabledFor(sys.modules["logging"].DEBUG)
 
 
 def traced(what: str) -> bool:
-    """Returns True if ``MGX_TRACE`` or a `showing` block names it."""
+    """Returns True if ``MGX_TRACE`` or a `showing` block enables a trace."""
     return what in setting("MGX_TRACE").replace(" ", "").split(",") or what in _asked.get()
 
 
 def timed() -> bool:
+    """Returns True if ``MGX_TIME`` or a `showing` block enables times."""
     return setting("MGX_TIME") not in ("", "0") or "time" in _asked.get()
 
 
 def listen() -> None:
-    """Sends the messages that are asked for to the standard error stream.
+    """Sends enabled messages to stderr, unless the process has configured logging.
 
-    Errors: ParameterError for a word in ``MGX_TRACE`` that asks for nothing.
+    Errors: ParameterError for an unknown value in ``MGX_TRACE``.
     """
     for word in filter(None, setting("MGX_TRACE").replace(" ", "").split(",")):
-        if word not in WORDS:
-            raise ParameterError(f"MGX_TRACE must be words among {', '.join(WORDS)}, joined by commas, got {word!r}")
+        if word not in TRACES:
+            raise ParameterError(f"MGX_TRACE must be a comma-separated list of {', '.join(TRACES)}, got {word!r}")
     if (_asked.get() or timed() or setting("MGX_TRACE")) and not debugging():
         from logging import DEBUG, StreamHandler
 

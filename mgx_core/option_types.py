@@ -1,4 +1,4 @@
-"""Values of options against the types that their annotations state."""
+"""Checks values of options against type annotations."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ WORDS: Final[dict[Any, str]] = {
 
 
 def record_of(kind: type[R], what: str, given: Mapping[str, Any]) -> R:
-    """Returns a record of options from their values by name; what: the options, for messages.
+    """Creates a record of options from values by name; what: name of an option in messages.
 
-    Errors: ParameterError for a name that is not a field's, and what the record raises.
+    Errors: ParameterError for an unknown name; errors of the record.
     """
     known = [f.name for f in dataclasses.fields(cast(Any, kind))]
     for name in given:
@@ -40,23 +40,23 @@ def record_of(kind: type[R], what: str, given: Mapping[str, Any]) -> R:
 
 
 def check_options(who: str, stated: Callable[..., Any] | type[Any], options: Mapping[str, Any]) -> None:
-    """Compares options with the annotations of a record's fields, or of a function's parameters; what has none may be anything.
+    """Checks options against the annotations of a record's fields or a function's parameters; others may have any type.
 
-    Errors: ParameterError, which names the option, what it must be and what was given.
+    Errors: ParameterError that names the option, the required type and the value.
     """
     if not options:
         return
     try:
         hints = typing.get_type_hints(stated)
     except (NameError, TypeError, AttributeError):
-        return  # names that are there for type checkers alone
+        return  # annotations that only type checkers can resolve
     for name, value in options.items():
         if name in hints and not _fits(value, hints[name]):
             raise ParameterError(f"{who}: {name} must be {_words(hints[name], value)}, got {value!r}")
 
 
 def _fits(value: Any, wanted: Any) -> bool:
-    """Returns True if a value is of a type; types that are not told apart here take any."""
+    """Returns True if a value has a type, or if the type is not supported here."""
     origin, parts = typing.get_origin(wanted) or wanted, typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
         return any(_fits(value, part) for part in parts)
@@ -79,7 +79,7 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 
 def _is_int(value: Any) -> bool:
-    """Returns True for an int, also one of NumPy's, other than a bool."""
+    """Returns True for an int, including NumPy's, but not for a bool."""
     if isinstance(value, bool):
         return False
     try:
@@ -90,7 +90,7 @@ def _is_int(value: Any) -> bool:
 
 
 def _words(wanted: Any, value: Any) -> str:
-    """Returns a type as users say it; what a list or mapping holds only where the value is one."""
+    """Describes a type for users; includes element types only if the value is a list or mapping."""
     origin, parts = typing.get_origin(wanted) or wanted, typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_words(part, value) for part in parts)
@@ -106,7 +106,7 @@ def _words(wanted: Any, value: Any) -> str:
 
 
 def _several(wanted: Any) -> str:
-    """Returns the plural of a type that a list or mapping holds; empty where it may hold anything."""
+    """Returns the plural of an element type; empty if there is none."""
     origin = typing.get_origin(wanted) or wanted
     many = {bool: "true and false", int: "ints", float: "numbers", str: "strings"}
     if origin is Sequence or origin is list:

@@ -1,7 +1,7 @@
-"""`dataclass` as the standard library's, made without generated code: importing a class costs a tenth of the time.
+"""A `dataclass` decorator without code generation, so that defining a class takes a tenth of the standard library's time.
 
-For classes without slots that are not ordered; `field`, `fields`, `replace` and the others of `dataclasses` work on them, and
-classes of either kind derive from the other.
+Does not support slots and ordering; `field`, `fields`, `replace` and so on work as with `dataclasses`, and classes of either
+kind can derive from the other.
 """
 
 from __future__ import annotations
@@ -13,31 +13,29 @@ from reprlib import recursive_repr
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
-if TYPE_CHECKING:  # type checkers know the standard library's, and what it makes
+if TYPE_CHECKING:  # type checkers have special support for the standard library's
     from dataclasses import dataclass
     from inspect import Signature
 else:
 
     def dataclass(cls=None, /, *, frozen=False, eq=True, kw_only=False):
-        """Returns a class made a dataclass; the arguments are those of `dataclasses.dataclass`."""
+        """Turns a class into a dataclass; the arguments are those of `dataclasses.dataclass`."""
         return _declare(cls, frozen, eq, kw_only) if cls else lambda cls: _declare(cls, frozen, eq, kw_only)
 
 
 __all__ = ["dataclass"]
 
-_CLASSVAR, _INITVAR = (
-    vars(dataclasses)[f"_FIELD_{kind}"] for kind in ("CLASSVAR", "INITVAR")
-)  # which have no public names
+_CLASSVAR, _INITVAR = (vars(dataclasses)[f"_FIELD_{kind}"] for kind in ("CLASSVAR", "INITVAR"))  # no public names
 
 
 def _declare(cls: Any, frozen: bool, eq: bool, kw_only: bool) -> Any:
-    own = set(vars(cls))  # what a class defines itself stays
+    own = set(vars(cls))  # members defined in the class are kept
     if vars(cls).get("__hash__") is None:
-        own.discard("__hash__")  # Python's word for a class with an `__eq__`
-    # that a frozen class derives from frozen ones alone is checked by the standard library, which generates code for frozen ones
+        own.discard("__hash__")  # Python sets it to None in classes that define `__eq__`
+    # frozen=True makes the standard library generate code, so it is passed only to check that all bases are frozen too
     derived = any("__dataclass_fields__" in vars(base) for base in cls.__mro__[1:])
     dataclasses.dataclass(init=False, repr=False, eq=False, frozen=frozen and derived, kw_only=kw_only)(cls)
-    cls.__dataclass_params__.init = cls.__dataclass_params__.repr = True  # as classes that derive from it read them
+    cls.__dataclass_params__.init = cls.__dataclass_params__.repr = True  # read by derived classes
     cls.__dataclass_params__.eq, cls.__dataclass_params__.frozen = eq, frozen
     fields = dataclasses.fields(cls)
     members: dict[str, Any] = {"__repr__": _repr([f.name for f in fields if f.repr])}
@@ -58,11 +56,11 @@ def _declare(cls: Any, frozen: bool, eq: bool, kw_only: bool) -> Any:
 
 
 def _arguments(cls: Any) -> list[Any]:
-    """Returns the fields of a class and the arguments that it hands on to `__post_init__` (`InitVar`), in order.
+    """Returns the fields of a class and its `InitVar` pseudo-fields (arguments of `__post_init__`), in order.
 
-    Errors: TypeError for a field without a default behind one with it.
+    Errors: TypeError for a field without a default after one with a default.
     """
-    kept = set(dataclasses.fields(cls))  # the others are not told apart by anything but their types, which may be text
+    kept = set(dataclasses.fields(cls))  # `InitVar` and `ClassVar` differ only in the type, which may be a string
     found = [f for f in cls.__dataclass_fields__.values() if f in kept or "ClassVar" not in str(f.type)]
     optional = ""
     for f in found:
@@ -81,7 +79,7 @@ def _init(cls: Any, fields: Sequence[Any], frozen: bool) -> Callable[..., None]:
     positional = [f.name for f in fields if f.init and not f.kw_only]
     handed = {f.name for f in fields} - {f.name for f in dataclasses.fields(cls)}
     later = [f for f in fields if not f.init and f.default_factory is not MISSING]
-    count = len(names) if names == positional else -1  # the number of positional arguments that give everything
+    count = len(names) if names == positional else -1  # number of arguments of a call with all fields by position
     put: Callable[[Any, str, Any], None] = object.__setattr__ if frozen else setattr
     finish = getattr(cls, "__post_init__", None)
     known, plain = frozenset(names), _is_plain(cls, names, frozen) and not (handed or finish)
@@ -116,7 +114,7 @@ def _init(cls: Any, fields: Sequence[Any], frozen: bool) -> Callable[..., None]:
 
 
 def _is_plain(cls: Any, names: Sequence[str], frozen: bool) -> bool:
-    """Returns True if setting fields of instances does no more than to fill their dictionaries."""
+    """Returns True if setting fields only updates the instance dictionary (no slots, descriptors or `__setattr__`)."""
     found = [vars(base).get(name) for base in cls.__mro__ for name in names]
     whole = not any("__slots__" in vars(base) for base in cls.__mro__) and not any(hasattr(f, "__set__") for f in found)
     return whole and (frozen or cls.__setattr__ is object.__setattr__)
@@ -129,7 +127,7 @@ def _bound(
     args: Sequence[Any],
     given: Mapping[str, Any],
 ) -> tuple[Any, ...]:
-    """Returns a value for each field that is an argument, in order.  Errors: TypeError, in Python's words."""
+    """Binds arguments; returns the values of all fields in order.  Errors: TypeError, with Python's messages."""
     said = f"{cls.__qualname__}.__init__()"
     if len(args) > len(positional):
         raise TypeError(f"{said} takes {len(positional) + 1} positional arguments but {len(args) + 1} were given")
@@ -192,13 +190,13 @@ def _frozen(cls: Any, names: frozenset[str]) -> tuple[Callable[..., None], Calla
 
 
 class _Signature:
-    """Gives `inspect` and `help` the arguments of a class, found out when they ask."""
+    """Descriptor that computes `__signature__` on demand, for `inspect` and `help`."""
 
     def __get__(self, instance: Any, owner: Any) -> Signature:
         from inspect import Parameter, Signature
 
         maker = next(c for c in owner.__mro__ if "__init__" in vars(c))
-        if vars(maker).get("__signature__") is not self:  # a subclass with an `__init__` of its own
+        if vars(maker).get("__signature__") is not self:  # a subclass that defines `__init__`
             raise AttributeError("__signature__")
         made = []
         for f in _arguments(maker):

@@ -1,4 +1,4 @@
-"""Model files that an earlier process compiled: only those are kept, so that a process that runs once pays nothing for it."""
+"""Records which model files were compiled before; only a second compilation is cached, so that the first costs nothing extra."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 __all__ = ["FirstSight"]
 
-LIMIT: Final = 1 << 20  # bytes of all marks, each some forty
+LIMIT: Final = 1 << 20  # bytes of all marks, about 40 each
 
 
 class FirstSight:
-    """Stands for the `Origin` of a file that no process is known to have compiled: compiling leaves a mark, and nothing else.
+    """Replaces the `Origin` of a file that was not compiled before: compilation stores a mark instead of the program.
 
-    The mark goes by path, size and time, since nothing is taken for anything because of it.
+    The mark's key is path, size and mtime; a wrong match is harmless, since it only enables caching.
     """
 
-    known: Signature | None = None  # nothing is noted of the program
+    known: Signature | None = None  # the program's signature is not cached
 
     def __init__(self, key: str) -> None:
         self._key = key
 
     @classmethod
     def of(cls, path: Any, frontend: str) -> Self | None:
-        """Returns the first sight of a file; None for one that was seen before, and for anything but a file."""
+        """Returns a new record for a file; None if it was compiled before or is not a regular file."""
         try:
             state = os.stat(path)
         except (OSError, TypeError, ValueError):
@@ -44,16 +44,16 @@ class FirstSight:
         return None if _marks().get(key) is not None else cls(key)
 
     def place(self, target: Target, context: Any, options: CompileOptions) -> Self | None:
-        """Returns where it is noted that the file was compiled; None for targets and options of which nothing is kept."""
+        """Returns itself as cache entry; None if programs for this target and options are not cached."""
         tried = options.exhaustive_tune or options.validate
         return None if tried or called(target, "settings", lambda: target.settings(context)) is None else self
 
     def load(self, about: Signature) -> Executable | None:
-        """Returns None: nothing is kept of this file."""
+        """Returns None: the file has no cached program."""
         return None
 
     def keep(self, about: Signature, made: Executable) -> None:
-        """Leaves the mark."""
+        """Stores the mark."""
         _marks().put(self._key, b"")
 
 

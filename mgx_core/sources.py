@@ -1,4 +1,4 @@
-"""Checks of what functions for files are given: paths, and bytes of files."""
+"""Checks file arguments: paths and file contents."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["file_bytes", "file_path"]
 
 
 def file_path(given: Any, function: str, instead: str = "") -> str | os.PathLike[str]:
-    """Returns `given`, which must be a path.
+    """Checks that `given` is a path, and returns it.
 
-    function: who takes it, for the message; instead: the function for the bytes of files.
-    Errors: ParameterError for anything else, bytes included, and for an empty path.
+    function: the caller, for the message; instead: the function for file contents.
+    Errors: ParameterError for any other type, including bytes, and for an empty path.
     """
     if isinstance(given, (str, os.PathLike)) and isinstance(os.fspath(given), str):
         if not os.fspath(given):
@@ -23,25 +23,25 @@ def file_path(given: Any, function: str, instead: str = "") -> str | os.PathLike
     hint = ""
     if instead and (isinstance(given, (bytes, bytearray, memoryview)) or hasattr(given, "read")):
         hint = f"; {instead} takes the bytes of a file" + (
-            "" if not hasattr(given, "read") else ", which .read() gives"
+            "" if not hasattr(given, "read") else ": pass the result of .read()"
         )
     raise ParameterError(f"{function} takes the path of a file, got {_kind(given)}{hint}")
 
 
 def file_bytes(given: Any, function: str, instead: str) -> Any:
-    """Returns `given`, which must be bytes or hold some, as a memoryview or a bytearray does.
+    """Checks that `given` is bytes or another buffer, and returns it.
 
-    function: who takes it, for the message; instead: the function for paths.  Errors: ParameterError for anything else.
+    function: the caller, for the message; instead: the function for paths.  Errors: ParameterError for any other type.
     """
     try:
         memoryview(given)
     except TypeError:
         hint = f"; {instead} takes a path" if isinstance(given, (str, os.PathLike)) else ""
-        hint = "; its .read() gives them" if hasattr(given, "read") else hint
+        hint = "; pass the result of .read()" if hasattr(given, "read") else hint
         raise ParameterError(f"{function} takes the bytes of a file, got {_kind(given)}{hint}") from None
     return given
 
 
 def _kind(given: Any) -> str:
-    """Returns a value as messages show it: text itself, of anything else the type."""
+    """Describes a value for messages: strings literally, others by their type."""
     return repr(given) if given is None or isinstance(given, str) else f"a value of type {type(given).__name__}"

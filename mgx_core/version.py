@@ -1,4 +1,4 @@
-"""The version of mgx-core, and since when this process has its code."""
+"""The version of mgx-core, and the time of its import."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from typing import Final
 
 __all__ = ["IMPORTED", "__version__"]
 
-IMPORTED: Final = time.time_ns()  # when mgx was imported; forked processes have their parent's
+IMPORTED: Final = time.time_ns()  # nanoseconds since the epoch; forked processes inherit it
 
 __version__ = "0.1.0"

@@ -259,7 +259,7 @@ def test_bytes_of_files(file):
         ("parse", None, "parse takes the path of a file, got None$"),
         ("parse", 3, "parse takes the path of a file, got a value of type int$"),
         ("parse", "", "parse takes the path of a file, got an empty one"),
-        ("parse", io.BytesIO(b""), r"of type BytesIO; parse_buffer\(data, frontend\) takes .* which .read\(\) gives"),
+        ("parse", io.BytesIO(b""), r"of type BytesIO; parse_buffer\(data, frontend\) takes .* the result of .read\(\)"),
         (
             "load",
             b"abc",
@@ -271,7 +271,7 @@ def test_bytes_of_files(file):
             "m.onnx",
             "parse_buffer for frontend 'onnx' takes the bytes of a file, got 'm.onnx'; parse takes a",
         ),
-        ("parse_onnx_buffer", io.BytesIO(b""), r"got a value of type BytesIO; its .read\(\) gives them"),
+        ("parse_onnx_buffer", io.BytesIO(b""), r"got a value of type BytesIO; pass the result of .read\(\)"),
         ("parse_program", None, "parse_program takes a program's text, got a value of type NoneType"),
     ],
 )
@@ -371,5 +371,5 @@ def test_text_of_another_encoding_is_refused(tmp_path):
 
 def test_operators_of_a_frontend_that_cannot_be_made(frontends):
     assert frontend_operators("toy") == []
-    with pytest.raises(mgx.PluginError, match="frontend 'unmade' could not be made: OSError: no library"):
+    with pytest.raises(mgx.PluginError, match="frontend 'unmade' could not be created: OSError: no library"):
         frontend_operators("unmade")

@@ -62,7 +62,7 @@ def test_stated_extents_are_not_changed_in_silence(drive, caplog):
     assert not caplog.records
     drive("params", "--test", "--input-dim", "@a", "2", "5")
     (record,) = caplog.records
-    assert record.getMessage() == "input 'a': the model states the extents [4, 5]; it is parsed with [2, 5], as asked"
+    assert record.getMessage() == "input 'a': the extents [4, 5] of the model are overridden by [2, 5]"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_batch_that_changes_nothing_is_told(extents, batch, told, drive, chain
         (["--default-dyn-dim", "[]"], "--default-dyn-dim must be an int or a range"),
         (
             ["--input-dim", "@a", "4", "5", "--dyn-input-dim", "@a", "[4, 5]"],
-            "input 'a' stands in both --input-dim and --dyn-input-dim",
+            "input 'a' is in both --input-dim and --dyn-input-dim",
         ),
         (["-O", "--rule", "no-such-rule=off"], "--rule: there is no rule 'no-such-rule'"),
         (["-O", "--disable-pass", "no-such-pass"], "--disable-pass: there is no pass 'no-such-pass'"),

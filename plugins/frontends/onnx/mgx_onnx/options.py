@@ -61,7 +61,7 @@ class OnnxOptions:
                 raise ParameterError(f"{name} must be a mapping by name, got {getattr(self, name)!r}")
         both = set(self.map_input_dims) & set(self.map_dyn_input_dims)
         if both:
-            raise ParameterError(f"input {sorted(both)[0]!r} stands in both map_input_dims and map_dyn_input_dims")
+            raise ParameterError(f"input {sorted(both)[0]!r} is in both map_input_dims and map_dyn_input_dims")
         if self.default_dyn_dim_value is not None:
             asked_range(self.default_dyn_dim_value, "default_dyn_dim_value")
         for name, value in self.dim_params.items():

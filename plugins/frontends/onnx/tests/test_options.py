@@ -54,7 +54,7 @@ def test_whole_inputs():
         ({"map_input_dims": 3}, "map_input_dims must be a mapping by name, got 3"),
         ({"dim_params": ["n"]}, "dim_params must be a mapping by name"),
         ({"dim_params": {"n": "a"}}, r"dim_params\['n'\] must be an int or a range, got 'a'"),
-        ({"map_input_dims": {"x": [1]}, "map_dyn_input_dims": {"x": [1]}}, "'x' stands in both"),
+        ({"map_input_dims": {"x": [1]}, "map_dyn_input_dims": {"x": [1]}}, "'x' is in both"),
         ({"default_dim_value": 1, "default_dyn_dim_value": [1, 2]}, "exclude each other"),
         ({"default_dim_value": "text"}, "frontend 'onnx': default_dim_value must be an int, got 'text'"),
         ({"default_dyn_dim_value": [1]}, r"default_dyn_dim_value must be an int or a range, got \[1\]"),
@@ -127,7 +127,7 @@ def test_extents_that_the_model_states_are_not_changed_in_silence(caplog):
     assert dims(model("n", 4), map_input_dims={"x": [3, 4]}) == [3, 4]
     assert not caplog.records
     assert dims(model("n", 4), map_input_dims={"x": [3, 5]}) == [3, 5]
-    assert "input 'x': the model states the extents [?, 4]; it is parsed with [3, 5]" in caplog.text
+    assert "input 'x': the extents [?, 4] of the model are overridden by [3, 5]" in caplog.text
 
 
 def of_attributes(op: str, domain: str = "", **attributes) -> bytes:

@@ -41,9 +41,7 @@ def test_the_change_is_told(caplog: pytest.LogCaptureFixture):
     program(map_input_dims={"x": [1, 2, 2, 1]})
     assert not caplog.messages
     program(map_input_dims={"x": [3, 2, 2, 1]})
-    assert caplog.messages == [
-        "input 'x': the model states the extents [1, 2, 2, 1]; it is parsed with [3, 2, 2, 1], as asked"
-    ]
+    assert caplog.messages == ["input 'x': the extents [1, 2, 2, 1] of the model are overridden by [3, 2, 2, 1]"]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +49,7 @@ def test_the_change_is_told(caplog: pytest.LogCaptureFixture):
     [
         ({"map_input_dims": {"z": [3, 2, 2, 1]}}, "there is no input 'z' to give extents; .*'?x'?"),
         ({"map_input_dims": 3}, "map_input_dims must be a mapping by name, got 3"),
-        ({"map_input_dims": {"x": [1]}, "map_dyn_input_dims": {"x": [1]}}, "'x' stands in both"),
+        ({"map_input_dims": {"x": [1]}, "map_dyn_input_dims": {"x": [1]}}, "'x' is in both"),
         ({"map_dyn_input_dims": {"x": ["many", 2, 2, 1]}}, "must be an int or a range"),
         ({"map_input_dims": {"x": [-3, 2, 2, 1]}}, "negative"),
     ],
