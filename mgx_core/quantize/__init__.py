@@ -1,4 +1,4 @@
-"""Quantization and lower precision: programs that compute in narrower types."""
+"""Quantization and reduced precision: converts programs to narrower types."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def require_batches(data: Calibration) -> None:
     if isinstance(data, Mapping):
         raise ParameterError(
             f"calibration data must be a list (or any iterable) of batches, each a mapping from parameter names to "
-            f"values; got one mapping ({_listed(data)}): put it into a list"
+            f"values; got one mapping ({_listed(data)}): pass it in a list"
         )
 
 

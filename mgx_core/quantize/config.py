@@ -80,10 +80,10 @@ class QuantizeConfig:
         if self.ranges not in ("max", "percentile", "entropy", "mse"):
             raise ParameterError(f"ranges must be max, percentile, entropy or mse, got {self.ranges!r}")
         if not 50 < self.percentile <= 100:
-            raise ParameterError(f"percentile must lie between 50 and 100, got {self.percentile}")
+            raise ParameterError(f"percentile must be above 50 and at most 100, got {self.percentile}")
         unknown = set(self.ops) - PRODUCTS
         if unknown or not self.ops:
             known, got = " and ".join(sorted(PRODUCTS)), ", ".join(sorted(unknown)) or "none"
-            raise ParameterError(f"ops must be of {known}, got {got}")
+            raise ParameterError(f"ops must be among {known}, got {got}")
         if (self.activations == "float8_e4m3fn") != (self.weights == "float8_e4m3fn"):
-            raise ParameterError(f"activations of {self.activations} do not go with weights of {self.weights}")
+            raise ParameterError(f"activations of {self.activations} cannot be combined with weights of {self.weights}")

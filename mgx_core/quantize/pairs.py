@@ -1,4 +1,4 @@
-"""Sums and products of two convolution results: the one that waits in memory is stored in 8 bits."""
+"""Finds sums and products of two convolution results, of which the one stored until the other is computed uses 8 bits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..rules.outline import through_views
 
 __all__ = ["CHANNELS", "Pair", "pairs"]
 
-CHANNELS: Final = 1  # the axis of them
+CHANNELS: Final = 1  # channel axis
 
 
 class Pair(NamedTuple):

@@ -51,6 +51,7 @@ def prepare(main: Module) -> None:
 
 
 def name_of(ins: Instruction) -> str:
+    """Returns a name for messages: the parameter, the first source node, or the op."""
     if isinstance(ins.op, Param):
         return f"parameter {ins.op.label!r}"
     return ins.sources[0] if ins.sources else ins.op.name
@@ -69,7 +70,7 @@ def product_names(main: Module) -> frozenset[str]:
 
 
 def require_names(config: QuantizeConfig, known: Collection[str]) -> None:
-    """Errors: ParameterError for a pattern that matches no product."""
+    """Checks that every pattern matches a product.  Errors: ParameterError."""
     for use, parts in (("names", config.names), ("skip", config.skip)):
         for part in sorted(parts):
             if all(part not in name for name in known):
@@ -79,7 +80,7 @@ def require_names(config: QuantizeConfig, known: Collection[str]) -> None:
 
 
 def candidates(main: Module, config: QuantizeConfig, attention: bool = True) -> list[tuple[Instruction, str]]:
-    """Returns the products of a module, each with the reason why it must stay in float, or None.
+    """Returns the products of a module, each with the reason why it must stay in float (else empty).
 
     attention: includes the products of attention.
     """
@@ -90,11 +91,11 @@ def candidates(main: Module, config: QuantizeConfig, attention: bool = True) -> 
             continue
         why = ""
         if not isinstance(ins.op, config.classes):
-            why = f"{ins.op.name} is not among the chosen ops"
+            why = f"{ins.op.name} is not in `ops`"
         elif any(part in s for part in config.skip for s in ins.sources):
-            why = "its name is to be skipped"
+            why = "its name is in `skip`"
         elif config.names and not any(part in s for part in config.names for s in ins.sources):
-            why = "its name is not among the chosen ones"
+            why = "its name is not in `names`"
         elif ins in apart:
             why = "products of attention stay in float"
         elif ins.shape.dtype not in (dt.float32, dt.float16, dt.bfloat16):
@@ -109,6 +110,7 @@ def candidates(main: Module, config: QuantizeConfig, attention: bool = True) -> 
 
 
 def constant_bytes(main: Module) -> int:
+    """Returns the bytes of all literals."""
     return sum(i.shape.elements() * i.shape.dtype.bits // 8 for i in main if i.is_literal)
 
 

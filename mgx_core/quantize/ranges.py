@@ -128,7 +128,7 @@ class Observer:
     def range(self, method: Range, percentile: float, to: DType) -> tuple[float, float]:
         """Returns the chosen range, which includes 0.  Errors: ParameterError without data."""
         if not self.seen:
-            raise ParameterError(f"calibration: nothing was seen of {self.name}")
+            raise ParameterError(f"calibration: {self.name} has no elements in any batch")
         low, high = min(float(self.lows.min()), 0.0), max(float(self.highs.max()), 0.0)
         if method == "max" or not self.top:
             return low, high

@@ -26,7 +26,7 @@ LEAD: Final = 0.99  # ratio below which a program counts as faster
 class Trials:
     """Compiles variants of a program for a target with some products kept in float.
 
-    products: all, with the reason why one is not a candidate; seen: statistics of their operands.
+    products: all, with the reason why one is not a candidate (else empty); seen: statistics of their operands.
     """
 
     program: Quantizable
@@ -81,7 +81,7 @@ def leave_inaccurate(trials: Trials, accuracy: Metric, budget: float) -> None:
         left = order[:high]
         reached = tried(left)
     for n in left:
-        trials.report.layers[n].kept = f"accuracy falls by {base - alone[n]:.4g} with it alone"
+        trials.report.layers[n].kept = f"quantizing only this product reduces accuracy by {base - alone[n]:.4g}"
     trials.report.accuracy = base, reached
 
 
@@ -107,10 +107,10 @@ def leave_slow(trials: Trials, inputs: Mapping[str, Any]) -> None:
     if least > base * LEAD:
         left, why = (
             trials.candidates,
-            f"no choice of products is faster than {base * 1e3:.3g} ms, the program's time in float",
+            f"no selection of products is faster than the program in float ({base * 1e3:.3g} ms)",
         )
     else:
-        why = "the program is faster with products of its extents in float"
+        why = "the program is faster with products of this shape in float"
     for n in left:
         trials.report.layers[n].kept = why
     trials.report.seconds = base, min(least, base)

@@ -1,4 +1,4 @@
-"""Smoothing: channels of a tensor that are much larger than others give part of their size to the weights that they meet."""
+"""SmoothQuant: migrates the magnitude of outlier channels from activations into weights."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .scales import after_rounding, rounded
 
 __all__ = ["smooth"]
 
-SHARES: Final = (0.35, 0.5, 0.65, 0.8)  # of a channel's size that the weights take
-COLUMNS: Final = 256  # of weights that are tried
-GAIN: Final = 0.7  # of the error: a smaller gain does not pay for the division
+SHARES: Final = (0.35, 0.5, 0.65, 0.8)  # migration strengths (alpha) to search
+COLUMNS: Final = 256  # most weight columns for estimating the error
+GAIN: Final = 0.7  # the error must fall below this ratio to justify the division
 
 
 def smooth(
@@ -32,9 +32,9 @@ def smooth(
     types: tuple[DType, DType],
     seen: dict[Instruction, Observer],
 ) -> dict[Instruction, Array]:
-    """Divides what matrix products read where they lose less by it; adds what would have been seen of it to `seen`.
+    """Divides left operands of matrix products by channel scales, if that reduces the error; adds their statistics to `seen`.
 
-    Returns what the rows of the weights of a product are to be multiplied by.
+    Returns, for each such product, the factors of the rows of its weights.
     """
     found: dict[Instruction, Array] = {}
     readers: dict[Instruction, list[Instruction]] = {}
@@ -45,7 +45,7 @@ def smooth(
         if tensor not in seen or not all(isinstance(p.op, Dot) and through_views(p.inputs[1]).is_literal for p in mine):
             continue
         if seen[tensor].axis != tensor.shape.rank - 1:
-            continue  # a convolution that stays in float reads it too
+            continue  # it is also read by a convolution that stays in float
         weights = [constant_weights(p)[0] for p in mine]
         if any(w.ndim != 2 for w in weights):
             continue
@@ -63,9 +63,9 @@ def smooth(
 def factors(
     observer: Observer, weights: Sequence[Array], config: QuantizeConfig, types: tuple[DType, DType]
 ) -> Array | None:
-    """Divisors [k] of the tensor, which the rows of all weights [k, n] that it meets are multiplied by.
+    """Returns the channel scales [k], by which the tensor is divided and the rows of all its weights [k, n] are multiplied.
 
-    The share is the one with the least error of the products of rows that were seen.  None if they gain little by any.
+    Selects the migration strength with the smallest error of products of sampled rows; None if the gain is too small.
     Source: Xiao et al., SmoothQuant, 2022; the search is that of Lin et al., AWQ, 2023.
     """
     few = [np.ascontiguousarray(w[:, :: max(1, w.shape[1] // COLUMNS)]) for w in weights]
@@ -91,7 +91,7 @@ def _error(
     config: QuantizeConfig,
     types: tuple[DType, DType],
 ) -> float:
-    """Squared error of the products of the rows that were kept; exact: what these are."""
+    """Returns the squared error of quantized products of the sampled rows; exact: the float products."""
     seen = observer if by is None else observer.divided(by)
     rows = after_rounding(seen.rows, *seen.range(config.ranges, config.percentile, types[0]), types[0])
     total = 0.0

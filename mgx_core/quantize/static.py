@@ -1,4 +1,4 @@
-"""Static quantization: ranges from calibration data, bytes or 8-bit floats in products."""
+"""Static quantization: products in 8-bit integers or floats, with ranges from calibration data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .search import Trials, leave_inaccurate, leave_slow
 __all__ = ["autocast_fp8", "quantize", "quantize_fp8", "quantize_int8"]
 
 P = TypeVar("P", bound=Quantizable)
-FIELDS: Final = frozenset(f.name for f in fields(QuantizeConfig)) - {"ops"}  # which is called `ins_names`
+FIELDS: Final = frozenset(f.name for f in fields(QuantizeConfig)) - {"ops"}  # passed as `ins_names`
 OWN: Final = ("report", "accuracy", "budget", "only_faster")  # settings of `quantize` itself
 
 
@@ -37,13 +37,13 @@ def quantize(
     budget: float = 0.005,
     only_faster: bool = False,
 ) -> P:
-    """Lets the products of a program compute in narrow types over ranges that calibration shows; it is changed and returned.
+    """Quantizes the products of a program over calibrated ranges; modifies and returns the program.
 
-    calibration: batches of inputs by name, taken one at a time; target: what they run on, else the best installed; report: is
-    filled; accuracy: a number of a compiled program, larger is better: products that lose most stay float until no more than
-    `budget` is lost; only_faster: products stay float, too, where the program takes the target no less time with them narrow,
-    on the first batch: the layers' reasons and the report's `seconds` tell.
-    Errors: ParameterError without data, or for values that are not finite.
+    calibration: batches of inputs by name, consumed one at a time; target: runs the calibration; None: the best installed one;
+    report: is filled; accuracy: a metric of a compiled program, larger is better: the most sensitive products stay in float
+    until the loss is at most `budget`; only_faster: also keeps products in float if the program does not run faster on the
+    target with them quantized, timed on the first batch; see the layers' reasons and the report's `seconds`.
+    Errors: ParameterError without data, or for non-finite values.
     """
     on = target_or_best(target)
     kept = emptied(report)
@@ -58,7 +58,7 @@ def quantize(
         for tensor in [] if why else operands(ins):
             axes.setdefault(tensor, channel_axis(ins, tensor))
     for function in functions_of([ins for ins, why in products if not why], tuple(axes), config):
-        if function.costly or function.made not in axes:  # else the range of its results is all that is asked for
+        if function.costly or function.made not in axes:  # otherwise only the range of its results is needed
             axes.setdefault(function.read, function.axis)
     for pair in pairs_of([ins for ins, why in products if not why], tuple(axes), config):
         axes |= dict.fromkeys(pair, CHANNELS)
@@ -67,7 +67,7 @@ def quantize(
     for ins, why in products:
         layer = Layer(name_of(ins), ins.op.name, kept=why)
         if not why and not all(seen[t].seen for t in operands(ins)):
-            layer.kept = "calibration shows no element of what it reads"
+            layer.kept = "its operands have no elements in the calibration data"
         observer = seen.get(ins.inputs[0])
         if observer is not None and observer.seen:
             layer.low, layer.high = observer.range("max", 100, dt.float32)
@@ -85,7 +85,7 @@ def quantize(
 
 
 class _Batches:
-    """Calibration data that keeps its first batch."""
+    """Calibration data; stores its first batch during iteration."""
 
     def __init__(self, data: Calibration) -> None:
         require_batches(data)
@@ -102,7 +102,7 @@ class _Batches:
 
 
 def target_or_best(target: Any) -> Any:
-    """Returns a target that is given, else the best installed one."""
+    """Returns the given target, or the best installed one."""
     return manager().target(manager().best_target()) if target is None else target
 
 
@@ -113,8 +113,9 @@ def quantize_int8(
     ins_names: Iterable[str] = PRODUCTS,
     **settings: Any,
 ) -> P:
-    """Lets products compute in bytes: ``quantize_int8(program, data)``, or in MIGraphX's form ``(program, target, calibration)``.
+    """Quantizes products to 8-bit integers; modifies and returns the program.
 
+    Call it as ``quantize_int8(program, data)``, or like MIGraphX's with ``(program, target, calibration)``.
     settings: fields of `QuantizeConfig`, and `report`, `accuracy`, `budget` and `only_faster` of `quantize`.
     """
     return _static(program, target, calibration, ins_names, {"activations": "uint8", "weights": "int8"}, settings)
@@ -127,16 +128,16 @@ def quantize_fp8(
     ins_names: Iterable[str] = PRODUCTS,
     **settings: Any,
 ) -> P:
-    """Lets products compute in 8-bit floats (e4m3), in the call forms of `quantize_int8`.
+    """Quantizes products to 8-bit floats (e4m3); arguments as for `quantize_int8`.
 
-    A target without products of that type rounds to it and multiplies in a wider one.
+    Targets without products of that type round operands to it and multiply in a wider type.
     """
     forms = {"activations": "float8_e4m3fn", "weights": "float8_e4m3fn"}
     return _static(program, target, calibration, ins_names, forms, settings)
 
 
 def autocast_fp8(program: P) -> P:
-    """Lets parameters and results of 8-bit float types be float32; it is changed and returned.  Source: MIGraphX autocast_fp8."""
+    """Makes 8-bit float parameters and results float32; modifies and returns the program.  Source: MIGraphX autocast_fp8."""
     main = program.get_main_module()
     outputs = [
         main.add(Convert(target_type=dt.float32), o) if o.shape.dtype.is_float and o.shape.dtype.bits == 8 else o

@@ -1,4 +1,4 @@
-"""Half precision: chosen ops compute in float16 or bfloat16, parameters and results keep their types."""
+"""Half precision: selected ops compute in float16 or bfloat16; parameters and results keep their types."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from .unbounded import unbounded
 
 __all__ = ["angles", "quantize_bf16", "quantize_fp16"]
 
-# results of these leave float16's range (65504) or lose their meaning for everyday inputs; bfloat16 has float32's range
+# results often exceed float16's range (65504) or underflow; bfloat16 has float32's range
 WIDE: Final = (Exp, Expm1, Pow, Sqdiff, ReduceSum, ReduceProd, Recip, Cosh, Sinh, PrefixScanSum)
 KEPT: Final = (Convert, Param, Literal, Return, Undefined, GetTupleElem, Nonmaxsuppression, Topk)
 
@@ -50,19 +50,19 @@ P = TypeVar("P", bound=Quantizable)
 
 
 def quantize_fp16(program: P, ins_names: Iterable[str] = ("all",)) -> P:
-    """Lets the named ops (or all) compute in float16; the program is changed and returned.
+    """Converts the named ops (or all) to float16; modifies and returns the program.
 
-    Types of parameters and results stay.  With ``all``, ops whose results leave float16's range keep computing in float32, and
-    so do products of two computed values outside of attention, running sums, and what computes angles for sin, cos and tan.
-    Finite constants beyond the range become its ends.
+    Parameters and results keep their types.  With ``all``, these stay in float32: ops whose results may exceed float16's range,
+    products of two computed values outside of attention, cumulative sums, and computations of angles for sin, cos and tan.
+    Finite constants are clamped to the range.
     """
     return _truncate(program, dt.float16, ins_names, WIDE)
 
 
 def quantize_bf16(program: P, ins_names: Iterable[str] = ("all",)) -> P:
-    """Lets the named ops (or all) compute in bfloat16; the program is changed and returned.
+    """Converts the named ops (or all) to bfloat16; modifies and returns the program.
 
-    Types of parameters and results stay.  With ``all``, what computes angles for sin, cos and tan keeps computing in float32.
+    Parameters and results keep their types.  With ``all``, computations of angles for sin, cos and tan stay in float32.
     """
     return _truncate(program, dt.bfloat16, ins_names, ())
 
@@ -96,14 +96,14 @@ def _run(module: Module, *passes: Pass) -> None:
 
 
 def _mean_of_squares(ins: Instruction) -> bool:
-    """True for a mean of squares and for a square that only means read: what is small has squares that float16 does not hold."""
+    """Returns True for a mean of squares, and for a square read only by means; squares of small values underflow in float16."""
     if isinstance(ins.op, ReduceMean):
         return isinstance(ins.inputs[0].op, (Pow, Sqdiff)) or _squared(ins.inputs[0])
     return _squared(ins) and bool(ins.users) and all(isinstance(u.op, ReduceMean) for u in ins.users)
 
 
 def _roots(main: Module) -> set[Instruction]:
-    """Returns what is computed from means of squares and constants alone: sums with an epsilon, roots, their inverses."""
+    """Returns values computed only from means of squares and constants: sums with an epsilon, roots, reciprocals."""
     found: set[Instruction] = set()
     for module in nested(main):
         for ins in module:
@@ -112,7 +112,7 @@ def _roots(main: Module) -> set[Instruction]:
                 found.add(ins)
             elif computed and found.issuperset(computed) and (isinstance(ins.op, Pointwise) or ins.op.reshapes):
                 found.add(ins)
-                found.update(ins.inputs)  # constants keep their digits
+                found.update(ins.inputs)  # constants keep their precision
     return found
 
 
@@ -122,9 +122,9 @@ def _squared(ins: Instruction) -> bool:
 
 def _narrow(module: Module, ins: Instruction, to: DType) -> None:
     if ins.modules or not any(_wide(i) for i in ins.inputs) or not isinstance(ins.result, (Shape, TupleShape)):
-        return  # sequences keep the type of what they hold
+        return  # sequences keep their element type
     if not all(_ranked(x.result) for x in (ins, *ins.inputs)):
-        return  # a conversion asks for the rank, which a run decides here
+        return  # `convert` requires a known rank
     scaled = isinstance(ins.op, (Dequantizelinear, DequantDot, Quantizelinear))  # scales keep their type
     inputs = [
         _converted(module, i, ins, to) if _wide(i) and not (scaled and n) else i for n, i in enumerate(ins.inputs)
@@ -133,7 +133,7 @@ def _narrow(module: Module, ins: Instruction, to: DType) -> None:
     try:
         narrow = module.add(op, *inputs, before=ins, sources=ins.sources)
     except MgxError:
-        return  # its rule wants float32
+        return  # shape inference requires float32
     # a data-dependent extent keeps its symbol, since others may be computed from it
     narrow.result = narrow.result.substitute(found_extents(narrow.result, ins.result))
     if isinstance(ins.result, TupleShape):
@@ -147,7 +147,7 @@ def _narrow(module: Module, ins: Instruction, to: DType) -> None:
 
 
 def _converted(module: Module, value: Instruction, reader: Instruction, to: DType) -> Instruction:
-    """`value` in the type `to` for `reader`; finite constants that the type does not hold become its largest."""
+    """Converts `value` to the type `to`, for `reader`; clamps finite constants to the type's range."""
     if value.literal is not None:
         held = value.literal.to_numpy()
         if (np.isfinite(held) & (np.abs(held) > to.highest)).any():
@@ -157,10 +157,10 @@ def _converted(module: Module, value: Instruction, reader: Instruction, to: DTyp
 
 
 def _parts(module: Module, ins: Instruction, narrow: Instruction) -> None:
-    """Lets what takes the tuple `ins` apart read the one that `narrow` gives."""
+    """Replaces the elements of the tuple `ins` by converted elements of `narrow`, unless the tuple has other readers."""
     for user in list(ins.users):
         if not isinstance(user.op, GetTupleElem):
-            module.remove(narrow)  # handed on whole, with its types
+            module.remove(narrow)  # a reader of the whole tuple requires its types
             return
     for user in list(ins.users):
         part = module.add(user.op, narrow, before=user, sources=user.sources)
@@ -172,7 +172,7 @@ def _parts(module: Module, ins: Instruction, narrow: Instruction) -> None:
 
 
 def _ranked(result: AnyShape) -> bool:
-    """Returns False for a tensor whose rank is known only at run time, and for a tuple with one."""
+    """Returns False for a tensor of unknown rank, and for a tuple with one."""
     return all(
         not isinstance(s, Shape) or s.ranked for s in (result.items if isinstance(result, TupleShape) else (result,))
     )
@@ -186,9 +186,9 @@ PERIODIC: Final = (Sin, Cos, Tan)
 
 
 def angles(main: Module) -> set[Instruction]:
-    """Periodic functions, and what is computed for nothing but them.
+    """Returns the periodic functions and the values used only by them.
 
-    Where angles are sums of many products, as between layers with periodic activations, they are results like any other.
+    Results of matrix products are excluded, since these are ordinary activations (as in networks with periodic activations).
     """
     found: set[Instruction] = set()
     for module in reversed(list(nested(main))):

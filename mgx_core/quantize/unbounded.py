@@ -1,4 +1,4 @@
-"""Sums over computed values that no trained weight keeps in float16's range: linear attention, state-space layers."""
+"""Finds sums of products of activations that may exceed float16's range: linear attention, state-space layers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from ..ops.softmax import AlongAxis
 
 __all__ = ["attention_products", "unbounded"]
 
-MOST: Final = 64  # instructions between a product and the softmax that bounds it
+MOST: Final = 64  # most instructions between a product and the softmax that bounds it
 
 
 def unbounded(main: Module) -> set[Instruction]:
-    """Products of two computed values that no softmax follows or precedes, running sums, and what is computed from them up to
-    the next product with constants.
+    """Returns products of two computed values without a softmax before or after, cumulative sums, and values computed from
+    them up to the next product with constants.
 
-    A product is a matrix product, or written as factors that are multiplied and summed.  Running sums are subtracted from each
-    other: what their rounding loses is all that such a difference is.  Models written for 16 bits compute these in float32 on
-    purpose; a file exported in float32 no longer shows where.
+    A product is a matrix product, or a multiplication followed by a sum.  Differences of cumulative sums suffer from
+    cancellation.  Models written for 16 bits compute these explicitly in float32, which a float32 export does not preserve.
     """
     computed: set[Instruction] = set()
     found: set[Instruction] = set()
@@ -48,7 +47,7 @@ def unbounded(main: Module) -> set[Instruction]:
 
 
 def attention_products(main: Module) -> set[Instruction]:
-    """Returns the matrix products of two computed values that a softmax follows or precedes."""
+    """Returns the matrix products of two computed values before or after a softmax."""
     computed: set[Instruction] = set()
     for ins in main:
         if ins.is_param or ins.modules or not computed.isdisjoint(ins.inputs):
@@ -58,12 +57,12 @@ def attention_products(main: Module) -> set[Instruction]:
 
 
 def _hands_on(op: Operation) -> bool:
-    """Returns True if results are elements of the operands, or computed from one element of each."""
+    """Returns True if each result element is computed from at most one element of each operand."""
     return isinstance(op, Pointwise) or op.exact or op.reshapes or op.aligns
 
 
 def _multiplied(total: Instruction, computed: set[Instruction]) -> list[Instruction]:
-    """Returns what a sum is computed from up to the multiplication of two computed values; nothing if there is none."""
+    """Returns the chain from a sum's operand to a multiplication of two computed values; empty if there is none."""
     way = [total.inputs[0]]
     while len(way[-1].inputs) == 1 and (way[-1].op.exact or way[-1].op.reshapes or way[-1].op.aligns):
         way.append(way[-1].inputs[0])
@@ -74,7 +73,7 @@ def _multiplied(total: Instruction, computed: set[Instruction]) -> list[Instruct
 
 
 def _bounded(product: Instruction, total: Instruction, computed: set[Instruction]) -> bool:
-    """True for the two products of attention: scores that a softmax reads, and values weighed by one; total: their sums."""
+    """Returns True for the two products of attention: scores before a softmax, and values weighted by one; total: the sum."""
     return _reaches(total.users, lambda i: i.users, (AlongAxis, Exp), computed) or _reaches(
         product.inputs[:2], lambda i: i.inputs, (AlongAxis,), computed
     )
@@ -86,7 +85,7 @@ def _reaches(
     goal: tuple[type[Operation], ...],
     computed: set[Instruction],
 ) -> bool:
-    """True if a goal is reached through element-wise ops, movement and at most one product with constants (talking heads)."""
+    """Returns True if pointwise ops, data movement and at most one product with constants (talking heads) lead to a goal."""
     waiting = deque((i, 1) for i in start)
     seen: set[Instruction] = set()
     while waiting and len(seen) < MOST:

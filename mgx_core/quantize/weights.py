@@ -1,4 +1,4 @@
-"""Weights in few bits: rounding by blocks, with the least error or with later weights making up for earlier errors."""
+"""4-bit weight quantization by groups: round to nearest with optimal scales, or GPTQ."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from .scales import signal_to_noise
 __all__ = ["quantize_int4_weights"]
 
 P = TypeVar("P", bound=Quantizable)
-LEAST = 4096  # elements of weights below which nothing is saved
-DAMPING = 0.01  # of the moments, relative to their mean
+LEAST = 4096  # minimum elements of a quantized matrix
+DAMPING = 0.01  # added to the Hessian's diagonal, relative to its mean
 
 
 def quantize_int4_weights(
@@ -41,11 +41,11 @@ def quantize_int4_weights(
     symmetric: bool = False,
     report: QuantizeReport | None = None,
 ) -> P:
-    """Keeps the constant weights of matrix products in 4 bits, a scale for each group; the program is changed and returned.
+    """Quantizes constant weights of matrix products to 4 bits, with a scale per group; modifies and returns the program.
 
-    method: scales by the largest weight of a group (``max``), by the least squared error (``mse``), or rounding that makes up for
-    errors with weights that are not rounded yet (``gptq``, which needs calibration data); symmetric: no zero points.
-    Rows that `group_size` does not divide take the next smaller power of two that does, at least 32.
+    method: scale from the largest weight of a group (``max``), minimal squared error (``mse``), or GPTQ, which compensates errors
+    in weights that are not rounded yet (``gptq``, requires calibration data); symmetric: no zero points.
+    If `group_size` does not divide the number of rows, the next smaller power of two that does is used, at least 32.
     Errors: ParameterError for a group size that is not a power of two of at least 32, or ``gptq`` without data.
     """
     if group_size < 32 or group_size & (group_size - 1):
@@ -77,7 +77,7 @@ def quantize_int4_weights(
 
 
 def matrix_of(ins: Instruction) -> Array | None:
-    """Returns the constant matrix [k, n] that a product multiplies by; None for other instructions and small matrices."""
+    """Returns a product's constant right operand [k, n]; None for other instructions and small matrices."""
     if not isinstance(ins.op, Dot) or ins.shape.dtype is not dt.float32:
         return None
     source = through_views(ins.inputs[1])
@@ -92,7 +92,7 @@ def matrix_of(ins: Instruction) -> Array | None:
 
 
 def _moments(main: Module, products: Sequence[Instruction], data: Calibration, target: Any) -> dict[Instruction, Array]:
-    """Returns sums of x^T x over all rows that the products' left operands had."""
+    """Returns the sums of x^T x over all rows of the products' left operands."""
     from .static import target_or_best
 
     inputs = list(dict.fromkeys(p.inputs[0] for p in products))
@@ -105,7 +105,7 @@ def _moments(main: Module, products: Sequence[Instruction], data: Calibration, t
     def see(values: Sequence[Array]) -> None:
         for n, part in enumerate(values):
             if not np.isfinite(part).all():
-                raise ParameterError(f"calibration: {name_of(inputs[n])} holds values that are not finite")
+                raise ParameterError(f"calibration: {name_of(inputs[n])} has values that are not finite")
             sums[n] = sums[n] + part if sums[n].size else part.astype(np.float64)
 
     watch(main, inputs, add, data, target_or_best(target), see)
@@ -131,7 +131,7 @@ def _replace(
 
 
 def grid(groups: Array, symmetric: bool, shrink: float = 1.0) -> tuple[Array, Array]:
-    """Returns scales and zero points of groups [.., size], whose range is `shrink` of what their weights have."""
+    """Returns scales and zero points of groups [.., size]; shrink: scales the range of the weights."""
     if symmetric:
         scale = np.abs(groups).max(-1) * shrink / 7.5
         zero = np.full(scale.shape, 8.0)
@@ -143,7 +143,7 @@ def grid(groups: Array, symmetric: bool, shrink: float = 1.0) -> tuple[Array, Ar
 
 
 def by_groups(rows: Array, size: int, symmetric: bool, least_error: bool) -> tuple[Array, Array, Array]:
-    """Codes, scales and zero points of rows [n, k], each weight rounded by itself."""
+    """Quantizes rows [n, k] by rounding to nearest; returns codes, scales and zero points."""
     n, k = rows.shape
     groups = np.pad(rows, ((0, 0), (0, -k % size))).reshape(n, -1, size)
     best_scale, best_zero = grid(groups, symmetric)
@@ -169,9 +169,9 @@ def _error(groups: Array, scale: Array, zero: Array) -> Array:
 
 
 def compensated(rows: Array, moments: Array, size: int, symmetric: bool) -> tuple[Array, Array, Array]:
-    """Returns the same, each column's error spread over the columns after it so that the product changes least on the data seen.
+    """Like `by_groups`, but compensates each column's error in the following columns, to minimize the error of the product.
 
-    moments: x^T x of the data, [k, k].  Source: Frantar et al., GPTQ, 2022.
+    moments: x^T x of the calibration data, [k, k].  Source: Frantar et al., GPTQ, 2022.
     """
     n, k = rows.shape
     work = rows.astype(np.float64).copy()
