@@ -30,7 +30,7 @@ __all__ = ["PROGRAM", "PROGRAM_TEXT", "frontend_of", "parse", "parse_buffer", "r
 STORED: Final = ("mxr", "mgx", "msgpack", "json")  # extensions of program files
 TEXT: Final = ("txt", "text")  # extensions of programs as text
 WARNING: Final = 30  # as in `logging`, which is loaded for the first message
-WHICH: Final = 'say which frontend reads it: parse(path, "NAME"), in the driver --frontend NAME'
+WHICH: Final = 'name the frontend that reads it: parse(path, "NAME"), in the driver --frontend NAME'
 PROGRAM, PROGRAM_TEXT = "a stored program", "a program as text"
 
 
@@ -73,7 +73,7 @@ def _of_bytes(data: bytes, **options: Any) -> Program:
         return with_extents(Program.loaded(store.load_buffer(data)), **options)
     if not _is_text(data[:256]):
         raise ParameterError(
-            f"parse got {len(data)} bytes, which hold no program of mgx: say which frontend reads them, "
+            f"parse got {len(data)} bytes, which are not a program of mgx: name the frontend that reads them, "
             'parse(data, "NAME")'
         )
     _refuse_others("a program as text", (), options)
@@ -93,7 +93,7 @@ def _of_text(data: bytes) -> Program:
 
 
 def _kept_or_parsed(reader: str, options: Mapping[str, Any], path: str | os.PathLike[str]) -> Program:
-    """Returns the program of a model file: from the program cache if it has the same contents (`store.kept`), else parsed."""
+    """Returns the program of a model file: from the program cache if its contents match, else parsed."""
     keeping = keeps_programs()
     first = FirstSight.of(path, reader) if keeping == "again" else None
     origin = None
@@ -184,9 +184,7 @@ def reader_of(path: str | os.PathLike[str]) -> str:
         return PROGRAM
     have = ", ".join(f".{n}" for n in sorted({*offered, *STORED, *TEXT}))
     there = "" if Path(path).exists() else "; besides, there is no such file"
-    raise UnsupportedError(
-        f"no reader is known for the extension of {os.fspath(path)!r} (known are {have}); {WHICH}{there}"
-    )
+    raise UnsupportedError(f"no frontend reads the extension of {os.fspath(path)!r} (known are {have}); {WHICH}{there}")
 
 
 def _reader_of_folder(folder: Path, offered: Mapping[str, str]) -> str:
@@ -198,7 +196,7 @@ def _reader_of_folder(folder: Path, offered: Mapping[str, str]) -> str:
         return "tf"
     have = ", ".join(sorted(n for n in offered if "." in n))
     known = f"it holds none of {have}" if have else "no installed frontend reads folders; mgx-tf reads SavedModels"
-    raise UnsupportedError(f"no reader is known for the folder {os.fspath(folder)!r} ({known}); {WHICH}")
+    raise UnsupportedError(f"no frontend reads the folder {os.fspath(folder)!r} ({known}); {WHICH}")
 
 
 def _holds(path: str | os.PathLike[str], kind: str) -> bool:
@@ -249,7 +247,7 @@ def _parsed(
         try:
             program.get_output_names()
         except ParameterError as error:
-            raise PluginError(f"frontend {name!r} made a wrong program: {error.message}") from None
+            raise PluginError(f"frontend {name!r} returned an invalid program: {error.message}") from None
         listen()
         if debugging():
             log.debug("parsed %s: %d instructions", place or f"{name} bytes", len(program.get_main_module()))

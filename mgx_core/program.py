@@ -48,11 +48,11 @@ class Program:
         self._graph = Graph() if graph is None else graph
         self._lock = threading.RLock()  # guards creation of the graph
         self.output_names = list(output_names)  # stated by the model; see `get_output_names`
-        self.files: tuple[Any, ...] = ()  # all that it was read from, where its frontend tells
-        # names of files but the first, by which every process finds them in the folder that the first really lies in, with what
-        # the system noted of each as it was opened (`mgx_core.types.mapped.identity_of`)
+        self.files: tuple[Any, ...] = ()  # all files that it was parsed from, if the frontend reports them
+        # other files by name relative to the real folder of the first, with their identities when they were opened
+        # (`mgx_core.types.mapped.identity_of`)
         self.beside: Mapping[str, tuple[int, ...]] = {}
-        self._origin: Origin | FirstSight | None = None  # as long as what was read there cannot have been edited
+        self._origin: Origin | FirstSight | None = None  # None once the program may have been edited
         self.executable: Executable | None = None
         self.states = dict(states or {})
         self._held: dict[str, Any] = dict(self.states)
@@ -280,7 +280,7 @@ class Program:
         """Returns the named results.  Errors: as `run`; ParameterError for unknown or duplicate names."""
         if isinstance(outputs, Mapping):
             raise ParameterError(
-                "run takes the parameters first, then the names of the outputs; "
+                "run takes the parameters first, then the names of the results; "
                 "got a mapping as outputs: call run(parameters, outputs=[...])"
             )
         executable = self._compiled()

@@ -139,7 +139,9 @@ def test_programs_of_our_own_come_first_and_are_recognised(file, tmp_path):
 
 
 def test_unknown_extension(file):
-    with pytest.raises(mgx.UnsupportedError, match=r"m\.what.*\.toyj.*say which frontend reads it.*--frontend NAME"):
+    with pytest.raises(
+        mgx.UnsupportedError, match=r"m\.what.*\.toyj.*name the frontend that reads it.*--frontend NAME"
+    ):
         mgx.parse(file("m.what"))
 
 
@@ -155,7 +157,7 @@ def test_files_whose_frontend_is_not_installed_name_its_package(file, tmp_path):
     ):
         with pytest.raises(mgx.MgxError, match=f"pip install mgx-{package}$"):
             mgx.parse(tmp_path / name)
-    with pytest.raises(mgx.UnsupportedError, match="no reader is known"):
+    with pytest.raises(mgx.UnsupportedError, match="no frontend reads the extension"):
         mgx.parse(tmp_path / "m.cpu")  # the name of a target
 
 
@@ -200,7 +202,8 @@ def test_extents_are_not_lost_on_a_frontend_that_takes_any_option(file):
 
 def test_a_name_for_each_result(file):
     with pytest.raises(
-        mgx.PluginError, match=r"frontend 'named' made a wrong program: .* got 2 output names \('a', 'b'\) for 1 res"
+        mgx.PluginError,
+        match=r"frontend 'named' returned an invalid program: .* got 2 output names \('a', 'b'\) for 1 res",
     ):
         mgx.parse(file("m.named"))
     program = mgx.Program(output_names=["a"])
@@ -248,7 +251,7 @@ def test_bytes_of_files(file):
     for data in (*(mgx.save_buffer(program, form) for form in ("msgpack", "json")), program.text(full=True).encode()):
         assert mgx.parse(data).get_parameter_shapes()["x"].lens() == [2, 3]
     with pytest.raises(
-        mgx.ParameterError, match=r"parse got 3 bytes, which .* say which frontend .* parse\(data, \"NAME\"\)"
+        mgx.ParameterError, match=r"parse got 3 bytes, which .* name the frontend .* parse\(data, \"NAME\"\)"
     ):
         mgx.parse(b"abc")
 
@@ -283,7 +286,7 @@ def test_what_is_no_path_and_no_bytes(call, given, said):
 
 
 def test_a_file_that_is_not_there(tmp_path, frontends):
-    with pytest.raises(mgx.UnsupportedError, match=r"no reader is known .*; besides, there is no such file"):
+    with pytest.raises(mgx.UnsupportedError, match=r"no frontend reads .*; besides, there is no such file"):
         mgx.parse(tmp_path / "model")
 
 

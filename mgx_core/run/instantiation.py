@@ -42,7 +42,7 @@ def instantiated(
             runner = target.restored(saved, lowered, context, options)
             return Instance(given, runner, lowered, None, saved.placements)
         except (MgxError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            note(f"the file's kernels could not be used and were compiled again: {error}")
+            note(f"the file's kernels could not be used and were recompiled: {error}")
     from ..compile.pipeline import PassRecord
     from ..targets.schedule import Schedule
 

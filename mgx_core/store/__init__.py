@@ -94,7 +94,7 @@ def load_kept(path: Path, source: Sources, target: Target, context: Any, key: st
         case {"program": bytes() as packed, "seal": bytes() as given} if sealed(key.encode() + packed, given):
             metadata = msgpack.unpackb(packed, raw=False, unicode_errors="surrogatepass")
             return _contents(stored._replace(metadata=metadata), True, source, (target, context))
-    raise StoreError("it does not carry this user's seal for this model")
+    raise StoreError("it has no valid seal of this user for this model")
 
 
 def load(path: Any, check: bool = False, trust: bool | None = None) -> Contents:
@@ -140,13 +140,11 @@ def _encoded(program: Storable, source: Sources | None = None) -> tuple[dict[str
 
     if program.states:
         raise StoreError(
-            f"a program with states ({', '.join(program.states)}) cannot be saved; save the model that it was read from"
+            f"a program with states ({', '.join(program.states)}) cannot be saved; keep the original model file"
         )
     compiled = program.executable
     if compiled is not None and compiled.watches:
-        raise StoreError(
-            "a program whose constants lie in watched memory cannot be saved; save it before it is compiled"
-        )
+        raise StoreError("a program with watched parameters cannot be saved; save it before compiling")
     encoder = ModuleEncoder(source)
     main = encoder.module(program.graph.main if compiled is None else compiled.module)
     extra = None if compiled is None else plain_executable(compiled, encoder.values, encoder.literals)
@@ -177,7 +175,7 @@ def _contents(
         except StoreError:
             raise
         except (MgxError, *FOREIGN) as error:
-            raise StoreError(f"the file's program does not fit together: {type(error).__name__}: {error}") from error
+            raise StoreError(f"the file's program is inconsistent: {type(error).__name__}: {error}") from error
 
     def whole() -> Contents:
         data.update(migrated(stored.metadata, stored.format))

@@ -36,7 +36,7 @@ def plain_executable(executable: Executable, values: Encoder, literals: LiteralW
     for instance in executable.instances():
         code = instance.runner.saved(literals)
         if isinstance(code, No):
-            unsaved.append(f"kernels are not in the file and are compiled again: {code.why}")
+            unsaved.append(f"kernels are not in the file and are recompiled: {code.why}")
         elif code is not None:
             shapes = {name: values.shape(shape) for name, shape in instance.shapes.items()}
             placements = [list(dataclasses.astuple(p)) for p in instance.placements]
@@ -125,13 +125,16 @@ def _saved(
     packed: bytes = plain["instances"]
     if not packed:
         return [], ""
-    again = "its kernels are compiled again"
+    again = "its kernels are recompiled"
     if plain["machine"] != machine:
         return [], f"the program was compiled for {plain['machine']}, this is {machine}: {again}"
     if trust is False:
         return [], f"the file's compiled code is not trusted: {again}"
     if trust is None and not sealed(packed, plain["seal"]):
-        return [], f"the file's compiled code does not carry this user's seal (load(..., trust=True) takes it): {again}"
+        return (
+            [],
+            f"the file's compiled code has no valid seal of this user (load(..., trust=True) accepts it): {again}",
+        )
     try:
         found = msgpack.unpackb(packed, raw=False, unicode_errors="surrogatepass", strict_map_key=False)
         fetch: Callable[[int], Array] = literals.array

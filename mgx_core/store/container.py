@@ -45,7 +45,7 @@ def msgpack_chunks(metadata: Any, literals: LiteralWriter) -> Iterator[Any]:
     try:
         packed = msgpack.packb(metadata, use_bin_type=True, unicode_errors="surrogatepass")
     except (OverflowError, ValueError) as error:
-        raise StoreError(f"the program holds something that has no stored form: {error}") from None
+        raise StoreError(f"the program has a value that cannot be stored: {error}") from None
     start = aligned(_HEADER.size + len(packed))
     yield _HEADER.pack(MAGIC, FORMAT, 0, len(packed), start, literals.bytes, _digest(packed))
     yield packed
@@ -127,7 +127,7 @@ def _parse_header(head: bytes, size: int) -> tuple[int, int, int]:
             "this is not an mgx program file: it starts with neither the signature nor JSON; parse reads models"
         )
     if len(head) < _HEADER.size:
-        raise StoreError(f"the file is truncated: the header takes {_HEADER.size} bytes, there are {len(head)}")
+        raise StoreError(f"the file is truncated: the header has {_HEADER.size} bytes, the file {len(head)}")
     _, number, _, length, start, section, _ = _HEADER.unpack(head)
     _check_format(number)
     if start < aligned(_HEADER.size + length) or start != aligned(start):
@@ -167,7 +167,9 @@ def _read_json(data: bytes) -> Stored:
         _check_format(whole["mxr"])
         stated = whole.get("digest")
         if stated is not None and stated != _digest(_json(whole["program"]).encode()).hex():
-            raise StoreError("the file is damaged: the checksum of its program differs (take it out to edit by hand)")
+            raise StoreError(
+                "the file is damaged: the checksum of its program differs (after manual edits, delete 'digest')"
+            )
         section = np.frombuffer(base64.b64decode(whole["literals"], validate=True), np.uint8)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, StoreError):

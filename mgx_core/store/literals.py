@@ -150,17 +150,19 @@ class LiteralReader:
         if index in self._known:
             return self._known[index]
         if not 0 <= index < len(self.table):
-            raise StoreError(f"literal {index} is asked for, the file has {len(self.table)}")
+            raise StoreError(f"literal {index} does not exist, the file has {len(self.table)}")
         name, dims, offset, size, crc = self.table[index]
         dtype = dtype_named(name)
         wanted = math.prod(dims) * dtype.size
         if any(d < 0 for d in dims) or size != wanted or dtype.kind == "s":
-            raise StoreError(f"literal {index}: {dtype}{list(dims)} takes {wanted} bytes, the file states {size}")
+            raise StoreError(f"literal {index}: {dtype}{list(dims)} has {wanted} bytes, the file states {size}")
         there = None if self.source is None or offset >= 0 else self.source.at(-1 - offset, size)
         if there is not None:
             raw = there
         elif offset < 0 or offset % ALIGNMENT or offset + size > self.section.size:
-            raise StoreError(f"literal {index}: bytes {offset} to {offset + size} of a section of {self.section.size}")
+            raise StoreError(
+                f"literal {index}: bytes {offset} to {offset + size} exceed the section of {self.section.size}"
+            )
         else:
             raw = self.section[offset : offset + size]
         if self.check and zlib.crc32(raw) != crc:
@@ -195,5 +197,5 @@ def _raw(array: Array) -> Array:
 
 def _string(value: Any) -> str | bytes:
     if not isinstance(value, (str, bytes)):
-        raise StoreError(f"a string literal holds a {type(value).__name__}, which cannot be stored")
+        raise StoreError(f"a string literal contains a {type(value).__name__}, which cannot be stored")
     return value

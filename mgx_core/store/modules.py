@@ -42,7 +42,7 @@ class ModuleEncoder:
     def _node(self, ins: Instruction) -> dict[str, Any]:
         op = ins.op
         if op.name == "launch":
-            raise StoreError(f"{ins!r} was made by a target's lowering; programs are stored before it")
+            raise StoreError(f"{ins!r} was created by lowering; only programs before lowering can be stored")
         node: dict[str, Any] = {"op": op.name}
         if ins.literal is not None:
             node["value"] = self.literals.value(ins.literal.value)
@@ -105,7 +105,7 @@ class ModuleDecoder:
         modules = tuple(self.module(m) for m in node.get("modules", ()))
         inputs = tuple(self._input(number) for number in node.get("inputs", ()))
         if self.open[-1].returned is not None:
-            raise StoreError(f"{name} stands after the module's return")
+            raise StoreError(f"{name} follows the module's return")
         if name == Return.name:
             return Instruction(Return(), TupleShape(i.result for i in inputs), inputs)
         shape = self.values.shape(node["shape"])
@@ -113,7 +113,7 @@ class ModuleDecoder:
             value = self.literals.value(node["value"])
             argument = Argument.from_value(value, None if isinstance(value, np.ndarray) else shape)
             if not same_type(shape, argument.shape):
-                raise StoreError(f"a literal of shape {shape} holds {argument.shape}")
+                raise StoreError(f"a literal of shape {shape} has a value of shape {argument.shape}")
             return Instruction(Literal(shape=shape), shape, literal=argument)
         op = self._op(name, node.get("attributes", {}))
         if isinstance(op, Param):
@@ -122,7 +122,7 @@ class ModuleDecoder:
             self.labels[-1].add(op.label)
         result = infer_shape(op, inputs, modules)
         if not same_type(shape, result):
-            raise StoreError(f"{op!r} gives {result}, the file says {shape}")
+            raise StoreError(f"{op!r} returns {result}, the file states {shape}")
         return Instruction(op, shape, inputs, modules)
 
     def _op(self, name: str, plain: dict[str, Any]) -> Operation:

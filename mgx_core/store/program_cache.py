@@ -123,8 +123,8 @@ class Origin:
     def covers(self, files: Sequence[Any], identities: Mapping[str, tuple[int, ...]]) -> bool:
         """Returns True if these are all files that a program was just parsed from, unchanged.
 
-        files: the first is the one that was asked for; identities: of the others, by name, as they were opened (see `Program`).
-        Files that were not known before are looked at now, and must have rested when this was made: a change since then shows.
+        files: the model file first; identities: of the others, by name, when they were opened (see `Program`).  New files are
+        examined now; their last change must precede the creation of this origin by enough to detect later changes.
         """
         if not files or Path(files[0]).absolute() != self.files[0].path:
             return False
@@ -138,7 +138,7 @@ class Origin:
         return same and self._names == sorted(identities) and {*map(Path, files[1:])} == {*self.others}
 
     def _look_at(self, names: list[str]) -> bool:
-        """Takes up files by their names in the first one's folder; returns False if one is not there, or all are too large."""
+        """Adds files by their names in the first one's folder; returns False if one is missing or the total size is too large."""
         folder = self.files[0].path.resolve().parent
         left = LIMIT // 4 - self.files[0].bytes.size
         found = []
@@ -228,7 +228,7 @@ class Place:
             return None
         if notes or found is None:
             _programs().drop(self.key)
-            self.note = f"what was kept of this program could not be used, so it was compiled again: {notes[0]}"
+            self.note = f"the cached program could not be used and was recompiled: {notes[0]}"
             return None
         with contextlib.suppress(OSError):
             os.utime(path)  # evicts the oldest entries
@@ -256,7 +256,7 @@ class Place:
                 _programs().put_file(self.key, self._unless_changed(chunks))
                 self.origin.describe(about)
         except Exception as error:  # caching errors must not make compilation fail
-            log.debug("the program is not kept: %s: %s", type(error).__name__, error)
+            log.debug("the program is not cached: %s: %s", type(error).__name__, error)
 
     def _unless_changed(self, chunks: Iterable[Any]) -> Iterator[Any]:
         """Yields the chunks of a file.

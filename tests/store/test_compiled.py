@@ -109,7 +109,7 @@ def test_another_machine_compiles_again(installed, monkeypatch, caplog):
     monkeypatch.setattr(Doubling, "machine_text", "machine B")
     with caplog.at_level(logging.WARNING, "mgx"):
         read = mgx.load_buffer(data)
-    note = "the program was compiled for machine A, this is machine B: its kernels are compiled again"
+    note = "the program was compiled for machine A, this is machine B: its kernels are recompiled"
     assert read.executable.notes == [note]
     assert note in caplog.text
     assert Doubling.made == ["compiled", "compiled"]
@@ -121,7 +121,7 @@ def test_code_that_somebody_else_sealed_is_taken_only_on_trust(installed, monkey
     monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "another user"))
     Doubling.made.clear()
     (note,) = mgx.load_buffer(data).executable.notes
-    assert "does not carry this user's seal" in note
+    assert "has no valid seal of this user" in note
     assert mgx.load_buffer(data, trust=True).executable.notes == []
     monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "cache"))
     (note,) = mgx.load_buffer(data, trust=False).executable.notes
@@ -144,7 +144,7 @@ def test_code_that_its_target_refuses_is_compiled_again(installed, monkeypatch):
     monkeypatch.setattr(DoublingRunner, "saved", lambda self, keep: {"factor": 3})
     read = mgx.load_buffer(mgx.save_buffer(compiled(installed, 1)))
     (note,) = read.executable.notes
-    assert note == "the file's kernels could not be used and were compiled again: a factor that is not 2"
+    assert note == "the file's kernels could not be used and were recompiled: a factor that is not 2"
     assert Doubling.made == ["compiled", "compiled"]
 
 

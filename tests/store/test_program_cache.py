@@ -266,7 +266,7 @@ def test_damage_is_noted_and_the_program_made_again(path, part):
     again = compiled(path)
     np.testing.assert_array_equal(result(again), wanted)
     (note,) = again.executable.notes
-    assert note.startswith("what was kept of this program could not be used, so it was compiled again: ")
+    assert note.startswith("the cached program could not be used and was recompiled: ")
     assert runners(again) == [CpuRunner]
     third = compiled(path)
     assert (runners(third), third.executable.notes) == ([RestoredRunner], [])
@@ -615,7 +615,7 @@ def test_places_run_through_the_files_one_after_another(tmp_path):
     assert [row[2] for row in writer.table] == [-211, -1, -1]
     reader = LiteralReader(writer.table, np.zeros(0, np.uint8), True, sources)
     assert [reader.array(n).tolist() for n in range(3)] == [[3] * 20, [1] * 100, []]
-    with pytest.raises(StoreError, match="of a section of 0"):
+    with pytest.raises(StoreError, match="exceed the section of 0"):
         LiteralReader([["uint8", [20], -91, 20, 0]], np.zeros(0, np.uint8), True, sources).array(0)
 
 
@@ -818,7 +818,7 @@ def test_an_entry_belongs_to_its_model(path, tmp_path):
     program = compiled(other)
     np.testing.assert_array_equal(result(program), wanted)
     (note,) = program.executable.notes
-    assert note.endswith("it does not carry this user's seal for this model")
+    assert note.endswith("it has no valid seal of this user for this model")
 
 
 def test_metadata_is_sealed(path):
@@ -832,7 +832,7 @@ def test_metadata_is_sealed(path):
     entry.write_bytes(b"".join(bytes(c) for c in msgpack_chunks(metadata, literals)))
     program = compiled(path)
     (note,) = program.executable.notes
-    assert note.endswith("it does not carry this user's seal for this model")
+    assert note.endswith("it has no valid seal of this user for this model")
 
 
 def test_without_a_seal_nothing_is_kept_or_dropped(path):

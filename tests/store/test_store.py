@@ -315,7 +315,7 @@ def test_lowered_modules_are_not_stored(installed):
     program.compile(installed.target("mine"))
     program.run({"x": np.zeros((1, 3), np.float32)})
     lowered = program.executable.instances()[0].module
-    with pytest.raises(StoreError, match=r"launch.*was made by a target's lowering"):
+    with pytest.raises(StoreError, match=r"launch.*was created by lowering"):
         mgx.save_buffer(Program(Graph(lowered)))
 
 
@@ -452,39 +452,42 @@ def nodes(program):
     [
         (
             lambda p: p["literals"][0].__setitem__(1, [1 << 40]),
-            "literal 0: .* takes 4398046511104 bytes, the file states 12",
+            "literal 0: .* has 4398046511104 bytes, the file states 12",
         ),
         (
             lambda p: p["literals"].__setitem__(0, ["float32", [1 << 40], 0, 1 << 42, 0]),
-            "bytes 0 to 4398046511104 of a section of 12",
+            "bytes 0 to 4398046511104 exceed the section of 12",
         ),
         (lambda p: p["literals"][0].__setitem__(2, 4), "literal 0: bytes 4 to 16"),
         (lambda p: p["literals"][0].__setitem__(2, -64), "literal 0: bytes -64 to"),
-        (lambda p: p["literals"][0].__setitem__(0, "int32"), "a literal of shape .*float32.* holds int32"),
+        (
+            lambda p: p["literals"][0].__setitem__(0, "int32"),
+            "a literal of shape .*float32.* has a value of shape int32",
+        ),
         (lambda p: p["literals"][0].__setitem__(0, "int33"), "'int33' is not an element type"),
-        (lambda p: p["literals"].clear(), "literal 0 is asked for, the file has 0"),
+        (lambda p: p["literals"].clear(), "literal 0 does not exist, the file has 0"),
         (lambda p: nodes(p)[3].__setitem__("inputs", [0, 3]), "input 3 is not an earlier instruction"),
         (lambda p: nodes(p)[3].__setitem__("inputs", [0, -1]), "input -1 is not an earlier instruction"),
         (lambda p: nodes(p)[3].__setitem__("inputs", [0, 1]), "instruction 3: add.*must have equal dims"),
         (lambda p: nodes(p)[3].__setitem__("inputs", [0]), "instruction 3: add takes 2 inputs"),
-        (lambda p: nodes(p)[3].__setitem__("inputs", "ab"), "does not fit together"),
+        (lambda p: nodes(p)[3].__setitem__("inputs", "ab"), "is inconsistent"),
         (
             lambda p: nodes(p)[3]["shape"].__setitem__("dims", [9, 9]),
-            r"add gives float32\[n, 3\], the file says float32\[9, 9\]",
+            r"add returns float32\[n, 3\], the file states float32\[9, 9\]",
         ),
-        (lambda p: nodes(p)[3]["shape"].__setitem__("dims", [[[1, 5]], 3]), "does not fit together"),
+        (lambda p: nodes(p)[3]["shape"].__setitem__("dims", [[[1, 5]], 3]), "is inconsistent"),
         (
             lambda p: nodes(p)[3]["shape"].__setitem__("dims", [[[1, ["floordiv", 1, 0]]], 3]),
             "extent 1 is divided by zero",
         ),
         (lambda p: nodes(p)[3].__setitem__("attributes", {"axis": 1}), "add has no attribute 'axis'"),
-        (lambda p: nodes(p)[2].__setitem__("attributes", {"out_lens": 3}), "does not fit together"),
+        (lambda p: nodes(p)[2].__setitem__("attributes", {"out_lens": 3}), "is inconsistent"),
         (lambda p: nodes(p).insert(1, nodes(p)[0]), "there are two parameters 'x'"),
-        (lambda p: nodes(p).append(nodes(p)[-1]), "@return stands after the module's return"),
-        (lambda p: nodes(p)[0].pop("op"), "does not fit together: KeyError: 'op'"),
+        (lambda p: nodes(p).append(nodes(p)[-1]), "@return follows the module's return"),
+        (lambda p: nodes(p)[0].pop("op"), "is inconsistent: KeyError: 'op'"),
         (lambda p: p["symbols"][0].__setitem__(1, 99), "bounds must satisfy"),
-        (lambda p: p.pop("main"), "does not fit together: KeyError: 'main'"),
-        (lambda p: p.__setitem__("main", 0), "does not fit together"),
+        (lambda p: p.pop("main"), "is inconsistent: KeyError: 'main'"),
+        (lambda p: p.__setitem__("main", 0), "is inconsistent"),
     ],
 )
 def test_metadata_that_does_not_fit_together(change, message):

@@ -173,7 +173,7 @@ def test_another_layout_than_the_saved_one_compiles_again(monkeypatch):
     monkeypatch.setattr(saved, "_check", changed)
     read = mgx.load_buffer(data)
     (note,) = read.executable.notes
-    assert "the file's kernels could not be used and were compiled again: convolution wants layout" in note
+    assert "the file's kernels could not be used and were recompiled: convolution wants layout" in note
     np.testing.assert_array_equal(result(read, given), result(program, given))
 
 
@@ -261,7 +261,7 @@ def test_what_a_file_lacks_is_noted_when_it_is_loaded(tmp_path):
     loaded = mgx.load(tmp_path / "hosted.mxr")
     assert not loaded.executable.restored
     (note,) = loaded.executable.notes
-    assert note == "kernels are not in the file and are compiled again: the step host inverse calls Python"
+    assert note == "kernels are not in the file and are recompiled: the step host inverse calls Python"
     given = {"x": np.eye(3, dtype=np.float32) * 0.5}
     np.testing.assert_array_equal(np.asarray(loaded.run(given)[0]), np.asarray(program.run(given)[0]))
 
