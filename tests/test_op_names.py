@@ -112,6 +112,14 @@ def test_no_code_asks_for_the_name_of_an_op():
     assert len(REASONS) <= 10
 
 
+@pytest.mark.skipif(not (REPOSITORY / "plugins").exists(), reason="the plugins' sources are not here")
+def test_frontends_may_list_names_of_ops_but_not_compare_them():
+    paths = [p for folder in REPOSITORY.glob("plugins/frontends/*/mgx_*") for p in sorted(folder.rglob("*.py"))]
+    found = [f"{place(p)}:{n}: {text}" for p in paths for n, text in faults(p.read_text())]
+    assert paths
+    assert [f for f in found if ": lists " not in f] == []
+
+
 def test_the_check_sees_what_it_should():
     for line in (
         'x = ins.op.name == "dot"',

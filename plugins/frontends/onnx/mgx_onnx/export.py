@@ -15,6 +15,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from mgx_core import Instruction, Launch, Module, OptionalShape, Program, SequenceShape, Shape, TupleShape, __version__
+from mgx_core.ops.control import GetTupleElem, If
 from mgx_core.targets.kernel import op_of
 
 from .tensors import ONNX_TYPES
@@ -111,8 +112,8 @@ class _Exporter:
 
     def _node(self, graph: onnx.GraphProto, ins: Instruction) -> None:
         op = op_of(ins)
-        if op.name == "get_tuple_elem" and ins.inputs and ins.inputs[0] in self.parts:
-            self.names[ins] = self.parts[ins.inputs[0]][op.index]  # type: ignore[attr-defined]
+        if isinstance(op, GetTupleElem) and ins.inputs and ins.inputs[0] in self.parts:
+            self.names[ins] = self.parts[ins.inputs[0]][op.index]
             return
         stem = ins.sources[0] if ins.sources else op.name
         items = ins.result.items if isinstance(ins.result, TupleShape) else None
@@ -139,7 +140,9 @@ class _Exporter:
                 node.attribute.append(helper.make_attribute(f"launch_{key}", text))
         for n, inner in enumerate(ins.modules):
             body = self.graph(inner, inner.name)
-            name = ("then_branch", "else_branch")[n] if op.name == "if" and n < 2 else "body" if n == 0 else f"body_{n}"
+            name = (
+                ("then_branch", "else_branch")[n] if isinstance(op, If) and n < 2 else "body" if n == 0 else f"body_{n}"
+            )
             node.attribute.append(helper.make_attribute(name, body))
         node.doc_string = "from " + ", ".join(ins.sources) if ins.sources else ""
         graph.node.append(node)
