@@ -49,10 +49,8 @@ def near(ins: Instruction, most: int) -> list[Instruction]:
 
 
 def shuffled(steps: Iterable[Instruction], seed: int) -> list[Instruction]:
-    """Returns instructions in a random topological order."""
-    from random import Random  # imports hashlib, which loading a saved program does not need
-
-    random = Random(seed)
+    """Returns instructions in a pseudo-random topological order; equal seeds give equal orders."""
+    state = seed  # of Knuth's MMIX generator: importing `random` takes longer than most uses of this module
     readers: dict[Instruction, list[Instruction]] = {i: [] for i in steps}
     waiting = dict.fromkeys(readers, 0)  # the number of unplaced dependencies
     for ins in readers:
@@ -62,7 +60,8 @@ def shuffled(steps: Iterable[Instruction], seed: int) -> list[Instruction]:
     ready = [i for i in readers if not waiting[i]]
     order = []
     while ready:
-        chosen = ready.pop(random.randrange(len(ready)))
+        state = (state * 6364136223846793005 + 1442695040888963407) % (1 << 64)
+        chosen = ready.pop((state >> 33) % len(ready))
         order.append(chosen)
         for reader in readers[chosen]:
             waiting[reader] -= 1
