@@ -13,7 +13,7 @@ from .types.dim import Dim, symbols_of
 from .types.dynamic_dimension import DynamicDimension
 from .types.shape import AnyShape, Shape
 
-__all__ = ["EXTENT_OPTIONS", "asked_dims", "asked_range", "check_symbols", "tell_changes", "with_extents"]
+__all__ = ["EXTENT_OPTIONS", "check_symbols", "requested_dims", "requested_range", "warn_overridden", "with_extents"]
 
 EXTENT_OPTIONS: Final = (
     "default_dim_value",
@@ -43,22 +43,24 @@ def with_extents(
         raise ParameterError("default_dim_value and default_dyn_dim_value exclude each other: set one of them")
     shapes = program.get_parameter_shapes()
     check_symbols(dim_params or {}, _symbols_of(shapes.values()))
-    symbols: dict[str, Dim] = {n: asked_range(v, f"dim_params[{n!r}]").named(n) for n, v in (dim_params or {}).items()}
-    wanted = asked_dims(map_input_dims or {}, map_dyn_input_dims or {})
+    symbols: dict[str, Dim] = {
+        n: requested_range(v, f"dim_params[{n!r}]").named(n) for n, v in (dim_params or {}).items()
+    }
+    wanted = requested_dims(map_input_dims or {}, map_dyn_input_dims or {})
     parameters: dict[str, AnyShape] = {}
     for name, dims in wanted.items():
         shape = shapes.get(name)
         if not isinstance(shape, Shape):
             raise ParameterError(f"there is no tensor parameter {name!r}; {suggestion(name, shapes)}")
         if shape.ranked:
-            tell_changes(name, shape.dims, dims)
+            warn_overridden(name, shape.dims, dims)
         parameters[name] = Shape.of(shape.dtype, dims)
     if default_dim_value or default_dyn_dim_value is not None:
         rest = sorted(_symbols_of(shapes.values()) - set(symbols))
         if default_dim_value:
             symbols |= dict.fromkeys(rest, default_dim_value)
         else:
-            every = asked_range(default_dyn_dim_value, "default_dyn_dim_value")
+            every = requested_range(default_dyn_dim_value, "default_dyn_dim_value")
             symbols |= {name: every.named(name) for name in rest}
     if not symbols and not parameters:
         return program
@@ -68,7 +70,7 @@ def with_extents(
     return made
 
 
-def asked_dims(
+def requested_dims(
     map_input_dims: Mapping[str, Sequence[Any]], map_dyn_input_dims: Mapping[str, Sequence[Any]]
 ) -> dict[str, list[Dim]]:
     """Returns the extents requested by the two options, by input.  Errors: ParameterError for a name in both, invalid ranges."""
@@ -80,7 +82,7 @@ def asked_dims(
         if name in wanted:
             raise ParameterError(f"input {name!r} is in both map_input_dims and map_dyn_input_dims")
         places = enumerate(ranges)
-        wanted[name] = [asked_range(r, f"map_dyn_input_dims[{name!r}]").named(f"{name}_{n}") for n, r in places]
+        wanted[name] = [requested_range(r, f"map_dyn_input_dims[{name!r}]").named(f"{name}_{n}") for n, r in places]
     return wanted
 
 
@@ -98,14 +100,14 @@ def _symbols_of(shapes: Iterable[AnyShape]) -> set[str]:
     return {s.name for shape in tensors for d in shape.dims for s in symbols_of(d)}
 
 
-def tell_changes(name: str, stated: Sequence[Any], wanted: Sequence[Any]) -> None:
+def warn_overridden(name: str, stated: Sequence[Any], wanted: Sequence[Any]) -> None:
     """Logs a warning if static extents of the model are overridden; setting unknown extents is expected."""
     if len(stated) != len(wanted) or any(isinstance(d, int) and d != w for d, w in zip(stated, wanted, strict=True)):
         has, gets = (f"[{', '.join('?' if d is None else str(d) for d in dims)}]" for dims in (stated, wanted))
         log.warning("input %r: the extents %s of the model are overridden by %s", name, has, gets)
 
 
-def asked_range(value: Any, option: str) -> DynamicDimension:
+def requested_range(value: Any, option: str) -> DynamicDimension:
     """Converts an option's value to a range.  Errors: ParameterError that names the option."""
     try:
         return DynamicDimension.of(value)

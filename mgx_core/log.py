@@ -33,7 +33,7 @@ class _Log:
 
 TRACES: Final = ("compile", "run")  # values of MGX_TRACE
 log: Final = cast("Logger", _Log())
-_asked: ContextVar[frozenset[str]] = ContextVar("asked", default=frozenset())
+_enabled: ContextVar[frozenset[str]] = ContextVar("enabled", default=frozenset())
 
 
 @contextmanager
@@ -42,11 +42,11 @@ def showing(traces: Iterable[str]) -> Iterator[None]:
 
     Programs compiled or loaded inside the block also trace their later runs.
     """
-    token = _asked.set(_asked.get() | frozenset(traces))
+    token = _enabled.set(_enabled.get() | frozenset(traces))
     try:
         yield
     finally:
-        _asked.reset(token)
+        _enabled.reset(token)
 
 
 def debugging() -> bool:
@@ -56,12 +56,12 @@ def debugging() -> bool:
 
 def traced(what: str) -> bool:
     """Returns True if ``MGX_TRACE`` or a `showing` block enables a trace."""
-    return what in setting("MGX_TRACE").replace(" ", "").split(",") or what in _asked.get()
+    return what in setting("MGX_TRACE").replace(" ", "").split(",") or what in _enabled.get()
 
 
 def timed() -> bool:
     """Returns True if ``MGX_TIME`` or a `showing` block enables times."""
-    return setting("MGX_TIME") not in ("", "0") or "time" in _asked.get()
+    return setting("MGX_TIME") not in ("", "0") or "time" in _enabled.get()
 
 
 def listen() -> None:
@@ -72,7 +72,7 @@ def listen() -> None:
     for word in filter(None, setting("MGX_TRACE").replace(" ", "").split(",")):
         if word not in TRACES:
             raise ParameterError(f"MGX_TRACE must be a comma-separated list of {', '.join(TRACES)}, got {word!r}")
-    if (_asked.get() or timed() or setting("MGX_TRACE")) and not debugging():
+    if (_enabled.get() or timed() or setting("MGX_TRACE")) and not debugging():
         from logging import DEBUG, StreamHandler
 
         if not log.hasHandlers():

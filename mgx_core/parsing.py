@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .errors import MgxError, ParameterError, ParseError, PluginError, UnsupportedError, suggestion
 from .extents import EXTENT_OPTIONS, with_extents
+from .first_compilation import FirstCompilation
 from .frontend import Frontend, checked_frontend
 from .garbage import rarer_collections
 from .log import debugging, listen, log
 from .option_types import check_options
 from .program import Program
-from .seen import FirstSight
 from .settings import keeps_programs
 from .sources import file_bytes, file_path
 
@@ -95,7 +95,7 @@ def _of_text(data: bytes) -> Program:
 def _kept_or_parsed(reader: str, options: Mapping[str, Any], path: str | os.PathLike[str]) -> Program:
     """Returns the program of a model file: from the program cache if its contents match, else parsed."""
     keeping = keeps_programs()
-    first = FirstSight.of(path, reader) if keeping == "again" else None
+    first = FirstCompilation.of(path, reader) if keeping == "again" else None
     origin = None
     if keeping != "never" and first is None:
         from .store.program_cache import Origin

@@ -17,10 +17,10 @@ from .types.shape import AnyShape
 from .types.signature import ParameterShapes, Signature
 
 if TYPE_CHECKING:
+    from .first_compilation import FirstCompilation
     from .ir.instruction import Instruction
     from .run.executable import Executable
     from .run.several_targets import Assignment
-    from .seen import FirstSight
     from .store import Contents
     from .store.program_cache import Origin
 
@@ -52,7 +52,7 @@ class Program:
         # other files by name relative to the real folder of the first, with their identities when they were opened
         # (`mgx_core.types.mapped.identity_of`)
         self.beside: Mapping[str, tuple[int, ...]] = {}
-        self._origin: Origin | FirstSight | None = None  # None once the program may have been edited
+        self._origin: Origin | FirstCompilation | None = None  # None once the program may have been edited
         self.executable: Executable | None = None
         self.states = dict(states or {})
         self._held: dict[str, Any] = dict(self.states)
@@ -82,7 +82,7 @@ class Program:
         program._origin = origin
         return program
 
-    def stems_from(self, origin: Origin | FirstSight) -> None:
+    def stems_from(self, origin: Origin | FirstCompilation) -> None:
         """Records the model file of the program, so that `compile` can store the result (or a mark of it) for later processes.
 
         Programs with states and instances of subclasses are not cached.
@@ -208,9 +208,9 @@ class Program:
         if watched:
             if self.states or overwritten or isinstance(target, (list, tuple)):
                 raise ParameterError("watched parameters exclude states, overwritten arguments and several targets")
-            from .run.watching import compile_watching
+            from .run.watched_parameters import compile_watched
 
-            made = compile_watching(self._narrowed(record).main, target, record, names, watched)
+            made = compile_watched(self._narrowed(record).main, target, record, names, watched)
         elif isinstance(target, (list, tuple)):
             from .run.several_targets import compile_for_several
 

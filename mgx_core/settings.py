@@ -17,7 +17,9 @@ from .errors import ParameterError
 
 __all__ = ["cache_directory", "keeps_programs", "of_code", "setting", "threads"]
 
-ASIDE: Final = frozenset(("MGX_CACHE_DIR", "MGX_KEEP_PROGRAMS", "MGX_TIME", "MGX_TRACE"))  # do not affect compilation
+UNRELATED: Final = frozenset(
+    ("MGX_CACHE_DIR", "MGX_KEEP_PROGRAMS", "MGX_TIME", "MGX_TRACE")
+)  # do not affect compilation
 
 
 def setting(name: str) -> str:
@@ -47,7 +49,7 @@ def keeps_programs() -> Literal["always", "again", "never"]:
 
 def of_code(*prefixes: str) -> list[tuple[str, str]]:
     """Returns the sorted environment variables with these prefixes that may affect compilation."""
-    return sorted((n, v) for n, v in os.environ.items() if n.startswith(prefixes) and n not in ASIDE)
+    return sorted((n, v) for n, v in os.environ.items() if n.startswith(prefixes) and n not in UNRELATED)
 
 
 def cache_directory() -> Path:

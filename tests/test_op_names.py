@@ -23,7 +23,7 @@ FORMATS = ("mgx_core/store/", "mgx_core/ir/text", "mgx_core/driver/", "plugins/f
 # where names may stand, and why: ten at most
 REASONS = {
     "mgx_core/ops/opset.py": "sets hold ops by name",
-    "mgx_core/plugins/joining.py": "packages may offer ops of one name",
+    "mgx_core/plugins/merge_opsets.py": "packages may offer ops of one name",
     "mgx_core/quantize/truncate.py": "users name the ops that are to be quantized",
     "mgx_core/rules/selection.py": "users name what `fusion_rules` switches",
     "plugins/gpu_hip/mgx_gpu_hip/library/": "the functions of vendor libraries have names, too",

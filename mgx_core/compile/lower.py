@@ -69,7 +69,7 @@ class Lower(Pass):
         made = self.made.get(key)
         if made is None:
             try:
-                why = self._taken_inside(ins)
+                why = self._reason_to_expand(ins)
                 if why and self._expand(module, ins, (why, *outer)):
                     return
                 picked = self.kernels.pick(ins.op, shapes, self.context, ins.modules)
@@ -94,7 +94,7 @@ class Lower(Pass):
             self.made.put(key, made)
         module.replace_op(ins, made, ins.result)
 
-    def _taken_inside(self, ins: Instruction) -> str:
+    def _reason_to_expand(self, ins: Instruction) -> str:
         """Returns the reason to expand a group: a plugin's plan supports a member and none supports the group; else empty."""
         if self.plugged is None or not isinstance(ins.op, (FusedReduce, Group, PointwiseGroup)):
             return ""

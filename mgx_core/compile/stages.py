@@ -80,12 +80,12 @@ from .invariants import claimed, groups, lowered, simplified, well_formed
 from .lower import Lower
 from .order_for_memory import OrderForMemory
 from .pipeline import STAGES, PassRecord, Pipeline, Stage, nothing
-from .run_shapes import (
+from .shape_specialization import (
+    needs_extents,
+    needs_shapes,
     select_modules,
     selects_modules,
-    settle_ranks,
-    waits_for_extents,
-    waits_for_shapes,
+    specialize_ranks,
 )
 
 __all__ = ["RULES", "lower_for", "lowering", "optimize_module", "pass_names", "stages"]
@@ -206,14 +206,14 @@ def lower_for(
     static = {n: s for n, s in shapes.items() if not s.dynamic()}
     shared = given.derive("equal bodies", equal_bodies)
     records: list[PassRecord] = []
-    waits = [given.derive(w.__name__, w) for w in (selects_modules, waits_for_shapes, waits_for_extents)]
-    if any(waits):  # the copy is edited, so it cannot share bodies
+    needs = [given.derive(w.__name__, w) for w in (selects_modules, needs_shapes, needs_extents)]
+    if any(needs):  # the copy is edited, so it cannot share bodies
         module = given.clone(parameters=static, shared=shared)
-        if waits[0]:
+        if needs[0]:
             module = select_modules(module)
-        if waits[1]:
-            module, records = _settled(module, target, context, options)
-        elif waits[2]:
+        if needs[1]:
+            module, records = _specialized(module, target, context, options)
+        elif needs[2]:
             module = with_known_extents(module)
     else:
         bodies = given.derive("bodies", BodyCache) if static else None  # a static program has only one instance
@@ -228,10 +228,12 @@ def lower_for(
     return module, [*records, *pipeline.records]
 
 
-def _settled(module: Module, target: Target, context: Any, options: CompileOptions) -> tuple[Module, list[PassRecord]]:
+def _specialized(
+    module: Module, target: Target, context: Any, options: CompileOptions
+) -> tuple[Module, list[PassRecord]]:
     """Takes branches on extents of a module with concrete shapes and optimises it; returns it and the passes' records."""
     records: list[PassRecord] = []
-    while (copy := settle_ranks(module)) is not None:
+    while (copy := specialize_ranks(module)) is not None:
         module = copy
         records += optimize_module(module, options, target, context, before="legalize").records
     return module, [*records, *optimize_module(module, options, target, context).records]

@@ -64,7 +64,7 @@ def show_memory(program: Program, picture: Path | None, name: str, report: Repor
     values that `run` would give them.
     """
     from ..report import memory_page, memory_svg, memory_text
-    from ..report.memory_picture import Timeline
+    from ..report.memory_diagram import Timeline
     from ..targets.memory import MemoryPlan, plan_memory
     from ..targets.schedule import Schedule
     from ..types.shape import AnyShape, Shape

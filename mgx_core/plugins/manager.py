@@ -17,7 +17,7 @@ from ..settings import setting
 from .entry_points import entries
 from .hooks import GROUP, INTERFACE, Hooks, Lazy, hookimpl, hookspec, resolve
 from .missing import absent, missing
-from .record import ASKED, PluginRecord
+from .record import WITH_ARGUMENTS, PluginRecord
 
 if TYPE_CHECKING:
     from ..ops.opset import OpSet
@@ -31,7 +31,7 @@ __all__ = ["GROUP", "INTERFACE", "Lazy", "PluginRecord", "Plugins", "hookimpl", 
 
 T = TypeVar("T")
 
-NAMED: Final = ("targets", "frontends", "operations", "commands")  # hooks without arguments
+WITHOUT_ARGUMENTS: Final = ("targets", "frontends", "operations", "commands")  # hooks without arguments
 
 
 class Plugins:
@@ -75,16 +75,18 @@ class Plugins:
             raise PluginError(f"{record.module} is registered already, by {self._registered[known].title}")
         if record.key in self._registered:
             raise PluginError(f"another plugin is registered as {record.key}")
-        for hook in (*NAMED, *ASKED):
+        for hook in (*WITHOUT_ARGUMENTS, *WITH_ARGUMENTS):
             if hasattr(plugin, hook) and self._hooks.parse_hookimpl_opts(plugin, hook) is not None:
                 record.check_parameters(hook, getattr(plugin, hook), getattr(self._hooks.hook, hook).spec.argnames)
         self._hooks.register(plugin, record.key)
         self._registered[record.key] = record
-        record.check_hooks([c.name for c in self._hooks.get_hookcallers(plugin) or ()], (*NAMED, *ASKED))
-        for hook in (*NAMED, *ASKED):  # hooks with arguments are called on demand
+        record.check_hooks(
+            [c.name for c in self._hooks.get_hookcallers(plugin) or ()], (*WITHOUT_ARGUMENTS, *WITH_ARGUMENTS)
+        )
+        for hook in (*WITHOUT_ARGUMENTS, *WITH_ARGUMENTS):  # hooks with arguments are called on demand
             for asked, implementation in self._implementations(hook):
                 if asked is record:
-                    lazies = record.ask(hook, implementation.function, {}) if hook in NAMED else []
+                    lazies = record.ask(hook, implementation.function, {}) if hook in WITHOUT_ARGUMENTS else []
                     record.offers[hook] = [lazy.name for lazy in lazies]
 
     def register(self, plugin: Any, name: str | None = None) -> None:
@@ -232,10 +234,10 @@ class Plugins:
         Plugins' ops are imported on the first lookup of a nonstandard name, or when all ops are listed.
         """
         from ..ops import STANDARD
-        from .joining import joined
+        from .merge_opsets import merge_opsets
 
         def every() -> OpSet:
-            ops = joined(STANDARD, self.tables("operations"))
+            ops = merge_opsets(STANDARD, self.tables("operations"))
             return ops.lacking(absent(self.records, "operations"))
 
         return self._once("opset", lambda: STANDARD.followed_by(every))

@@ -13,7 +13,7 @@ from .hooks import INTERFACE, Lazy
 
 __all__ = ["Failure", "PluginRecord", "kind_of"]
 
-ASKED: Final = ("kernels", "passes", "rules", "converters")  # hooks with arguments
+WITH_ARGUMENTS: Final = ("kernels", "passes", "rules", "converters")  # hooks with arguments
 
 
 class Failure(NamedTuple):
@@ -92,7 +92,7 @@ class PluginRecord:
         """Calls a hook; returns its valid records, and records invalid ones as failures."""
         try:
             given = function(**arguments)
-            if given is None and hook in ASKED:  # nothing for these arguments
+            if given is None and hook in WITH_ARGUMENTS:  # nothing for these arguments
                 return []
             if isinstance(given, (str, bytes, dict)):
                 raise PluginError(f"must return a list of Lazy records, got {given!r}")

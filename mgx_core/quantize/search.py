@@ -10,8 +10,8 @@ from typing import Any, Final
 from ..ir.instruction import Instruction
 from ..log import log
 from ..records import dataclass
-from .applied import apply
 from .config import Metric, Quantizable, QuantizeConfig
+from .quantize_products import quantize_products
 from .ranges import Observer
 from .record import QuantizeReport
 
@@ -50,7 +50,7 @@ class Trials:
         layers = [replace(x, kept=x.kept or ("left out" if n in out else "")) for n, x in enumerate(self.report.layers)]
         moved = {twins[place[t]]: o for t, o in self.seen.items()}
         products = [(twins[place[i]], why) for i, why in self.products]
-        apply(copy, self.config, QuantizeReport(layers), moved, products)
+        quantize_products(copy, self.config, QuantizeReport(layers), moved, products)
         copy.compile(self.target)
         return copy
 

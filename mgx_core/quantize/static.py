@@ -12,11 +12,11 @@ from ..ir.instruction import Instruction
 from ..ops.convert import Convert
 from ..plugins.manager import manager
 from ..types import dtype as dt
-from .applied import apply, functions_of, operands, pairs_of
 from .calibrate import observe, require_batches
 from .config import PRODUCTS, Calibration, Metric, Quantizable, QuantizeConfig
 from .pairs import CHANNELS
 from .products import candidates, channel_axis, constant_bytes, name_of, names_in, prepare, product_names, require_names
+from .quantize_products import functions_of, operands, pairs_of, quantize_products
 from .record import Layer, QuantizeReport, emptied
 from .search import Trials, leave_inaccurate, leave_slow
 
@@ -78,7 +78,7 @@ def quantize(
         leave_slow(trials, data.first)
     if accuracy is not None:
         leave_inaccurate(trials, accuracy, budget)
-    apply(program, config, kept, seen, products)
+    quantize_products(program, config, kept, seen, products)
     kept.bytes = before, constant_bytes(program.get_main_module())
     program.executable = None
     return program

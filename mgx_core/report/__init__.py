@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .html import report_html
-from .memory_picture import memory_page, memory_svg, memory_text
+from .memory_diagram import memory_page, memory_svg, memory_text
 from .trace import chrome_trace
 
 __all__ = ["chrome_trace", "memory_page", "memory_svg", "memory_text", "report_html"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..compile.pipeline import PassRecord
 from ..records import dataclass
-from .words import escaped, shortened, time_text
+from .formatting import escaped, shortened, time_text
 
 __all__ = ["Bar", "bars_svg", "passes_svg"]
 

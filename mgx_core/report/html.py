@@ -16,12 +16,12 @@ from ..run.executable import Executable
 from ..run.instance import Instance
 from ..targets.memory import plan_memory
 from .charts import Bar, bars_svg, passes_svg
+from .formatting import escaped, size_text, time_text, title
 from .launches import LaunchRow, launch_rows
 from .layers import FEW, drawn, layers_svg
-from .memory_picture import PICTURE, memory_svg, ratio_text
+from .memory_diagram import MEMORY_STYLE, memory_svg, ratio_text
 from .style import PAGE, SCRIPT, VARIABLES
 from .tables import instruction_table, launch_table, option_table, plugin_table, rule_table
-from .words import escaped, size_text, time_text, title
 
 __all__ = ["report_html"]
 
@@ -84,7 +84,7 @@ class _Page:
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width,initial-scale=1">'
             f"<title>{escaped(self.name)} \u2013 mgx report</title>"
-            f"<style>{VARIABLES}{PAGE}{PICTURE}</style></head><body><main>"
+            f"<style>{VARIABLES}{PAGE}{MEMORY_STYLE}</style></head><body><main>"
             f"<header><h1>{escaped(self.name)}</h1><p>{escaped(target)}</p>"
             '<button id="theme" type="button">Light / dark</button></header>'
             f'<div class="facts">{self.facts()}</div><nav>{links}</nav>{body}</main><script>{SCRIPT}</script></body></html>\n'

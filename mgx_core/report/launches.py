@@ -12,7 +12,7 @@ from ..records import dataclass
 from ..targets.kernel import Launch
 from ..targets.memory import root
 from ..targets.placement import Placement
-from .words import group_text, kind, title
+from .formatting import group_text, kind, title
 
 __all__ = ["LaunchRow", "launch_rows"]
 

@@ -10,7 +10,7 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ir.ordering import reads
 from ..targets.kernel import Launch, op_of
-from .words import attributes_text, escaped, group_text, kind, shortened, title
+from .formatting import attributes_text, escaped, group_text, kind, shortened, title
 
 __all__ = ["FEW", "drawn", "layers_svg"]
 
@@ -68,7 +68,7 @@ def _layered(shown: Sequence[Instruction]) -> tuple[list[list[_Box]], list[list[
     boxes: dict[Instruction, _Box] = {}
     lines: list[list[_Box]] = []
     for ins in shown:
-        box = boxes[ins] = _Box(ins, depth[ins], max(64.0, LETTER * max(len(w) for w in _words(ins)) + 18))
+        box = boxes[ins] = _Box(ins, depth[ins], max(64.0, LETTER * max(len(w) for w in _labels(ins)) + 18))
         rows[box.layer].append(box)
     for ins in shown:
         for read in dict.fromkeys(reads(ins)):
@@ -142,7 +142,7 @@ def _line(points: Sequence[_Box], id: str) -> str:
     return f'<path d="{text}" marker-end="url(#{id}-tip)"/>'
 
 
-def _words(ins: Instruction) -> tuple[str, str]:
+def _labels(ins: Instruction) -> tuple[str, str]:
     """Returns the two lines in a box: the title; a group's members or the result's shape."""
     if ins.is_return:
         return "results", f"{len(ins.inputs)} value{'s' if len(ins.inputs) != 1 else ''}"
@@ -153,7 +153,7 @@ def _words(ins: Instruction) -> tuple[str, str]:
 def _box(box: _Box, anchors: Mapping[Instruction, str]) -> str:
     ins = box.ins
     assert ins is not None
-    upper, lower = _words(ins)
+    upper, lower = _labels(ins)
     y = _top(box)
     hosted = isinstance(ins.op, Launch) and ins.op.place == "host"
     about = [op_of(ins).name, attributes_text(op_of(ins)), group_text(ins), str(ins.result)]

@@ -12,8 +12,8 @@ from ..ir.module import Module
 from ..options import CompileOptions
 from ..plugins.manager import manager
 from ..targets.kernel import op_of
+from .formatting import attributes_text, escaped, kind, shortened, title, value_names
 from .launches import LaunchRow
-from .words import attributes_text, escaped, kind, shortened, title, value_names
 
 __all__ = ["ROWS", "instruction_table", "launch_table", "option_table", "plugin_table", "rule_table"]
 

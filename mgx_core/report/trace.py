@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..targets.kernel import Launch, op_of
-from .words import title
+from .formatting import title
 
 if TYPE_CHECKING:
     from ..run.executable import Executable

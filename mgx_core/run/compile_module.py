@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..compile.run_shapes import waits_for_shapes
+from ..compile.shape_specialization import needs_shapes
 from ..compile.stages import optimize_module
 from ..errors import ParameterError
 from ..ir.module import Module
@@ -64,5 +64,5 @@ def optimized(module: Module, target: Target, context: Any, options: CompileOpti
         raise ParameterError(wrong)
     copy = module.clone()
     # a module that needs run-time shapes is simplified and fused per instance, like a static one
-    pipeline = optimize_module(copy, options, target, context, before="simplify" if waits_for_shapes(copy) else "lower")
+    pipeline = optimize_module(copy, options, target, context, before="simplify" if needs_shapes(copy) else "lower")
     return copy, pipeline.records

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..types.argument import Value, shape_of
 from ..types.shape import Shape
-from .passing import Passing
+from .piece_values import PieceValues
 
 __all__ = ["DeviceMemory"]
 
@@ -38,16 +38,16 @@ class DeviceMemory:
         self.fixed = frozenset(fixed)
 
     @contextmanager
-    def values(self, args: Sequence[Value], count: int) -> Iterator[Passing]:
+    def values(self, args: Sequence[Value], count: int) -> Iterator[PieceValues]:
         """Context manager: provides the values of one run, and waits for the device at its end."""
         with self._lock:
             try:
-                yield _DevicePassing(self, args, count)
+                yield _DeviceValues(self, args, count)
             finally:
                 self.context.finish()
 
 
-class _DevicePassing(Passing):
+class _DeviceValues(PieceValues):
     """Values of one run on a target with its own memory.
 
     Values in host memory or with non-standard strides are copied once, on first use.

@@ -23,12 +23,12 @@ from ..targets.target import Target
 from ..types.argument import Argument, Value
 from ..types.memory_limit import limited
 from ..types.shape import AnyShape
+from .argument_cache import argument_key
 from .arguments import Arguments
 from .binding import owned, tensor_type
 from .instance import Instance
 from .instances import Instances
 from .instantiation import instance_shape, instantiated
-from .known import plain
 from .tracing import Traced, Tracer
 
 if TYPE_CHECKING:
@@ -152,9 +152,9 @@ class Executable:
         to return, in this order, without duplicates; None: all.
         Errors: ParameterError for a missing or unknown name, a wrong dtype or a wrong shape.
         """
-        known = None if self._watched else plain(parameters, self.parameters, held)
+        known = None if self._watched else argument_key(parameters, self.parameters, held)
         if known is not None:
-            instance = self._instances.known(known[0])
+            instance = self._instances.validated(known[0])
             if instance is not None:
                 return [Argument.from_value(v) for v in self.run_values(known[1], instance, wanted)]
         if held and isinstance(parameters, Mapping):
@@ -233,7 +233,7 @@ class Executable:
 
     def _traced(self, values: Sequence[Value]) -> Traced:
         """Returns the module that also outputs every instruction's value, with modules selected for the values' shapes."""
-        from ..compile.run_shapes import select_modules, selects_modules
+        from ..compile.shape_specialization import select_modules, selects_modules
 
         selects = self.module.derive("selects modules", selects_modules)
         key = tuple(tensor_type(v) for v in values) if selects else ()
@@ -307,7 +307,7 @@ class Executable:
         return self._noted(*self._instances.of_types(tuple(types)))
 
     def _noted(self, found: Instance, made: bool) -> Instance:
-        if made and self.on_instance is not None and found.literals is not None and not found.passing:
+        if made and self.on_instance is not None and found.literals is not None and not found.transient:
             self.on_instance(self)
         return found
 
@@ -332,14 +332,14 @@ class Executable:
         from .pieces import InPieces, PiecesRunner
 
         runner = PiecesRunner(pieces, whole)
-        return Instance(given, runner, InPieces(lowered, lambda: runner.ran), self.module, passing=True)
+        return Instance(given, runner, InPieces(lowered, lambda: runner.ran), self.module, transient=True)
 
     def _in_pieces(self, given: Mapping[str, AnyShape]) -> Pieces | None:
         """Returns the program in pieces if its shapes keep changing and only a small part depends on the changing extents."""
         whole = self.target.own_memory and not self.target.runs_pieces
         if self._is_piece or whole or self.overwritten or self.watches or self.options.validate:
             return None
-        from ..compile.run_shapes import selects_modules, waits_for_shapes
+        from ..compile.shape_specialization import needs_shapes, selects_modules
         from .device_pieces import DeviceMemory
         from .pieces import WHOLE, Changing, Pieces
 
@@ -349,7 +349,7 @@ class Executable:
             if self._changing.count <= WHOLE:
                 return None
             if self._cut is None or self._cut[0] != changing:
-                waits = any(self.module.derive(w.__name__, w) for w in (selects_modules, waits_for_shapes))
+                waits = any(self.module.derive(w.__name__, w) for w in (selects_modules, needs_shapes))
                 own = self.target.own_memory
                 memory = DeviceMemory(self.context, self.options.offload_copy) if own else None
                 self._cut = changing, None if waits else Pieces.of(self.module, changing, self._piece, memory)

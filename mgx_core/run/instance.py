@@ -27,7 +27,7 @@ class Instance:
     """An executable specialized for one set of input shapes.
 
     saved: placements of an instance restored from a program file, which is lowered and planned only if its module or plan is
-    requested; passing: not worth saving for later processes.
+    requested; transient: not worth saving for later processes.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Instance:
         lowered: Lowered,
         literals: Module | None,
         saved: Sequence[Placement] | None = None,
-        passing: bool = False,
+        transient: bool = False,
     ) -> None:
         self.shapes = dict(shapes)
         self.key: tuple[AnyShape, ...] = ()  # in `Instances`
@@ -48,7 +48,7 @@ class Instance:
         self.literals = literals  # the module whose constants the runner reads (None: only from a file)
         self._lowered = lowered
         self._saved = saved
-        self.passing = passing
+        self.transient = transient
 
     def replaced(self, shapes: Mapping[str, AnyShape], runner: Runner) -> Instance:
         """Returns an instance of the same lowered module with another runner and other arguments."""

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..types.argument import Value
 from ..types.shape import AnyShape
+from .argument_cache import ArgumentCache, ArgumentKey
 from .binding import tensor_type
 from .instance import Instance
-from .known import Key, Known
 
 __all__ = ["Instances"]
 
@@ -37,7 +37,7 @@ class Instances:
         self._evicted = evicted
         self._held: OrderedDict[tuple[AnyShape, ...], Instance] = OrderedDict()
         self._making: dict[tuple[AnyShape, ...], threading.Lock] = {}  # of instances being created
-        self._known: Known[Instance] = Known()
+        self._validated: ArgumentCache[Instance] = ArgumentCache()
         self._latest: Instance | None = None
         self._lock = threading.RLock()
         self._fixed = None if any(s.dynamic() for s in parameters.values()) else make({})
@@ -49,19 +49,19 @@ class Instances:
         with self._lock:
             return list(self._held.values())
 
-    def known(self, key: Key) -> Instance | None:
+    def validated(self, key: ArgumentKey) -> Instance | None:
         """Returns the instance that has run arguments of these element types and extents before."""
-        found = self._known.get(key)
+        found = self._validated.get(key)
         if found is not None:
             self._use(found)
         return found
 
-    def keep(self, key: Key, given: Sequence[object], values: Sequence[Value]) -> None:
+    def keep(self, key: ArgumentKey, given: Sequence[object], values: Sequence[Value]) -> None:
         """Records validated arguments with the instance that ran them, if it is still cached."""
         with self._lock:
             instance = self._fixed or self._held.get(_types(values))
             if instance is not None:
-                self._known.keep(key, given, values, instance)
+                self._validated.keep(key, given, values, instance)
 
     def of(self, values: Sequence[Value]) -> tuple[Instance, bool]:
         """Returns the instance for the types of these values, and True if it was just created."""
@@ -95,7 +95,7 @@ class Instances:
             self._held[key] = self._latest = made
             while len(self._held) > 1 and not self._fits(len(self._held)):
                 self._held.popitem(last=False)
-                self._known.forget()
+                self._validated.forget()
                 self._evicted()
 
     def restore(self, saved: Iterable[Mapping[str, AnyShape]], parameters: Mapping[str, AnyShape]) -> bool:

@@ -35,7 +35,7 @@ from .binding import owned
 from .device_pieces import DeviceMemory
 from .instance import Instance
 from .partition import in_parts
-from .passing import Passing
+from .piece_values import PieceValues
 
 __all__ = ["Changing", "InPieces", "Pieces", "PiecesRunner", "Ran"]
 
@@ -137,7 +137,7 @@ class _Piece(NamedTuple):
         if self.small is None or not self.small.fits_extents(known):
             self.part.ready(known)
 
-    def run(self, values: Passing) -> Ran:
+    def run(self, values: PieceValues) -> Ran:
         """Computes results from `values` and adds them; returns the runner."""
         by: Ran
         if self.small is not None and self.small.fits(values.taken(self.takes)):
@@ -188,11 +188,11 @@ class Pieces:
     def run(self, args: Sequence[Value]) -> tuple[list[Value], list[Ran]]:
         """Returns the module's results and the runners of the pieces."""
         if self._memory is None:
-            return self._run(Passing(args, self._count))
+            return self._run(PieceValues(args, self._count))
         with self._memory.values(args, self._count) as values:
             return self._run(values)
 
-    def _run(self, values: Passing) -> tuple[list[Value], list[Ran]]:
+    def _run(self, values: PieceValues) -> tuple[list[Value], list[Ran]]:
         ran = [piece.run(values) for piece in self._pieces]
         return values.results(self._outputs), ran
 
@@ -303,7 +303,7 @@ def _extracted(
     body, takes = extract(part, gives, f"{module.name}:{number}")
     if not all(isinstance(i.result, Shape) for i in (*takes, *gives)):
         return None
-    wanted = _asked(body).difference(*(lone_symbols(p.result) for p in body.parameters.values()))
+    wanted = _undefined_symbols(body).difference(*(lone_symbols(p.result) for p in body.parameters.values()))
     for p in module.parameters.values():
         if wanted & lone_symbols(p.result):
             body.add_parameter(str(len(takes)), p.result)
@@ -312,7 +312,7 @@ def _extracted(
     return None if wanted else _Extracted(body, takes, gives)
 
 
-def _asked(body: Module) -> set[str]:
+def _undefined_symbols(body: Module) -> set[str]:
     """Returns the symbols used in a piece that its own ops do not define."""
     return mentioned(body).difference(*(introduced(i) for i in body if not i.is_param))
 

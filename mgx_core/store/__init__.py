@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..targets.target import Target
 
 __all__ = [
-    "Contents", "Storable", "check_format", "digest", "kept_chunks", "load", "load_buffer", "load_kept", "save",
+    "Contents", "Storable", "cached_chunks", "check_format", "digest", "load", "load_buffer", "load_cached", "save",
     "save_buffer",
 ]  # fmt: skip
 
@@ -69,7 +69,7 @@ def digest(program: Storable) -> str:
     return made.hexdigest()
 
 
-def kept_chunks(program: Storable, source: Sources, limit: int, key: str) -> Iterator[Any] | None:
+def cached_chunks(program: Storable, source: Sources, limit: int, key: str) -> Iterator[Any] | None:
     """Serializes a compiled program in chunks; literals stored in the model's files are references to these.
 
     key: the cache key; the user's seal covers it and all metadata.
@@ -84,8 +84,8 @@ def kept_chunks(program: Storable, source: Sources, limit: int, key: str) -> Ite
     return msgpack_chunks({"program": packed, "seal": mark}, literals) if mark else None
 
 
-def load_kept(path: Path, source: Sources, target: Target, context: Any, key: str) -> Contents:
-    """Loads a file of `kept_chunks` for the caller's target and context, verifying all checksums.
+def load_cached(path: Path, source: Sources, target: Target, context: Any, key: str) -> Contents:
+    """Loads a file of `cached_chunks` for the caller's target and context, verifying all checksums.
 
     Errors: StoreError if the file is damaged, or was not written by this user under this key.
     """

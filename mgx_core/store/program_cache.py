@@ -6,7 +6,7 @@ their list is stored under the digest of the model file.  The key of a compiled 
 options; it names a program file in the user's cache folder.  A later process that reads the same contents parses the model
 only if its modules are accessed, and compiles it by loading that file.  Missing and damaged entries are recreated.
 
-Programs are cached from the second process on that compiles a file (see `mgx_core.seen`), from the first where
+Programs are cached from the second process on that compiles a file (see `mgx_core.first_compilation`), from the first where
 ``MGX_KEEP_PROGRAMS`` is 1, and never where it is 0.
 """
 
@@ -30,14 +30,14 @@ from ..hashing import sha256
 from ..ir.graph import Graph
 from ..log import debugging, listen, log
 from ..options import CompileOptions
+from ..plugins.fingerprint import fingerprint
 from ..plugins.manager import manager
-from ..plugins.stamp import stamp
 from ..records import dataclass
 from ..settings import of_code
 from ..targets.calls import called
 from ..types.dynamic_dimension import DynamicDimension
 from ..types.signature import Signature
-from . import kept_chunks, load_kept
+from . import cached_chunks, load_cached
 from .codec import Decoder, Encoder
 from .digests import rested
 from .literals import Sources
@@ -76,7 +76,7 @@ class Origin:
         given = _as_text(dict(options))
         if given is None or debugging() or not seals():
             return None
-        code = stamp(STAGES)
+        code = fingerprint(STAGES)
         file = ModelFile.of(Path(path), LIMIT // 4) if code else None
         if file is None:
             return None
@@ -196,7 +196,7 @@ class Origin:
         settings = called(target, "settings", lambda: target.settings(context))
         if settings is None or type(target) is not type(manager().target(target.name)):
             return None
-        passes = "" if options == CompileOptions() else stamp(STAGES, options)  # by default those of the key
+        passes = "" if options == CompileOptions() else fingerprint(STAGES, options)  # by default those of the key
         if not passes and options != CompileOptions():
             return None
         about = repr((self.key, passes, target.name, target.machine(context), settings, options))
@@ -220,7 +220,7 @@ class Place:
         if not is_private(path) or not seals() or not self.origin.there:
             return None
         try:
-            found = load_kept(path, self.origin.source, self.target, self.context, self.key).executable
+            found = load_cached(path, self.origin.source, self.target, self.context, self.key).executable
             notes = ["its kernels are missing"] if found is None else found.notes
         except MgxError as error:
             found, notes = None, [str(error)]
@@ -250,7 +250,7 @@ class Place:
                 return
             if len(made.instances()) > INSTANCES or any(note != self.note for note in made.notes):
                 return
-            chunks = kept_chunks(_Whole(about.output_names, made), self.origin.source, LIMIT // 4, self.key)
+            chunks = cached_chunks(_Whole(about.output_names, made), self.origin.source, LIMIT // 4, self.key)
             if chunks is not None:
                 self.left -= 1
                 _programs().put_file(self.key, self._unless_changed(chunks))

@@ -98,7 +98,7 @@ def package(**hooks):
     made = ModuleType("broken")
     made.mgx_interface = 1
     for name, value in hooks.items():
-        hook = name in {*plugins.NAMED, *plugins.ASKED, "kernals"}
+        hook = name in {*plugins.WITHOUT_ARGUMENTS, *plugins.WITH_ARGUMENTS, "kernals"}
         if hook and not callable(value):
             setattr(made, name, hookimpl(lambda value=value: value))
         else:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mgx_core import dim
-from mgx_core.report.words import escaped, size_text, time_text
+from mgx_core.report.formatting import escaped, size_text, time_text
 
 VOID = {"meta", "input", "br", "link"}
 

@@ -26,12 +26,12 @@ from mgx_conformance.held_memory import resident_of
 from mgx_core.cache import DiskCache
 from mgx_core.compile.pipeline import STAGES
 from mgx_core.errors import ParameterError, ParseError, StoreError
+from mgx_core.first_compilation import FirstCompilation
 from mgx_core.options import CompileOptions
+from mgx_core.plugins import fingerprint as fingerprints
 from mgx_core.plugins import manager as plugins
-from mgx_core.plugins import stamp as stamps
 from mgx_core.plugins.manager import Lazy, Plugins, hookimpl
 from mgx_core.run.executable import Executable
-from mgx_core.seen import FirstSight
 from mgx_core.store import digests, literals, model_file, program_cache
 from mgx_core.store.container import msgpack_chunks, read_file
 from mgx_core.store.literals import LiteralReader, LiteralWriter, Sources
@@ -101,11 +101,11 @@ def entries(folder: str = "programs") -> list[Path]:
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("MGX_KEEP_PROGRAMS", "1")
-    monkeypatch.setattr(stamps, "IMPORTED", 1 << 62)  # however lately the sources were edited
-    stamps._stamp.cache_clear()
+    monkeypatch.setattr(fingerprints, "IMPORTED", 1 << 62)  # however lately the sources were edited
+    fingerprints._fingerprint.cache_clear()
     yield
     monkeypatch.undo()
-    stamps._stamp.cache_clear()
+    fingerprints._fingerprint.cache_clear()
 
 
 @pytest.fixture
@@ -156,8 +156,8 @@ def test_another_process_loads_neither_frontend_nor_passes(path, tmp_path):
     np.savez(tmp_path / "given.npz", wanted=result(compiled(path)), **values())
     text = f"""
 import sys, numpy as np, mgx_core as mgx
-from mgx_core.plugins import stamp
-stamp.IMPORTED = 1 << 62
+from mgx_core.plugins import fingerprint
+fingerprint.IMPORTED = 1 << 62
 given = dict(np.load({str(tmp_path / "given.npz")!r}))
 wanted = given.pop("wanted")
 program = mgx.parse_onnx({str(path)!r})
@@ -237,7 +237,10 @@ def test_other_weights_of_equal_size_and_age_are_another_model(path):
         lambda path, monkeypatch: compiled(path, use_dyn_output=False),
         lambda path, monkeypatch: (monkeypatch.setenv("MGX_THREADS", "1"), compiled(path)),
         lambda path, monkeypatch: (monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2"), compiled(path)),
-        lambda path, monkeypatch: (monkeypatch.setattr(stamps, "_stamp", lambda *_: "other code"), compiled(path)),
+        lambda path, monkeypatch: (
+            monkeypatch.setattr(fingerprints, "_fingerprint", lambda *_: "other code"),
+            compiled(path),
+        ),
         lambda path, monkeypatch: (
             monkeypatch.setattr(type(mgx.get_target("cpu")), "machine", lambda *_: "another"),
             compiled(path),
@@ -328,7 +331,7 @@ def test_by_default_a_first_compilation_takes_no_digest_and_no_stamp(path, monke
 
     monkeypatch.delenv("MGX_KEEP_PROGRAMS")
     monkeypatch.setattr(model_file, "digest_of", failing)
-    monkeypatch.setattr(program_cache, "stamp", failing)
+    monkeypatch.setattr(program_cache, "fingerprint", failing)
     assert runners(compiled(path)) == [CpuRunner]
 
 
@@ -419,8 +422,8 @@ def test_switched_off_nothing_is_written_read_or_looked_at(path, monkeypatch):
         raise AssertionError("looked at")
 
     monkeypatch.setattr(program_cache.Origin, "of", failing)
-    monkeypatch.setattr(FirstSight, "of", failing)
-    monkeypatch.setattr(program_cache, "stamp", failing)
+    monkeypatch.setattr(FirstCompilation, "of", failing)
+    monkeypatch.setattr(program_cache, "fingerprint", failing)
     assert runners(compiled(path)) == [CpuRunner]
     (entry,) = entries()
     entry.unlink()
@@ -563,8 +566,8 @@ def test_weights_beside_a_model_that_change_while_it_is_kept_leave_no_entry(tmp_
         yield from ours(*given)
         os.utime(tmp_path / "data.bin")
 
-    ours = program_cache.kept_chunks
-    monkeypatch.setattr(program_cache, "kept_chunks", chunks)
+    ours = program_cache.cached_chunks
+    monkeypatch.setattr(program_cache, "cached_chunks", chunks)
     compiled(model(tmp_path / "c.onnx", external=True))
     assert (entries(), entries("parsed")) == ([], [])
 
@@ -645,8 +648,8 @@ def test_a_file_that_changes_while_it_is_kept_leaves_no_entry(path, monkeypatch)
         yield from ours(*given)
         overwrite(path)
 
-    ours = program_cache.kept_chunks
-    monkeypatch.setattr(program_cache, "kept_chunks", chunks)
+    ours = program_cache.cached_chunks
+    monkeypatch.setattr(program_cache, "cached_chunks", chunks)
     assert compiled(path).executable.notes == []
     assert (entries(), entries("parsed")) == ([], [])
 
@@ -674,9 +677,9 @@ def test_a_file_that_rests_and_changes_while_it_is_kept_leaves_no_entry(path, mo
         yield from ours(*given)
         overwrite(path)
 
-    ours = program_cache.kept_chunks
+    ours = program_cache.cached_chunks
     monkeypatch.setattr(digests, "SLACK", -(1 << 62))
-    monkeypatch.setattr(program_cache, "kept_chunks", chunks)
+    monkeypatch.setattr(program_cache, "cached_chunks", chunks)
     assert compiled(path).executable.notes == []
     assert (entries(), entries("parsed")) == ([], [])
 
@@ -697,8 +700,8 @@ def test_a_file_that_changes_while_what_is_kept_is_loaded(path, monkeypatch):
         return found
 
     compiled(path)
-    ours = program_cache.load_kept
-    monkeypatch.setattr(program_cache, "load_kept", load)
+    ours = program_cache.load_cached
+    monkeypatch.setattr(program_cache, "load_cached", load)
     with pytest.raises(ParseError, match="overwritten after it was parsed"):
         compiled(path)
     assert len(entries()) == 1
@@ -779,7 +782,7 @@ def test_what_cannot_be_written_is_not_kept(path, monkeypatch, error):
     def failing(*args: object) -> None:
         raise error
 
-    monkeypatch.setattr(program_cache, "kept_chunks", failing)
+    monkeypatch.setattr(program_cache, "cached_chunks", failing)
     program = compiled(path)
     assert (runners(program), program.executable.notes, entries()) == ([CpuRunner], [], [])
 
@@ -869,7 +872,7 @@ def test_entries_are_for_their_user_alone(path):
         assert stat.S_IMODE(each.stat().st_mode) == 0o600
 
 
-# the stamp
+# the fingerprint
 
 
 def package(folder: Path) -> Path:
@@ -881,8 +884,8 @@ def package(folder: Path) -> Path:
 
 
 def stamped(folder: Path) -> str:
-    stamps._stamp.cache_clear()
-    return stamps._stamp((folder.name,), tuple(sys.path))
+    fingerprints._fingerprint.cache_clear()
+    return fingerprints._fingerprint((folder.name,), tuple(sys.path))
 
 
 def test_the_stamp_is_that_of_the_codes_files(tmp_path, monkeypatch):
@@ -915,7 +918,7 @@ def test_code_that_changed_since_mgx_was_imported_has_no_stamp(tmp_path, monkeyp
     folder = package(tmp_path / "another_package_of_ours")
     monkeypatch.syspath_prepend(tmp_path)
     assert stamped(folder)
-    monkeypatch.setattr(stamps, "IMPORTED", IMPORTED)
+    monkeypatch.setattr(fingerprints, "IMPORTED", IMPORTED)
     assert 0 < time.time_ns() - IMPORTED < 10**15
     assert stamped(folder) == ""  # the files' contents claim to be older
 
@@ -923,17 +926,17 @@ def test_code_that_changed_since_mgx_was_imported_has_no_stamp(tmp_path, monkeyp
 def test_code_that_cannot_be_looked_at_has_no_stamp(tmp_path, monkeypatch, path):
     monkeypatch.syspath_prepend(tmp_path)
     folder = package(tmp_path / "linked_package_of_ours")
-    monkeypatch.setattr(stamps, "_packages", lambda *_: (folder.name,))
-    assert stamps.stamp(STAGES)
+    monkeypatch.setattr(fingerprints, "_packages", lambda *_: (folder.name,))
+    assert fingerprints.fingerprint(STAGES)
     (folder / "c.py").symlink_to(tmp_path / "nowhere")
-    stamps._stamp.cache_clear()
-    assert stamps.stamp(STAGES) == ""
+    fingerprints._fingerprint.cache_clear()
+    assert fingerprints.fingerprint(STAGES) == ""
     with zipfile.ZipFile(tmp_path / "packages.zip", "w") as file:
         file.writestr("zipped_package_of_ours/__init__.py", "")
     monkeypatch.syspath_prepend(tmp_path / "packages.zip")
     for name in ("zipped_package_of_ours", "missing_package.of_ours", ""):
-        monkeypatch.setattr(stamps, "_packages", lambda *_, name=name: (name,))
-        assert stamps.stamp(STAGES) == ""
+        monkeypatch.setattr(fingerprints, "_packages", lambda *_, name=name: (name,))
+        assert fingerprints.fingerprint(STAGES) == ""
     assert runners(compiled(path)) == [CpuRunner]
     assert entries() == []
 
@@ -948,14 +951,16 @@ def test_the_packages_of_passes_are_part_of_the_stamp():
     found = Plugins()
     found.register(Passing(), "passing")
     for exact in (False, True):
-        packages = stamps._packages(found, STAGES, CompileOptions(fast_math=not exact))
+        packages = fingerprints._packages(found, STAGES, CompileOptions(fast_math=not exact))
         assert ("package_of_passes" in packages, "package_of_exact_passes" in packages) == (not exact, exact)
 
 
 def test_options_whose_passes_have_no_stamp_keep_a_program_out(path, monkeypatch):
     compiled(path)
-    ours = program_cache.stamp
-    monkeypatch.setattr(program_cache, "stamp", lambda stages, options=None: ours(stages) if options is None else "")
+    ours = program_cache.fingerprint
+    monkeypatch.setattr(
+        program_cache, "fingerprint", lambda stages, options=None: ours(stages) if options is None else ""
+    )
     assert runners(compiled(path)) == [RestoredRunner]
     for _ in range(2):
         assert runners(compiled(path, options={"fast_math": False})) == [CpuRunner]
@@ -965,9 +970,9 @@ def test_options_whose_passes_have_no_stamp_keep_a_program_out(path, monkeypatch
 def test_plugins_that_were_registered_by_hand_have_no_stamp(path, monkeypatch):
     found = Plugins()
     monkeypatch.setattr(plugins, "_manager", [found])
-    assert stamps.stamp(STAGES)
+    assert fingerprints.fingerprint(STAGES)
     found.register(type("ByHand", (), {})(), "by hand")
-    assert stamps.stamp(STAGES) == ""
+    assert fingerprints.fingerprint(STAGES) == ""
     assert runners(compiled(path)) == [CpuRunner]
     assert entries() == []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mgx_core.extents import tell_changes
+from mgx_core.extents import warn_overridden
 from mgx_core.types.dim import Dim, Sym, symbol
 from mgx_core.types.dynamic_dimension import DynamicDimension
 from mgx_core.types.polynomial import UNBOUNDED
@@ -26,7 +26,7 @@ def input_shape(info: onnx.ValueInfoProto, options: OnnxOptions) -> AnyShape:
     def dims(tensor: Any) -> list[Dim] | None:
         if mapped is not None:
             stated = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
-            tell_changes(info.name, stated if tensor.HasField("shape") else mapped, mapped)
+            warn_overridden(info.name, stated if tensor.HasField("shape") else mapped, mapped)
             return list(mapped)
         if ranged is not None:
             return [DynamicDimension.of(r).named(f"{word(info.name)}_{n}") for n, r in enumerate(ranged)]

@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import Any
 
 from mgx_core import ParameterError
-from mgx_core.extents import asked_range
+from mgx_core.extents import requested_range
 from mgx_core.option_types import record_of
 from mgx_core.records import dataclass
 
@@ -63,12 +63,12 @@ class OnnxOptions:
         if both:
             raise ParameterError(f"input {sorted(both)[0]!r} is in both map_input_dims and map_dyn_input_dims")
         if self.default_dyn_dim_value is not None:
-            asked_range(self.default_dyn_dim_value, "default_dyn_dim_value")
+            requested_range(self.default_dyn_dim_value, "default_dyn_dim_value")
         for name, value in self.dim_params.items():
-            asked_range(value, f"dim_params[{name!r}]")
+            requested_range(value, f"dim_params[{name!r}]")
         for name, ranges in self.map_dyn_input_dims.items():
             for value in ranges:
-                asked_range(value, f"map_dyn_input_dims[{name!r}]")
+                requested_range(value, f"map_dyn_input_dims[{name!r}]")
 
     def check_inputs(self, names: Sequence[str]) -> None:
         """Errors: ParameterError if extents are given for an input that the model lacks."""

@@ -8,7 +8,7 @@ from mgx_core import DeviceError, Module, ParameterError, ParseError, Program, S
 from mgx_core.converting.converters import Converters
 from mgx_core.converting.joined import with_plugins
 from mgx_core.errors import suggestion
-from mgx_core.extents import asked_dims, tell_changes
+from mgx_core.extents import requested_dims, warn_overridden
 from mgx_core.ir.graph import Graph
 from mgx_core.types.dim import Dim, symbol
 
@@ -45,7 +45,7 @@ def parse_model(model: Model, options: TfliteOptions) -> Program:
             word = re.sub(r"[^A-Za-z0-9_.]", "_", name)
             dims = asked.get(name, [d if d >= 0 else symbol(f"{word}_{k}") for k, d in enumerate(tensor.dims)])
             if name in asked:
-                tell_changes(name, [d if d >= 0 else None for d in tensor.dims], dims)
+                warn_overridden(name, [d if d >= 0 else None for d in tensor.dims], dims)
             scope.values[index] = main.add_parameter(name, Shape.of(tensor.dtype, dims))
         wanted = list(signature.outputs.values())
         scope.run(wanted)
@@ -64,7 +64,7 @@ def parse_model(model: Model, options: TfliteOptions) -> Program:
 
 def _asked(options: TfliteOptions, signature: Signature) -> dict[str, list[Dim]]:
     """Returns the extents set by options, by input.  Errors: ParameterError for an unknown input."""
-    asked = asked_dims(options.map_input_dims, options.map_dyn_input_dims)
+    asked = requested_dims(options.map_input_dims, options.map_dyn_input_dims)
     for name in asked:
         if name not in signature.inputs:
             raise ParameterError(f"there is no input {name!r} to give extents; {suggestion(name, signature.inputs)}")

@@ -22,17 +22,17 @@ from ..passes.unroll_loops import UnrollLoops, numbers_decide_extents
 from ..rules.shapes import SHAPES
 
 __all__ = [
+    "needs_extents",
+    "needs_shapes",
     "select_modules",
     "selects_modules",
-    "settle_ranks",
-    "waits_for_extents",
-    "waits_for_shapes",
+    "specialize_ranks",
 ]
 
 _READERS: Final = SHAPES.roots  # ops whose operands may determine extents
 
 
-def waits_for_shapes(module: Module) -> bool:
+def needs_shapes(module: Module) -> bool:
     """Returns True if a branch on extents, or an op of unknown rank, may become static with the shapes of the inputs."""
     for inner in nested(module):
         for ins in inner:
@@ -41,7 +41,7 @@ def waits_for_shapes(module: Module) -> bool:
     return False
 
 
-def waits_for_extents(module: Module) -> bool:
+def needs_extents(module: Module) -> bool:
     """Returns True if extents can be computed from numeric input extents, but not symbolically.
 
     Examples: extents computed in floats, ranges of a computed length, slices of that length, extents that depend on a loop's
@@ -70,19 +70,19 @@ def _depends_on_data(value: Instruction) -> bool:
     return False
 
 
-def settle_ranks(module: Module) -> Module | None:
+def specialize_ranks(module: Module) -> Module | None:
     """Takes branches on extents and expands rank-dependent ops; returns the new module, or None if there were none.
 
     module: its parameters have the shapes of a run; it is modified.  Instructions that depend on data are unchanged.
     """
-    settled = None
+    specialized = None
     while True:
         SettleExtents().apply(module)
         if not (InlineBranches().apply(module) | SpellOut().apply(module) | UnrollLoops().apply(module)):
-            return settled
+            return specialized
         module.sweep()
         # inference finds the ranks of later values only now, and these may decide more branches
-        settled = module = module.clone(parameters={name: p.result for name, p in module.parameters.items()})
+        specialized = module = module.clone(parameters={name: p.result for name, p in module.parameters.items()})
 
 
 def selects_modules(module: Module) -> bool:

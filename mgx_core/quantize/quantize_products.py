@@ -8,16 +8,16 @@ from ..ir.instruction import Instruction
 from ..rules.outline import through_views
 from ..types import dtype as dt
 from ..types.argument import Array
+from .concatenations import joined_ranges
 from .config import Quantizable, QuantizeConfig
 from .functions import Function, functions
-from .joints import joined_ranges
 from .pairs import Pair, pairs
 from .products import add_bias, channel_axis, mean_shift, quantize_tensor, quantize_weights
 from .ranges import Observer
 from .record import QuantizeReport
 from .smoothing import smooth
 
-__all__ = ["TYPES", "apply", "functions_of", "operands", "pairs_of"]
+__all__ = ["TYPES", "functions_of", "operands", "pairs_of", "quantize_products"]
 
 TYPES = {t.name: t for t in (dt.uint8, dt.int8, dt.float8_e4m3fn)}
 
@@ -27,7 +27,7 @@ def operands(ins: Instruction) -> list[Instruction]:
     return [x for x in ins.inputs[:2] if not through_views(x).is_literal]
 
 
-def apply(
+def quantize_products(
     program: Quantizable,
     config: QuantizeConfig,
     report: QuantizeReport,

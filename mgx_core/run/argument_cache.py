@@ -9,18 +9,18 @@ import numpy as np
 
 from ..types.argument import Argument, Value
 
-__all__ = ["Key", "Known", "plain"]
+__all__ = ["ArgumentCache", "ArgumentKey", "argument_key"]
 
-KINDS: Final = 64  # cached sets of element types and extents
-NUMBERS: Final = frozenset("biufc")
+MOST_KEYS: Final = 64  # cached sets of element types and extents
+NUMERIC: Final = frozenset("biufc")
 
 Made = TypeVar("Made")  # an instance of an executable
-Key = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
+ArgumentKey = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
 
 
-def plain(
+def argument_key(
     parameters: Mapping[str, Any], names: Iterable[str], held: Mapping[str, Argument]
-) -> tuple[Key, list[Any]] | None:
+) -> tuple[ArgumentKey, list[Any]] | None:
     """Returns the key (element types and extents) and the arrays of arguments; None if the key does not determine validity.
 
     It does for C-contiguous numeric arrays in host memory in native byte order, also inside an `Argument`.
@@ -43,27 +43,27 @@ def plain(
         if type(value) is not np.ndarray or not value.flags.c_contiguous:
             return None
         dtype = value.dtype
-        if dtype.kind not in NUMBERS or not dtype.isnative:
+        if dtype.kind not in NUMERIC or not dtype.isnative:
             return None
         key.append((dtype, value.shape))
         values.append(value)
     return (tuple(key), values) if len(key) == len(parameters) else None
 
 
-class Known(Generic[Made]):
+class ArgumentCache(Generic[Made]):
     """Instances by key; a bounded, thread-safe cache."""
 
     def __init__(self) -> None:
-        self._instances: dict[Key, Made] = {}
+        self._instances: dict[ArgumentKey, Made] = {}
 
-    def get(self, key: Key) -> Made | None:
+    def get(self, key: ArgumentKey) -> Made | None:
         """Returns the instance for arguments that were validated before."""
         return self._instances.get(key)
 
-    def keep(self, key: Key, given: Sequence[Any], values: Sequence[Value], instance: Made) -> None:
+    def keep(self, key: ArgumentKey, given: Sequence[Any], values: Sequence[Value], instance: Made) -> None:
         """Adds validated arguments, if binding passed them through without conversion."""
         if all(v is g for v, g in zip(values, given, strict=True)):
-            if len(self._instances) >= KINDS:
+            if len(self._instances) >= MOST_KEYS:
                 self._instances = {}
             self._instances[key] = instance
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..types.argument import Value
 
-__all__ = ["Passing"]
+__all__ = ["PieceValues"]
 
 
-class Passing:
+class PieceValues:
     """The values of one run by index; the parameters come first."""
 
     def __init__(self, args: Sequence[Value], count: int) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from ..ops.opset import OpSet
 from .record import PluginRecord
 
-__all__ = ["joined"]
+__all__ = ["merge_opsets"]
 
 
-def joined(standard: OpSet, given: Iterable[tuple[PluginRecord, OpSet]]) -> OpSet:
+def merge_opsets(standard: OpSet, given: Iterable[tuple[PluginRecord, OpSet]]) -> OpSet:
     """Returns the standard ops with those of each plugin.
 
     An op with the name of a standard op is dropped; a name that two plugins define raises an error on lookup.  Both are recorded

@@ -21,12 +21,12 @@ from .instance import Instance
 if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord
 
-__all__ = ["WatchingExecutable", "compile_watching"]
+__all__ = ["WatchedExecutable", "compile_watched"]
 
 
-def compile_watching(
+def compile_watched(
     module: Module, on: Any, options: CompileOptions, output_names: list[str], watched: Mapping[str, Any]
-) -> WatchingExecutable:
+) -> WatchedExecutable:
     """Returns an executable whose parameters are those that are not watched (see `Program.compile`).
 
     Errors: as `compile_module`; ParameterError for a watched name that is not a parameter, a value that is not in the target's
@@ -52,14 +52,14 @@ def compile_watching(
     watch: Watch | None = called(target, "watch", lambda: context.watch(list(values.values())))
     if watch is None:
         fallback = compile_module(module, context, options, output_names)
-        return WatchingExecutable(fallback.module, fallback.records, fallback, values, None)
+        return WatchedExecutable(fallback.module, fallback.records, fallback, values, None)
     fallback = compile_module(module, called(target, "untimed", context.untimed), options, output_names)
     constants = {name: Argument(Argument.from_value(value).to_numpy()) for name, value in values.items()}
     copy, records = optimized(with_constants(module, constants), target, context, options)
-    return WatchingExecutable(copy, records, fallback, values, watch, context)
+    return WatchedExecutable(copy, records, fallback, values, watch, context)
 
 
-class WatchingExecutable(Executable):
+class WatchedExecutable(Executable):
     """Runs a module with watched parameters as constants, or the general program once their memory was written to.
 
     fallback: the general program, with all parameters; values: the memory of the watched parameters by name; watch: None if

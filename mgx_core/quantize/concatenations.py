@@ -29,19 +29,19 @@ def joined_ranges(limits: Ranges) -> tuple[dict[Instruction, tuple[float, float]
     such concatenation, so that each element is rounded once (as in networks that pass on half of their channels).  Tensors keep
     their own range if the common one is much wider.
     """
-    found = _joints(limits)
+    found = _concatenations(limits)
     ranges: dict[Instruction, tuple[float, float]] = {}
     parts: set[Instruction] = set()
     for group in _groups(found):
-        ends = {t for joint in group for t in (*found[joint].rounded, *found[joint].joined) if t in limits}
+        ends = {t for concat in group for t in (*found[concat].rounded, *found[concat].joined) if t in limits}
         low, high = min(limits[t][0] for t in ends), max(limits[t][1] for t in ends)
         if all(high - low <= WIDER * (limits[t][1] - limits[t][0]) for t in ends):
             ranges |= dict.fromkeys((*group, *ends), (low, high))
-            parts.update(t for joint in group for t in found[joint].rounded)
+            parts.update(t for concat in group for t in found[concat].rounded)
     return ranges, parts
 
 
-def _joints(limits: Ranges) -> dict[Instruction, _Readers]:
+def _concatenations(limits: Ranges) -> dict[Instruction, _Readers]:
     """Returns the concatenations whose only readers are quantized moved parts and further concatenations."""
     found: dict[Instruction, _Readers] = {}
     for tensor in limits:
@@ -53,8 +53,8 @@ def _joints(limits: Ranges) -> dict[Instruction, _Readers]:
             if readers is not None:
                 found[source] = readers
     while lost := [c for c, readers in found.items() if not all(j in found or j in limits for j in readers.joined)]:
-        for joint in lost:
-            del found[joint]
+        for concat in lost:
+            del found[concat]
     return found
 
 
@@ -76,10 +76,10 @@ def _readers(source: Instruction, limits: Ranges) -> _Readers | None:
 
 def _groups(found: Mapping[Instruction, _Readers]) -> list[list[Instruction]]:
     """Groups concatenations into chains, in which one concatenates parts of another."""
-    group = {joint: [joint] for joint in found}
-    for joint, readers in found.items():
+    group = {concat: [concat] for concat in found}
+    for concat, readers in found.items():
         for other in readers.joined:
-            if other in found and group[other] is not group[joint]:
-                both = group[joint] + group[other]
+            if other in found and group[other] is not group[concat]:
+                both = group[concat] + group[other]
                 group.update(dict.fromkeys(both, both))
     return list({id(g): g for g in group.values()}.values())

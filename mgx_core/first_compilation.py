@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from .targets.target import Target
     from .types.signature import Signature
 
-__all__ = ["FirstSight"]
+__all__ = ["FirstCompilation"]
 
 LIMIT: Final = 1 << 20  # bytes of all marks, about 40 each
 
 
-class FirstSight:
+class FirstCompilation:
     """Replaces the `Origin` of a file that was not compiled before: compilation stores a mark instead of the program.
 
     The mark's key is path, size and mtime; a wrong match is harmless, since it only enables caching.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core.compile.run_shapes import settle_ranks, waits_for_extents, waits_for_shapes
+from mgx_core.compile.shape_specialization import needs_extents, needs_shapes, specialize_ranks
 from mgx_core.ops.control import If
 from mgx_core.ops.operation import Operation
 from mgx_core.passes.settle_extents import with_known_extents
@@ -79,10 +79,10 @@ def test_branch_on_data_stays() -> None:
 
 def test_only_what_waits_is_settled() -> None:
     module = squeezed_or_not().get_main_module()
-    assert waits_for_shapes(module)
-    assert settle_ranks(module) is None  # the number of rows is still open
-    copy = settle_ranks(module.clone(parameters={"x": mgx.Shape("float32", [1, 3])}))
-    assert copy is not None and not waits_for_shapes(copy)
+    assert needs_shapes(module)
+    assert specialize_ranks(module) is None  # the number of rows is still open
+    copy = specialize_ranks(module.clone(parameters={"x": mgx.Shape("float32", [1, 3])}))
+    assert copy is not None and not needs_shapes(copy)
     assert [str(s) for s in copy.output_shapes()] == ["float32[3]"]
 
 
@@ -101,7 +101,7 @@ def test_a_branch_waits_if_extents_decide_it(on_data: bool) -> None:
     taken = next(ins for ins in main if isinstance(ins.op, If))
     main.replace_return([u for u in taken.users if u.parent is main])
     main.sweep()  # the op of unknown rank, which always waits
-    assert waits_for_shapes(main) is not on_data
+    assert needs_shapes(main) is not on_data
 
 
 def test_a_rank_that_a_branch_decided_decides_the_next() -> None:
@@ -116,8 +116,8 @@ def test_a_rank_that_a_branch_decided_decides_the_next() -> None:
         [main.add(mgx.op("get_tuple_elem", index=0), main.add(mgx.op("if"), flat, modules=[then, other]))]
     )
     for rows, relus in ((1, 1), (2, 2)):
-        copy = settle_ranks(main.clone(parameters={"x": mgx.Shape("float32", [rows, 3])}))
-        assert copy is not None and not waits_for_shapes(copy)
+        copy = specialize_ranks(main.clone(parameters={"x": mgx.Shape("float32", [rows, 3])}))
+        assert copy is not None and not needs_shapes(copy)
         assert [ins.op.name for ins in copy].count("relu") == relus
 
 
@@ -126,7 +126,7 @@ def test_quantized_weights_stay_narrow() -> None:
     weights = main.add_literal(np.arange(-6, 6, dtype=np.int8).reshape(3, 4))
     scale = main.add_literal(np.full(4, 0.5, np.float32))
     main.replace_return([*main.outputs, main.add(mgx.op("dequantizelinear", axis=1), weights, scale)])
-    copy = settle_ranks(main.clone(parameters={"x": mgx.Shape("float32", [1, 3])}))
+    copy = specialize_ranks(main.clone(parameters={"x": mgx.Shape("float32", [1, 3])}))
     assert copy is not None
     assert copy.outputs[1].op.name == "dequantizelinear"
 
@@ -190,18 +190,18 @@ def test_slices_as_long_as_a_range_are_settled_for_the_shapes_of_a_run() -> None
 
 def test_only_extents_that_follow_from_those_of_the_inputs_wait() -> None:
     main = padded_twice(on_data=True).get_main_module()
-    assert not waits_for_extents(main)
+    assert not needs_extents(main)
     run = settled_for(main, 4)
     assert run.output_shapes()[0].dynamic()
     main = padded_twice().get_main_module()
-    assert waits_for_extents(main)
+    assert needs_extents(main)
     run = settled_for(main, 5)
-    assert not waits_for_extents(run)
+    assert not needs_extents(run)
     assert [str(s) for s in run.output_shapes()] == ["float32[12]"]
 
 
 def test_extents_that_rules_follow_do_not_wait() -> None:
-    assert not waits_for_extents(squeezed_or_not().get_main_module())
+    assert not needs_extents(squeezed_or_not().get_main_module())
 
 
 def test_trips_whose_number_decides_extents_are_unrolled_for_the_shapes_of_a_run() -> None:
@@ -219,7 +219,7 @@ def test_trips_whose_number_decides_extents_are_unrolled_for_the_shapes_of_a_run
     body.add_return([body.add(mgx.op("reduce_sum", axes=[0]), rows)])
     scan = main.add(mgx.op("scan", states=0, input_axes=[0]), numbers, modules=[body])
     main.add_return([main.add(mgx.op("get_tuple_elem", index=0), scan)])
-    assert waits_for_extents(main)
+    assert needs_extents(main)
     program.compile(mgx.get_target("ref"))
     for rows_given in (4, 2, 299):
         value = np.arange(3 * rows_given, dtype=np.float32).reshape(-1, 3)

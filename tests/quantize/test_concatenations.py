@@ -9,7 +9,7 @@ import numpy as np
 import mgx_core as mgx
 from mgx_core import Program, Shape, op
 from mgx_core.ops.quantized import Quantizelinear
-from mgx_core.quantize.joints import joined_ranges
+from mgx_core.quantize.concatenations import joined_ranges
 
 RNG = np.random.default_rng(5)
 IMAGE = RNG.normal(size=(2, 8, 6, 6)).astype(np.float32)

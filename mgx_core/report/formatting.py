@@ -69,8 +69,8 @@ def group_text(ins: Instruction) -> str:
     """Returns a group's ops in order; empty for other instructions."""
     if not ins.modules or op_of(ins).control:
         return ""
-    words = [n for m in ins.modules for n in members(m)]
-    return " \u00b7 ".join(words) or "broadcast"
+    names = [n for m in ins.modules for n in members(m)]
+    return " \u00b7 ".join(names) or "broadcast"
 
 
 def attributes_text(op: Operation) -> str:

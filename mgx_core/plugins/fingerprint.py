@@ -16,14 +16,14 @@ from ..version import IMPORTED
 from .hooks import Lazy
 from .manager import Plugins, manager
 
-__all__ = ["stamp"]
+__all__ = ["fingerprint"]
 
 CORE = "mgx_core"
 CODE = (".py", ".pyc", ".pyd", ".dll", ".dylib")  # and shared objects, whose names may continue after .so
 SLACK = 2 * 10**9  # nanoseconds; maximum lag of file system timestamps
 
 
-def stamp(stages: tuple[str, ...], options: CompileOptions | None = None) -> str:
+def fingerprint(stages: tuple[str, ...], options: CompileOptions | None = None) -> str:
     """Returns a hash of the code that parses and compiles models; empty if it cannot be determined.
 
     It covers Python, the names and versions of installed distributions, and sizes and times of the code files of the core and
@@ -35,7 +35,7 @@ def stamp(stages: tuple[str, ...], options: CompileOptions | None = None) -> str
     if any(r.distribution == "-" for r in plugins.records):
         return ""
     try:
-        return _stamp(_packages(plugins, stages, options or CompileOptions()), tuple(sys.path))
+        return _fingerprint(_packages(plugins, stages, options or CompileOptions()), tuple(sys.path))
     except (OSError, ValueError, ImportError, AttributeError):  # packages in archives, dangling symlinks
         return ""
 
@@ -59,7 +59,7 @@ def _offered_to_all(plugins: Plugins, stages: tuple[str, ...], options: CompileO
 
 
 @cache
-def _stamp(packages: tuple[str, ...], path: tuple[str, ...]) -> str:
+def _fingerprint(packages: tuple[str, ...], path: tuple[str, ...]) -> str:
     code = []
     for package in packages:
         spec = importlib.util.find_spec(package)

@@ -10,8 +10,8 @@ from ..ir.module import Module
 from ..targets.memory import Buffer, MemoryPlan
 from ..targets.schedule import Schedule
 from ..targets.values import Buffer as ScheduleBuffer
+from .formatting import escaped, shortened, size_text, title
 from .style import VARIABLES
-from .words import escaped, shortened, size_text, title
 
 __all__ = ["Timeline", "memory_page", "memory_svg", "memory_text"]
 
@@ -122,7 +122,7 @@ def memory_svg(plan: MemoryPlan | Schedule, module: Module, standalone: bool = T
     ]
     if standalone:
         out.append(
-            f'<style>{VARIABLES}{PICTURE}</style><rect width="{WIDTH}" height="{HEIGHT}" style="fill:var(--card)"/>'
+            f'<style>{VARIABLES}{MEMORY_STYLE}</style><rect width="{WIDTH}" height="{HEIGHT}" style="fill:var(--card)"/>'
         )
     for part in range(5):
         at = top * part / 4
@@ -158,7 +158,7 @@ def memory_page(plan: MemoryPlan | Schedule, module: Module, name: str) -> str:
     """Returns the diagram and the text as an HTML page."""
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escaped(name)} \u2013 memory</title>'
-        f"<style>{VARIABLES}{PICTURE}body{{margin:24px;background:var(--card);color:var(--text);font:15px var(--sans)}}"
+        f"<style>{VARIABLES}{MEMORY_STYLE}body{{margin:24px;background:var(--card);color:var(--text);font:15px var(--sans)}}"
         f"pre{{font:13px/1.5 var(--mono);overflow:auto}}</style></head><body><h1>{escaped(name)}</h1>"
         f"{memory_svg(plan, module, standalone=False)}<pre>{escaped(memory_text(plan, module))}</pre></body></html>\n"
     )
@@ -183,7 +183,7 @@ def _rectangle(
     )
 
 
-PICTURE = """
+MEMORY_STYLE = """
 svg.memory{font:12px var(--sans);display:block;width:100%;height:auto}
 svg.memory .grid{stroke:var(--line);stroke-width:1;fill:none}
 svg.memory .tick,svg.memory .legend{fill:var(--soft)}
