@@ -24,7 +24,7 @@ from ..types.shape import AnyShape, Shape
 from .cut import Border, can_be_static
 from .kernel import Launch
 from .marking import static_extents
-from .parts import Lying, Part, Parts, cut_in_parts, in_order
+from .parts import Part, Parts, PermutedValue, cut_in_parts, in_order
 from .row_independence import independent
 from .runner import Runner
 
@@ -133,13 +133,13 @@ class Continuation(Generic[R]):
         args: Sequence[Any],
         values: Sequence[Array],
         make: Callable[[Module], R],
-        lies: Callable[[Any], Lying],
+        layout_of: Callable[[Any], PermutedValue],
     ) -> list[Any]:
         """Runs the parts of the module between counting ops (`Parts.run`); returns `outputs`.
 
         args: of the parameters; values: values read.
         """
-        return self.parts.run(args, dict(zip(self.read, values, strict=True)), make, lies) if self.outputs else []
+        return self.parts.run(args, dict(zip(self.read, values, strict=True)), make, layout_of) if self.outputs else []
 
     def whole(self, make: Callable[[Module], R | None]) -> R | None:
         """Returns one runner for all row counts, which computes the maximum number of rows.

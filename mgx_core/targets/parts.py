@@ -27,71 +27,75 @@ from .marking import mark_extents, static_extents
 from .runner import Runner
 from .static_part import given
 
-__all__ = ["Lying", "Part", "Parts", "cut_in_parts", "in_order"]
+__all__ = ["Part", "Parts", "PermutedValue", "cut_in_parts", "in_order"]
 
 KEPT: Final = 16  # cached runners of a part, by extents and values read
 
 R = TypeVar("R", bound=Runner)
 
 
-class Lying(NamedTuple):
+class PermutedValue(NamedTuple):
     """A dense value with permuted axes; order: its axes from outermost to innermost in memory."""
 
     value: Any
     order: tuple[int, ...]
-    dims: tuple[int, ...]  # of what it stands for
+    dims: tuple[int, ...]  # of the value, in its own axis order
 
 
-class Met(NamedTuple):
+class ObservedExtents(NamedTuple):
     """Actual extents of open shapes in a run."""
 
     open: Sequence[Shape]
     found: Sequence[tuple[int, ...]]
 
 
-Run: TypeAlias = "list[Met]"  # in order of observation
+Run: TypeAlias = "list[ObservedExtents]"  # in order of observation
 Make: TypeAlias = "Callable[[Module], R]"
 
 
 def symbols_of(run: Run) -> dict[str, Dim]:
     """Solves for the symbols, given the extents that a run has observed."""
     symbols: dict[str, Dim] = {}
-    for met in run:
-        learn_all(met.open, [Shape.of(s.dtype, dims) for s, dims in zip(met.open, met.found, strict=True)], symbols)
+    for observed in run:
+        learn_all(
+            observed.open,
+            [Shape.of(s.dtype, dims) for s, dims in zip(observed.open, observed.found, strict=True)],
+            symbols,
+        )
     return symbols
 
 
 class Part(Generic[R]):
     """A module whose extents are determined by its arguments; lowered for each set of extents.
 
-    gives: names of its results, which are parameters of later parts; read: parameters whose values determine extents;
-    open: shapes of parameters with open extents; told: shapes of such results, by index; own: extents that the program states
-    independent of counts; lower: lowers a module; instance_shape: `Target.instance_shape`.
+    result_names: names of its results, which are parameters of later parts; read: parameters whose values determine extents;
+    open: shapes of parameters with open extents; open_results: shapes of such results, by index; own: static extents of the
+    program that do not depend on counts; lower: lowers a module; instance_shape: `Target.instance_shape`.
     """
 
     def __init__(
         self,
         module: Module,
-        gives: Sequence[str],
+        result_names: Sequence[str],
         read: Sequence[str],
         own: set[int],
         lower: Callable[[Module], object],
         instance_shape: Callable[[AnyShape, AnyShape], AnyShape],
     ) -> None:
         self.module = module
-        self.gives = list(gives)
+        self.result_names = list(result_names)
         self.read = list(read)
         self._own = own
         self._lower = lower
         self._instance_shape = instance_shape
         self._mentioned = mentioned(module)
         self.open = {name: p.shape for name, p in module.parameters.items() if p.result.dynamic()}
-        self.told = {
+        self.open_results = {
             n: o.shape for n, o in enumerate(module.outputs) if isinstance(o.result, Shape) and o.result.dynamic()
         }
         self._extents = list(dict.fromkeys(_extents(module)))
         self._runners: Recent[R] = Recent(KEPT)
-        self._met: Recent[Hashable] = Recent(KEPT * KEPT)  # keys of runners, by observed extents
+        self._keys: Recent[Hashable] = Recent(KEPT * KEPT)  # keys of runners, by observed extents
 
     def lowered(
         self,
@@ -110,7 +114,7 @@ class Part(Generic[R]):
         module = self.module.clone({n: d for n, d in known.items() if n in self._mentioned}, parameters=shapes)
         start = next(i for i in module if not i.is_param)
         for name, order in (orders or {}).items():
-            _turned(module, name, order, start)
+            _permute_parameter(module, name, order, start)
         for name in self.read:
             module.replace(module.parameters[name], module.add_literal(values[name], before=start))
         module = with_known_extents(module)
@@ -127,15 +131,20 @@ class Part(Generic[R]):
         return known
 
     def runner(
-        self, trail: Hashable, taken: Mapping[str, Lying], values: Mapping[str, Array], before: Run, make: Make[R]
+        self,
+        history: Hashable,
+        taken: Mapping[str, PermutedValue],
+        values: Mapping[str, Array],
+        before: Run,
+        make: Make[R],
     ) -> R:
         """Returns the runner for these values and counts; the most recent ones are cached.
 
-        trail: identifies the extents of this run; taken: arguments of open parameters; before: extents observed so far.
+        history: identifies the extents of this run; taken: arguments of open parameters; before: extents observed so far.
         """
-        at = self._met.get(trail)
+        at = self._keys.get(history)
         if at is None:
-            at = self._met.put(trail, self._key(taken, values, before))
+            at = self._keys.put(history, self._key(taken, values, before))
         found = self._runners.get(at)
         if found is None:
             orders = {n: one.order for n, one in taken.items() if one.order != tuple(range(len(one.order)))}
@@ -144,7 +153,7 @@ class Part(Generic[R]):
                 found = self._runners.put(at, make(self.lowered(dims, values, symbols_of(before), orders)))
         return found
 
-    def _key(self, taken: Mapping[str, Lying], values: Mapping[str, Array], before: Run) -> Hashable:
+    def _key(self, taken: Mapping[str, PermutedValue], values: Mapping[str, Array], before: Run) -> Hashable:
         """Returns the cache key of the lowered module: different row counts may lead to equal extents."""
         known = self._known({name: one.dims for name, one in taken.items()}, symbols_of(before))
         extents = tuple([substitute(d, known) for d in self._extents])
@@ -171,28 +180,31 @@ class Parts(Generic[R]):
         args: Sequence[Any],
         values: Mapping[str, Array],
         make: Make[R],
-        lies: Callable[[Any], Lying],
+        layout_of: Callable[[Any], PermutedValue],
     ) -> list[Any]:
         """Runs all parts; returns the results.
 
         args: parameter values of the whole; values: values read, by name; make: creates the runner of a lowered part, whose
-        results stay in the target's memory; lies: returns the layout of an argument or result.
+        results stay in the target's memory; layout_of: returns the layout of an argument or result.
         """
-        there = dict(zip(self.takes, args, strict=True))
-        trail: Hashable = tuple([value.tobytes() for value in values.values()])
+        values_by_name = dict(zip(self.takes, args, strict=True))
+        history: Hashable = tuple([value.tobytes() for value in values.values()])
         run: Run = []
         for part in self.parts:
-            taken = {name: lies(there[name]) for name in part.open}
-            met = [one.dims for one in taken.values()]
-            trail = trail, tuple([(one.dims, one.order) for one in taken.values()])
-            runner = part.runner(trail, taken, values, run, make)
-            given = [taken[name].value if name in taken else there[name] for name in part.module.parameters]
+            taken = {name: layout_of(values_by_name[name]) for name in part.open}
+            observed = [one.dims for one in taken.values()]
+            history = history, tuple([(one.dims, one.order) for one in taken.values()])
+            runner = part.runner(history, taken, values, run, make)
+            given = [taken[name].value if name in taken else values_by_name[name] for name in part.module.parameters]
             made = runner.run(given)
-            told = [lies(made[n]).dims for n in part.told]
-            trail = trail, tuple(told)
-            run += [Met(list(part.open.values()), met), Met(list(part.told.values()), told)]
-            there.update(zip(part.gives, made, strict=True))
-        return [there[name] for name in self.outputs]
+            open_results = [layout_of(made[n]).dims for n in part.open_results]
+            history = history, tuple(open_results)
+            run += [
+                ObservedExtents(list(part.open.values()), observed),
+                ObservedExtents(list(part.open_results.values()), open_results),
+            ]
+            values_by_name.update(zip(part.result_names, made, strict=True))
+        return [values_by_name[name] for name in self.outputs]
 
 
 def cut_in_parts(
@@ -219,10 +231,10 @@ def cut_in_parts(
         passed |= missing
     found: list[Part[R]] = []
     for at in range(count):
-        copy, gives = _part(module, stages, passed, names, at)
+        copy, result_names = _part(module, stages, passed, names, at)
         later = (ins for ins, stage in stages.items() if stage >= at)
         own = static_extents([*module.parameters.values(), *later])
-        found.append(Part(copy, gives, [n for n in read if n in copy.parameters], own, lower, instance_shape))
+        found.append(Part(copy, result_names, [n for n in read if n in copy.parameters], own, lower, instance_shape))
     return Parts(list(module.parameters), found, [names[o] for o in module.outputs])
 
 
@@ -277,10 +289,10 @@ def _own(ins: Instruction) -> set[str]:
 def _missing(module: Module, stages: Mapping[Instruction, int], passed: set[Instruction]) -> set[Instruction] | None:
     """Returns further instructions to pass on because their extents define symbols; None if one is unavailable."""
     known = set().union(*(lone_symbols(p.result) for p in module.parameters.values()))
-    tells: dict[str, Instruction] = {}  # values passed on come first
+    defining: dict[str, Instruction] = {}  # values passed on come first
     for ins in sorted(stages, key=lambda ins: ins not in passed):
         for name in lone_symbols(ins.result):
-            tells.setdefault(name, ins)
+            defining.setdefault(name, ins)
     found: set[Instruction] = set()
     born: dict[str, int] = {}
     for ins, stage in stages.items():
@@ -289,9 +301,9 @@ def _missing(module: Module, stages: Mapping[Instruction, int], passed: set[Inst
         for name in mentioned([ins]) - known - own:
             if born.get(name) == stage:
                 continue
-            if name not in tells or stages[tells[name]] >= stage:
+            if name not in defining or stages[defining[name]] >= stage:
                 return None
-            found.add(tells[name])
+            found.add(defining[name])
     return found
 
 
@@ -303,17 +315,17 @@ def _extents(module: Module) -> Iterator[Sym]:
             yield from ins.op.extents()
 
 
-def in_order(module: Module, lying: Instruction, order: Sequence[int], before: Instruction) -> Instruction:
-    """Adds the transpose from memory order (`lying`) to the value's own axis order."""
-    return module.add(Transpose(permutation=tuple(order.index(a) for a in range(len(order)))), lying, before=before)
+def in_order(module: Module, stored: Instruction, order: Sequence[int], before: Instruction) -> Instruction:
+    """Adds the transpose from memory order (`stored`) to the value's own axis order."""
+    return module.add(Transpose(permutation=tuple(order.index(a) for a in range(len(order)))), stored, before=before)
 
 
-def _turned(module: Module, name: str, order: Sequence[int], before: Instruction) -> None:
+def _permute_parameter(module: Module, name: str, order: Sequence[int], before: Instruction) -> None:
     """Changes a parameter to memory order, followed by a transpose."""
     p = module.parameters[name]
     users, shape = list(p.users), p.shape
-    lying = Shape.of(shape.dtype, [shape.dims[a] for a in order])
-    module.replace_op(p, Param(label=name, shape=lying), lying)
+    stored = Shape.of(shape.dtype, [shape.dims[a] for a in order])
+    module.replace_op(p, Param(label=name, shape=stored), stored)
     seen = in_order(module, p, order, before)
     seen.result = shape
     for user in users:

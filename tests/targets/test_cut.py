@@ -1,4 +1,4 @@
-"""Cuts where extents depend on data: segments and what lies between them, borders, continuations, kernels that count."""
+"""Cuts where extents depend on data: segments and the code between them, borders, continuations, kernels that count."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mgx_core.ops.select import Compress, Nonzero
 from mgx_core.targets.continuation import Continuation
 from mgx_core.targets.cut import border, cut, emitted_at_run_time
 from mgx_core.targets.kernel import op_of
-from mgx_core.targets.parts import Lying
+from mgx_core.targets.parts import PermutedValue
 from mgx_core.targets.runner import HostRunner
 from mgx_core.targets.segment import Segment
 from mgx_core.targets.segment_interpreter import SegmentInterpreter
@@ -114,8 +114,8 @@ def test_values_that_decide_extents_are_read() -> None:
     assert after.largest() is None
 
 
-def row_by_row(value: Any) -> Lying:
-    return Lying(value, tuple(range(value.ndim)), value.shape)
+def row_by_row(value: Any) -> PermutedValue:
+    return PermutedValue(value, tuple(range(value.ndim)), value.shape)
 
 
 def rows_of(build: Any) -> tuple[Module, Continuation[HostRunner]]:
@@ -166,14 +166,14 @@ module main
     assert result.tolist() == [[1, 1, 1]] * 2
 
 
-def column_by_column(value: Any) -> Lying:
+def column_by_column(value: Any) -> PermutedValue:
     """A value whose memory has its axes in reverse."""
     order = tuple(reversed(range(value.ndim)))
-    return Lying(np.ascontiguousarray(value.T), order, value.shape)
+    return PermutedValue(np.ascontiguousarray(value.T), order, value.shape)
 
 
-@pytest.mark.parametrize("lies", [row_by_row, column_by_column])
-def test_what_counts_again_runs_in_parts(lies: Any) -> None:
+@pytest.mark.parametrize("layout_of", [row_by_row, column_by_column])
+def test_what_counts_again_runs_in_parts(layout_of: Any) -> None:
     """Places of what is positive among the rows that are kept, and of what is not zero among these; beside a sum of the rows."""
 
     def build(m: Module, found: Instruction) -> Instruction:
@@ -184,7 +184,7 @@ def test_what_counts_again_runs_in_parts(lies: Any) -> None:
 
     module, after = rows_of(build)
     for rows in (np.array([[1, -2, 3], [3, 4, -5]], np.float32), np.ones((5, 3), np.float32)):
-        (result,) = after.run([rows], [], HostRunner, lies)
+        (result,) = after.run([rows], [], HostRunner, layout_of)
         padded = np.concatenate([rows, np.zeros((6 - len(rows), 3), np.float32)])
         wanted, _ = Interpreter().run(module, [padded, np.arange(6) < len(rows)])
         np.testing.assert_array_equal(result, wanted)

@@ -9,7 +9,7 @@ import numpy as np
 
 from mgx_core import Instruction, Module
 from mgx_core.targets.continuation import Continuation
-from mgx_core.targets.parts import Lying
+from mgx_core.targets.parts import PermutedValue
 from mgx_core.targets.values import Value
 
 from .runtime import DeviceArray
@@ -157,11 +157,11 @@ class ContinuationRun:
         return found
 
 
-def in_memory_order(value: Any) -> Lying:
+def in_memory_order(value: Any) -> PermutedValue:
     """Returns an argument or result with its axes in memory order (counted rows are outermost)."""
     if not isinstance(value, DeviceArray):
         array = np.ascontiguousarray(value)
-        return Lying(array, tuple(range(array.ndim)), array.shape)
+        return PermutedValue(array, tuple(range(array.ndim)), array.shape)
     dims, order = value.dims, sorted(range(len(value.dims)), key=lambda axis: -value.strides[axis])
     turned = DeviceArray(value.buffer, value.dtype, [dims[axis] for axis in order], offset=value.offset)
-    return Lying(turned, tuple(order), dims)
+    return PermutedValue(turned, tuple(order), dims)
