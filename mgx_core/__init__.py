@@ -1,4 +1,4 @@
-"""mgx: a graph compiler and inference engine for deep learning, made of plugins.
+"""mgx: a graph compiler and inference engine for deep learning, composed of plugins.
 
 The names here are the public interface, which a test pins.  Frontends and targets are separate packages
 (``pip install mgx-onnx mgx-ref``), discovered on first use.

@@ -1,7 +1,7 @@
-"""Plugins: what installed packages bring, found by entry point, loaded when asked for, each on its own.
+"""Plugin manager: discovers plugins by entry point and loads their objects on demand.
 
-An entry point of the group ``mgx`` names a module with pluggy hook implementations that return `Lazy` records; nothing else is
-imported to list what there is.  An error of a plugin is kept on its record, and the others go on.
+An entry point of the group ``mgx`` names a module with pluggy hook implementations that return `Lazy` records; listing them
+imports nothing else.  A failure is recorded for its plugin and does not affect others.
 """
 
 from __future__ import annotations

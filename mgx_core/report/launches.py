@@ -16,7 +16,7 @@ from .formatting import group_text, kind, title
 
 __all__ = ["LaunchRow", "launch_rows"]
 
-MEMBERS: Final = "those of its members"
+MEMBERS: Final = "those of its members"  # in the kernel column of a group that ran member by member
 
 
 @dataclass(frozen=True)

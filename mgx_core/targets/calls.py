@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 def called(target: Target, member: str, call: Callable[[], T]) -> T:
-    """Returns what a call of a target's member gives.
+    """Calls a target's member and returns the result.
 
-    member: its name, for messages.  Errors: PluginError for what it raises; an MgxError and a MemoryError pass.
+    member: its name, for messages.  Errors: PluginError for exceptions other than MgxError and MemoryError.
     """
     try:
         return call()
@@ -27,7 +27,7 @@ def called(target: Target, member: str, call: Callable[[], T]) -> T:
 
 
 def failure(target: Target, member: str, error: Exception) -> PluginError:
-    """Returns the error on a member of a target that raised something else than an MgxError."""
+    """Returns the PluginError for an unexpected exception in a target's member."""
     kind = type(target)
     return PluginError(
         f"{member} of target {target.name!r} ({kind.__module__}.{kind.__qualname__}) failed: {type(error).__name__}: {error}"
@@ -38,7 +38,7 @@ def checked_target(given: Any, source: str = "") -> Target:
     """Returns `given` if it is a usable target.
 
     source: the plugin that gave it, for the message.
-    Errors: ParameterError that says what is missing; PluginError where a plugin gave it.
+    Errors: ParameterError that names the missing member; PluginError if it is from a plugin.
     """
     of = f" of {source}" if source else ""
     error: type[MgxError] = PluginError if source else ParameterError

@@ -75,7 +75,7 @@ def cut(module: Module, static: Mapping[Instruction, Any], keeping: Keeping = KE
         item = isinstance(op, GetTupleElem)
         tensors = item or all(n.is_absent or isinstance(n.result, Shape) for n in needs)
         if item and needs[0] in alone:
-            at = stage[ins] = stage[needs[0]]  # at once after the op that it takes an item of
+            at = stage[ins] = stage[needs[0]]  # directly after the op with the tuple
             between[at - 1].append(ins)
         elif (
             tensors
@@ -110,11 +110,11 @@ def cut(module: Module, static: Mapping[Instruction, Any], keeping: Keeping = KE
         found += [Item(ins) for ins in between.get(at, [])]
     last = {need: item for item in found for need in item.needs}
     for need, reader in last.items():
-        if need not in module.outputs and need.literal is None:  # segments that run op by op read literals, too
+        if need not in module.outputs and need.literal is None:  # segments that run op by op also read literals
             reader.done.append(need)
     for one in found:
         if isinstance(one.what, Instruction) and not one.what.users and one.what not in module.outputs:
-            one.done.append(one.what)  # it was run for its extents
+            one.done.append(one.what)  # it only defined extents
     return found
 
 
@@ -137,7 +137,7 @@ def _static_by(ins: Instruction, known: set[str]) -> bool:
 def _counts(ins: Instruction) -> bool:
     """Returns True if an op determines extents from its operands' values, even if another op has determined the same ones."""
     if ins.modules:
-        return False  # what they say of extents others have found
+        return False  # their extents were determined by other ops
     if introduced(ins):
         return True
     op = op_of(ins)
@@ -152,7 +152,7 @@ def emitted_at_run_time(ins: Instruction) -> bool:
     if not isinstance(ins.op, Launch) or ins.op.kernel.emit is None:
         return False
     if isinstance(ins.op.of, GetTupleElem):
-        return True  # nothing is computed
+        return True  # no computation
     if not all(i.is_absent or isinstance(i.result, Shape) for i in ins.inputs):
         return False
     if ins.op.kernel.open_axis is not None:

@@ -23,7 +23,7 @@ from .values import Buffer, Value
 
 __all__ = ["Emitter"]
 
-FOREVER: Final = 1 << 30  # reads of a value that a run leaves
+FOREVER: Final = 1 << 30  # number of reads of a value that outlives the run
 
 
 class Emitter(KernelEmitter):
@@ -36,20 +36,20 @@ class Emitter(KernelEmitter):
     """Bytes that every buffer of the arena begins at a multiple of."""
 
     branches: ClassVar[bool] = False
-    """True if a run can pass over steps, as `branch_steps` says: an `if` of static extents is then part of a schedule."""
+    """True if a run can skip steps (see `branch_steps`), so that an `if` with static extents can be scheduled."""
 
     loops: ClassVar[bool] = False
-    """True if a run can take steps again and again, as `loop_steps` says: a loop of static extents is then part of a schedule."""
+    """True if a run can repeat steps (see `loop_steps`), so that a loop with static extents can be scheduled."""
 
     overwrites: ClassVar[bool] = False
-    """True if a runner can leave a result in the memory of an argument: outputs of a schedule then lie on ``given`` buffers."""
+    """True if a runner can return a result in an argument's memory; outputs may then be on ``given`` buffers."""
 
     def __init__(self, kernels: Kernels, context: Any = None, reuse: bool = True, tuning: Tuning | None = None) -> None:
         super().__init__(kernels, context, reuse, tuning)
         self.inputs: list[Value | None] = []
-        # results that may take the memory of arguments, as `Program.compile` has them
+        # results that may overwrite arguments, as in `Program.compile`
         self.overwritten: Mapping[str, int] = {}
-        self._taking: dict[Instruction, int] = {}  # of the module that is emitted, with the position of the parameter
+        self._taking: dict[Instruction, int] = {}  # of the emitted module, with the parameter's index
 
     @property
     def settings(self) -> Hashable:
@@ -73,13 +73,13 @@ class Emitter(KernelEmitter):
     def branch_steps(self, condition: Value) -> tuple[Step, Step, Step]:
         """Returns the steps before, between and after the two modules of an `if`; called if `branches` is True.
 
-        The first jumps behind the second unless the condition (a byte) is true; the second jumps to the third.
+        The first jumps past the second unless the condition (a byte) is true; the second jumps to the third.
         """
-        raise UnsupportedError(f"{type(self).__name__} says that it has branches, and gives no steps for them")
+        raise UnsupportedError(f"{type(self).__name__} declares `branches`, but does not define branch_steps")
 
     def loop_steps(self) -> LoopSteps:
         """Returns the factory of loop steps; called if `loops` is True."""
-        raise UnsupportedError(f"{type(self).__name__} says that it has loops, and gives no steps for them")
+        raise UnsupportedError(f"{type(self).__name__} declares `loops`, but does not define loop_steps")
 
     def emit(self, ins: Instruction, env: dict[Instruction, Any]) -> Any:
         """Emits an instruction, including modules of branches and loops; returns its value."""

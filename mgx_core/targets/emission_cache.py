@@ -1,12 +1,11 @@
 """Emission cache: records the steps emitted for one instruction and replays them for others (repeated network layers).
 
-Contract: what a kernel emits depends on its op, its modules and `operand_key` of its operands alone.  The emitter records what
-it can do again: allocations, literals, notes, and the steps added through `Emitter.repeatable`; what is taken back is no longer
-recorded.  Everything else that an emit function asks of its emitter (the numbers of a constant, a step of its own) makes the
-recording uncacheable, and the kernel is emitted again for the next instruction.
+Contract: emitted steps depend only on the kernel's op, its modules and the `operand_key` of its operands.  The emitter records
+repeatable calls: allocations, literals, notes, and steps added through `Emitter.repeatable`; rollback removes them again.  Any
+other call of an emit function (reading elements of a constant, adding a step directly) makes the recording uncacheable, and the
+kernel is emitted again for the next instruction.
 
-Recordings serve later instances of the program as well, for the same constants: there what was emitted by the numbers of these
-is repeated, too.
+Later instances of the program reuse recordings for the same constants, including those that depend on elements of constants.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ __all__ = ["Recording", "constants_of", "operand_key"]
 
 
 def operand_key(args: Sequence[Value | tuple[Value, ...] | None]) -> Hashable | None:
-    """Returns all that a cacheable emission may depend on in its operands, or None if one is a tuple."""
+    """Returns the properties of operands that a cacheable emission may depend on; None if one is a tuple."""
     seen: dict[int, int] = {}
     found: list[Hashable] = []
     for n, value in enumerate(args):
@@ -42,13 +41,13 @@ def operand_key(args: Sequence[Value | tuple[Value, ...] | None]) -> Hashable | 
 
 
 def constants_of(ins: Instruction, args: Sequence[Value | None]) -> list[object]:
-    """Returns the constants among operands, by whose numbers emission may decide where it is repeated for the same ones."""
+    """Returns the constants among operands; recordings that depend on their elements are replayed only for the same ones."""
     given = [(i, v) for i, v in zip(ins.inputs, args, strict=True) if v is not None and v.buffer.kind == "literal"]
     return [v.buffer if i.literal is None else i.literal for i, v in given]
 
 
 class _Place(NamedTuple):
-    """A value by the number of its buffer: those of the operands come first, then those made on the way."""
+    """A value by the index of its buffer: buffers of operands first, then those created by the emission."""
 
     shape: Shape
     number: int
@@ -73,7 +72,7 @@ class _Literal(NamedTuple):
 
 
 class _Derived(NamedTuple):
-    """A buffer made from another and named by `key`."""
+    """A buffer derived from another, identified by `key`."""
 
     make: Callable[[Any, Buffer], Buffer]
     number: int
@@ -91,7 +90,7 @@ class _Note(NamedTuple):
 
 
 class _Repeat(NamedTuple):
-    """Steps that were added for `call`, of which there may be several: a group's members that are emitted one by one."""
+    """Steps added for `call`; a group emitted member by member has several calls."""
 
     add: Callable[[Any, Sequence[Value]], None]
     places: list[_Place]
@@ -104,8 +103,8 @@ class _Repeat(NamedTuple):
 class Recording:
     """The repeatable calls of an emitter for one instruction.
 
-    sources: of the instruction; cacheable: False once something was asked that depends on more than the operands' key; numbers:
-    True if that is no more than the numbers of constants.
+    sources: of the instruction; cacheable: False once the emission depended on more than the operands' key; numbers: True if
+    that is only the elements of constants.
     """
 
     def __init__(self, args: Sequence[Value | None], sources: tuple[str, ...] = ()) -> None:
@@ -113,8 +112,8 @@ class Recording:
         self.numbers = True
         self._sources = sources
         self._numbers: dict[int, int] = {}
-        self._kept: list[Buffer] = []  # so that ids stay theirs
-        self._derived: dict[int, tuple[int, Hashable]] = {}  # by id of the buffer that was made
+        self._kept: list[Buffer] = []  # keeps ids valid
+        self._derived: dict[int, tuple[int, Hashable]] = {}  # by id of the created buffer
         self._calls: list[_Allocate | _Literal | _Derived | _Note | _Repeat] = []
         self._results: _Place | list[_Place] = []
         self._constants: Sequence[object] = ()
@@ -124,7 +123,7 @@ class Recording:
         self._given = len(self._kept)
 
     def _new(self, buffer: Buffer) -> bool:
-        """Gives a buffer its number; False if it has one."""
+        """Assigns a buffer its index; returns False if it has one."""
         if id(buffer) in self._numbers:
             return False
         self._numbers[id(buffer)] = len(self._kept)
@@ -136,7 +135,7 @@ class Recording:
 
     def _number(self, buffer: Buffer) -> int:
         number = self._numbers.get(id(buffer))
-        if number is None:  # it came from elsewhere
+        if number is None:  # created outside of this emission
             self.cacheable = self.numbers = False
             number = -1
         return number
@@ -148,36 +147,38 @@ class Recording:
         self._calls.append(_Allocate(buffer.bytes))
 
     def literal(self, buffer: Buffer) -> None:
-        """A constant of the instruction's body: the same one in every replay."""
+        """Records a constant of the instruction's body, which is the same in every replay."""
         if self._new(buffer):
             self._calls.append(_Literal(buffer))
-        elif self._numbers[id(buffer)] < self._given:  # an operand is the same constant here, and need not be elsewhere
+        elif (
+            self._numbers[id(buffer)] < self._given
+        ):  # an operand that is the same constant here may differ in a replay
             self.cacheable = False
 
     def derived(self, source: Buffer, result: Buffer, key: Hashable, make: Callable[[Any, Buffer], Buffer]) -> None:
-        """A buffer made from a constant; `key` names the way."""
+        """Records a buffer derived from a constant, identified by `key`."""
         number = self._number(source)
         if self._new(result):
             self._derived[id(result)] = number, key
             self._calls.append(_Derived(make, number, key))
-        elif self._derived.get(id(result)) != (number, key):  # two operands hold the same here, and need not elsewhere
+        elif self._derived.get(id(result)) != (number, key):  # operands that are equal here may differ in a replay
             self.cacheable = False
 
     def repeat(
         self, add: Callable[[Any, Sequence[Value]], None], values: Sequence[Value], call: Call | None = None
     ) -> None:
-        """Steps that ``add(emitter, values)`` adds again, for a call, for the values in the same roles."""
+        """Records steps of a call; on replay, ``add(emitter, values)`` adds them for the corresponding values."""
         self._calls.append(_Repeat(add, [*map(self._place, values)], call))
 
     def noted(self, text: str) -> None:
         self._calls.append(_Note(text))
 
     def marks(self) -> tuple[int, int]:
-        """Returns the numbers of calls and of buffers so far, to which `take_back` goes back."""
+        """Returns the current position, for rollback with `take_back`."""
         return len(self._calls), len(self._kept)
 
     def take_back(self, calls: int, buffers: int) -> None:
-        """Forgets what was recorded after `marks` gave these numbers, but for notes."""
+        """Rolls back to a position returned by `marks`, except notes."""
         self._calls[calls:] = [call for call in self._calls[calls:] if isinstance(call, _Note)]
         for buffer in self._kept[buffers:]:
             del self._numbers[id(buffer)]
@@ -188,9 +189,9 @@ class Recording:
         self._results = [*map(self._place, results)] if isinstance(results, tuple) else self._place(results)
 
     def kept(self, constants: Sequence[object]) -> Recording:
-        """Returns the same for emitters to come, without what only this one's instruction has.
+        """Returns a copy for later emitters, without data of the current instruction.
 
-        constants: those that it is for; they are kept alive, so that their ids stay theirs.
+        constants: for which it is valid; kept alive, so that their ids stay valid.
         """
         made = Recording((), self._sources)
         made._constants = constants
@@ -209,7 +210,7 @@ class Recording:
     def replay(
         self, e: Any, args: Sequence[Value | None], instruction: Instruction | None = None
     ) -> Value | tuple[Value, ...]:
-        """Makes the same calls for operands of the same key, for another instruction; returns the results."""
+        """Repeats the recorded calls for another instruction whose operands have the same key; returns the results."""
         buffers = list(dict.fromkeys([value.buffer for value in args if value is not None]))
         made: dict[int, Call] = {}
         for call in self._calls:

@@ -16,17 +16,17 @@ from .kernel_table import Kernels
 
 __all__ = ["Check", "Emit", "EmittedKernel", "offer"]
 
-# from an emitter, the op, its sub-modules and the values of its operands to those of its results; it may raise Refused
+# (emitter, op, sub-modules, operand values) -> result values; may raise Refused
 Emit: TypeAlias = "Callable[[Any, Any, Sequence[Module], Sequence[Any]], Results | No]"
-# refuses an op with its operands' types and its sub-modules, or gives None
+# (op, operand types, sub-modules) -> refusal or None
 Check: TypeAlias = "Callable[[Any, Sequence[AnyShape | None], Sequence[Module]], No | None]"
 
 
 class EmittedKernel(Kernel):
-    """An op whose steps ``emit(emitter, op, modules, operands)`` adds for each set of shapes.
+    """A kernel whose steps are added by ``emit(emitter, op, modules, operands)``, for each set of shapes.
 
-    `emit` decides by the op and by how its operands lie; the numbers of a constant it asks the emitter for (`constant`,
-    `memory`), so that the emission cache knows (see `mgx_core.targets.emission_cache`).
+    `emit` may depend on the op and the operands' layouts; it reads elements of constants only through the emitter (`constant`,
+    `memory`), so that the emission cache is aware of it (see `mgx_core.targets.emission_cache`).
     """
 
     __slots__ = ("emit", "modules", "name", "op", "open_axis")
@@ -56,11 +56,11 @@ def offer(
     open_axis: int | Callable[[Any], int] | None = None,
     make: Callable[..., EmittedKernel] = EmittedKernel,
 ) -> Callable[[Emit], Emit]:
-    """Decorator: offers an emit function as a plan for some ops (none named: for any).
+    """Decorator: registers an emit function as a plan for some ops (none: for all).
 
-    name: of the plan, and with the op's of its kernels; by default the function's, without ``emit_``.  when: refuses ops and
-    types before anything is emitted.  open_axis: the axis of the result whose extent depends on data, or what gives it for an
-    op; see `Kernel`.  make: the kernels' class.
+    name: of the plan, and with the op of its kernels; default: the function's without ``emit_``.  when: declines ops and types
+    before emission.  open_axis: the result axis with a data-dependent extent, or a function that returns it for an op; see
+    `Kernel`.  make: the class of the kernels.
     """
 
     def keep(emit: Emit) -> Emit:

@@ -1,7 +1,7 @@
 """Epilogue of a library primitive: a pointwise group read as a chain of post-ops.
 
-The chain starts at the anchor's result and ends at the group's; each link is an activation or a binary op with something that
-does not depend on the anchor.  A group that is not such a chain runs as a loop of its own.
+The chain starts at the anchor's result and ends at the group's; each link is an activation, or a binary op with an operand that
+does not depend on the anchor.  A group that is not such a chain runs as a separate loop.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ COMMUTES: Final = (Add, Mul, Max, Min)
 
 @dataclass(frozen=True)
 class Link:
-    """One post-op: ``eltwise`` with a library algorithm and its two numbers, or ``binary`` with the group input it reads.
+    """One post-op: ``eltwise`` with a library algorithm and its two parameters, or ``binary`` with a group input.
 
-    operand: for binary, the instruction in the group's body that is the other operand (a parameter, or a view of one).
+    operand: for binary, the other operand in the group's body (a parameter or a view of one).
     """
 
     kind: str
@@ -60,17 +60,17 @@ class Link:
 
 
 def read_chain(body: Module, anchor: Instruction) -> list[Link] | No:
-    """Returns the links from the parameter `anchor` to the body's one result, or why it is not a chain.
+    """Returns the links from the parameter `anchor` to the body's only result, or a refusal if it is not a chain.
 
-    Conversions between floats are left to the caller, who stores the result; one that rounds is part of a chain only if all
-    after it stays in its type.  So are that of an int32 anchor to float32, and that of whole numbers within its range to an
-    integer of 8 bits at the end, or before one back to float32.
+    The caller performs float conversions when it stores the result; a rounding conversion is accepted only if all later links
+    stay in its type.  Likewise the conversion of an int32 anchor to float32, and of whole numbers in range to an 8-bit integer,
+    if it is last or directly converted back to float32.
     """
     if len(body.outputs) != 1:
         return No(f"the group gives {len(body.outputs)} results")
     depends = _dependents(body, anchor)
     links: list[Link] = []
-    converted = False  # behind the instruction at hand
+    converted = False  # after the current instruction
     at: Instruction = body.outputs[0]
     while at is not anchor:
         if at not in depends:
@@ -102,12 +102,12 @@ def _rounds(ins: Instruction) -> bool:
 
 
 def _reads_sums(ins: Instruction, anchor: Instruction) -> bool:
-    """Returns True if an instruction converts the int32 sums that the anchor gives, before anything else is done with them."""
+    """Returns True if an instruction directly converts the anchor's int32 sums."""
     return ins.inputs[0] is anchor and anchor.shape.dtype is int32 and ins.shape.dtype is float32
 
 
 def _stores_bytes(at: Instruction) -> bool:
-    """Returns True if an instruction converts whole numbers, which an integer type of 8 bits holds, to it."""
+    """Returns True if an instruction converts whole numbers in range to an 8-bit integer type."""
     dtype = at.shape.dtype
     if (
         not isinstance(at.op, Convert)
@@ -140,7 +140,7 @@ def _link(
         if _reads_sums(at, anchor):
             return None, anchor
         if at.shape.dtype is float32 and _stores_bytes(onward[0]):
-            return None, onward[0].inputs[0]  # whole numbers within the bytes' range come back as they were
+            return None, onward[0].inputs[0]  # whole numbers in range survive the round trip
         if not (at.shape.dtype.is_float and onward[0].shape.dtype.is_float):
             return No(f"a conversion to {at.shape.dtype} cuts off or wraps")
         return None, onward[0]

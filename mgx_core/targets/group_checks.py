@@ -1,4 +1,4 @@
-"""Checks of groups for plans: what a group was made as, and what it is made around."""
+"""Predicates on groups for plans: their tag and their anchor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["around", "tagged"]
 
 
 def tagged(tag: str, what: str) -> Check:
-    """Refuses groups of another tag; what: the groups of this one, for the reason."""
+    """Declines groups with another tag; what: describes groups with this tag, for the reason."""
 
     def check(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
         return None if op.tag == tag else No(f"the group is not {what}")
@@ -24,9 +24,9 @@ def tagged(tag: str, what: str) -> Check:
 
 
 def around(*anchors: type[Operation], when: Check | None = None, tag: str | None = None) -> Check:
-    """Refuses groups that hold none of these ops, or where `when` refuses the first one.
+    """Declines groups that contain none of these ops, or whose first one is declined by `when`.
 
-    tag: of the groups, if it must be one; several ops may be in groups of others.
+    tag: required tag, if any.
     """
 
     def check(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:

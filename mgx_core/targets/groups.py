@@ -1,4 +1,4 @@
-"""The members of a fused group in order, as a target that computes them one after the other reads them."""
+"""Lists the members of a fused group in execution order, for targets that compute them one by one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Step:
     """One member of a group.
 
     operands: positions of the values that it reads, None where an optional operand is absent; inputs: their types;
-    results: positions of the values that it makes, more than one where its result is a tuple; outputs: their types;
+    results: positions of its results, several for a tuple; outputs: their types;
     modules: sub-modules of an op that is not a group itself.
     """
 
@@ -37,9 +37,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A group as a list of values: its inputs, then its literals, then what its members make, member by member.
+    """A group as a list of values: its inputs, its literals, and the results of its members in order.
 
-    inputs: types of the group's inputs, in the order of the operands of its instruction; results: positions of what it returns.
+    inputs: types of the inputs, in the order of the instruction's operands; results: positions of the group's results.
     """
 
     inputs: tuple[AnyShape, ...]
@@ -54,9 +54,9 @@ class Steps:
         return len(self.members)
 
     def run(self, arguments: Sequence[Any], compute: Callable[[Step, list[Any]], Any]) -> Any:
-        """Returns the group's result, a tuple of several, from what `compute` gives for each member and its operands.
+        """Evaluates the group by calling `compute` with each member and its operands; returns its result, or a tuple of several.
 
-        `compute` returns the member's value, or a tuple where the member has several results.
+        `compute` returns the member's value, or a tuple if it has several results.
         """
         values = [*arguments, *(literal.value for literal in self.literals)]
         for member in self.members:
@@ -67,9 +67,9 @@ class Steps:
 
 
 def steps(module: Module) -> Steps:
-    """Returns the members of a group's module in an order in which they can be computed.
+    """Returns the members of a group's module in execution order.
 
-    Groups inside it are inlined, so that no member has a group's op; reading an item of a tuple is not a member of its own.
+    Nested groups are inlined, and tuple element accesses are resolved.
     """
     constants = [i for inner in nested(module) for i in inner if i.is_literal]
     first = len(module.parameters)
@@ -83,7 +83,7 @@ def steps(module: Module) -> Steps:
 def _walk(
     module: Module, given: Sequence[Places], constants: Mapping[Instruction, Places], members: list[Step], count: int
 ) -> Places:
-    """Adds the members of a module whose parameters are the values at `given`; returns the places of its results.
+    """Adds the members of a module whose parameters are the values at `given`; returns the positions of its results.
 
     count: of values before the first member.
     """
@@ -106,7 +106,7 @@ def _walk(
 
 
 def members_of(op: Operation, modules: Sequence[Module]) -> Module | None:
-    """Returns the body of a group that can be taken apart."""
+    """Returns the body of a group that can be expanded."""
     if not isinstance(op, (Group, PointwiseGroup, FusedReduce)) or len(modules) != 1:
         return None
     members = [i for i in modules[0] if not (i.is_param or i.is_return)]

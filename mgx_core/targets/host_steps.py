@@ -26,9 +26,9 @@ DeviceFunction: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], None]
 
 
 class HostSteps(StepList):
-    """A list of steps that kernels add, those among them that Python functions do.
+    """Adds steps that call Python functions to a step list.
 
-    guarded: a kernel that wrote into its operands is an error.
+    guarded: raise an error if a kernel writes to its operands.
     """
 
     def __init__(self, reuse: bool = True) -> None:
@@ -38,22 +38,22 @@ class HostSteps(StepList):
 
     @abstractmethod
     def host_step(self, name: str, function: HostFunction, given: Sequence[Value], outputs: Sequence[Value]) -> None:
-        """Adds a step that calls `function` with row-major arrays of `given` and puts what it returns into `outputs`."""
+        """Adds a step that calls `function` with row-major arrays of `given` and copies its results to `outputs`."""
 
     def device_step(
         self, name: str, function: DeviceFunction, given: Sequence[Value], outputs: Sequence[Value]
     ) -> None:
-        """Adds a step that calls ``function(given, outputs)`` with tensors in the memory of the context's device.
+        """Adds a step that calls ``function(given, outputs)`` with tensors in device memory.
 
-        What it does with them it enqueues on the context's `queue`, or has done when it returns; it may write into both.
-        Errors: Refused, here, for targets that compute in the host's memory.
+        The function enqueues its work on the context's `queue` or finishes it before it returns; it may write to both.
+        Errors: Refused, for targets that compute in host memory (the default).
         """
         raise Refused("the target computes in the host's memory")
 
     def host(
         self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any], reasons: Sequence[str] = ()
     ) -> Results:
-        """Returns a kernel that is called from Python, as a visible step on the host.
+        """Adds a kernel called from Python as a step on the host, which reports show.
 
         Errors: UnsupportedError if an extent of the result depends on data.
         """
@@ -80,7 +80,7 @@ class HostSteps(StepList):
         given = [v for a in flat if a is not None for v in (a if isinstance(a, tuple) else (a,))]
 
         nodes = self.sources
-        unchecked = [True]  # results are compared with their types in the first run
+        unchecked = [True]  # the first run checks the types of results
         guarded = self.guarded and not isinstance(kernel, Reference)
 
         def call(arrays: Sequence[Array]) -> Sequence[Array]:

@@ -134,7 +134,7 @@ def check_unchanged(kernel: Kernel, op: Operation, args: Sequence[Value], before
     """Errors: PluginError if a kernel modified an operand.  before: `copied` of the operands, empty to skip the check."""
     for n, (copy, arg) in enumerate(zip(before, args, strict=False)):
         if copy is not None and copy.tobytes() != arg.tobytes():
-            raise PluginError(f"{_named(kernel, op)} wrote into its operand {n}; it may write its results alone")
+            raise PluginError(f"{_named(kernel, op)} wrote into its operand {n}; it may write only its results")
 
 
 def op_of(ins: Instruction) -> Operation:

@@ -1,4 +1,4 @@
-"""Emits the steps of one instruction: tries its kernels in order, and falls back where all of them decline."""
+"""Emits the steps of one instruction: tries its kernels in order, with fallbacks if all decline."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from .view_steps import emit_view
 
 __all__ = ["APART", "DeviceFunction", "HostFunction", "KernelEmitter", "Results", "Tuning", "emit_view"]
 
-APART: Final = "apart"  # a choice of tuning: a group's members one by one
+APART: Final = "apart"  # a choice of tuning: run a group's members separately
 MISSING: Final = object()
 
 
 class Tuning(Protocol):
-    """Chooses among kernels by timing them."""
+    """Interface of autotuning, which selects kernels by timing them."""
 
     def concerns(self, e: Any, op: Operation, modules: Sequence[Module]) -> bool:
-        """Returns True if the kernels for an op are timed at all."""
+        """Returns True if the kernels of an op are timed."""
         ...
 
     def choice(
         self, e: Any, kernels: Sequence[Kernel], op: Operation, modules: Sequence[Module], args: Any
     ) -> str | None:
-        """The name of the fastest kernel, `APART` for a group's members one by one; None where there is nothing to choose."""
+        """Returns the name of the fastest kernel, `APART` to run a group's members separately; None if there is no choice."""
         ...
 
     def save(self) -> None:
-        """Keeps new choices for other processes."""
+        """Stores new choices for other processes."""
         ...
 
 
 class KernelEmitter(HostSteps):
-    """Emits instructions by the kernels of a table.
+    """Emits instructions with the kernels of a table.
 
-    kernels: the plans to ask for ops that are not launches, and when a kernel declines; context: the target's, for them;
-    tuning: asked which kernel to take, if there is one.
+    kernels: plans for ops that are not launches, and fallbacks when a kernel declines; context: argument of the plans;
+    tuning: selects kernels, if given.
     """
 
     def __init__(self, kernels: Kernels, context: Any = None, reuse: bool = True, tuning: Tuning | None = None) -> None:
@@ -61,11 +61,11 @@ class KernelEmitter(HostSteps):
         self.earlier: Reuse | None = None  # from other instances of the same program
 
     def alone(self, op: Operation) -> bool:
-        """Returns True if the instruction being emitted is this op itself, and no group or composite with it inside."""
+        """Returns True if the current instruction is this op itself, not a group or composite that contains it."""
         return self.current is not None and op_of(self.current) == op
 
     def value_of(self, ins: Instruction, env: Mapping[Instruction, Any]) -> Any:
-        """Returns the value of an operand: from `env`, a constant, or None for an absent one."""
+        """Returns an operand's value: from `env`, of a literal, or None if it is absent."""
         found = env.get(ins, MISSING)
         if found is not MISSING:
             return found
@@ -76,13 +76,13 @@ class KernelEmitter(HostSteps):
         return self.literal(ins.get_literal().to_numpy())
 
     def emit(self, ins: Instruction, env: dict[Instruction, Any]) -> Any:
-        """Adds an instruction's steps and return its value; those of its inputs are looked up in `env`."""
+        """Emits an instruction; returns its value.  env: values of its inputs."""
         if ins.literal is not None:
             return self.constant_value(ins)
         args = [self.value_of(i, env) for i in ins.inputs]
         before, self.sources = self.sources, ins.sources or self.sources
         try:
-            # the quick way for views, as most instructions are
+            # fast path for views, which most instructions are
             if len(args) == 1 and isinstance(ins.op, Launch) and ins.op.kernel.emit is emit_view:
                 seen = self.view_of(ins.op.of, args[0]) if isinstance(args[0], Value) else None
                 if seen is not None:
@@ -98,7 +98,7 @@ class KernelEmitter(HostSteps):
             self.sources = before
 
     def _emit_launch(self, ins: Instruction, launch: Launch, args: Sequence[Any]) -> Results:
-        """Returns a launch's steps, repeated from the emission cache if it holds them."""
+        """Emits a launch, from the emission cache if possible."""
         kernel, modules = launch.kernel, ins.modules
         if kernel.emit is None or self._recording is not None or ins is not self.current:
             return self.run_kernel(kernel, launch.of, modules, args, launch.refused)
@@ -128,16 +128,16 @@ class KernelEmitter(HostSteps):
         return results
 
     def run_op(self, op: Operation, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-        """Returns the steps of an op that is not a launch: of the first plan that emits it; else as in `run_kernel`."""
+        """Emits an op that is not a launch with the first plan that does not decline; otherwise as in `run_kernel`."""
         return self._first(self._offers(op, modules, args), op, modules, args, [])
 
     def run_kernel(
         self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any], refused: Sequence[str] = ()
     ) -> Results:
-        """Returns a kernel's own steps.
+        """Emits a kernel's steps.
 
-        If it declines: those of the next plan of the table that does not, a group member by member, an op by its
-        decomposition, and last a step on the host, with every reason.  A kernel that has no steps to give is called on the host.
+        If it declines, tries the next plans of the table, then a group's members separately or an op's decomposition, and
+        finally a step on the host, with all reasons.  A kernel without `emit` is called on the host.
         """
         if kernel.emit is None:
             return self.host(kernel, op, modules, args, refused)
@@ -195,9 +195,9 @@ class KernelEmitter(HostSteps):
     def attempt(
         self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any], refused: Sequence[str] = ()
     ) -> Results | No:
-        """Returns a kernel's steps, or why it has none for these operands; then nothing is left of it.
+        """Emits a kernel; if it declines, rolls back and returns the refusal.
 
-        Kernels that it emits on its way count as parts of it.
+        Kernels that it emits itself are attributed to it.
         """
         assert kernel.emit is not None
         marks, outer = self.marks(), self.call
@@ -231,21 +231,21 @@ class KernelEmitter(HostSteps):
     def _without_count(
         self, op: Operation, modules: Sequence[Module], args: Sequence[Any], results: tuple[Any, ...]
     ) -> Results:
-        """Returns the results of a kernel that counts; without the count where operands without elements leave no choice."""
+        """Returns a counting kernel's results, without the count if empty operands determine it."""
         if op.result([None if a is None else type_of(a) for a in args], modules).dynamic():
             return results
         *wholes, _ = results
         return wholes[0] if len(wholes) == 1 else tuple(wholes)
 
     def _blamed(self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any]) -> str:
-        """Returns a kernel with its op and the plan that gives it, for messages."""
+        """Describes a kernel with its op and plan, for messages."""
         shapes = [None if a is None else type_of(a) for a in args]
         origin = self.kernels.origin(kernel, op, shapes, self.context, modules)
         inputs = ", ".join(map(str, shapes))
         return f"kernel {kernel.name!r} of {op!r}({inputs})" + (f", from {origin}," if origin else "")
 
     def apart(self, op: Operation, modules: Sequence[Module], args: Sequence[Any], reasons: Sequence[str]) -> Results:
-        """Returns an op that no kernel emits: a group member by member, an op by its decomposition, else on the host."""
+        """Emits an op without a kernel: a group's members separately, an op's decomposition, otherwise a step on the host."""
         body, given = members_of(op, modules), args
         if body is None:
             found = None if modules else decomposed(op, [None if a is None else type_of(a) for a in args])
@@ -262,7 +262,7 @@ class KernelEmitter(HostSteps):
         return results[0] if len(results) == 1 else tuple(results)
 
     def emit_body(self, body: Module, args: Sequence[Any]) -> list[Any]:
-        """Returns the members of a module one by one; returns the values of its outputs."""
+        """Emits the members of a module; returns the values of its outputs."""
         env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
         for p in body.parameters.values():
             count_reads(env[p], len(p.users))
@@ -272,9 +272,9 @@ class KernelEmitter(HostSteps):
     def emit_all(
         self, members: Iterable[Instruction], env: dict[Instruction, Any], left: Mapping[Instruction, int] | None
     ) -> None:
-        """Emits instructions in order and count the reads that are still to come.
+        """Emits instructions in order, and tracks the remaining reads of values.
 
-        left: how often each value is read; None: by each of its users once.
+        left: number of reads per value; None: once per user.
         """
         top = left is not None
         for ins in members:

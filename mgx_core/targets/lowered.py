@@ -19,10 +19,10 @@ __all__ = ["Lowered", "launch_placements"]
 
 
 class Lowered:
-    """An optimised module for one set of input shapes: lowered, emitted and planned, each when it is first asked for.
+    """An optimised module for one set of input shapes; lowered, emitted and planned lazily.
 
-    lower: gives the lowered module and the records of its passes; emitter: the target's, or None; reuse: let values that are
-    not alive together share memory; validate: check that no values that are alive together share memory.
+    lower: returns the lowered module and the records of its passes; emitter: returns the target's, or None; reuse: values with
+    disjoint live ranges share memory; validate: check that no others do.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class Lowered:
 
     @cached_property
     def emitter(self) -> Emitter | None:
-        """The target's emitter, with which the plan is made; None for targets whose kernels are called from Python."""
+        """The target's emitter, which creates the plan; None for targets whose kernels are called from Python."""
         return self._emitter()
 
     @cached_property
     def plan(self) -> Schedule | MemoryPlan:
-        """Steps and places of values: a schedule of the steps that the kernels emit, else the lifetimes of the values."""
+        """The schedule of emitted steps; for targets without an emitter, the live ranges and offsets of values."""
         from .memory import overlap, plan_memory
 
         emitter = self.emitter
@@ -77,7 +77,7 @@ class Lowered:
 
 
 def launch_placements(module: Module) -> list[Placement]:
-    """Placement of each launch of a module and of those that its control flow runs."""
+    """Returns the placements of the launches of a module and its control flow."""
     from .kernel import Launch
 
     return [

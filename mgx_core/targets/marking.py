@@ -13,7 +13,7 @@ __all__ = ["mark_extents", "static_extents"]
 
 
 def static_extents(instructions: Iterable[Instruction]) -> set[int]:
-    """Returns the extents that instructions, and the modules that they run, have whatever is counted and read."""
+    """Returns the extents of instructions and their modules that do not depend on counts or values read."""
     found = list(instructions)
     found += [i for ins in list(found) for i in within(ins)]
     shapes = [i.result for i in found if isinstance(i.result, Shape)]
@@ -26,11 +26,11 @@ def mark_extents(
     instance_shape: Callable[[AnyShape, AnyShape], AnyShape],
     symbols: dict[int, str] | None = None,
 ) -> None:
-    """Gives extents that the program does not say symbols, as an instance's own parameters have: kernels' texts hold no numbers
-    that only these counts and values lead to.
+    """Replaces run-time extents by ints that carry a symbol, like those of an instance's parameters, so that kernel source does
+    not contain them.
 
-    own: extents that the program says; symbols: by number, those that are known.  Equal numbers share one: a symbol's value is
-    an argument of the launch.
+    own: static extents of the program; symbols: known symbols, by value.  Equal extents share a symbol, whose value is an
+    argument of the launch.
     """
     named = {} if symbols is None else symbols
 
@@ -40,7 +40,7 @@ def mark_extents(
         if not isinstance(shape, Shape) or shape.dynamic():
             return shape
         dims = [
-            # no int of a target's own, which knows where it is from
+            # ints of a target's own type already carry a symbol
             symbol(named.setdefault(n, f"{module.name}_extent{len(named)}")) if type(n) is int and n not in own else n
             for n in shape.dims
         ]

@@ -20,14 +20,14 @@ from .kernel import op_of
 
 __all__ = ["Buffer", "MemoryPlan", "Placed", "fits_in_memory", "overlap", "place", "plan_memory"]
 
-FEW: Final = 512  # buffers that are placed fastest one by one
+FEW: Final = 512  # up to this number of buffers, a scalar search is faster
 
 
 @dataclass
 class Buffer:
     """Memory of one value and of all values that are views of it.
 
-    first, last: positions in the module's order between which it is alive, both included; offset: bytes from the arena's start.
+    first, last: live range in the module's order, inclusive; offset: bytes from the arena's start.
     """
 
     owner: Instruction
@@ -39,10 +39,10 @@ class Buffer:
 
 
 class MemoryPlan:
-    """Offsets of a module's values in the arena (parameters, literals and results of the module lie elsewhere).
+    """Offsets of a module's values in the arena (parameters, literals and results of the module have their own memory).
 
-    Found when one of its figures is first asked for, since a target may place the values itself.
-    reuse: let values that are not alive together share memory.
+    Computed lazily, since a target may place the values itself.
+    reuse: values with disjoint live ranges share memory.
     """
 
     def __init__(self, module: Module, reuse: bool = True) -> None:
@@ -60,7 +60,7 @@ class MemoryPlan:
 
     @property
     def lower_bound(self) -> int:
-        """The largest sum of bytes alive at one time."""
+        """The maximum of live bytes over all positions."""
         return self._planned.lower_bound
 
     @property
@@ -70,7 +70,7 @@ class MemoryPlan:
 
     @property
     def of(self) -> dict[Instruction, Buffer]:
-        """The buffer of each value that has one."""
+        """Buffers by value."""
         return self._planned.of
 
     @cached_property
@@ -123,7 +123,7 @@ def _planned(module: Module, reuse: bool) -> _Planned:
 
 
 def root(ins: Instruction) -> Instruction:
-    """Returns the instruction whose memory a chain of views looks at."""
+    """Returns the instruction that owns the memory of a chain of views."""
     while _is_view(ins):
         ins = ins.inputs[0]
     return ins
@@ -139,30 +139,30 @@ def _is_view(ins: Instruction) -> bool:
 
 
 def fits_in_memory(plan: MemoryPlan, module: Module) -> None:
-    """Refuses a plan before anything is allocated.  Errors: DeviceError if this machine's memory could never hold it."""
+    """Checks a plan before allocation.  Errors: DeviceError if it exceeds this machine's memory."""
     sizes: dict[int, int] = {}  # by shape: many instructions share one
     allowed = room()
     for inner in nested(module):
-        for ins in inner:  # views as well: a read covers all of their elements
+        for ins in inner:  # including views, since a read covers all their elements
             if id(ins.result) in sizes or ins.is_return:
                 continue
-            size = sizes[id(ins.result)] = int(static_bytes(ins.result) or 0)  # a target's ints may remember symbols
+            size = sizes[id(ins.result)] = int(static_bytes(ins.result) or 0)  # a target's ints may carry symbols
             if size > allowed:
                 raise DeviceError(
                     f"{ins!r} would take {size} bytes; {allowed} are allowed (compile option limit_bytes)"
                 )
     there = machine_memory()
     if sum(sizes[id(i.result)] for i in module if not i.is_return) <= there:
-        return  # even if nothing shared memory
+        return  # even without sharing memory
     results = sum(static_bytes(o.result) or 0 for o in module.outputs)
     largest = max((b.bytes for b in plan.buffers), default=0)
     needed = max(plan.lower_bound, largest) + results
     if needed > there:
-        raise DeviceError(f"the program needs {needed} bytes for its values at once; this machine has {there}")
+        raise DeviceError(f"the program needs {needed} bytes for simultaneously live values; this machine has {there}")
 
 
 class Placed(Protocol):
-    """A buffer to be placed: size, lifetime, and the offset that placing sets."""
+    """A buffer to place: size and live range; `place` sets its offset."""
 
     bytes: int
     first: int
@@ -171,11 +171,11 @@ class Placed(Protocol):
 
 
 def place(buffers: Sequence[Placed], steps: int, reuse: bool = True) -> tuple[int, int]:
-    """Gives every buffer an offset, the lowest that fits beside what is alive at the same time.
+    """Assigns each buffer the lowest offset that does not overlap buffers with intersecting live ranges.
 
-    The largest go first; where that wastes memory other orders are tried too (long lives first, the fullest moment first), and
-    the best is kept.  steps: how many positions there are; returns the bytes of the arena and their lower bound (the most
-    alive at one time).
+    Places the largest buffers first; if that exceeds the lower bound, also tries other orders (longest live range first, peak
+    position first) and keeps the best.  steps: number of positions; returns the bytes of the arena and the lower bound (the
+    maximum of live bytes).
     """
     lower_bound, fullest = _most_alive(buffers, steps)
     if not reuse:
@@ -198,7 +198,7 @@ def place(buffers: Sequence[Placed], steps: int, reuse: bool = True) -> tuple[in
 
 
 def overlap(buffers: Iterable[Placed]) -> str | None:
-    """No two buffers that are alive at one time share a byte."""
+    """Checks that buffers with intersecting live ranges do not overlap; returns a description of the first that do, or None."""
     alive: list[Placed] = []
     for one in sorted((b for b in buffers if b.bytes), key=lambda b: b.first):
         alive = [b for b in alive if b.last >= one.first]
@@ -213,7 +213,7 @@ def overlap(buffers: Iterable[Placed]) -> str | None:
 
 
 def _orders(fullest: int) -> list[Callable[[Placed], tuple[int, ...]]]:
-    """Sort keys by which buffers are placed."""
+    """Yields sort keys: orders in which to place the buffers."""
     return [
         lambda b: (-b.bytes, b.first),
         lambda b: (not b.first <= fullest <= b.last, -b.bytes, b.first),
@@ -236,13 +236,13 @@ def _placed(buffers: Sequence[Placed], order: Callable[[Placed], tuple[int, ...]
 
 
 class _Arena:
-    """Buffers placed so far."""
+    """The buffers placed so far."""
 
     def __init__(self) -> None:
         self.placed: list[Placed] = []
 
     def put(self, buffer: Placed) -> int:
-        """Returns offset of a buffer: the lowest that fits."""
+        """Returns the lowest offset at which a buffer fits."""
         at = 0
         near = [p for p in self.placed if p.first <= buffer.last and buffer.first <= p.last]
         for other in sorted(near, key=lambda p: p.offset):
@@ -254,7 +254,7 @@ class _Arena:
 
 
 class _LargeArena(_Arena):
-    """The same search on arrays in order of the offsets, for programs of thousands of values that are alive at once."""
+    """Like `_Arena`, vectorized over arrays sorted by offset, for thousands of simultaneously live values."""
 
     def __init__(self, count: int) -> None:
         self.columns = np.zeros((4, count), np.int64)  # first, last, begin, end
@@ -277,7 +277,7 @@ class _LargeArena(_Arena):
 
 
 def _most_alive(buffers: Sequence[Placed], steps: int) -> tuple[int, int]:
-    """Returns the largest sum of bytes alive at one position, and that position."""
+    """Returns the maximum of live bytes and its position."""
     change = [0] * (steps + 1)
     for b in buffers:
         change[b.first] += b.bytes

@@ -26,9 +26,9 @@ from .values import Value
 __all__ = ["OpPrograms", "taken"]
 
 KEPT: Final = 512
-SEEN: Final = 4096  # shapes that are remembered, to tell those that come again
-ONCE: Final = 4  # programs that were made for values of which none came again, before values run by definition
-SETTLING: Final = 64  # elements of an operand that says how long results are
+SEEN: Final = 4096  # remembered shapes, to detect repeated ones
+ONCE: Final = 4  # programs for values that did not repeat, before the reference implementation is used instead
+SETTLING: Final = 64  # maximum elements of an operand that determines extents
 _SETTLED: Final = (*SHAPES.roots, Split)  # ops that may have such operands
 
 Run: TypeAlias = Callable[[Sequence[Any]], Sequence[Array]]
@@ -62,7 +62,7 @@ class Call(NamedTuple):
         return None if len(empty) < len(items) else tuple(empty) if isinstance(result, TupleShape) else empty[0]
 
     def opened(self) -> bool:
-        """Returns True if no steps can be made: extents depend on data that no kernel counts, or operands are empty."""
+        """Returns True if no steps can be emitted: a data-dependent extent without a counting kernel, or empty operands."""
         result = self.result()
         items = result.items if isinstance(result, TupleShape) else (result,)
         dynamic = any(not isinstance(r, Shape) or r.dynamic() for r in items)
@@ -72,33 +72,33 @@ class Call(NamedTuple):
 
 
 def _is_baked(kernel: Kernel, n: int, a: Array) -> bool:
-    """Returns True for a constant of the steps: a scalar that bounds a data-dependent result (max_output_boxes).
+    """Returns True for a scalar that bounds a data-dependent result (max_output_boxes), which is compiled in as a constant.
 
-    Its value is commonly the same in all runs; the steps are made for it, so that the result's memory is sized by it.
+    Its value is usually the same in all runs, and determines the size of the result's memory.
     """
     return kernel.open_axis is not None and n > 0 and a.size == 1 and a.dtype.kind in "iu"
 
 
 class OpPrograms:
-    """Programs of one kernel each, the least recently used dropped first; None where an op is run by its definition.
+    """LRU cache of programs of one kernel each; None for ops that run by their reference implementation.
 
-    Ops that only move or select elements have one for shapes that come a second time: one call of numpy takes less than making
-    a program, and extents that depend on data may be others in each run.
+    Ops that only move or select elements get a program when a shape repeats: a single numpy call is cheaper than compiling, and
+    data-dependent extents may differ in every run.
 
-    build: what runs a schedule.
+    build: creates the runner of a schedule.
     """
 
     def __init__(self, build: Callable[[Schedule], Run]) -> None:
         self._build = build
         self._made: Recent[tuple[Run | None, bool]] = Recent(KEPT)
         self._seen: Recent[bool] = Recent(SEEN)
-        self._once: Recent[int] = Recent(SEEN)  # how many programs were made since values came again, by op and operand
+        self._once: Recent[int] = Recent(SEEN)  # programs created since values last repeated, by op and operand
 
     def __len__(self) -> int:
         return len(self._made)
 
     def run(self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any], e: Emitter) -> Any:
-        """Returns the result of one kernel for these arrays; e: an emitter with the settings to use."""
+        """Runs one kernel on these arrays; e: an emitter with the settings to use."""
         types: list[tuple[Any, ...] | None] = []
         for n, a in enumerate(args):
             if a is None:
@@ -127,11 +127,11 @@ class OpPrograms:
         return tuple(results) if several else results[0]
 
     def settled(self, op: Operation, modules: Sequence[Module], args: Sequence[Any], e: Emitter) -> Any | None:
-        """Returns the result of an op whose extents small operands say, by a program with their values as constants.
+        """Runs an op whose result extents are determined by small operands, with a program that has their values as constants.
 
-        A filter of images computes its weights once for sizes that come again, as it does for those that a file states.
-        op: one whose result's extents depend on data.  None for what has no such program, for moved elements whose extents have
-        not come before, and for values that keep changing.
+        For example, an image filter then computes its weights once per size.
+        op: has data-dependent result extents.  Returns None if there is no such program, for data movement with extents that are
+        new, and for values that keep changing.
         """
         if modules or not isinstance(op, _SETTLED) or op.view is not None or op.reshapes or not _settling(args):
             return None
@@ -141,11 +141,11 @@ class OpPrograms:
         about = key[:5]
         made = self._made.get(key)
         if made is None:
-            if op.exact and self._seen.get(key) is None:  # others have the same last bits in all runs
+            if op.exact and self._seen.get(key) is None:  # other ops must round equally in all runs
                 self._seen.put(key, True)
                 return None
             once = self._once.get(about) or 0
-            if once >= ONCE:  # making one takes longer than a hundred calls of numpy
+            if once >= ONCE:  # compiling takes longer than a hundred numpy calls
                 return None
             self._once.put(about, once + 1)
             made = self._made.put(key, self._settled_program(op, args, e.fresh(tuning=False)))
@@ -186,7 +186,7 @@ class OpPrograms:
 
 
 def _settling(args: Sequence[Any]) -> bool:
-    """Returns True for a tensor of numbers followed by small operands."""
+    """Returns True for a numeric tensor followed by small operands."""
     arrays = [a for a in args if a is not None]
     return (
         len(arrays) > 1
@@ -198,7 +198,7 @@ def _settling(args: Sequence[Any]) -> bool:
 
 
 def _with_constants(op: Operation, args: Sequence[Any]) -> tuple[Module, bool]:
-    """Returns a module of an op in which all operands but the first are constants, and whether the op has several results."""
+    """Returns a module of an op with all operands except the first as constants, and whether the op has several results."""
     module = Module(op.name)
     x = module.add_parameter("x", Shape(args[0].dtype, args[0].shape))
     given = [module.add_absent() if a is None else module.add_literal(a.copy()) for a in args[1:]]
@@ -211,9 +211,9 @@ def _with_constants(op: Operation, args: Sequence[Any]) -> tuple[Module, bool]:
 
 
 def taken(op: Operation, open_axis: int, *results: Array) -> Array | tuple[Array, ...]:
-    """Returns the parts of data-dependent results that are taken, given the results and their count.
+    """Crops data-dependent results to their count.
 
-    Errors: ShapeError if the count is more than there can be, as one that an operand states may be.
+    Errors: ShapeError if the count exceeds the extent, which is possible for counts given by an operand.
     """
     *wholes, count = results
     n, parts = int(count[0]), []

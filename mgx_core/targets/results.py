@@ -13,7 +13,7 @@ __all__ = ["misfit"]
 
 
 def misfit(declared: AnyShape, value: Any) -> str:
-    """Returns what a value is if it is not of the declared type, else nothing; symbols and unknown ranks match anything."""
+    """Describes a value that does not have the declared type; empty if it does; symbols and unknown ranks match anything."""
     if isinstance(declared, TupleShape):
         if isinstance(value, dict):  # a map
             return ""

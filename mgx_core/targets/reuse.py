@@ -17,9 +17,9 @@ __all__ = ["Reuse"]
 
 
 class Reuse:
-    """Launches and recordings by all that they depend on, but for the module, target, context and options, which are the same.
+    """Caches of launches and emission recordings for instances of the same module, target, context and options.
 
-    What the latest instances had in common is kept; the rest goes.
+    Entries shared by recent instances are kept; others are evicted.
     """
 
     def __init__(self) -> None:
@@ -34,11 +34,11 @@ class Reuse:
         return self._launches
 
     def recording(self, key: Hashable) -> Recording | None:
-        """Returns the recording that was kept by a key, if there is one."""
+        """Returns the recording of a key, if there is one."""
         return self._recordings.get(key)
 
     def keep(self, key: Hashable, recording: Recording, constants: Sequence[object]) -> None:
-        """Keeps a recording for the same constants if it comes for the second time: most for extents that change never do."""
+        """Caches a recording the second time its key occurs; most keys with changing extents never repeat."""
         if self._asked.get(hash(key)):
             self._recordings.put(key, recording.kept(constants))
         else:

@@ -27,7 +27,7 @@ __all__ = ["independent"]
 
 
 class _DependentError(Exception):
-    """Rows that depend on others, or an extent that is not simply their number."""
+    """Rows depend on each other, or an extent is not simply their number."""
 
 
 def _named(result: Any, symbols: set[str]) -> tuple[int, str] | None:
@@ -40,8 +40,7 @@ def _named(result: Any, symbols: set[str]) -> tuple[int, str] | None:
 
 
 def independent(module: Module, symbols: set[str]) -> list[tuple[int, str] | None] | None:
-    """For each output the axis along which its rows lie and their symbol, if no row of any value depends on how many there are,
-    or on others."""
+    """Returns the row axis and symbol of each output, if no row of any value depends on other rows or on their number."""
     try:
         _check(module, symbols)
         return [_named(o.result, symbols) for o in module.outputs]
@@ -83,7 +82,7 @@ def _check(module: Module, symbols: set[str]) -> None:
 def _keeps(op: Any, ins: Instruction, own: int | None, axes: list[int | None]) -> bool:
     if isinstance(op, Pointwise):
         return all(a is None or a == own for a in axes)
-    if isinstance(op, (Gather, Gathernd, Roialign)):  # positions may count from the end of what is picked from
+    if isinstance(op, (Gather, Gathernd, Roialign)):  # negative indices depend on the extent of the indexed axis
         return axes[0] is None and own is not None
     if own is None or any(a is not None for a in axes[1:] if not isinstance(op, Concat)):
         return False
@@ -104,7 +103,7 @@ def _reduces(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> boo
 
 
 def _joins(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> bool:
-    # numbers of rows under several symbols must turn out equal, which is checked where the extents are their values
+    # row counts with different symbols must be equal, which is checked once their values are known
     return op.axis % ins.shape.rank != own and all(i.shape.dims[own] == ins.shape.dims[own] for i in ins.inputs)
 
 

@@ -1,7 +1,7 @@
 """Saves a target's compiled instances in a program file, and restores them in later processes.
 
-A target takes part with `Target.machine` and `Target.restored`, its runner with `Runner.saved`.  Code is restored only where the
-machine's text is the same, and only if it was written by the same user or is trusted by name.
+Targets implement `Target.machine` and `Target.restored`, runners `Runner.saved`.  Code is restored only if the machine's
+fingerprint is equal, and only if the same user wrote it or the caller trusts it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ __all__ = ["Keep", "SavedInstance"]
 
 
 class Keep(Protocol):
-    """Takes an array into the file's literal section and gives its number there.
+    """Stores an array in the file's literal section and returns its index.
 
-    brief: the file is one of the cache, which lies beside the model's own: what can be made again quickly from constants is
-    better left out.
+    brief: the file is a cache entry, so data that can be recomputed quickly from constants should be omitted.
     """
 
     @property
@@ -33,10 +32,10 @@ class Keep(Protocol):
 
 @dataclass(frozen=True)
 class SavedInstance:
-    """One instance of an executable as it was saved.
+    """A saved instance of an executable.
 
-    shapes: of the parameters that were symbolic, by name; code: what the runner's ``saved`` gave; fetch: a kept array by its
-    number, mapped read-only; placements: what ran where; made: what was made again of constants, for all instances of a file.
+    shapes: of the symbolic parameters, by name; code: the result of the runner's ``saved``; fetch: returns a stored array by
+    index, mapped read-only; placements: of its launches; made: cache of recomputed constants, shared by a file's instances.
     """
 
     shapes: Mapping[str, AnyShape]

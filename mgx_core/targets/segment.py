@@ -24,8 +24,8 @@ __all__ = ["KEEPING", "Keeping", "Make", "Segment"]
 class Keeping(NamedTuple):
     """Limits on the runners of a segment, of which there is one for each set of shapes."""
 
-    runners: int = 128  # that are kept
-    runs: int = 8  # of those that were dropped, on average, for further ones to be made
+    runners: int = 128  # maximum cached runners
+    runs: int = 8  # cache hits per evicted runner, below which a full cache creates no new ones
 
 
 KEEPING: Final = Keeping()
@@ -34,9 +34,9 @@ Make: TypeAlias = Callable[[Module], Runner]  # the runner of a lowered module w
 
 
 class Segment:
-    """A part of a module as a module of its own, with a runner for each set of shapes.
+    """A part of a module as a separate module, with a runner for each set of shapes.
 
-    results: what it gives, instructions of the module that it was taken from; needs: what it is given.
+    results: its outputs as instructions of the original module; needs: its inputs.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Segment:
         self._made: Recent[Runner] = Recent(keeping.runners)
         self._keeping = keeping
         self._last: tuple[Any, Runner] | None = None
-        self._found = 0  # how often a kept runner served
+        self._found = 0  # cache hits
         self._lock = Lock()
 
     def prepare(self, make: Make) -> Runner | None:
-        """Returns the runner, made ahead, if the shapes are known."""
+        """Creates and returns the runner in advance, if the shapes are known."""
         if self._open or not all(map(fixed_tensor, self.needs)):
             return None
         return self._made_for([(n.shape.dtype.numpy, tuple(n.shape.lens())) for n in self.needs], {}, make)
@@ -62,8 +62,7 @@ class Segment:
     def runner(self, args: Sequence[Any], known: Mapping[str, int], make: Make) -> Runner | None:
         """Returns the runner for the values of `needs`, and of symbols; None if a value is not an array of numbers.
 
-        None as well where shapes do not come again often enough for runners to be worth making: a state that grows in every
-        trip of a long loop.
+        Also None if shapes repeat too rarely for runners to pay off, e.g. for a state that grows in every trip of a long loop.
         """
         key: list[Any] = []
         for a in args:

@@ -53,8 +53,8 @@ class SegmentInterpreter(Interpreter):
         self._worthy: dict[Segment, bool] = {}
         self._single = None if programs is None or emitter is None else (programs, emitter)
         self._bodies: dict[Module, Body | None] = {}
-        self._cuts: dict[Module, list[Item]] = {}  # of bodies that take lists
-        # of the symbols that results give values: the number of the result, and its axis
+        self._cuts: dict[Module, list[Item]] = {}  # of bodies with sequence parameters
+        # symbols defined by results: index of the result and axis
         self._places: dict[Instruction, list[tuple[int, int, str]]] = {}
 
     def evaluate(self, op: Operation, args: Sequence[Any], modules: Sequence[Module], run: RunModule) -> Any:
@@ -62,7 +62,7 @@ class SegmentInterpreter(Interpreter):
         if self._single is not None and isinstance(op, Launch):
             programs, e = self._single
             if op.of.view is not None and len(args) > 1:
-                # where its operands are known it takes no step, nor does numpy
+                # with known operands it needs no computation
                 return op.of.evaluate(args, modules, run)
             found = programs.settled(op.of, modules, args, e) if op.result_shape.dynamic() else None
             if found is not None:
@@ -152,7 +152,7 @@ class SegmentInterpreter(Interpreter):
 
     def _alone(self, ins: Instruction, values: dict[Instruction, Any], known: dict[str, int]) -> None:
         op = op_of(ins)
-        item = isinstance(op, GetTupleElem)  # whose extents are those of the tuple
+        item = isinstance(op, GetTupleElem)  # its extents are known from the tuple
         values[ins] = value = values[ins.inputs[0]][op.index] if item else self.step(ins, values, known)  # type: ignore[attr-defined]
         self._bind(ins, value, known)
 
@@ -207,11 +207,11 @@ class SegmentInterpreter(Interpreter):
         return [None if o.is_absent else values[o] for o in module.outputs]
 
     def _body(self, module: Module) -> Body | None:
-        """A module of control flow; for each value it needs, the parameter index (None: a value of an enclosing module)."""
+        """Returns a module of control flow and, for each value it needs, the parameter index (None: of an enclosing module)."""
         if module not in self._bodies:
             position = {p: n for n, p in enumerate(module.parameters.values())}
             members = [i for i in module if not given(i)]
-            # a body whose extents change from trip to trip would have a runner for each
+            # a body whose extents change in every trip would create a runner for each
             worthy = self._worth is None or (all(map(fixed, members)) and self._worth(members))
             if not worthy or any(o.is_absent for o in module.outputs):
                 self._bodies[module] = None

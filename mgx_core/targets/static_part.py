@@ -49,7 +49,7 @@ def split(module: Module, planned: Callable[[Instruction], bool] | None = None) 
     rest: list[Instruction] = []
     there: set[Instruction] = set()
     known: dict[int, bool] = {}  # by id of a result: many instructions share one
-    outside: dict[Module, list[Instruction]] = {}  # what bodies read; many instructions share one
+    outside: dict[Module, list[Instruction]] = {}  # captures of bodies; many instructions share one
     for ins in module:
         if given(ins):
             if given_fixed(ins):
@@ -59,7 +59,7 @@ def split(module: Module, planned: Callable[[Instruction], bool] | None = None) 
         if at not in known:
             known[at] = fixed(ins)
         inside = not ins.op.control or (planned is not None and planned(ins))
-        # What introduces a symbol is itself left for run time, so before the first of these nothing can mention one.
+        # Instructions that define symbols are in the rest, so nothing before the first of them can use one.
         if not known[at] or not inside or read_whole(ins) or (rest and mentioned([ins])):
             rest.append(ins)
             continue

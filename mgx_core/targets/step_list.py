@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Trial:
-    """Steps that are taken back unless they are kept."""
+    """Tentative emission: rolled back unless `keep` is called."""
 
     def __init__(self) -> None:
         self.kept = False
@@ -35,40 +35,40 @@ class Trial:
 
 
 class StepList(ABC):
-    """Steps in order, the values that they read and write, and the constants that they keep alive.
+    """Steps in order, their values, and the constants that they keep alive.
 
-    reuse: let a step write over memory that is read for the last time.
+    reuse: a step may overwrite memory that it reads last.
     """
 
     def __init__(self, reuse: bool = True) -> None:
         self.reuse = reuse
         self.steps: list[Step] = []
         self.notes: list[str] = []
-        self.sources: tuple[str, ...] = ()  # of the op that is emitted
-        self.call: Call | None = None  # the kernel that steps are added for
-        self.literals: dict[int, tuple[Array, Value]] = {}  # by the id of the array, which must not pass to another
+        self.sources: tuple[str, ...] = ()  # of the current op
+        self.call: Call | None = None  # the current kernel
+        self.literals: dict[int, tuple[Array, Value]] = {}  # by the id of the array, which is kept alive
         self._made: dict[Hashable, Any] = {}
-        # what ops without further operands show of shapes, by ids of both, which are kept so that the ids stay theirs
+        # views of shapes by unary ops, by the ids of both, which are kept alive
         self._views: dict[tuple[int, int], tuple[Operation, Shape, tuple[int, Shape] | None]] = {}
         self._looked_at: tuple[Value, Array] | None = None
-        self._recording: Recording | None = None  # of the instruction being emitted
+        self._recording: Recording | None = None  # of the current instruction
 
     @abstractmethod
     def copy_into(self, source: Value, target: Value) -> None:
         """Adds steps that copy the elements of one value to another of the same extents, converting their type."""
 
     def literal_buffer(self, array: Array, owner: Any) -> Buffer:
-        """Returns a buffer for a row-major constant.  Default: one that holds the array."""
+        """Returns a buffer for a row-major constant.  Default: a buffer on the array."""
         return Buffer("literal", array.nbytes, array=array, owner=owner)
 
     # buffers and values
 
     def allocate(self, dtype: DType, lens: Sequence[int], strides: Sequence[int] | None = None) -> Value:
-        """Returns a new value in the arena, row-major unless `strides` say otherwise."""
+        """Allocates a value in the arena, row-major or with `strides`."""
         return self.allocate_as(Shape(dtype, lens, strides))
 
     def allocate_as(self, shape: Shape) -> Value:
-        """Returns a new value in the arena of this shape, strides included."""
+        """Allocates a value in the arena with this shape and its strides."""
         space = shape.elements() if shape.standard() else shape.element_space()
         made = Value(shape, self.scratch(max(int(space) * shape.dtype.size, 1)))
         if self._recording is not None:
@@ -76,7 +76,7 @@ class StepList(ABC):
         return made
 
     def scratch(self, size: int) -> Buffer:
-        """So many bytes in the arena."""
+        """Allocates scratch memory in the arena; size in bytes."""
         return Buffer("arena", int(size))
 
     def literal(self, array: Array, owner: Any = None) -> Value:
@@ -90,7 +90,7 @@ class StepList(ABC):
         return found
 
     def make_literal(self, array: Array, owner: Any) -> Value:
-        """Returns a value for a constant that is met for the first time.  Default: on `literal_buffer` of a row-major array."""
+        """Creates the value of a new constant.  Default: on `literal_buffer` of a row-major array."""
         rows = array if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(array.shape)
         return Value(Shape(array.dtype, array.shape), self.literal_buffer(rows, array if owner is None else owner))
 
@@ -100,7 +100,7 @@ class StepList(ABC):
         return value.buffer.kind == "literal" and value.buffer.array is not None
 
     def memory(self, value: Value) -> Array | None:
-        """Returns the whole array behind a literal value, None for others; what is emitted from its numbers is not repeated."""
+        """Returns the whole array of a literal value, None for others; makes the emission uncacheable."""
         if value.buffer.kind != "literal":
             return None
         if self._recording is not None:
@@ -112,14 +112,14 @@ class StepList(ABC):
         array = self.memory(value)
         if array is None:
             return None
-        if self._looked_at is None or self._looked_at[0] is not value:  # plans ask for one several times in a row
+        if self._looked_at is None or self._looked_at[0] is not value:  # plans often request the same one repeatedly
             size = array.dtype.itemsize
             flat = array.reshape(-1)[value.offset :]
             steps = [s * size for s in value.strides]
             if value.shape.standard() and flat.size == value.shape.elements():
                 seen = flat.reshape(value.lens)
                 seen.flags.writeable = False
-            elif array.dtype.kind == "f" and size == 1:  # float8_e5m2, which as_strided takes for a type of numpy's
+            elif array.dtype.kind == "f" and size == 1:  # as_strided mistakes float8_e5m2 for one of numpy's types
                 seen = np.ndarray(value.lens, array.dtype, flat, 0, steps)
                 seen.flags.writeable = False
             else:
@@ -128,7 +128,7 @@ class StepList(ABC):
         return self._looked_at[1]
 
     def may_overwrite(self, value: Value, dtype: DType) -> bool:
-        """Returns True if a step may write its result over this value: nothing reads its memory after the current instruction."""
+        """Returns True if a step may overwrite this value: its memory is not read after the current instruction."""
         return (
             self.reuse
             and value.buffer.kind in ("arena", "given")
@@ -139,18 +139,18 @@ class StepList(ABC):
         )
 
     def copy(self, value: Value, strides: Sequence[int] | None = None) -> Value:
-        """Returns a copy that lies row-major, or by `strides`."""
+        """Returns a copy, row-major or with `strides`."""
         out = self.allocate(value.shape.dtype, value.lens, strides)
         if value.shape.elements():
             self.copy_into(value, out)
         return out
 
     def row_major(self, value: Value) -> Value:
-        """Returns the value without gaps in row-major order: itself or a copy."""
+        """Returns the value if it is dense and row-major, otherwise a copy that is."""
         return Value(value.plain, value.buffer, value.offset) if value.dense() else self.copy(value)
 
     def view_of(self, op: Operation, value: Value, others: Sequence[Value | None] = ()) -> Value | None:
-        """Returns the view that an op gives of a value; None if it would have to move elements."""
+        """Returns an op's result as a view of a value; None if elements would have to be moved."""
         if others or op.view is None:
             return view_of(op, value, others)
         key, shape = (id(op), id(value.shape)), value.shape
@@ -167,7 +167,7 @@ class StepList(ABC):
             self._recording.cacheable = self._recording.numbers = False
 
     def repeatable(self, add: Callable[[Any, Sequence[Value]], None], values: Sequence[Value]) -> None:
-        """Adds steps by ``add(emitter, values)``, which the emission cache calls again for the values in the same roles."""
+        """Adds steps by ``add(emitter, values)``, which the emission cache calls again with the corresponding values."""
         recording = self._recording
         if recording is None:
             add(self, values)
@@ -180,7 +180,7 @@ class StepList(ABC):
             self._recording = recording
 
     def derived(self, source: Buffer, key: Hashable, make: Callable[[Any, Buffer], Buffer]) -> Buffer:
-        """Returns the buffer that ``make(emitter, source)`` gives of a constant's, in a way named by `key`; repeatable."""
+        """Returns the buffer that ``make(emitter, source)`` derives from a constant, cached by `key`; repeatable."""
         recording, self._recording = self._recording, None
         try:
             made = make(self, source)
@@ -191,17 +191,17 @@ class StepList(ABC):
         return made
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Returns the result of `make`, called once per key: layers of a model ask for the same many times."""
+        """Returns the result of `make`, cached by key, since layers of a model repeat requests."""
         try:
             found: T | None = self._made.get(key)
-        except TypeError:  # an attribute of an op that has no hash
+        except TypeError:  # an unhashable attribute
             return make()
         if found is None:
             found = self._made[key] = make()
         return found
 
     def note(self, text: str) -> None:
-        """Keeps a refusal for the report."""
+        """Records a refusal for the report."""
         if self._recording is not None:
             self._recording.noted(text)
         self.notes.append(f"{', '.join(self.sources)}: {text}" if self.sources else text)
@@ -211,7 +211,7 @@ class StepList(ABC):
         return f"{kind} {self.sources[-1]}" if self.sources else kind
 
     def finish(self) -> None:
-        """Drops what only emission needs."""
+        """Releases data that only emission needs."""
         self.call = self._looked_at = None
         self._made.clear()
         self._views.clear()
@@ -220,19 +220,19 @@ class StepList(ABC):
     # steps
 
     def add(self, step: S) -> S:
-        """Adds a step for the kernel that is being emitted."""
+        """Adds a step of the current kernel."""
         self.uncacheable()
         step.call = self.call
         self.steps.append(step)
         return step
 
     def marks(self) -> tuple[int, ...]:
-        """Returns lengths of all lists that `take_back` truncates."""
+        """Returns the current position, for rollback with `take_back`."""
         recorded = (0, 0) if self._recording is None else self._recording.marks()
         return len(self.steps), len(self.literals), *recorded
 
     def take_back(self, marks: tuple[int, ...]) -> None:
-        """Undo all since `marks` were taken."""
+        """Rolls back to a position returned by `marks`."""
         if self._recording is not None:
             self._recording.take_back(*marks[2:4])
         del self.steps[marks[0] :]
@@ -241,7 +241,7 @@ class StepList(ABC):
 
     @contextmanager
     def trial(self) -> Iterator[Trial]:
-        """Steps that are taken back unless `keep` is called, also when they are refused."""
+        """Context manager: rolls back steps unless `keep` is called, also after a refusal."""
         marks = self.marks()
         trial = Trial()
         try:

@@ -100,9 +100,9 @@ class Context:
     def borrow(self, shape: Shape, address: int) -> Value:
         """Returns a tensor on device memory that the caller owns and keeps alive; `holds` is True for its address.
 
-        Default: UnsupportedError, for contexts without memory of their own.
+        Default: UnsupportedError, for contexts without device memory.
         """
-        raise UnsupportedError(f"{self!r} has no memory of its own that an address could lie in")
+        raise UnsupportedError(f"{self!r} has no device memory, so it cannot borrow an address")
 
     def untimed(self) -> Context:
         """Returns a context on the same device without autotuning, for programs that run rarely.  Default: itself."""

@@ -1,4 +1,4 @@
-"""Tuning: the fastest candidate by problem, for a machine or device; in memory, on disk and in program files."""
+"""Autotuning: stores the fastest kernel per problem and machine, in memory, on disk and in program files."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from .values import Value
 __all__ = ["KernelTuning", "TuningStore"]
 
 FORMAT: Final = 1
-LEAD: Final = 0.97  # a kernel is faster below this share of the best so far: between equals the order of plans decides
+LEAD: Final = 0.97  # a kernel must be faster than the best so far by this factor; otherwise the order of plans decides
 
 Emit = Callable[[Emitter, Sequence[Any]], Results | No]
 
 
 class TuningStore:
-    """Choices by problem.  A choice is plain data; problems are identified by text.
+    """Tuning results by problem.  A result is plain data; problems are identified by text.
 
-    machine: what times depend on, e.g. the processor or the device; choices made for another are not taken; folder: where
-    they are kept, by default ``tuning`` in the user's cache folder.
+    machine: identifies the processor or device; results of others are ignored; folder: of the files, default ``tuning`` in the
+    user's cache folder.
     """
 
     def __init__(self, machine: str, folder: Path | None = None) -> None:
@@ -50,18 +50,18 @@ class TuningStore:
         self.choices: dict[str, Any] = self._read()
 
     def keep(self, problem: str, choice: Any) -> None:
-        """Takes down what was measured."""
+        """Records a measured choice."""
         with self.lock:
             self.choices[problem] = choice
             self._changed = True
 
     def learn(self, choices: Mapping[str, Any]) -> None:
-        """Takes over choices from a program file, where nothing is known yet."""
+        """Adds choices from a program file for problems that are unknown so far."""
         with self.lock:
             self.choices = {**choices, **self.choices}
 
     def save(self) -> None:
-        """Writes new choices to disk, joined with those that other processes have written meanwhile."""
+        """Writes new choices to disk, merged with those of other processes."""
         with self.lock:
             if self._changed:
                 self.choices = {**self._read(), **self.choices}
@@ -74,22 +74,22 @@ class TuningStore:
 
 
 class KernelTuning(TuningStore):
-    """Names of the fastest kernels, by problem: of all ops with the option ``exhaustive_tune``, else of those it concerns.
+    """Names of the fastest kernels by problem; with ``exhaustive_tune`` for all ops, else for those selected by `concerns`.
 
-    Every kernel that can do an op is put into a program of its own and timed; a group is also timed as its members one by
-    one.  A target says how programs of one kernel are timed.
+    Each kernel that supports an op is timed in a program of its own; a group is also timed as separate members.  Targets define
+    how a program is timed.
     """
 
     def __init__(self, machine: str, folder: Path | None = None) -> None:
         super().__init__(machine, folder)
-        self.timed = 0  # problems that were measured rather than known
+        self.timed = 0  # number of problems measured
 
     @abstractmethod
     def seconds(self, trial: Any, schedule: Schedule, arrays: Sequence[Array]) -> float:
-        """Returns the seconds of one run of a schedule on these inputs.  Errors: MgxError where it cannot run."""
+        """Times one run of a schedule on these inputs, in seconds.  Errors: MgxError if it cannot run."""
 
     def settings(self, e: Any) -> str:
-        """Settings of an emitter that choices depend on, as text (override)."""
+        """Returns the emitter's settings that choices depend on, as text (override)."""
         return ""
 
     def concerns(self, e: Any, op: Operation, modules: Sequence[Module]) -> bool:
@@ -99,7 +99,7 @@ class KernelTuning(TuningStore):
     def choice(
         self, e: Any, kernels: Sequence[Kernel], op: Operation, modules: Sequence[Module], args: Sequence[Any]
     ) -> str | None:
-        """The name of the kernel to take, `APART` for a group's members one by one; None where there is nothing to choose."""
+        """Returns the name of the kernel to use, `APART` to run a group's members separately; None if there is no choice."""
         apart = isinstance(op, Group)
         if len(kernels) + apart < 2:
             return None
@@ -139,7 +139,7 @@ class KernelTuning(TuningStore):
         return best
 
     def _seconds(self, e: Any, emit: Emit, args: Sequence[Any]) -> float:
-        """Returns the seconds of an op on random operands with the layouts of the given ones; infinite where it cannot run."""
+        """Times an op on random operands with the given layouts, in seconds; infinite if it cannot run."""
         trial: Emitter = e.fresh(tuning=False)
         arrays: list[Array] = []
 
@@ -172,7 +172,7 @@ def _random(dtype: DType, count: int) -> Array:
 
 
 def _key(about: str, modules: Sequence[Module], args: Sequence[Any]) -> str | None:
-    """Returns everything that a choice depends on, as text."""
+    """Returns the key of a problem: everything that the choice depends on, as text."""
     parts = [about]
     parts += [sha256(_body(module).encode()).hexdigest()[:16] for module in modules]
     for value in args:
@@ -187,7 +187,7 @@ def _key(about: str, modules: Sequence[Module], args: Sequence[Any]) -> str | No
 
 
 def _body(module: Module) -> str:
-    """Returns a group's body as text; constants count by their types, since values take no time."""
+    """Returns a group's body as text, with constants by type, since values do not affect the time."""
     at = {ins: n for n, ins in enumerate(module)}
     lines = []
     for ins in module:

@@ -19,7 +19,7 @@ from .values import Value
 
 __all__ = ["VIEWS", "emit_item", "emit_view", "viewed"]
 
-# by name: to look through `STANDARD` would load every family
+# by name, since iterating over `STANDARD` would import every family
 VIEWS: Final = (
     Broadcast, BroadcastForDot, Contiguous, Diagonal, Flatten, Multibroadcast, Reshape, ReshapeLazy, Scalar, Slice, Squeeze,
     Step, Transpose, Unsqueeze,
@@ -27,7 +27,7 @@ VIEWS: Final = (
 
 
 def emit_view(e: StepList, op: Operation, modules: Sequence[Module], args: Sequence[Any]) -> Value | No:
-    """The emit function of ops with a view: the operand seen in another way, after a copy to row-major order where that helps."""
+    """Emits ops with a view: a view of the operand, copied to row-major order first if necessary."""
     x, *others = args
     if not isinstance(x, Value):
         return No("the operand is not a tensor")
@@ -40,13 +40,13 @@ def emit_view(e: StepList, op: Operation, modules: Sequence[Module], args: Seque
 
 
 def emit_item(e: StepList, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Value | tuple[Any, ...]:
-    """The emit function of items of tuples."""
+    """Emits tuple element accesses."""
     item: Value | tuple[Any, ...] = args[0][op.index]
     return item
 
 
 def viewed(e: StepList, ins: Instruction, env: Mapping[Instruction, Any]) -> Value | None:
-    """Returns the value of an instruction that `env` holds, of a literal, or of views of one; None for what steps compute."""
+    """Returns the value of an instruction in `env`, of a literal, or of a view of one; None for values computed by steps."""
     if ins in env:
         found: Value = env[ins]
         return found

@@ -190,7 +190,7 @@ def test_programs_that_no_memory_holds_are_refused(monkeypatch):
     plan = plan_memory(module)
     fits_in_memory(plan, module)
     monkeypatch.setattr(memory, "machine_memory", lambda: 4096)
-    with pytest.raises(DeviceError, match="needs 8064 bytes for its values at once; this machine has 4096"):
+    with pytest.raises(DeviceError, match="needs 8064 bytes for simultaneously live values; this machine has 4096"):
         fits_in_memory(plan, module)
 
 
