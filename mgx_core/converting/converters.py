@@ -56,7 +56,7 @@ class Entry(NamedTuple):
 class Converters:
     """Converters by (domain, operator); lookup selects the highest `since` not above the model's version.
 
-    A value, joined with ``+``; packages give theirs through the hook `converters`.
+    Immutable by convention; tables are combined with ``+``.  Packages add theirs through the hook `converters`.
     later: functions that add more when called, in the order in which they are called until an operator is found; all of its
     versions must be added by one of them.
     """
@@ -69,7 +69,7 @@ class Converters:
     def converts(self, *names: str, domain: str = "", since: int = 1, replaces: bool = False) -> Callable[[C], C]:
         """Decorator: a function ``(node, *inputs)`` for operators `names` of `domain` from version `since` on.
 
-        replaces: True to take the place, from that version on, of the frontend's or another package's; else theirs stays.
+        replaces: True to override the frontend's or another package's converter from that version on.
         """
 
         def keep(function: C) -> C:
@@ -157,9 +157,9 @@ def converted(
 ) -> Sequence[Instruction | None]:
     """Returns the results of a converter for a node.
 
-    frontend: the frontend's own package; what its converters raise passes, since they fail on malformed nodes only.
-    Errors: ParseError for inputs that do not fit; PluginError, with name and package, for what a converter of another package
-    raises and for results other than instructions.
+    frontend: the frontend's package; exceptions of its converters pass through, since they fail only on malformed nodes.
+    Errors: ParseError for inputs that do not fit; PluginError, with name and package, for exceptions of other packages'
+    converters and for results other than instructions.
     """
     given = fitting(converter, inputs)
     package = str(getattr(converter, "__module__", "?")).partition(".")[0]

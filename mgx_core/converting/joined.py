@@ -23,9 +23,9 @@ def with_plugins(own: Converters, frontend: str) -> Converters:
 class Joined(Converters):
     """The merged converters of a frontend and of plugins.
 
-    For an operator that both convert the frontend's stay, unless the plugin's says ``replaces=True``; what two plugins convert in
-    the same way is refused where a model has it.  Both stand on the records of the plugins, and nothing else is lost.  A table
-    that adds converters when asked is asked for operators that the frontend lacks.
+    If both convert an operator, the frontend's converter is used, unless the plugin's declares ``replaces=True``; if two plugins
+    do, models with the operator are rejected.  Both are recorded as failures of the plugins; other operators are not affected.
+    Lazy tables of plugins are loaded for operators that the frontend lacks.
     """
 
     def __init__(self, own: Converters, given: Sequence[tuple[PluginRecord, Converters]], frontend: str) -> None:

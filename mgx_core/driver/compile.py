@@ -106,7 +106,7 @@ def command(as_json: bool, page: Path | None, trace: Path | None, summary: bool,
 def _summary(
     report: Report, records: Sequence[PassRecord], instance: Instance, declined: Sequence[dict[str, Any]]
 ) -> None:
-    """Prints passes, rules, memory, and what was left to the host."""
+    """Prints passes, rules, memory, and the launches on the host."""
     report.table(
         ["stage", "pass", "ms", "instructions"],
         [(r.stage, r.name, f"{r.seconds * 1e3:.2f}", f"{r.before} -> {r.after}") for r in records],

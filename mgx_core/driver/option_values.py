@@ -26,12 +26,12 @@ class Limit(click.FloatRange):
 
 
 def split(given: Iterable[str]) -> list[str]:
-    """Returns the words of all uses of a many-valued option, in order."""
+    """Returns the tokens of all uses of a many-valued option, in order."""
     return [word for token in given for word in token.split(SEPARATOR) if word]
 
 
 def by_name(given: Iterable[str], option: str) -> dict[str, list[str]]:
-    """Returns words grouped under their ``@name``."""
+    """Groups tokens by the preceding ``@name``."""
     groups: dict[str, list[str]] = {}
     at: list[str] | None = None
     for word in split(given):

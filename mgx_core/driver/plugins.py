@@ -85,13 +85,13 @@ def load_everything(plugins: Plugins) -> None:
         kinds[name] = None if frontend is None else frontend.converter_type
         if frontend is not None:
             try:
-                frontend.operators()  # which tells converters for one operator apart
+                frontend.operators()  # distinguishes converters for one operator
             except (Exception, SystemExit) as error:
                 (record,) = [r for r in plugins.records if name in r.offers.get("frontends", ())]
                 record.fail("frontends", f"operators() of frontend {name!r}: {type(error).__name__}: {error}", error)
     for name in plugins.named("commands"):
         quietly(plugins.load, "commands", name, click.Command)
-    list(plugins.opset())  # which names lost ops on the records
+    list(plugins.opset())  # records ops that could not be loaded
     for target in ("", *targets):
         plugins.kernels(target)
         plugins.rules(target)

@@ -17,7 +17,7 @@ __all__ = ["Ready", "ready", "requested_program"]
 
 
 class Ready(NamedTuple):
-    """A program, what it was compiled to, and checked inputs."""
+    """A program, its executable, and checked inputs."""
 
     program: Program
     executable: Executable
@@ -25,7 +25,7 @@ class Ready(NamedTuple):
 
 
 def requested_program(given: Mapping[str, Any]) -> Program:
-    """Returns the program that the options name, in the requested precision."""
+    """Returns the program selected by the options, in the requested precision."""
     program = Source.of(given).program()
     return quantized(program, given, lambda: inputs(program.get_parameter_shapes(), given))
 

@@ -114,7 +114,7 @@ class Report:
             self.say(f"sizes   {listed(chosen)} ({CHANGE})")
 
     def progress(self, items: Sequence[T], label: str) -> Iterator[T]:
-        """Yields the items, with a bar on the error stream while they are worked on, if that is a terminal."""
+        """Yields the items, with a progress bar on stderr if that is a terminal."""
         from rich.console import Console
 
         console = Console(stderr=True)
@@ -126,7 +126,7 @@ class Report:
         yield from track(items, label, console=console, transient=True)
 
     def document(self, content: Any) -> None:
-        """Prints the JSON document (nothing for people)."""
+        """Prints the JSON document; does nothing in text mode."""
         if self.as_json:
             click.echo(json.dumps(plain(content), indent=1, allow_nan=False), file=stdout())
 

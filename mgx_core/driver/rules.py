@@ -93,7 +93,7 @@ def known_passes() -> dict[str, Any]:
 
 
 def known_rules() -> Rules:
-    """Returns every rule of the core, then those that plugins bring for any installed target."""
+    """Returns the core's rules, followed by those of plugins for any installed target."""
     from ..compile.extensions import plugged_passes
     from ..compile.pipeline import STAGES
     from ..compile.stages import RULES
@@ -112,7 +112,7 @@ def known_rules() -> Rules:
 
 
 def rules_of_packages(records: Iterable[PassRecord]) -> dict[str, dict[str, int]]:
-    """Returns how often each rule that a plugin brings fired in some passes, by package, those with 0, too."""
+    """Returns, by package, how often each rule of a plugin fired in some passes, including 0."""
     fired: Counter[str] = Counter()
     for record in records:
         fired.update({count.rule: count.fired for count in record.rules})
@@ -125,7 +125,7 @@ def rules_of_packages(records: Iterable[PassRecord]) -> dict[str, dict[str, int]
 
 
 def target_names() -> list[str]:
-    """Returns names of the installed targets, after the empty one that stands for none."""
+    """Returns the names of the installed targets, preceded by an empty name for target-independent rules."""
     from ..plugins.manager import manager
 
     return ["", *(lazy.name for _, lazy in manager().offered("targets"))]
@@ -134,7 +134,7 @@ def target_names() -> list[str]:
 def refusals(program: Program, rule: str, options: CompileOptions | None = None) -> list[Refusal]:
     """Returns instructions at which a rewriting rule or fusion matched and did not fire in the usual passes, and why.
 
-    A rule that is usually off is switched on, and one that a plugin brings for some target runs after the usual passes.
+    A rule that is off by default is enabled, and a plugin's rule for a target runs after the usual passes.
     Errors: ParameterError for an unknown rule, with near names.
     """
     from ..compile.pipeline import Pipeline, Stage

@@ -139,7 +139,7 @@ class Source:
         return parse(self.file, self._reader(), **self._parse_options())
 
     def _tell_vain_batch(self, program: Program) -> None:
-        """Warns if --batch changed nothing, since the model states the extents of its inputs."""
+        """Warns if --batch has no effect because the inputs have static extents."""
         shapes = _tensors(program)
         if any(s.dims[:1] == (self.batch,) for s in shapes.values()):
             return

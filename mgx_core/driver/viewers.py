@@ -38,7 +38,7 @@ def write_trace(
     timings: Sequence[Timing] = (),
     phases: Sequence[tuple[str, float]] = (),
 ) -> None:
-    """Writes a trace, if a file for one was named."""
+    """Writes a trace, if a file was given."""
     if path is not None:
         from ..report import chrome_trace
 

@@ -53,7 +53,7 @@ def dot(b: MacroBuilder, x: Instruction, y: Instruction) -> Instruction:
 def quant_dot(
     b: MacroBuilder, x: Instruction, y: Instruction, x_in: Instruction | None = None, y_in: Instruction | None = None
 ) -> Instruction:
-    """Returns a matrix product of 8-bit integers; x_in, y_in: what stands for x and y, if others than these."""
+    """Returns a matrix product of 8-bit integers; x_in, y_in: replacements of x and y."""
     return b.add("quant_dot", *b.batched(x if x_in is None else x_in, y if y_in is None else y_in))
 
 

@@ -32,7 +32,7 @@ class DynamicDimension:
     __slots__ = ("extent", "max", "min", "optimals")
 
     def __init__(self, min: int | str = 0, max: int | Mapping[str, Any] = 0, optimals: Iterable[int] = ()) -> None:
-        self.extent: Dim | None = None  # what an expression says
+        self.extent: Dim | None = None  # of an expression
         if isinstance(min, str):
             given = max or {}
             if not isinstance(given, Mapping) or optimals:
@@ -66,7 +66,7 @@ class DynamicDimension:
 
     @property
     def expression(self) -> str | None:
-        """The text of an expression, with the range of each name, from which this can be made again; None for a range."""
+        """The text of an expression with the range of each name, which can be parsed again; None for a range."""
         if self.extent is None:
             return None
         told = {n: f"{n}(constraints={{[{r.min}..{r.max}]}}{_optimals(r)})" for n, r in self.ranges().items()}
@@ -83,7 +83,7 @@ class DynamicDimension:
         return {s.name: DynamicDimension(s.lo, s.hi, s.optimals) for s in found}
 
     def record(self) -> dict[str, Any]:
-        """Plain data from which `of` makes this again."""
+        """Plain data that `of` converts back."""
         if self.extent is not None:
             return {"expression": str(self.extent), "names": {n: r.record() for n, r in self.ranges().items()}}
         return {"min": self.min, "max": self.max, "optimals": sorted(self.optimals)}
