@@ -17,8 +17,8 @@ from ..types.shape import AnyShape
 from .results import misfit
 
 __all__ = [
-    "HostKernel", "Kernel", "Launch", "Reference", "asked", "call_kernel", "called_text", "check_result", "check_unchanged",
-    "copied", "op_of",
+    "HostKernel", "Kernel", "Launch", "Reference", "call_kernel", "called_text", "check_result", "check_unchanged", "copied",
+    "op_of", "preferred_kernels",
 ]  # fmt: skip
 
 
@@ -238,7 +238,7 @@ class Launch(Operation):
         return f"launch[{self.kernel.name}{where}]"
 
 
-def asked(ins: Instruction) -> tuple[str, ...]:
+def preferred_kernels(ins: Instruction) -> tuple[str, ...]:
     """Returns the name of a launch's preferred kernel; empty for other instructions."""
     return (ins.op.kernel.name,) if isinstance(ins.op, Launch) else ()
 

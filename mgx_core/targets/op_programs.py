@@ -23,13 +23,13 @@ from .kernel import Kernel
 from .schedule import Schedule
 from .values import Value
 
-__all__ = ["OpPrograms", "taken"]
+__all__ = ["OpPrograms", "cropped"]
 
 KEPT: Final = 512
 SEEN: Final = 4096  # remembered shapes, to detect repeated ones
 ONCE: Final = 4  # programs for values that did not repeat, before the reference implementation is used instead
 SETTLING: Final = 64  # maximum elements of an operand that determines extents
-_SETTLED: Final = (*SHAPES.roots, Split)  # ops that may have such operands
+_CONSTANT_OPERANDS: Final = (*SHAPES.roots, Split)  # ops that may have such operands
 
 Run: TypeAlias = Callable[[Sequence[Any]], Sequence[Array]]
 
@@ -61,7 +61,7 @@ class Call(NamedTuple):
         ]
         return None if len(empty) < len(items) else tuple(empty) if isinstance(result, TupleShape) else empty[0]
 
-    def opened(self) -> bool:
+    def cannot_emit(self) -> bool:
         """Returns True if no steps can be emitted: a data-dependent extent without a counting kernel, or empty operands."""
         result = self.result()
         items = result.items if isinstance(result, TupleShape) else (result,)
@@ -117,23 +117,29 @@ class OpPrograms:
             empty = call.empty_results()
             if empty is not None:
                 return empty
-            made = self._made.put(key, (None, False) if call.opened() else self._program(call, e.fresh(tuning=False)))
+            made = self._made.put(
+                key, (None, False) if call.cannot_emit() else self._program(call, e.fresh(tuning=False))
+            )
         program, several = made
         if program is None:
             return op.evaluate(args, modules, Interpreter().run)
         results = program([a for a, t in zip(args, types, strict=True) if t is not None and t[2] is None])
         if kernel.open_axis is not None:
-            return taken(op, kernel.open_axis, *results)
+            return cropped(op, kernel.open_axis, *results)
         return tuple(results) if several else results[0]
 
-    def settled(self, op: Operation, modules: Sequence[Module], args: Sequence[Any], e: Emitter) -> Any | None:
+    def run_with_constants(
+        self, op: Operation, modules: Sequence[Module], args: Sequence[Any], e: Emitter
+    ) -> Any | None:
         """Runs an op whose result extents are determined by small operands, with a program that has their values as constants.
 
         For example, an image filter then computes its weights once per size.
         op: has data-dependent result extents.  Returns None if there is no such program, for data movement with extents that are
         new, and for values that keep changing.
         """
-        if modules or not isinstance(op, _SETTLED) or op.view is not None or op.reshapes or not _settling(args):
+        if modules or not isinstance(op, _CONSTANT_OPERANDS) or not _has_small_operands(args):
+            return None
+        if op.view is not None or op.reshapes:
             return None
         x, *others = args
         known = [None if a is None else (a.dtype, a.shape, a.tobytes()) for a in others]
@@ -185,7 +191,7 @@ class OpPrograms:
         return self._build(e.planned(Module(call.kernel.name), outputs)), isinstance(result, tuple)
 
 
-def _settling(args: Sequence[Any]) -> bool:
+def _has_small_operands(args: Sequence[Any]) -> bool:
     """Returns True for a numeric tensor followed by small operands."""
     arrays = [a for a in args if a is not None]
     return (
@@ -210,7 +216,7 @@ def _with_constants(op: Operation, args: Sequence[Any]) -> tuple[Module, bool]:
     return module, several
 
 
-def taken(op: Operation, open_axis: int, *results: Array) -> Array | tuple[Array, ...]:
+def cropped(op: Operation, open_axis: int, *results: Array) -> Array | tuple[Array, ...]:
     """Crops data-dependent results to their count.
 
     Errors: ShapeError if the count exceeds the extent, which is possible for counts given by an operand.

@@ -13,7 +13,7 @@ from ..ir.interpreter import Interpreter, Observer
 from ..ir.module import Module, nested
 from ..records import dataclass
 from ..types.argument import Argument, Value
-from .kernel import asked, called_text
+from .kernel import called_text, preferred_kernels
 from .saved import Keep
 from .watch import Watch
 
@@ -166,7 +166,7 @@ class HostRunner(Runner):
                     return
                 now = time.perf_counter()
                 if measured:
-                    timings.setdefault(ins, Timing(ins, [], kernels=asked(ins))).seconds.append(now - clock)
+                    timings.setdefault(ins, Timing(ins, [], kernels=preferred_kernels(ins))).seconds.append(now - clock)
                 clock = time.perf_counter()
 
             self.run(args, observe)

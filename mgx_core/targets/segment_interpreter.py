@@ -64,7 +64,7 @@ class SegmentInterpreter(Interpreter):
             if op.of.view is not None and len(args) > 1:
                 # with known operands it needs no computation
                 return op.of.evaluate(args, modules, run)
-            found = programs.settled(op.of, modules, args, e) if op.result_shape.dynamic() else None
+            found = programs.run_with_constants(op.of, modules, args, e) if op.result_shape.dynamic() else None
             if found is not None:
                 return found
             if op.kernel.emit is not None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from mgx_core import Instruction, Module, No
 from mgx_core.targets.cut import cut
 from mgx_core.targets.kernel import op_of
-from mgx_core.targets.op_programs import taken
+from mgx_core.targets.op_programs import cropped
 from mgx_core.targets.runner import Runner, Timing
 from mgx_core.targets.saved import Keep
 from mgx_core.targets.schedule import Schedule, SegmentSchedule
@@ -114,7 +114,7 @@ class NativeRunner(Runner):
         left = iter(results)
         for ins, axis in self.counted.items():
             several = len(ins.result.items) if isinstance(ins.result, TupleShape) else 1
-            found[ins] = taken(op_of(ins), axis, *islice(left, several + 1))
+            found[ins] = cropped(op_of(ins), axis, *islice(left, several + 1))
         return found
 
     def _writable(self, args: Sequence[Any]) -> list[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mgx_core import Instruction, Launch
-from mgx_core.targets.kernel import asked
+from mgx_core.targets.kernel import preferred_kernels
 from mgx_core.targets.runner import Timing
 
 from .native_run import NativeRun
@@ -54,7 +54,7 @@ def following_timings(
         def watch(what: Any, segment: Any, given: Sequence[Any], seconds: float, run: int = n) -> None:
             if isinstance(what, Instruction):
                 if run >= warmup:
-                    found.setdefault(what, Timing(what, [], kernels=asked(what))).seconds.append(seconds)
+                    found.setdefault(what, Timing(what, [], kernels=preferred_kernels(what))).seconds.append(seconds)
             elif segment is not None and run == warmup + runs - 1:
                 launches = (i for i in what.module if isinstance(i.op, Launch))
                 members = dict(zip(launches, segment.members, strict=False))
