@@ -154,5 +154,5 @@ def test_bad_arguments(context):
     with pytest.raises(ParameterError, match="exclude"):
         program.compile([context], watched=held)
     program.compile(context, offload_copy=False, watched=held)
-    with pytest.raises(StoreError, match="save it before it is compiled"):
+    with pytest.raises(StoreError, match="save it before compiling"):
         mgx.save_buffer(program)
