@@ -50,7 +50,7 @@ def rarer_collections() -> Iterator[None]:
         with _lock:
             if many and not _registered:
                 _registered = True
-                atexit.register(_leave_all)
+                atexit.register(_freeze_all)
             _inside -= 1
             if not _inside and _before is not None:
                 if gc.get_threshold()[0] == RARER:  # unless someone else changed it
@@ -87,7 +87,7 @@ def ends_with_the_process(kind: type) -> None:
     _without_end.add(kind)
 
 
-def _leave_all() -> None:
+def _freeze_all() -> None:
     """Exempts all objects from the collections at exit, which traverse them three times to free memory that the system
     reclaims anyway.
 

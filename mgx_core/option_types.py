@@ -16,7 +16,7 @@ __all__ = ["check_options", "record_of"]
 
 R = TypeVar("R")
 
-WORDS: Final[dict[Any, str]] = {
+DESCRIPTIONS: Final[dict[Any, str]] = {
     bool: "true or false",
     int: "an int",
     float: "a number",
@@ -52,7 +52,7 @@ def check_options(who: str, stated: Callable[..., Any] | type[Any], options: Map
         return  # annotations that only type checkers can resolve
     for name, value in options.items():
         if name in hints and not _fits(value, hints[name]):
-            raise ParameterError(f"{who}: {name} must be {_words(hints[name], value)}, got {value!r}")
+            raise ParameterError(f"{who}: {name} must be {_description(hints[name], value)}, got {value!r}")
 
 
 def _fits(value: Any, wanted: Any) -> bool:
@@ -75,7 +75,7 @@ def _fits(value: Any, wanted: Any) -> bool:
         item = parts[0] if parts else Any
         listed = isinstance(value, Sequence) or (hasattr(value, "__len__") and hasattr(value, "__getitem__"))
         return listed and not isinstance(value, (str, bytes, Mapping)) and all(_fits(v, item) for v in value)
-    return not isinstance(origin, type) or origin not in WORDS or isinstance(value, origin)
+    return not isinstance(origin, type) or origin not in DESCRIPTIONS or isinstance(value, origin)
 
 
 def _is_int(value: Any) -> bool:
@@ -89,23 +89,23 @@ def _is_int(value: Any) -> bool:
     return True
 
 
-def _words(wanted: Any, value: Any) -> str:
+def _description(wanted: Any, value: Any) -> str:
     """Describes a type for users; includes element types only if the value is a list or mapping."""
     origin, parts = typing.get_origin(wanted) or wanted, typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(_words(part, value) for part in parts)
+        return " or ".join(_description(part, value) for part in parts)
     if origin is typing.Literal:
         return f"one of {', '.join(map(repr, parts))}"
     if origin is Mapping or origin is dict:
-        held = _several(parts[1]) if len(parts) == 2 and isinstance(value, Mapping) else ""
+        held = _plural(parts[1]) if len(parts) == 2 and isinstance(value, Mapping) else ""
         return "a mapping by name" + (f" of {held}" if held else "")
     if origin is Sequence or origin is list:
-        held = _several(parts[0]) if parts and not isinstance(value, Mapping) else ""
+        held = _plural(parts[0]) if parts and not isinstance(value, Mapping) else ""
         return "a list" + (f" of {held}" if held else "")
-    return WORDS.get(origin, str(getattr(origin, "__name__", origin)))
+    return DESCRIPTIONS.get(origin, str(getattr(origin, "__name__", origin)))
 
 
-def _several(wanted: Any) -> str:
+def _plural(wanted: Any) -> str:
     """Returns the plural of an element type; empty if there is none."""
     origin = typing.get_origin(wanted) or wanted
     many = {bool: "true and false", int: "ints", float: "numbers", str: "strings"}

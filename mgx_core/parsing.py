@@ -50,7 +50,7 @@ def parse(path: str | os.PathLike[str] | bytes, frontend: str | None = None, **o
     path = file_path(path, "parse", "parse_buffer(data, frontend)")
     reader = reader_of(path) if frontend is None else frontend
     if reader not in (PROGRAM, PROGRAM_TEXT):
-        return _kept_or_parsed(reader, options, path)
+        return _cached_or_parsed(reader, options, path)
     _refuse_others(f"{reader} ({os.fspath(path)!r})", (), options)
     if reader == PROGRAM:
         from . import store
@@ -92,7 +92,7 @@ def _of_text(data: bytes) -> Program:
     return Program(parse_graph(text, manager().opset()))
 
 
-def _kept_or_parsed(reader: str, options: Mapping[str, Any], path: str | os.PathLike[str]) -> Program:
+def _cached_or_parsed(reader: str, options: Mapping[str, Any], path: str | os.PathLike[str]) -> Program:
     """Returns the program of a model file: from the program cache if its contents match, else parsed."""
     keeping = keeps_programs()
     first = FirstCompilation.of(path, reader) if keeping == "again" else None

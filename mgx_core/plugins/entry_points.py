@@ -29,16 +29,16 @@ class Entry(NamedTuple):
             found: Any = importlib.import_module(module)
         except ModuleNotFoundError as error:
             if error.name and f"{module}.".startswith(f"{error.name}."):
-                raise self._nowhere(f"there is no module {error.name!r}") from error
+                raise self._unresolvable(f"there is no module {error.name!r}") from error
             raise
         for part in filter(None, attribute.strip().split(".")):
             try:
                 found = getattr(found, part)
             except AttributeError as error:
-                raise self._nowhere(str(error)) from error
+                raise self._unresolvable(str(error)) from error
         return found
 
-    def _nowhere(self, why: str) -> PluginError:
+    def _unresolvable(self, why: str) -> PluginError:
         return PluginError(
             f"its entry point `{self.name} = {self.value}` cannot be resolved: {why}; "
             "correct it in the package's pyproject.toml and reinstall the package"
@@ -72,7 +72,7 @@ def entries(group: str) -> list[Entry]:
                 continue
             lines = _section(text, group)
             if lines:
-                distribution, version = _about(folder / name)
+                distribution, version = _name_and_version(folder / name)
                 found += [Entry(n, v, distribution, version) for n, v in lines]
     return found
 
@@ -90,9 +90,9 @@ def _section(text: str, group: str) -> list[tuple[str, str]]:
     return found
 
 
-def _about(folder: Path) -> tuple[str, str]:
+def _name_and_version(folder: Path) -> tuple[str, str]:
     """Returns the name and version in a distribution's metadata."""
-    words = {"name": "?", "version": "?"}
+    fields = {"name": "?", "version": "?"}
     for file in ("METADATA", "PKG-INFO"):
         try:
             head = (folder / file).read_text("utf-8").partition("\n\n")[0]
@@ -100,10 +100,10 @@ def _about(folder: Path) -> tuple[str, str]:
             continue
         for line in head.splitlines():
             key, _, value = line.partition(":")
-            if key.lower() in words:
-                words[key.lower()] = value.strip()
+            if key.lower() in fields:
+                fields[key.lower()] = value.strip()
         break
-    return words["name"], words["version"]
+    return fields["name"], fields["version"]
 
 
 def _by_metadata(group: str) -> list[Entry]:

@@ -66,7 +66,7 @@ def _fingerprint(packages: tuple[str, ...], path: tuple[str, ...]) -> str:
         if spec is None or spec.origin is None:
             return ""
         origin = Path(spec.origin)
-        files = _files(str(origin.parent)) if spec.submodule_search_locations else [_about(str(origin))]
+        files = _files(str(origin.parent)) if spec.submodule_search_locations else [_file_state(str(origin))]
         if any(changed >= IMPORTED - SLACK for _, _, changed in files):
             return ""
         code.append(files)
@@ -82,11 +82,11 @@ def _files(folder: str) -> list[tuple[str, int, int]]:
             if entry.name != "__pycache__" and entry.is_dir():
                 found += _files(entry.path)
             elif entry.name.endswith(CODE) or ".so" in entry.name:
-                found.append(_about(entry.path))
+                found.append(_file_state(entry.path))
     return sorted(found)
 
 
-def _about(path: str) -> tuple[str, int, int]:
+def _file_state(path: str) -> tuple[str, int, int]:
     """Returns path, size and the later of mtime and ctime; programs can set the mtime to any value."""
     state = os.stat(path)
     return path, state.st_size, max(state.st_mtime_ns, state.st_ctime_ns)

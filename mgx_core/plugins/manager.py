@@ -86,7 +86,7 @@ class Plugins:
         for hook in (*WITHOUT_ARGUMENTS, *WITH_ARGUMENTS):  # hooks with arguments are called on demand
             for asked, implementation in self._implementations(hook):
                 if asked is record:
-                    lazies = record.ask(hook, implementation.function, {}) if hook in WITHOUT_ARGUMENTS else []
+                    lazies = record.call(hook, implementation.function, {}) if hook in WITHOUT_ARGUMENTS else []
                     record.offers[hook] = [lazy.name for lazy in lazies]
 
     def register(self, plugin: Any, name: str | None = None) -> None:
@@ -106,7 +106,7 @@ class Plugins:
         found: list[tuple[PluginRecord, Lazy]] = []
         for record, implementation in self._implementations(hook):
             given = {k: arguments[k] for k in implementation.argnames if k in arguments}
-            found += [(record, lazy) for lazy in record.ask(hook, implementation.function, given)]
+            found += [(record, lazy) for lazy in record.call(hook, implementation.function, given)]
         return found
 
     def offered(self, hook: str) -> list[tuple[str, Lazy]]:
@@ -147,9 +147,9 @@ class Plugins:
         Errors: UnsupportedError for an unknown name, with the package to install; PluginError if loading fails or two plugins
         offer the name.
         """
-        return self._once(f"{hook}:{name}", lambda: self._found(hook, name, kind)[1])
+        return self._cached(f"{hook}:{name}", lambda: self._found(hook, name, kind)[1])
 
-    def _once(self, key: str, make: Callable[[], T]) -> T:
+    def _cached(self, key: str, make: Callable[[], T]) -> T:
         """Returns the cached value of a key, or creates it; all threads get the same value.
 
         No lock is held while it is created: that may import modules, and other threads may hold import locks.
@@ -188,16 +188,16 @@ class Plugins:
         from ..targets.calls import checked_target
 
         def checked(given: Any, source: str) -> Target:
-            return _called(checked_target(given, source), name, source)
+            return _check_name(checked_target(given, source), name, source)
 
-        return self._once(f"target instance:{name}", lambda: self.make("targets", name, checked))
+        return self._cached(f"target instance:{name}", lambda: self.make("targets", name, checked))
 
     def context(self, name: str) -> Any:
         """Returns a target's context, created once and shared by the process.  Errors: as `target`."""
         from ..targets.calls import called
 
         target = self.target(name)
-        return self._once(f"context:{name}", lambda: called(target, "get_context", target.get_context))
+        return self._cached(f"context:{name}", lambda: called(target, "get_context", target.get_context))
 
     def memory_targets(self) -> list[str]:
         """Returns the names of targets with device memory, highest rank first."""
@@ -240,7 +240,7 @@ class Plugins:
             ops = merge_opsets(STANDARD, self.tables("operations"))
             return ops.lacking(absent(self.records, "operations"))
 
-        return self._once("opset", lambda: STANDARD.followed_by(every))
+        return self._cached("opset", lambda: STANDARD.followed_by(every))
 
     def kernels(self, target: str) -> Kernels:
         """Returns the plans that plugins add to a target."""
@@ -295,7 +295,7 @@ class Plugins:
         return [f"{r.title}: {f.message}" for r in self.records for f in r.failures if f.hook in hooks]
 
 
-def _called(target: Target, name: str, source: str) -> Target:
+def _check_name(target: Target, name: str, source: str) -> Target:
     """Checks that a target has the name of its record, which files store.  Errors: PluginError."""
     if target.name != name:
         raise PluginError(

@@ -48,15 +48,15 @@ def missing(records: Sequence[PluginRecord], what: str, name: str, offered: Iter
 
 def _near(name: object, names: Sequence[str]) -> str:
     """Returns the offered name closest to `name`, by alias or spelling; empty if there is none."""
-    word = str(name).strip().lstrip(".").lower()
+    key = str(name).strip().lstrip(".").lower()
     meant = {n.lower(): n for n in names}
-    if word in KNOWN and name == word:
+    if key in KNOWN and name == key:
         return ""  # the name is right, but its package is not installed
-    found = meant.get(word) or meant.get(MEANT.get(word, ""), "")
+    found = meant.get(key) or meant.get(MEANT.get(key, ""), "")
     if not found:
         import difflib  # only needed for messages
 
-        found = next(iter(difflib.get_close_matches(word, names, 1)), "")
+        found = next(iter(difflib.get_close_matches(key, names, 1)), "")
     return found
 
 

@@ -88,7 +88,7 @@ class PluginRecord:
                 have = ", ".join(known) or "none"
                 raise PluginError(f"hook {hook} has no parameter {p.name!r}; it may declare: {have}")
 
-    def ask(self, hook: str, function: Callable[..., Any], arguments: dict[str, Any]) -> list[Lazy]:
+    def call(self, hook: str, function: Callable[..., Any], arguments: dict[str, Any]) -> list[Lazy]:
         """Calls a hook; returns its valid records, and records invalid ones as failures."""
         try:
             given = function(**arguments)
@@ -125,7 +125,7 @@ class PluginRecord:
         try:
             found = lazy.load()
             wanted = kind or kind_of(hook)
-            wrong = "" if wanted is None else _wrong(found, wanted)
+            wrong = "" if wanted is None else _type_error(found, wanted)
             if hook in ("targets", "frontends") and not callable(found):
                 wrong = f"must be a class or a factory function, got {found!r}"
             elif hook == "passes" and not wrong and not isinstance(getattr(found, "name", None), str):
@@ -159,7 +159,7 @@ def kind_of(hook: str) -> type | None:
     return None
 
 
-def _wrong(found: Any, wanted: type) -> str:
+def _type_error(found: Any, wanted: type) -> str:
     """Returns an error message if an object is not an instance of a type; else an empty string."""
     if isinstance(found, wanted):
         return ""

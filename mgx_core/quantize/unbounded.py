@@ -41,7 +41,7 @@ def unbounded(main: Module) -> set[Instruction]:
                 found.add(ins)
             elif isinstance(ins.op, ReduceSum) and (factors := _multiplied(ins, computed)):
                 found.update((ins, *factors))
-            elif (_hands_on(ins.op) or isinstance(ins.op, Reduce)) and not found.isdisjoint(ins.inputs):
+            elif (_is_elementwise(ins.op) or isinstance(ins.op, Reduce)) and not found.isdisjoint(ins.inputs):
                 found.add(ins)
     return found
 
@@ -56,7 +56,7 @@ def attention_products(main: Module) -> set[Instruction]:
     return {i for i in products if _bounded(i, i, computed)}
 
 
-def _hands_on(op: Operation) -> bool:
+def _is_elementwise(op: Operation) -> bool:
     """Returns True if each result element is computed from at most one element of each operand."""
     return isinstance(op, Pointwise) or op.exact or op.reshapes or op.aligns
 
@@ -93,7 +93,7 @@ def _reaches(
         if isinstance(ins.op, goal):
             return True
         weighted = bool(ins.op.product) and not computed.issuperset(ins.inputs[:2])
-        if ins not in seen and (_hands_on(ins.op) or (weighted and products)):
+        if ins not in seen and (_is_elementwise(ins.op) or (weighted and products)):
             waiting.extend((near, products - weighted) for near in follow(ins))
         seen.add(ins)
     return False

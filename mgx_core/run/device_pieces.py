@@ -60,7 +60,7 @@ class _DeviceValues(PieceValues):
         self._copies: dict[int, Value] = {}  # device copies, by index
 
     def on_host(self, numbers: Iterable[int], reads: Iterable[bool]) -> list[Value]:
-        return [_on_host(v, read) for v, read in zip(self.taken(numbers), reads, strict=True)]
+        return [_on_host(v, read) for v, read in zip(self.get(numbers), reads, strict=True)]
 
     def on_target(self, numbers: Iterable[int]) -> list[Value]:
         return [self._on_target(n) for n in numbers]
@@ -92,7 +92,7 @@ class _DeviceValues(PieceValues):
         kept = self._memory.kept
         return {at: kept[n] for at, n in enumerate(numbers) if n in kept}
 
-    def give(self, numbers: Iterable[int], values: Iterable[Value]) -> None:
+    def store(self, numbers: Iterable[int], values: Iterable[Value]) -> None:
         for n, value in zip(numbers, values, strict=True):
             self._values[n] = value
             if not isinstance(value, np.ndarray):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord
     from ..targets.lowered import Lowered
     from ..targets.reuse import Reuse
-    from .pieces import Changing, Part, Pieces, Ran
+    from .pieces import ChangingExtents, Part, PieceRunner, Pieces
 
 NOTHING: Final[Mapping[str, Argument]] = {}
 UNTOUCHED: Final[Mapping[str, int]] = {}
@@ -93,8 +93,8 @@ class Executable:
         self._tracing: Recent[Traced] = Recent(options.instances or INSTANCES)
         self._repeats: dict[Any, Callable[[Mapping[str, Any], int], list[Argument]]] = {}
         self._is_piece = False  # True for a piece of another executable, which is not split again
-        self._changing: Changing | None = None  # created with the first instance of a dynamic program
-        self._cut: tuple[frozenset[str], Pieces | None] | None = None  # for these changing extents
+        self._changing: ChangingExtents | None = None  # created with the first instance of a dynamic program
+        self._pieces_of: tuple[frozenset[str], Pieces | None] | None = None  # for these changing extents
         self._instances = Instances(self.parameters, self._may_keep, self._instantiate, self._forget_repeats)
 
     @property
@@ -329,10 +329,10 @@ class Executable:
         pieces = self._in_pieces(given) if given and saved is None else None
         if pieces is None:
             return whole()
-        from .pieces import InPieces, PiecesRunner
+        from .pieces import LoweredPieces, PiecesRunner
 
         runner = PiecesRunner(pieces, whole)
-        return Instance(given, runner, InPieces(lowered, lambda: runner.ran), self.module, transient=True)
+        return Instance(given, runner, LoweredPieces(lowered, lambda: runner.ran), self.module, transient=True)
 
     def _in_pieces(self, given: Mapping[str, AnyShape]) -> Pieces | None:
         """Returns the program in pieces if its shapes keep changing and only a small part depends on the changing extents."""
@@ -341,19 +341,19 @@ class Executable:
             return None
         from ..compile.shape_specialization import needs_shapes, selects_modules
         from .device_pieces import DeviceMemory
-        from .pieces import WHOLE, Changing, Pieces
+        from .pieces import WHOLE, ChangingExtents, Pieces
 
         with self._lock:
-            self._changing = self._changing or Changing()
+            self._changing = self._changing or ChangingExtents()
             changing = self._changing.note([self.parameters[n] for n in given], list(given.values()))
             if self._changing.count <= WHOLE:
                 return None
-            if self._cut is None or self._cut[0] != changing:
+            if self._pieces_of is None or self._pieces_of[0] != changing:
                 waits = any(self.module.derive(w.__name__, w) for w in (selects_modules, needs_shapes))
                 own = self.target.own_memory
                 memory = DeviceMemory(self.context, self.options.offload_copy) if own else None
-                self._cut = changing, None if waits else Pieces.of(self.module, changing, self._piece, memory)
-            return self._cut[1]
+                self._pieces_of = changing, None if waits else Pieces.of(self.module, changing, self._piece, memory)
+            return self._pieces_of[1]
 
     def _piece(self, body: Module) -> Part:
         """Compiles a part of the optimised module for values of any shapes."""
@@ -361,7 +361,7 @@ class Executable:
         options = dataclasses.replace(self.options, offload_copy=False) if own else self.options
         part = Executable(body, self.target, self.context, options)
         part._is_piece = True
-        return _PartOf(part)
+        return _ExecutablePiece(part)
 
     def _lowered(self, shapes: Mapping[str, AnyShape]) -> Lowered:
         from ..compile.plan import lower_module
@@ -411,7 +411,7 @@ class Executable:
         return timings
 
 
-class _PartOf:
+class _ExecutablePiece:
     """Adapts an executable to the interface of a piece."""
 
     def __init__(self, part: Executable) -> None:
@@ -422,7 +422,7 @@ class _PartOf:
         if not any(shape.dynamic() for shape in types):
             self._part.instance_of(types)
 
-    def run(self, values: Sequence[Value], places: Mapping[int, Value]) -> tuple[list[Value], Ran]:
+    def run(self, values: Sequence[Value], places: Mapping[int, Value]) -> tuple[list[Value], PieceRunner]:
         part = self._part
         instance = part.instance(values)
         results = instance.runner.enqueued(values, places) if part.target.own_memory else None

@@ -15,23 +15,23 @@ class PieceValues:
     def __init__(self, args: Sequence[Value], count: int) -> None:
         self._values: list[Value] = [*args, *[None] * (count - len(args))]
 
-    def taken(self, numbers: Iterable[int]) -> list[Value]:
+    def get(self, numbers: Iterable[int]) -> list[Value]:
         """Returns values in the memory where they are."""
         return [self._values[n] for n in numbers]
 
     def on_host(self, numbers: Iterable[int], reads: Iterable[bool]) -> list[Value]:
         """Returns values in host memory; for those that are not read, any value of the type."""
-        return self.taken(numbers)
+        return self.get(numbers)
 
     def on_target(self, numbers: Iterable[int]) -> list[Value]:
         """Returns values in the target's memory."""
-        return self.taken(numbers)
+        return self.get(numbers)
 
     def places(self, numbers: Sequence[int]) -> Mapping[int, Value]:
         """Returns preallocated memory for results, by position in `numbers`."""
         return {}
 
-    def give(self, numbers: Iterable[int], values: Iterable[Value]) -> None:
+    def store(self, numbers: Iterable[int], values: Iterable[Value]) -> None:
         """Stores the results of a piece."""
         for n, value in zip(numbers, values, strict=True):
             self._values[n] = value
@@ -43,4 +43,4 @@ class PieceValues:
 
     def results(self, numbers: Iterable[int]) -> list[Value]:
         """Returns the results of the run."""
-        return self.taken(numbers)
+        return self.get(numbers)

@@ -37,7 +37,7 @@ from .instance import Instance
 from .partition import in_parts
 from .piece_values import PieceValues
 
-__all__ = ["Changing", "InPieces", "Pieces", "PiecesRunner", "Ran"]
+__all__ = ["ChangingExtents", "LoweredPieces", "PieceRunner", "Pieces", "PiecesRunner"]
 
 WHOLE: Final = 3  # instances of the whole program before it is split
 RUNS: Final = 8  # runs in pieces with equal shapes before the whole program is compiled for them
@@ -46,7 +46,7 @@ LESS: Final = 3  # at most one of so many instructions may be in pieces that are
 FEW: Final = 1 << 14  # most elements of a piece that numpy computes faster than it could be compiled
 
 
-class Ran(Protocol):
+class PieceRunner(Protocol):
     """The runner of a piece, for reports."""
 
     @property
@@ -60,7 +60,7 @@ class Part(Protocol):
         """Compiles the piece for the values of symbols, unless an extent remains unknown."""
         ...
 
-    def run(self, values: Sequence[Value], places: Mapping[int, Value]) -> tuple[list[Value], Ran]:
+    def run(self, values: Sequence[Value], places: Mapping[int, Value]) -> tuple[list[Value], PieceRunner]:
         """Returns results and the runner.  places: optional memory for results, by index; may be ignored."""
         ...
 
@@ -100,7 +100,7 @@ class _ByDefinition:
         return [Placement(repr(i.op), i.sources, "host", f"reference {i.op.name}", why) for i in self._computed]
 
 
-class Changing:
+class ChangingExtents:
     """Tracks which extents change between sets of shapes; `count` sets were observed."""
 
     def __init__(self) -> None:
@@ -137,14 +137,14 @@ class _Piece(NamedTuple):
         if self.small is None or not self.small.fits_extents(known):
             self.part.ready(known)
 
-    def run(self, values: PieceValues) -> Ran:
+    def run(self, values: PieceValues) -> PieceRunner:
         """Computes results from `values` and adds them; returns the runner."""
-        by: Ran
-        if self.small is not None and self.small.fits(values.taken(self.takes)):
+        by: PieceRunner
+        if self.small is not None and self.small.fits(values.get(self.takes)):
             results, by = self.small.run(values.on_host(self.takes, self.small.reads)), self.small
         else:
             results, by = self.part.run(values.on_target(self.takes), values.places(self.gives))
-        values.give(self.gives, results)
+        values.store(self.gives, results)
         values.drop(self.done)
         return by
 
@@ -185,14 +185,14 @@ class Pieces:
         for piece in self._pieces:
             piece.ready(known)
 
-    def run(self, args: Sequence[Value]) -> tuple[list[Value], list[Ran]]:
+    def run(self, args: Sequence[Value]) -> tuple[list[Value], list[PieceRunner]]:
         """Returns the module's results and the runners of the pieces."""
         if self._memory is None:
             return self._run(PieceValues(args, self._count))
         with self._memory.values(args, self._count) as values:
             return self._run(values)
 
-    def _run(self, values: PieceValues) -> tuple[list[Value], list[Ran]]:
+    def _run(self, values: PieceValues) -> tuple[list[Value], list[PieceRunner]]:
         ran = [piece.run(values) for piece in self._pieces]
         return values.results(self._outputs), ran
 
@@ -317,10 +317,10 @@ def _undefined_symbols(body: Module) -> set[str]:
     return mentioned(body).difference(*(introduced(i) for i in body if not i.is_param))
 
 
-class InPieces(Lowered):
+class LoweredPieces(Lowered):
     """The lowered form of a program in pieces: that of the whole program, with the placements of the pieces."""
 
-    def __init__(self, whole: Lowered, ran: Callable[[], Sequence[Ran]]) -> None:
+    def __init__(self, whole: Lowered, ran: Callable[[], Sequence[PieceRunner]]) -> None:
         super().__init__(lambda: (whole.module, whole.records), lambda: whole.emitter, False)
         self._whole = whole
         self._ran = ran
@@ -347,7 +347,7 @@ class PiecesRunner(Runner):
         self._ready = False
         self._runs = 0
         self._lock = threading.Lock()
-        self.ran: list[Ran] = []
+        self.ran: list[PieceRunner] = []
 
     def run(self, args: Sequence[Value]) -> list[Value]:
         whole = self._whole

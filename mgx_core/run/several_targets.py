@@ -97,12 +97,12 @@ class SeveralTargets(Target):
                     f"target_id must be the index of a target from 0 to {len(self.targets) - 1}, got {op.target_id}"
                 )
             target, its_context = self.targets[op.target_id]
-            return Elsewhere(op, target, compile_module(modules[0], its_context, self.options))
+            return ExecutableKernel(op, target, compile_module(modules[0], its_context, self.options))
 
         return plans
 
 
-class Elsewhere(Kernel):
+class ExecutableKernel(Kernel):
     """A module compiled for another target."""
 
     def __init__(self, op: Operation, target: Target, executable: Executable) -> None:

@@ -12,7 +12,7 @@ from ..types.argument import Array
 from ..types.mapped import forget_pages, identity_of
 from .seal import SIZE, seal, sealed
 
-__all__ = ["RememberedDigest", "digest_of", "rested"]
+__all__ = ["RememberedDigest", "digest_of", "is_stable"]
 
 FORMAT: Final = 3
 SLACK: Final = 2 * 10**9  # nanoseconds; maximum lag of file system timestamps
@@ -24,15 +24,15 @@ class RememberedDigest:
 
     Only the system sets the change time (ctime). It is trusted only if it is old enough that a later change must differ.
 
-    found: the digest, "" if it is not known; rests: whether the last change is old enough.
+    found: the digest, "" if it is not known; stable: whether the last change is old enough.
     """
 
     def __init__(self, path: Any, state: os.stat_result) -> None:
         identity = identity_of(state)
         self._key = repr((os.path.abspath(path), identity))
-        self.rests = rested(identity, time.time_ns())
+        self.stable = is_stable(identity, time.time_ns())
         self.found = ""
-        noted = self._disk.get(self._key) if self.rests else None
+        noted = self._disk.get(self._key) if self.stable else None
         if noted is not None and sealed(self._key.encode() + noted[SIZE:], noted[:SIZE]):
             self.found = noted[SIZE:].decode()
 
@@ -42,11 +42,11 @@ class RememberedDigest:
 
     def remember(self, digest: str) -> None:
         """Caches the digest, unless it is known or the last change is too recent."""
-        if self.rests and not self.found:
+        if self.stable and not self.found:
             self._disk.put(self._key, seal(self._key.encode() + digest.encode()) + digest.encode())
 
 
-def rested(identity: tuple[int, ...], since: int) -> bool:
+def is_stable(identity: tuple[int, ...], since: int) -> bool:
     """Returns True if a file's last change precedes a time (ns) by enough that any later change alters its identity."""
     return max(identity[-2:]) < since - SLACK
 

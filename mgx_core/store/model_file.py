@@ -19,15 +19,15 @@ __all__ = ["ModelFile"]
 class ModelFile:
     """A file as it was when its contents were hashed.
 
-    identity: see `identity_of`; rests: whether its last change is old enough that a later one alters the identity.
+    identity: see `identity_of`; stable: whether its last change is old enough that a later one alters the identity.
     """
 
-    def __init__(self, path: Path, mapped: mmap.mmap, state: os.stat_result, digest: str, rests: bool) -> None:
+    def __init__(self, path: Path, mapped: mmap.mmap, state: os.stat_result, digest: str, stable: bool) -> None:
         self.path = path
         self.bytes: Array = np.frombuffer(mapped, np.uint8)
         self.identity = identity_of(state)
         self.digest = digest
-        self.rests = rests
+        self.stable = stable
         self._mapped = mapped
 
     @classmethod
@@ -48,7 +48,7 @@ class ModelFile:
                 remembered.remember(digest)
         except (OSError, ValueError):
             return None
-        return cls(path.absolute(), mapped, state, digest, remembered.rests)
+        return cls(path.absolute(), mapped, state, digest, remembered.stable)
 
     @property
     def there(self) -> bool:
@@ -64,7 +64,7 @@ class ModelFile:
 
         The contents are read again only if a change could have left the identity unchanged.
         """
-        return self.there and self._whole and (self.rests or digest_of(self.bytes) == self.digest)
+        return self.there and self._whole and (self.stable or digest_of(self.bytes) == self.digest)
 
     def contents(self) -> bytes | None:
         """Returns the bytes that were read, even if the path was replaced; None if they were overwritten."""

@@ -39,7 +39,7 @@ from ..types.dynamic_dimension import DynamicDimension
 from ..types.signature import Signature
 from . import cached_chunks, load_cached
 from .codec import Decoder, Encoder
-from .digests import rested
+from .digests import is_stable
 from .literals import Sources
 from .model_file import ModelFile
 from .seal import SIZE, seal, sealed, seals
@@ -131,7 +131,7 @@ class Origin:
         if not identities:
             return len(files) == 1 and not self._names
         if not self._names:
-            rest = all(rested(identity, self._since) for identity in identities.values())
+            rest = all(is_stable(identity, self._since) for identity in identities.values())
             if not rest or not self._look_at(sorted(identities)):
                 return False
         same = all(f.identity == identities.get(n) for n, f in zip(self._names, self.files[1:], strict=True))
