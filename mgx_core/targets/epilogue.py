@@ -67,7 +67,7 @@ def read_chain(body: Module, anchor: Instruction) -> list[Link] | No:
     if it is last or directly converted back to float32.
     """
     if len(body.outputs) != 1:
-        return No(f"the group gives {len(body.outputs)} results")
+        return No(f"the group has {len(body.outputs)} results, one is required")
     depends = _dependents(body, anchor)
     links: list[Link] = []
     converted = False  # after the current instruction

@@ -32,7 +32,7 @@ def around(*anchors: type[Operation], when: Check | None = None, tag: str | None
     def check(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
         anchor = next((i for i in modules[0] if isinstance(i.op, anchors)), None)
         if anchor is None or tag not in (None, op.tag):
-            return No(f"the group is not a {' or '.join(a.name for a in anchors)} with work behind it")
+            return No(f"the group is not a {' or '.join(a.name for a in anchors)} with an epilogue")
         return None if when is None else when(anchor.op, [i.result for i in anchor.inputs], ())
 
     return check

@@ -75,7 +75,7 @@ class HostSteps(StepList):
         items = result.items if isinstance(result, TupleShape) else (result,)
         shapes = [r for r in items if isinstance(r, Shape) and not r.dynamic()]
         if len(shapes) != len(items):
-            raise UnsupportedError(f"{op!r} on the host gives {result}, whose extents are known at run time only")
+            raise UnsupportedError(f"{op!r} on the host returns {result}, whose extents depend on data")
         outputs = [self.allocate(r.dtype, r.lens()) for r in shapes]
         given = [v for a in flat if a is not None for v in (a if isinstance(a, tuple) else (a,))]
 

@@ -123,7 +123,7 @@ class Kernels:
                 if isinstance(answer, Kernel) and isinstance(answer.name, str) and answer.name:
                     pass
                 elif not isinstance(answer, No) or not isinstance(answer.why, str):
-                    wrong = f"gave {described(answer)}; a plan gives an instance of Kernel with a name, or No(why)"
+                    wrong = f"returned {described(answer)}; a plan must return an instance of Kernel with a name, or No(why)"
             except UnsupportedError as error:
                 answer = No(error.message)
             except (DeviceError, MemoryError):

@@ -226,6 +226,8 @@ def cropped(op: Operation, open_axis: int, *results: Array) -> Array | tuple[Arr
     for whole in wholes:
         axis = open_axis % whole.ndim
         if not 0 <= n <= whole.shape[axis]:
-            raise ShapeError(f"{op.name} can give 0 to {whole.shape[axis]} elements along axis {axis}, not {n}")
+            raise ShapeError(
+                f"{op.name} can return 0 to {whole.shape[axis]} elements along axis {axis}, got a count of {n}"
+            )
         parts.append(np.ascontiguousarray(whole[(*[slice(None)] * axis, slice(n))]))
     return parts[0] if len(parts) == 1 else tuple(parts)

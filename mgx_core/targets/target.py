@@ -119,11 +119,11 @@ class Context:
         Errors: UnsupportedError if this context cannot access the memory; DeviceError if the handle is invalid.  Default:
         UnsupportedError, for contexts without device memory.
         """
-        raise UnsupportedError(f"{self!r} has no memory of its own that another process could share")
+        raise UnsupportedError(f"{self!r} has no device memory that another process could share")
 
     def close_shared(self, address: int) -> None:
         """Closes memory opened by `open_shared`.  Default: UnsupportedError."""
-        raise UnsupportedError(f"{self!r} has no memory of its own that another process could share")
+        raise UnsupportedError(f"{self!r} has no device memory that another process could share")
 
 
 class HostContext(Context):
