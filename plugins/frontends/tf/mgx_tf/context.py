@@ -20,10 +20,10 @@ __all__ = ["Context"]
 
 @dataclass
 class Context:
-    """State shared by all graphs of a model: functions, options, converters, resources, used budgets.
+    """State shared by all graphs of a model: functions, options, converters, resources and consumed limits.
 
-    on_tensors: converters that take tensors; on_values: those that take values of any kind; initializing: true while tables are
-    filled, in a module that is thrown away.
+    on_tensors: converters of operators on tensors; on_values: converters that accept any value kind; initializing: True while
+    table initializers run, in a module that is then discarded.
     """
 
     main: Module
@@ -32,7 +32,7 @@ class Context:
     on_tensors: Converters
     on_values: Converters
     resources: Resources
-    load_for: Callable[[str], None]  # adds the converters of an operator to the two tables, if they are not there
+    load_for: Callable[[str], None]  # imports the converters of an operator on first use
     known: Known = field(default_factory=Known)
     nodes: int = 0
     names: dict[str, int] = field(default_factory=dict)

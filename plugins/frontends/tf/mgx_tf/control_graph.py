@@ -1,7 +1,7 @@
-"""TensorFlow 1 control flow: the loop (frame) and conditions in which each node runs.
+"""Analyses TensorFlow 1 control flow: assigns each node to a loop (frame) and to the conditions under which it runs.
 
-Switch forwards a value to one of two outputs (_SwitchN to one of many), Merge forwards whichever input is available; loops are
-frames of nodes between Enter and Exit.
+Switch forwards a value to one of two outputs (_SwitchN to one of many), Merge forwards whichever input is available.  A loop is
+a frame: the nodes between Enter and Exit.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Frame:
     name: str
     parent: Frame | None
     merges: list[GraphNode] = field(default_factory=list)
-    enters: dict[str, GraphNode] = field(default_factory=dict)  # by name of the Merge
+    enters: dict[str, GraphNode] = field(default_factory=dict)  # keyed by the Merge
     nexts: dict[str, GraphNode] = field(default_factory=dict)
-    switches: dict[str, str] = field(default_factory=dict)  # name of a Switch -> name of its Merge
+    switches: dict[str, str] = field(default_factory=dict)  # Switch -> Merge
     condition: str = ""
 
     @property
@@ -55,7 +55,7 @@ class Places:
         return self.conditions.get(node, {})
 
     def along(self, graph: Graph, port: Port) -> dict[Port, int]:
-        """Returns the conditions under which a port has a value: those of its node, and the branch of a Switch."""
+        """Returns the conditions under which a port has a value: those of its node and, for a Switch, the branch."""
         found = self.conditions_of(port.node)
         node = graph.nodes.get(port.node)
         if node is None or node.op not in SWITCH or self._of_loop(node):
@@ -68,7 +68,7 @@ class Places:
 
 
 def places_of(graph: Graph) -> Places:
-    """Returns the places of a graph's nodes, computed once.  Errors: ParseError for loops that are not closed properly."""
+    """Returns the frames and conditions of a graph's nodes, computed once per graph.  Errors: ParseError for malformed loops."""
     found: Places | None = graph.derived.get("places")
     if found is None:
         special = any(n.op in SWITCH or n.op in ENTER or n.op in MERGE for n in graph.nodes.values())

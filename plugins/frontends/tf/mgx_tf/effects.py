@@ -1,4 +1,4 @@
-"""Nodes with side effects (variable assignment, table initialization), which run even if their results are unused."""
+"""Finds nodes with side effects (variable assignment, table initialization), which run even if their results are unused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EFFECTS: Final = {
     "ScatterUpdate", "ScatterAdd", "LookupTableImportV2", "LookupTableImport", "LookupTableInsertV2", "InitializeTableV2",
     "InitializeTable", "InitializeTableFromTextFileV2", "InitializeTableFromTextFile", "StackPushV2",
     "ResourceStridedSliceAssign",
-    # these nothing converts: they are refused, and not left out
+    # operators without a converter: listed so that models with them are rejected instead of losing the assignment
     "LookupTableRemoveV2", "ResourceScatterDiv", "ResourceCountUpTo",
     "ScatterSub", "ScatterMul", "ScatterDiv", "ScatterMin", "ScatterMax", "ScatterNdUpdate", "ScatterNdAdd", "ScatterNdSub",
     *(
@@ -36,9 +36,9 @@ READS: Final = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
 
 
 def effects_of(graph: Graph, functions: Functions, reads: bool = False) -> set[str]:
-    """Returns the names of nodes with side effects, or with control inputs from such nodes.
+    """Returns the names of nodes with side effects, and of no-ops and identities with control inputs from such nodes.
 
-    reads: include nodes that read variables, for programs whose variables change.
+    reads: includes nodes that read variables, for programs that assign variables.
     """
     key = "accesses" if reads else "effects"
     found: set[str] | None = graph.derived.get(key)
@@ -59,9 +59,9 @@ def effects_of(graph: Graph, functions: Functions, reads: bool = False) -> set[s
 
 
 def _effective(nodes: Iterable[Any], functions: Functions, reads: bool) -> Iterator[Any]:
-    """Yields those of some nodes, as the file states them, that have an effect or call a function that has one."""
+    """Yields the NodeDefs that have a side effect or call a function that has one."""
     kinds = EFFECTS | READS if reads else EFFECTS
-    worth = {n.op for n in nodes} - functions.plain | kinds  # most operators are out at once
+    worth = {n.op for n in nodes} - functions.plain | kinds  # skips most operators without inspecting their nodes
     for node in nodes:
         if node.op in worth and (
             node.op in kinds or any(_function_has(name, functions, reads) for name in functions.called(node))
@@ -72,7 +72,7 @@ def _effective(nodes: Iterable[Any], functions: Functions, reads: bool) -> Itera
 def _function_has(name: str, functions: Functions, reads: bool) -> bool:
     known: bool | None = functions.derived.get((name, reads))
     if known is None:
-        functions.derived[name, reads] = False  # recursion is rejected later
+        functions.derived[name, reads] = False  # ends the search on recursive functions, which are rejected later
         known = any(True for _ in _effective(functions.nodes(name), functions, reads))
         functions.derived[name, reads] = known
     return known

@@ -1,7 +1,7 @@
 """Converters for TensorFlow operators inside TFLite models (``Flex``), registered through the plugin hook.
 
-The operator's attributes contain a NodeDef message. It is converted in a separate graph, whose arguments are the operator's
-inputs. Lists, tables and other values than tensors are passed between operators as `Held`.
+The operator's attributes contain a NodeDef.  It is converted in a graph of its own, whose arguments are the operator's inputs.
+Values other than tensors (lists, tables) are passed between operators as `Held`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PREFIX: Final = "CUSTOM:Flex"
 
 @dataclass(frozen=True)
 class Held(Composite):
-    """A TensorFlow value other than a tensor."""
+    """A TensorFlow value other than a tensor, as a value of the TFLite frontend."""
 
     value: Value
 
@@ -60,9 +60,9 @@ class Held(Composite):
 
 
 class _States(Resources):
-    """Variables that are states of the model in whose operators they stand.
+    """Variables stored as states of the enclosing TFLite model.
 
-    scope: one of that model's, which has their values.
+    scope: a scope of that model, which holds their values.
     """
 
     def __init__(self, model: Model, main: Module, scope: Any) -> None:
@@ -79,12 +79,12 @@ class _States(Resources):
 
 
 def _context(n: Any) -> Context:
-    """State that the operators of one model share."""
+    """Returns the state shared by the Flex operators of a model."""
 
     def make() -> Context:
         model = Model(Graph([], Functions(()).signatures), Functions(()))
         on_tensors, on_values = all_converters()
-        main = n.scope.context.main  # that of the whole model: a loop's body may hold the first of these operators
+        main = n.scope.context.main  # the model's main module: the first Flex operator may be in a loop body
         return Context(
             main, TfOptions(), model.functions, on_tensors, on_values, _States(model, main, n.scope), load_for, n.known
         )
@@ -94,7 +94,7 @@ def _context(n: Any) -> Context:
 
 
 def _proto(n: Any) -> Any:
-    """Returns the node that an operator's attributes hold: its operator's name and a message.  Errors: ParseError."""
+    """Returns the NodeDef from an operator's attributes.  Errors: ParseError if they do not contain one."""
     from flatbuffers import flexbuffers
 
     made = message("NodeDef")()
@@ -106,7 +106,7 @@ def _proto(n: Any) -> Any:
 
 
 def convert(n: Any, *xs: Instruction | None) -> Any:
-    """Returns a node of TensorFlow in place of an operator; n: the operator as its frontend sees it."""
+    """Converts a Flex operator; n: its node in the TFLite frontend."""
     context, proto = _context(n), _proto(n)
     shared = proto.attr["shared_name"].s.decode("utf-8", "replace") if "shared_name" in proto.attr else ""
     proto.name = shared or n.name
@@ -124,7 +124,7 @@ def convert(n: Any, *xs: Instruction | None) -> Any:
 
 
 def _value(n: Any, place: int, x: Instruction | None) -> Value:
-    """Returns an input: a tensor, complex numbers whose parts lie along a last axis, or what an operator gave."""
+    """Returns an operand: a tensor, a complex tensor (split along its last axis), or another operator's `Held` value."""
     if x is None:
         held = n.scope.handle(n.operator.inputs[place])
         return held.value if isinstance(held, Held) else n.fail(f"input {place} must be a value of TensorFlow's")
@@ -148,7 +148,7 @@ def _result(n: Any, place: int, value: Value | None) -> Instruction | None:
 
 
 def add_to(table: Converters) -> None:
-    """Adds converters for all of TensorFlow's operators."""
+    """Adds converters for all TensorFlow operators."""
     on_tensors, on_values = all_converters()
     names = {name for found in (on_tensors, on_values) for _, name in found.names()}
     table.converts(*(PREFIX + name for name in sorted(names)))(convert)

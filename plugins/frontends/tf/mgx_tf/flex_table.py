@@ -1,4 +1,4 @@
-"""The table of converters for TensorFlow's operators inside TFLite models; it is filled when a model has such an operator."""
+"""Converter table of Flex operators in TFLite models, filled when a model contains the first one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["FLEX"]
 
 
 def _add() -> None:
-    from .flex import add_to  # which imports every family of ours
+    from .flex import add_to  # imports all converter families
 
     add_to(FLEX)
 

@@ -23,21 +23,21 @@ class TfFrontend(Frontend):
     converter_type = Converters
 
     def parse(self, path: str | os.PathLike[str], **options: Any) -> Program:
-        """Returns a program from a frozen graph's file or a SavedModel's folder; options are those of `TfOptions`.
+        """Parses a frozen graph file or a SavedModel folder; options: see `TfOptions`.
 
-        Errors: ParseError for damaged or malformed files, UnsupportedError for operators that nothing converts, ParameterError
-        for bad options.
+        Errors: ParseError for corrupt or malformed files, UnsupportedError for operators without a converter, ParameterError for
+        invalid options.
         """
         record = TfOptions.of(**options)
         model = read_model(path, record.tags)
         program = parse_model(model, record)
-        program.files = (Path(path),) if model.folder is None else ()  # a SavedModel is many files
+        program.files = (Path(path),) if model.folder is None else ()  # a SavedModel is a folder of several files
         return program
 
     def parse_buffer(self, data: bytes, **options: Any) -> Program:
-        """Returns a program from the bytes of a frozen graph."""
+        """Parses a serialized frozen graph."""
         return parse_model(read_bytes(data), TfOptions.of(**options))
 
     def operators(self) -> list[str]:
-        """Returns names of all operators with a converter, sorted."""
+        """Returns the sorted names of all operators with a converter."""
         return sorted({name for table in all_converters() for _, name in table.names()})

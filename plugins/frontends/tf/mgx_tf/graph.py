@@ -31,7 +31,7 @@ class GraphNode:
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """Attributes by name, as the file states them."""
+        """The AttrValues by name."""
         found: Mapping[str, Any] = self.proto.attr
         return found
 
@@ -39,7 +39,7 @@ class GraphNode:
         return f"node {self.name!r} ({self.op})"
 
 
-# outputs by name, of operators with several; every other operator has one, of one tensor or of a list
+# output names of operators with several outputs; all others have a single output, a tensor or a list
 OUTPUTS: Final[dict[str, tuple[str, ...]]] = {
     "FusedBatchNorm": ("y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2"),
     "FusedBatchNormV2": ("y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2"),
@@ -107,10 +107,10 @@ class Signatures:
     def __init__(self, definitions: Iterable[Any] = (), functions: Mapping[str, Any] | None = None) -> None:
         self._definitions = {d.name: d.output_arg for d in definitions}
         self._definitions.update({name: f.signature.output_arg for name, f in (functions or {}).items()})
-        self._fixed: dict[tuple[str, str], int] = {}  # positions that are the same in all nodes of an operator
+        self._fixed: dict[tuple[str, str], int] = {}  # offsets that do not depend on the node
 
     def offset(self, node: Any, output: str) -> int:
-        """Returns the position of the first tensor of a named output.  Errors: ParseError if the operator has no such output."""
+        """Returns the index of the first tensor of a named output.  Errors: ParseError if the operator has no such output."""
         fixed = self._fixed.get((node.op, output))
         if fixed is not None:
             return fixed
@@ -128,7 +128,9 @@ class Signatures:
                 if not lists:
                     self._fixed[node.op, output] = at
                 return at
-            lists = lists or bool(arg.number_attr or arg.type_list_attr)  # whose lengths each node states
+            lists = lists or bool(
+                arg.number_attr or arg.type_list_attr
+            )  # list outputs, whose lengths are attributes of the node
             if arg.number_attr:
                 at += int(node.attr[arg.number_attr].i)
             elif arg.type_list_attr:
@@ -139,7 +141,7 @@ class Signatures:
 
 
 def tensor_port(text: str) -> Port:
-    """Returns the port that ``node`` or ``node:index`` names.  Errors: ParseError."""
+    """Parses a tensor name, ``node`` or ``node:index``.  Errors: ParseError."""
     name, colon, index = text.partition(":")
     if colon and not (index.isascii() and index.isdigit() and len(index) < 8):
         raise ParseError(f"{text!r} does not name a tensor (node or node:index)")
@@ -147,7 +149,7 @@ def tensor_port(text: str) -> Port:
 
 
 class Graph:
-    """Nodes by name.  Errors: ParseError if two share a name."""
+    """The nodes of a graph by name.  Errors: ParseError for duplicate names."""
 
     def __init__(self, protos: Sequence[Any], signatures: Signatures, name: str = "") -> None:
         self.name = name
@@ -171,7 +173,7 @@ class Graph:
             self.nodes[proto.name] = GraphNode(proto, inputs, controls)
 
     def port(self, text: str) -> Port:
-        """Returns the port that an input's text names."""
+        """Parses an input of a node."""
         return tensor_port(text)
 
     def origin(self, port: Port) -> Port:
@@ -184,7 +186,7 @@ class Graph:
         return port
 
     def node(self, name: str) -> GraphNode:
-        """Errors: ParseError for a name that no node has."""
+        """Errors: ParseError for an unknown name."""
         found = self.nodes.get(name)
         if found is None:
             raise ParseError(f"{name!r} is read, but no node has this name" + (f" in {self.name}" if self.name else ""))
@@ -192,7 +194,7 @@ class Graph:
 
 
 class FunctionGraph(Graph):
-    """The body of a function; its arguments are ports of nodes that are not there."""
+    """The body of a function; its arguments are ports without a node."""
 
     def __init__(self, proto: Any, signatures: Signatures) -> None:
         self.proto = proto
@@ -221,9 +223,9 @@ class FunctionGraph(Graph):
 
 
 class Functions(Mapping[str, FunctionGraph]):
-    """The functions of a model by name; the body of one is read when it is asked for first.
+    """The functions of a model by name; bodies are parsed on first access.
 
-    Errors: ParseError if two have one name.
+    Errors: ParseError for duplicate names.
     """
 
     def __init__(self, protos: Iterable[Any], definitions: Iterable[Any] = ()) -> None:
@@ -235,7 +237,7 @@ class Functions(Mapping[str, FunctionGraph]):
             self._protos[name] = proto
         definitions = list(definitions)
         self.signatures = Signatures(definitions, self._protos)
-        # operators of which the file says that no attribute names a function
+        # operators whose OpDef has no function attribute
         self.plain = {d.name for d in definitions if not any("func" in a.type for a in d.attr)}
         self._read: dict[str, FunctionGraph] = {}
         self.derived: dict[Any, Any] = {}  # cached analyses of functions
@@ -255,7 +257,7 @@ class Functions(Mapping[str, FunctionGraph]):
         return len(self._protos)
 
     def called(self, node: Any) -> list[str]:
-        """Returns names of the functions that a node calls: by its operator or in attributes."""
+        """Returns the names of the functions that a node calls: its operator or its function attributes."""
         if node.op in self._protos:
             return [node.op]
         if node.op in self.plain or not self._protos:
@@ -270,6 +272,6 @@ class Functions(Mapping[str, FunctionGraph]):
         return [name for name in found if name in self._protos]
 
     def nodes(self, name: str) -> Iterable[Any]:
-        """Returns the nodes of a function as the file states them."""
+        """Returns the NodeDefs of a function."""
         found: Iterable[Any] = self._protos[name].node_def
         return found

@@ -18,7 +18,7 @@ __all__ = ["fitted", "learned", "materialized"]
 
 
 def materialized(n: InstructionBuilder, listed: TensorList, dims: Sequence[Dim]) -> TensorList:
-    """Returns the list with `count` elements of extents `dims`, all zeros, where it has none yet."""
+    """Returns the list with storage: `count` zero elements of extents `dims`, unless it is allocated already."""
     if listed.stacked is not None:
         return listed
     if listed.count is None:
@@ -28,17 +28,17 @@ def materialized(n: InstructionBuilder, listed: TensorList, dims: Sequence[Dim])
     if known is not None:
         return replace(listed, stacked=n.broadcast_to(zero, (*known, *dims)))
     count = n.reshape(n.convert(listed.count, dt.int64), (1,))
-    rows = filled(n, count, n.literal(0, dt.int64))  # a gather keeps what is known of the extents of elements
+    rows = filled(n, count, n.literal(0, dt.int64))  # a gather preserves static element extents
     return replace(listed, stacked=n.add("gather", n.broadcast_to(zero, (1, *dims)), rows, axis=0))
 
 
 def learned(listed: TensorList, element: Instruction) -> None:
-    """Keeps the extents of an element that is put into a list."""
+    """Records the extents of an element that is inserted into a list without storage."""
     listed.seen.append(element.shape.dims)
 
 
 def fitted(n: InstructionBuilder, value: Value, other: Value) -> Value:
-    """Returns a value as tensors of the kinds that `other` has: a list without elements yet, or what is not there, gets zeros."""
+    """Returns a value with the structure of `other`: lists without storage and empty optionals are filled with zeros."""
     match value, other:
         case TensorList(stacked=None), TensorList(stacked=Instruction() as stacked):
             return materialized(n, value, stacked.shape.dims[1:])

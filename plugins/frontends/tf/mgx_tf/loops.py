@@ -1,4 +1,4 @@
-"""Loops and branches on values of any kind."""
+"""Conditionals and loops over values of any kind."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .values import TensorList, Value, leaves, rebuilt
 
 __all__ = ["choice", "loop"]
 
-Part = Callable[[Module, list[Value]], list[Value]]  # builds into a module, on values, other values
+Part = Callable[[Module, list[Value]], list[Value]]  # emits instructions into a module; returns its results
 
 
 def choice(n: Node, condition: Instruction, ways: Sequence[Callable[[Module], list[Value]]]) -> list[Value]:
-    """Returns the results of the first branch if the condition holds, else of the second."""
+    """Builds a conditional and returns its results.  ways: builders of the branches for true and false."""
     known = n.constant(condition)
     if known is not None and known.size == 1:
         return ways[0 if known.reshape(()) else 1](n.module)
@@ -47,12 +47,12 @@ def choice(n: Node, condition: Instruction, ways: Sequence[Callable[[Module], li
 
 
 def _held(n: Node, names: Sequence[str], changed: Mapping[str, Instruction]) -> list[Value]:
-    """Returns the values of variables after a part that changes some of them."""
+    """Returns the values of variables after a region that assigns some of them."""
     return [changed[name] if name in changed else n.scope.context.resources.read(name) for name in names]
 
 
 def _assigned(n: Node, names: Sequence[str], values: list[Value]) -> list[Value]:
-    """Returns all values but the last ones, which variables are given."""
+    """Assigns the trailing values to variables; returns the others."""
     count = len(values) - len(names)
     for name, value in zip(names, values[count:], strict=True):
         assert isinstance(value, Instruction)
@@ -61,10 +61,10 @@ def _assigned(n: Node, names: Sequence[str], values: list[Value]) -> list[Value]
 
 
 def loop(n: Node, states: Sequence[Value], condition: Part, body: Part, fixed: Collection[int] = ()) -> list[Value]:
-    """Returns the loop-carried values after a loop.
+    """Builds a loop; returns the loop-carried values after it.
 
     condition: returns one bool for the states; body: returns the next iteration's states; fixed: indices of loop-invariant
-    states, which are read from outside.
+    states, which are captured instead of carried.
     """
     if fixed:
         every = list(states)
@@ -100,7 +100,7 @@ def loop(n: Node, states: Sequence[Value], condition: Part, body: Part, fixed: C
 
         def trip() -> tuple[list[Value], Instruction]:
             after = body(module, _assigned(n, names, inside))
-            going = _truth(n, condition(module, after))  # which may assign variables, too
+            going = _truth(n, condition(module, after))  # the condition may assign variables, too
             return [*after, *_held(n, names, {})], going
 
         (after, going), _ = n.scope.context.resources.states.apart(trip)
@@ -138,16 +138,16 @@ def _return(module: Module, values: Sequence[Instruction]) -> None:
 
 
 def _fit(n: Node, modules: Sequence[Module], results: Sequence[list[Value]]) -> None:
-    """Fits the values of each of two ways to those of the other."""
+    """Converts the results of each branch to the structure of the other's."""
     for place, pair in enumerate(zip(*results, strict=False)):
         for way, (one, other) in enumerate((pair, pair[::-1])):
             results[way][place] = fitted(Node(n.scope.within(modules[way]), n.node), one, other)
 
 
 def _prepared(n: Node, states: list[Value], condition: Part, body: Part) -> tuple[list[Value], list[str]]:
-    """States whose lists have known elements, and the names of the variables that a trip assigns, in its condition, too.
+    """Returns the states, with storage for all lists, and the names of the variables that an iteration assigns.
 
-    Lists without elements learn theirs, and we the names, from a trial trip, which is thrown away.
+    Both are found by building one iteration, body and condition, in a module that is discarded.
     """
     resources = n.scope.context.resources
     if not resources.changing and not any(_open(v) for v in states):

@@ -24,7 +24,7 @@ SAVED: Final = "saved_model.pb"
 
 @dataclass(frozen=True)
 class Signature:
-    """An entry point of a model: tensors of the main graph by input and output names, in order."""
+    """An entry point of a model: tensors of the main graph by input and output name, in order."""
 
     name: str
     inputs: Mapping[str, Any]
@@ -33,10 +33,10 @@ class Signature:
 
 @dataclass
 class Model:
-    """A model: its main graph, its functions, and for SavedModels its signatures, folder and assets.
+    """A model: its main graph, its functions and, for SavedModels, its signatures, folder and assets.
 
-    restore: the node that restores the variables; initial: the node that initialises tables; objects: the graph of Python
-    objects that the file states, which few models need, as it is stored.
+    restore: the node that restores variables; initial: the node that initializes tables; objects: the serialized object graph,
+    which is parsed only if needed.
     """
 
     graph: Graph
@@ -49,9 +49,9 @@ class Model:
     objects: bytes = b""
 
     def signature(self, name: str = "") -> Signature:
-        """Returns the signature of that name; by default ``serving_default``, else the only one, else the first.
+        """Returns a signature by name; by default ``serving_default``, else the only one, else the first.
 
-        Errors: ParameterError for a name that the model does not have.
+        Errors: ParameterError for an unknown name.
         """
         if name:
             if name not in self.signatures:
@@ -65,9 +65,9 @@ class Model:
 
 
 def read_model(path: str | os.PathLike[str], tags: str = "serve") -> Model:
-    """Returns the model in a file (a frozen graph, binary or text) or in a SavedModel's folder.
+    """Reads a frozen graph (binary or text) or a SavedModel folder.
 
-    Errors: ParseError if it is missing, truncated or no model; UnsupportedError for Keras files.
+    Errors: ParseError if it is missing, truncated or not a model; UnsupportedError for Keras files.
     """
     where = Path(path)
     try:
@@ -130,7 +130,7 @@ def _read_folder(folder: Path, tags: str) -> Model:
 
 
 def read_bytes(data: bytes, text: bool = False) -> Model:
-    """Returns the frozen graph in some bytes, binary or text.  Errors: ParseError if they hold none."""
+    """Reads a serialized frozen graph, binary or text.  Errors: ParseError if it is not one."""
     if text:
         return _model(_from_text(data, "GraphDef"), ())
     try:
@@ -141,7 +141,7 @@ def read_bytes(data: bytes, text: bool = False) -> Model:
         raise
     if not graph.node:
         saved = _try_saved(data)
-        # the version of SavedModels is 1 since there are any
+        # all SavedModels so far have schema version 1
         if saved and data[:1] == b"\x08" and data[1:2] != b"\x01":
             raise ParseError(
                 "this holds no graph of TensorFlow's; it looks like an ONNX model, which the frontend 'onnx' reads"
@@ -169,7 +169,7 @@ def _from_wire(data: bytes, name: str) -> Any:
 
 
 def _from_text(data: bytes, name: str) -> Any:
-    from google.protobuf import text_format  # which few files need
+    from google.protobuf import text_format  # imported lazily: few files are in text form
 
     try:
         return text_format.Parse(data.decode(), message(name)(), allow_unknown_field=True)

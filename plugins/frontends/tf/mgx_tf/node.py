@@ -57,8 +57,6 @@ class Node(ChannelsLastBuilder):
         self.op_type = node.op
         self.name = node.name
 
-    # insertion
-
     @property
     def module(self) -> Module:
         return self.scope.module
@@ -73,8 +71,6 @@ class Node(ChannelsLastBuilder):
     def sources(self) -> tuple[str, ...]:
         return (self.scope.prefix + self.name,)
 
-    # attributes
-
     def __repr__(self) -> str:
         where = f" in {self.scope.graph.name}" if self.scope.graph.name else ""
         return f"node {self.scope.prefix + self.name!r} ({self.op_type}){where}"
@@ -83,7 +79,7 @@ class Node(ChannelsLastBuilder):
         return self._attribute(name) is not None
 
     def _attribute(self, name: str) -> Any:
-        """Returns the AttrValue of a name, that of the enclosing function where the node refers to it; None if it is absent."""
+        """Returns an AttrValue, resolved in the enclosing function call if it is a placeholder; None if absent."""
         if name not in self.node.attributes:
             return None
         found = self.node.attributes[name]
@@ -131,7 +127,7 @@ class Node(ChannelsLastBuilder):
         return [] if found is None else [decoded(v) for v in found.s]
 
     def dtype(self, name: str = "T", default: Any = _REQUIRED) -> DType:
-        """Returns an attribute that names an element type.  Errors: UnsupportedError for resources and variants."""
+        """Returns an element type attribute.  Errors: UnsupportedError for resources and variants."""
         found = self._value(name, "type", default)
         if found is None:
             kind: DType = default
@@ -139,22 +135,22 @@ class Node(ChannelsLastBuilder):
         return dtype_of(found)
 
     def dtype_code(self, name: str) -> builtins.int:
-        """Returns the number of an attribute that names any data type; 0 if it is absent."""
+        """Returns a data type attribute as DataType number; 0 if absent."""
         found = self._value(name, "type", 0)
         return builtins.int(found or 0)
 
     def dtypes(self, name: str) -> list[DType]:
-        """Returns an attribute that names several element types.  Errors: UnsupportedError for resources and variants."""
+        """Returns a list of element types.  Errors: UnsupportedError for resources and variants."""
         found = self._value(name, "list", ())
         return [] if found is None else [dtype_of(code) for code in found.type]
 
     def shapes(self, name: str) -> list[Any]:
-        """Returns an attribute that gives several shapes, as the file states them."""
+        """Returns a list of TensorShapeProtos."""
         found = self._value(name, "list", ())
         return [] if found is None else list(found.shape)
 
     def shape(self, name: str = "shape") -> list[builtins.int] | None:
-        """Returns an attribute that gives extents, -1 for unknown ones; None for an unknown rank."""
+        """Returns a shape attribute, -1 for unknown extents; None for an unknown rank."""
         found = self._value(name, "shape", None)
         return None if found is None else dims_of(found)
 
@@ -163,7 +159,7 @@ class Node(ChannelsLastBuilder):
         return tensor_array(found, self.scope.context.options.limit_bytes)
 
     def function(self, name: str = "f") -> Any:
-        """Returns an attribute that names a function, with the function's own attributes."""
+        """Returns a function attribute: the function's name with its own attributes."""
         return self._value(name, "func", _REQUIRED)
 
     def functions(self, name: str = "branches") -> list[Any]:

@@ -1,7 +1,7 @@
-"""The object graph of a SavedModel, which maps captured variables without a restore function to checkpoint entries.
+"""The object graph of a SavedModel: maps captured variables that no restore function assigns to checkpoint entries.
 
-A variable that Keras made stands twice in the main graph when `tf.saved_model.save` writes a module that holds a Keras model: as
-what the signatures capture, and as what the checkpoint restores.  The object graph says that both are one.
+`tf.saved_model.save` of a module that contains a Keras model stores each Keras variable as two nodes of the main graph: one that
+the signatures capture, and one that the checkpoint restores.  The object graph identifies them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .wire.messages import message
 
 __all__ = ["captured"]
 
-TRACKED: Final = "_CHECKPOINTABLE_OBJECT_GRAPH"  # the checkpoint's own graph of objects
+TRACKED: Final = "_CHECKPOINTABLE_OBJECT_GRAPH"  # key of the checkpoint's object graph
 VALUE: Final = "VARIABLE_VALUE"
 
 
 def captured(model: Model, bundle: Bundle) -> Iterator[tuple[str, str]]:
-    """Yields the node of each variable that a function of the main graph captures, and its key in the checkpoint.
+    """Yields the node of each variable that a function of the main graph captures, with its checkpoint key.
 
-    Errors: ParseError for damaged graphs of objects.
+    Errors: ParseError for corrupt object graphs.
     """
     if not model.objects or encoded(TRACKED) not in bundle.entries:
         return
@@ -44,7 +44,7 @@ def captured(model: Model, bundle: Bundle) -> Iterator[tuple[str, str]]:
 
 
 def _keys(saved: Any, tracked: Any) -> Iterator[tuple[int, str]]:
-    """Yields numbers and keys of the objects that two graphs reach from the root by the same names."""
+    """Yields ids and checkpoint keys of the objects that have the same path from the root in both object graphs."""
     stack, seen = [(0, 0)], {0}
     while stack:
         here, there = stack.pop()

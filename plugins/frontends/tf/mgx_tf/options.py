@@ -15,15 +15,14 @@ __all__ = ["TfOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class TfOptions:
-    """The options of `parse_tf`.
+    """Options of `parse_tf`: MIGraphX's, by its names, and limits.
 
-    is_nhwc: kept for compatibility, since operators say their layout themselves; channels_first: inputs and outputs of 4 axes are
-    images whose channels come first, as MIGraphX has them for graphs in NHWC, and so are extents in map_input_dims; batch_size:
-    the extent of a first axis that the model leaves open (None: it stays symbolic); map_input_dims: extents of whole inputs by
-    name; output_names: nodes or tensors (``node:1``) that a frozen graph returns, or some of a signature's outputs (default:
-    all); signature: of a SavedModel; tags: of the graph in it; limit_max_iterations: trips after which a loop is refused at run
-    time.
-    Limits: limit_nodes nodes after inlining functions, limit_depth nested functions and branches, limit_bytes of one constant.
+    is_nhwc: ignored, for compatibility: operators state their own layout; channels_first: 4-D inputs and outputs, and their
+    extents in map_input_dims, are images in NCHW, as MIGraphX returns for NHWC graphs; batch_size: extent of an unknown first
+    axis (None: it stays symbolic); map_input_dims: extents of inputs by name; output_names: nodes or tensors (``node:1``) that a
+    frozen graph returns, or a subset of a signature's outputs (default: all); signature: of a SavedModel; tags: of its MetaGraph;
+    limit_max_iterations: iterations after which a loop fails at run time.
+    Limits: limit_nodes: nodes after inlining; limit_depth: nested functions and branches; limit_bytes: size of a constant.
     """
 
     is_nhwc: bool = True
@@ -48,5 +47,5 @@ class TfOptions:
 
     @classmethod
     def of(cls, **given: Any) -> TfOptions:
-        """From keywords.  Errors: ParameterError for an unknown option or a bad value."""
+        """Creates options from keyword arguments.  Errors: ParameterError for an unknown option or an invalid value."""
         return record_of(cls, "TensorFlow parse option", given)

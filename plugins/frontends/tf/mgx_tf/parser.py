@@ -1,4 +1,4 @@
-"""Parses in-memory models into programs: a signature, or a graph's outputs."""
+"""Parses in-memory models into programs: one signature of a SavedModel, or the outputs of a frozen graph."""
 
 from __future__ import annotations
 
@@ -42,28 +42,30 @@ IGNORED = ("NoOp", "Assert", "Const", "Placeholder", "PlaceholderV2", "VarHandle
 
 
 def all_converters() -> tuple[Converters, Converters]:
-    """Returns this package's converters and those of installed plugins: for tensors, and for values of any kind."""
+    """Returns the converters of this package and of plugins: those for tensors, and those for values of any kind."""
     load_all()
     return _joined(), VALUES
 
 
 def _joined() -> Converters:
-    """Returns converters on tensors: ours, imported as operators ask for them, joined with those of plugins."""
+    """Returns the converters for tensors: ours, imported on demand, and those of plugins."""
     return with_plugins(STANDARD, "tf")
 
 
-CHANNELS_FIRST: Final = (0, 3, 1, 2)  # of NHWC
-CHANNELS_LAST: Final = (0, 2, 3, 1)  # of NCHW
+CHANNELS_FIRST: Final = (0, 3, 1, 2)
+CHANNELS_LAST: Final = (0, 2, 3, 1)
 
 
 def parse_model(model: Model, options: TfOptions) -> Program:
     """Parses a model in memory.
 
-    Errors: ParseError, UnsupportedError with the node's name; ParameterError for names that the model does not have.
+    Errors: ParseError, UnsupportedError with the node's name; ParameterError for unknown names.
     """
     try:
         program, assigned = _program(model, options, frozenset())
-        while assigned:  # by what it says: those variables are states of the program, and their order matters
+        while (
+            assigned
+        ):  # assigned variables become states, whose reads and writes are ordered, so the model is parsed again
             program, assigned = _program(model, options, assigned)
         return program
     except MgxError:
@@ -77,7 +79,7 @@ def parse_model(model: Model, options: TfOptions) -> Program:
 
 
 def _program(model: Model, options: TfOptions, changing: frozenset[str]) -> tuple[Program, frozenset[str]]:
-    """Returns the program; and all variables that it assigns if these are more than the `changing` ones, else none."""
+    """Returns the program, and the variables that are states: none if they were all in `changing`, else parse again with them."""
     main = Module("main")
     resources = Resources(model, main, changing)
     context = Context(main, options, model.functions, _joined(), VALUES, resources, load_for)
@@ -109,7 +111,7 @@ def _program(model: Model, options: TfOptions, changing: frozenset[str]) -> tupl
 
 
 def _before(graph: Graph, ports: Sequence[Port]) -> set[str]:
-    """Returns names of all nodes that some ports depend on."""
+    """Returns the names of all transitive producers of some ports."""
     seen: set[str] = set()
     stack = [p.node for p in ports]
     while stack:
@@ -140,7 +142,7 @@ def _initialize(scope: Scope, model: Model) -> None:
 
 
 def _declare_signature(scope: Scope, signature: Signature, options: TfOptions) -> tuple[list[str], list[Port]]:
-    """Makes the parameters; returns the outputs' names and ports."""
+    """Creates the parameters; returns the outputs' names and ports."""
     inputs = _tensors("inputs", signature.inputs)
     _check_inputs(options, list(inputs))
     for name, (tensor, code, dims) in inputs.items():
@@ -158,7 +160,7 @@ def _declare_signature(scope: Scope, signature: Signature, options: TfOptions) -
 
 
 def _tensors(what: str, given: Mapping[str, Any]) -> dict[str, tuple[str, int, list[int] | None]]:
-    """Returns tensors, their types and extents by name.  Errors: UnsupportedError where two would have one name."""
+    """Returns the tensors of inputs or outputs with types and extents, by name.  Errors: UnsupportedError for a name clash."""
     found: dict[str, tuple[str, int, list[int] | None]] = {}
     for name, info in given.items():
         for label, part in _parts(name, info).items():
@@ -171,14 +173,14 @@ def _tensors(what: str, given: Mapping[str, Any]) -> dict[str, tuple[str, int, l
 
 
 def _parts(name: str, info: Any) -> dict[str, tuple[str, int, list[int] | None]]:
-    """Tensors, their types and extents by name: the one of an input or output, or `NAME_0` and so on for one of several tensors.
+    """Returns the component tensors of an input or output, with types and extents, by name: `NAME`, or `NAME_0`, `NAME_1` ...
 
-    Those of a sparse tensor are its indices, values and extents; of a ragged one its values and where its rows begin and end.
+    Components of a sparse tensor are indices, values and extents; of a ragged one values and row splits.
     """
     match info.WhichOneof("encoding"):
         case "coo_sparse":
             rank = -1 if info.tensor_shape.unknown_rank else len(info.tensor_shape.dim)
-            held, integer = info.coo_sparse, 9  # int64
+            held, integer = info.coo_sparse, 9  # DT_INT64
             parts: list[tuple[str, int, list[int] | None]] = [
                 (held.indices_tensor_name, integer, [-1, rank]),
                 (held.values_tensor_name, info.dtype, [-1]),
@@ -202,8 +204,8 @@ def _declare_graph(scope: Scope, graph: Graph, options: TfOptions) -> tuple[list
     needed = _before(graph, ports)
     for node in placeholders:
         if node.name not in needed and node.name.startswith("unused_control_flow_input"):
-            continue  # left over where TensorFlow lowered a loop
-        dtype = node.attributes["dtype"].type if "dtype" in node.attributes else 1  # float
+            continue  # left behind by TensorFlow's lowering of loops
+        dtype = node.attributes["dtype"].type if "dtype" in node.attributes else 1  # DT_FLOAT
         shape = node.attributes.get("shape")
         if not has_dtype(dtype):
             if node.name in needed:
@@ -220,7 +222,7 @@ def _declare_graph(scope: Scope, graph: Graph, options: TfOptions) -> tuple[list
 
 
 def _sinks(graph: Graph) -> list[str]:
-    """Returns names of the nodes that no other reads or waits for, in order.
+    """Returns the names of the nodes without data or control consumers, in order.
 
     Errors: ParseError if there is none.
     """
@@ -259,14 +261,14 @@ def _parameter(scope: Scope, name: str, dtype: Any, dims: list[int] | None, opti
 
 
 def _reordered(module: Module, x: Instruction, order: tuple[int, ...]) -> Instruction:
-    """Returns an image with its axes in another order; anything else as it is."""
+    """Transposes images; returns values of other ranks unchanged."""
     if not isinstance(x.result, Shape) or not x.result.ranked or x.result.rank != len(order):
         return x
     return module.add(op("transpose", permutation=order), x)
 
 
 def _flattened(scope: Scope, names: Sequence[str], values: Sequence[Value]) -> tuple[list[Instruction], list[str]]:
-    """Returns results and their names; complex numbers as one tensor with both parts along a last axis."""
+    """Returns the results as tensors, with names: complex ones with both parts along a last axis, ragged ones as components."""
     results, named = [], []
     for name, value in zip(names, values, strict=True):
         match value:
@@ -294,7 +296,7 @@ def _flattened(scope: Scope, names: Sequence[str], values: Sequence[Value]) -> t
 
 
 class _Nameless:
-    """Stands for the node of an output that the graph does not have."""
+    """A placeholder NodeDef for an output that has no node in the graph."""
 
     op = "Complex"
     attr: dict[str, Any] = {}

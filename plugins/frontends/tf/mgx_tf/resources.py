@@ -21,11 +21,11 @@ __all__ = ["Resources", "Table"]
 
 WAYS = ("Identity", "Cast", "ReadVariableOp")
 ASSIGN = ("Assign", "AssignVariableOp")
-Lists: TypeAlias = dict[str, tuple[list[str], list[str]]]  # keys and parts by the node that restores them
+Lists: TypeAlias = dict[str, tuple[list[str], list[str]]]  # checkpoint keys and slices by RestoreV2 node
 
 
 class Table:
-    """The keys and values of a table."""
+    """The keys and values of a lookup table."""
 
     def __init__(self, keys: Array, values: Array) -> None:
         if len(keys) != len(values):
@@ -34,16 +34,16 @@ class Table:
         self.values = values
 
     def joined(self, more: Table) -> Table:
-        """Returns a table with the keys of both; those that both have stand for the values of the other one."""
+        """Returns the union of both tables; on equal keys the other table's values win."""
         kept = ~np.isin(self.keys, more.keys)
         return Table(np.concatenate([self.keys[kept], more.keys]), np.concatenate([self.values[kept], more.values]))
 
 
 class Resources:
-    """Variables by the name of their node in the main graph, as literals once they are read; tables likewise.
+    """The variables of a model by node name in the main graph, as literals created on first read; and its tables.
 
-    changing: variables that the program assigns, which are states: parameters that live from run to run.
-    assigned: variables that were assigned so far.
+    changing: variables that the program assigns; they are states, i.e. parameters that persist between runs.
+    assigned: variables that have been assigned so far.
     """
 
     def __init__(self, model: Model, main: Module, changing: frozenset[str] = frozenset()) -> None:
@@ -61,7 +61,7 @@ class Resources:
         self.tables: dict[str, Table] = {}
 
     def read(self, name: str) -> Instruction:
-        """Returns the value of a variable.  Errors: ParseError if the checkpoint lacks it."""
+        """Returns a variable's current value.  Errors: ParseError if the checkpoint lacks it."""
         if name in self.states.current:
             return self.states.current[name]
         if name in self.changing:
@@ -75,7 +75,7 @@ class Resources:
         return self._literals[name]
 
     def initial(self, name: str) -> Array:
-        """Returns what a variable holds before the first run.  Errors: ParseError or UnsupportedError for one without a value."""
+        """Returns a variable's value before the first run.  Errors: ParseError or UnsupportedError if it has none."""
         if name in self._initial:
             return self._initial[name]
         if self._model.folder is None:
@@ -92,7 +92,7 @@ class Resources:
         return array[_ranges(part, array, key)] if part else array
 
     def table(self, name: str) -> Table | None:
-        """Returns a table that the graph fills, or that the checkpoint holds, as it does those that can change; else None."""
+        """Returns a table that the graph has initialized or that the checkpoint stores; None if there is neither."""
         if name not in self.tables and self._model.folder is not None:
             parts = dict(restored_tables(self._model)).get(name)
             if parts is not None:
@@ -113,24 +113,24 @@ class Resources:
         return self._bundle
 
     def assign(self, name: str, value: Instruction) -> None:
-        """Gives a variable another value.  Errors: UnsupportedError for one of other extents or another type."""
+        """Assigns a variable.  Errors: UnsupportedError if type or extents change."""
         self.assigned.add(name)
         if name in self._states and value.shape != self._states[name][0].shape:
             raise UnsupportedError(f"variable {name!r} of {self._states[name][0].shape} is assigned {value.shape}")
         self.states.current[name] = value
 
     def begin(self, name: str, value: Array) -> None:
-        """Sets what a variable holds before the first run."""
+        """Sets a variable's value before the first run."""
         self._initial[name] = value
 
     def kept(self) -> list[tuple[Instruction, Array, Instruction]]:
-        """Parameter, first value, and value after a run of each variable that is read and changes."""
+        """Returns the parameter, the initial value and the value after a run of each state."""
         return [(made, start, self.states.current.get(name, made)) for name, (made, start) in self._states.items()]
 
     def asset(self, node: str) -> str:
-        """Returns the path of the file that a constant of the main graph stands for; empty if it stands for none.
+        """Returns the path of the asset file of a constant of the main graph; empty if it is not an asset.
 
-        Errors: ParseError for one that leads outside the model's folder.
+        Errors: ParseError for a path outside the model's folder.
         """
         file = self._model.assets.get(node)
         if file is None or self._model.folder is None:
@@ -145,7 +145,7 @@ class Resources:
 
 
 def _ranges(part: str, array: Array, key: str) -> tuple[slice, ...]:
-    """Returns the part of a tensor that a specification such as ``64 5 0,22:0,5`` states."""
+    """Parses a slice specification such as ``64 5 0,22:0,5``."""
     words = part.rsplit(maxsplit=1)[-1].split(":")
     if len(words) != array.ndim:
         raise ParseError(f"{part!r} does not name a part of {key!r} with extents {list(array.shape)}")
@@ -165,7 +165,7 @@ def _ranges(part: str, array: Array, key: str) -> tuple[slice, ...]:
 
 
 def _restoring(model: Model) -> tuple[GraphNode | None, FunctionGraph | None, dict[str, str]]:
-    """Returns the node that restores a model, the function that it calls, and nodes of the main graph by its arguments."""
+    """Returns the node that restores the model, the function that it calls, and the argument nodes in the main graph by name."""
     start = model.graph.nodes.get(model.restore)
     if start is None:
         return None, None, {}
@@ -175,7 +175,7 @@ def _restoring(model: Model) -> tuple[GraphNode | None, FunctionGraph | None, di
 
 
 def restored_tables(model: Model) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Name of a table's node -> keys in the checkpoint of its keys and of its values."""
+    """Yields the name of each restored table's node with the checkpoint keys of its keys and its values."""
     _, function, by_argument = _restoring(model)
     lists: Lists = {}
     for node in function.nodes.values() if function is not None else ():
@@ -189,7 +189,7 @@ def restored_tables(model: Model) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def restored(model: Model) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Name of a variable's node -> key in the checkpoint and the part of it, as the model's own restoring says."""
+    """Yields the name of each restored variable's node with its checkpoint key and slice."""
     start, function, by_argument = _restoring(model)
     lists: Lists = {}
     if function is not None:

@@ -1,4 +1,4 @@
-"""Converts graphs to instructions on demand: each requested value after its inputs, in the module that it belongs to."""
+"""Converts graphs to instructions on demand: a requested value after its inputs, each in the module to which it belongs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .values import Value
 
 __all__ = ["MALFORMED", "Scope"]
 
-# errors that converters raise on malformed nodes
+# raised by converters on malformed nodes, where a check is missing
 MALFORMED: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class Scope:
-    """Builds values of one graph: into a module, in one loop and under some conditions.
+    """Builds values of one graph in one module, for one frame and one set of conditions.
 
-    Scopes of one graph form a chain; a node is built in the outermost one that has its loop and its conditions.
-    arguments: values by name, for a function's body; attributes: those that a call gives its function; prefix: of source names.
+    Scopes of a graph form a chain; a node is built in the outermost one with its frame and conditions.
+    arguments: a function's argument values by name; attributes: those of the function call; prefix: of source names.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class Scope:
             )
 
     def within(self, module: Module, frame: Frame | None = None, conditions: Mapping[Port, int] | None = None) -> Scope:
-        """Returns a scope of the same graph inside this one: in a loop of it, or under more conditions."""
+        """Returns a nested scope of the same graph, in a loop or under additional conditions."""
         inner = Scope(self.context, self.graph, module, None, self.attributes, self.prefix, self.calling, self)
         inner.frame = frame if frame is not None else self.frame
         inner.conditions = {**self.conditions, **(conditions or {})}
         return inner
 
     def submodule(self, name: str) -> Module:
-        """Returns a new module for a part of this graph."""
+        """Creates a module for a part of this graph."""
         return Module(self.context.module_name(re.sub(r"[^A-Za-z0-9_.:]", "_", name)))
 
     def absent(self) -> Instruction:
@@ -74,10 +74,8 @@ class Scope:
             self._absent = self.module.add_absent()
         return self._absent
 
-    # values
-
     def value(self, port: Port) -> Value:
-        """Returns the value of a port.  Errors: ParseError for ports that are not there or nodes in a cycle."""
+        """Returns the value of a port.  Errors: ParseError for unknown ports or nodes in a cycle."""
         self.require([port.node])
         found = self.place(port.node).values[port.node]
         value = found[port.place] if port.place < len(found) else None
@@ -89,7 +87,7 @@ class Scope:
         return [self.value(p) for p in ports]
 
     def place(self, name: str) -> Scope:
-        """Returns the scope of the chain that a node is built in."""
+        """Returns the scope of the chain in which a node is built."""
         if len(self.chain) == 1:
             return self
         frame, wanted = self.places.frame(name), self.places.conditions_of(name).items()
@@ -99,7 +97,7 @@ class Scope:
         return self
 
     def require(self, names: Sequence[str]) -> None:
-        """Builds nodes and all that they read."""
+        """Builds nodes and their transitive producers, iteratively."""
         stack = list(reversed(names))
         begun: set[str] = set()
         while stack:
@@ -120,14 +118,14 @@ class Scope:
             stack += reversed(missing)
 
     def needs(self, node: GraphNode) -> list[str]:
-        """Returns names of the nodes that must be built before this one."""
+        """Returns the names of the nodes that must be built before this one."""
         if node.op in MERGE or node.op in EXIT:
-            return []  # they ask for the parts of their branch or loop themselves
+            return []  # their converters request the producers in each branch or loop themselves
         effects = self.context.effects(self.graph)
         return [p.node for p in node.inputs] + [c for c in node.controls if c in effects]
 
     def build(self, node: GraphNode) -> None:
-        """Converts one node; its operands are built."""
+        """Converts one node, whose operands have been built."""
         context = self.context
         context.nodes += 1
         if context.nodes > context.options.limit_nodes:
@@ -166,8 +164,6 @@ class Scope:
                 n.unsupported(f"input {place} of {node.op} is a {type(value).__name__}, a tensor is required")
         return converter(n, *fitting(converter, inputs))
 
-    # functions
-
     def function(self, name: str) -> FunctionGraph:
         found = self.context.functions.get(name)
         if found is None:
@@ -203,6 +199,6 @@ class Scope:
         return inner.all_values(function.returned)
 
     def branch(self, n: Node, name: str, build: Callable[[Module], list[Value]]) -> tuple[Module, list[Value]]:
-        """Returns a module for one of several ways, and the values that it gives."""
+        """Creates a module for one branch; returns it with its results."""
         module = self.submodule(f"{n.name}:{name}")
         return module, build(module)

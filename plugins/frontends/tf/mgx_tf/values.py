@@ -19,7 +19,7 @@ __all__ = ["Complex", "Handle", "Optional", "Ragged", "TensorList", "Value", "le
 
 @dataclass(frozen=True)
 class Complex:
-    """A complex tensor as two tensors of one shape."""
+    """A complex tensor as two real tensors of the same shape."""
 
     real: Instruction
     imag: Instruction
@@ -27,7 +27,7 @@ class Complex:
 
 @dataclass(frozen=True)
 class Handle:
-    """A resource: a variable, a table or an array, by the name of the node that makes it."""
+    """A resource: a variable, a table or an array, identified by the node that creates it."""
 
     kind: str
     name: str
@@ -36,7 +36,7 @@ class Handle:
 
 @dataclass(frozen=True)
 class Ragged:
-    """Rows of unequal length: where each row begins and ends in the values, outermost first."""
+    """A ragged tensor: row splits, outermost first, and values."""
 
     splits: tuple[Instruction, ...]
     values: Instruction
@@ -44,10 +44,10 @@ class Ragged:
 
 @dataclass(frozen=True)
 class TensorList:
-    """A list of tensors of one shape, kept as one tensor [count, *element].
+    """A list of tensors of equal shape, stored as one tensor [count, *element].
 
-    stacked: None while nothing is known of the elements' extents: then `count` says how many there are, and `seen` learns the
-    extents from the first element that is set.
+    stacked: None until the elements' extents are known; until then `count` is the length, and `seen` records the extents of the
+    first inserted element.
     """
 
     dtype: DType
@@ -59,9 +59,9 @@ class TensorList:
 
 @dataclass(frozen=True)
 class Optional:
-    """Values that are there or not.
+    """An optional: values that may be absent at run time.
 
-    there: a truth value; held: the values, None where none were ever given.
+    there: bool; held: the values, None if none has been assigned.
     """
 
     there: Instruction
@@ -72,7 +72,7 @@ Value: TypeAlias = "Instruction | Complex | Handle | Optional | Ragged | TensorL
 
 
 def leaves(value: Value) -> list[Instruction]:
-    """Returns the tensors that a value consists of."""
+    """Returns the component tensors of a value."""
     match value:
         case Complex():
             return [value.real, value.imag]
@@ -88,7 +88,7 @@ def leaves(value: Value) -> list[Instruction]:
 
 
 def rebuilt(like: Value, parts: Sequence[Instruction]) -> Value:
-    """Returns a value of the kind of `like` from as many tensors as that has.  Errors: ParseError for another number."""
+    """Returns a value of the structure of `like` from component tensors.  Errors: ParseError if their number differs."""
     if len(parts) != len(leaves(like)):
         raise ParseError(f"a value of {len(leaves(like))} tensors cannot be made of {len(parts)}")
     match like:

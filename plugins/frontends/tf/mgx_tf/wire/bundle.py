@@ -31,10 +31,10 @@ MOST_SHARDS: Final = 100_000
 
 
 class Bundle:
-    """Variables of a checkpoint by key, read from the file when asked for.
+    """The variables of a checkpoint by key, read on demand.
 
     prefix: path of the files without ``.index``.
-    Errors: ParseError for a damaged index.
+    Errors: ParseError for a corrupt index.
     """
 
     def __init__(self, prefix: str | os.PathLike[str]) -> None:
@@ -59,13 +59,13 @@ class Bundle:
         self._maps: dict[int, Array] = {}
 
     def keys(self) -> list[str]:
-        """Returns keys of all tensors, slices left out."""
+        """Returns the keys of all tensors, without those of slices."""
         return [decoded(k) for k in self.entries if k and not k.startswith(b"\0")]
 
     def read(self, key: str) -> Array:
-        """Returns the array of a key; one that lies in one piece is borrowed from the file.
+        """Returns the array of a key; an unsliced one is a view of the mapped file.
 
-        Errors: ParseError for an unknown key or data that is not there.
+        Errors: ParseError for an unknown key or missing data.
         """
         entry = self._entry(encoded(key), key)
         if entry.slices:
@@ -109,7 +109,7 @@ class Bundle:
         return self._maps[number]
 
     def _joined(self, key: str, entry: Any) -> Array:
-        """Returns a tensor that was saved in parts."""
+        """Assembles a tensor that was saved in slices."""
         dims = dims_of(entry.shape) or []
         dtype = dtype_of(entry.dtype)
         if -1 in dims or math.prod(dims) * dtype.bits // 8 > 1 << 36:
@@ -131,7 +131,7 @@ class Bundle:
         return out
 
     def check(self, key: str) -> bool:
-        """Returns True if the checksum of an entry's data is right; slow, for diagnosis."""
+        """True if the checksum of an entry's data matches; slow, for diagnosis."""
         entry = self._entry(encoded(key), key)
         raw = self._shard(entry.shard_id)[entry.offset : entry.offset + entry.size]
         return masked_checksum(raw.tobytes()) == int(entry.crc32c)
@@ -223,7 +223,7 @@ def _strings(raw: bytes, count: int, key: str) -> Array:
     for _ in range(count):
         length, at = _varint(raw, at)
         lengths.append(length)
-    at += 4  # checksum of the lengths
+    at += 4  # skips the checksum of the lengths
     if at + sum(lengths) > len(raw):
         raise ParseError(f"the strings of entry {key!r} lie outside its data")
     out = np.empty(count, object)
@@ -234,7 +234,7 @@ def _strings(raw: bytes, count: int, key: str) -> Array:
 
 
 def _slice_key(key: str, part: Any) -> bytes:
-    """Returns the key of a part: an ordered code of the name, the rank, and start and length of each axis."""
+    """Returns the key of a slice in TensorFlow's order-preserving encoding: name, rank, and start and length for each axis."""
     code = _ordered_number(0) + _ordered_text(encoded(key)) + _ordered_number(len(part.extent))
     for extent in part.extent:
         whole = not extent.HasField("length")
@@ -245,7 +245,7 @@ def _slice_key(key: str, part: Any) -> bytes:
 
 
 def _ordered_number(value: int) -> bytes:
-    """Returns a number as its count of bytes and these, most significant first."""
+    """Encodes an unsigned integer as its length in bytes and its bytes, most significant first."""
     data = value.to_bytes((value.bit_length() + 7) // 8, "big")
     return bytes([len(data)]) + data
 
@@ -255,7 +255,7 @@ def _ordered_text(data: bytes) -> bytes:
 
 
 def _ordered_signed(value: int) -> bytes:
-    """Returns a signed number whose codes sort as the numbers do: leading ones tell its length."""
+    """Encodes a signed integer such that codes sort like the integers: a unary length, then the bits."""
     magnitude = ~value if value < 0 else value
     length = 1
     while magnitude >= 1 << (7 * length - 1):

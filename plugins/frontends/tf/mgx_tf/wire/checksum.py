@@ -19,7 +19,7 @@ def _table() -> tuple[int, ...]:
 
 
 def masked_checksum(data: bytes) -> int:
-    """Returns the CRC-32C of some bytes, rotated and shifted so that checksums of checksums stay good."""
+    """Returns the masked CRC-32C: rotated and offset, since a CRC of data that contains its own CRC is weak."""
     table, value = _table(), 0xFFFFFFFF
     for byte in data:
         value = (value >> 8) ^ table[(value ^ byte) & 0xFF]

@@ -1,4 +1,4 @@
-"""TensorFlow's messages as far as a reader needs them, made from a table of fields in a descriptor pool of our own.
+"""TensorFlow's protobuf messages, restricted to the fields that are read, in a private descriptor pool.
 
 Names and numbers of fields are those of TensorFlow 2.21; unknown fields are skipped, as protobuf does.
 """
@@ -12,7 +12,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 __all__ = ["DATA_TYPES", "message"]
 
-# `name number type`, `*` for repeated, `type[]` for a map from strings to it, `name/oneof`
+# `name number type`; `*`: repeated, `type[]`: a map with string keys, `name/oneof`: member of a oneof
 FIELDS: Final = """
 SavedModel: saved_model_schema_version 1 int64, meta_graphs 2 *MetaGraphDef
 MetaGraphDef: meta_info_def 1 MetaInfoDef, graph_def 2 GraphDef, saver_def 3 SaverDef, signature_def 5 SignatureDef[],
@@ -75,7 +75,7 @@ DATA_TYPES: Final = {
 
 @cache
 def _classes() -> dict[str, Any]:
-    """Message classes by name."""
+    """Returns the message classes by name."""
     file = descriptor_pb2.FileDescriptorProto(name="mgx_tf.proto", package="tensorflow", syntax="proto3")
     kinds = file.enum_type.add(name="DataType")
     kinds.value.add(name="DT_INVALID", number=0)

@@ -17,7 +17,7 @@ from .messages import DATA_TYPES
 
 __all__ = ["LIMIT_BYTES", "dims_of", "dtype_of", "has_dtype", "tensor_array"]
 
-LIMIT_BYTES: Final = 1 << 34  # bytes of one constant
+LIMIT_BYTES: Final = 1 << 34  # default limit of a constant's size in bytes
 
 _NAMED: Final = {
     "FLOAT": dt.float32, "DOUBLE": dt.float64, "INT32": dt.int32, "UINT8": dt.uint8, "INT16": dt.int16, "INT8": dt.int8,
@@ -29,7 +29,7 @@ _NAMED: Final = {
 DTYPES: Final = {DATA_TYPES[name]: dtype for name, dtype in _NAMED.items()}
 NAMES: Final = {number: name for name, number in DATA_TYPES.items()}
 
-# the field that holds values of a dtype where `tensor_content` is empty, and its array type; 16-bit floats are bit patterns
+# the field with a dtype's values if `tensor_content` is empty, and its array type; 16-bit floats are bit patterns
 FIELDS: Final[dict[str, tuple[str, Any]]] = {
     "float32": ("float_val", np.float32), "float64": ("double_val", np.float64), "int64": ("int64_val", np.int64),
     "bool": ("bool_val", np.bool_), "float16": ("half_val", np.int32), "bfloat16": ("half_val", np.int32),
@@ -39,14 +39,14 @@ FIELDS: Final[dict[str, tuple[str, Any]]] = {
 
 
 def has_dtype(code: int) -> bool:
-    """Returns True for a data type that tensors of ours have: no resource, no variant."""
+    """True if a DataType is an element type here: not a resource or variant."""
     return code % 100 in DTYPES
 
 
 def dtype_of(code: int) -> DType:
-    """Returns the element type of a data type's number; references count as what they refer to.
+    """Returns the element type of a DataType number; reference types count as their base type.
 
-    Errors: UnsupportedError for resources and variants, ParseError for numbers that TensorFlow does not have.
+    Errors: UnsupportedError for resources and variants, ParseError for unknown numbers.
     """
     found = DTYPES.get(code % 100)
     if found is None:
@@ -58,7 +58,7 @@ def dtype_of(code: int) -> DType:
 
 
 def dims_of(shape: Any) -> list[int] | None:
-    """Returns the extents of a TensorShapeProto, -1 for unknown ones; None where the rank is unknown."""
+    """Returns the extents of a TensorShapeProto, -1 for unknown ones; None for an unknown rank."""
     if shape.unknown_rank:
         return None
     dims = [int(d.size) for d in shape.dim]
@@ -68,9 +68,10 @@ def dims_of(shape: Any) -> list[int] | None:
 
 
 def tensor_array(tensor: Any, limit: int = LIMIT_BYTES) -> Array:
-    """The array of a TensorProto; strings are an object array of `str` (bytes that are not UTF-8 keep their value below 256).
+    """Returns the array of a TensorProto; strings are an object array of `str`.
 
-    Errors: ParseError for extents that are unknown or negative, data of a wrong length, or more than `limit` bytes.
+    Bytes that are not UTF-8 are stored as surrogate escapes.
+    Errors: ParseError for unknown or negative extents, data of a wrong length, or more than `limit` bytes.
     """
     dims = dims_of(tensor.tensor_shape)
     if dims is None or -1 in dims:
@@ -109,7 +110,7 @@ def _listed(tensor: Any, dtype: DType) -> Array:
 
 
 def _filled(values: Array, count: int, dims: list[int], dtype: DType) -> Array:
-    """Returns the values, the last one repeated up to `count`; zeros where there is none."""
+    """Returns `count` values: the last one is repeated; zeros if there is none."""
     if values.size > count:
         raise ParseError(f"{count} values are required for {dims} of {dtype}, got {values.size}")
     if values.size == count:
