@@ -1,4 +1,4 @@
-"""Converters by family, which register in `STANDARD` and `VALUES`; `load_for` imports the families an operator needs."""
+"""Converters by family, which register in `STANDARD` and `VALUES`; `load_for` imports the families that an operator needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..converter import STANDARD, VALUES
 
 __all__ = ["STANDARD", "VALUES", "load_all", "load_for"]
 
-# the first two handle complex operands and precede the families for real ones
+# the first two handle complex operands and take precedence over the families for real ones
 FIRST: Final = (
     "complex_numbers", "constant", "control", "resources", "neural", "elementwise", "linear", "reduce", "movement", "norm",
     "parts", "index", "lists",
@@ -21,7 +21,7 @@ OTHERS: Final = tuple(m.name for m in pkgutil.iter_modules(__path__) if m.name n
 
 
 def load_for(operator: str, *tables: Converters) -> None:
-    """Imports families until one of some tables (by default all) converts an operator: most models need a few families."""
+    """Imports families until one of the tables (default: both) has a converter for an operator: most models need only a few."""
     for family in FIRST[:2]:
         _load(family)
     for family in (*FIRST[2:], *OTHERS):

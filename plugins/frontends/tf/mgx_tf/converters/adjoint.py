@@ -1,4 +1,4 @@
-"""Gradients of linear operators, in models that differentiate by their inputs (forces, saliency)."""
+"""Gradients of linear operators, for graphs that differentiate with respect to their inputs (forces, saliency maps)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _numbers(n: Node, x: Any, what: str) -> list[int]:
 
 
 def scattered(n: Node, dy: Instruction, places: np.ndarray, dims: list[int]) -> Instruction:
-    """Returns dy scatter-added into a flattened tensor of extents `dims`."""
+    """Returns dy scatter-added into zeros of extents `dims`, flattened."""
     base = n.broadcast_to(n.literal(0, dy.shape.dtype), (int(np.prod(dims)),))
     flat = n.reshape(dy, (product(dy.shape.dims),))
     return n.reshape(n.add("scatternd_add", base, n.literal(places.reshape(-1, 1)), flat), dims)
@@ -42,7 +42,7 @@ def of_mirror_pad(n: Node, dy: Instruction, paddings: Instruction) -> Instructio
 
 
 def _weights(n: Node, size: int, out: int) -> np.ndarray:
-    """Returns the weights [out, size] of linear or nearest resampling."""
+    """Returns the weights [out, size] of bilinear or nearest-neighbor resampling."""
     corners, half = n.flag("align_corners"), n.flag("half_pixel_centers")
     scale = (size - 1) / (out - 1) if corners and out > 1 else size / out
     weights = np.zeros((out, size), np.float32)
@@ -96,7 +96,7 @@ def of_average(n: Node, shape: Instruction, dy: Instruction) -> Instruction:
 
 @converts("MaxPoolGrad")
 def of_maximum(n: Node, x: Instruction, y: Instruction, dy: Instruction) -> Instruction:
-    """Returns the gradient of each window, at its first largest element."""
+    """Returns the gradient of max pooling, passed to the first maximum of each window."""
     w = Windows(n, x, 2)
     if not w.last or w.padding not in ("same", "valid"):
         n.unsupported("layout NCHW or explicit paddings")

@@ -26,12 +26,12 @@ def _product(n: Node, a: Complex, b: Complex) -> Complex:
 
 
 def _longer(n: Node, a: Complex) -> Instruction:
-    """Returns the larger magnitude of both parts."""
+    """Returns max(|Re a|, |Im a|)."""
     return n.pointwise("max", n.pointwise("abs", a.real), n.pointwise("abs", a.imag))
 
 
 def _quotient(n: Node, a: Complex, b: Complex) -> Complex:
-    """a / b, both divided first by the larger part of b, whose square may overflow; by 1 where that is 0 or infinite."""
+    """Returns a / b; both are first divided by max(|Re b|, |Im b|), unless it is 0 or infinite, to prevent overflow of |b|^2."""
     scale = _longer(n, b)
     zero, one, most = (n.literal(v, scale.shape.dtype) for v in (0, 1, np.inf))
     kept = n.pointwise("logical_and", n.pointwise("greater", scale, zero), n.pointwise("less", scale, most))
@@ -43,13 +43,13 @@ def _quotient(n: Node, a: Complex, b: Complex) -> Complex:
 
 
 def _with(n: Node, number: float, a: Complex, op: str = "add") -> Complex:
-    """Returns a number put to a complex one: its sum, or product with both parts."""
+    """Returns a plus, or times, a real number."""
     real = n.pointwise(op, a.real, n.literal(number, a.real.shape.dtype))
     return Complex(real, n.pointwise(op, a.imag, n.literal(number, a.imag.shape.dtype)) if op == "mul" else a.imag)
 
 
 def size_of(n: Node, a: Complex) -> Instruction:
-    """Returns the distance from zero, by the ratio of both parts: their squares may overflow or vanish."""
+    """Returns |a|, computed from the ratio of both parts, since their squares may overflow or underflow."""
     real, imag = n.broadcast(n.pointwise("abs", a.real), n.pointwise("abs", a.imag))
     big, small = n.pointwise("max", real, imag), n.pointwise("min", real, imag)
     one = n.literal(1, big.shape.dtype)
@@ -59,12 +59,12 @@ def size_of(n: Node, a: Complex) -> Instruction:
 
 
 def _turned(n: Node, a: Complex) -> Complex:
-    """a times i."""
+    """Returns i a."""
     return Complex(n.pointwise("neg", a.imag), a.real)
 
 
 def _mixed(n: Node, a: Complex, left: tuple[str, str], right: tuple[str, str]) -> Complex:
-    """Returns products of functions of the real and the imaginary part: of sin x cosh y + i cos x sinh y."""
+    """Returns f(Re a) g(Im a) for each part, e.g. sin x cosh y + i cos x sinh y."""
     parts = (n.pointwise("mul", n.pointwise(f, a.real), n.pointwise(g, a.imag)) for f, g in (left, right))
     return Complex(*parts)
 
@@ -81,7 +81,7 @@ def _log(n: Node, a: Complex) -> Complex:
 
 def _sqrt(n: Node, a: Complex) -> Complex:
     zero, half = (n.literal(v, a.real.shape.dtype) for v in (0, 0.5))
-    # whose sum does not overflow
+    # halved first so that the sum does not overflow
     halves = (n.pointwise("mul", v, half) for v in (size_of(n, a), n.pointwise("abs", a.real)))
     long = n.pointwise("sqrt", n.pointwise("add", *halves))
     none = n.pointwise("equal", long, zero)
@@ -96,7 +96,7 @@ def _sqrt(n: Node, a: Complex) -> Complex:
 
 
 def _within(n: Node, a: Complex, least: float, most: float) -> Complex:
-    """Returns a with its real part clipped, to where a function has long come to its limit and its parts do not overflow."""
+    """Returns a with its real part clipped to a range in which exp does not overflow and outside of which f is constant."""
     low, high = (n.literal(v, a.real.shape.dtype) for v in (least, most))
     return Complex(n.pointwise("min", n.pointwise("max", a.real, low), high), a.imag)
 
@@ -128,7 +128,7 @@ def _inverse(n: Node, a: Complex) -> Complex:
 
 
 def _block(n: Node, a: Complex) -> Instruction:
-    """Returns the real matrix that does to both parts of a vector what complex ones do."""
+    """Returns the real matrix [[Re, -Im], [Im, Re]] of a complex one."""
     rank = a.real.shape.rank
     rows = [n.concat([a.real, n.pointwise("neg", a.imag)], rank - 1), n.concat([a.imag, a.real], rank - 1)]
     return n.concat(rows, rank - 2)
@@ -140,7 +140,7 @@ def _halves(n: Node, x: Instruction, rows: Any) -> Complex:
 
 
 def _solved(n: Node, a: Complex, y: Complex) -> Complex:
-    """a^-1 y, by the op of the node on real matrices of twice the size."""
+    """Returns a^-1 y, by solving the equivalent real system of twice the size."""
     if n.flag("adjoint"):
         rank = a.real.shape.rank
         order = (*range(rank - 2), rank - 1, rank - 2)

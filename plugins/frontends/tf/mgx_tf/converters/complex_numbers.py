@@ -49,7 +49,7 @@ def part(n: Node, x: Value) -> Value:
 
 
 def on_reals(op_type: str, n: Node, *xs: Value) -> Any:
-    """Returns what the converter for tensors gives."""
+    """Applies the converter for real tensors."""
     load_for(op_type, STANDARD)
     converter = STANDARD.find("", op_type, 1)
     assert converter is not None
@@ -58,7 +58,7 @@ def on_reals(op_type: str, n: Node, *xs: Value) -> Any:
 
 
 def _either(op_type: str) -> Any:
-    """Returns a converter for an operator on real or complex numbers."""
+    """Returns a converter for an operator on real or complex operands."""
 
     def convert(n: Node, *xs: Value) -> Any:
         if all(isinstance(x, Instruction) for x in xs):
@@ -69,7 +69,7 @@ def _either(op_type: str) -> Any:
 
 
 def _each(op_type: str, first: int = 1) -> Any:
-    """Returns a converter for an operator that does the same to real and imaginary parts: those of its first inputs."""
+    """Returns a converter that applies the real operator to the real and imaginary parts separately."""
 
     def plain(n: Node, *xs: Value) -> Any:
         return on_reals(op_type, n, *xs)
@@ -97,7 +97,7 @@ def cast(n: Node, x: Value) -> Value:
 
 
 def _signal(n: Node, x: Instruction | Complex) -> Instruction:
-    """Returns numbers with their parts along a new last axis: one for real numbers, two for complex ones."""
+    """Returns the operand of a Fourier transform: its parts along a new last axis, one for real tensors, two for complex ones."""
     if isinstance(x, Instruction):
         return n.unsqueeze(x, [x.shape.rank])
     rank = x.real.shape.rank
@@ -110,7 +110,7 @@ def _joined(n: Node, x: Instruction) -> Complex:
 
 
 def _fitted(n: Node, x: Value, axis: int, length: Any) -> Value:
-    """Returns numbers cut or padded to a length along an axis."""
+    """Returns a signal cropped or zero-padded to a length along an axis."""
     if isinstance(x, Complex):
         return Complex(_cut(n, x.real, axis, length), _cut(n, x.imag, axis, length))
     return _cut(n, x, axis, length) if isinstance(x, Instruction) else n.fail("numbers are required")

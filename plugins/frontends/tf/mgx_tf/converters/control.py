@@ -15,8 +15,6 @@ from ..loops import choice, loop
 from ..node import Node, Surroundings
 from ..values import Value
 
-# functions
-
 
 @converts_values("PartitionedCall", "StatefulPartitionedCall", "TPUPartitionedCall", "BatchFunction")
 def partitioned_call(n: Node, *xs: Value) -> Any:
@@ -24,11 +22,8 @@ def partitioned_call(n: Node, *xs: Value) -> Any:
     return n.scope.call(n, called.name, called.attr, xs)
 
 
-# branches and loops of functions
-
-
 def truth(n: Node, x: Value) -> Instruction:
-    """Returns a condition as bool: true if it is nonzero or, unless scalar, not empty."""
+    """Returns a condition as bool: a scalar is true if nonzero, other tensors if not empty."""
     if not isinstance(x, Instruction):
         n.fail("a condition must be a tensor")
     if x.shape.rank:
@@ -85,7 +80,7 @@ def _chosen(n: Node, index: Instruction, count: int, way: Callable[[Module, int]
 
 
 def _into(scope: Surroundings, module: Module) -> Surroundings:
-    """Returns the scope as one that builds into a module within its own."""
+    """Returns the scope for building into a module nested in its own."""
     return scope.within(module)
 
 
@@ -124,7 +119,7 @@ def _tensor(n: Node, value: Value) -> Instruction:
     return value if isinstance(value, Instruction) else n.fail("a tensor is required")
 
 
-# nodes of the first version
+# control flow of TensorFlow 1
 
 
 @converts_values("Switch", "RefSwitch")

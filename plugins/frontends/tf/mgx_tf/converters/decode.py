@@ -60,13 +60,13 @@ def hash_bucket(n: Node, x: Instruction) -> Instruction:
 
 @converts("Fingerprint")
 def fingerprint(n: Node, x: Instruction, method: Instruction) -> Instruction:
-    """Returns the bytes of the fingerprint of each row; only those of strings are known."""
+    """Returns the bytes of the fingerprint of each row; supported for vectors of strings."""
     if x.shape.rank != 1 or x.shape.dtype is not dt.string:
         n.unsupported("fingerprints of other tensors than vectors of strings")
     return n.add("tf_fingerprint_bytes", x)
 
 
-# sounds
+# audio
 
 
 @converts("DecodeWav")
@@ -94,7 +94,7 @@ def mfcc(n: Node, x: Instruction, rate: Instruction) -> Instruction:
     )
 
 
-# pictures
+# images
 
 
 @converts("DecodePng", "DecodeBmp", "DecodeJpeg", "DecodeImage")

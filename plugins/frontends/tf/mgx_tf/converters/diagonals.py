@@ -16,7 +16,7 @@ from ..node import Node
 
 
 def _band(n: Node, k: Instruction | None) -> tuple[int, int]:
-    """Returns the lowest and the highest diagonal; below the main one they are negative."""
+    """Returns the lowest and the highest diagonal; 0 is the main one, negative ones are below it."""
     found = [0] if k is None else n.whole(k, "the diagonals")
     if len(found) not in (1, 2) or found[0] > found[-1]:
         n.fail(f"one diagonal or a lowest and a highest one are needed, got {found}")
@@ -33,7 +33,7 @@ def _extents(n: Node, *dims: object) -> list[int]:
 
 
 def _open(low: int, high: int, *dims: Dim) -> bool:
-    """Returns True for one diagonal of a matrix with an extent that is known only at run time."""
+    """True for a single diagonal of matrices with a symbolic extent."""
     return low == high and not all(isinstance(d, int) for d in dims)
 
 
@@ -50,14 +50,14 @@ def _count(k: int, rows: Dim, columns: Dim) -> Dim:
 
 
 def _by_rows(n: Node, diagonal: Instruction, k: int, rows: Dim) -> Instruction:
-    """Returns a diagonal as a column, which has in each row what lies on the k-th diagonal there; 0 where nothing does."""
+    """Returns a column whose element in each row is the k-th diagonal's element of that row, 0 if there is none."""
     rank, first = diagonal.shape.rank, max(-k, 0)
     widths: list[tuple[Dim, Dim]] = [(0, 0)] * (rank - 1)
     return n.unsqueeze(n.padded(diagonal, [*widths, (first, rows - diagonal.shape.dims[-1] - first)]), [rank])
 
 
 def _places(n: Node, low: int, high: int, rows: int, columns: int) -> np.ndarray:
-    """Returns row and column [diagonals, longest, 2] of what a packed form of the diagonals holds; -1 for padding."""
+    """Returns row and column [diagonals, longest, 2] of the elements of packed diagonals; -1 for padding."""
     if not -rows < low <= high < columns and (rows, columns) != (0, 0):
         n.fail(f"diagonals {low} to {high} lie outside a matrix of {rows} rows and {columns} columns")
     align = n.string("align", "RIGHT_LEFT" if n.op_type.endswith("V3") else "LEFT_LEFT")
@@ -73,7 +73,7 @@ def _places(n: Node, low: int, high: int, rows: int, columns: int) -> np.ndarray
 
 
 def _inverted(places: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """For each place of a matrix its place in the packed form, -1 where that has none."""
+    """Returns for each matrix element its index in the packed diagonals, -1 if it is in none."""
     out = np.full((rows, columns), -1, np.int64)
     flat = places.reshape(-1, 2)
     held = flat[:, 0] >= 0
@@ -82,7 +82,7 @@ def _inverted(places: np.ndarray, rows: int, columns: int) -> np.ndarray:
 
 
 def _taken(n: Node, x: Instruction, count: int, places: np.ndarray, other: Instruction) -> Instruction:
-    """x, of which the last `count` axes are one, at some places of it; `other` where a place is -1."""
+    """Gathers from the last `count` axes of x, flattened, at `places`; `other` where an index is -1."""
     lead = x.shape.dims[: x.shape.rank - count]
     flat = n.reshape(x, (*lead, product(x.shape.dims[len(lead) :])))
     picked = n.add("gather", flat, n.literal(np.maximum(places, 0)), axis=len(lead))
@@ -133,7 +133,7 @@ def diag_part(n: Node, x: Instruction, k: Instruction | None = None, padding: In
 
 
 def _diagonal(n: Node, x: Instruction, k: int) -> Instruction:
-    """Returns the k-th diagonal of matrices with extents that are known only at run time."""
+    """Returns the k-th diagonal of matrices with symbolic extents."""
     rank = x.shape.rank
     rows, columns = x.shape.dims[-2:]
     count = _count(k, rows, columns)
@@ -142,7 +142,7 @@ def _diagonal(n: Node, x: Instruction, k: int) -> Instruction:
     step = n.pointwise("add", n.slice(sizes, [0], [1], [2]), n.literal(1, dt.int64))
     first = n.pointwise("mul", step, n.literal(max(-k, 0), dt.int64))
     numbers = count_up(n, n.add("reduce_min", left, axes=(0,)), count)
-    start = n.pointwise("add", first, n.literal(k, dt.int64))  # of row max(-k, 0) and column max(k, 0)
+    start = n.pointwise("add", first, n.literal(k, dt.int64))  # flat index of row max(-k, 0), column max(k, 0)
     at = n.pointwise("add", n.pointwise("mul", numbers, step), start)
     flat = n.reshape(x, (*x.shape.dims[: rank - 2], product((rows, columns))))
     return n.add("gather", flat, at, axis=rank - 2)
@@ -152,7 +152,7 @@ def _diagonal(n: Node, x: Instruction, k: int) -> Instruction:
 def set_diag(n: Node, x: Instruction, diagonal: Instruction, k: Instruction | None = None) -> Instruction:
     low, high = _band(n, k)
     if _open(low, high, *x.shape.dims[-2:]):
-        # refused at run time if it does not
+        # the reshape fails at run time if the diagonal has another length
         fits = n.reshape(diagonal, (*x.shape.dims[:-2], _count(low, *x.shape.dims[-2:])))
         return n.pointwise("where", _on_diagonal(n, x, low), _by_rows(n, fits, low, x.shape.dims[-2]), x)
     rows, columns = _extents(n, *x.shape.dims[-2:])

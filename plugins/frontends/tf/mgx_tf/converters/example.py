@@ -51,12 +51,12 @@ def parse_single_example(n: Node, serialized: Instruction, *defaults: Instructio
 
 
 def _by_part(made: Sequence[Instruction], count: int) -> list[Instruction]:
-    """Returns indices of all sparse features, then their values, then their extents."""
+    """Returns the results in the operator's order: the indices of all sparse features, then their values, then their extents."""
     return [v for k in range(3) for v in made[k : 3 * count : 3]]
 
 
 def _single(n: Node, made: Sequence[Instruction], count: int) -> Any:
-    """Returns the features of one example, without the axis of examples."""
+    """Returns the features of a single example, without the batch axis."""
     parts = _by_part(made, count)
     indices = [n.slice(v, [1], [1], [2]) for v in parts[:count]]
     extents = [n.slice(v, [0], [1], [2]) for v in parts[2 * count :]]
@@ -66,7 +66,7 @@ def _single(n: Node, made: Sequence[Instruction], count: int) -> Any:
 def _parsed(
     n: Node, serialized: Instruction, keys: Sequence[Sequence[str]], defaults: Sequence[Instruction]
 ) -> tuple[Instruction, ...]:
-    """Returns indices, values and extents of each sparse feature, the dense ones, values and splits of the ragged ones."""
+    """Returns (indices, values, extents) of each sparse feature, the dense features, and (values, splits) of the ragged ones."""
     types = [n.dtypes(w) for w in ("sparse_types", "Tdense", "ragged_value_types")]
     if any(d not in KINDS for kinds in types for d in kinds):
         n.unsupported(f"features of other types than {', '.join(map(str, KINDS))}")

@@ -1,4 +1,4 @@
-"""Gradients of elementwise functions, in graphs that differentiate themselves."""
+"""Gradients of elementwise functions, for graphs that contain their own backward pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__: list[str] = []
 
 @converts("TanhGrad", "SigmoidGrad", "SqrtGrad", "RsqrtGrad", "InvGrad", "ReciprocalGrad")
 def of_result(n: Node, y: Instruction, dy: Instruction) -> Instruction:
-    """Returns the gradient by the result y of a function."""
+    """Returns the gradient of a function whose derivative is computed from its result y."""
     one = n.literal(1, y.shape.dtype)
     match n.op_type:
         case "TanhGrad":
@@ -38,7 +38,7 @@ def of_result(n: Node, y: Instruction, dy: Instruction) -> Instruction:
 
 @converts("ReluGrad", "Relu6Grad", "LeakyReluGrad", "SoftplusGrad", "SoftsignGrad")
 def of_operand(n: Node, dy: Instruction, x: Instruction) -> Instruction:
-    """Returns the gradient by the operand x of a function."""
+    """Returns the gradient of a function whose derivative is computed from its operand x."""
     zero, one = n.literal(0, x.shape.dtype), n.literal(1, x.shape.dtype)
     above = n.pointwise("greater", x, zero)
     match n.op_type:
@@ -58,7 +58,7 @@ def of_operand(n: Node, dy: Instruction, x: Instruction) -> Instruction:
 
 @converts("EluGrad", "SeluGrad")
 def of_exponential(n: Node, dy: Instruction, y: Instruction) -> Instruction:
-    """Returns the gradient by the result y of an exponential unit."""
+    """Returns the gradient of ELU or SELU, computed from its result y."""
     scale, alpha = (1.0, 1.0) if n.op_type == "EluGrad" else (1.0507009873554805, 1.7580993408473768)
     below = n.pointwise("less", y, n.literal(0, y.shape.dtype))
     curved = n.pointwise("add", y, n.literal(alpha, y.shape.dtype))
@@ -74,7 +74,7 @@ def of_bias(n: Node, dy: Instruction) -> Instruction:
 
 @converts("BroadcastGradientArgs")
 def of_broadcast(n: Node, a: Instruction, b: Instruction) -> Any:
-    """Returns the axes over which the gradients of two broadcast operands are summed."""
+    """Returns the axes over which the gradients of two broadcast operands are reduced."""
     found = [n.dims(v) for v in (a, b)]
     if found[0] is None or found[1] is None:
         n.unsupported("extents that are known only at run time")

@@ -100,7 +100,7 @@ def unique(n: Node, x: Instruction, axis: Instruction | None = None) -> Any:
 @converts("ListDiff")
 def list_diff(n: Node, x: Instruction, y: Instruction) -> Any:
     given, without = n.constant(x), n.constant(y)
-    if given is not None and without is not None:  # axes, out of which permutations are made
+    if given is not None and without is not None:  # axis lists from which the graph builds permutations
         rest = np.flatnonzero(~np.isin(given, without))
         return n.literal(given[rest], x.shape.dtype), n.literal(rest, n.dtype("out_idx", dt.int32))
     pairs = n.pointwise("equal", n.unsqueeze(x, [1]), n.unsqueeze(y, [0]))
@@ -131,7 +131,7 @@ def segment_v2(n: Node, x: Instruction, segments: Instruction, count: Instructio
 
 
 def _as_many(n: Node, made: Instruction, count: Instruction) -> Instruction:
-    """As many segments as are asked for, those at the end 0."""
+    """Returns the segments zero-padded to `count` of them."""
     rows = n.add("dimensions_of", made, start=0, end=1)
     total = n.reshape(n.convert(count, dt.int64), (1,))
     none = [n.literal([0], dt.int64)] * made.shape.rank

@@ -139,7 +139,7 @@ def eig(n: Node, x: Instruction) -> Any:
 def tridiagonal_product(
     n: Node, above: Instruction, middle: Instruction, below: Instruction, y: Instruction
 ) -> Instruction:
-    """Returns the sum of each row times its own factor and its neighbours times theirs."""
+    """Returns the product of a tridiagonal matrix and y: each row is a weighted sum of the row of y and its two neighbors."""
     rank, rows = y.shape.rank, y.shape.dims[-2]
     axis = rank - 2
 
@@ -165,7 +165,7 @@ def sparse_matmul(n: Node, x: Instruction, y: Instruction) -> Instruction:
 def sparse_product(
     n: Node, indices: Instruction, values: Instruction, dims: Instruction, y: Instruction
 ) -> Instruction:
-    """Returns rows of y that the elements name, times these, added up by the rows that they stand in."""
+    """Returns the product of a COO matrix and y: rows of y gathered by column index, scaled, and summed by row index."""
     if n.flag("adjoint_b"):
         y = n.transpose(y, (1, 0))
     row, column = (1, 0) if n.flag("adjoint_a") else (0, 1)

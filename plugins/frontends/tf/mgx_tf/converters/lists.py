@@ -17,7 +17,7 @@ from ..values import Handle, TensorList, Value
 
 
 def _extents(n: Node, shape: Value | None) -> tuple[Dim, ...] | None:
-    """Returns the extents of a list's elements where all are known."""
+    """Returns the extents of a list's elements if all are static."""
     if not isinstance(shape, Instruction):
         return None
     found = n.dims(shape)
@@ -100,7 +100,7 @@ def _set(n: Node, listed: TensorList, at: Instruction, item: Instruction, grows:
 
 
 def _grown(n: Node, whole: Instruction, at: Instruction) -> Instruction:
-    """Returns the list, long enough to have an element at a position."""
+    """Returns the list extended so that it has an element at an index."""
     length = n.slice(n.add("dimensions_of", whole), [0], [0], [1])
     missing = n.pointwise("sub", n.pointwise("add", at, n.literal([1], dt.int64)), n.convert(length, dt.int64))
     missing = n.pointwise("max", missing, n.literal([0], dt.int64))
@@ -216,7 +216,7 @@ def concat_lists(n: Node, a: Value, b: Value) -> Value:
     return TensorList(first.shape.dtype, n.add("concat", first, second, axis=0))
 
 
-# arrays of the first version: the value `flow` carries the list
+# TensorFlow 1's TensorArray: the list is the value `flow`, which orders its accesses
 
 
 @converts_values("TensorArrayV3", "TensorArrayV2")
@@ -252,7 +252,7 @@ def array_scatter(n: Node, handle: Value, indices: Instruction, x: Instruction, 
     if known is not None and isinstance(length, int) and known.tolist() == list(range(length)):
         return replace(given, stacked=x)
     if known is None and isinstance(indices.op, DynamicRange):
-        return replace(given, stacked=x)  # all rows in order
+        return replace(given, stacked=x)  # all rows, in order
     whole = given.stacked if given.stacked is not None else materialized(n, given, x.shape.dims[1:]).stacked
     return replace(given, stacked=n.add("scatternd_none", whole, n.unsqueeze(n.convert(indices, dt.int64), [1]), x))
 

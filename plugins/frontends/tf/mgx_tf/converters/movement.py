@@ -110,7 +110,7 @@ def mirrored(n: Node, x: Instruction, pairs: list[tuple[Dim, Dim]], mode: str) -
 @converts("ReverseV2", "Reverse")
 def reverse(n: Node, x: Instruction, axes: Instruction) -> Instruction:
     chosen = n.whole(axes, "the axes")
-    if n.op_type == "Reverse":  # a truth value an axis
+    if n.op_type == "Reverse":  # one bool per axis
         chosen = [i for i, on in enumerate(chosen) if on]
     on = n.axes(chosen, x.shape.rank)
     return n.add("reverse", x, axes=on) if on else x
@@ -129,7 +129,7 @@ def reverse_sequence(n: Node, x: Instruction, lengths: Instruction) -> Instructi
 
 @converts("Roll")
 def roll(n: Node, x: Instruction, shift: Instruction, axis: Instruction) -> Instruction:
-    axes = n.whole(axis, "the axis")  # one that stands there twice is shifted twice
+    axes = n.whole(axis, "the axis")  # repeated axes are shifted repeatedly
     count = product(shift.shape.dims)
     if isinstance(count, int) and count != len(axes):
         n.fail(f"there must be one shift for each axis, got {count} for {len(axes)}")

@@ -17,7 +17,7 @@ from .movement import mirrored
 
 
 class Layout:
-    """The attributes of a window operator on an image: rank, whether channels come last, stride, dilation, padding."""
+    """Attributes of an image window operator: rank, whether channels are last, strides, dilations, padding."""
 
     def __init__(self, n: Node, x: Instruction, spatial: int) -> None:
         layout = n.string("data_format", "NHWC" if spatial == 2 else "NDHWC")
@@ -55,12 +55,12 @@ class Layout:
         return x if self.last else n.channels_last(x)
 
     def outward(self, n: Node, y: Instruction) -> Instruction:
-        """Returns a result with channels last in the layout of the operator."""
+        """Returns a channels-last result in the operator's layout."""
         return y if self.last else n.channels_second(y)
 
 
 def _kernels(n: Node, w: Instruction) -> Instruction:
-    """Returns kernels [*k, c, m] as [m, c, *k]."""
+    """Transposes kernels [*k, c, m] to [m, c, *k]."""
     rank = w.shape.rank
     return n.transpose(w, (rank - 1, rank - 2, *range(rank - 2)))
 
@@ -95,7 +95,7 @@ def resize_and_conv(n: Node, x: Instruction, size: Instruction, pads: Instructio
 
 
 def conv_2d(n: Node, x: Instruction, w: Instruction) -> Instruction:
-    """Returns a convolution by the attributes of the node."""
+    """Returns a convolution with the node's attributes."""
     layout = Layout(n, x, 2)
     x = layout.inward(n, x)
     return layout.outward(n, n.convolution(x, _kernels(n, w), layout.stride, layout.padding, layout.dilation))

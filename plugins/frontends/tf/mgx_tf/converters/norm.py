@@ -39,7 +39,7 @@ def batch_norm(
         factor, shift = n.reshape(factor, column), n.reshape(shift, column)
     y = n.pointwise("add", n.pointwise("mul", wide, factor), shift)
     running = variance
-    if training:  # the running variance is Bessel-corrected
+    if training:  # the returned batch variance is Bessel-corrected
         extents = n.add("gather", n.add("dimensions_of", wide), n.literal(others, dt.int64), axis=0)
         count = n.convert(n.add("reduce_prod", extents, axes=(0,)), variance.shape.dtype)
         one = n.literal(1, variance.shape.dtype)
@@ -62,7 +62,7 @@ def global_norm(
 
 @converts("DataFormatDimMap")
 def map_axes(n: Node, x: Instruction) -> Instruction:
-    """Returns axes of one layout as those of another."""
+    """Converts axis numbers from one layout to another."""
     source, target = n.string("src_format", "NHWC"), n.string("dst_format", "NCHW")
     if sorted(source) != sorted(target):
         n.fail(f"layouts of the same axes are needed, got {source} and {target}")
@@ -71,7 +71,7 @@ def map_axes(n: Node, x: Instruction) -> Instruction:
 
 @converts("DataFormatVecPermute")
 def permute_layout(n: Node, x: Instruction) -> Instruction:
-    """Returns numbers for each axis of one layout, or for its spatial axes, in the order of another."""
+    """Permutes per-axis values, of all axes or of the spatial ones, from one layout's order to another's."""
     source, target = n.string("src_format", "NHWC"), n.string("dst_format", "NCHW")
     if x.shape.dims[0] == len(source) - 2:
         source, target = (w.replace("N", "").replace("C", "") for w in (source, target))

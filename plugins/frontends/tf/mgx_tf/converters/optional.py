@@ -1,4 +1,4 @@
-"""Optional values, by which a branch passes intermediates to its gradient."""
+"""Optional values, with which a branch passes intermediates to its gradient."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def has_value(n: Node, given: Value) -> Value:
 
 @converts_values("OptionalGetValue")
 def get_value(n: Node, given: Value) -> Any:
-    """The values, which are zeros where they are not there: TensorFlow ends the run then."""
+    """Returns the values; zeros if they are absent, where TensorFlow raises an error."""
     held = _optional(n, given).held
     if held is None:
         n.fail("an optional value is asked for that is never given")

@@ -104,7 +104,7 @@ def strided(n: Node, x: Instruction, begin: Instruction, end: Instruction, strid
 
 
 def strided_parts(n: Node, x: Instruction, begin: Instruction, end: Instruction, strides: Instruction) -> Instruction:
-    """x cut as begins, ends, strides and the node's masks say."""
+    """Returns the strided slice of x with the node's masks."""
     words = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
     return strided_slice(n, x, begin, end, strides, Masks(*(n.int(w, 0) for w in words)))
 
@@ -113,7 +113,7 @@ def strided_parts(n: Node, x: Instruction, begin: Instruction, end: Instruction,
 def slice_replaced(
     n: Node, x: Instruction, begin: Instruction, end: Instruction, strides: Instruction, value: Instruction
 ) -> Instruction:
-    """x with other values where a slice of it lies, whose begin and end may be known at run time only."""
+    """Returns x with a strided slice replaced; begin and end may be run-time values."""
     at = strided_parts(n, places(n, x.shape.dims), begin, end, strides)
     return _scattered(n, "scatternd_none", x, at, n.broadcast_to(value, at.shape.dims))
 
@@ -129,7 +129,7 @@ def of_strided_slice(
 
 
 def places(n: Node, dims: Sequence[Dim]) -> Instruction:
-    """Returns the number of each element of a tensor of some extents, which may be open."""
+    """Returns the linear index of each element of a tensor, whose extents may be symbolic."""
     total = product(dims)
     if isinstance(total, int):
         return n.literal(np.arange(total, dtype=np.int64).reshape([int(d) for d in dims]))
@@ -138,7 +138,7 @@ def places(n: Node, dims: Sequence[Dim]) -> Instruction:
 
 
 def _scattered(n: Node, how: str, x: Instruction, at: Instruction, values: Instruction) -> Instruction:
-    """Returns x with values put, or added, to the elements that `at` numbers."""
+    """Returns x with values stored at, or added to, the elements with linear indices `at`."""
     count = product(at.shape.dims)
     made = n.add(how, n.reshape(x, (product(x.shape.dims),)), n.reshape(at, (count, 1)), n.reshape(values, (count,)))
     return n.reshape(made, x.shape.dims)

@@ -44,7 +44,7 @@ def round_trip_v3(n: Node, x: Instruction, low: Instruction, high: Instruction, 
 
 
 def _round_trip(n: Node, x: Instruction, low: Instruction, high: Instruction, bits: int) -> Instruction:
-    """x in steps that are as small as its range allows, those of the wider side of zero."""
+    """Quantizes and dequantizes x with the scale of the larger side of zero."""
     if not 1 <= bits < 63:
         n.fail(f"the number of bits must lie in 1..62, got {bits}")
     signed, given, axis = n.flag("signed_input", True), n.flag("range_given"), n.int("axis", -1)
@@ -61,7 +61,7 @@ def _round_trip(n: Node, x: Instruction, low: Instruction, high: Instruction, bi
     one, none = n.literal(1, dtype), n.literal(dtype.highest, dtype)
 
     def steps(bound: int, edge: Instruction) -> Instruction:
-        """Returns steps per unit that reach from zero to an edge; very many where the edge lies on the other side."""
+        """Returns the scale that maps an edge to a bound; the largest number if the edge is zero or on the other side of zero."""
         over = n.literal(bound, dtype)
         reaches = n.pointwise("greater", n.pointwise("mul", over, edge), n.literal(0, dtype))
         return n.pointwise("where", reaches, n.pointwise("div", over, n.pointwise("where", reaches, edge, one)), none)
@@ -88,7 +88,7 @@ def _round_trip(n: Node, x: Instruction, low: Instruction, high: Instruction, bi
 
 
 def _combined(n: Node, kind: Any) -> tuple[float, float]:
-    """Returns the number of steps in a type, and how far its zero lies from its middle; `MIN_COMBINED` alone is known."""
+    """Returns the number of steps of an integer type and the offset of its zero; only mode `MIN_COMBINED` is supported."""
     mode = n.string("mode", "MIN_COMBINED")
     if mode != "MIN_COMBINED" or n.int("axis", -1) != -1:
         n.unsupported(f"quantisation in mode {mode} or along an axis")

@@ -1,4 +1,4 @@
-"""Random numbers: new in each run, or fixed by a seed (but not TensorFlow's sequence)."""
+"""Random numbers: different in each run, or determined by a seed (but not TensorFlow's sequence)."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def shuffle(n: Node, x: Instruction) -> Instruction:
 
 
 def _shuffled(n: Node, x: Instruction, seed: Instruction) -> Instruction:
-    """Returns the rows of x in any order."""
+    """Returns the rows of x in random order."""
     length = x.shape.dims[0]
     keys = n.add("random_uniform", seed, n.broadcast_to(n.literal(0.0, dt.float32), (length,)))
     order = n.get(n.add("topk", keys, k=length, axis=0), 1)
     return n.add("gather", x, order, axis=0)
 
 
-# operators that take their seed as an operand
+# stateless operators: the seed is an operand
 
 
 def _stateless_seed(n: Node, seed: Instruction) -> Instruction:
@@ -171,7 +171,7 @@ def stateless_full_int(n: Node, shape: Instruction, key: Instruction, *rest: Ins
 
 
 def _of_all(n: Node, seed: Instruction, shape: Instruction) -> Instruction:
-    """Any number of the type that is asked for."""
+    """Returns integers uniformly distributed over the full range of the result type."""
     kind = n.dtype("dtype")
     low, high = (n.literal(v, kind) for v in (kind.lowest, kind.highest))
     return n.add("tf_random_between", seed, low, high, _like(n, shape, kind), closed=True)
@@ -179,7 +179,7 @@ def _of_all(n: Node, seed: Instruction, shape: Instruction) -> Instruction:
 
 @converts("RandomGamma")
 def gamma(n: Node, shape: Instruction, alpha: Instruction) -> Instruction:
-    """Returns numbers [*shape, *alpha], each of the distribution that stands in alpha's place."""
+    """Returns samples [*shape, *alpha] of gamma distributions with parameters alpha."""
     whole = n.concat([n.convert(shape, dt.int64), n.add("dimensions_of", alpha)], 0) if alpha.shape.rank else shape
     return n.add("tf_gamma", _seed(n), filled(n, whole, alpha))
 

@@ -14,14 +14,14 @@ from ..node import Node
 
 
 def _quarters(n: Node, x: Instruction, count: int) -> list[Instruction]:
-    """Equal parts of the last axis."""
+    """Returns equal parts of the last axis."""
     axis = x.shape.rank - 1
     each = x.shape.dims[axis] // count
     return [n.slice(x, [axis], [k * each], [(k + 1) * each]) for k in range(count)]
 
 
 class Lstm:
-    """The step of an LSTM with its attributes; the order of gates in the weights is that of the operator."""
+    """An LSTM cell with its attributes; gates are ordered in the weights as the operator defines."""
 
     def __init__(self, n: Node, w: Instruction, peepholes: list[Instruction], bias: Instruction) -> None:
         self.n = n
@@ -33,7 +33,7 @@ class Lstm:
         self.clip = n.float("cell_clip", 0.0 if newer else 3.0)
 
     def step(self, x: Instruction, cell: Instruction, hidden: Instruction) -> list[Instruction]:
-        """Gates and states after one step: i, cs, f, o, ci, co, h."""
+        """Returns the gates and states of one step: i, cs, f, o, ci, co, h."""
         n, dtype = self.n, x.shape.dtype
 
         def add(a: Instruction, b: Instruction) -> Instruction:
@@ -75,7 +75,7 @@ def lstm(
     w: Instruction,
     *rest: Instruction,
 ) -> Any:
-    """Returns all steps; from the given length on results are 0."""
+    """Returns all steps; results of steps beyond the given length are 0."""
     *peepholes, bias = rest
     count = x.shape.dims[0]
     if not isinstance(count, int):

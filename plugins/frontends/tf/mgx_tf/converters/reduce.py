@@ -97,7 +97,7 @@ def top_k(n: Node, x: Instruction, k: Instruction | None = None) -> Any:
 
 @converts("ApproxTopK")
 def approximate_top_k(n: Node, x: Instruction) -> Any:
-    """Returns the exact answer, which is one of those allowed."""
+    """Returns the exact result, which the operator permits."""
     (axis,) = n.axes([n.int("reduction_dimension", -1)], x.shape.rank)
     made = n.items(n.add("topk", x, k=n.int("k"), axis=axis, largest=n.flag("is_max_k", True)))
     return made[0], n.convert(made[1], dt.int32)

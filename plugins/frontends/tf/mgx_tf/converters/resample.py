@@ -37,7 +37,7 @@ def resize_nearest(n: Node, x: Instruction, size: Instruction) -> Instruction:
 
 
 def _known(x: Instruction, dims: tuple[Dim, ...] | None) -> tuple[int, int] | None:
-    """Returns the extents of the result if they and those of x are numbers."""
+    """Returns the result's extents if they and those of x are static."""
     if dims is None or not all(isinstance(d, int) for d in (*dims, *x.shape.dims[1:3])):
         return None
     return int(dims[0]), int(dims[1])
@@ -46,7 +46,7 @@ def _known(x: Instruction, dims: tuple[Dim, ...] | None) -> tuple[int, int] | No
 def _by_weights(
     n: Node, x: Instruction, size: Instruction, weights: Callable[[int, int, int], np.ndarray], **attributes: Any
 ) -> Instruction:
-    """x with rows and columns replaced by sums, of weights for a length, an extent and 0 or 1; by attributes at run time."""
+    """Resamples rows and columns with matrices weights(length, result's length, 0 or 1), or at run time with `attributes`."""
     dims = n.image_size(x, size)
     x, known = n.convert(x, dt.float32), _known(x, dims)
     if known is None:
@@ -71,7 +71,7 @@ def resize_area(n: Node, x: Instruction, size: Instruction) -> Instruction:
 
 
 def _weighted(n: Node, x: Instruction, axis: int, weights: np.ndarray) -> Instruction:
-    """x with an axis replaced by sums of its elements."""
+    """Returns the product of one axis of x with a weight matrix."""
     rank = x.shape.rank
     order = [a for a in range(rank) if a != axis] + [axis]
     turned = n.transpose(x, order)

@@ -31,7 +31,7 @@ def _handle(n: Node, value: Value, kind: str) -> Handle:
 def variable(n: Node) -> Value:
     if n.op_type == "VarHandleOp":
         return Handle("variable", n.name, None)
-    return n.scope.context.resources.read(n.name)  # a reference: read where it stands
+    return n.scope.context.resources.read(n.name)  # a reference variable, read at this node
 
 
 @converts_values("ReadVariableOp")
@@ -102,15 +102,12 @@ SCATTERS = {
 def scatter(n: Node, handle: Value, indices: Instruction, updates: Instruction) -> Any:
     held = n.scope.context.resources.read(_handle(n, handle, "variable").name)
     at = n.convert(indices, dt.int64)
-    if "Nd" not in n.op_type:  # rows, each with an update of its extents or one for all elements
+    if "Nd" not in n.op_type:  # one update per row, or a scalar for all elements
         updates = n.broadcast_to(updates, (*at.shape.dims, *held.shape.dims[1:]))
         at = n.unsqueeze(at, [at.shape.rank])
     if n.op_type.endswith("Sub"):
         updates = n.pointwise("neg", updates)
     return _assigned(n, handle, n.add(f"scatternd_{SCATTERS[n.op_type]}", held, at, updates))
-
-
-# tables
 
 
 @converts_values(
@@ -171,7 +168,7 @@ def import_text(n: Node, handle: Value, file: Instruction) -> Any:
 
 
 def _column(n: Node, lines: list[str], index: int, delimiter: str, kind: Any) -> Any:
-    """Returns column `index` of the lines; -1 is the line's number, -2 the whole line."""
+    """Returns column `index` of the lines; -1 is the line number, -2 the whole line."""
     if index == -1:
         return np.arange(len(lines)).astype(kind.numpy)
     words = lines if index == -2 else []

@@ -31,7 +31,7 @@ def fill_empty_rows(
 
 
 def _axes(n: Node, axes: Instruction, shape: Instruction) -> tuple[int, ...]:
-    """Returns the axes of a reduction, all where none is named."""
+    """Returns the axes of a reduction; all if none is given."""
     rank = shape.shape.dims[0]
     if not isinstance(rank, int):
         n.unsupported("sparse tensors of unknown rank")
@@ -93,7 +93,7 @@ def slice_(n: Node, *parts: Instruction) -> Any:
 
 @converts("SparseSplit")
 def split(n: Node, axis: Instruction, indices: Instruction, values: Instruction, shape: Instruction) -> Any:
-    """Returns slices, of which the first are longer by one where the extent does not divide."""
+    """Returns slices; if the extent is not divisible, the first ones are longer by one."""
     count, rank = n.int("num_split"), shape.shape.dims[0]
     if not isinstance(rank, int) or not 0 < rank <= 32 or not 0 < count <= 1 << 10:
         n.unsupported(f"sparse tensors of rank {rank}, or {count} parts: ranks up to 32 and 1,024 parts are split")

@@ -192,9 +192,6 @@ def to_number(n: Node, x: Instruction) -> Instruction:
     return n.add("tf_string_to_number", x, target=n.dtype("out_type", dt.float32))
 
 
-# ragged tensors
-
-
 @converts_values("RaggedTensorToVariant")
 def to_variant(n: Node, *xs: Value) -> Value:
     parts = [x for x in xs if isinstance(x, Instruction)]
@@ -232,7 +229,7 @@ def ragged_range(n: Node, starts: Instruction, limits: Instruction, deltas: Inst
 
 @converts("RaggedGather")
 def ragged_gather(n: Node, *xs: Instruction) -> Any:
-    """Returns rows by their numbers, and within them, axis by axis, what they hold."""
+    """Gathers rows of a ragged tensor, one ragged axis after the other."""
     *splits, values, indices = xs
     at, made = n.convert(indices, dt.int64), []
     for split in splits:
@@ -243,6 +240,6 @@ def ragged_gather(n: Node, *xs: Instruction) -> Any:
 
 
 def _count(n: Node, split: Instruction) -> tuple[Instruction, ...]:
-    """Returns begin, end and step of the numbers of what splits tell apart."""
+    """Returns begin, end and step of the value indices that row splits cover."""
     last = n.add("gather", n.convert(split, dt.int64), n.literal([-1], dt.int64), axis=0)
     return n.literal([0], dt.int64), last, n.literal([1], dt.int64)
