@@ -1,4 +1,4 @@
-"""Solvers for banded systems of equations, without dense matrices."""
+"""Solvers for banded linear systems that do not build dense matrices."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["banded_triangular", "tridiagonal"]
 
 
 def tridiagonal(diagonals: Array, right: Array) -> Array:
-    """Returns the solutions [.., n, k] of matrices with three diagonals [.., 3, n]: above, on and below the main one.
+    """Solves tridiagonal systems [.., 3, n] (superdiagonal, diagonal, subdiagonal) with partial pivoting; returns [.., n, k].
 
-    Rows are exchanged so that the larger of two pivots is taken.  Errors: ShapeError for matrices that have no inverse.
+    Errors: ShapeError for singular matrices.
     """
     size = diagonals.shape[-1]
     if diagonals.shape[-2] != 3 or right.shape[-2] != size:
         raise ShapeError(f"3 diagonals of {right.shape[-2]} numbers are needed, got {diagonals.shape[-2:]}")
     batch = np.broadcast_shapes(diagonals.shape[:-2], right.shape[:-2])
     above, main, below = (np.broadcast_to(diagonals[..., k, :], (*batch, size)) for k in range(3))
-    # of each row, what lies on the diagonal and on the two right of it, and the right side
+    # of each row: the diagonal element, the two to its right, and the right-hand side
     rows = np.zeros((*batch, size, 3), diagonals.dtype)
     y = np.broadcast_to(right, (*batch, *right.shape[-2:])).copy()
     if not size:
@@ -54,11 +54,11 @@ def _require(pivots: Array) -> None:
 
 
 def banded_triangular(diagonals: Array, right: Array, lower: bool, adjoint: bool) -> Array:
-    """Returns the solutions [.., n, k] of triangular matrices by their diagonals [.., count, n].
+    """Solves banded triangular systems given by their diagonals [.., count, n]; returns [.., n, k].
 
-    lower: the main diagonal is the first and the others lie below it, each one further away, else it is the last and the others
-    lie above it; a number stands in the column of its row's index; adjoint: the transposed matrices are meant.
-    Errors: ShapeError for matrices that have no inverse.
+    lower: the main diagonal is the first one, and each following one is one further below it; otherwise it is the last one, and
+    those before it are above it.  Elements are stored at the column index of their row; adjoint: solves with the transpose.
+    Errors: ShapeError for singular matrices.
     """
     count, size = diagonals.shape[-2:]
     if right.shape[-2] != size:
@@ -67,7 +67,7 @@ def banded_triangular(diagonals: Array, right: Array, lower: bool, adjoint: bool
     bands = np.broadcast_to(diagonals if lower else diagonals[..., ::-1, :], (*batch, count, size))
     _require(bands[..., 0, :])
     y = np.broadcast_to(right, (*batch, *right.shape[-2:])).copy()
-    # the element between row r and the one that is k away from it towards the solved ones
+    # eliminates the already solved unknowns, k rows away from row r
     forward = lower != adjoint
     for r in range(size) if forward else reversed(range(size)):
         for k in range(1, min(count, r + 1 if forward else size - r)):

@@ -13,7 +13,7 @@ TINY: Final = 1e-300
 
 
 def _far(order: int, x: float) -> tuple[float, float]:
-    """J and Y by the expansion for large arguments."""
+    """Returns J and Y from the asymptotic expansion for large arguments."""
     p, q, term, mu = 1.0, 0.0, 1.0, 4 * order * order
     for k in range(1, 12):
         term *= (mu - (2 * k - 1) ** 2) / (k * 8 * x)
@@ -27,7 +27,7 @@ def _far(order: int, x: float) -> tuple[float, float]:
 
 
 def _bessel_j(order: int, x: float) -> float:
-    """Returns the mean of cos(order t - x sin t) over a turn, whose error falls faster than any power of the number of points."""
+    """Returns J by the trapezoidal rule for the mean of cos(order t - x sin t) over a period, which converges exponentially."""
     if abs(x) > 25:
         return _far(order, abs(x))[0] * (-1 if order and x < 0 else 1)
     count = int(abs(x)) + 40
@@ -37,8 +37,8 @@ def _bessel_j(order: int, x: float) -> float:
 
 
 def _over_tail(inner: Callable[[float], float]) -> float:
-    """Returns the integral from 0 on of a function that falls as exp(-exp t) does."""
-    step, total, k = 1 / 8, 0.5 * inner(0.0), 1  # whose error is below exp(-60)
+    """Integrates a function that decays like exp(-exp t) over [0, inf) by the trapezoidal rule."""
+    step, total, k = 1 / 8, 0.5 * inner(0.0), 1  # with this step the error is below exp(-60)
     while True:
         term = inner(k * step)
         total += term
@@ -76,7 +76,7 @@ def _bessel_y(order: int, x: float) -> float:
 
 
 def _dawsn(x: float) -> float:
-    """Rybicki's sum over odd places around x."""
+    """Returns Dawson's integral by Rybicki's series."""
     step = 0.2
     middle = 2 * round(x / (2 * step))
     apart = x - middle * step
@@ -103,7 +103,7 @@ def _expint(x: float) -> float:
 
 
 def _fresnel(x: float) -> complex:
-    """C(x) + i S(x)."""
+    """Returns C(x) + i S(x)."""
     z = abs(x)
     if z > 36974:
         return complex(math.copysign(0.5, x), math.copysign(0.5, x))
@@ -113,7 +113,7 @@ def _fresnel(x: float) -> complex:
         for k in range(60):
             total += term / (2 * k + 1)
             term *= 1j * square / (k + 1)
-    else:  # by the continued fraction of the complementary error function
+    else:  # continued fraction of the complementary error function
         w = complex(math.sqrt(math.pi) / 2 * z, -math.sqrt(math.pi) / 2 * z)
         fraction = w
         for k in range(200, 0, -1):
@@ -196,7 +196,7 @@ def _betainc(a: float, b: float, x: float) -> float:
 
 
 def _zeta(s: float, q: float) -> float:
-    """Hurwitz's zeta function by Euler and Maclaurin's sum."""
+    """Returns Hurwitz's zeta function by Euler-Maclaurin summation."""
     if s == 1:
         return math.inf
     if s < 1 or (q <= 0 and s != math.floor(s)) or q < -1000:
@@ -216,7 +216,7 @@ def _zeta(s: float, q: float) -> float:
 
 
 def polygamma(k: float, x: float) -> float:
-    """Returns the derivatives of the digamma function, from the first on."""
+    """Returns a derivative of the digamma function, of order 1 or higher."""
     if k != math.floor(k) or not 1 <= k <= 150:
         return math.nan
     return float((-1) ** int(k + 1)) * math.gamma(k + 1) * _zeta(k + 1, x)

@@ -23,9 +23,9 @@ __all__: list[str] = []
 class CropAndResize(Operation):
     """Crops of images, resampled to one size.
 
-    x: float32 [b, h, w, c], boxes: float32 [n, 4] as y1 x1 y2 x2 in parts of the extent less 1, entries: int64 [n], the image of
-    each box -> float32 [n, height, width, c]; positions outside an image have the value `outside`.
-    Errors: ShapeError for other ranks or an entry that names none.  Source: TensorFlow CropAndResize.
+    x: float32 [b, h, w, c]; boxes: float32 [n, 4] as y1 x1 y2 x2, normalized to extent - 1; entries: int64 [n], the image of each
+    box -> float32 [n, height, width, c]; samples outside an image have the value `outside`.
+    Errors: ShapeError for other ranks or an image index out of range.  Source: TensorFlow CropAndResize.
     """
 
     height: int
@@ -68,7 +68,7 @@ class CropAndResize(Operation):
 
 
 def _places(first: Any, last: Any, count: int, size: int) -> Array:
-    """Returns positions in an image of `count` samples of a crop."""
+    """Returns the `count` sampling positions of a crop along one axis."""
     if count > 1:
         step = (last - first) * np.float32(size - 1) / np.float32(count - 1)
         return np.asarray(first * np.float32(size - 1) + np.arange(count, dtype=np.float32) * step)
@@ -81,10 +81,10 @@ def _within(places: Array, size: int) -> Array:
 
 @op("tf_soft_suppression")
 class SoftSuppression(Operation):
-    """Boxes in order of falling score, scores lowered by their overlap with boxes that were taken before.
+    """Soft non-maximum suppression: boxes in order of descending score, where overlap with selected boxes lowers scores.
 
-    boxes: float32 [n, 4], scores: float32 [n]; most, limit (intersection over union), least score, sigma: one float32 each; a
-    sigma of 0 drops what overlaps by more than `limit` -> int32 [found], float32 [found].
+    boxes: float32 [n, 4], scores: float32 [n]; most, limit (intersection over union), least score, sigma: one float32 each;
+    sigma 0 suppresses boxes that overlap by more than `limit` -> int32 [found], float32 [found].
     Errors: ShapeError for other ranks.  Source: TensorFlow NonMaxSuppressionV5.
     """
 
@@ -106,7 +106,7 @@ class SoftSuppression(Operation):
 
 @op("tf_overlap_suppression", exact=True)
 class OverlapSuppression(Operation):
-    """Boxes in order of falling score, without those whose stated overlap with a better one is above a limit.
+    """Non-maximum suppression with precomputed overlaps.
 
     overlaps: float32 [n, n], scores: float32 [n], most, limit, least score: one float32 each -> int32 [found].
     Errors: ShapeError for other ranks.  Source: TensorFlow NonMaxSuppressionWithOverlaps.
@@ -129,11 +129,11 @@ class OverlapSuppression(Operation):
 
 @op("tf_combined_suppression")
 class CombinedSuppression(Operation):
-    """The best boxes of each image over all classes, after suppression within each class.
+    """The best boxes of each image over all classes, after non-maximum suppression within each class.
 
     boxes: float32 [b, n, 1 or classes, 4], scores: float32 [b, n, classes]; limit (intersection over union), least score: one
-    float32 each -> boxes [b, k, 4], scores [b, k], classes [b, k],
-    int32 [b] how many are valid; k is `total`, or less with `padded_per_class`.
+    float32 each -> boxes [b, k, 4], scores [b, k], classes [b, k], int32 [b] number of valid boxes; k is `total`, or less with
+    `padded_per_class`.
     Errors: ShapeError for other ranks.  Source: TensorFlow CombinedNonMaxSuppression.
     """
 

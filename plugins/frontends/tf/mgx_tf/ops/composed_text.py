@@ -20,10 +20,10 @@ __all__: list[str] = []
 
 @op("tf_segment_join", exact=True)
 class SegmentJoin(Operation):
-    """The words of each segment, joined.
+    """The strings of each segment, joined.
 
     x: string [n], segments: int64 [n], count: int64, one element -> string [count].
-    Errors: ShapeError for segments outside.  Source: TensorFlow UnsortedSegmentJoin.
+    Errors: ShapeError for segment ids out of range.  Source: TensorFlow UnsortedSegmentJoin.
     """
 
     separator: str = ""
@@ -48,9 +48,9 @@ class SegmentJoin(Operation):
 
 @op("tf_string_format", exact=True)
 class StringFormat(Operation):
-    """A text with tensors in place of each `placeholder`, of long ones the first and the last `most` elements an axis.
+    """A template whose placeholders are replaced by tensors; long axes are abbreviated to their first and last `most` elements.
 
-    xs: any -> string [].  Errors: ShapeError for another number of places.  Source: TensorFlow StringFormat.
+    xs: any -> string [].  Errors: ShapeError if the number of placeholders differs.  Source: TensorFlow StringFormat.
     """
 
     template: str
@@ -71,7 +71,7 @@ class StringFormat(Operation):
         return out
 
     def _text(self, x: Array, level: int) -> str:
-        """level: the axes from the first one to x's, and one more."""
+        """Formats a tensor; level: its nesting depth in the outermost tensor, from 1, for indentation."""
         if not x.ndim:
             value = x[()]
             return f'"{value}"' if x.dtype == object else f"{value:.6g}" if x.dtype.kind == "f" else str(value)
@@ -81,5 +81,5 @@ class StringFormat(Operation):
         first, last = (
             [self._text(np.asarray(r), level + 1) for r in rows] for rows in (x[: self.most], x[len(x) - self.most :])
         )
-        # what is left out has a gap before it even if nothing stands there
+        # TensorFlow writes a separator before the ellipsis even if no element precedes it
         return "[" + gap.join(first) + gap + gap.join(["...", *last]) + "]"

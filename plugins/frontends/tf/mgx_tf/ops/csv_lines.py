@@ -21,10 +21,10 @@ __all__: list[str] = []
 
 @op("tf_decode_csv", exact=True)
 class DecodeCsv(Operation):
-    """The fields of lines of text, column by column.
+    """The fields of CSV lines, by column.
 
-    x: string [..]; then a default for each column, empty where a field must be there -> a tensor [..] for each column.
-    Errors: ShapeError for another number of fields, text that is no number, missing fields.  Source: TensorFlow DecodeCSV.
+    x: string [..]; then a default for each column, empty if the field is required -> a tensor [..] for each column.
+    Errors: ShapeError for another number of fields, malformed numbers, missing fields.  Source: TensorFlow DecodeCSV.
     """
 
     delimiter: str = ","

@@ -43,10 +43,10 @@ def _within(lengths: Array, steps: int) -> list[int]:
 
 @op("tf_ctc_greedy")
 class CtcGreedy(Operation):
-    """The best label of each step, blanks left out, and repeated labels if they are merged.
+    """Greedy CTC decoding: the best label of each step, without blanks; repeated labels are optionally merged.
 
     x: float [steps, n, classes], lengths: int [n] -> labels as indices int64 [k, 2], values int64 [k], extents int64 [2]; the
-    negative sum of the best scores [n, 1].  Errors: ShapeError for lengths outside.  Source: TensorFlow CTCGreedyDecoder.
+    negative sum of the best scores [n, 1].  Errors: ShapeError for lengths out of range.  Source: TensorFlow CTCGreedyDecoder.
     """
 
     blank: int
@@ -70,10 +70,10 @@ class CtcGreedy(Operation):
 
 @op("tf_ctc_beam")
 class CtcBeam(Operation):
-    """The likeliest sequences of labels of a beam search over prefixes; the last class is the blank.
+    """CTC prefix beam search: the most probable label sequences; the last class is the blank.
 
     x: float [steps, n, classes], lengths: int [n] -> for each path labels as indices, values and extents; then log
-    probabilities [n, paths].  Errors: ShapeError for lengths outside.  Source: TensorFlow CTCBeamSearchDecoder.
+    probabilities [n, paths].  Errors: ShapeError for lengths out of range.  Source: TensorFlow CTCBeamSearchDecoder.
     """
 
     width: int
@@ -102,9 +102,9 @@ class CtcBeam(Operation):
         return (*(part for row in rows for part in _sparse(row)), scores)
 
     def _search(self, log: Array) -> list[tuple[Any, float]]:
-        """Prefixes with their log probabilities, the likeliest first."""
+        """Returns prefixes with log probabilities, most probable first."""
         blank = log.shape[1] - 1
-        beam: dict[tuple[int, ...], tuple[float, float]] = {(): (0.0, -math.inf)}  # ending in a blank, in a label
+        beam: dict[tuple[int, ...], tuple[float, float]] = {(): (0.0, -math.inf)}  # log P of ending in blank, in label
         for step in log.tolist():
             made: dict[tuple[int, ...], tuple[float, float]] = {}
             for prefix, (in_blank, in_label) in beam.items():
@@ -121,7 +121,7 @@ class CtcBeam(Operation):
 
 
 def _either(a: float, b: float) -> float:
-    """log(exp(a) + exp(b))."""
+    """Returns log(exp(a) + exp(b))."""
     high, low = max(a, b), min(a, b)
     return high if low == -math.inf else high + math.log1p(math.exp(low - high))
 

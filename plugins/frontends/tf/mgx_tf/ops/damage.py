@@ -1,4 +1,4 @@
-"""Converts errors raised by corrupt data to ShapeError."""
+"""Converts Python exceptions raised while reading corrupt data to ShapeError."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAMAGED: Final = (
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Errors: ShapeError for any error of Python on corrupt data; MgxErrors propagate unchanged."""
+    """Errors: ShapeError for Python exceptions raised by corrupt data; an MgxError propagates unchanged."""
     try:
         yield
     except MgxError:

@@ -1,4 +1,4 @@
-"""Parsing of TensorFlow's `Example` messages (records of named features)."""
+"""Parses TensorFlow's `Example` messages (records of named features)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ FIELDS = {"int64": "int64_list", "float32": "float_list", "string": "bytes_list"
 class ParseExample(Operation):
     """Features of serialized examples, batched.
 
-    serialized: string [n]; then a default for each dense feature: empty where the feature must be there.
+    serialized: string [n]; then a default for each dense feature, empty if the feature is required.
     -> for each sparse feature indices int64 [k, 2], values [k], extents int64 [2]; for each dense one [n, *dims]; for each
     ragged one values [k], splits int64 [n + 1].
-    sparse, dense, ragged: names of features; sparse_types, dense_types, ragged_types: their types; dims: extents of all dense
-    features, of which each has as many as `ranks` says.
-    Errors: ShapeError for damaged examples, features of another type or extent, missing ones, defaults of another size.
+    sparse, dense, ragged: names of features; sparse_types, dense_types, ragged_types: their types; dims: the concatenated extents
+    of the dense features; ranks: the number of extents of each.
+    Errors: ShapeError for corrupt examples, features of another type or extent, missing ones, defaults of another size.
     Source: TensorFlow ParseExampleV2.
     """
 
@@ -114,13 +114,13 @@ def _features(word: str) -> Any:
 
 
 def _check_default(name: str, size: int, given: int) -> None:
-    """Errors: ShapeError unless a default is empty or of the size of its feature."""
+    """Errors: ShapeError unless a default is empty or has the size of its feature."""
     if given not in (0, size):
         raise ShapeError(f"the default of feature {name!r} must have {size} values, or none, got {given}")
 
 
 def _present(row: Any, name: str) -> bool:
-    """Returns True if an example has values of a feature: a feature without a kind counts as missing."""
+    """True if an example contains values of a feature; a feature without a value list counts as missing."""
     return name in row and row[name].WhichOneof("kind") is not None
 
 

@@ -23,7 +23,7 @@ SEED = 81
 
 @op("tf_hash_bucket", exact=True)
 class HashBucket(Operation):
-    """The bucket of each string: its fingerprint modulo their number.
+    """The hash bucket of each string: its fingerprint modulo the number of buckets.
 
     x: string [..] -> int64 [..].  Errors: ShapeError for fewer than one bucket.  Source: TensorFlow StringToHashBucketFast.
     """
@@ -42,7 +42,7 @@ class HashBucket(Operation):
 
 @op("tf_fingerprint_bytes", exact=True)
 class FingerprintBytes(Operation):
-    """The eight bytes of the fingerprint of each string.  x: string [n] -> uint8 [n, 8].  Source: TensorFlow Fingerprint."""
+    """The 64-bit fingerprint of each string, as bytes.  x: string [n] -> uint8 [n, 8].  Source: TensorFlow Fingerprint."""
 
     def infer(self, x: Shape) -> Shape:
         strings(x)
@@ -54,7 +54,7 @@ class FingerprintBytes(Operation):
 
 
 def fingerprint(data: bytes) -> int:
-    """64 bits of a string.  Source: FarmHash, Fingerprint64."""
+    """Returns the 64-bit fingerprint of a string.  Source: FarmHash, Fingerprint64."""
     size = len(data)
     if size <= 16:
         return _short(data, size)
@@ -114,7 +114,7 @@ def _middle(data: bytes, size: int, scale: int) -> int:
 
 
 def _pair(data: bytes, at: int, a: int, b: int) -> tuple[int, int]:
-    """Returns two words from 32 bytes and two seeds."""
+    """Hashes 32 bytes with two seeds to two 64-bit words."""
     w, x, y, z = (_word(data, at + k) for k in (0, 8, 16, 24))
     a = a + w & MASK
     b = _turned(b + a + z, 21)
@@ -141,7 +141,7 @@ def _long(data: bytes, size: int) -> int:
 def _block(
     data: bytes, at: int, words: tuple[int, int, int], v: tuple[int, int], w: tuple[int, int], scale: int, weight: int
 ) -> tuple[int, int, int, tuple[int, int], tuple[int, int]]:
-    """Returns the state after 64 more bytes."""
+    """Returns the state after hashing 64 more bytes."""
     x, y, z = words
     x = _turned(x + y + v[0] + _word(data, at + 8), 37) * scale & MASK
     y = _turned(y + v[1] + _word(data, at + 48), 42) * scale & MASK

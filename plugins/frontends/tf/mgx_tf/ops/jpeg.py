@@ -16,7 +16,7 @@ from .jpeg_pixels import coloured, fast_pixels, larger, pixels_of, wider
 
 __all__ = ["extents", "jpeg"]
 
-SCANS = 256  # maximum scans of an image; encoders write about ten
+SCANS = 256  # limit of scans per image; encoders write about ten
 FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive
 
 
@@ -34,7 +34,7 @@ class _Decoder:
         self.transform: int | None = None
 
     def read(self, stop: bool = False) -> None:
-        """All segments; with `stop` only up to the extents."""
+        """Parses all segments, or up to the frame header if `stop` is set."""
         at = 2
         while at + 2 <= len(self.data):
             if self.data[at] != 0xFF:
@@ -73,7 +73,7 @@ class _Decoder:
             self._ended("the file has no end marker")
 
     def _ended(self, why: str) -> None:
-        """Errors: ShapeError for data that end early, unless what is missing may be grey."""
+        """Errors: ShapeError for truncated data, unless `recover` is set."""
         if not self.recover:
             raise ShapeError(f"the data of a JPEG file end early: {why} (try_recover_truncated reads what is there)")
 
@@ -155,14 +155,14 @@ class _Decoder:
                 if bits.ended:
                     self._ended("a scan lacks blocks")
                     break
-                for part, r, c in unit:  # the unit in which the data end is read to its own end, from zeros
+                for part, r, c in unit:  # the MCU in which the data end is completed with zero bits
                     scan.read(bits, part, part.blocks[r][c])
             if bits.ended:
                 self._ended("a scan lacks blocks")
         return end
 
     def _pieces(self, at: int) -> tuple[list[bytes], int]:
-        """Entropy-coded data between restarts, and where they end."""
+        """Returns the entropy-coded segments between restart markers, and the position of their end."""
         pieces: list[bytes] = []
         begin = at
         while True:
@@ -182,24 +182,24 @@ class _Decoder:
 
 
 def extents(data: bytes) -> tuple[int, int, int]:
-    """Returns height, width and planes of a JPEG file."""
+    """Returns height, width and number of components of a JPEG file."""
     held = _Decoder(data)
     held.read(stop=True)
     return held.height, held.width, len(held.parts)
 
 
 def _has_colours(held: _Decoder) -> bool:
-    """Returns whether the planes are red, green and blue, and not brightness and two differences to it."""
+    """True if the components are RGB, not YCbCr."""
     if len(held.parts) != 3 or held.jfif:
         return False
     return held.transform == 0 if held.transform is not None else bytes(held.parts) == b"RGB"
 
 
 def jpeg(data: bytes, grey: bool = False, smooth: bool = True, exact: bool = False, recover: bool = False) -> Array:
-    """Returns the pixels uint8 [height, width, 1 or 3] of a JPEG file.  Errors: ShapeError for damaged files and rare kinds.
+    """Decodes a JPEG file to pixels uint8 [height, width, 1 or 3].  Errors: ShapeError for corrupt or unsupported files.
 
-    grey: the brightness alone; smooth: colours that are stored for several pixels are smoothed between them; exact: blocks are
-    transformed with 13 bits, else with 8; recover: what is missing at the end of the data is grey.
+    grey: returns luma only; smooth: interpolates upsampled chroma; exact: computes the inverse DCT with 13-bit constants, else
+    8-bit ones; recover: data missing at the end of a file is gray instead of an error.
     """
     held = _Decoder(data, recover)
     held.read()

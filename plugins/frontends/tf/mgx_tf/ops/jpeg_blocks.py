@@ -23,25 +23,25 @@ PLACES: Final[list[int]] = ZIGZAG.tolist()
 
 @dataclass
 class Component:
-    """One of the planes: its blocks a unit, its tables, its coefficients [rows, columns, 64]."""
+    """A color component: sampling factors, tables, and coefficients [rows, columns, 64]."""
 
     across: int
     down: int
     table: int
-    rows: int = 0  # of blocks that hold pixels
+    rows: int = 0  # counts blocks inside the image
     columns: int = 0
     blocks: list[list[list[int]]] = field(default_factory=list)
     direct: int = 0
     coded: int = 0
     last: int = 0
-    seen: bool = False  # whether a scan holds its first coefficients
+    seen: bool = False  # whether a scan has decoded its DC coefficients
 
 
 class Scan:
-    """The blocks of one pass over some planes.
+    """One scan over some components.
 
-    tables: codes by kind and name; progressive: whether the file has several passes;
-    first, last: the coefficients of this one; high, low: the bits that are known of them before and after it.
+    tables: Huffman tables by class and id; progressive: whether the file has several scans per component;
+    first, last: the band of coefficients; high, low: successive approximation: point transforms before and after this scan.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class Scan:
         self.tables = tables
         self.progressive = progressive
         self.first, self.last, self.high, self.low = (first, last, high, low) if progressive else (0, 63, 0, 0)
-        self.pending = 0  # blocks whose coefficients of a band have ended
+        self.pending = 0  # remaining blocks of an end-of-band run
 
     def read(self, bits: Bits, part: Component, block: list[int]) -> None:
-        """One block of a plane, or what this scan adds to it."""
+        """Decodes one block, or refines it with this scan's data."""
         first, last, high, low = self.first, self.last, self.high, self.low
         if first == 0:
             if high:
@@ -89,7 +89,7 @@ class Scan:
                 return
 
     def _refined(self, bits: Bits, table: Table, block: list[int], k: int, last: int, unit: int) -> None:
-        """One more bit of each coefficient of a band, and those that were zero so far."""
+        """Decodes a refinement scan: one more bit of each nonzero coefficient of a band, and newly nonzero ones."""
 
         def more(place: int) -> None:
             if bits.take(1) and not abs(block[place]) & unit:

@@ -8,12 +8,12 @@ __all__ = ["Bits", "Table"]
 
 
 class Bits:
-    """Bits of entropy-coded data, most significant first; behind its end there are zeros, and `ended` once one was taken."""
+    """Reads entropy-coded bits, most significant first.  Past the end it returns zeros and sets `ended`."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data.replace(b"\xff\0", b"\xff")
         self.at = self.held = self.count = 0
-        self.over = 0  # bits behind the end that are held
+        self.over = 0  # buffered bits from past the end
         self.ended = False
 
     def need(self, count: int) -> None:
@@ -35,7 +35,7 @@ class Bits:
         return (self.held >> self.count) & ((1 << count) - 1)
 
     def code(self, table: dict[int, tuple[int, int]]) -> int:
-        """Returns the next symbol; a table has, for the next 16 bits, its length and what it stands for."""
+        """Decodes the next symbol."""
         self.need(16)
         length, symbol = table[(self.held >> (self.count - 16)) & 0xFFFF]
         self._use(length)
@@ -47,7 +47,7 @@ class Bits:
             self.over, self.ended = self.count, True
 
     def number(self, size: int) -> int:
-        """Returns a signed number of so many bits."""
+        """Returns a signed number of `size` bits in JPEG's encoding."""
         if not size:
             return 0
         found = self.take(size)
@@ -55,7 +55,7 @@ class Bits:
 
 
 class Table(dict[int, tuple[int, int]]):
-    """Codes by the 16 bits that begin with them, found when they are first met."""
+    """A Huffman table: 16-bit lookahead -> (length, symbol), filled on demand."""
 
     def __init__(self, counts: bytes, symbols: bytes) -> None:
         super().__init__()

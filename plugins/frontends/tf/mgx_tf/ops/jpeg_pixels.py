@@ -11,14 +11,14 @@ from mgx_core.types.argument import Array
 __all__ = ["coloured", "fast_pixels", "larger", "pixels_of", "wider"]
 
 _FACTORS: Final = np.array([1, 1.387039845, 1.306562965, 1.175875602, 1, 0.785694958, 0.541196100, 0.275899379])
-FAST: Final = np.round(np.outer(_FACTORS, _FACTORS) * (1 << 14)).astype(np.int64)  # what a coefficient is multiplied by
+FAST: Final = np.round(np.outer(_FACTORS, _FACTORS) * (1 << 14)).astype(np.int64)  # scale factors of coefficients
 
 
 def pixels_of(blocks: Array) -> Array:
-    """Returns pixels [.., 8, 8] of coefficients: the integer transform of 13 bits that decoders share."""
+    """Returns the inverse DCT of blocks [.., 8, 8], libjpeg's accurate integer method with 13-bit constants."""
 
     def pass_(x: Array, shift: int, extra: int) -> Array:
-        """Returns the transform along the last axis but one."""
+        """Transforms the second to last axis."""
         a = [x[..., k, :] for k in range(8)]
         z1 = (a[2] + a[6]) * 4433
         t2, t3 = z1 + a[6] * -15137, z1 + a[2] * 6270
@@ -39,11 +39,11 @@ def pixels_of(blocks: Array) -> Array:
 
 
 def fast_pixels(blocks: Array, table: Array) -> Array:
-    """Returns pixels [.., 8, 8] of coefficients that are not scaled yet: the transform with products of 8 bits."""
+    """Returns the inverse DCT of quantized blocks [.., 8, 8], libjpeg's fast integer method with 8-bit constants."""
     scale = (table.reshape(8, 8) * FAST + (1 << 11)) >> 12
 
     def pass_(x: Array) -> Array:
-        """Returns the transform along the last axis but one."""
+        """Transforms the second to last axis."""
         a = [x[..., k, :] for k in range(8)]
         t10, t11 = a[0] + a[4], a[0] - a[4]
         t13 = a[2] + a[6]
@@ -68,7 +68,7 @@ def fast_pixels(blocks: Array, table: Array) -> Array:
 
 
 def wider(x: Array, smooth: bool) -> Array:
-    """Returns each pixel of a row twice: between neighbours by 3 : 1 where it is smooth."""
+    """Upsamples rows by 2: interpolates neighbors 3 : 1 if `smooth`, else repeats pixels."""
     if not smooth:
         return np.repeat(x, 2, 1)
     left = np.concatenate([x[:, :1], x[:, :-1]], 1)
@@ -80,7 +80,7 @@ def wider(x: Array, smooth: bool) -> Array:
 
 
 def larger(x: Array, smooth: bool) -> Array:
-    """Returns each pixel twice along both axes: of the nearest four by 9 : 3 : 3 : 1 where it is smooth."""
+    """Upsamples both axes by 2: interpolates four neighbors 9 : 3 : 3 : 1 if `smooth`, else repeats pixels."""
     if not smooth:
         return np.repeat(np.repeat(x, 2, 1), 2, 0)
     above, below = np.concatenate([x[:1], x[:-1]]), np.concatenate([x[1:], x[-1:]])
@@ -95,7 +95,7 @@ def larger(x: Array, smooth: bool) -> Array:
 
 
 def coloured(planes: list[Array], colours: bool, grey: bool) -> Array:
-    """Returns pixels uint8 [height, width, 1 or 3] of planes: brightness and two differences to it, or colours."""
+    """Returns pixels uint8 [height, width, 1 or 3] of YCbCr or RGB components."""
     half = 1 << 15
     if len(planes) == 1:
         return planes[0].astype(np.uint8)[..., None]

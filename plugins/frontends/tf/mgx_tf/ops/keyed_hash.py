@@ -1,4 +1,4 @@
-"""SipHash-2-4, a keyed hash, and strong hash buckets of strings."""
+"""SipHash-2-4, a keyed hash, and hash buckets of strings."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MASK = (1 << 64) - 1
 
 @op("tf_hash_bucket_strong", exact=True)
 class HashBucketStrong(Operation):
-    """The bucket of each string: its hash by a key modulo their number.
+    """The hash bucket of each string: its keyed hash modulo the number of buckets.
 
-    x: string [..] -> int64 [..]; key: two numbers of 64 bits.
-    Errors: ShapeError for fewer than one bucket or another key.  Source: TensorFlow StringToHashBucketStrong.
+    x: string [..] -> int64 [..]; key: two 64-bit numbers.
+    Errors: ShapeError for fewer than one bucket or a malformed key.  Source: TensorFlow StringToHashBucketStrong.
     """
 
     buckets: int
@@ -42,7 +42,7 @@ class HashBucketStrong(Operation):
 
 
 def keyed_hash(data: bytes, first: int, second: int) -> int:
-    """SipHash-2-4 of some bytes.  Source: Aumasson and Bernstein, SipHash: a fast short-input PRF (2012)."""
+    """Returns the SipHash-2-4 of bytes.  Source: Aumasson and Bernstein, SipHash: a fast short-input PRF (2012)."""
     v = [
         first ^ 0x736F6D6570736575,
         second ^ 0x646F72616E646F6D,
@@ -68,7 +68,7 @@ def _turned(value: int, by: int) -> int:
 
 
 def _mixed(v: list[int]) -> None:
-    """One round on the state."""
+    """Applies one SipRound to the state."""
     v[0] = (v[0] + v[1]) & MASK
     v[1] = _turned(v[1], 13) ^ v[0]
     v[0] = _turned(v[0], 32)

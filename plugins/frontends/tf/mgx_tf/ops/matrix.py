@@ -21,11 +21,11 @@ __all__: list[str] = []
 
 @op("tf_matrix")
 class Matrix(Operation):
-    """One of TensorFlow's functions of matrices, by its name; flags: its attributes that are true;
-    regular: what a solution of least squares adds to the squares.
+    """A matrix decomposition, inverse or solver of TensorFlow, selected by `function`.
 
-    x: float [.., m, n], y: a right side where the function takes one.
-    Errors: ShapeError for other ranks, matrices that have no answer.  Source: TensorFlow's operators of these names.
+    x: float [.., m, n]; y: the right-hand side of solvers; flags: names of the operator's attributes that are true; regular: the
+    l2 regularizer of least squares.
+    Errors: ShapeError for other ranks and singular matrices.  Source: TensorFlow's operators of these names.
     """
 
     function: str
@@ -122,7 +122,7 @@ class Matrix(Operation):
 
 
 def _least_squares(a: Array, y: Array, regular: float) -> Array:
-    """Returns the solution of least squares; the smallest where there are several."""
+    """Returns the least-squares solution of minimum norm."""
     back = np.swapaxes(a, -1, -2)
     if a.shape[-2] >= a.shape[-1]:
         return np.asarray(np.linalg.solve(back @ a + regular * np.eye(a.shape[-1]), back @ y))
@@ -130,7 +130,7 @@ def _least_squares(a: Array, y: Array, regular: float) -> Array:
 
 
 def _square_root(a: Array) -> Array:
-    """Returns the root whose eigenvalues have no negative real parts, by Denman and Beavers' iteration."""
+    """Returns the principal square root, by the Denman-Beavers iteration."""
     root, inverse = a, np.broadcast_to(np.eye(a.shape[-1]), a.shape)
     for _ in range(60):
         root, inverse = (root + np.linalg.inv(inverse)) / 2, (inverse + np.linalg.inv(root)) / 2
@@ -138,7 +138,7 @@ def _square_root(a: Array) -> Array:
 
 
 def _lu(x: Array) -> tuple[Array, Array]:
-    """Both factors in one matrix and the order of the rows, with the largest pivot of each column."""
+    """Returns both factors packed in one matrix and the row permutation, with partial pivoting."""
     a = x.copy()
     size = a.shape[-1]
     order = np.broadcast_to(np.arange(size, dtype=np.int32), a.shape[:-1]).copy()

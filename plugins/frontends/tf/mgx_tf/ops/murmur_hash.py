@@ -20,7 +20,7 @@ MASK = (1 << 64) - 1
 
 @op("tf_hash64", exact=True)
 class Hash64(Operation):
-    """The number of a bucket for each string.  x: string [..] -> int64 [..].  Source: TensorFlow StringToHashBucket."""
+    """The hash bucket of each string.  x: string [..] -> int64 [..].  Source: TensorFlow StringToHashBucket."""
 
     buckets: int
 
@@ -33,7 +33,7 @@ class Hash64(Operation):
 
 
 def _hash64(data: bytes) -> int:
-    """Source: MurmurHash64A with TensorFlow's seed."""
+    """Returns the hash of a string.  Source: MurmurHash64A with TensorFlow's seed."""
     scale, seed = 0xC6A4A7935BD1E995, 0xDECAFCAFFE
     found = (seed ^ (len(data) * scale)) & MASK
     whole = len(data) // 8 * 8

@@ -1,4 +1,4 @@
-"""Regular expressions in RE2's syntax on Python's matcher; patterns that may take exponential time are rejected."""
+"""Regular expressions in RE2's syntax, matched by Python's `re`; patterns that may take exponential time are rejected."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .text import each, strings
 
 __all__: list[str] = []
 
-LONGEST = 1 << 16  # characters of a pattern
-SPAN = 8  # numbers of repetitions that an open repeat counts for at most
-MOST_REPEATS = 64  # repetitions of a part that are counted; two ways in each are above MOST_WAYS by far
-MOST_WAYS = 1 << 17  # five repeats without end one after the other and two optional parts, or 17 optional parts
+LONGEST = 1 << 16  # limit of a pattern's characters
+SPAN = 8  # ways that an unbounded repeat counts as
+MOST_REPEATS = 64  # limit of counted repetitions: with two ways each, they exceed MOST_WAYS by far
+MOST_WAYS = 1 << 17  # five unbounded repeats and two optional parts, or 17 optional parts
 
 
 def pattern_of(text: str) -> re.Pattern[bytes]:
-    """Returns a pattern of RE2 as Python's.
+    """Compiles an RE2 pattern with `re`.
 
-    Errors: ParameterError for one that is malformed, or has more than MOST_WAYS ways of matching: a repeat without end counts as
-    SPAN, `{m,n}` as the numbers of repetitions that it allows (at most SPAN), an optional part as 2; branches are added, what
-    follows one another is multiplied.
+    Errors: ParameterError for a malformed pattern, or one with more than MOST_WAYS ways of matching.  Ways of alternatives are
+    added, those of a sequence are multiplied; an unbounded repeat counts as SPAN, `{m,n}` as its number of possible counts (at
+    most SPAN), an optional part as 2.
     """
     if len(text) > LONGEST:
         raise ParameterError(f"a pattern of {len(text)} characters is longer than {LONGEST}")
@@ -54,12 +54,12 @@ _OPEN = r"\((?:\?(?:P<\w+>|[a-zA-Z-]*:|<?[=!]|#))?"
 _CLASS = r"\[\^?\]?(?:\\.|[^\]\\])*\]"
 _REPEAT = r"([*+?]|\{\d+\}|\{\d*,\d*\})[?+]?"
 _TOKEN = re.compile(rf"\\.|{_CLASS}|{_FLAGS}|{_OPEN}|\)|\||{_REPEAT}|.", re.DOTALL)
-_FOREIGN = re.compile(r"\(\?(?:#|[a-zA-Z-]*x)")  # what makes Python, not RE2, pass over characters: _ways counts all
+_FOREIGN = re.compile(r"\(\?(?:#|[a-zA-Z-]*x)")  # comments and verbose mode, which RE2 lacks and _ways would miscount
 
 
 def _ways(text: str) -> int:
-    """Returns the number of ways in which a well-formed pattern may match, as `pattern_of` counts them."""
-    # of each group: the ways of the branches before, of this branch without its last part, of its last part
+    """Returns an upper bound of the number of ways in which a well-formed pattern matches; see `pattern_of`."""
+    # for each group: ways of the previous alternatives, of this one without its last part, and of its last part
     open_groups = [[0, 1, 1]]
     for token in _TOKEN.finditer(text):
         what, group = token[0], open_groups[-1]
@@ -79,7 +79,7 @@ def _ways(text: str) -> int:
 
 
 def _repeated(ways: int, repeat: str) -> int:
-    """Returns the number of ways of a part that is repeated as `repeat` says, at most MOST_WAYS + 1."""
+    """Returns the number of ways of a repeated part, at most MOST_WAYS + 1."""
     low, comma, high = {"*": "0,", "+": "1,", "?": "0,1"}.get(repeat, repeat.strip("{}")).partition(",")
     least = int(low or 0)
     most = int(high) if high else least + (SPAN + MOST_REPEATS if comma else 0)
@@ -96,9 +96,9 @@ CLASSES = {
 
 @op("tf_regex_replace", exact=True)
 class RegexReplace(Operation):
-    """Strings with what matches a pattern rewritten: everywhere, or the first place.
+    """Strings with the first match of a pattern, or all matches, replaced.
 
-    x: string [..] -> string [..]; pattern in RE2's syntax, ``\\\\1`` in `rewrite` stands for a group.
+    x: string [..] -> string [..]; pattern: RE2 syntax; ``\\1`` in `rewrite` refers to a group.
     Errors: ParameterError for a malformed pattern.  Source: TensorFlow StaticRegexReplace.
     """
 
@@ -126,7 +126,7 @@ class RegexReplace(Operation):
 
 @op("tf_regex_match", exact=True)
 class RegexMatch(Operation):
-    """True where a string as a whole matches a pattern in RE2's syntax.
+    """True where a pattern in RE2 syntax matches a whole string.
 
     x: string [..] -> bool [..].  Errors: ParameterError for a malformed pattern.  Source: TensorFlow RegexFullMatch.
     """

@@ -1,4 +1,4 @@
-"""Image decoding: format detection, PNG and BMP; and drawing of bounding boxes."""
+"""Image decoding (JPEG, PNG and BMP, detected by signature) and drawing of bounding boxes."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from .text import strings
 __all__: list[str] = []
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
-# bits a number, by the kind of colours
+# permitted bit depths by PNG color type
 DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
-PLANES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # numbers of a pixel, by the kind of colours
+PLANES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # samples per pixel by PNG color type
 
 
 @op("tf_jpeg_extents", exact=True)
 class JpegExtents(Operation):
     """Height, width and channels of a JPEG file.
 
-    x: string, one element -> int64 [3].  Errors: ShapeError for damaged files.  Source: TensorFlow ExtractJpegShape.
+    x: string, one element -> int64 [3].  Errors: ShapeError for corrupt files.  Source: TensorFlow ExtractJpegShape.
     """
 
     def infer(self, x: Shape) -> Shape:
@@ -49,14 +49,13 @@ class JpegExtents(Operation):
 
 @op("tf_decode_picture")
 class DecodePicture(Operation):
-    """The pixels of a picture in a file: JPEG, PNG or BMP, by its first bytes.
+    """The pixels of an encoded image: JPEG, PNG or BMP, detected by signature.
 
     x: string, one element -> target [height, width, channels].
-    channels: 1 for grey, 3 for colours, 4 for colours with opacity, 0 for those of the file; target: uint8, uint16 or float32
-    in 0..1.  smooth: whether JPEG's colours are smoothed between pixels, `fancy_upscaling`; exact_transform: whether its blocks
-    are transformed with 13 bits of precision and not with 8, INTEGER_ACCURATE;
-    recover: whether JPEG data may end early, `try_recover_truncated`; blocks that are missing are grey then.
-    Errors: ShapeError for damaged files and other formats.  Source: TensorFlow DecodeImage and its like.
+    channels: 1 grayscale, 3 RGB, 4 RGBA, 0 those of the file; target: uint8, uint16 or float32 in 0..1; smooth: interpolates
+    JPEG chroma (`fancy_upscaling`); exact_transform: 13-bit instead of 8-bit inverse DCT (INTEGER_ACCURATE); recover: accepts
+    truncated JPEG data, with gray for missing blocks (`try_recover_truncated`).
+    Errors: ShapeError for corrupt files and other formats.  Source: TensorFlow DecodeImage, DecodeJpeg, DecodePng, DecodeBmp.
     """
 
     channels: int = 0
@@ -97,13 +96,13 @@ class DecodePicture(Operation):
 
 
 def _colours(made: Array, channels: int) -> Array:
-    """Returns the picture with as many channels as are wanted."""
+    """Converts an image to a number of channels."""
     have = made.shape[2]
     if not channels or channels == have:
         return made
     most = made.dtype.type(np.iinfo(made.dtype).max)
     if channels == 1:
-        if have >= 3:  # of 32,768 parts
+        if have >= 3:  # luma weights in units of 1/32768
             scaled = made[..., :3].astype(np.int64) @ np.array([9797, 19234, 3737])
             return np.asarray(scaled >> 15, made.dtype)[..., None]
         return made[..., :1]
@@ -116,7 +115,7 @@ def _colours(made: Array, channels: int) -> Array:
 
 
 def _png(data: bytes, clear: bool) -> Array:
-    """clear: whether opacity is wanted where one colour is stated to be clear."""
+    """Decodes a PNG file; clear: returns alpha if a transparent color is defined."""
     at, packed, palette, opacity, header = 8, [], b"", b"", None
     while at + 8 <= len(data):
         size, name = struct.unpack_from(">I4s", data, at)
@@ -167,7 +166,7 @@ def _png(data: bytes, clear: bool) -> Array:
 
 
 def _painted(places: Array, palette: bytes, opacity: bytes) -> Array:
-    """Colours of a table by their place in it."""
+    """Returns the palette's colors for indices."""
     table = np.frombuffer(palette, np.uint8).reshape(-1, 3)
     if opacity:
         shown = np.full((len(table), 1), 255, np.uint8)
@@ -194,10 +193,10 @@ def _bmp(data: bytes) -> Array:
 
 @op("tf_draw_boxes", exact=True)
 class DrawBoxes(Operation):
-    """Pictures with the edges of boxes drawn into them, one pixel wide.
+    """Images with bounding boxes drawn into them, one pixel wide.
 
-    x: float [n, h, w, c], boxes: float32 [n, k, 4] as parts of the extents (top, left, bottom, right), colours: float32 [m, c'],
-    which are taken in turn -> x's shape.  Errors: ShapeError for other extents.  Source: TensorFlow DrawBoundingBoxesV2.
+    x: float [n, h, w, c]; boxes: float32 [n, k, 4], normalized (top, left, bottom, right); colours: float32 [m, c'], used
+    cyclically -> x's shape.  Errors: ShapeError for other extents.  Source: TensorFlow DrawBoundingBoxesV2.
     """
 
     def infer(self, x: Shape, boxes: Shape, colours: Shape) -> Shape:

@@ -10,13 +10,13 @@ from mgx_core.types.memory_limit import require_room
 
 __all__ = ["unfiltered"]
 
-TALL = 16  # rows from which on a diagonal of pixels is worth numpy's calls
+TALL = 16  # minimum number of rows for which vectorizing over diagonals pays off
 
 
 def unfiltered(lines: Array, step: int) -> Array:
-    """Returns rows of bytes [rows, n], each without its first byte, which names what the row was subtracted from.
+    """Reverses the filters of scanlines [rows, n], each preceded by its filter type.
 
-    step: bytes of a pixel.  Errors: ShapeError for an unknown filter.
+    step: bytes per pixel.  Errors: ShapeError for an unknown filter.
     """
     how = lines[:, 0]
     if (how > 4).any():
@@ -39,10 +39,10 @@ def unfiltered(lines: Array, step: int) -> Array:
 
 
 def _along_diagonals(how: Array, lines: Array, step: int) -> Array:
-    """Returns all pixels of a diagonal at once: each depends on those to its left, above, and both."""
+    """Reconstructs anti-diagonals of pixels at once: each pixel depends on its left, upper and upper left neighbor."""
     rows, columns = len(lines), lines.shape[1] // step
     require_room((rows + 1, columns + 1, step), 2)
-    held = np.zeros((rows + 1, columns + 1, step), np.int16)  # a row of zeros above, a column to the left
+    held = np.zeros((rows + 1, columns + 1, step), np.int16)  # zero padding above and to the left
     held[1:, 1:] = lines.reshape(rows, columns, step)
     flat, wide = held.reshape(-1, step), columns + 1
     kinds = [(how == k).astype(np.int16)[:, None] for k in range(5)]
@@ -65,7 +65,7 @@ def _along_diagonals(how: Array, lines: Array, step: int) -> Array:
 
 
 def _predicted(row: list[int], above: list[int], kind: int) -> list[int]:
-    """Returns one number of each pixel of a row."""
+    """Reconstructs one byte of each pixel of a row."""
     left = corner = 0
     for k, (byte, up) in enumerate(zip(row, above, strict=True)):
         if kind == 3:

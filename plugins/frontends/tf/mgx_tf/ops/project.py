@@ -19,11 +19,11 @@ __all__: list[str] = []
 
 @op("tf_project")
 class Project(Operation):
-    """Images looked up where a projection sends each place of the result.
+    """Images resampled by a projective transform of the result's coordinates.
 
     x: number [n, h, w, c], transforms: float32 [n, 8] or [1, 8], filler: one element -> [n, height, width, c].
-    (x, y) is sent to ((a x + b y + c) / k, (d x + e y + f) / k) with k = g x + h y + 1 and a transform a .. h.
-    blended: between four neighbours, else the nearest; mode: what lies outside, the filler or the image continued.
+    (x, y) is mapped to ((a x + b y + c) / k, (d x + e y + f) / k) with k = g x + h y + 1 and a transform a .. h.
+    blended: bilinear, else nearest neighbor; mode: padding outside the image, by the filler or an extension of the image.
     Errors: ShapeError for other extents.  Source: TensorFlow ImageProjectiveTransformV3.
     """
 
@@ -57,7 +57,7 @@ class Project(Operation):
         return out
 
     def _continued(self, at: Array, size: int) -> Array:
-        """Returns places along an axis of some size, those outside brought in as the mode says."""
+        """Maps coordinates outside 0..size - 1 into the image according to the mode."""
         if self.mode == "constant" or size < 1:
             return at
         if self.mode == "nearest" or size == 1:
@@ -95,7 +95,7 @@ def _between(image: Array, at_y: Array, at_x: Array, filler: Array) -> Array:
 
 
 def _read(image: Array, rows: Array, columns: Array, filler: Array) -> Array:
-    """Returns elements of an image, the filler outside it."""
+    """Gathers elements of an image; the filler outside."""
     inside = (rows >= 0) & (rows < image.shape[0]) & (columns >= 0) & (columns < image.shape[1])
     if not image.size:
         return np.broadcast_to(filler.astype(image.dtype), (*rows.shape, image.shape[2]))

@@ -18,11 +18,11 @@ __all__: list[str] = []
 
 @op("tf_ragged_to_tensor", exact=True)
 class RaggedToTensor(Operation):
-    """Rows of unequal length as one tensor, what is missing filled up.
+    """A ragged tensor converted to a dense one, padded with the default.
 
-    values: any [k, *e], default: one element or [*e], then for each axis how rows are told apart, as `kinds` says:
-    FIRST_DIM_SIZE, VALUE_ROWIDS, ROW_SPLITS -> [rows, .., *e]; dims: the wanted extents, -1 for as many as there are.
-    Errors: ShapeError for rows that are not in order.  Source: TensorFlow RaggedTensorToTensor.
+    values: any [k, *e]; default: one element or [*e]; then a row partition for each axis, in the form stated by `kinds`:
+    FIRST_DIM_SIZE, VALUE_ROWIDS or ROW_SPLITS -> [rows, .., *e]; dims: the result's extents, -1 for the longest row.
+    Errors: ShapeError for invalid row partitions.  Source: TensorFlow RaggedTensorToTensor.
     """
 
     kinds: tuple[str, ...]
@@ -58,7 +58,7 @@ class RaggedToTensor(Operation):
         return out
 
     def _lengths(self, values: Array, rows: tuple[Array, ...]) -> list[Array]:
-        """Returns the lengths of the rows, outermost first."""
+        """Returns the row lengths of each axis, outermost first."""
         first = None
         given = list(zip(self.kinds, rows, strict=True))
         if given and given[0][0] == "FIRST_DIM_SIZE":
@@ -82,9 +82,9 @@ class RaggedToTensor(Operation):
 
 @op("tf_ragged_range", exact=True)
 class RaggedRange(Operation):
-    """A range for each start, one after the other.
+    """A range for each start, concatenated.
 
-    starts, limits, deltas: number [n] -> int64 [n + 1] where each begins and ends, [total].
+    starts, limits, deltas: number [n] -> row splits int64 [n + 1], values [total].
     Errors: ShapeError for a delta of 0.  Source: TensorFlow RaggedRange.
     """
 
@@ -105,10 +105,10 @@ class RaggedRange(Operation):
 
 @op("tf_ragged_gather", exact=True)
 class RaggedGather(Operation):
-    """Rows of a ragged tensor by their numbers.
+    """Rows of a ragged tensor by index.
 
     splits: int64 [rows + 1], values: any [k, *e], indices: int64 [n] -> int64 [n + 1], [picked, *e].
-    Errors: ShapeError for a row that is not there.  Source: TensorFlow RaggedGather.
+    Errors: ShapeError for an index out of range.  Source: TensorFlow RaggedGather.
     """
 
     def infer(self, splits: Shape, values: Shape, indices: Shape) -> TupleShape:

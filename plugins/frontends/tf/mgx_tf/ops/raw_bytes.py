@@ -1,4 +1,4 @@
-"""Decoding of strings with raw numbers, compressed data and serialized tensors."""
+"""Decodes raw binary numbers, compressed strings and serialized tensors."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from .text import each, strings
 
 __all__: list[str] = []
 
-PIECE = 1 << 22  # bytes that are decompressed between two looks at the room
+PIECE = 1 << 22  # bytes decompressed between checks of the memory limit
 
 
 @op("tf_decode_raw", exact=True)
 class DecodeRaw(Operation):
-    """The numbers that strings of equal length hold, each string a row; shorter ones are filled up with zeros to `length`.
+    """Strings of equal length reinterpreted as numbers; with `length`, shorter ones are padded with zeros.
 
-    x: string [..] -> target [.., n].  Errors: ShapeError for unequal lengths, or parts of a number.
+    x: string [..] -> target [.., n].  Errors: ShapeError for unequal lengths or an incomplete number.
     Source: TensorFlow DecodeRaw, DecodePaddedRaw.
     """
 
@@ -63,9 +63,9 @@ class DecodeRaw(Operation):
 
 @op("tf_decompress", exact=True)
 class Decompress(Operation):
-    """The contents of compressed strings.  x: string [..] -> string [..].
+    """Decompressed strings.  x: string [..] -> string [..].
 
-    Errors: ShapeError for damaged ones.  Source: TensorFlow DecodeCompressed.
+    Errors: ShapeError for corrupt strings.  Source: TensorFlow DecodeCompressed.
     """
 
     how: Literal["", "ZLIB", "GZIP"] = ""
@@ -75,7 +75,7 @@ class Decompress(Operation):
         return x.as_standard()
 
     def compute(self, x: Array) -> Array:
-        held = 0  # letters so far
+        held = 0  # characters so far
 
         def opened(word: str) -> str:
             nonlocal held
@@ -88,7 +88,7 @@ class Decompress(Operation):
 
 
 def _decompressed(data: bytes, how: str, held: int) -> bytes:
-    """Returns the contents of one string, all members of a GZIP file.  Errors: DeviceError as soon as they exceed the room."""
+    """Decompresses one string, all members of a GZIP file.  Errors: DeviceError as soon as the memory limit is exceeded."""
     bits = {"ZLIB": zlib.MAX_WBITS, "GZIP": zlib.MAX_WBITS + 16}[how]
     pieces: list[bytes] = []
     while True:
@@ -108,10 +108,10 @@ def _decompressed(data: bytes, how: str, held: int) -> bytes:
 
 @op("tf_parse_tensor", exact=True)
 class ParseTensor(Operation):
-    """The tensor that a string holds as a message.
+    """A deserialized TensorProto.
 
     x: string, one element -> target of `dims`, -1 for unknown extents.
-    Errors: ShapeError for a damaged message or another type.  Source: TensorFlow ParseTensor.
+    Errors: ShapeError for a corrupt message or another type.  Source: TensorFlow ParseTensor.
     """
 
     target: DType

@@ -1,4 +1,4 @@
-"""Image resampling by weight matrices (bicubic, area, kernels), with extents known only at run time."""
+"""Image resampling by weight matrices (bicubic, area, kernels), with extents that may be run-time values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["KERNELS", "area_weights", "cubic_weights", "span_weights"]
 
 
 def cubic_weights(size: int, out: int, corners: bool, half: bool) -> Array:
-    """Returns the weights [out, size] of bicubic resampling, with distances rounded to 1/1024 as TensorFlow's table has them."""
+    """Returns the weights [out, size] of bicubic resampling, with distances rounded to 1/1024 like TensorFlow's lookup table."""
     scale = (size - 1) / (out - 1) if corners and out > 1 else size / out
     a = -0.5 if half else -0.75
     weights = np.zeros((out, size))
@@ -30,7 +30,7 @@ def cubic_weights(size: int, out: int, corners: bool, half: bool) -> Array:
         near = np.rint((at - low) * 1024) / 1024
         found = [_cubic(a, d) for d in (1 + near, near, 1 - near, 2 - near)]
         places = np.arange(low - 1, low + 3)
-        if half:  # what lies outside does not count
+        if half:  # samples outside the image are dropped and the weights renormalized
             inside = (places >= 0) & (places < size)
             total = float(np.sum(np.where(inside, found, 0)))
             found = [f / total if on and abs(total) > 1e-6 else 0.0 for f, on in zip(found, inside, strict=True)]
@@ -40,14 +40,14 @@ def cubic_weights(size: int, out: int, corners: bool, half: bool) -> Array:
 
 
 def _cubic(a: float, x: float) -> float:
-    """Returns the kernel of cubic convolution at a distance."""
+    """Returns the cubic convolution kernel at a distance."""
     if x <= 1:
         return ((a + 2) * x - (a + 3)) * x * x + 1
     return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
 
 
 def area_weights(size: int, out: int, corners: bool) -> Array:
-    """Returns the weights [out, size] of means over areas."""
+    """Returns the weights [out, size] of area averaging."""
     scale = (size - 1) / (out - 1) if corners and out > 1 else size / out
     weights = np.zeros((out, size))
     for i in range(out):
@@ -88,9 +88,9 @@ KERNELS: Final[dict[str, tuple[float, Callable[[Any], Any]]]] = {
 
 
 def span_weights(size: int, out: int, scale: float, move: float, kernel: str, antialias: bool) -> Array:
-    """Returns the weights [out, size] of a kernel's samples at pixels that are scaled, then moved."""
+    """Returns the weights [out, size] of a kernel sampled at scaled and translated pixel positions."""
     radius, function = KERNELS[kernel]
-    inverse = np.float32(1) / np.float32(scale)  # as TensorFlow rounds it: a kernel may end where a pixel lies
+    inverse = np.float32(1) / np.float32(scale)  # rounded as in TensorFlow: a pixel may be exactly on the kernel's edge
     stretch = max(float(inverse), 1.0) if antialias else 1.0
     weights = np.zeros((out, size))
     for i in range(out):
@@ -109,11 +109,11 @@ def span_weights(size: int, out: int, scale: float, move: float, kernel: str, an
 
 @op("tf_resample")
 class Resample(Operation):
-    """An image resampled to other extents by a bicubic kernel, by means over areas, or by a kernel's samples.
+    """An image resampled with a bicubic kernel, area averaging or a sampling kernel.
 
-    x: float32 [n, h, w, c], size: int64 [2]; scale and move: float32 [2], for kernels alone -> float32 [n, size.., c]; `lens`
-    are the extents where something is known of them.  method: `cubic`, `area`, or a kernel's name; corners, half, antialias: as
-    the operators' attributes.
+    x: float32 [n, h, w, c], size: int64 [2]; scale and translation: float32 [2], for sampling kernels only
+    -> float32 [n, size.., c]; `lens`: the result's extents as far as they are known.
+    method: `cubic`, `area`, or a kernel's name; corners, half, antialias: the operators' attributes.
     Errors: ShapeError for other ranks, extents below 1, scales that are not positive.
     Source: TensorFlow ResizeBicubic, ResizeArea, ScaleAndTranslate.
     """

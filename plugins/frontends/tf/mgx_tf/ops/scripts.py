@@ -15,7 +15,7 @@ from mgx_core.types.argument import Array
 
 __all__: list[str] = []
 
-# runs of code points from 0 on: how many there are, and the number of their script in the International Components for Unicode
+# run lengths of code points from 0, each with its UScriptCode of the International Components for Unicode (ICU)
 RUNS: Final = """
 65.0 26.25 6.0 26.25 47.0 1.25 15.0 1.25 5.0 23.25 1.0 31.25 1.0 449.25 39.0 5.25 5.0 2.5 20.0 112.1 4.14 1.0 3.14 2.103 4.14
 1.0 1.14 4.103 1.14 1.0 1.14 1.0 3.14 1.103 1.14 1.103 20.14 1.103 63.14 14.7 16.14 133.8 2.1 169.8 1.103 38.3 2.103 50.3 2.103
@@ -96,9 +96,9 @@ RUNS: Final = """
 
 @op("tf_unicode_script", exact=True)
 class UnicodeScript(Operation):
-    """The script that each code point belongs to, by the number that the International Components for Unicode give it.
+    """The script of each code point, as ICU's UScriptCode.
 
-    x: int32 [..] -> int32 of the same extents; -1 for numbers outside 0 to U+10FFFF.
+    x: int32 [..] -> int32 of the same extents; -1 outside 0 to U+10FFFF.
     Errors: ShapeError for other types.  Source: TensorFlow UnicodeScript.
     """
 

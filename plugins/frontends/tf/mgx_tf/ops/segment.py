@@ -20,10 +20,10 @@ __all__: list[str] = []
 
 @op("tf_segment")
 class Segment(Operation):
-    """Rows combined that have the same segment; numbers of segments do not fall.
+    """Segment reduction with sorted segment ids.
 
-    x: number [n, *e], segments: int [n] -> [last + 1, *e]; segments without rows are 0 (1 for products).
-    Errors: ShapeError for numbers that fall or are negative.  Source: TensorFlow SegmentSum and its like.
+    x: number [n, *e], segments: int [n] -> [last + 1, *e]; empty segments are 0 (1 for products).
+    Errors: ShapeError for descending or negative ids.  Source: TensorFlow SegmentSum, SegmentMean, SegmentProd ...
     """
 
     how: Literal["sum", "mean", "sqrtn", "max", "min", "prod"]
@@ -59,9 +59,9 @@ class Segment(Operation):
 
 @op("tf_dynamic_stitch", exact=True)
 class DynamicStitch(Operation):
-    """Rows put where indices say; of several for one place the last stays.
+    """Rows scattered to indices; of several with one index, the last wins.
 
-    indices: int [n], rows: any [n, *e] -> [largest index + 1, *e]; places without a row are 0.
+    indices: int [n], rows: any [n, *e] -> [largest index + 1, *e]; indices without a row are 0.
     Errors: ShapeError for negative indices.  Source: TensorFlow DynamicStitch.
     """
 
@@ -82,11 +82,11 @@ class DynamicStitch(Operation):
 
 @op("tf_bincount")
 class Bincount(Operation):
-    """Counts of each number in a vector or in each row of a matrix, or the sums of the weights of its places.
+    """A histogram of the values of a vector or of each matrix row, optionally weighted.
 
     x: int64 [n] or [b, n], size: int64 scalar, weights: number of the extents of x, or empty for ones -> [size] or [b, size] of
-    the type of weights; numbers from size on are not counted.  marks: 1 where a number occurs.
-    Errors: ShapeError for negative numbers or other ranks.  Source: TensorFlow DenseBincount.
+    the type of weights; values >= size are not counted.  marks: 1 for values that occur, instead of counts.
+    Errors: ShapeError for negative values or other ranks.  Source: TensorFlow DenseBincount.
     """
 
     marks: bool = False
@@ -106,7 +106,7 @@ class Bincount(Operation):
 
 
 def counted(rows: Array, x: Array, weights: Array, extents: tuple[int, int], marks: bool) -> Array:
-    """Counts, or sums of weights, of numbers that stand in rows."""
+    """Returns the counts, or sums of weights, of the values in each row."""
     require_room(extents, weights.itemsize)
     out = np.zeros(extents, weights.dtype)
     flat = x.reshape(-1)
@@ -121,11 +121,11 @@ def counted(rows: Array, x: Array, weights: Array, extents: tuple[int, int], mar
 
 @op("tf_ragged_bincount")
 class RaggedBincount(Operation):
-    """Counts of each number in each row of a ragged tensor, or the sums of the weights of its places.
+    """A histogram of the values of each row of a ragged tensor, optionally weighted.
 
-    splits: int64 [rows + 1], x: int64 [n], size: int64 scalar, weights: number [n], or empty for ones -> [rows, size]; numbers
-    from size on are not counted.  marks: 1 where a number occurs.
-    Errors: ShapeError for negative numbers or splits that fall.  Source: TensorFlow RaggedBincount.
+    splits: int64 [rows + 1], x: int64 [n], size: int64 scalar, weights: number [n], or empty for ones -> [rows, size]; values >=
+    size are not counted.  marks: 1 for values that occur, instead of counts.
+    Errors: ShapeError for negative values or descending splits.  Source: TensorFlow RaggedBincount.
     """
 
     marks: bool = False

@@ -25,11 +25,11 @@ __all__: list[str] = []
 
 @op("tf_decode_wav", exact=True)
 class DecodeWav(Operation):
-    """The samples of a WAV file with 16 bits a sample, and their rate.
+    """The samples of a 16-bit PCM WAV file, and its sample rate.
 
     x: string, one element -> float32 [samples, channels] in -1..1, int32.
-    channels, samples: how many are wanted, -1 for as many as there are; missing ones are 0, a missing channel repeats the first.
-    Errors: ShapeError for damaged files and other encodings.  Source: TensorFlow DecodeWav.
+    channels, samples: requested numbers, -1 for those of the file; missing samples are 0, missing channels repeat the first.
+    Errors: ShapeError for corrupt files and other encodings.  Source: TensorFlow DecodeWav.
     """
 
     channels: int = -1
@@ -60,7 +60,7 @@ class DecodeWav(Operation):
         return made, np.array(rate, np.int32)
 
     def _chunks(self, data: bytes) -> tuple[int, int, bytes]:
-        """Channels, rate and samples.  Errors: ShapeError."""
+        """Returns channels, sample rate and samples.  Errors: ShapeError."""
         if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
             raise ShapeError("a WAV file begins with RIFF and WAVE")
         at, found = 12, None
@@ -79,9 +79,9 @@ class DecodeWav(Operation):
 
 @op("tf_spectrogram")
 class Spectrogram(Operation):
-    """The sizes of the Fourier coefficients of windows, each weighted by a raised cosine and filled up to a power of two.
+    """Magnitudes of the short-time Fourier transform with Hann windows, zero-padded to a power of two.
 
-    x: float [samples, channels] -> [channels, windows, coefficients]; squared: without the root.
+    x: float [samples, channels] -> [channels, windows, coefficients]; squared: squared magnitudes.
     Source: TensorFlow AudioSpectrogram.
     """
 
@@ -110,10 +110,10 @@ class Spectrogram(Operation):
 
 @op("tf_mfcc")
 class Mfcc(Operation):
-    """Cosine transforms of the logarithms of energies in bands of equal width in mel.
+    """Mel-frequency cepstral coefficients: DCT of log energies of mel bands.
 
-    spectrogram: float [channels, windows, coefficients], squared sizes -> [channels, windows, count].
-    rate: of the samples; low, high: the ends of the bands in hertz; bands: how many.  Source: TensorFlow Mfcc.
+    spectrogram: float [channels, windows, coefficients], squared magnitudes -> [channels, windows, count].
+    rate: sample rate; low, high: frequency range in hertz; bands: number of mel bands.  Source: TensorFlow Mfcc.
     """
 
     rate: int
@@ -140,7 +140,7 @@ class Mfcc(Operation):
         return np.asarray(log @ turn.T * math.sqrt(2 / self.bands)).astype(x.dtype)
 
     def _bands(self, size: int) -> Array:
-        """Returns weights [coefficients, bands] of triangles between centres."""
+        """Returns the weights [coefficients, bands] of triangular filters."""
 
         def mel(hertz: float) -> float:
             return 1127 * math.log1p(hertz / 700)

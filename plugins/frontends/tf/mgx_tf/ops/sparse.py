@@ -1,4 +1,4 @@
-"""Sparse tensors as indices, values and extents."""
+"""Sparse tensors as indices, values and extents (COO)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .fingerprint import fingerprint
 
 __all__: list[str] = []
 
-LARGEST = 1 << 62  # elements that the extents of a sparse tensor may have
+LARGEST = 1 << 62  # limit of the number of elements of a sparse tensor's extents
 WORD = (1 << 64) - 1
 
 
 def whole(*shapes: Shape) -> None:
-    """Errors: ShapeError unless all are int64."""
+    """Errors: ShapeError unless all shapes are int64."""
     for shape in shapes:
         if shape.dtype is not dt.int64:
             raise ShapeError(f"int64 is needed for indices and extents, got {shape}")
@@ -38,21 +38,21 @@ def _checked(indices: Shape, shape: Shape) -> None:
 
 
 def flat_places(indices: Array, dims: list[int]) -> Array:
-    """Returns places in the flattened tensor.  Errors: ShapeError for extents that are absurd, places outside."""
+    """Returns linear indices.  Errors: ShapeError for indices out of range, or extents that are too large."""
     if any(d < 0 for d in dims) or prod(dims) > LARGEST or indices.shape[1] != len(dims):
         raise ShapeError(f"the extents {dims} do not fit indices of rank {indices.shape[1]}, or are too large")
     if indices.size and ((indices < 0).any() or (indices >= np.array(dims)).any()):
         raise ShapeError(f"a place lies outside the extents {dims}")
-    if not indices.size:  # beside an extent of 0 the others may be of any size, and steps above 64 bits
+    if not indices.size:  # if one extent is 0, the others are unlimited and strides may exceed 64 bits
         return np.zeros(len(indices), np.int64)
     return indices @ np.array([prod(dims[k + 1 :]) for k in range(len(dims))], np.int64)
 
 
 @op("tf_sparse_reshape", exact=True)
 class SparseReshape(Operation):
-    """The places of a sparse tensor under other extents.
+    """The indices of a sparse tensor after a reshape.
 
-    indices: int64 [k, r], shape: int64 [r], wanted: int64 [s], -1 for what is left -> int64 [k, s], int64 [s].
+    indices: int64 [k, r], shape: int64 [r], wanted: int64 [s], at most one -1 -> int64 [k, s], int64 [s].
     Errors: ShapeError for another number of elements.  Source: TensorFlow SparseReshape.
     """
 
@@ -78,9 +78,9 @@ class SparseReshape(Operation):
 
 @op("tf_sparse_order", exact=True)
 class SparseOrder(Operation):
-    """The entries of a sparse tensor in row-major order.
+    """The entries of a sparse tensor, sorted in row-major order.
 
-    indices: int64 [k, r], values: any [k], shape: int64 [r] -> both, in order.  Source: TensorFlow SparseReorder.
+    indices: int64 [k, r], values: any [k], shape: int64 [r] -> both, sorted.  Source: TensorFlow SparseReorder.
     """
 
     def infer(self, indices: Shape, values: Shape, shape: Shape) -> TupleShape:
@@ -94,11 +94,11 @@ class SparseOrder(Operation):
 
 @op("tf_sparse_fill_empty", exact=True)
 class SparseFillEmpty(Operation):
-    """One entry in the first column, of a default value, for each row that has none; the entries stand in order of rows.
+    """A sparse tensor with a default entry in the first column of each empty row; entries are sorted by row.
 
     indices: int64 [k, r], values: any [k], shape: int64 [r], default: one element
-    -> int64 [k', r], any [k'], bool [rows] of those without entries, int64 [k] with each entry's new place.
-    Errors: ShapeError for places outside, and without an axis of rows.  Source: TensorFlow SparseFillEmptyRows.
+    -> int64 [k', r], any [k'], bool [rows]: whether a row was empty, int64 [k]: the new position of each entry.
+    Errors: ShapeError for indices out of range and for rank 0.  Source: TensorFlow SparseFillEmptyRows.
     """
 
     def infer(self, indices: Shape, values: Shape, shape: Shape, default: Shape) -> TupleShape:
@@ -128,10 +128,10 @@ class SparseFillEmpty(Operation):
 
 @op("tf_cross", exact=True)
 class Cross(Operation):
-    """The hashes of all combinations of one element of each column, row by row: a sparse tensor.
+    """A feature cross: hashes of all combinations of one element per column, row by row, as a sparse tensor.
 
     columns: int64 or string [rows, k] -> int64 [entries, 2], int64 [entries], int64 [2].
-    buckets: of the hashes, 0 for all 63 bits; key: what hashing begins with.  Source: TensorFlow SparseCross, hashed.
+    buckets: number of hash buckets, 0 for all 63 bits; key: the initial fingerprint.  Source: TensorFlow SparseCross, hashed.
     """
 
     buckets: int
@@ -163,7 +163,7 @@ class Cross(Operation):
 
 
 def joined(first: int, second: int) -> int:
-    """Returns one fingerprint of two.  Source: TensorFlow FingerprintCat64."""
+    """Combines two fingerprints.  Source: TensorFlow FingerprintCat64."""
     scale = 0xC6A4A7935BD1E995
 
     def mixed(v: int) -> int:

@@ -27,7 +27,7 @@ def sparse_shapes(kind: DType, rank: Dim) -> list[Shape]:
 
 
 def _unflat(flat: Array, dims: list[int]) -> Array:
-    """Returns places [k, rank] of positions in the flattened tensor."""
+    """Returns indices [k, rank] of linear indices."""
     places = []
     for d in reversed(dims):
         places.append(flat % max(d, 1))
@@ -37,9 +37,9 @@ def _unflat(flat: Array, dims: list[int]) -> Array:
 
 @op("tf_sparse_pair")
 class SparsePair(Operation):
-    """Two sparse tensors of the same extents, entry by entry; one that lacks an entry has 0 there.
+    """An elementwise function of two sparse tensors of equal extents; missing entries are 0.
 
-    Of both: indices int64 [k, r], values [k], extents int64 [r]; of a sum a least size that entries must have
+    Of both operands: indices int64 [k, r], values [k], extents int64 [r]; for sums also a threshold: smaller sums are dropped
     -> indices, values, extents.
     Errors: ShapeError for other extents.  Source: TensorFlow SparseAdd, SparseSparseMaximum, SparseSparseMinimum.
     """
@@ -65,7 +65,9 @@ class SparsePair(Operation):
         left[np.searchsorted(places, first)] = u
         right[np.searchsorted(places, second)] = v
         made = {"add": np.add, "max": np.maximum, "min": np.minimum}[self.how](left, right)
-        if self.how == "add":  # an entry of one tensor stays as it is; a sum of two that is too small is left out
+        if (
+            self.how == "add"
+        ):  # an entry of only one tensor is kept unchanged; a sum of two below the threshold is dropped
             kept = ~(np.isin(places, first) & np.isin(places, second)) | (np.abs(made) >= parts[6])
             places, made = places[kept], made[kept]
         return _unflat(places, extents), made, dims
@@ -73,10 +75,10 @@ class SparsePair(Operation):
 
 @op("tf_sparse_concat", exact=True)
 class SparseConcat(Operation):
-    """Sparse tensors joined along an axis: indices of all, then values of all, then extents of all.
+    """Sparse tensors concatenated along an axis.
 
-    -> indices int64 [k, r], values [k], extents int64 [r], in row-major order.
-    Errors: ShapeError for extents that differ elsewhere.  Source: TensorFlow SparseConcat.
+    All indices, then all values, then all extents -> indices int64 [k, r], values [k], extents int64 [r], in row-major order.
+    Errors: ShapeError if other extents differ.  Source: TensorFlow SparseConcat.
     """
 
     axis: int
@@ -113,7 +115,7 @@ class SparseConcat(Operation):
 
 @op("tf_sparse_slice", exact=True)
 class SparseSlice(Operation):
-    """The part of a sparse tensor that begins at a place and has some extents, those cut at its end.
+    """A slice of a sparse tensor, clipped to its extents.
 
     indices int64 [k, r], values [k], extents int64 [r], start int64 [r], size int64 [r] -> indices, values, extents.
     Source: TensorFlow SparseSlice.
@@ -131,10 +133,10 @@ class SparseSlice(Operation):
 
 @op("tf_sparse_reduce")
 class SparseReduce(Operation):
-    """The sum or the largest of the entries along axes, where there are entries.
+    """The sum or maximum of the entries of a sparse tensor along axes.
 
-    indices int64 [k, r], values [k], extents int64 [r] -> indices, values, extents of what is left (1 along axes if `keep`).
-    Source: TensorFlow SparseReduceSumSparse, SparseReduceMaxSparse.
+    indices int64 [k, r], values [k], extents int64 [r] -> indices, values, extents of the remaining axes (1 for reduced ones if
+    `keep`).  Source: TensorFlow SparseReduceSumSparse, SparseReduceMaxSparse.
     """
 
     how: Literal["sum", "max"]
@@ -167,7 +169,7 @@ class SparseReduce(Operation):
 
 @op("tf_sparse_softmax")
 class SparseSoftmax(Operation):
-    """Exponentials of a row's entries over their sum; what has no entry counts nothing.
+    """Softmax over the entries of each row; missing entries do not count.
 
     indices int64 [k, r], values float [k], extents int64 [r] -> float [k].  Source: TensorFlow SparseSoftmax.
     """

@@ -23,11 +23,11 @@ __all__: list[str] = []
 
 @op("tf_set_operation", exact=True)
 class SetOperation(Operation):
-    """The sets that the last axes of two tensors are, combined: a sparse tensor of sorted sets.
+    """A set operation on the last axes of two tensors, as a sparse tensor of sorted sets.
 
     Of each operand values [.., n] if it is dense, else indices, values, extents -> indices, values, extents.
     dense: whether each operand is dense; how: intersection, union, a-b, b-a.
-    Errors: ShapeError for operands of other extents.  Source: TensorFlow DenseToDenseSetOperation and its like.
+    Errors: ShapeError for operands of other extents.  Source: TensorFlow DenseToDenseSetOperation, SparseToSparseSetOperation ...
     """
 
     how: str
@@ -63,7 +63,7 @@ class SetOperation(Operation):
         return indices, np.array(values, kind), np.array([*dims[:-1], most], np.int64)
 
     def _sets(self, dense: bool, parts: Any) -> tuple[dict[tuple[int, ...], set[Any]], list[int], Any]:
-        """Returns sets by row, extents, and the parts that are left."""
+        """Returns sets by row, the extents, and the remaining operands."""
         found: dict[tuple[int, ...], set[Any]] = {}
         if dense:
             for row in np.ndindex(*parts[0].shape[:-1]):
@@ -77,12 +77,13 @@ class SetOperation(Operation):
 
 @op("tf_count", exact=True)
 class Count(Operation):
-    """The number of times that each number occurs in each row, for those that occur: a sparse tensor.
+    """A histogram of each row, as a sparse tensor of the values that occur.
 
-    rows: int64 [n] that do not fall, x: int64 [n], count: int64, one element, weights: number [n] or [0]
+    rows: int64 [n], ascending, x: int64 [n], count: int64, one element, weights: number [n] or [0]
     -> indices int64 [k, 2] (or [k, 1] for one row), values [k], extents.
-    least: numbers that are counted, if any (minlength); most: those below it only; -1 for any; marks: 1 for what occurs.
-    Errors: ShapeError for negative numbers.  Source: TensorFlow DenseCountSparseOutput and its like.
+    least: minimum of the result's last extent (minlength); most: the last extent, larger values are not counted (maxlength);
+    -1: no limit; marks: 1 for values that occur, instead of counts.
+    Errors: ShapeError for negative values.  Source: TensorFlow DenseCountSparseOutput, SparseCountSparseOutput ...
     """
 
     least: int = -1
@@ -114,10 +115,10 @@ class Count(Operation):
 
 @op("tf_edit_distance")
 class EditDistance(Operation):
-    """The number of insertions, removals and replacements that make one sequence of another.
+    """The Levenshtein distance of sequences.
 
-    Of both: indices int64 [k, r], values [k], extents int64 [r] -> float32, the extents but the last one, filled up to the
-    larger of both.  normalize: over the length of the second.  Source: TensorFlow EditDistance.
+    Of both operands: indices int64 [k, r], values [k], extents int64 [r] -> float32 of the extents without the last one, the
+    maximum of both operands'.  normalize: divides by the length of the second.  Source: TensorFlow EditDistance.
     """
 
     normalize: bool = True
@@ -138,7 +139,7 @@ class EditDistance(Operation):
         extents = np.maximum(parts[2], parts[5])[:-1].tolist()
         require_room(extents, 4)
         out = np.zeros(extents, np.float32)
-        for row in pair[0].keys() | pair[1].keys():  # where neither has a sequence they are equal
+        for row in pair[0].keys() | pair[1].keys():  # two empty sequences are equal
             a, b = (held.get(row, []) for held in pair)
             out[row] = self._distance(a, b)
         return out
@@ -156,10 +157,10 @@ class EditDistance(Operation):
 
 @op("tf_ragged_places", exact=True)
 class RaggedPlaces(Operation):
-    """The places of a ragged tensor's values, and the extents that hold them all.
+    """The indices of a ragged tensor's values, and the extents of the equivalent sparse tensor.
 
     splits: int64 [rows + 1], outermost first -> int64 [values, axes + 1], int64 [axes + 1].
-    Errors: ShapeError for splits that fall or do not fit.  Source: TensorFlow RaggedTensorToSparse.
+    Errors: ShapeError for descending or mismatched splits.  Source: TensorFlow RaggedTensorToSparse.
     """
 
     def infer(self, *splits: Shape) -> TupleShape:

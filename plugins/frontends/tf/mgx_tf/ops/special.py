@@ -52,7 +52,7 @@ def _erfinv(x: float) -> float:
 
 
 def _bessel(order: int, x: float, scaled: bool) -> float:
-    if abs(x) > 700:  # the leading terms of the expansion for large arguments
+    if abs(x) > 700:  # leading terms of the asymptotic expansion
         mu = 4 * order * order
         z = abs(x)
         value = (1 - (mu - 1) / (8 * z) + (mu - 1) * (mu - 9) / (2 * (8 * z) ** 2)) / math.sqrt(2 * math.pi * z)
@@ -86,9 +86,9 @@ def _functions() -> dict[str, Callable[..., float]]:
 
 @op("tf_special")
 class Special(Operation):
-    """A special function of each element, by its name.
+    """A special function of each element, selected by `function`.
 
-    xs: float, all of one shape -> that shape.  Errors: UnsupportedError for a function that is not known.
+    xs: float, of equal shapes -> that shape.  Errors: UnsupportedError for an unknown function.
     Source: TensorFlow's operators of these names.
     """
 
@@ -111,7 +111,7 @@ class Special(Operation):
         return np.asarray(made).astype(np.float64).astype(kind)
 
     def _value(self, *xs: float) -> float:
-        """Returns the function of one element; not a number where it has no value."""
+        """Returns the function of one element; NaN outside its domain."""
         try:
             return math.nan if any(map(math.isnan, xs)) else _functions()[self.function](*xs)
         except (ArithmeticError, ValueError):
@@ -120,9 +120,9 @@ class Special(Operation):
 
 @op("tf_truncated_normal")
 class TruncatedNormal(Operation):
-    """Normally distributed numbers, none further than two from 0.
+    """Samples of the normal distribution, truncated to two standard deviations.
 
-    seed: number, one element; like: float [..], of which only type and extents are used -> like's shape.
+    seed: number, one element; like: float [..], which provides type and extents -> like's shape.
     Errors: none.  Source: TensorFlow TruncatedNormal.
     """
 
@@ -140,9 +140,9 @@ class TruncatedNormal(Operation):
 
 @op("tf_random_between", exact=True)
 class RandomBetween(Operation):
-    """Integers that are equally likely anywhere from low to high, the last one only if `closed`.
+    """Integers uniformly distributed over [low, high), or [low, high] if `closed`.
 
-    seed: number, one element; low, high: integer, one element; like: integer [..], of which only type and extents matter
+    seed: number, one element; low, high: integer, one element; like: integer [..], which provides type and extents
     -> like's shape.  Errors: ShapeError unless low < high.  Source: TensorFlow RandomUniformInt, StatelessRandomUniformFullInt.
     """
 
@@ -164,9 +164,9 @@ class RandomBetween(Operation):
 
 @op("tf_gamma")
 class Gamma(Operation):
-    """Numbers of a gamma distribution of scale 1, one for each element.
+    """Samples of gamma distributions of scale 1.
 
-    seed: number, one element; shape: float [..], above 0, the distribution's -> shape's extents.
+    seed: number, one element; shape: float [..] > 0, the shape parameter of each -> shape's extents.
     Errors: none.  Source: TensorFlow RandomGamma.
     """
 

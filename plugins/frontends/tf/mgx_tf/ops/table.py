@@ -14,7 +14,7 @@ __all__: list[str] = []
 
 @op("tf_table_find", exact=True)
 class TableFind(Operation):
-    """The value of each key, a default for keys that a table lacks.
+    """Values of a hash table by key; a default for missing keys.
 
     x: any [..], keys: [n] of the type of x, values: any [n, *e], default: one element of that type, or [*e] -> [.., *e].
     Errors: ShapeError if types or numbers differ.  Source: TensorFlow LookupTableFindV2.

@@ -1,6 +1,6 @@
 """String operations: case, length, substrings, conversion to and from numbers.
 
-A string tensor is an object array of `str`; bytes that are not UTF-8 are surrogates.
+A string tensor is an object array of `str`; bytes that are not UTF-8 are surrogate escapes.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__: list[str] = []
 
 
 def strings(*xs: Shape) -> None:
-    """Errors: ShapeError unless all are strings."""
+    """Errors: ShapeError unless all shapes are strings."""
     for x in xs:
         if x.dtype.kind != "s":
             raise ShapeError(f"strings are needed, got {x}")
 
 
 def each(function: Callable[[str], Any], x: Array, kind: Any = object) -> Array:
-    """Returns a function of each string."""
+    """Applies a function to each string."""
     out = np.empty(x.size, object)
     for n, word in enumerate(x.reshape(-1).tolist()):
         out[n] = function(word)
@@ -40,7 +40,7 @@ def each(function: Callable[[str], Any], x: Array, kind: Any = object) -> Array:
 
 @op("tf_string_equal", exact=True)
 class StringEqual(Operation):
-    """True where two strings are the same.  x, y: string [..] -> bool [..].  Source: TensorFlow Equal."""
+    """True where two strings are equal.  x, y: string [..] -> bool [..].  Source: TensorFlow Equal."""
 
     def infer(self, x: Shape, y: Shape) -> Shape:
         strings(x, y)
@@ -52,9 +52,10 @@ class StringEqual(Operation):
 
 @op("tf_string_case", exact=True)
 class StringCase(Operation):
-    """Strings in lower or upper case, or without white space at their ends.
+    """Strings in lower or upper case, or stripped of whitespace.
 
-    x: string [..] -> string [..].  Without `unicode` only ASCII letters change.  Source: TensorFlow StringLower.
+    x: string [..] -> string [..].  Without `unicode` only ASCII letters change.  Source: TensorFlow StringLower, StringUpper,
+    StringStrip.
     """
 
     how: Literal["lower", "upper", "strip"]
@@ -74,7 +75,7 @@ class StringCase(Operation):
 
 @op("tf_string_length", exact=True)
 class StringLength(Operation):
-    """The number of bytes, or of characters, of each string.  x: string [..] -> int64 [..].  Source: TensorFlow StringLength."""
+    """The number of bytes or characters of each string.  x: string [..] -> int64 [..].  Source: TensorFlow StringLength."""
 
     unicode: bool = False
 
@@ -88,10 +89,10 @@ class StringLength(Operation):
 
 @op("tf_substr", exact=True)
 class Substr(Operation):
-    """Part of each string: from a position on, so many bytes or characters.
+    """Substrings, in bytes or characters.
 
     x: string [..], start, count: int64 [..] -> string [..]; a negative start counts from the end.
-    Errors: ShapeError for a start outside.  Source: TensorFlow Substr.
+    Errors: ShapeError for a start out of range.  Source: TensorFlow Substr.
     """
 
     unicode: bool = False
@@ -114,7 +115,7 @@ class Substr(Operation):
 
 @op("tf_as_string", exact=True)
 class AsString(Operation):
-    """Numbers as text.  x: number or bool [..] -> string [..].  Source: TensorFlow AsString."""
+    """Numbers formatted as text.  x: number or bool [..] -> string [..].  Source: TensorFlow AsString."""
 
     precision: int = -1
     scientific: bool = False
@@ -138,9 +139,9 @@ class AsString(Operation):
 
 @op("tf_string_to_number", exact=True)
 class StringToNumber(Operation):
-    """Text as numbers.
+    """Numbers parsed from text.
 
-    x: string [..] -> target [..].  Errors: ShapeError for text that is none.  Source: TensorFlow StringToNumber.
+    x: string [..] -> target [..].  Errors: ShapeError for malformed numbers.  Source: TensorFlow StringToNumber.
     """
 
     target: DType
@@ -158,9 +159,9 @@ class StringToNumber(Operation):
 
 @op("tf_base64", exact=True)
 class Base64(Operation):
-    """Strings in web-safe base64, or what such strings stand for: padded to fours, or not padded.
+    """Strings encoded to, or decoded from, web-safe base64, with or without padding.
 
-    x: string [..] -> string [..].  Errors: ShapeError for what is none.  Source: TensorFlow EncodeBase64, DecodeBase64.
+    x: string [..] -> string [..].  Errors: ShapeError for invalid base64.  Source: TensorFlow EncodeBase64, DecodeBase64.
     """
 
     back: bool = False

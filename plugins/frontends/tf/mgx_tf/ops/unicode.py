@@ -26,8 +26,8 @@ __all__: list[str] = []
 class UnicodeDecode(Operation):
     """The code points of strings.
 
-    x: string [n] -> int64 [n + 1] where those of each string begin and end, int32 [points]; `instead` stands for each longest
-    beginning of a character that is not one (and for each other byte that is not UTF-8), if `controls` for U+0000 to U+001F, too.
+    x: string [n] -> row splits int64 [n + 1], int32 [points]; `instead` replaces each maximal invalid subpart (and each other
+    invalid byte) and, if `controls`, U+0000 to U+001F.
     Errors: ShapeError unless x is a vector; ParameterError unless `instead` is a code point.  Source: TensorFlow UnicodeDecode.
     """
 
@@ -49,14 +49,14 @@ class UnicodeDecode(Operation):
 
     def _points(self, word: bytes) -> list[int]:
         by = dict.fromkeys([0xFFFD, *(range(0x20) if self.controls else ())], self.instead)
-        # U+FFFD that the string itself has stays: parts between are decoded, so that what is in them was put there
+        # splits at the string's own U+FFFD, so that those in the decoded parts are replacements
         parts = [p.decode("utf-8", "replace").translate(by) for p in word.split(b"\xef\xbf\xbd")]
         return [ord(p) for p in "\ufffd".join(parts)]
 
 
 @op("tf_unicode_offsets", exact=True)
 class UnicodeOffsets(Operation):
-    """The places in bytes at which the characters of each string begin; a byte that is not UTF-8 is one by itself.
+    """The byte offset of each character; an invalid byte counts as a character.
 
     x: string [n] -> int64 [characters].  Source: TensorFlow UnicodeDecodeWithOffsets.
     """
@@ -77,9 +77,9 @@ class UnicodeOffsets(Operation):
 
 @op("tf_unicode_encode", exact=True)
 class UnicodeEncode(Operation):
-    """Words of code points, row by row.
+    """Strings of code points, row by row.
 
-    points: int32 [k], splits: int64 [n + 1] -> string [n]; instead: in place of points that are none, -1 for nothing.
+    points: int32 [k], splits: int64 [n + 1] -> string [n]; instead: replaces invalid code points, -1 drops them.
     Errors: ShapeError unless splits rise from 0 to k.  Source: TensorFlow UnicodeEncode.
     """
 

@@ -1,4 +1,4 @@
-"""Max pooling with argmax and morphological dilation of images [n, h, w, c]."""
+"""Max pooling with argmax, and morphological dilation, of images [n, h, w, c]."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def counts(dims: tuple[Dim, ...], lengths: tuple[int, ...], stride: tuple[int, .
 
 
 def before(d: int, k: int, s: int, same: bool) -> int:
-    """Returns the padding before an axis."""
+    """Returns the leading padding of an axis."""
     return max((-(-d // s) - 1) * s + k - d, 0) // 2 if same else 0
 
 
 @op("tf_max_pool_with_argmax", exact=True)
 class MaxPoolWithArgmax(Operation):
-    """The maximum of each window and its place in the flattened image, or in the flattened batch with `include_batch`.
+    """The maximum of each window and its linear index in the image, or in the batch with `include_batch`.
 
     x: number [n, h, w, c] -> [n, oh, ow, c], int64 [n, oh, ow, c].
     Errors: ShapeError for another rank.  Source: TensorFlow MaxPoolWithArgmax.
@@ -67,7 +67,7 @@ class MaxPoolWithArgmax(Operation):
 
 @op("tf_dilation2d")
 class Dilation2d(Operation):
-    """The largest sum of a window and a structuring element.
+    """Grayscale dilation: the maximum over each window of x plus the structuring element.
 
     x: number [n, h, w, c], w: [kh, kw, c] -> [n, oh, ow, c].
     Errors: ShapeError for other ranks.  Source: TensorFlow Dilation2D.

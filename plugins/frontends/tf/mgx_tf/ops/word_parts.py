@@ -24,10 +24,11 @@ __all__: list[str] = []
 
 @op("tf_string_split", exact=True)
 class StringSplit(Operation):
-    """The parts of strings, with the row and the place of each.
+    """The parts of split strings, as a sparse tensor.
 
-    x: string [n] -> int64 [parts, 2], string [parts], int64 [2].  An empty delimiter splits at runs of white space; `each`: at
-    each of its characters (and all characters apart if it is empty); most: splits at most, -1 for all.
+    x: string [n] -> indices int64 [parts, 2], values string [parts], extents int64 [2].  An empty delimiter splits at runs of
+    whitespace; `each`: at each of its characters (if it is empty, between all characters); most: maximum number of splits, -1 for
+    no limit.
     Errors: ShapeError unless x is a vector.  Source: TensorFlow StringSplitV2.
     """
 
@@ -79,9 +80,9 @@ class StringJoin(Operation):
 
 @op("tf_string_reduce_join", exact=True)
 class StringReduceJoin(Operation):
-    """Strings along some axes joined to one.
+    """Strings joined along axes.
 
-    x: string [..] -> fewer axes, or of extent 1 if `keep`.  Source: TensorFlow ReduceJoin.
+    x: string [..] -> without these axes, or with extent 1 if `keep`.  Source: TensorFlow ReduceJoin.
     """
 
     axes: tuple[int, ...]
@@ -104,13 +105,13 @@ class StringReduceJoin(Operation):
 
 @op("tf_string_ngrams", exact=True)
 class StringNGrams(Operation):
-    """Runs of neighbouring words of each row, joined.
+    """N-grams of the words of each row.
 
-    words: string [k], splits: int64 [rows + 1] -> string [found], int64 [rows + 1].  widths: how many words a run has, all runs
-    of the first width first; left, right: words put before and after a row, `pad` times at most (-1: one less than the width);
-    short: a row of too few words gives one run of all, with their padding.
+    words: string [k], splits: int64 [rows + 1] -> string [found], int64 [rows + 1].  widths: n-gram widths, all n-grams of the
+    first width first; left, right: padding words before and after a row, `pad` times at most (-1: width - 1); short: a row with
+    too few words yields one n-gram of all words and padding.
     Errors: ShapeError unless splits ascend from 0 to k; ParameterError for a width below 1, or a `pad` below -1 (below 0 without
-    widths); DeviceError for runs that are larger than the memory allowed.
+    widths); DeviceError for results larger than the memory limit.
     Source: TensorFlow StringNGrams.
     """
 
@@ -136,7 +137,7 @@ class StringNGrams(Operation):
             raise ShapeError(f"splits must ascend from 0 to the number of words, {len(words)}, got {ends}")
         rows = [words[a:b].tolist() for a, b in itertools.pairwise(ends)]
         kinds = [self._kinds(len(row)) if len(words) else [] for row in rows]
-        # a word counts with its letters and a reference: many empty words are not for nothing, either
+        # each word counts its characters and a reference, so that empty words are limited, too
         letters = max(map(len, (self.left, self.right, *words.tolist()))) + len(self.separator)
         count = sum(number * width for row in kinds for width, _, number in row)
         require_room((count, letters + 8), 1, "runs of words")
@@ -146,7 +147,7 @@ class StringNGrams(Operation):
         return flat, np.cumsum([0, *map(len, made)])[: len(ends)].astype(splits.dtype)
 
     def _kinds(self, length: int) -> list[tuple[int, int, int]]:
-        """Returns the width, the padding at either side and the number of the runs of a row of so many words."""
+        """Returns width, padding per side and number of the n-grams of a row."""
         pads = [(w, w - 1 if self.pad < 0 else min(self.pad, w - 1)) for w in self.widths]
         found = [(w, pad, length + 2 * pad - w + 1) for w, pad in pads if length + 2 * pad >= w]
         return [(length + 2 * self.pad, self.pad, 1)] if self.short and length and not found else found
