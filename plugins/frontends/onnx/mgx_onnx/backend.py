@@ -18,7 +18,7 @@ __all__ = ["CpuBackend", "GpuBackend", "RefBackend", "run_cpu", "run_gpu", "run_
 
 
 def plain(argument: Argument) -> Any:
-    """Returns an Argument as numpy and Python objects: arrays, lists for sequences, None for absent optionals."""
+    """Converts an Argument to numpy and Python objects: arrays, lists for sequences, None for absent optionals."""
     value = argument.value
     if isinstance(value, (list, tuple)):
         return [plain(a) for a in argument.get_sub_objects()]

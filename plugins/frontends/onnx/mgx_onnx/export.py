@@ -27,9 +27,9 @@ SMALL: Final = 1024  # maximum bytes of a constant whose values are written
 
 
 def exported(program: Program, small: int = SMALL) -> onnx.ModelProto:
-    """Returns a program, as it was read or as it was optimised, as an ONNX model.
+    """Returns a program, parsed or optimized, as an ONNX model.
 
-    small: constants of more bytes are written with their type and extents only.
+    small: constants of more bytes are written without their values, as type and extents only.
     """
     graph = _Exporter(small).graph(program.shown, program.graph.main.name, program.get_output_names())
     opsets = [helper.make_opsetid(DOMAIN, 1), helper.make_opsetid("", 18)]

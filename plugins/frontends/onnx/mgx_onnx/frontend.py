@@ -27,10 +27,10 @@ class OnnxFrontend(Frontend):
     options = OnnxOptions
 
     def parse(self, path: str | os.PathLike[str], **options: Any) -> Program:
-        """Returns a program from a file; external data is read from its folder only.
+        """Parses a file; external data is read from its folder only.
 
-        Errors: ParseError for damaged or malformed files, UnsupportedError for operators that nothing converts, ParameterError
-        for bad options.
+        Errors: ParseError for corrupt or malformed files, UnsupportedError for operators without a converter, ParameterError for
+        invalid options.
         """
         record = OnnxOptions.of(**options)
         model = read_model(path)
@@ -42,7 +42,7 @@ class OnnxFrontend(Frontend):
         return program
 
     def parse_buffer(self, data: bytes, **options: Any) -> Program:
-        """Returns a program from bytes; external data needs the option `external_data_path`."""
+        """Parses a serialized model; external data needs the option `external_data_path`."""
         record = OnnxOptions.of(**options)
         return parse_model(read_model_bytes(data), record, record.external_data_path or None)
 

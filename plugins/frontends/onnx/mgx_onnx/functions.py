@@ -149,7 +149,7 @@ def standard_body(node: Node, domain: str, version: int, inputs: Sequence[Instru
 
 
 def type_proto(shape: AnyShape) -> Any:
-    """Returns the ONNX type of a shape; symbolic extents stay open."""
+    """Returns the ONNX type of a shape; symbolic extents are left unset."""
     out = onnx.TypeProto()
     match shape:
         case Shape():

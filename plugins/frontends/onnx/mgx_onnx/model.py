@@ -23,14 +23,14 @@ NEWEST_OPSET = 28
 
 @dataclass
 class Model:
-    """A model and its large initializers' raw data by position, borrowed from the file."""
+    """A model and the raw data of its large initializers by position, as views of the file."""
 
     proto: onnx.ModelProto
     weights: dict[int, Array] = field(default_factory=dict)
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:
-    """Parses a model file.  Errors: ParseError if the file is missing, truncated or no model."""
+    """Parses a model file.  Errors: ParseError if the file is missing, truncated or not a model."""
     try:
         text, weights = split_weights(map_file(path).bytes)
     except OSError as error:
@@ -119,7 +119,7 @@ def opsets_of(model: onnx.ModelProto) -> Mapping[str, int]:
 
 
 def functions_of(model: onnx.ModelProto) -> dict[tuple[str, str, str], onnx.FunctionProto]:
-    """Local functions by domain, name and overload.  Errors: ParseError if two share all three."""
+    """Returns the local functions by domain, name and overload.  Errors: ParseError if two share all three."""
     found: dict[tuple[str, str, str], onnx.FunctionProto] = {}
     for function in model.functions:
         domain = "" if function.domain == "ai.onnx" else function.domain

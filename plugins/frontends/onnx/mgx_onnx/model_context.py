@@ -19,13 +19,13 @@ from .tensors import DataFolder
 
 __all__ = ["Defer", "ModelContext"]
 
-# of a parser, a node and the error: the node's results, as instructions that are converted at run time; or raises the error again
+# (parser, node, error) -> the node's results as instructions that are converted at run time; may raise the error again
 Defer: TypeAlias = Callable[[Any, Any, UnrankedError], Sequence[Instruction | None]]
 
 
 @dataclass
 class ModelContext:
-    """Opsets by domain, local functions, options, converters, used budgets."""
+    """Opsets by domain, local functions, options, converters, consumed limits."""
 
     opsets: Mapping[str, int]
     functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
@@ -38,7 +38,7 @@ class ModelContext:
     defer: Defer | None = None
     channel_block: int = 0  # channels in a block of the domain com.microsoft.nchwc; 0 if no node is of it
     names: dict[str, int] = field(default_factory=dict)
-    told: set[tuple[str, str, str]] = field(default_factory=set)  # attributes that were warned of, by operator
+    told: set[tuple[str, str, str]] = field(default_factory=set)  # attributes already warned about, by operator
 
     def module_name(self, wanted: str) -> str:
         """Returns a unique module name."""
@@ -47,7 +47,7 @@ class ModelContext:
         return wanted if not count else f"{wanted}_{count}"
 
     def tell_of_attributes(self, node: Node) -> None:
-        """Warns once per operator and name of attributes without effect; an error with the option `strict`."""
+        """Warns once per operator and attribute of attributes without effect; raises an error with the option `strict`."""
         for name in node.without_effect():
             if self.options.strict:
                 raise node.error(f"the operator has no attribute {name!r} (option strict)")

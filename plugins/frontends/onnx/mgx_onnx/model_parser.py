@@ -38,8 +38,8 @@ def parse_proto(
 ) -> Program:
     """Parses a model in memory.
 
-    weights: raw data of initializers by position, where it is not in the model itself; defer: puts off a node whose ranks are
-    not known yet (None: it raises UnrankedError).
+    weights: raw data of initializers by position, if it is not in the model itself; defer: defers a node whose ranks are not
+    known yet (None: it raises UnrankedError).
     """
     graph = model.graph
     options.check_inputs([i.name for i in graph.input])

@@ -20,7 +20,7 @@ from .tensors import DataFolder, sparse_array, tensor_array
 __all__ = ["Node", "Surroundings"]
 
 _REQUIRED: Any = object()
-LOOSE = {("Cast", "to")}  # a number, or a name before opset 6
+LOOSE = {("Cast", "to")}  # an int, or a string before opset 6
 
 
 class Surroundings(Protocol):
@@ -60,8 +60,6 @@ class Node(InstructionBuilder):
             outputs.pop()
         self.outputs = len(outputs)
 
-    # insertion
-
     @property
     def module(self) -> Module:
         return self.parser.module
@@ -75,8 +73,6 @@ class Node(InstructionBuilder):
 
     def sources(self) -> tuple[str, ...]:
         return self.parser.sources(self)
-
-    # attributes
 
     def __repr__(self) -> str:
         domain = f"{self.domain}::" if self.domain else ""
@@ -102,7 +98,7 @@ class Node(InstructionBuilder):
     def attr(self, name: str, default: Any = _REQUIRED) -> Any:
         """Returns an attribute's value: int, float, str, list of these, array (tensors), GraphProto; `default` if it is absent.
 
-        Errors: ParseError if it is absent and there is no default, or damaged.
+        Errors: ParseError if it is malformed, or absent without a default.
         """
         self._asked.add(name)
         a = self._attributes.get(name)

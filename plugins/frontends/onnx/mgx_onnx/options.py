@@ -20,7 +20,7 @@ class OnnxOptions:
     """The options of `parse_onnx`.
 
     default_dim_value: the extent of unknown dimensions (0: they stay symbolic); default_dyn_dim_value: the range of such
-    dimensions; dim_params: an int or a range by symbol name; map_input_dims, map_dyn_input_dims: extents of whole inputs by name;
+    dimensions; dim_params: an int or a range by symbol name; map_input_dims, map_dyn_input_dims: extents of inputs by name;
     skip_unknown_operators: convert them to `unknown` instructions instead of raising an error; print_program_on_error: print the
     instructions built so far; use_dyn_output: results of NonZero, NonMaxSuppression and loops have their true extent, else they
     are zero-padded to the maximum, and a loop's rows have at least one axis; max_loop_iterations: maximum trip count of loops
@@ -81,5 +81,5 @@ class OnnxOptions:
 
     @classmethod
     def of(cls, **given: Any) -> OnnxOptions:
-        """From keywords.  Errors: ParameterError for an unknown option or a bad value."""
+        """Creates options from keyword arguments.  Errors: ParameterError for an unknown option or an invalid value."""
         return record_of(cls, "ONNX parse option", given)

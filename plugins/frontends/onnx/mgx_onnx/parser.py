@@ -27,7 +27,7 @@ NodeProto = onnx.NodeProto
 __all__ = ["GraphParser"]
 
 DEFAULT = ("", "ai.onnx")
-# errors that converters raise on malformed nodes
+# raised by converters on malformed nodes, where a check is missing
 MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -84,7 +84,7 @@ class GraphParser:
     def lookup(self, name: str) -> Instruction | None:
         """Returns the instruction of a name; initializers become literals on first use.
 
-        Errors: ParseError for a name that nothing defines.
+        Errors: ParseError for an undefined name.
         """
         found = self.find(name)
         if found is None and not self.defines(name):
@@ -122,8 +122,6 @@ class GraphParser:
 
     def sources(self, node: Node) -> tuple[str, ...]:
         return (self.prefix + node.name,) if node.name or self.prefix else ()
-
-    # graphs
 
     def parse_graph(
         self,
@@ -172,8 +170,6 @@ class GraphParser:
             except MgxError as error:
                 raise error.located(f"input {info.name!r}") from None
             self.scope[info.name] = self.module.add_parameter(info.name, shape)
-
-    # nodes
 
     def parse_nodes(self, nodes: Iterable[NodeProto]) -> None:
         for proto in in_order(list(nodes)):

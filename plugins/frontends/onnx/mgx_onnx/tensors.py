@@ -34,7 +34,7 @@ ONNX_TYPES: dict[DType, int] = {t: code for code, t in DTYPES.items()}
 
 
 def dtype_of(code: int) -> DType:
-    """Returns the element type of an ONNX type number.  Errors: ParseError for numbers that ONNX does not have."""
+    """Returns the element type of an ONNX type number.  Errors: ParseError for unknown numbers."""
     found = DTYPES.get(code)
     if found is None:
         raise ParseError(f"{code} is not an element type of ONNX")
@@ -47,7 +47,7 @@ def onnx_type(dtype: DType) -> int:
 
 
 class DataFolder:
-    """The only folder that external data may be read from."""
+    """The only folder from which external data may be read."""
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self.path = Path(path).resolve() if path else None
@@ -55,7 +55,7 @@ class DataFolder:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files that data was borrowed from."""
+        """The files with data that was read."""
         return tuple(dict.fromkeys(path for path, _ in self._files.values()))
 
     @property
@@ -115,8 +115,7 @@ class DataFolder:
 def tensor_array(tensor: onnx.TensorProto, folder: DataFolder, limit: int, raw: Array | None = None) -> Array:
     """Returns the array of a tensor; raw and external data are borrowed, not copied (and so need not be aligned).
 
-    raw: the tensor's raw data where it is not in the tensor itself.
-
+    raw: the tensor's raw data if it is not in the tensor itself.
     Errors: ParseError if extents are negative, data is missing, short or long, or the tensor is larger than `limit` bytes.
     """
     try:
@@ -225,9 +224,9 @@ def sparse_array(sparse: onnx.SparseTensorProto, folder: DataFolder, limit: int)
 
 
 def shape_of_type(proto: onnx.TypeProto, dims: Any) -> Any:
-    """Returns the shape of an ONNX type; `dims(tensor type)` gives the extents, or None where the rank is open.
+    """Returns the shape of an ONNX type; `dims(tensor type)` returns the extents, or None for an unknown rank.
 
-    Errors: UnsupportedError for sparse types; ParseError for types that say nothing.
+    Errors: UnsupportedError for sparse types; ParseError for empty types.
     """
     kind = proto.WhichOneof("value")
     match kind:

@@ -53,7 +53,7 @@ def selu(n: Node, x: Instruction) -> Instruction:
 
 @converts("PRelu")
 def prelu(n: Node, x: Instruction, slope: Instruction) -> Instruction:
-    """The slope broadcasts to x; before opset 7 a vector is per channel."""
+    """Broadcasts the slope to x; before opset 7 a vector is per channel."""
     if n.version < 7 and slope.shape.rank == 1 and x.shape.rank > 2 and slope.shape.dims != (1,):
         slope = n.reshape(slope, (*slope.shape.dims, *[1] * (x.shape.rank - 2)))
     if slope.shape.rank > x.shape.rank:
@@ -91,7 +91,7 @@ def swiglu(n: Node, a: Instruction, b: Instruction) -> Instruction:
 def dropout(
     n: Node, x: Instruction, ratio: Instruction | None = None, training: Instruction | None = None
 ) -> tuple[Instruction, ...]:
-    """The identity unless `training` is given (opset 12); older opsets are treated as inference."""
+    """Returns the identity unless `training` is given (opset 12); older opsets are treated as inference."""
     mode = n.constant(training)
     if training is None or (mode is not None and not mode.reshape(-1)[0]):
         if not n.wants(1):

@@ -17,7 +17,7 @@ __all__ = ["length_of", "merged_heads", "split_heads"]
 
 
 def split_heads(n: Node, x: Instruction, heads: int) -> Instruction:
-    """[b, s, heads * d] as [b, heads, s, d]."""
+    """Reshapes [b, s, heads * d] to [b, heads, s, d]."""
     if heads < 1:
         n.fail(f"the number of heads must be positive, got {heads}")
     b, s, hidden = x.shape.dims
@@ -27,7 +27,7 @@ def split_heads(n: Node, x: Instruction, heads: int) -> Instruction:
 
 
 def merged_heads(n: Node, x: Instruction) -> Instruction:
-    """[b, h, s, d] as [b, s, h * d]."""
+    """Reshapes [b, h, s, d] to [b, s, h * d]."""
     b, h, s, d = x.shape.dims
     return n.reshape(n.transpose(x, [0, 2, 1, 3]), (b, s, h * d))
 

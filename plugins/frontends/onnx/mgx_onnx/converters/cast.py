@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 
 def _target(n: Node) -> DType:
-    """Returns attribute `to`: a number, or under opset 6 the type's name."""
+    """Returns attribute `to`: a number, or before opset 6 the type's name."""
     to: Any = n.attr("to")
     if isinstance(to, str):
         try:

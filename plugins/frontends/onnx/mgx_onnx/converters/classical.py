@@ -19,7 +19,7 @@ CAST_TO = {"TO_FLOAT": dt.float32, "TO_INT64": dt.int64, "TO_STRING": dt.string}
 
 
 def given(n: Node, *names: str) -> dict[str, Any]:
-    """Returns those of the named attributes that the node has; ops have the standard's defaults."""
+    """Returns the named attributes that the node has; ops have the standard's defaults."""
     return {name: n.attr(name) for name in names if n.has(name)}
 
 
@@ -80,12 +80,9 @@ def scaler(n: Node, x: Instruction) -> Instruction:
     return n.add("scaler", x, **given(n, "offset", "scale"))
 
 
-# labels
-
-
 @converts("LabelEncoder", domain=ML)
 def label_encoder_1(n: Node, x: Instruction) -> Instruction:
-    """Version 1 maps classes to their indices."""
+    """Converts version 1, which maps classes to their indices."""
     classes = n.attr("classes_strings")
     return _two_way(n, x, classes, list(range(len(classes))))
 
@@ -135,9 +132,6 @@ def _kind(tensor: np.ndarray[Any, Any]) -> str:
     return "strings" if dtype is dt.string else "floats" if dtype.is_float else "int64s"
 
 
-# maps
-
-
 @converts("ZipMap", domain=ML)
 def zip_map(n: Node, x: Instruction) -> Instruction:
     return n.add("zip_map", x, **labels(n, "classlabels_int64s"))
@@ -156,9 +150,6 @@ def dict_vectorizer(n: Node, x: Instruction) -> Instruction:
     return n.add(
         "dict_vectorizer", x, dtype=map_types(x.result)[1], **given(n, "int64_vocabulary", "string_vocabulary")
     )
-
-
-# models
 
 
 @converts("LinearRegressor", domain=ML)

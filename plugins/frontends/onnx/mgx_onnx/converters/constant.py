@@ -59,7 +59,7 @@ def _filled(n: Node, value: np.ndarray[tuple[int, ...], np.dtype[np.generic]], s
 
 @converts("ConstantFill")
 def constant_fill(n: Node, shape: Instruction | None = None) -> Instruction:
-    """ConstantFill, an experimental operator of early ONNX that some old models contain."""
+    """Converts ConstantFill, an experimental operator of early ONNX that some old models contain."""
     value = np.asarray(n.attr("value", 0.0)).astype(dtype_of(n.attr("dtype", 1)).numpy)
     if n.attr("extra_shape", None):
         n.unsupported("extra_shape is not supported")
@@ -120,7 +120,7 @@ def eye_like(n: Node, x: Instruction) -> Instruction:
 @converts("ATen")
 @converts("ATen", domain="org.pytorch.aten")
 def aten(n: Node, *inputs: Instruction | None) -> Instruction:
-    """PyTorch's ATen operators, of which only embedding_bag is supported."""
+    """Converts PyTorch's ATen operators, of which only embedding_bag is supported."""
     name = n.attr("operator", "")
     if name != "embedding_bag":
         n.unsupported(f"ATen operator {name!r} is not supported")

@@ -1,4 +1,4 @@
-"""Mixtures of experts of com.microsoft, with plain and quantised weights."""
+"""Mixtures of experts of com.microsoft, with plain and quantized weights."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def activated(n: Node, x: Instruction, gate: Instruction | None) -> Instruction:
 
 
 def layer(n: Node, x: Instruction, weights: Instruction, bias: Instruction | None) -> Instruction:
-    """x [e, t, i] through each expert's weights [e, o, i] and bias [e, o]."""
+    """Returns x [e, t, i] multiplied by each expert's weights [e, o, i], plus its bias [e, o]."""
     y = n.add("dot", x, n.transpose(weights, [0, 2, 1]))
     return y if bias is None else n.pointwise("add", y, n.unsqueeze(bias, [1]))
 
@@ -111,7 +111,7 @@ def moe(
 def whole_weights(
     n: Node, name: str, w: Instruction, scales: Instruction | None, points: Instruction | None, dtype: Any
 ) -> Instruction:
-    """Returns packed weights [e, o, i * bits / 8] as floats [e, o, i]."""
+    """Returns packed weights [e, o, i * bits / 8] dequantized to [e, o, i]."""
     if scales is None:
         n.fail(f"{name}_scales are required")
     assert scales is not None

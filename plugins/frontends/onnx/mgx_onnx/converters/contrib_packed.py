@@ -105,7 +105,7 @@ def _packed(
     attention_bias: Instruction | None,
     heads: int,
 ) -> Instruction:
-    """Attention on packed sequences [tokens, hidden]: unpacked to [b, s, hidden], attended and repacked."""
+    """Returns attention on packed sequences [tokens, hidden]: unpacked to [b, s, hidden], attended and repacked."""
     batch, length = token_offset.shape.dims
     places = _places(n, q, token_offset)
 

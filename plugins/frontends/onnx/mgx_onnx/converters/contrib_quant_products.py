@@ -65,7 +65,7 @@ def centred_columns(n: Node, b: Instruction, zero_point: Instruction | None) -> 
 
 
 def matmul(n: Node, a: Instruction, b: Instruction) -> Instruction:
-    """Matrix product with broadcast batch axes."""
+    """Returns the matrix product with broadcast batch axes."""
     if a.shape.rank == b.shape.rank == 2:
         return n.add("dot", a, b)
     a, b = n.add("broadcast_for_dot", a, b), n.add("broadcast_for_dot", b, a)

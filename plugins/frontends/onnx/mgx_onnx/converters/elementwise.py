@@ -70,7 +70,7 @@ def identity(n: Node, x: Instruction) -> Instruction:
 
 @converts("Pow")
 def power(n: Node, a: Instruction, b: Instruction) -> Instruction:
-    """The result has the base's type; mixed types are computed in the wider one."""
+    """Returns the power in the base's type; mixed types are computed in the wider one."""
     to = a.shape.dtype
     if b.shape.dtype is not to:
         if to.is_float and b.shape.dtype.is_integer:
@@ -119,7 +119,7 @@ def is_inf(n: Node, x: Instruction) -> Instruction:
 
 @converts("Clip")
 def clip(n: Node, x: Instruction, low: Instruction | None = None, high: Instruction | None = None) -> Instruction:
-    """Bounds are attributes before opset 11."""
+    """Converts Clip, whose bounds are attributes before opset 11."""
     if low is None and n.has("min"):
         low = n.literal(n.attr("min"), x.shape.dtype)
     if high is None and n.has("max"):
@@ -135,9 +135,6 @@ def _bound(n: Node, x: Instruction, bound: Instruction) -> Instruction:
     if bound.shape.rank > x.shape.rank:
         bound = n.reshape(bound, ())
     return n.broadcast_to(n.convert(bound, x.shape.dtype), x.shape.dims)
-
-
-# any number of operands
 
 
 def _chain(name: str) -> Converter:

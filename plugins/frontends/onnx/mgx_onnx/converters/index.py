@@ -42,7 +42,7 @@ def gather_nd(n: Node, x: Instruction, indices: Instruction) -> Instruction:
 
 
 def _reduction(n: Node) -> str:
-    allowed = ("none", "add", "mul", "max", "min")  # models use them before the opsets that define them (16, 18)
+    allowed = ("none", "add", "mul", "max", "min")  # some models use them before opsets 16 and 18, which define them
     found: str = n.attr("reduction", "none")
     if found not in allowed:
         n.fail(f"reduction must be one of {', '.join(allowed)}, got {found!r}")

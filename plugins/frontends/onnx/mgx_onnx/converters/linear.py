@@ -100,7 +100,9 @@ def fused_matmul(n: Node, a: Instruction, b: Instruction) -> Instruction:
 
 @converts("Einsum")
 def einsum(n: Node, *xs: Instruction) -> Instruction:
-    op: Any = make_op("einsum", equation=n.attr("equation"))  # by name: only a model that has one reads its file
+    op: Any = make_op(
+        "einsum", equation=n.attr("equation")
+    )  # by name: the op's module is imported only for models that need it
     op.result([x.shape for x in xs])
     narrow = xs[0].shape.dtype
     builder: Any = n  # Node is an InstructionBuilder

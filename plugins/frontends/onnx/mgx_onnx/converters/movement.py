@@ -42,7 +42,7 @@ def reshape_1(n: Node, x: Instruction) -> Instruction:
 
 @converts("Reshape", since=5)
 def reshape_5(n: Node, x: Instruction, shape: Instruction | None = None) -> Instruction:
-    if shape is None:  # models that use the form of an older opset
+    if shape is None:  # some models use the form of an older opset
         return reshape_1(n, x)
     allowzero = bool(n.attr("allowzero", 0)) and n.version >= 14
     wanted = n.dims(shape)

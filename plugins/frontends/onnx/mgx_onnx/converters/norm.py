@@ -99,7 +99,7 @@ def layer_norm(
     epsilon: float,
     statistics: bool,
 ) -> tuple[Instruction, ...]:
-    """Layer normalization; with `statistics` also the mean and inverse standard deviation, in float32 or wider."""
+    """Returns the layer normalization; with `statistics` also the mean and inverse standard deviation, in float32 or wider."""
     y = n.add("layernorm", x, scale, bias, axis=axis, epsilon=epsilon)
     if not statistics:
         return (y,)
@@ -119,7 +119,7 @@ def layer_normalization(n: Node, x: Instruction, scale: Instruction, bias: Instr
 
 
 def rms_norm(n: Node, x: Instruction, scale: Instruction, axis: int, epsilon: float) -> Instruction:
-    """RMS normalization in the scale's type."""
+    """Returns the RMS normalization in the scale's type."""
     to = scale.shape.dtype
     if x.shape.dtype is not to:
         x, scale = n.convert(x, computed_in(x)), n.convert(scale, computed_in(x))

@@ -18,7 +18,7 @@ __all__: list[str] = []
 
 
 def joined(n: Node, x: Instruction, skip: Instruction, bias: Instruction | None) -> Instruction:
-    """x + skip + bias, in float32 or wider."""
+    """Returns x + skip + bias, in float32 or wider."""
     if x.shape.rank not in (2, 3) or skip.shape.rank not in (2, 3):
         n.fail(f"input and skip must be [b, s, h] or [s, h], got {x.shape} and {skip.shape}")
     for name, v in (("skip", skip), ("bias", bias)):
@@ -36,7 +36,7 @@ def joined(n: Node, x: Instruction, skip: Instruction, bias: Instruction | None)
 
 
 def hidden(n: Node, name: str, v: Instruction | None, x: Instruction) -> None:
-    """Rejects a factor that is not a vector over the last axis of x."""
+    """Errors: ParseError unless a factor is a vector over the last axis of x."""
     if v is not None and (v.shape.rank != 1 or not dims_.may_equal(v.shape.dims[0], x.shape.dims[-1])):
         n.fail(f"{name} must have dims [{x.shape.dims[-1]}], got {v.shape}")
 

@@ -95,7 +95,7 @@ def _log_of_sum(n: Node, reduced: Step, x: Instruction) -> Instruction:
 
 
 def _log_of_sum_of_powers(n: Node, reduced: Step, x: Instruction) -> Instruction:
-    """Subtracts the maximum before exponentials, unless it is infinite."""
+    """Returns log(sum(exp(x))); the maximum is subtracted first, unless it is infinite."""
     wide = as_float(n, x)
     top = reduced("reduce_max", wide)
     top = n.add("where", n.add("isinf", top), n.full_like(top, 0), top)
@@ -131,7 +131,7 @@ def _along_axis(name: str) -> Converter:
 
 
 def _flattened(name: str) -> Converter:
-    """Before opset 13, all axes from `axis` on are flattened into one."""
+    """Returns the converter of a softmax before opset 13, where all axes from `axis` on are flattened into one."""
 
     def convert(n: Node, x: Instruction) -> Instruction:
         dims = x.shape.dims
@@ -168,7 +168,7 @@ converts("CumProd")(_scan("prefix_scan_prod"))
 
 @converts("TopK")
 def topk(n: Node, x: Instruction, k: Instruction | None = None) -> tuple[Instruction, ...]:
-    """K is an attribute before opset 10."""
+    """Converts TopK, whose K is an attribute before opset 10."""
     options: dict[str, Any] = {key: bool(n.attr(key, 1)) for key in ("largest", "sorted")}
     options["axis"] = n.attr("axis", -1)
     if k is None:

@@ -33,7 +33,7 @@ def upsample_7(n: Node, x: Instruction) -> Instruction:
 def upsample_9(
     n: Node, x: Instruction, scales: Instruction | None = None, more: Instruction | None = None
 ) -> Instruction:
-    """more: inputs of Resize (x, roi, scales), which some exporters write."""
+    """Converts Upsample; more: present if exporters wrote Resize's inputs (x, roi, scales)."""
     scales = more if more is not None else scales
     if scales is None and n.has("scales"):
         return simple(n, x, None, tuple(n.attr("scales")))
@@ -87,7 +87,7 @@ def resize_11(
     if axes:
         given["axes"] = n.axes(axes, x.shape.rank)
     if scales is None and sizes is None and roi is not None and transformation != "tf_crop_and_resize":
-        roi, scales = None, roi  # the inputs of opset 10: x and scales
+        roi, scales = None, roi  # opset 10's inputs: x, scales
     if absent(roi) or transformation != "tf_crop_and_resize":
         roi = None
         if transformation == "tf_crop_and_resize":

@@ -82,5 +82,5 @@ def optional_get_element(n: Node, x: Instruction) -> Instruction:
 
 
 def _held(x: Instruction) -> Instruction | None:
-    """Returns the value that an optional was made of; None if it was made of none, or comes from elsewhere."""
+    """Returns the value from which an optional was constructed; None if it is empty or not constructed in this graph."""
     return x.inputs[0] if isinstance(x.op, Optional) and x.inputs and not x.inputs[0].is_absent else None

@@ -18,8 +18,13 @@ from ..converter import converts
 from ..node import Node
 from .movement import bounded, known_ints
 
-MOST_PARTS = 1 << 16  # number of Split's parts if not all outputs are named
-MODES = ("constant", "reflect", "edge", "wrap")  # wrap is of opset 19, but torch's exporter also writes it for 18
+MOST_PARTS = 1 << 16  # limit of Split's parts if not all outputs are named
+MODES = (
+    "constant",
+    "reflect",
+    "edge",
+    "wrap",
+)  # wrap was added in opset 19, but torch's exporter also writes it for 18
 
 
 @converts("Slice")

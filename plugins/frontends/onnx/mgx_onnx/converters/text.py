@@ -22,7 +22,7 @@ def string_split(n: Node, x: Instruction) -> Any:
 
 @converts("StringNormalizer", since=10)
 def string_normalizer(n: Node, x: Instruction) -> Instruction:
-    """The locale is ignored: case conversion follows Unicode for all languages."""
+    """Converts StringNormalizer; the locale is ignored: case conversion follows Unicode for all languages."""
     return n.add(
         "string_normalizer",
         x,

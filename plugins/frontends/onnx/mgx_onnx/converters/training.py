@@ -33,7 +33,7 @@ def momentum(n: Node, *inputs: Instruction) -> Any:
 
 @converts("Gradient", domain=TRAINING)
 def gradient(n: Node, *inputs: Instruction) -> Any:
-    """xs and zs name tensors, y one that depends on them; the inputs are the values of xs and zs to differentiate at."""
+    """Converts Gradient: differentiates y with respect to the tensors named by xs; the inputs are the values of xs and zs."""
     names = [*n.attr("xs"), *n.attr("zs", [])]
     if len(names) != len(inputs):
         n.fail(f"xs and zs name {len(names)} tensors, {len(inputs)} values are given")

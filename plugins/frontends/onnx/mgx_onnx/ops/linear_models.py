@@ -129,12 +129,12 @@ def _rows(x: Shape, coefficients: tuple[float, ...], targets: int) -> Dim:
 
 
 def _scores(x: Array, coefficients: tuple[float, ...], intercepts: tuple[float, ...], targets: int) -> Array:
-    """float64 [n, targets]."""
+    """Returns float64 [n, targets]."""
     rows = x.reshape(1, -1) if x.ndim == 1 else x
     out = rows.astype(np.float64) @ _matrix(coefficients, targets)
     return out + np.array(intercepts, np.float64) if intercepts else out
 
 
 def _matrix(coefficients: tuple[float, ...], targets: int) -> Array:
-    """float64 [f, targets]."""
+    """Returns float64 [f, targets]."""
     return np.array(coefficients, np.float64).reshape(targets, -1).T

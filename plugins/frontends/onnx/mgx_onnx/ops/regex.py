@@ -26,8 +26,6 @@ class _Reader(PatternText):
         self.depth = 0
         self.pattern = Automaton()
 
-    # grammar
-
     def alternatives(self) -> Fragment:
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -157,8 +155,6 @@ class _Reader(PatternText):
             return first, last
         test = self.class_escape(c)
         return self.consume(test if test is not None else self.literal(self.character(c)))
-
-    # automaton
 
     def consume(self, test: Test) -> Fragment:
         first, last = self.pattern.state(), self.pattern.state()

@@ -244,10 +244,11 @@ class SVMClassifier(Operation):
 
 
 def _coupled(r: Array) -> Array:
-    """Class probabilities from pairwise ones, r[n, i, j] = P(i | i or j): minimises sum (r_ji p_i - r_ij p_j)^2 with sum p = 1.
+    """Returns class probabilities from pairwise ones, r[n, i, j] = P(i | i or j).
 
+    Minimizes sum (r_ji p_i - r_ij p_j)^2 subject to sum p = 1.
     Source: Wu, Lin and Weng, Probability estimates for multi-class classification by pairwise coupling (2004),
-    algorithm 2, stopped where LIBSVM stops, since models are compared with it.
+    algorithm 2, with LIBSVM's stopping criterion, since models are compared with it.
     """
     rows, classes, _ = r.shape
     q = -np.swapaxes(r, 1, 2) * r
@@ -274,7 +275,7 @@ def _coupled(r: Array) -> Array:
 
 
 def _kernel(x: Array, y: Array, kind: str, params: tuple[float, ...]) -> Array:
-    """Kernel values of all pairs of rows: [n, f], [m, f] -> [n, m]."""
+    """Returns the kernel values of all pairs of rows: [n, f], [m, f] -> [n, m]."""
     gamma, coef0, degree = params or (0.0, 0.0, 0.0)
     if kind == "RBF":
         distance = (x * x).sum(axis=1)[:, None] - 2 * (x @ y.T) + (y * y).sum(axis=1)

@@ -23,7 +23,7 @@ from .regex import compile_pattern
 
 __all__: list[str] = []
 
-MAX_COORDINATES: Final = 1 << 28  # elements of an n-gram vector
+MAX_COORDINATES: Final = 1 << 28  # limit of an n-gram vector's elements
 
 
 @op("string_concat", exact=True)
@@ -50,7 +50,7 @@ class StringConcat(Operation):
 class StringSplit(Operation):
     """Splits each string at a delimiter; returns the parts, padded with empty strings, and their number.
 
-    x: string [..] -> string [.., most parts], int64 [..].  An empty `delimiter` splits at runs of white space.
+    x: string [..] -> string [.., most parts], int64 [..].  An empty `delimiter` splits at runs of whitespace.
     `maxsplit` < 0 sets no limit.  Source: ONNX StringSplit-20.
     """
 
@@ -111,9 +111,9 @@ class StringNormalizer(Operation):
 
 @op("regex_full_match", exact=True)
 class RegexFullMatch(Operation):
-    """True where a string as a whole matches a regular expression in RE2's syntax.
+    """True where a regular expression in RE2's syntax matches a whole string.
 
-    x: string [..] -> bool [..].  The time is linear in the length of the strings for any pattern.
+    x: string [..] -> bool [..].  Matching takes time linear in the length of the strings for any pattern.
     Errors: ParameterError for a malformed pattern.  Source: ONNX RegexFullMatch-20.
     """
 
@@ -135,9 +135,9 @@ class RegexFullMatch(Operation):
 class TfIdfVectorizer(Operation):
     """Counts each n-gram of a pool, optionally weighted.
 
-    x: string, int32 or int64 [c] or [n, c] -> float32 [k] or [n, k], k = max(ngram_indexes) + 1.  The pool holds
-    all 1-grams, then all 2-grams, ...; `ngram_counts` says where each length starts, `ngram_indexes` the
-    coordinate of each n-gram. The tokens of an n-gram may lie 1 to max_skip_count + 1 apart.  Mode TF counts, IDF
+    x: string, int32 or int64 [c] or [n, c] -> float32 [k] or [n, k], k = max(ngram_indexes) + 1.  The pool contains
+    all 1-grams, then all 2-grams, ...; `ngram_counts`: the start of each length in the pool; `ngram_indexes`: the
+    coordinate of each n-gram.  The tokens of an n-gram may be 1 to max_skip_count + 1 apart.  Mode TF counts, IDF
     uses the weight if it occurs, TFIDF multiplies.
     Errors: ParameterError for pools that do not fit.  Source: ONNX TfIdfVectorizer-9.
     """

@@ -23,7 +23,7 @@ START, END = "\x02", "\x03"  # markers that `mark` adds around the tokens of a s
 class Tokenizer(Operation):
     """Splits each string into tokens, padded to the maximum count.
 
-    x: string [c] or [n, c] -> string [.., most tokens].  Tokens are what matches `tokenexp`, or what lies between
+    x: string [c] or [n, c] -> string [.., most tokens].  Tokens are the matches of `tokenexp`, or the text between
     matches of one of `separators` (a lone empty separator: every character), in both cases only those of
     `mincharnum` characters or more.
     Errors: ParameterError unless one of `tokenexp` and `separators` is given, for malformed expressions, or mincharnum < 1.
