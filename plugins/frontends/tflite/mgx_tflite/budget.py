@@ -15,8 +15,8 @@ class Budget:
 
     def __init__(self, size: int, limit: int) -> None:
         self._size, self._limit = size, limit
-        self._records = size // 4  # each has its own offset in the file
-        self._read = 4 * size + (1 << 16)  # writers share some names and vectors between tables
+        self._records = size // 4  # every record has its own 4-byte offset
+        self._read = 4 * size + (1 << 16)  # a multiple, since writers share some names and vectors between tables
         self._room = limit
 
     def records(self, count: int, what: str) -> None:

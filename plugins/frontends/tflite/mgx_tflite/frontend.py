@@ -27,7 +27,7 @@ class TfliteFrontend(Frontend):
     def parse(self, path: str | os.PathLike[str], **options: Any) -> Program:
         """Parses a memory-mapped file; constants are borrowed from it.
 
-        Errors: ParseError for damaged files, UnsupportedError for operators that nothing converts, ParameterError for bad
+        Errors: ParseError for corrupt files, UnsupportedError for operators without a converter, ParameterError for invalid
         options.
         """
         record = TfliteOptions.of(**options)
@@ -45,5 +45,5 @@ class TfliteFrontend(Frontend):
         return parse_model(read_model(bytes(data), record.limit_bytes), record)
 
     def operators(self) -> list[str]:
-        """Returns names of all operators with a converter, sorted."""
+        """Returns the sorted names of all operators with a converter."""
         return sorted(name for _, name in all_converters().names())

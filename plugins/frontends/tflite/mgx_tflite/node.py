@@ -62,8 +62,6 @@ class Node(ChannelsLastBuilder):
         self.op_type = operator.name
         self.name = scope.tensor(operator.outputs[0]).name if operator.outputs else f"operator_{operator.place}"
 
-    # insertion
-
     @property
     def module(self) -> Module:
         return self.scope.module
@@ -77,8 +75,6 @@ class Node(ChannelsLastBuilder):
 
     def sources(self) -> tuple[str, ...]:
         return (self.scope.prefix + self.name,)
-
-    # attributes
 
     def __repr__(self) -> str:
         return f"operator {self.operator.place} {self.op_type} of {self.name!r}"
@@ -137,8 +133,6 @@ class Node(ChannelsLastBuilder):
                 return self.pointwise("tanh", x)
             case other:
                 return self.unsupported(f"activation {other}")
-
-    # quantized values
 
     def zero(self, x: Instruction) -> int:
         """Returns the representation of 0 in the first operand: its zero point if it is quantized and not dequantized."""

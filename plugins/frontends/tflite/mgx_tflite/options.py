@@ -17,8 +17,9 @@ class TfliteOptions:
     """The options of the TFLite frontend.
 
     signature: the signature to parse (default: the first, or subgraph 0 if there is none); map_input_dims, map_dyn_input_dims:
-    extents of inputs by name, which override those in the file. Limits: limit_max_iterations of a loop at run time; limit_nodes
-    operators after inlining subgraphs; limit_depth nested subgraphs; limit_bytes of one constant.
+    extents of inputs by name, which override those in the file.
+    Limits: limit_max_iterations: iterations of a loop at run time; limit_nodes: operators after inlining; limit_depth: nested
+    subgraphs; limit_bytes: size of a constant.
     """
 
     signature: str = ""
@@ -31,5 +32,5 @@ class TfliteOptions:
 
     @classmethod
     def of(cls, **given: Any) -> TfliteOptions:
-        """From keywords.  Errors: ParameterError for an unknown option."""
+        """Creates options from keyword arguments.  Errors: ParameterError for an unknown option."""
         return record_of(cls, "TFLite parse option", given)

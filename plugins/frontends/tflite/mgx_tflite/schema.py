@@ -136,7 +136,7 @@ WhileOptions: CondSubgraphIndex 0 i, BodySubgraphIndex 1 i
 
 
 def _listed(words: str) -> tuple[str, ...]:
-    """Returns enumeration names by number."""
+    """Returns enumeration names, indexed by value."""
     return tuple(words.split())
 
 
@@ -270,7 +270,7 @@ class Table:
         return bytes(self._data[start : start + count])
 
     def union(self, name: str, kind: str) -> Table | None:
-        """Returns the table of a union, whose kind another field states; None if it is absent."""
+        """Returns the table of a union, whose type another field stores; None if it is absent."""
         found: Table | None = self._other(self._fields[name][0], kind)
         return found
 

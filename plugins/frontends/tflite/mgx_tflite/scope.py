@@ -75,8 +75,6 @@ class Scope(StateAccess):
         self.handles: dict[int, Any] = {}
         self._absent: Instruction | None = None
 
-    # the interface for nodes
-
     def absent(self) -> Instruction:
         """Returns the instruction that represents an omitted input."""
         if self._absent is None or self._absent.parent is not self.module:
@@ -180,8 +178,6 @@ class Scope(StateAccess):
         """Returns the indices of a subgraph's results that are its inputs, unchanged."""
         graph = self.context.model.subgraphs[subgraph]
         return [k for k, (a, b) in enumerate(zip(graph.inputs, graph.outputs, strict=False)) if a == b]
-
-    # building
 
     def build(self, given: Sequence[Any]) -> list[Any]:
         """Converts the subgraph for given input values; returns its outputs."""

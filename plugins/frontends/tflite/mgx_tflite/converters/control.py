@@ -140,9 +140,6 @@ def call_once(n: Node) -> Any:
     return ()
 
 
-# variables and tables
-
-
 @converts("VAR_HANDLE")
 def var_handle(n: Node) -> Any:
     words = [decoded(n.option(w, b"") or b"") for w in ("Container", "SharedName")]
@@ -199,9 +196,6 @@ def find(n: Node, handle: Instruction | None, x: Instruction, default: Instructi
 @converts("HASHTABLE_SIZE")
 def size(n: Node, handle: Instruction | None = None) -> Instruction:
     return n.literal([len(_table(n)[0])], dt.int64)
-
-
-# custom operators
 
 
 @converts("CUSTOM:TFLite_Detection_PostProcess")

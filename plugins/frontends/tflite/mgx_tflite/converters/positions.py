@@ -69,7 +69,7 @@ def unsorted_segment(n: Node, x: Instruction, segments: Instruction, count: Inst
 
 @converts("SEGMENT_SUM")
 def segment_sum(n: Node, x: Instruction, segments: Instruction) -> Instruction:
-    """The segment ids are sorted, so the last one determines the count."""
+    """Converts SEGMENT_SUM: segment ids are sorted, so the last one determines the count."""
     known = n.constant(segments)
     if known is not None:
         count = n.literal(int(known.max(initial=-1)) + 1, dt.int64)

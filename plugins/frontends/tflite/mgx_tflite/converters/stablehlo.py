@@ -24,7 +24,7 @@ ELEMENTWISE = {
     "COSINE": "cos", "EXPONENTIAL": "exp", "FLOOR": "floor", "LOG": "log", "NEGATE": "neg", "POWER": "pow", "REMAINDER": "fmod",
     "RSQRT": "rsqrt", "SELECT": "where", "SUBTRACT": "sub", "TANH": "tanh", "SHIFT_LEFT": "bit_shift_left",
 }  # fmt: skip
-COMPARISONS = ("equal", "not_equal", "greater_or_equal", "greater", "less_or_equal", "less")  # by their number
+COMPARISONS = ("equal", "not_equal", "greater_or_equal", "greater", "less_or_equal", "less")  # by enumeration value
 BODIES: dict[str, type[Reduce]] = {
     "ADD": ReduceSum, "MULTIPLY": ReduceProd, "MUL": ReduceProd, "MAXIMUM": ReduceMax, "MINIMUM": ReduceMin, "AND": ReduceAll,
     "OR": ReduceAny, "LOGICAL_AND": ReduceAll, "LOGICAL_OR": ReduceAny,

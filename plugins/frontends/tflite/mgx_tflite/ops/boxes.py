@@ -19,8 +19,8 @@ __all__: list[str] = []
 class Suppression(Operation):
     """Selects boxes by descending score with (soft) non-maximum suppression; padded to `most`.
 
-    boxes: float32 [n, 4], scores: float32 [n]; limit (intersection over union), least score, sigma: one float32 each; a sigma
-    of 0 drops what overlaps by more than the limit -> int32 [most], float32 [most], int32 [] how many are valid.
+    boxes: float32 [n, 4], scores: float32 [n]; limit (intersection over union), least score, sigma: one float32 each; sigma 0
+    suppresses boxes that overlap by more than the limit -> int32 [most], float32 [most], int32 [] number of valid boxes.
     Errors: ShapeError for other ranks.  Source: TFLite NON_MAX_SUPPRESSION_V5.
     """
 
