@@ -1,4 +1,4 @@
-"""Attributes of an op, written as JSON in which names need no quotes."""
+"""Parses the attributes of an op, written as JSON with optional quotes around names."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 __all__ = ["read"]
 
-_PART = re.compile(r'"(?:[^"\\]|\\.)*"|(?<![\w.])[A-Za-z_][\w.]*')  # not the exponent of 1e-05
-_WORDS = ("true", "false", "null", "Infinity", "NaN")  # as json reads and writes them
+_PART = re.compile(r'"(?:[^"\\]|\\.)*"|(?<![\w.])[A-Za-z_][\w.]*')  # the lookbehind skips exponents such as 1e-05
+_WORDS = ("true", "false", "null", "Infinity", "NaN")  # literals of Python's json
 
 
 def read(text: str | None) -> dict[str, Any]:
-    """Returns the attributes of ``{axes: [1, 2], mode: average, "name": "x"}``.  Errors: ValueError for anything else."""
+    """Parses attributes such as ``{axes: [1, 2], mode: average, "name": "x"}``.  Errors: ValueError for anything else."""
     if not text or not text.strip():
         return {}
 

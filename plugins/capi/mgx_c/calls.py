@@ -1,16 +1,16 @@
-"""From C calls to Python calls: arguments and results converted as the header declares them.
+"""Adapts Python functions to C calls: converts arguments and results according to the header's declarations.
 
-The conversion of each parameter follows from its type and place:
+The conversion of each parameter follows from its type and position:
 
-| parameter | becomes |
+| parameter | conversion |
 |---|---|
-| ``migraphx_X_t x``, ``const_migraphx_X_t x`` | the object that the handle stands for |
-| ``migraphx_X_t* x`` in the first place | a new handle for the result; its owner keeps it if an X is never destroyed |
-| ``const_migraphx_X_t* x`` in the first place | a handle for the result that lasts as long as the handle it was asked of |
+| ``migraphx_X_t x``, ``const_migraphx_X_t x`` | the object that the handle refers to |
+| ``migraphx_X_t* x`` as first parameter | returns a new handle; if an X has no destroy function, another handle owns it |
+| ``const_migraphx_X_t* x`` as first parameter | returns a handle that lives as long as the handle of the first argument |
 | a pointer and a size | a list of numbers, strings or objects; bytes for ``const void*`` |
-| ``T* out`` in the first place | where the result goes: a number, a pointer, an array that the handle keeps |
+| ``T* out`` as first parameter | returns a number, a pointer, or an array owned by the handle |
 | ``const char*`` | a string, None if null |
-| anything else | as cffi gives it |
+| anything else | unchanged, as cffi passes it |
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _HANDLE = re.compile(r"(?:const )?(const_)?migraphx_(\w+)_t(\*?)$")
 _NEVER_DESTROYED = ("module", "context")
 _SCALARS = ("size_t*", "bool*", "double*", "migraphx_shape_datatype_t*", "migraphx_program_verify_mode*", "void**")
 
-Read = Callable[..., Any]  # of one C argument, or of a pointer and a size
-Store = Callable[[Sequence[Any], Any, "Handle | None", Sequence[Any]], None]  # rest: the values of all arguments
+Read = Callable[..., Any]  # converts one C argument, or a pointer and a size
+Store = Callable[[Sequence[Any], Any, "Handle | None", Sequence[Any]], None]  # stores a result
 
 
 class UnknownTarget(Exception):
-    """No installed package brings a target of this name."""
+    """No installed package provides a target of this name."""
 
 
 class Calls:
-    """Wraps Python functions so that C can call them; keeps the message of each thread's last failure."""
+    """Wraps Python functions as C callbacks; stores the message of each thread's last failure."""
 
     def __init__(self, ffi: Any, lib: Any, kinds: frozenset[str]) -> None:
         self.ffi, self.lib, self.kinds = ffi, lib, kinds
@@ -51,21 +51,17 @@ class Calls:
         self._thread = threading.local()
         self._names: dict[str, Any] = {}
 
-    # messages
-
     def last_error(self) -> Any:
         return getattr(self._thread, "message", self.name(""))
 
     def fail(self, name: str, error: BaseException) -> int:
-        """Keeps the message, prints it, and returns the status."""
+        """Stores and prints the message of a failure; returns the status code."""
         text = f"{name}: {error}" if str(error) else f"{name}: {type(error).__name__}"
         self._thread.message = self.ffi.new("char[]", text.encode())
         print(f"mgx: {text}", file=sys.stderr, flush=True)
         if isinstance(error, HandleError):
             return BAD_PARAMETER
         return UNKNOWN_TARGET if isinstance(error, UnknownTarget) else UNKNOWN_ERROR
-
-    # pointers
 
     def pointer(self, handle: Handle) -> Any:
         return self.ffi.cast("void*", handle.address)
@@ -74,7 +70,7 @@ class Calls:
         return int(self._cast(self._word, pointer))
 
     def name(self, text: str) -> Any:
-        """Returns a C string that lasts; the same for the same text."""
+        """Returns an interned C string, which is never freed."""
         made = self._names.get(text)
         if made is None:
             made = self._names[text] = self.ffi.new("char[]", text.encode())
@@ -98,20 +94,18 @@ class Calls:
         return [self.handles.get(self.address(i), held[1]).value for i in items] if held else list(items)
 
     def _handle(self, kind: str) -> tuple[bool, str, bool] | None:
-        """Returns of a C type that is a handle: it is const, its kind, it is a pointer to one."""
+        """Parses a handle type: whether it is const, its kind, whether it is a pointer to a handle; None for other types."""
         matched = _HANDLE.match(kind)
         return (bool(matched[1]), matched[2], bool(matched[3])) if matched and matched[2] in self.kinds else None
 
-    # wrapping
-
     def wrap(self, function: Function, implementation: Callable[..., Any]) -> Callable[..., int]:
-        """Returns what cffi calls for `function`: `implementation` gets objects and returns the result."""
+        """Returns a callback for `function`; `implementation` receives converted objects and returns the result."""
         name = function.name.removeprefix("migraphx_")
         parameters = [p for p in function.parameters if p.type != "..."]
         store, skipped = self._store(name, parameters)
         readers = self._readers(parameters, skipped)
 
-        def call(*given: Any) -> int:  # in the path of every run: plain loops
+        def call(*given: Any) -> int:  # on the path of every run: plain loops for speed
             try:
                 owner = None
                 values = []
@@ -126,14 +120,14 @@ class Calls:
                 result = implementation(*values)
                 if store is not None:
                     store(given, result, owner, values)
-            except BaseException as error:  # nothing may pass into C
+            except BaseException as error:  # no exception may propagate into C
                 return self.fail(name, error)
             return SUCCESS
 
         return call
 
     def _readers(self, parameters: Sequence[Parameter], skipped: int) -> list[tuple[int, bool, Read]]:
-        """Returns index, whether a size follows, and the conversion of each Python argument."""
+        """Returns for each Python argument its index, whether a size follows, and its conversion."""
         made: list[tuple[int, bool, Read]] = []
         index = skipped
         while index < len(parameters):
@@ -159,7 +153,7 @@ class Calls:
         return lambda pointer: get(int(cast(word, pointer)), kind)
 
     def _store(self, name: str, parameters: Sequence[Parameter]) -> tuple[Store | None, int]:
-        """Returns how a result is handed over, and how many leading parameters that takes."""
+        """Returns the function that stores a result, and the number of leading parameters that it uses."""
         first = parameters[0]
         held = self._handle(first.type)
         if held and held[2]:
@@ -223,5 +217,5 @@ class Calls:
 
 
 def _sized(parameter: Parameter, after: Parameter | None) -> bool:
-    """Returns True if a parameter points to as many items as the one after it says."""
+    """True if a parameter is an array whose size is the next parameter."""
     return parameter.type.endswith("*") and after is not None and after.type == "size_t" and "size" in after.name

@@ -1,4 +1,4 @@
-"""Operators whose shape rule and computation are C functions of the caller."""
+"""Custom operators, whose shape inference and computation are C callbacks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .calls import SUCCESS, Calls
 
 __all__ = ["CustomOperator", "CustomOperators"]
 
-MESSAGE = 1024  # bytes of room for a callback's message
+MESSAGE = 1024  # buffer size of a callback's error message
 
 
 @dataclass
 class Callbacks:
-    """An operator in the making: the caller's object and functions."""
+    """A custom operator under construction: the caller's object and callbacks."""
 
     name: str
     owner: Any
@@ -35,14 +35,14 @@ class Callbacks:
 
 
 class CustomOperators:
-    """The functions of the header on custom operators, and the operators that were registered."""
+    """The header's functions for custom operators, and the registered operators."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._registered: dict[str, Any] = {}
 
     def operation(self, name: str) -> Any:
-        """Returns the registered operator of that name, as an operation of the `migraphx` module; None if there is none."""
+        """Returns a registered operator as an operation of the `migraphx` module; None if there is none of that name."""
         return self._registered.get(name)
 
     def experimental_custom_op_create(self, obj: Any, copy: Any, delete: Any, type_name: str, name: str) -> Callbacks:
@@ -73,7 +73,7 @@ class CustomOperators:
         self._registered[given.name] = of_operation(self._operation(given))
 
     def computes_on_device(self, given: Callbacks) -> bool:
-        """Returns True if the operator takes and gives memory of the target's device."""
+        """True if the operator reads and writes memory of the target's device."""
         if not given.runs_on_offload_target:
             return False
         place, room = self._calls.ffi.new("bool*"), self._calls.ffi.new("char[]", MESSAGE)
@@ -82,20 +82,18 @@ class CustomOperators:
         return bool(place[0])
 
     def _operation(self, given: Callbacks) -> Operation:
-        """Returns an operation of a class of its own."""
+        """Creates an operation with a class of its own."""
         members = {"callbacks": given, "table": self, "__doc__": f"{given.name}, an operator of the program's own."}
         made: Any = define_op(given.name)(type("RegisteredOperator", (CustomOperator,), members))
         operation: Operation = made()
         return operation
-
-    # calling back
 
     def _failed(self, given: Callbacks, what: str, message: Any) -> RuntimeError:
         said = self._calls.text(message)
         return RuntimeError(f"Error in {what} of: {given.name}: {said or 'no reason given'}")
 
     def shape(self, given: Callbacks, inputs: Sequence[Shape]) -> Shape:
-        """Returns the result's shape, with the strides that the operator gives it."""
+        """Returns the result's shape, with the strides that the operator chooses."""
         calls, ffi = self._calls, self._calls.ffi
         shapes = calls.handles.new("shapes", [of_shape(s) for s in inputs])
         made = calls.handles.new("shape", shape())
@@ -113,8 +111,10 @@ class CustomOperators:
             calls.handles.destroy(made.address, "shape")
 
     def on_host(self, given: Callbacks, inputs: Sequence[Any], context: Any) -> Any:
-        """Returns the result for arrays."""
-        arrays = [context.host_array(Shape(a.dtype, list(a.shape))) for a in inputs]  # it may write into its inputs
+        """Computes the result of host arrays."""
+        arrays = [
+            context.host_array(Shape(a.dtype, list(a.shape))) for a in inputs
+        ]  # copies, since it may write to its inputs
         for own, array in zip(arrays, inputs, strict=True):
             np.copyto(own, array)
         output = self.shape(given, [Shape(a.dtype, list(a.shape)) for a in arrays])
@@ -128,7 +128,7 @@ class CustomOperators:
         return self._called(given, [argument(a) for a in arrays], output, context, taken)
 
     def on_device(self, given: Callbacks, inputs: Sequence[Any], place: Any, output: Shape, context: Any) -> None:
-        """Computes into `place`, the elements of the result in the order of their memory."""
+        """Computes into `place`, a flat buffer of the result in memory order."""
 
         def taken(result: argument) -> None:
             if not result.on_device:
@@ -147,7 +147,7 @@ class CustomOperators:
         context: Any,
         taken: Callable[[argument], Any],
     ) -> Any:
-        """Returns what `taken` makes of the result while the handles of the call last."""
+        """Calls the operator; returns `taken(result)`, called before the handles of the call are destroyed."""
         ffi, handles = self._calls.ffi, self._calls.handles
         held = [
             handles.new("arguments", values),
@@ -188,7 +188,7 @@ class CustomOperator(Operation):
         return self.table.on_host(self.callbacks, inputs, HOST)
 
 
-HOST: Final = Context()  # of computations on the host: nothing to wait for, no queue
+HOST: Final = Context()  # the context of host computations: no queue, nothing to synchronize
 
 
 def _as(kind: str, ffi: Any, handle: Any) -> Any:

@@ -1,6 +1,6 @@
-"""The declarations of a C header, read into records: functions with the types and names of their parameters.
+"""Parses the declarations of a C header into records: functions with the types and names of their parameters.
 
-Read before anything is installed, to generate the library's sources: the standard library alone is imported.
+Used before anything is installed, to generate the library's sources: it imports the standard library only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["Function", "Parameter", "functions", "types"]
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: its C type and its name; `...` has the type "..." and no name."""
+    """A parameter: its C type and name; `...` has the type "..." and no name."""
 
     type: str
     name: str
@@ -21,14 +21,14 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Function:
-    """One exported function that returns a status."""
+    """An exported function that returns a status."""
 
     name: str
     parameters: tuple[Parameter, ...]
 
     @property
     def arguments(self) -> str:
-        """The parameter list as C text."""
+        """The parameter list in C."""
         return ", ".join(f"{p.type} {p.name}".strip() for p in self.parameters) or "void"
 
 
@@ -44,13 +44,13 @@ def _parameter(text: str) -> Parameter:
 
 
 def functions(header: str) -> tuple[Function, ...]:
-    """Returns the functions that the header exports, in order."""
+    """Returns the functions that a header exports, in order."""
     found = _FUNCTION.findall(header)
     return tuple(Function(name, tuple(_parameter(p) for p in arguments.split(","))) for name, arguments in found)
 
 
 def types(header: str) -> str:
-    """Returns the header's type definitions as plain C: no comments, no preprocessor lines, no functions."""
+    """Returns a header's type definitions in plain C, without comments, preprocessor lines and functions."""
     text = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
     text = re.sub(r"#(?:[^\n]*\\\n)*[^\n]*", "", text)
     text = re.sub(r'extern "C" \{|^\}$', "", text, flags=re.M)

@@ -1,4 +1,4 @@
-"""Kernels of operators of the program's own on targets with memory of their own."""
+"""Kernels of custom operators for targets with device memory."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def called(op: CustomOperator, inputs: Sequence[Any], context: Any) -> Kernel | 
 
 
 class Called(Kernel):
-    """The caller's function, called in its place among the kernels of a run.
+    """Calls a custom operator as a step between other kernels.
 
-    Inputs are copies: the function may write into them.
+    Inputs are copies: the function may write to them.
     """
 
     def __init__(self, op: CustomOperator, on_device: bool) -> None:
@@ -47,5 +47,5 @@ class Called(Kernel):
         return type(place)(Shape(result.dtype, result.lens(), result.strides()), place.buffer)
 
     def run(self, args: Sequence[Any], modules: Sequence[Module] = (), run: Any = None) -> Any:
-        """Returns the op on the host, for what is decided only at run time."""
+        """Computes the op on the host, for ops scheduled at run time."""
         return self.op.compute(*[a.to_host() if hasattr(a, "to_host") else a for a in args])

@@ -1,4 +1,4 @@
-"""Handles: what C code holds in place of Python objects."""
+"""Handles, which represent Python objects in C code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Element = TypeVar("Element")
 
 
 def element(listed: Sequence[Element], index: int) -> Element:
-    """Returns what a caller asks a list for.  Errors: IndexError beyond the last element."""
+    """Returns an element of a list.  Errors: IndexError beyond the last element."""
     if index >= len(listed):
         raise IndexError(f"an index below {len(listed)} is required, got {index}")
     return listed[index]
@@ -25,7 +25,7 @@ class HandleError(Exception):
 
 
 class Handle:
-    """One handle: its kind, the object it stands for, and what lives as long as it does."""
+    """A handle: its kind, the object that it refers to, and the children that it owns."""
 
     __slots__ = ("_memory", "address", "children", "kind", "value")
 
@@ -33,42 +33,42 @@ class Handle:
         self.kind = kind
         self.value = value
         self.address = address
-        self.children: dict[Any, Handle] | None = None  # that were lent, by what they were asked for
+        self.children: dict[Any, Handle] | None = None  # handles that it owns, by the call that returned them
         self._memory: dict[Any, Any] | None = None
 
     @property
     def memory(self) -> dict[Any, Any]:
-        """C arrays that were lent."""
+        """C arrays that it owns."""
         if self._memory is None:
             self._memory = {}
         return self._memory
 
 
 class Handles:
-    """All handles of the process by their addresses.
+    """The table of all handles of the process by address.
 
-    An address is a number that is never used twice and points to nothing, so that a handle used after its end is found out;
-    that of a record, whose fields C++ code may read, is where it lies, and where no later one does.  Several threads may call.
+    An address is a number that is never reused and does not point to memory, so that use of a destroyed handle is detected.
+    Records, whose fields C++ code may access, use their real address; their memory is never reused.  Thread-safe.
     """
 
     def __init__(self) -> None:
         self._handles: dict[int, Handle] = {}
         self._numbers = itertools.count(16, 16)
-        self._ended: list[ctypes.Structure] = []  # records, kept so that their memory is not used again
+        self._ended: list[ctypes.Structure] = []  # destroyed records, kept so that their addresses are not reused
         self._lending = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._handles)
 
     def new(self, kind: str, value: Any) -> Handle:
-        """Returns a handle that lasts until `destroy`."""
+        """Creates a handle that lives until `destroy`."""
         record = isinstance(value, ctypes.Structure)
         handle = Handle(kind, value, ctypes.addressof(value) if record else next(self._numbers))
         self._handles[handle.address] = handle
         return handle
 
     def lend(self, owner: Handle, key: Any, kind: str, value: Any) -> Handle:
-        """Returns a handle that lasts as long as `owner`; the same one for the same key, which then stands for `value`."""
+        """Returns a handle owned by `owner`, one per key; it then refers to `value`."""
         with self._lending:
             if owner.children is None:
                 owner.children = {}
@@ -79,7 +79,7 @@ class Handles:
         return handle
 
     def assign(self, handle: Handle, value: Any) -> None:
-        """Lets a handle stand for another object; what it lent ends."""
+        """Makes a handle refer to another object; destroys the handles that it owns."""
         if isinstance(handle.value, ctypes.Structure):
             ctypes.pointer(handle.value)[0] = value
         else:
@@ -89,7 +89,7 @@ class Handles:
             self._drop(child)
 
     def get(self, address: int, kind: str) -> Handle:
-        """Errors: HandleError."""
+        """Returns a handle.  Errors: HandleError if the address is invalid or its kind differs."""
         handle = self._handles.get(address)
         if handle is None:
             raise HandleError(
@@ -100,7 +100,7 @@ class Handles:
         return handle
 
     def destroy(self, address: int, kind: str) -> None:
-        """Ends a handle and what it lent.  Errors: HandleError."""
+        """Destroys a handle and those that it owns.  Errors: HandleError."""
         self._drop(self.get(address, kind))
 
     def _drop(self, handle: Handle) -> None:
@@ -113,5 +113,5 @@ class Handles:
 
 
 def _a(kind: str) -> str:
-    """Returns a kind of handle with its article."""
+    """Returns a handle's kind with its article."""
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

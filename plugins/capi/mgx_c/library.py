@@ -1,4 +1,4 @@
-"""Gives the embedded library its functions."""
+"""Connects the embedded library to this package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["install"]
 
 
 def install(ffi: Any, lib: Any) -> None:
-    """Binds every function of the header to the Python function of its name; called once, by the library's own start."""
+    """Binds every function of the header to the Python function of the same name; called once, when the library starts."""
     text = (root() / "include" / "migraphx" / "migraphx.h").read_text()
     calls = Calls(ffi, lib, frozenset(re.findall(r"typedef struct migraphx_(\w+)\*", text)))
     operators = CustomOperators(calls)

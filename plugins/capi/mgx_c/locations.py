@@ -1,4 +1,4 @@
-"""``mgx-c``: prints where headers, library and CMake files are, for build scripts."""
+"""``mgx-c``: prints the locations of headers, library and CMake files, for build scripts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["main", "root"]
 
 
 def root() -> Path:
-    """Returns the folder that has ``include`` and ``lib``; beside this file unless the package is installed in editable form."""
+    """Returns the folder that contains ``include`` and ``lib``: next to this file unless the installation is editable."""
     return Path(str(distribution("mgx-c").locate_file("mgx_c"))).resolve()
 
 
 def main() -> None:
-    """Prints one line for each option that was given."""
+    """Prints one line for each option given."""
     parser = argparse.ArgumentParser(prog="mgx-c", description="Where the C and C++ interface of mgx is installed.")
     here = root()
     known = {

@@ -1,4 +1,4 @@
-"""Functions that fill records of options, named as in the header without ``migraphx_``."""
+"""Functions on option records, named as in the header without ``migraphx_``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Options = dict[str, Any]
 
 
 class CompileOptions(ctypes.Structure):
-    """The struct of `migraphx/compile_options.hpp`, at the address of its handle."""
+    """The struct of `migraphx/compile_options.hpp`, located at its handle's address."""
 
     _fields_: ClassVar = [
         *((n, ctypes.c_bool) for n in ("offload_copy", "fast_math", "exhaustive_tune")),

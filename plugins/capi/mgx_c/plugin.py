@@ -1,4 +1,4 @@
-"""Hooks by which mgx finds what this package offers; nothing is imported until it is used."""
+"""Plugin hooks of this package."""
 
 from __future__ import annotations
 

@@ -25,16 +25,14 @@ Parameters = dict[str, argument]
 
 
 class Programs:
-    """The functions, with what they need of the C side: where text is printed, and how a callback is called."""
+    """The functions, and the C calls that they use to print text and to invoke callbacks."""
 
     def __init__(self, calls: Calls, operators: CustomOperators) -> None:
         self._calls, self._operators = calls, operators
 
     def _print(self, text: object) -> None:
-        """Writes through C's own stream, so that what the program prints comes in order."""
+        """Writes to C's stdout, so that output is in order with the program's own."""
         self._calls.lib.fputs_out(f"{text}\n".encode())
-
-    # modules
 
     def operation_create(self, name: str, attributes: str | None) -> Any:
         return self._operators.operation(name) or op(name, **read(attributes))
@@ -74,8 +72,6 @@ class Programs:
 
     def module_add_allocation(self, given: module, of: shape) -> instruction_ref:
         return given.add_instruction(op("allocate", shape=of), [])
-
-    # programs
 
     def program_create(self) -> program:
         return program()
@@ -152,8 +148,6 @@ class Programs:
     def context_get_queue(self, context: Any) -> Any:
         return self._calls.ffi.cast("void*", context.queue)
 
-    # files
-
     def load(self, name: str, options: dict[str, Any]) -> program:
         return migraphx.load(name, **options)
 
@@ -180,8 +174,6 @@ class Programs:
 
     def get_onnx_operator_name_at_index(self, index: int) -> str:
         return element(migraphx.get_onnx_operators(), index)
-
-    # lower precision
 
     def quantize_fp16(self, given: program) -> None:
         migraphx.quantize_fp16(given)

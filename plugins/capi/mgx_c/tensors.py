@@ -1,4 +1,4 @@
-"""Functions on ranges, shapes, arguments and their lists, named as in the header without ``migraphx_``."""
+"""Functions on ranges, shapes, arguments and lists of them, named as in the header without ``migraphx_``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from migraphx import argument, shape
 from .calls import UnknownTarget
 from .handles import HandleError, element
 
-# the first two of the C enumeration are no types of the Python module
+# the first two values of the C enumeration have no equivalent in the Python module
 FIRST_TYPE: Final = 2
 
 Range = shape.dynamic_dimension
@@ -60,9 +60,6 @@ def dynamic_dimensions_size(dimensions: Sequence[Any]) -> int:
 
 def dynamic_dimensions_get(dimensions: Sequence[Any], index: int) -> Any:
     return element(dimensions, index)
-
-
-# shapes
 
 
 def _type(number: int) -> Any:
@@ -132,7 +129,7 @@ def shape_dynamic(given: shape) -> bool:
 
 
 def shape_index(given: shape, index: int) -> int:
-    """Returns where the element of a row-major number lies.  Errors: IndexError beyond the last element."""
+    """Returns the offset of an element given by its row-major index.  Errors: IndexError beyond the last element."""
     if index >= given.elements():
         raise IndexError(f"an index below {given.elements()} is required, got {index}")
     place = np.unravel_index(index, given.lens())
@@ -145,9 +142,6 @@ def shapes_size(shapes: Sequence[shape]) -> int:
 
 def shapes_get(shapes: Sequence[shape], index: int) -> shape:
     return element(shapes, index)
-
-
-# arguments
 
 
 def argument_create(given: shape, buffer: int) -> argument:
@@ -189,9 +183,6 @@ def arguments_size(arguments: Sequence[argument]) -> int:
 
 def arguments_get(arguments: Sequence[argument], index: int) -> argument:
     return element(arguments, index)
-
-
-# parameters and targets
 
 
 def program_parameter_shapes_size(shapes: dict[str, shape]) -> int:

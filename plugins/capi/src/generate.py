@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 def declarations() -> object:
-    """Returns the module that reads headers, which is part of the package but must be usable before it is installed."""
+    """Imports the header parser from the package's source file, since the package is not installed yet."""
     path = HERE.parent / "mgx_c" / "declarations.py"
     spec = importlib.util.spec_from_file_location("declarations", path)
     assert spec is not None and spec.loader is not None
