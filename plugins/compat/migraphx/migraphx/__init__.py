@@ -1,4 +1,4 @@
-"""MIGraphX's Python module on mgx: its classes, functions, defaults and call forms; `mgx_core` does the work."""
+"""MIGraphX's Python module implemented with mgx: its classes, functions, defaults and signatures."""
 
 from __future__ import annotations
 

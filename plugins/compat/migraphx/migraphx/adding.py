@@ -1,4 +1,4 @@
-"""Adds operations to a module with the types and extents of results that MIGraphX gives them."""
+"""Adds operations to a module with MIGraphX's result types and extents."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ __all__ = ["added"]
 
 
 def added(module: Module, op: Operation, inputs: Sequence[Instruction], modules: Sequence[Module]) -> Instruction:
-    """Appends an operation; its result, perhaps converted or filled up.
+    """Appends an operation; returns its result, converted or padded where MIGraphX's differs.
 
-    A scalar, which has one axis in MIGraphX, joins vectors of one element.  Errors: ShapeError if the inputs do not fit.
+    A scalar, which has one axis in MIGraphX, can be combined with vectors of one element.
+    Errors: ShapeError if the inputs do not fit.
     """
     if _is_filled(op, inputs):
         return inputs[0].inputs[0]
@@ -37,7 +38,7 @@ def added(module: Module, op: Operation, inputs: Sequence[Instruction], modules:
 
 
 def _typed(module: Module, op: Operation, inputs: Sequence[Instruction], modules: Sequence[Module]) -> Instruction:
-    """Comparisons and logic give numbers of their inputs' type; conditions may be numbers."""
+    """Appends an operation; comparisons and logic return their inputs' type, and conditions may be numbers."""
     from mgx_core.ops.compare import LogicalAnd, LogicalOr, LogicalXor, Not, Predicate
     from mgx_core.ops.control import If
     from mgx_core.ops.convert import Convert
@@ -54,7 +55,7 @@ def _typed(module: Module, op: Operation, inputs: Sequence[Instruction], modules
 
 
 def _filled(module: Module, made: Instruction) -> Instruction:
-    """Returns rows whose number depends on data, filled up with zeros to the most that there may be; never filled up twice."""
+    """Zero-pads a result with a data-dependent number of rows to the maximum, unless it is padded already."""
     from mgx_core.ops.control import GetTupleElem, Loop
     from mgx_core.ops.nms import Nonmaxsuppression
     from mgx_core.ops.pad import FixedPad
@@ -77,12 +78,12 @@ def _filled(module: Module, made: Instruction) -> Instruction:
     if not counted or not made.shape.dynamic():
         return made
     rows = module.add(FixedPad(output_lens=tuple(bounds(d)[1] for d in made.shape.dims)), made)
-    scalars = isinstance(made.op, GetTupleElem) and rows.shape.rank == 1  # a loop's rows, each of one number
+    scalars = isinstance(made.op, GetTupleElem) and rows.shape.rank == 1  # scalar rows of a loop
     return module.add(Unsqueeze(axes=(1,)), rows) if scalars else rows
 
 
 def _is_filled(op: Operation, inputs: Sequence[Instruction]) -> bool:
-    """Returns True for the filling up of a loop's rows that were filled up, and then got an axis: a script writes both steps."""
+    """True for padding of a padded and unsqueezed loop result: scripts written by `to_py` contain both steps."""
     from mgx_core.ops.pad import FixedPad
     from mgx_core.ops.reshape import Unsqueeze
 

@@ -1,4 +1,4 @@
-"""`migraphx.argument` and the functions that make one."""
+"""`migraphx.argument` and functions that create one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class argument(Argument):
 
 
 def _as_vector(given: Argument) -> tuple[Any, Shape | None]:
-    """Returns the value and its shape; a tensor of rank 0 has one axis in MIGraphX, of stride 0."""
+    """Returns the value and its shape; a tensor of rank 0 has one axis of stride 0 in MIGraphX."""
     value = given.value
     if isinstance(value, np.ndarray) and not value.ndim:
         return value.reshape(1), Shape(value.dtype, [1], [0])
@@ -60,12 +60,12 @@ def _as_vector(given: Argument) -> tuple[Any, Shape | None]:
 
 
 def of_argument(given: Argument) -> argument:
-    """Returns a core argument as MIGraphX sees it, on the same memory."""
+    """Wraps a core argument, without a copy."""
     return argument.from_value(*_as_vector(given))
 
 
 def argument_from_pointer(shape: shape, address: int) -> argument:
-    """Returns a tensor in memory of the host or of a GPU that the caller owns and keeps alive."""
+    """Wraps memory of the host or of a GPU that the caller owns and keeps alive."""
     return of_argument(mgx.argument_from_pointer(core_shape(shape), address))
 
 
@@ -78,7 +78,7 @@ def fill_argument(s: shape, value: Any) -> argument:
 
 
 def generate_argument(s: shape, seed: int = 0) -> argument:
-    """Returns a tensor with the values that MIGraphX's generator gives for this shape and seed.
+    """Returns a tensor with the values of MIGraphX's generator for a shape and seed.
 
     Errors: ParameterError for negative strides, which MIGraphX does not have.
     """
@@ -109,7 +109,7 @@ def gpu_sync() -> None:
 
 def _number(value: Any) -> str:
     if isinstance(value, int):
-        return str(int(value))  # of a bool, too
+        return str(int(value))  # also for bool
     if isinstance(value, float):
         return f"{value:g}"
     raise ParameterError(f"a number is required, got {value!r}")

@@ -8,7 +8,7 @@ __all__ = ["compile_modes"]
 
 
 class compile_modes(enum.Enum):
-    """Says how much time compiling may take for programs that run faster."""
+    """The trade-off between compile time and run time."""
 
     eager = 0
     balanced = 50

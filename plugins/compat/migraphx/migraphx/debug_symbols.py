@@ -1,4 +1,4 @@
-"""Debug symbols: names that a program's user gives to instructions, or that parsing gives them on demand."""
+"""Debug symbols: names that users, or on request the parser, assign to instructions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["add_symbols", "has_symbols", "remove_symbols", "show_sources", "symb
 
 
 class Symbol(str):
-    """A name among an instruction's sources that is a debug symbol; the others serve reports and errors alone."""
+    """A source name of an instruction that is a debug symbol; other source names are for reports and errors only."""
 
     __slots__ = ()
 
@@ -29,7 +29,7 @@ def remove_symbols(ins: Instruction) -> None:
 
 
 def show_sources(program: Program) -> None:
-    """Makes the names of the model's nodes, which every instruction keeps, debug symbols."""
+    """Turns the node names that each instruction records into debug symbols."""
     for module in program.graph:
         for ins in module:
             ins.sources = tuple(map(Symbol, ins.sources))

@@ -1,4 +1,4 @@
-"""``migraphx-driver``: mgx's command line with MIGraphX's name and defaults, and its lines before and after each command."""
+"""``migraphx-driver``: mgx's command line under MIGraphX's name, with its defaults and its log lines around each command."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ COMPILING: Final = ("compile", "run", "time", "perf", "verify", "ranges")
 
 
 def main() -> None:
-    """The commands of ``mgx-driver``; parameters and results are copied for the caller where `--enable-offload-copy` says so.
+    """Runs a command of ``mgx-driver``; parameters and results are copied by the program if `--enable-offload-copy` is set.
 
-    Scripts that it writes import `migraphx`; `compile` prints the program (`--summary`: what was done instead).  Version,
-    command line, the state of MIGraphX's environment variables and the time that it took are written to the standard error
-    stream.
+    Generated scripts import `migraphx`; `compile` prints the program (`--summary`: a summary of compilation instead).  Version,
+    command line, the state of MIGraphX's environment variables and the elapsed time are written to stderr.
     """
     words = [word for word in sys.argv[1:] if word != "--mlir"]
     said = f"[ mgx {__version__} ] migraphx-driver {shlex.join(words)}"
@@ -59,9 +58,9 @@ def main() -> None:
 
 
 def _joined(words: Sequence[str], rules: Sequence[str], asked: Mapping[str, Any]) -> list[str]:
-    """Returns the command line with what variables ask for in front of what it says itself, where it names the same option.
+    """Returns the command line with the values from environment variables inserted before its own values of the same option.
 
-    Defaults hold only for options that a command line leaves out.
+    click's defaults apply only to options that are absent from the command line.
     """
     found = list(words)
     for option, values in (("--rule", rules), ("--disable-pass", asked.get("disable_passes", ()))):

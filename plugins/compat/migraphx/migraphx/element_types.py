@@ -1,4 +1,4 @@
-"""Element types as MIGraphX names and numbers them."""
+"""Element types by MIGraphX's names and numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mgx_core import dtype as dt
 
 __all__ = ["core_dtype", "type_t"]
 
-# as a C compiler's headers call them
+# names of <stdint.h>
 C_NAMES: Final = {f"{t.name}_t": t for t in dt.ALL if t.is_integer and t.bits >= 8}
 
 
@@ -42,7 +42,7 @@ class type_t(enum.Enum):
 
 
 def core_dtype(given: Any) -> DType:
-    """Returns the core's element type for a name, a member of `type_t`, its number or what the core takes."""
+    """Returns the core's element type for a name, a member of `type_t`, its number, or anything that the core accepts."""
     if isinstance(given, type_t):
         given = given.name
     elif isinstance(given, int) and not isinstance(given, bool):

@@ -1,4 +1,4 @@
-"""MIGraphX's environment variables: those that are read, and what does the same here in place of the others."""
+"""MIGraphX's environment variables: those that take effect, and the equivalents of the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 TUNE: Final = {"exhaustive_tune": True}
-# variables that are read when a program is compiled, and the options that they set
+# variables read at compile time, and the options that they set
 READ: Final[dict[str, dict[str, Any]]] = {
     "MIGRAPHX_DISABLE_MIOPEN_FUSION": {"fusion_rules": {"convolution": False}},
     "MIGRAPHX_DISABLE_POINTWISE_FUSION": {"fusion_rules": {"pointwise": False}},
@@ -31,17 +31,17 @@ READ: Final[dict[str, dict[str, Any]]] = {
     "MIGRAPHX_SKIP_BENCHMARKING": {"exhaustive_tune": False},
     "MIGRAPHX_VALIDATE_MATCHES": {"validate": True},
 }
-# variables that show what happens, and the words of `mgx_core.log.showing` for it
+# variables that enable output, and the equivalent keys of `mgx_core.log.showing`
 SHOWN: Final[dict[str, tuple[str, ...]]] = {
     "MIGRAPHX_TIME_PASSES": ("time",),
     "MIGRAPHX_TRACE_COMPILE": ("compile", "time"),
     "MIGRAPHX_TRACE_EVAL": ("run", "time"),
     "MIGRAPHX_TRACE_PASSES": ("compile",),
 }
-PASSES: Final = "MIGRAPHX_DISABLE_PASSES"  # names joined by commas
-LOG_LEVEL: Final = "MIGRAPHX_LOG_LEVEL"  # for the driver
-LEVELS: Final = ("none", "error", "warn", "info", "debug", "trace")  # or their numbers
-# passes that may be left out alone, by MIGraphX's names; its others are parts of `simplify` here, or no pass at all
+PASSES: Final = "MIGRAPHX_DISABLE_PASSES"  # comma-separated names
+LOG_LEVEL: Final = "MIGRAPHX_LOG_LEVEL"  # read by the driver
+LEVELS: Final = ("none", "error", "warn", "info", "debug", "trace")  # or 0 to 5
+# passes that can be disabled individually, by MIGraphX's names; its other passes are rules of `simplify`, or do not exist here
 ALONE: Final[dict[str, str]] = {
     "eliminate_common_subexpression": "merge-common",
     "fuse_attention": "fuse-attention",
@@ -53,7 +53,7 @@ ALONE: Final[dict[str, str]] = {
 }
 YES: Final = frozenset({"1", "enable", "enabled", "yes", "true"})
 
-# variables with an effect that can be had in another way
+# variables whose effect is available in another way
 COUNTERPARTS: Final[dict[str, str]] = {
     "MIGRAPHX_8BITS_QUANTIZATION_PARAMS": "quantize --report",
     "MIGRAPHX_DEBUG_MEMORY_COLORING": "read -O --memory",
@@ -76,7 +76,7 @@ COUNTERPARTS: Final[dict[str, str]] = {
     "MIGRAPHX_VERIFY_ENABLE_ALLCLOSE": "always so: verify compares element by element, too",
 }
 
-# variables of parts that mgx does not have: MIGraphX's kernel generators and their workarounds, its passes one by one
+# variables of components that mgx does not have: MIGraphX's kernel generators, their workarounds, individual passes
 _OTHERS: Final = (
     "MIGRAPHX_BENCHMARKING_BUNDLE MIGRAPHX_BENCHMARKING_NRUNS MIGRAPHX_CK_DEBUG MIGRAPHX_COPY_LITERALS "
     "MIGRAPHX_DEBUG_SAVE_TEMP_DIR MIGRAPHX_DISABLE_DNNL_POST_OPS_WORKAROUND "
@@ -98,7 +98,7 @@ WITHOUT: Final = frozenset(_OTHERS.split())
 
 
 def options(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the compile options that variables ask for."""
+    """Returns the compile options set by environment variables."""
     found: dict[str, Any] = {}
     rules: dict[str, bool] = {}
     for name in READ:
@@ -110,12 +110,12 @@ def options(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def shown(environment: Mapping[str, str]) -> set[str]:
-    """Returns what variables ask to be shown, in the words of `mgx_core.log.showing`."""
+    """Returns the output enabled by environment variables, as keys of `mgx_core.log.showing`."""
     return {word for name, words in SHOWN.items() if environment.get(name, "") not in ("", "0") for word in words}
 
 
 def log_level(environment: Mapping[str, str]) -> str | None:
-    """Returns the level of messages that a variable asks for; None without one, and for any other word."""
+    """Returns the log level set by an environment variable; None if it is unset or invalid."""
     said = environment.get(LOG_LEVEL, "").lower()
     return said if said in LEVELS or said in map(str, range(len(LEVELS))) else None
 

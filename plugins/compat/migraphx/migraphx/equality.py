@@ -13,15 +13,15 @@ __all__ = ["equal"]
 
 
 def equal(one: Program, other: Program) -> bool:
-    """Returns True if both compute the same from parameters of the same names: their instructions may stand in another order."""
+    """True if both programs compute the same from parameters of the same names, whatever the order of instructions."""
     numbers: dict[Hashable, int] = {}
     return _key(one.shown, numbers, {}) == _key(other.shown, numbers, {})
 
 
 def _key(module: Module, numbers: dict[Hashable, int], known: dict[Instruction, int]) -> Hashable:
-    """Returns what a module computes; equal values have equal numbers.
+    """Returns a hashable key of a module's computation, by value numbering: equal values have equal numbers.
 
-    numbers: by what a value is made of; known: of the instructions of the modules around it.
+    numbers: value numbers by operation and operands; known: value numbers of instructions, including those of enclosing modules.
     """
     for ins in module:
         if ins.is_return:

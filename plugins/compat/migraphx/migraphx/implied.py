@@ -1,4 +1,4 @@
-"""Attributes of MIGraphX's operations that say what the inputs say here: checked once the inputs are known."""
+"""Attributes of MIGraphX's operations that inputs determine here; they are checked against the inferred shapes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .shapes import core_shape, shape
 
 __all__ = ["check_implied", "core_attributes", "split"]
 
-IMPLIED: Final = frozenset({"out_dyn_dims", "output_dyn_shapes"})  # shapes of results
-ANY: Final = (1 << 64) - 1  # what stands for "no limit"
+IMPLIED: Final = frozenset({"out_dyn_dims", "output_dyn_shapes"})  # shapes of the results
+ANY: Final = (1 << 64) - 1  # "no limit"
 STATES: Final = ("hidden_states", "cell_outputs")
 
 
 def core_attributes(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the attributes that the core's operation has; those that only MIGraphX has are turned into these, or refused.
+    """Returns the attributes of the core's operation; those that only MIGraphX has are converted or rejected.
 
-    Errors: ParameterError for an attribute that would change the result and has no counterpart.
+    Errors: ParameterError for an attribute that would change the result and has no equivalent.
     """
     kept = {k: v for k, v in given.items() if k not in IMPLIED}
     for refused in ("num_heads", "kv_num_heads"):
@@ -50,7 +50,7 @@ def core_attributes(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def split(op: Operation, steps: Sequence[int], x: Instruction) -> Operation:
-    """Returns the reshape that an unsqueeze with steps is: each new axis takes its step from the axis behind it.
+    """Returns the reshape of an unsqueeze with steps: each new axis takes a factor, its step, from the axis after it.
 
     Errors: ShapeError unless the steps divide these axes.
     """
@@ -74,7 +74,7 @@ def split(op: Operation, steps: Sequence[int], x: Instruction) -> Operation:
 
 
 def check_implied(name: str, said: Mapping[str, Any], result: AnyShape) -> None:
-    """Errors: ShapeError if the result's shape is not what the attributes say."""
+    """Errors: ShapeError if the result's shape differs from what the attributes state."""
     results = result.items if isinstance(result, TupleShape) else (result,)
     if said.get("out_dyn_dims"):
         _check(name, "out_dyn_dims", [DynamicDimension.of(d) for d in said["out_dyn_dims"]], results[0])

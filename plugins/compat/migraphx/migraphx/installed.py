@@ -1,4 +1,4 @@
-"""The module of the same name that AMD ships."""
+"""Detects AMD's module of the same name."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["refuse_to_hide_another"]
 
 
 def refuse_to_hide_another() -> None:
-    """Errors: ImportError if a folder where Python looks for modules has AMD's `migraphx` as well.
+    """Errors: ImportError if AMD's `migraphx` is also on the module search path.
 
-    ``MGX_MIGRAPHX=1`` says that this one is wanted.
+    ``MGX_MIGRAPHX=1`` selects this one.
     """
     if setting("MGX_MIGRAPHX") == "1":
         return

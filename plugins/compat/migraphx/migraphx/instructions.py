@@ -20,7 +20,7 @@ __all__ = ["instruction_ref", "module"]
 
 
 class instruction_ref:
-    """One instruction of a module."""
+    """An instruction of a module."""
 
     __slots__ = ("core",)
 
@@ -43,7 +43,7 @@ class instruction_ref:
         return self.core.name
 
     def get_literal(self) -> argument:
-        """Errors: ShapeError if this is not a literal."""
+        """Returns the constant.  Errors: ShapeError if this is not a literal."""
         return of_argument(self.core.get_literal())
 
     def get_debug_symbols(self) -> set[str]:
@@ -60,7 +60,7 @@ class instruction_ref:
 
 
 class module:
-    """Instructions in order, with parameters and a return."""
+    """A module: instructions in order, with parameters and a return."""
 
     __slots__ = ("core",)
 
@@ -75,7 +75,7 @@ class module:
     ) -> instruction_ref:
         """Appends an operation on the results of earlier instructions.
 
-        Comparisons and logic give numbers of their inputs' type, and rows that depend on data are filled up, as in MIGraphX.
+        As in MIGraphX, comparisons and logic return their inputs' type, and a data-dependent number of rows is zero-padded.
         Errors: ShapeError if the inputs do not fit; ParameterError for anything but an operation.
         """
         if isinstance(op, macro):
@@ -113,7 +113,7 @@ class module:
         return list(map(instruction_ref, made))
 
     def add_literal(self, data: Any) -> instruction_ref:
-        """Returns a constant from an argument or a buffer."""
+        """Adds a constant from an argument or a buffer."""
         value = data if isinstance(data, argument) else argument(data)
         scalar = isinstance(value.shape, Shape) and value.shape.lens() == [1] and value.shape.strides() == [0]
         return instruction_ref(self.core.add_literal(value.to_numpy().reshape(()) if scalar else value))

@@ -1,6 +1,6 @@
-"""Strides of instructions' results as MIGraphX states them: views keep their operand's memory, what computes keeps its order.
+"""Infers MIGraphX's strides of instructions' results: views keep their operand's memory, other ops keep its axis order.
 
-The core's results are row-major; what is found here is shown, and nothing is laid out by it.
+They are for display only: the core's results are row-major.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def laid_out(ins: Instruction) -> AnyShape:
 
 
 def _follows(ins: Instruction) -> bool:
-    """Returns True if the strides of a result depend on those of its operands."""
+    """True if a result's strides depend on those of its operands."""
     from mgx_core.ops.broadcast import Broadcast, Multibroadcast
     from mgx_core.ops.convolution import Convolution
     from mgx_core.ops.elementwise import Pointwise
@@ -62,7 +62,7 @@ def _follows(ins: Instruction) -> bool:
 
 
 def _strides(op: Operation, result: Shape, operands: Sequence[Shape]) -> list[int] | None:
-    """None for a row-major result."""
+    """Returns a result's strides; None if it is row-major."""
     from mgx_core.ops.broadcast import Broadcast, Multibroadcast
     from mgx_core.ops.convert import Convert
     from mgx_core.ops.elementwise import Pointwise
@@ -102,7 +102,7 @@ def _repeated(result: Shape, lens: list[int], strides: list[int], first: int) ->
 
 
 def _with_units(x: Shape, new: set[int]) -> list[int]:
-    """Returns a new axis steps over all of the one behind it."""
+    """Returns the strides of an unsqueezed tensor: a new axis steps over the whole axis after it."""
     lens, strides = x.lens(), x.strides()
     whole = [step * extent for step, extent in zip(strides, lens, strict=True)]
     out: list[int] = []
@@ -117,7 +117,7 @@ def _with_units(x: Shape, new: set[int]) -> list[int]:
 
 
 def _computed(result: Shape, operands: Sequence[Shape]) -> list[int] | None:
-    """Returns strides of an operation element by element: of the one packed operand, else of the one that repeats nothing."""
+    """Returns the strides of an elementwise result: of the only packed operand, else of the only one that is not broadcast."""
     x = operands[0]
     if len(operands) == 1:
         if x.rank and not any(x.strides()):
@@ -134,7 +134,7 @@ def _computed(result: Shape, operands: Sequence[Shape]) -> list[int] | None:
 
 
 def _ordered(result: Shape, like: Shape) -> list[int] | None:
-    """Returns strides of a packed result whose axes lie in memory in the order of another's."""
+    """Returns the strides of a packed result with another tensor's axis order."""
     if like.standard() or like.rank != result.rank:
         return None
     steps, lens = like.strides(), like.lens()

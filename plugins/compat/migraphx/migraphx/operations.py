@@ -1,4 +1,4 @@
-"""`migraphx.op`: operations by MIGraphX's names, numbers and defaults."""
+"""`migraphx.op`: operations by MIGraphX's names, enumeration values and defaults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DEFAULTS", "macro", "of_operation", "op", "pooling_mode", "rnn_direc
 
 
 class pooling_mode(enum.Enum):
-    """Kinds of pooling, numbered as in MIGraphX."""
+    """Pooling modes, numbered as in MIGraphX."""
 
     average = 0
     max = 1
@@ -42,7 +42,7 @@ class rnn_direction(enum.Enum):
     __index__ = __int__
 
 
-# attributes that have a default in MIGraphX and none, or another one, in the core
+# attributes whose default is missing or different in the core
 DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     "bit_cast": {"target_type": "half"},
     "concat": {"axis": 0},
@@ -66,9 +66,9 @@ DEFAULTS: Final[dict[str, dict[str, Any]]] = {
 
 
 class op:
-    """An operation by name with attributes by keyword; enumerations also as numbers.
+    """An operation by name with attributes by keyword; enumerations may be numbers.
 
-    Errors: UnsupportedError for unknown names, ParameterError for bad attributes.
+    Errors: UnsupportedError for unknown names, ParameterError for invalid attributes.
     """
 
     pooling_mode: ClassVar = pooling_mode
@@ -77,7 +77,7 @@ class op:
     __slots__ = ("core", "said")
 
     core: Operation
-    said: dict[str, Any]  # attributes that the core lacks; what they ask for is done where the inputs are known
+    said: dict[str, Any]  # attributes that the core lacks, applied when the inputs are known
 
     def __init__(self, name: str, **kwargs: Any) -> None:
         given = DEFAULTS.get(name, {}) | core_attributes(name, kwargs)
@@ -106,23 +106,23 @@ WINDOW: Final = {"padding": 0, "stride": 1, "dilation": 1}
 
 
 def _window(values: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Returns what a window that says nothing of an axis does there: MIGraphX's operations begin with two axes."""
+    """Returns the window attributes of axes that a window omits; MIGraphX's operations have two axes by default."""
     left_out = {k: n for k, n in WINDOW.items() if values.get(k) == []}
     said = [len(values[k]) for k in ("stride", "dilation") if values.get(k)]
     padded = len(values.get("padding") or ())
-    axes = said[0] if said else {1: 1, 3: 3, 6: 3}.get(padded, 2)  # padding may count both ends of an axis
+    axes = said[0] if said else {1: 1, 3: 3, 6: 3}.get(padded, 2)  # padding may have one or two values per axis
     return {k: [n] * axes for k, n in left_out.items()}
 
 
 def of_operation(core: Operation) -> op:
-    """Returns a core operation as MIGraphX sees it."""
+    """Wraps a core operation."""
     made = op.__new__(op)
     made.core, made.said = core, {}
     return made
 
 
 class macro:
-    """Several instructions under one name, with options by keyword.
+    """A macro by name, with options by keyword.
 
     Errors: UnsupportedError for unknown names, ParameterError for unknown options.
     """
@@ -142,7 +142,7 @@ class macro:
         return repr(self.core)
 
 
-# values of enumerations by their numbers, by attribute; and by operation where that differs
+# enumerations: values by attribute, and by (operation, attribute) where they differ
 NUMBERED: Final[dict[str, tuple[str, ...]]] = {
     "mode": tuple(pooling_mode.__members__),
     "direction": tuple(rnn_direction.__members__),
@@ -151,19 +151,19 @@ NUMBERED: Final[dict[str, tuple[str, ...]]] = {
 NUMBERED_OF: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("pad", "mode"): ("constant", "reflect", "edge"),
     ("roialign", "mode"): ("avg", "max"),
-    ("resize", "mode"): (),  # text in MIGraphX, too
+    ("resize", "mode"): (),  # a string in MIGraphX, too
 }
 
 
 def _names(key: str, name: str) -> tuple[str, ...]:
-    """Returns what the numbers of an attribute stand for; nothing where they are numbers."""
+    """Returns the enumeration of an attribute; empty for other attributes."""
     return NUMBERED_OF.get((name, key), NUMBERED.get(key, ()))
 
 
 def _core(value: Any, key: str, name: str = "") -> Any:
-    """Returns an attribute's value as the core takes it.
+    """Converts an attribute's value to the core's.
 
-    Errors: ParameterError for a number that an enumeration does not have.
+    Errors: ParameterError for an invalid enumeration value.
     """
     names = _names(key, name)
     if isinstance(value, (pooling_mode, rnn_direction)):
@@ -191,7 +191,7 @@ def _core(value: Any, key: str, name: str = "") -> Any:
 
 
 def _shape_of(fields: Mapping[str, Any]) -> shape:
-    """Returns a shape from its fields, as files and attributes in JSON write it."""
+    """Returns a shape from its fields in files and JSON attributes."""
     unknown = fields.keys() - {"type", "lens", "strides"}
     if unknown:
         raise ParameterError(f"a shape has the fields type, lens and strides, got {sorted(unknown)[0]!r}")
@@ -199,7 +199,7 @@ def _shape_of(fields: Mapping[str, Any]) -> shape:
 
 
 def _plain(value: Any, key: str, op: str) -> Any:
-    """Returns an attribute's value as MIGraphX's `values` gives it: lists, and numbers for enumerations."""
+    """Converts an attribute's value to that of MIGraphX's `values`: lists, and numbers for enumerations."""
     if isinstance(value, DType):
         name = value.alias + "_type"
         return int(type_t[name]) if name in type_t.__members__ else name

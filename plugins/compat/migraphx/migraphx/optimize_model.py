@@ -1,4 +1,4 @@
-"""The model optimizer: compile a model and save it for later, ``optimize_model model.onnx``."""
+"""The model optimizer: compiles a model and saves it, ``optimize_model model.onnx``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDER = Path("saved_models")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Reads, compiles and saves the model that the command line names; a refusal ends the process with its reason."""
+    """Parses, compiles and saves the model named on the command line; an error ends the process with its message."""
     given = _parser().parse_args(arguments)
     from mgx_core import MgxError
 
@@ -70,7 +70,7 @@ def _optimized(given: argparse.Namespace) -> Path:
 
 
 def saved_at(said: str | None, name: str, format: str) -> Path:
-    """Returns the file to write: a whole path, a folder (with the default name), or a file's name (in the default folder)."""
+    """Returns the output path: as given, the default name in a given folder, or a given name in the default folder."""
     usual = f"{name}.{format}"
     if not said:
         return FOLDER / usual

@@ -1,4 +1,4 @@
-"""`migraphx.parse_onnx` and its like: the core's readers with MIGraphX's signatures and defaults."""
+"""`migraphx.parse_onnx` and related functions: the core's parsers with MIGraphX's signatures and defaults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
     "save_buffer",
 ]
 
-ONE: Final = DynamicDimension(1, 1)  # what dimensions become that a model leaves open
+ONE: Final = DynamicDimension(1, 1)  # the value of unknown dimensions
 NONE: Final[Mapping[str, Any]] = {}
 
 
@@ -45,13 +45,12 @@ def parse_onnx(
     use_symbolic_shapes: bool = False,
     **others: Any,
 ) -> program:
-    """Returns a program from an ONNX file; dimensions that the model leaves open become 1 unless an option says otherwise.
+    """Parses an ONNX file; unknown dimensions become 1 unless an option overrides them.
 
-    use_debug_symbols: the names of the model's nodes become debug symbols of the instructions that come from them;
-    use_symbolic_shapes: dimensions that stay open are expressions of the names that the model gives them, and not ranges;
-    others: unify_prefill_decode, or split_prefill_decode, for a module of one token and one of the longest prompt
-    (`two_lengths`).
-    Errors: ParseError for damaged files; UnsupportedError for operators that nothing converts.
+    use_debug_symbols: node names become debug symbols of their instructions; use_symbolic_shapes: unknown dimensions are
+    expressions of their names instead of ranges; others: unify_prefill_decode or split_prefill_decode, for a module for one token
+    and one for the longest prompt (`two_lengths`).
+    Errors: ParseError for corrupt files; UnsupportedError for operators without a converter.
     """
     extent = _extent(default_dim_value, default_dyn_dim_value)
 
@@ -87,7 +86,7 @@ def parse_onnx_buffer(
     use_symbolic_shapes: bool = False,
     **others: Any,
 ) -> program:
-    """Returns a program from the bytes of an ONNX file; see `parse_onnx`."""
+    """Parses a serialized ONNX model; see `parse_onnx`."""
     extent = _extent(default_dim_value, default_dyn_dim_value)
 
     def parse(dim_params: Mapping[str, Any]) -> mgx.Program:
@@ -110,7 +109,7 @@ def parse_onnx_buffer(
 def _parsed(
     function: str, parse: Callable[..., mgx.Program], dim_params: Mapping[str, Any], others: Mapping[str, Any]
 ) -> mgx.Program:
-    """Returns the program, or one of two lengths where the further options ask for that.  Errors: TypeError for other options."""
+    """Returns the program, or one with two sequence lengths if requested by `others`.  Errors: TypeError for other options."""
     from .two_lengths import OPTIONS, with_two_lengths
 
     for name in others:
@@ -129,7 +128,7 @@ def _read(made: mgx.Program, use_debug_symbols: bool) -> program:
 
 
 def _extent(default_dim_value: int, default_dyn_dim_value: Any) -> dict[str, Any]:
-    """Returns the one of the two options that the core is to follow."""
+    """Returns whichever of the two options applies."""
     span = DynamicDimension.of(default_dyn_dim_value)
     if default_dim_value and span != ONE:
         raise ParameterError("default_dim_value and default_dyn_dim_value exclude each other")
@@ -145,10 +144,10 @@ def parse_tf(
     map_input_dims: Mapping[str, Sequence[int]] = NONE,
     output_names: Sequence[str] = (),
 ) -> program:
-    """Returns a program from a frozen TensorFlow graph.
+    """Parses a frozen TensorFlow graph.
 
     is_nhwc: images (parameters and results of 4 axes) are NHWC in the graph, and NCHW in the program and in map_input_dims.
-    Errors: UnsupportedError where no package reads that format.
+    Errors: UnsupportedError if no TensorFlow frontend is installed.
     """
     return of_program(
         mgx.parse(
@@ -167,12 +166,12 @@ def get_onnx_operators() -> list[str]:
 
 
 def optimize(model: program, options: Mapping[str, Any] | None = None) -> program:
-    """Returns a copy of a program with the passes applied that need no target."""
+    """Returns a copy of a program after the target-independent passes."""
     return of_program(mgx.optimize(model.core, with_core_rules(options)))
 
 
 def load(filename: Any, format: str = "msgpack") -> program:
-    """Returns a program from a file of mgx's, or from one of MIGraphX's that was saved before it was compiled."""
+    """Loads a program file of mgx, or one that MIGraphX saved before compilation."""
     from mgx_core.store import check_format
 
     from .stored_programs import is_stored, read_stored
@@ -197,7 +196,7 @@ def save_buffer(p: program, format: str = "msgpack") -> bytes:
 
 
 def load_buffer(b: bytes, format: str = "msgpack") -> program:
-    """Returns the same from the bytes of a file."""
+    """Loads a program from the bytes of a file; see `load`."""
     from mgx_core.store import check_format
 
     from .stored_programs import is_stored, read_stored

@@ -14,11 +14,11 @@ from .shapes import of_shape
 
 __all__ = ["module_text", "program_text"]
 
-FEW = 10  # elements of a literal that are written out
+FEW = 10  # maximum elements of a literal whose values are printed
 
 
 def program_text(main: Module) -> str:
-    """Returns every module, the main one first."""
+    """Returns the text of every module, the main one first."""
     names: dict[Instruction, str] = {}
     parts = ["\n".join([f'module: "{m.name}"', *_lines(m, names)]) for m in nested(main)]
     return "\n\n".join(parts) + "\n"

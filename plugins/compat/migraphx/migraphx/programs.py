@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 __all__ = ["parameter_shapes", "program", "target"]
 
 STREAMS: Final = ("ihipStream_t", "CUstream_st", "void")
-PLAIN: Final = frozenset({"ref"})  # targets for which MIGraphX rewrites no program
+PLAIN: Final = frozenset({"ref"})  # targets for which MIGraphX does not optimize programs
 
 
 class target:
-    """A target, as `get_target` gives it."""
+    """A target, returned by `get_target`."""
 
     __slots__ = ("core",)
 
@@ -45,7 +45,7 @@ class target:
 
     @property
     def plain(self) -> bool:
-        """True if programs run on it as they were written, instruction by instruction."""
+        """True if programs run on it unoptimized, instruction by instruction."""
         return self.core.name in PLAIN
 
     def __repr__(self) -> str:
@@ -53,7 +53,7 @@ class target:
 
 
 class parameter_shapes(dict[str, shape]):
-    """Shapes of parameters by name; positions (``[0]``) are answered, too."""
+    """Shapes of parameters by name, or by position (``[0]``)."""
 
     def __missing__(self, key: object) -> shape:
         if isinstance(key, int):
@@ -62,7 +62,7 @@ class parameter_shapes(dict[str, shape]):
 
 
 class program:
-    """Modules, of which ``main`` is run, and once compiled what runs it."""
+    """A program: modules, of which ``main`` is run, and, once compiled, its executable."""
 
     __slots__ = ("_lock", "_names", "_rebatched", "_scalars", "core")
 
@@ -90,8 +90,6 @@ class program:
     def __deepcopy__(self, memo: dict[int, Any]) -> program:
         return of_program(deepcopy(self.core, memo))
 
-    # what it takes and gives
-
     def get_parameter_names(self) -> list[str]:
         return self.core.get_parameter_names()
 
@@ -107,8 +105,6 @@ class program:
     def create_module(self, name: str) -> module:
         return module(self.core.create_module(name))
 
-    # compiling and running
-
     def is_compiled(self) -> bool:
         return self.core.is_compiled()
 
@@ -122,11 +118,11 @@ class program:
         split_sizes: Sequence[int] = (),
         **options: Any,
     ) -> None:
-        """Makes the program runnable on a target, or on a context.
+        """Compiles the program for a target or a context.
 
-        offload_copy: or a mapping of any options of `mgx_core.CompileOptions`, which keywords may name as well;
-        compile_mode: `max` tunes exhaustively, `eager` and `balanced` compile as without a mode; split_sizes: values of the one
-        name of the open extents: each gets a module (which ``select_module`` takes) and its kernels now.
+        offload_copy: or a mapping of any options of `mgx_core.CompileOptions`, which may also be keywords; compile_mode: `max`
+        tunes exhaustively, `eager` and `balanced` are the default; split_sizes: values of the only symbol of the open extents: a
+        module (selected by ``select_module``) and its kernels are created now for each.
         """
         plain = isinstance(t, target) and t.plain
         if plain and split_sizes:
@@ -146,7 +142,7 @@ class program:
             record = dataclasses.replace(record, fusion_rules=rules, disable_passes=passes, **asked)
         if plain and "optimize" not in options:
             record = dataclasses.replace(record, optimize=False)
-        from .specializing import prepare, specialized  # brings hashes along, which importing the module does not need
+        from .specializing import prepare, specialized  # imported lazily: it imports hashing
 
         core = self.core
         if not plain and not core.is_compiled():
@@ -158,9 +154,9 @@ class program:
         prepare(core, split_sizes)
 
     def run(self, params: Mapping[str, Any]) -> list[argument]:
-        """Returns results for a value of each parameter by name; other names are left aside.
+        """Returns the results for parameter values by name; unknown names are ignored.
 
-        A program that is not compiled is evaluated by the definition of its operations.
+        A program that is not compiled is run by the reference implementations.
         """
         executable = self.core.executable
         if executable is None:
@@ -172,7 +168,7 @@ class program:
         return [of_argument(r) for r in results]
 
     def run_async(self, args: Mapping[str, Any], queue: SupportsInt, queue_type: str) -> list[argument]:
-        """Like `run`, enqueued on the caller's stream: its address and the name of its type.
+        """Like `run`, enqueued on the caller's stream, given by its address and type name.
 
         Errors: ParameterError for another type than HIP's (``ihipStream_t``), CUDA's or ``void``.
         """
@@ -181,7 +177,7 @@ class program:
         return [of_argument(r) for r in self.core.run_async(self._given(args), queue, queue_type)]
 
     def run_trace(self, params: Mapping[str, Any], callback: Callable[[Any, argument], Any]) -> list[argument]:
-        """Like `run`, after calling ``callback(instruction_ref, argument)`` with each instruction of the compiled program."""
+        """Like `run`; calls ``callback(instruction_ref, argument)`` after each instruction of the compiled program."""
         results = self.core.run_trace(
             self._given(params), lambda ins, value: callback(instruction_ref(ins), of_argument(value))
         )
@@ -204,8 +200,8 @@ class program:
         return params
 
     def _in_another_batch(self, params: Mapping[str, Any], error: ParameterError) -> list[Argument]:
-        """Returns results for parameters that differ from the declared ones in the first extent alone."""
-        from .rebatch import Rebatched  # brings the ops along, which most programs need only when they are compiled
+        """Returns the results for parameters that differ from the declared ones only in the first extent."""
+        from .rebatch import Rebatched  # imported lazily: it imports the ops
 
         with self._lock:
             rebatched = self._rebatched = self._rebatched or Rebatched(self.core)
@@ -221,7 +217,7 @@ class program:
         return [of_argument(r) for r in evaluate_module(main, list(self._bound(params).values()))]
 
     def _bound(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns a value for each parameter as the core takes it."""
+        """Returns the parameter values, converted for the core."""
         found = {}
         for name, parameter in self.core.get_main_module().parameters.items():
             scalar = isinstance(parameter.result, Shape) and parameter.result.ranked and not parameter.result.rank
@@ -235,10 +231,10 @@ class program:
         params: Mapping[str, Any] | None = None,
         options: program_verify_options | None = None,
     ) -> Verified:
-        """Compares the program on a target with the reference: its results, or what `mode` says.
+        """Compares the program on a target with the reference: its results, or as selected by `mode`.
 
-        params: random numbers for what is missing.
-        Errors: ParameterError for unknown options; ShapeError for a missing parameter whose extents are open.
+        params: missing ones are random numbers.
+        Errors: ParameterError for unknown options; ShapeError for a missing parameter with open extents.
         """
         from .verifying import program_verify_mode, program_verify_options, verified
 
@@ -255,10 +251,8 @@ class program:
             self.core, compiled, mode or program_verify_mode.outputs, values, options or program_verify_options()
         )
 
-    # others
-
     def to_py(self) -> str:
-        """Returns a Python script that builds the program again."""
+        """Returns a Python script that rebuilds the program."""
         return self.core.to_py("migraphx")
 
     def sort(self) -> None:
@@ -268,7 +262,7 @@ class program:
         print(self)
 
     def write_netron_output(self, filename: Any) -> None:
-        """Writes an ONNX model that viewers open.  Errors: UnsupportedError where no installed frontend can."""
+        """Writes an ONNX model for viewers.  Errors: UnsupportedError if no installed frontend can export."""
         from pathlib import Path
 
         from mgx_core.driver.viewers import export_netron
@@ -292,19 +286,19 @@ class program:
 
 
 def of_program(core: Program) -> program:
-    """Returns a core program as MIGraphX sees it."""
+    """Wraps a core program."""
     made = program.__new__(program)
     made._hold(core)
     return made
 
 
 def get_target(name: str) -> target:
-    """Errors: UnsupportedError if no installed package brings it, saying what to install."""
+    """Returns a target by name.  Errors: UnsupportedError if no installed package provides it, with a hint what to install."""
     return target(mgx.get_target(name))
 
 
 def _without_axis(given: Any) -> Any:
-    """Returns a scalar as the core takes it: MIGraphX gives it one axis."""
+    """Removes the axis that a scalar has in MIGraphX."""
     value = given if isinstance(given, Argument) else Argument(given)
     held = value.value
     return held.reshape(()) if isinstance(held, np.ndarray) and held.size == 1 else given

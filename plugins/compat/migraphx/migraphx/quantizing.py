@@ -1,4 +1,4 @@
-"""`migraphx.quantize_fp16` and its like."""
+"""`migraphx.quantize_fp16` and related functions."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["autocast_fp8", "quantize_bf16", "quantize_fp16", "quantize_fp8", "qu
 
 ALL = ("all",)
 PRODUCTS = ("dot", "convolution")
-BATCHES = 8  # of random inputs
+BATCHES = 8  # of random inputs for calibration
 
 
 def quantize_fp16(prog: program, ins_names: Iterable[str] = ALL) -> program:
-    """Lets the named operations, or all, compute in float16; changes the program and returns it."""
+    """Converts the named operations, or all, to float16; modifies the program and returns it."""
     mgx.quantize_fp16(prog.core, _named(prog, ins_names))
     return prog
 
 
 def quantize_bf16(prog: program, ins_names: Iterable[str] = ALL) -> program:
-    """Lets the named operations, or all, compute in bfloat16; changes the program and returns it."""
+    """Converts the named operations, or all, to bfloat16; modifies the program and returns it."""
     mgx.quantize_bf16(prog.core, _named(prog, ins_names))
     return prog
 
@@ -33,9 +33,9 @@ def quantize_bf16(prog: program, ins_names: Iterable[str] = ALL) -> program:
 def quantize_int8(
     prog: program, t: Any = None, calibration: Iterable[Mapping[str, Any]] = (), ins_names: Iterable[str] = PRODUCTS
 ) -> program:
-    """Lets matrix products and convolutions compute in 8-bit integers; changes the program and returns it.
+    """Quantizes matrix products and convolutions to int8; modifies the program and returns it.
 
-    t: the target that the calibration runs on, or calibration data instead; calibration: inputs by name, a mapping each
+    t: the target on which calibration runs, or the calibration data; calibration: batches, each a mapping of inputs by name
     (default: random numbers).
     Errors: ParameterError for names other than dot and convolution.
     """
@@ -47,19 +47,19 @@ def quantize_int8(
 
 
 def quantize_fp8(prog: program, t: Any = None, calibration: Iterable[Mapping[str, Any]] = ()) -> program:
-    """Lets matrix products and convolutions compute in 8-bit floats; changes the program and returns it."""
+    """Quantizes matrix products and convolutions to 8-bit floats; modifies the program and returns it."""
     mgx.quantize_fp8(prog.core, *_calibrated(prog, t, calibration))
     return prog
 
 
 def autocast_fp8(prog: program) -> program:
-    """Gives parameters and results of 8-bit floats the type float32; changes the program and returns it."""
+    """Changes parameters and results of 8-bit float types to float32; modifies the program and returns it."""
     mgx.autocast_fp8(prog.core)
     return prog
 
 
 def _calibrated(prog: program, t: Any, calibration: Iterable[Mapping[str, Any]]) -> tuple[Any, list[Mapping[str, Any]]]:
-    """Returns the core's target, None for the best one, and the batches."""
+    """Returns the core's target (None: the best one) and the calibration batches."""
     if t is not None and not isinstance(t, target):
         t, calibration = None, t
     batches = list(calibration) or [_random(prog, seed) for seed in range(BATCHES)]
@@ -67,7 +67,7 @@ def _calibrated(prog: program, t: Any, calibration: Iterable[Mapping[str, Any]])
 
 
 def _random(prog: program, seed: int) -> dict[str, Any]:
-    """Returns inputs where none are given: random numbers, floats up to 2, which is what MIGraphX's factor without data holds."""
+    """Returns random inputs; floats are at most 2, the range that MIGraphX's default scale covers."""
     made = {}
     for n, (name, s) in enumerate(prog.get_parameter_shapes().items()):
         values = generate_argument(s, seed * 1000 + n).to_numpy()
@@ -76,7 +76,7 @@ def _random(prog: program, seed: int) -> dict[str, Any]:
 
 
 def _named(prog: program, names: Iterable[str]) -> set[str]:
-    """The names, each one of the program's for ``all``: the core's own "all" leaves out operations that need the range."""
+    """Returns the names; ``all`` is expanded to all ops of the program: the core's "all" excludes ops that need the range."""
     from mgx_core.ir.module import nested
 
     chosen = set(names)

@@ -1,4 +1,4 @@
-"""The values of MIGraphX's random generator: three words of 64 bits, shifted and joined by exclusive or."""
+"""MIGraphX's random generator: a xorshift generator with three 64-bit words of state."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["random_values"]
 
 Words = npt.NDArray[np.uint64]
 START: Final = (123456789, 362436069, 521288629)
-BLOCK: Final = 1 << 16  # words that one step of the recurrence makes at most
+BLOCK: Final = 1 << 16  # maximum words computed per step of the recurrence
 
 
 def random_values(count: int, seed: int, dtype: DType) -> npt.NDArray[Any]:
-    """Errors: ParameterError for a type that the generator has no numbers for."""
+    """Returns generated values.  Errors: ParameterError for a type without values."""
     words = _words(count, seed)
     if dtype.kind == "b":
         return np.asarray(words % np.uint64(2) == 1)
@@ -33,8 +33,8 @@ def random_values(count: int, seed: int, dtype: DType) -> npt.NDArray[Any]:
 def _words(count: int, seed: int) -> Words:
     """Returns the generator's words in order.
 
-    Each follows from the three before: ``w[n + 3] = f(w[n]) ^ w[n + 1] ^ w[n + 2]``.  Since f is linear over bits, squaring the
-    recurrence gives one with twice the distances, ``w[n + 6] = f(f(w[n])) ^ w[n + 2] ^ w[n + 4]``, and so on: many words a step.
+    Each depends on the three before: ``w[n + 3] = f(w[n]) ^ w[n + 1] ^ w[n + 2]``.  Since f is linear over bits, squaring the
+    recurrence doubles its distances, ``w[n + 6] = f(f(w[n])) ^ w[n + 2] ^ w[n + 4]``, and so on: many words per step.
     """
     state = [*START[:2], START[2] ^ (seed & (1 << 64) - 1)]
     out = np.empty(max(count, 3) + 3, np.uint64)
@@ -61,7 +61,7 @@ def _shifted(words: Words) -> Words:
 
 
 def _table(function: Any) -> Words:
-    """Returns a linear function's values for each byte at each of its eight places."""
+    """Returns lookup tables of a linear function, one for each byte position."""
     places = np.arange(8, dtype=np.uint64)[:, None] * np.uint64(8)
     return np.asarray(function(np.arange(256, dtype=np.uint64)[None] << places))
 

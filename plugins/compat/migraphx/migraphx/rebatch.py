@@ -1,4 +1,4 @@
-"""Runs of a program with another first extent than it declares."""
+"""Runs programs with another batch size than declared."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from mgx_core.types.argument import as_argument
 
 __all__ = ["Rebatched", "Rebuilt"]
 
-KEPT = 16  # batch sizes whose compiled programs are kept
+KEPT = 16  # maximum number of cached programs
 
 
 class Rebatched:
-    """A compiled program, compiled again for each batch size that comes.
+    """A compiled program that is recompiled for other batch sizes on demand.
 
-    The shapes of all instructions are inferred again from parameters with the new first extent; a program is used only where
-    its results have the new extent, and nothing else, changed.
+    All shapes are inferred again from parameters with the new first extent.  A recompiled program is used only if the results
+    differ from the original's in the first extent alone.
     """
 
     def __init__(self, program: Program) -> None:
@@ -31,14 +31,14 @@ class Rebatched:
         self._compiling = Lock()
 
     def run(self, params: Mapping[str, Any], error: ParameterError) -> list[Argument]:
-        """Errors: `error`, with what to do, where the parameters differ in more, or the program does not allow it."""
+        """Errors: `error` with advice, if parameters differ in more than the batch size, or the program does not permit it."""
         batch = self._batch(params)
         if batch is None:
             raise error
         return self._executable(batch, error).run(params)
 
     def _executable(self, batch: int, error: ParameterError) -> Executable:
-        """Returns the program for a batch size, compiled once: other threads that want it wait for that."""
+        """Returns the program for a batch size; concurrent callers wait while it is compiled once."""
         found = self._made.get(batch)
         if found is not None:
             return found
@@ -52,7 +52,7 @@ class Rebatched:
                 ) from None
 
     def _batch(self, params: Mapping[str, Any]) -> int | None:
-        """Returns the first extent of all parameters that are given, if that alone differs; None otherwise."""
+        """Returns the first extent of all given parameters, if they differ from the declared ones only there; else None."""
         found = set()
         for name, declared in self.program.get_parameter_shapes().items():
             if name not in params:
@@ -85,10 +85,10 @@ class Rebatched:
 
 
 class Rebuilt:
-    """A program built again with another first extent of its parameters.
+    """Rebuilds a program with another first extent of its parameters.
 
-    Extents that ops state as numbers follow where they stand for the batch: the first of a reshape whose operand's first
-    extent was the batch, too, and the first of a broadcast of what does not depend on the parameters.
+    Static extents in op attributes are changed where they represent the batch: the first extent of a reshape whose operand's
+    first extent was the batch, and the first extent of a broadcast of a value that does not depend on the parameters.
     """
 
     def __init__(self, old: int, batch: int) -> None:
@@ -97,7 +97,7 @@ class Rebuilt:
         self.main = Module("main")
 
     def program(self, program: Program) -> Program:
-        """Errors: ParameterError for control flow; ShapeError where the extents do not fit."""
+        """Errors: ParameterError for control flow; ShapeError if extents do not fit."""
         main = program.get_main_module()
         went = {}
         for name, parameter in main.parameters.items():
@@ -139,7 +139,7 @@ class Rebuilt:
         return ins.shape.dims[0] == self.batch
 
     def _spread(self, ins: Instruction) -> Instruction:
-        """Returns a constant operand of the old extents, broadcast once more."""
+        """Broadcasts a constant operand to the new extents."""
         if self._wide(ins) or ins.shape.dims[0] != self.old:
             return ins
         if isinstance(ins.op, (Multibroadcast, Broadcast)):

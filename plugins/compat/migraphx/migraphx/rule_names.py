@@ -1,4 +1,4 @@
-"""Fusion rules by the names that guides for MIGraphX give them."""
+"""Fusion rules by the names used in guides for MIGraphX."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from mgx_core import ParameterError
 
 __all__ = ["with_core_rules"]
 
-CONVOLUTION: Final = ("conv_bias_relu", "conv_bias", "conv_relu")  # one rule here: what follows a convolution joins it
+CONVOLUTION: Final = (
+    "conv_bias_relu",
+    "conv_bias",
+    "conv_relu",
+)  # one rule in mgx, which fuses everything after a convolution
 
 
 def with_core_rules(options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Returns the options with the core's names of rules.
+    """Returns the options with the core's rule names.
 
-    Errors: ParameterError if some of the three convolution rules are on and others off, which cannot be done.
+    Errors: ParameterError if the three convolution rules are not all on or all off.
     """
     rules = None if options is None else options.get("fusion_rules")
     if options is None or not isinstance(rules, Mapping):

@@ -1,4 +1,4 @@
-"""`migraphx.shape`: MIGraphX's view of a core shape."""
+"""`migraphx.shape`: a core shape with MIGraphX's interface."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["core_shape", "of_record", "of_shape", "shape"]
 class shape:
     """Element type, lens and strides of a tensor, or ranges of lens.
 
-    type: a name, a member of `type_t` or its number; strides, permutation: of static lens; dyn_dims: instead of lens, ranges or
-    texts of expressions; symbols: the range of each name in these, or a list of ranges; dyn_strides: texts, beside dyn_dims that
-    are all expressions.
-    A scalar has lens ``[1]`` and strides ``[0]``; to the core its rank is 0.  Iterates over its lens.
-    Errors: ShapeError for unknown types and bad extents; ParameterError for texts that are not extents.
+    type: a name, a member of `type_t` or its number; strides, permutation: of static lens; dyn_dims: instead of lens: ranges or
+    expressions as strings; symbols: the range of each name in these, or a list of ranges; dyn_strides: strings, if all dyn_dims
+    are expressions.
+    A scalar has lens ``[1]`` and strides ``[0]``; its rank is 0 in the core.  Iterates over its lens.
+    Errors: ShapeError for unknown types and invalid extents; ParameterError for malformed expressions.
     """
 
     type_t: ClassVar = type_t
@@ -32,8 +32,8 @@ class shape:
     __slots__ = ("_given", "_steps", "core")
 
     core: AnyShape
-    _given: list[DynamicDimension] | None  # the dimensions as the user wrote them
-    _steps: tuple[Dim, ...] | None  # strides that are expressions, unless they are the row-major ones
+    _given: list[DynamicDimension] | None  # the dimensions as given
+    _steps: tuple[Dim, ...] | None  # symbolic strides that are not row-major
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class shape:
 
     @staticmethod
     def from_json(text: str) -> shape:
-        """Returns the shape that `to_json` wrote.  Errors: ParameterError for other text."""
+        """Parses the output of `to_json`.  Errors: ParameterError for other text."""
         import json
 
         try:
@@ -102,7 +102,7 @@ class shape:
         return self.core
 
     def type(self) -> Any:
-        """Errors: UnsupportedError for a type that MIGraphX does not have."""
+        """The element type.  Errors: UnsupportedError for a type that MIGraphX does not have."""
         return type_t[self.type_string()]
 
     def type_string(self) -> str:
@@ -117,7 +117,7 @@ class shape:
         return self._tensor.type_size()
 
     def lens(self) -> list[int]:
-        """Errors: ShapeError for ranges; see `dyn_dims`."""
+        """Returns the lens.  Errors: ShapeError for ranges; see `dyn_dims`."""
         return self._tensor.lens() or [1]
 
     def strides(self) -> list[int]:
@@ -138,7 +138,7 @@ class shape:
         return self._tensor.dyn_dims() if self._given is None else list(self._given)
 
     def symbolic(self) -> bool:
-        """Returns True if the extents are expressions, with a name in at least one."""
+        """True if the extents are expressions that contain at least one name."""
         if self._given is not None:
             return self.dynamic() and all(d.is_symbolic() for d in self._given)
         return any(d.is_symbolic() for d in self.dyn_dims()) and all(
@@ -146,7 +146,7 @@ class shape:
         )
 
     def dyn_strides(self) -> list[str]:
-        """Returns the strides of extents that are expressions, as texts; none for others."""
+        """Returns the strides of symbolic extents as strings; empty for others."""
         if not self.symbolic():
             return []
         return [_text(s) for s in (self._row_major() if self._steps is None else self._steps)]
@@ -204,7 +204,7 @@ class shape:
 
 
 def of_shape(core: AnyShape) -> shape:
-    """Returns a core shape as MIGraphX sees it."""
+    """Wraps a core shape."""
     made = shape.__new__(shape)
     made._given = made._steps = None
     made.core = Shape.of(core.dtype, ()) if isinstance(core, Shape) and _is_scalar(core) else core
@@ -212,7 +212,7 @@ def of_shape(core: AnyShape) -> shape:
 
 
 def of_record(stored: Mapping[str, Any]) -> shape:
-    """Returns the shape that a file or a JSON text tells of.  Errors: UnsupportedError for one of several tensors."""
+    """Returns a shape from its record in a file or JSON text.  Errors: UnsupportedError for a tuple of tensors."""
     if stored.get("sub_shapes"):
         raise UnsupportedError("a value of several tensors cannot be a parameter here")
     ranges = stored.get("dynamic_dimensions")
@@ -223,7 +223,7 @@ def of_record(stored: Mapping[str, Any]) -> shape:
 
 
 def core_shape(given: Any) -> Shape:
-    """Errors: ParameterError for anything but the shape of a tensor; UnsupportedError for strides that are expressions."""
+    """Returns the core's shape.  Errors: ParameterError unless it is that of a tensor; UnsupportedError for symbolic strides."""
     if isinstance(given, shape):
         if given._steps is not None:
             raise UnsupportedError(
@@ -237,14 +237,14 @@ def core_shape(given: Any) -> Shape:
 
 
 def _dimension(given: Any, ranges: Mapping[str, DynamicDimension]) -> DynamicDimension:
-    """Returns a range, or the expression of a text; ranges: of the names that a text may have."""
+    """Parses a range or an expression; ranges: of the names that may occur."""
     if not isinstance(given, str):
         return DynamicDimension.of(given)
     return DynamicDimension(given, {n: r for n, r in ranges.items() if re.search(rf"\b{n}\b", given)})
 
 
 def _meet(name: str, of: Any) -> DynamicDimension:
-    """Returns the range that a name has, or what several ranges share."""
+    """Returns the range of a name, the intersection if several are given."""
     given = of if isinstance(of, list) and of else [of]
     try:
         ranges = [DynamicDimension.of(r) for r in given]

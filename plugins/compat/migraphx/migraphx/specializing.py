@@ -1,4 +1,4 @@
-"""Programs with a module for each size of an open extent, among which the shapes of a run select."""
+"""Programs specialized for sizes of an open extent, with a module for each size, selected by the shapes of a run."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from mgx_core.types.dim import Dim, Symbol, symbols_of
 
 __all__ = ["prepare", "share", "specialized"]
 
-NARROW: Final = 4  # sizes for which modules are made without being asked for
+NARROW: Final = 4  # maximum number of sizes specialized by default
 
 
 def specialized(program: Program, sizes: Sequence[int]) -> Program:
-    """Returns a program with a module for each of these values of the one name that its parameters' extents are made of.
+    """Returns a program with a module for each of these values of the only symbol of its parameters' extents.
 
-    A last module takes the sizes that are not named.
-    sizes: none for all that the name may have, where these are few and the model takes each; else the program stays as it is.
-    Errors: ParameterError for another number of names, and for sizes outside of the name's range; ShapeError for those that
-    the model does not take.
+    A generic module handles other sizes.
+    sizes: if empty, all values of the symbol if there are few and the model accepts each; otherwise the program is unchanged.
+    Errors: ParameterError for no or several symbols, and for sizes outside the symbol's range; ShapeError for sizes that the
+    model does not accept.
     """
     shapes = _tensors(program)
     names = {s.name: s for shape in shapes.values() for d in shape.dims for s in symbols_of(d)}
@@ -71,7 +71,7 @@ def _selecting(program: Program, shapes: Mapping[str, Shape], of: Symbol, sizes:
 
 
 def prepare(program: Program, sizes: Sequence[int]) -> None:
-    """Makes the instances of a compiled program for these sizes of the one name that its parameters' extents are made of."""
+    """Creates the instances of a compiled program for these sizes of the only symbol of its parameters' extents."""
     assert program.executable is not None
     shapes = _tensors(program)
     names = {s.name for shape in shapes.values() for d in shape.dims for s in symbols_of(d)}
@@ -85,7 +85,7 @@ def _tensors(program: Program) -> dict[str, Shape]:
 
 
 def share(main: Module, modules: Sequence[Module]) -> None:
-    """Puts the constants that all of these modules have into the main one."""
+    """Moves the constants that all of these modules contain to the main one."""
     first, *rest = map(_constants, modules)
     for key in [k for k in first if all(k in other for other in rest)]:
         literal = first[key].literal
@@ -99,7 +99,7 @@ def share(main: Module, modules: Sequence[Module]) -> None:
 
 
 def _constants(module: Module) -> dict[Any, Instruction]:
-    """Returns the constants of a module by type and contents; equal ones become one."""
+    """Returns a module's constants by type and content; equal ones are merged."""
     found: dict[Any, Instruction] = {}
     for ins in list(module):
         if ins.literal is not None and ins.shape.dtype.kind != "s":

@@ -1,7 +1,7 @@
-"""MIGraphX's own program files: programs that were saved before they were compiled, as msgpack or JSON.
+"""Loads MIGraphX's program files, if they were saved before compilation, as msgpack or JSON.
 
-Keys of the top level: ``version``, ``migraphx_version``, ``targets``, ``contexts``, ``modules``.  A module has ``nodes`` in
-order.  A node has ``output`` (the name of its value), ``name`` (of its operation), ``operator`` (attributes), ``inputs``,
+Top-level keys: ``version``, ``migraphx_version``, ``targets``, ``contexts``, ``modules``.  A module has ``nodes`` in order.  A
+node has ``output`` (the name of its value), ``name`` (of its operation), ``operator`` (attributes), ``inputs``,
 ``module_inputs``, ``shape`` and ``literal``.
 """
 
@@ -28,21 +28,21 @@ from .shapes import core_shape, of_record
 __all__ = ["is_stored", "read_stored"]
 
 KEYS: Final = ("version", "modules")
-COMPILED: Final = ("gpu::", "cpu::", "hip::", "dnnl::", "ref::")  # operations that compiling puts in
+COMPILED: Final = ("gpu::", "cpu::", "hip::", "dnnl::", "ref::")  # operations inserted by compilation
 FOREIGN: Final = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
 def is_stored(head: bytes) -> bool:
-    """Returns True if the beginning of a file, 64 bytes or more, may be one of MIGraphX's: a map, and not a program of mgx's."""
+    """True if the beginning of a file, at least 64 bytes, may be that of a MIGraphX file: a map, but not a program of mgx."""
     if not head or is_program(head):
         return False
     return 0x80 <= head[0] <= 0x8F or head[0] in (0xDE, 0xDF) or head.lstrip().startswith(b"{")
 
 
 def read_stored(data: bytes, place: Any = "") -> program:
-    """Returns the program in the bytes of a file.
+    """Loads a program from a file's bytes.
 
-    Errors: StoreError for anything else; UnsupportedError for compiled programs and for operations that mgx does not have.
+    Errors: StoreError for invalid data; UnsupportedError for compiled programs and unknown operations.
     """
     try:
         is_json = data.lstrip()[:1] == b"{"
@@ -68,7 +68,7 @@ class _Reader:
         self.stored = modules
         self.made = program()
         self.modules: dict[str, module] = {"main": self.made.get_main_module()}
-        self.open: list[str] = []  # modules that are being read, the outer ones first
+        self.open: list[str] = []  # modules being read, outermost first
         self.values: dict[str, instruction_ref] = {}
 
     def whole(self) -> program:
@@ -76,9 +76,9 @@ class _Reader:
         return self.made
 
     def inner(self, name: str) -> module:
-        """Returns a module by name, made when it is first read: it may use the values before the instruction that runs it.
+        """Returns a module by name, read on first use: it may use values defined before the instruction that runs it.
 
-        Errors: StoreError for a module around that instruction.
+        Errors: StoreError for a module that encloses that instruction.
         """
         if name in self.open:
             raise StoreError(f"module {name!r} is run by an instruction within it")
@@ -93,7 +93,7 @@ class _Reader:
         nodes = self.stored[name]["nodes"]
         for node in nodes:
             self.add(into, node)
-        if nodes and nodes[-1]["name"] != "@return":  # the last value is the result
+        if nodes and nodes[-1]["name"] != "@return":  # without a return, the last value is the result
             into.add_return([self.values[nodes[-1]["output"]]])
         self.open.pop()
 
@@ -119,13 +119,13 @@ class _Reader:
 
 
 def _attributes(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns attributes by name; those without a value are left to their defaults."""
+    """Returns attributes by name; those without a value have their defaults."""
     return {k: _attribute(v) for k, v in stored.items() if v is not None}
 
 
 def _attribute(value: Any) -> Any:
     if isinstance(value, Mapping):
-        if "name" in value and "operator" in value:  # an operation, as activations of recurrent layers are
+        if "name" in value and "operator" in value:  # an operation, e.g. an activation of a recurrent layer
             return op(value["name"], **_attributes(value["operator"] or {}))
         if "type" in value:
             return of_record(value)
@@ -133,10 +133,10 @@ def _attribute(value: Any) -> Any:
 
 
 def _literal(stored: Mapping[str, Any]) -> argument:
-    """Returns a literal's elements, which lie in its shape's strides.
+    """Returns a literal's elements, which are stored with its shape's strides.
 
-    Errors: StoreError for strides that are negative or that lead beyond the data; DeviceError where repeated elements (strides
-    of 0) would take more memory than is allowed.
+    Errors: StoreError for strides that are negative or out of range; DeviceError if broadcast elements (strides of 0) would
+    exceed the memory limit.
     """
     given = of_record(stored["shape"])
     core = core_shape(given)
@@ -151,11 +151,11 @@ def _literal(stored: Mapping[str, Any]) -> argument:
 
 
 def _bytes(stored: Any) -> bytes:
-    """Returns binary data: bytes, pieces of them, or in JSON a list of numbers under the key ``bytes``."""
+    """Returns binary data: bytes, a list of chunks, or in JSON a list of numbers under the key ``bytes``."""
     if isinstance(stored, Mapping):
         stored = stored["bytes"]
         if isinstance(stored, list):
             return bytes(stored)
-    if isinstance(stored, int):  # `bytes` would make so many zeros of it
+    if isinstance(stored, int):  # bytes(n) would create n zeros
         raise StoreError(f"a literal's data must be bytes, got the number {stored}")
     return b"".join(map(_bytes, stored)) if isinstance(stored, list) else bytes(stored)

@@ -1,4 +1,4 @@
-"""Programs with a module for one token and a module for the longest prompt, as MIGraphX's options for prefill and decode make."""
+"""Programs with one module for a single token and one for the longest prompt: MIGraphX's prefill and decode options."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from .specializing import share
 
 __all__ = ["OPTIONS", "with_two_lengths"]
 
-OPTIONS: Final = ("split_prefill_decode", "unify_prefill_decode")  # the names that MIGraphX's branches gave it
+OPTIONS: Final = ("split_prefill_decode", "unify_prefill_decode")  # both names occur in MIGraphX's branches
 LENGTH: Final = "sequence_length"
 
 
 def with_two_lengths(option: str, dim_params: Mapping[str, Any], parse: Callable[..., Program]) -> Program:
-    """Returns a program that selects by the sequence's length between the model parsed for one token and for the most.
+    """Returns a program that selects by sequence length between the model parsed for one token and for the maximum.
 
-    parse: gives the model's program for `dim_params`.  Constants that both modules have are in the main module.
+    parse: parses the model for given `dim_params`.  Constants of both modules are shared in the main module.
     Errors: ParameterError unless dim_params gives sequence_length a range from 1; at run time ShapeError for other lengths.
     """
     from mgx_core.ops.control import GetTupleElem
     from mgx_core.ops.modules import SelectModule
 
-    whole = parse(dim_params)  # which refuses values that are not extents
+    whole = parse(dim_params)  # validates the values
     said = dim_params.get(LENGTH)
     of = DynamicDimension.of(said) if said is not None else DynamicDimension(0, 0)
     if of.min != 1 or of.max == 1:
@@ -50,7 +50,7 @@ def with_two_lengths(option: str, dim_params: Mapping[str, Any], parse: Callable
 
 
 def _phase(module: Module, program: Program, order: Sequence[str]) -> Module:
-    """Fills a module with a program of one length; order: of its parameters."""
+    """Fills a module with the program of one length; order: of its parameters."""
     shapes = program.get_parameter_shapes()
     given = {name: module.add_parameter(name, shapes[name]) for name in order}
     source = program.get_main_module()

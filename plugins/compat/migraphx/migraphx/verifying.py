@@ -1,4 +1,4 @@
-"""`program.verify`: results on a target against the reference, whole, step by step, or down to the first that differs."""
+"""`program.verify`: compares a target's results with the reference: final ones, step by step, or up to the first difference."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ __all__ = ["program_verify_mode", "program_verify_options", "program_verify_prec
 
 
 class program_verify_mode(enum.Enum):
-    """Says what is compared: the results; each instruction on the reference's inputs; programs that get shorter; programs
-    halved until the first instruction that differs is found; programs that get longer."""
+    """The values compared: results; each instruction with the reference's inputs; results of shrinking programs; a
+    bisection for the first instruction that differs; results of growing programs.
+    """
 
     outputs = 0
     instructions = 1
@@ -32,7 +33,7 @@ class program_verify_mode(enum.Enum):
 
 
 class program_verify_precision(enum.Enum):
-    """The type that floats have on the target."""
+    """The float type on the target."""
 
     fp32 = 0
     fp16 = 1
@@ -41,10 +42,10 @@ class program_verify_precision(enum.Enum):
 
 @dataclass
 class program_verify_options:
-    """Says how `program.verify` compiles and compares.
+    """Options of `program.verify`.
 
     rms_tol, atol, rtol: None for MIGraphX's defaults, 0.001, or 0.08, 0.04 and 0.04 with 16-bit floats; compiled_model: a saved
-    program whose results are compared instead; name: of the entry in the result; offload_copy: accepted, copies are always made.
+    program whose results are compared instead; name: of the entry in the result; offload_copy: ignored, data is always copied.
     """
 
     rms_tol: float | None = None
@@ -61,13 +62,13 @@ class program_verify_options:
     backend: dict[str, Any] = field(default_factory=dict, init=False)
 
     def set_backend_option(self, name: str, value: Any) -> None:
-        """An option of `mgx_core.CompileOptions`; `program.verify` refuses names that it does not have."""
+        """Sets an option of `mgx_core.CompileOptions`; `program.verify` rejects unknown names."""
         self.backend[name] = value
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One comparison; message: why it failed; exception: True if nothing could be compared."""
+    """A comparison; message: why it failed; exception: True if an error prevented it."""
 
     name: str
     operator: str
@@ -80,7 +81,7 @@ class Compared:
 
 @dataclass
 class Verified:
-    """All comparisons; failure_step: the first instruction that differs, where instructions were compared."""
+    """All comparisons; failure_step: the first instruction that differs, if instructions were compared."""
 
     mode: program_verify_mode
     results: list[Compared] = field(default_factory=list)
@@ -100,7 +101,7 @@ def verified(
     values: Mapping[str, Any],
     options: program_verify_options,
 ) -> Verified:
-    """Compares a program with the reference; `compile` takes a program for itself and keywords of `program.compile`."""
+    """Compares a program with the reference; `compile` compiles a program of its own with keywords of `program.compile`."""
     from mgx_core.driver.accuracy import Tolerance, default_tolerance
     from mgx_core.driver.bisection import Bisection
 
@@ -155,7 +156,7 @@ def _outputs(hunt: Bisection, options: program_verify_options) -> Compared:
 
 
 def _loaded(path: str) -> Executable | None:
-    """Returns the executable of a saved program; none for no path.  Errors: ParameterError if it is not compiled."""
+    """Returns the executable of a saved program; None for an empty path.  Errors: ParameterError if it is not compiled."""
     if not path:
         return None
     found = mgx.load(Path(path)).executable

@@ -1,1 +1,1 @@
-"""ONNX's backend interface on the `migraphx` module, under the name that MIGraphX gives it."""
+"""ONNX's backend interface for the `migraphx` module, under MIGraphX's name."""

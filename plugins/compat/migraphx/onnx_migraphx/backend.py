@@ -1,4 +1,4 @@
-"""`onnx_migraphx.backend`: what `onnx.backend.test` and callers of ONNX's backend interface take."""
+"""`onnx_migraphx.backend`: the backend for `onnx.backend.test` and other callers of ONNX's backend interface."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEVICES = ("CPU", "GPU")
 
 
 class MIGraphXBackend(Backend):  # type: ignore[misc,unused-ignore]
-    """Compiles models for the target that is named like the device: CPU or, unless `set_device` says otherwise, GPU."""
+    """Compiles models for the target of the device's name: CPU or, by default, GPU (`set_device`)."""
 
     _device = "GPU"
     _program_text = ""
@@ -41,9 +41,9 @@ class MIGraphXBackend(Backend):  # type: ignore[misc,unused-ignore]
 
     @classmethod
     def prepare(cls, model: Any, device: str | None = None, **options: Any) -> MIGraphXBackendRep:
-        """Returns a model that runs: from a `ModelProto`, its bytes, a compiled `migraphx.program` or a prepared model.
+        """Returns a runnable model from a `ModelProto`, its bytes, a compiled `migraphx.program` or a prepared model.
 
-        device: left aside, as in MIGraphX; `set_device` chooses.
+        device: ignored, as in MIGraphX; see `set_device`.
         """
         if isinstance(model, MIGraphXBackendRep):
             return model
@@ -52,7 +52,7 @@ class MIGraphXBackend(Backend):  # type: ignore[misc,unused-ignore]
         if not isinstance(model, bytes):
             onnx.checker.check_model(model)
             model = model.SerializeToString()
-        made = of_program(mgx.parse_onnx_buffer(model))  # extents and results as the standard has them, not padded
+        made = of_program(mgx.parse_onnx_buffer(model))  # the core's parser does not pad results
         cls._program_text = f"\nProgram =\n{made}"
         made.compile(migraphx.get_target(cls._device.lower()))
         cls._program_text += f"\nCompiled program =\n{made}"
@@ -60,7 +60,7 @@ class MIGraphXBackend(Backend):  # type: ignore[misc,unused-ignore]
 
     @classmethod
     def get_program(cls) -> str:
-        """Returns the model prepared last, as read and as compiled: what to show beside results that differ."""
+        """Returns the text of the last prepared model, parsed and compiled, for diagnosis."""
         return cls._program_text
 
     @classmethod

@@ -21,7 +21,7 @@ class MIGraphXBackendRep(BackendRep):  # type: ignore[misc,unused-ignore]
         self.program = program
 
     def run(self, inputs: Any, **options: Any) -> list[Any]:  # type: ignore[override,unused-ignore]
-        """Errors: ValueError for more or fewer inputs than the program has."""
+        """Returns the results.  Errors: ValueError for a wrong number of inputs."""
         names = self.program.get_parameter_names()
         if not isinstance(inputs, Mapping):
             given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
@@ -32,12 +32,12 @@ class MIGraphXBackendRep(BackendRep):  # type: ignore[misc,unused-ignore]
 
 
 def _given(value: Any) -> Any:
-    """Returns a tensor as an argument; sequences and absent optionals stay lists and None."""
+    """Converts a tensor to an argument; sequences and absent optionals stay lists and None."""
     return value if value is None or isinstance(value, list) else migraphx.argument(np.asarray(value))
 
 
 def _plain(result: Argument) -> Any:
-    """Returns an array; a list for a sequence, None for an absent optional."""
+    """Converts a result to an array, a list for a sequence, None for an absent optional."""
     value = result.value
     if isinstance(value, (list, tuple)):
         return [_plain(r) for r in result.get_sub_objects()]

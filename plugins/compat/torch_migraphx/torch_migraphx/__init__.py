@@ -1,4 +1,4 @@
-"""torch_migraphx's names on mgx: `fx.lower_to_mgx`, and backends of ``torch.compile`` that are found by their entry points."""
+"""torch_migraphx's names on mgx: `fx.lower_to_mgx`, and backends of ``torch.compile``, registered as entry points."""
 
 from __future__ import annotations
 

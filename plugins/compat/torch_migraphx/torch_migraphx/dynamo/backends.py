@@ -1,4 +1,4 @@
-"""The backends `migraphx`, `migraphx_pretraced` and `migraphx_aot`, which are one here."""
+"""The backends `migraphx`, `migraphx_pretraced` and `migraphx_aot`, which are identical here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mgx_torch.recurrent_setting import around_tracing
 __all__ = ["migraphx"]
 
 log = logging.getLogger("torch_migraphx")
-# options that name what is done here in any case, or another library's files
+# options without effect here
 INERT = ("use_aot", "deallocate")
 FILES = ("save_mxr", "save_compiled", "load_compiled")
 
@@ -27,9 +27,9 @@ def migraphx(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:
-    """Compiles a graph of Dynamo's as the backend `mgx` does, with torch_migraphx's options.
+    """Compiles a Dynamo graph like the backend `mgx`, with torch_migraphx's options.
 
-    Errors: UnsupportedError for options that write or read compiled graphs; ParameterError for unknown ones.
+    Errors: UnsupportedError for options that save or load compiled graphs; ParameterError for unknown ones.
     """
     given = dict(options or {})
     for name in FILES:

@@ -1,4 +1,4 @@
-"""`migraphx_converter`: how converters are registered here."""
+"""`migraphx_converter`: a placeholder that explains how to register converters in mgx."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["migraphx_converter"]
 
 
 def migraphx_converter(target: Any, enabled: bool = True, min_migraphx_ver: str | None = None) -> Any:
-    """Decorator of torch_migraphx, whose converters call the builder of another library.
+    """Rejects torch_migraphx's converters, which call MIGraphX's builder.
 
-    Errors: UnsupportedError, with the hook that brings converters here.
+    Errors: UnsupportedError, which names the hook for converters.
     """
     raise UnsupportedError(
         f"the converter for {target} must be brought by a plugin with the hook converters(frontend) for the frontend 'pt2': "

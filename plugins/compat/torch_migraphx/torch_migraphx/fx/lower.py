@@ -20,7 +20,7 @@ log = logging.getLogger("torch_migraphx")
 
 
 class LowerPrecision(Enum):
-    """The type to compute in."""
+    """The type in which a module computes."""
 
     FP32 = "fp32"
     FP16 = "fp16"
@@ -29,7 +29,7 @@ class LowerPrecision(Enum):
 
     @classmethod
     def from_str(cls, label: str | LowerPrecision) -> LowerPrecision:
-        """From a name in any spelling.  Errors: ParameterError for an unknown one."""
+        """Parses a name.  Errors: ParameterError for an unknown one."""
         if isinstance(label, LowerPrecision):
             return label
         names = {"float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16"}
@@ -52,13 +52,13 @@ def lower_to_mgx(
     tracer_base_cls: Any = None,
     leaf_modules: Any = None,
 ) -> MGXModule:
-    """Returns a module that runs on mgx, made from one of torch and example inputs.
+    """Lowers a torch module with example inputs to a module that runs on mgx.
 
-    suppress_accuracy_check: without it, results for the example are compared with the module's own, and a difference of more
-    than half of the largest is logged.  `min_acc_module_size`, `use_aten`, `tracer_base_cls` and `leaf_modules` steer tracers and
-    splits that there are not: a module is lowered whole.
-    Errors: UnsupportedError for an operator that nothing converts, and for int8, which a quantized module itself asks for;
-    ParameterError for what is not a module or a list of inputs.
+    suppress_accuracy_check: if False, results for the example are compared with the torch module's, and a difference of more
+    than half of the maximum is logged.  `min_acc_module_size`, `use_aten`, `tracer_base_cls` and `leaf_modules` have no effect: a
+    module is lowered as a whole.
+    Errors: UnsupportedError for an operator without a converter, and for int8, which requires a quantized module;
+    ParameterError if `module` is not a module or `input` is not a list.
     """
     precision = LowerPrecision.from_str(lower_precision)
     if precision is LowerPrecision.INT8:

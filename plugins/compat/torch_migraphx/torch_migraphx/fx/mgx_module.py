@@ -13,7 +13,7 @@ __all__ = ["MGXModule"]
 
 
 class MGXModule(mgx_torch.MgxModule):
-    """A program of mgx as a module of torch: `mgx_torch.MgxModule` with torch_migraphx's parameters."""
+    """A program of mgx as a torch module: `mgx_torch.MgxModule` with torch_migraphx's parameters."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class MGXModule(mgx_torch.MgxModule):
 
     @classmethod
     def of(cls, lowered: mgx_torch.MgxModule) -> MGXModule:
-        """Returns the same module under this class."""
+        """Returns a lowered module as this class."""
         options = lowered.options
         return cls(
             lowered.program,

@@ -1,4 +1,4 @@
-"""Tools around lowered modules."""
+"""Tools for lowered modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times of a module."""
+"""Measures the run time of a module."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def benchmark(
     benchmark_submods: bool = True,
     print_results: bool = True,
 ) -> dict[str, float]:
-    """Returns milliseconds a call and samples a second, over `n` calls after three that warm up.
+    """Returns milliseconds per call and samples per second, measured over `n` calls after three warm-up calls.
 
-    batch_size: samples of a call, by default the first extent of the first input.  A module is one program here, so that there
-    are no parts to time.
+    batch_size: samples per call, by default the first extent of the first input.  A module is one program here, so there are no
+    submodules to time.
     """
     size = batch_size or next((x.shape[0] for x in inputs if isinstance(x, torch.Tensor) and x.dim()), 1)
     with torch.no_grad():

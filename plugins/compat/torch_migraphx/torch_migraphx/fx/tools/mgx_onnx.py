@@ -1,4 +1,4 @@
-"""ONNX models as modules of torch."""
+"""ONNX models as torch modules."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ __all__ = ["from_onnx"]
 
 
 def from_onnx(path: Any, **options: Any) -> MGXModule:
-    """Returns the model of a file as a module.  Errors: those of `mgx_core.parse_onnx`."""
+    """Returns an ONNX file as a module.  Errors: those of `mgx_core.parse_onnx`."""
     return MGXModule(mgx_core.parse_onnx(path, **options))
