@@ -372,7 +372,7 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_load(
 MIGRAPHX_C_EXPORT migraphx_status migraphx_save(
     migraphx_program_t p, const char* name, migraphx_file_options_t options);
 
-/* Options for reading ONNX files. */
+/* Options of the ONNX parser. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_onnx_options_destroy(migraphx_onnx_options_t onnx_options);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_onnx_options_assign_to(
     migraphx_onnx_options_t output, const_migraphx_onnx_options_t input);
@@ -492,7 +492,7 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_layer_passed(
 MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_layer_threw_exception(
     bool* out, const_migraphx_program_verify_layer_t program_verify_layer);
 
-/* Options for reading TensorFlow files. */
+/* Options of the TensorFlow parser. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_tf_options_destroy(migraphx_tf_options_t tf_options);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_tf_options_assign_to(
     migraphx_tf_options_t output, const_migraphx_tf_options_t input);

@@ -773,7 +773,7 @@ inline void save(const program& p, const char* filename, const file_options& opt
     call(&migraphx_save, p.get_handle_ptr(), filename, options.get_handle_ptr());
 }
 
-/* Options for reading ONNX files. */
+/* Options of the ONNX parser. */
 class onnx_options : public handle_base<migraphx_onnx_options> {
 public:
     using handle_base::handle_base;
@@ -826,7 +826,7 @@ inline program parse_onnx_buffer(const std::string& buffer, const onnx_options& 
     return parse_onnx_buffer(buffer.data(), buffer.size(), options);
 }
 
-/* Options for reading TensorFlow files. */
+/* Options of the TensorFlow parser. */
 class tf_options : public handle_base<migraphx_tf_options> {
 public:
     using handle_base::handle_base;
