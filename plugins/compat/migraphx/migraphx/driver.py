@@ -35,7 +35,7 @@ def main() -> None:
             print(f"note: {line}", file=sys.stderr)
         if len(words) < len(sys.argv) - 1:
             print(
-                "note: --mlir changes nothing: there is no MLIR here, whole groups are kernels without it",
+                "note: --mlir has no effect: mgx does not use MLIR; it compiles groups to single kernels without it",
                 file=sys.stderr,
             )
     asked = options(os.environ)

@@ -57,23 +57,23 @@ YES: Final = frozenset({"1", "enable", "enabled", "yes", "true"})
 COUNTERPARTS: Final[dict[str, str]] = {
     "MIGRAPHX_8BITS_QUANTIZATION_PARAMS": "quantize --report",
     "MIGRAPHX_DEBUG_MEMORY_COLORING": "read -O --memory",
-    "MIGRAPHX_ENABLE_FULL_DYNAMIC": "always so: extents stay symbols where the options of parsing leave them open",
-    "MIGRAPHX_ENABLE_LAYERNORM_FUSION": "always so: a norm is one kernel on cpu and gpu",
-    "MIGRAPHX_ENABLE_NHWC": "option use_nhwc; gpu and cpu always compute so",
-    "MIGRAPHX_ENABLE_REWRITE_DOT": "convolutions of one window become products by themselves",
+    "MIGRAPHX_ENABLE_FULL_DYNAMIC": "always enabled: extents that parse options do not fix stay symbolic",
+    "MIGRAPHX_ENABLE_LAYERNORM_FUSION": "always enabled: a normalization is one kernel on cpu and gpu",
+    "MIGRAPHX_ENABLE_NHWC": "option use_nhwc; gpu and cpu always compute in NHWC",
+    "MIGRAPHX_ENABLE_REWRITE_DOT": "convolutions with a single window are always converted to matrix products",
     "MIGRAPHX_GPU_DUMP_SRC": "MGX_DUMP_KERNELS=FOLDER",
-    "MIGRAPHX_MLIR_TUNING_DB": "MGX_CACHE_DIR=FOLDER, which keeps the choices of tuning",
+    "MIGRAPHX_MLIR_TUNING_DB": "MGX_CACHE_DIR=FOLDER, which stores tuning results",
     "MIGRAPHX_PROBLEM_CACHE": "MGX_CACHE_DIR=FOLDER",
-    "MIGRAPHX_TIME_MATCHERS": "compile, MGX_TIME=1: times of passes, how often rules fired",
-    "MIGRAPHX_TRACE_FINALIZE": "MGX_TIME=1 tells for which shapes kernels are made, and the time",
+    "MIGRAPHX_TIME_MATCHERS": "compile with MGX_TIME=1: times of passes, how often rules fired",
+    "MIGRAPHX_TRACE_FINALIZE": "MGX_TIME=1 shows for which shapes kernels are compiled, and the time",
     "MIGRAPHX_TRACE_HIPRTC": "MGX_DUMP_KERNELS=FOLDER",
-    "MIGRAPHX_TRACE_MATCHES": "compile shows how often rules fired, read --why RULE why not",
+    "MIGRAPHX_TRACE_MATCHES": "compile shows how often rules fired; read --why RULE shows why not",
     "MIGRAPHX_TRACE_MATCHES_FOR": "read --why RULE",
     "MIGRAPHX_TRACE_PROPAGATE_CONSTANT": "MGX_TRACE=compile shows the program after fold-constants",
     "MIGRAPHX_TRACE_QUANTIZATION": "quantize --report",
     "MIGRAPHX_TRACE_SCHEDULE": "read -O --memory",
     "MIGRAPHX_VERIFY_DUMP_DIFF": "verify --json",
-    "MIGRAPHX_VERIFY_ENABLE_ALLCLOSE": "always so: verify compares element by element, too",
+    "MIGRAPHX_VERIFY_ENABLE_ALLCLOSE": "always enabled: verify also compares element by element",
 }
 
 # variables of components that mgx does not have: MIGraphX's kernel generators, their workarounds, individual passes
@@ -130,15 +130,18 @@ def remarks(environment: Mapping[str, str]) -> Iterator[str]:
         if name in READ or name in SHOWN or (name == LOG_LEVEL and log_level(environment)):
             yield f"{name}={environment[name]}"
         elif name == LOG_LEVEL:
-            yield f"{name} is one of {', '.join(LEVELS)} or 0 to 5, got {environment[name]!r}; it is left aside"
+            yield f"{name} is one of {', '.join(LEVELS)} or 0 to 5, got {environment[name]!r}; it is ignored"
         elif name == PASSES:
             yield f"{name}={environment[name]}"
             others = ", ".join(n for n in _passes(environment) if n not in ALONE)
             if others:
-                yield f"{name}: {others} cannot be left out alone; `mgx-driver rules` lists what --rule and --disable-pass can"
+                yield (
+                    f"{name}: {others} cannot be disabled individually; "
+                    "`mgx-driver rules` lists the names for --rule and --disable-pass"
+                )
         elif name in COUNTERPARTS:
-            yield f"{name} is set, and not read by mgx; instead: {COUNTERPARTS[name]}"
+            yield f"{name} is set, but not read by mgx; use instead: {COUNTERPARTS[name]}"
         elif name in WITHOUT:
-            yield f"{name} is set, and not read by mgx, which has nothing that it could change"
+            yield f"{name} is set, but has no effect in mgx, which has no such component"
         else:
-            yield f"{name} is set, and MIGraphX 2.16 has no such variable"
+            yield f"{name} is set, but MIGraphX 2.16 has no such variable"
