@@ -24,7 +24,7 @@ def read(text: str | None) -> dict[str, Any]:
     try:
         made = json.loads(_PART.sub(quoted, text))
     except ValueError as error:
-        raise ValueError(f"attributes are written as {{name: value, ...}}, got {text!r} ({error})") from error
+        raise ValueError(f"attributes must have the form {{name: value, ...}}, got {text!r} ({error})") from error
     if not isinstance(made, dict):
-        raise ValueError(f"attributes are written as {{name: value, ...}}, got {text!r}")
+        raise ValueError(f"attributes must have the form {{name: value, ...}}, got {text!r}")
     return made

@@ -211,7 +211,7 @@ class Calls:
     def _put_text(self, given: Sequence[Any], result: str, owner: Handle | None, _: Any) -> None:
         room = given[1]
         if not room:
-            raise HandleError("room for a name is required, got 0 bytes")
+            raise HandleError("a buffer for the name is required, got 0 bytes")
         text = result.encode()[: room - 1] + b"\0"
         self.ffi.memmove(given[0], text, len(text))
 

@@ -68,7 +68,7 @@ class CustomOperators:
     def experimental_custom_op_register(self, given: Callbacks) -> None:
         if not given.compute_shape or not given.compute:
             raise ValueError(
-                f"operator {given.name!r} needs functions for compute and compute_shape before it is registered"
+                f"operator {given.name!r} requires compute and compute_shape callbacks before it is registered"
             )
         self._registered[given.name] = of_operation(self._operation(given))
 
@@ -122,7 +122,9 @@ class CustomOperators:
         def taken(result: argument) -> Any:
             array = np.array(result.to_numpy()).reshape(output.lens())
             if array.dtype != output.dtype.numpy:
-                raise RuntimeError(f"operator {given.name!r} gave {array.dtype} where its shape says {output.dtype}")
+                raise RuntimeError(
+                    f"operator {given.name!r} returned {array.dtype}, but compute_shape states {output.dtype}"
+                )
             return array
 
         return self._called(given, [argument(a) for a in arrays], output, context, taken)
@@ -132,7 +134,7 @@ class CustomOperators:
 
         def taken(result: argument) -> None:
             if not result.on_device:
-                raise RuntimeError(f"operator {given.name!r} runs on the device and gave a result in host memory")
+                raise RuntimeError(f"operator {given.name!r} runs on the device but returned a result in host memory")
             if result.data_ptr() != place.device_address:
                 context.copy(context.borrow(place.device_shape, result.data_ptr()), place)
 

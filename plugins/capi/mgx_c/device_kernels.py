@@ -32,7 +32,7 @@ class Called(Kernel):
 
     def emit(self, emitter: Any, op: CustomOperator, modules: Sequence[Module], args: Sequence[Any]) -> Any:
         if any(a is None or isinstance(a, tuple) for a in args):
-            return No("its inputs must be tensors")
+            return No("custom operators require tensors as inputs")
         table, callbacks, context = op.table, op.callbacks, emitter.context
         given = [emitter.copy(a) for a in args]
         result = table.shape(callbacks, [v.plain for v in given])

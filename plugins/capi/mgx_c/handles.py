@@ -93,7 +93,7 @@ class Handles:
         handle = self._handles.get(address)
         if handle is None:
             raise HandleError(
-                f"{_a(kind)} is required, got {'null' if not address else 'one that was destroyed or never made'}"
+                f"{_a(kind)} is required, got {'null' if not address else 'a handle that was destroyed or never created'}"
             )
         if handle.kind != kind:
             raise HandleError(f"{_a(kind)} is required, got {_a(handle.kind)}")

@@ -127,7 +127,7 @@ class Programs:
     def program_experimental_get_context(self, given: program) -> Any:
         executable = given.core.executable
         if executable is None:
-            raise ValueError("a compiled program is required: contexts are made by compiling")
+            raise ValueError("a compiled program is required: call compile first")
         return executable.context
 
     def trace_info_create(self) -> tuple[int, str, argument]:

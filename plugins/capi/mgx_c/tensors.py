@@ -34,7 +34,7 @@ def dynamic_dimension_create_min_max_optimals(low: int, high: int, optimals: Seq
 
 def dynamic_dimension_create_symbolic(expression: str | None, names: Sequence[str], ranges: Sequence[Any]) -> Any:
     if expression is None or len(names) != len(ranges):
-        raise HandleError("an expression, and as many ranges as names are required")
+        raise HandleError("one range is required for each name of the expression")
     return Range(expression, dict(zip(names, ranges, strict=True)))
 
 
@@ -64,7 +64,7 @@ def dynamic_dimensions_get(dimensions: Sequence[Any], index: int) -> Any:
 
 def _type(number: int) -> Any:
     if number < FIRST_TYPE:
-        raise ValueError("a shape of a tensor is required, and tuple_type and fp4x2_type are no types of its elements")
+        raise ValueError("tuple_type and fp4x2_type are not supported as element types of tensors")
     return shape.type_t(number - FIRST_TYPE)
 
 

@@ -82,7 +82,7 @@ def program_verify_result_has_failure_step(result: Verified) -> bool:
 def program_verify_result_get_failure_step(result: Verified) -> int:
     """Returns the index of the first instruction that differs.  Errors: LookupError if none does."""
     if result.failure_step is None:
-        raise LookupError("no instruction differs: ask has_failure_step first")
+        raise LookupError("no instruction differs: call has_failure_step first")
     return result.failure_step
 
 

@@ -24,5 +24,5 @@ def test_names_need_no_quotes_and_numbers_may_be_infinite() -> None:
 
 @pytest.mark.parametrize("text", ["[1]", "{axes: }", "{axes: [1, 2}"])
 def test_what_is_not_attributes_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="attributes are written as"):
+    with pytest.raises(ValueError, match="attributes must have the form"):
         read(text)

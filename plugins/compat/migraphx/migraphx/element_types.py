@@ -49,5 +49,5 @@ def core_dtype(given: Any) -> DType:
         try:
             given = type_t(given).name
         except ValueError:
-            raise ParameterError(f"an element type is a number from 0 to {len(type_t) - 1}, got {given}") from None
+            raise ParameterError(f"an element type must be a number from 0 to {len(type_t) - 1}, got {given}") from None
     return C_NAMES.get(given) or dt.of(given) if isinstance(given, str) else dt.of(given)

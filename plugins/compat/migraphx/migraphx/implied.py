@@ -26,8 +26,8 @@ def core_attributes(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     for refused in ("num_heads", "kv_num_heads"):
         if name == "gqa_rotary_embedding" and refused in kept:
             raise ParameterError(
-                f"gqa_rotary_embedding has no {refused} here: it turns every head of its input; slice off the heads that are "
-                "to stay as they are"
+                f"gqa_rotary_embedding does not support {refused}: it rotates every head of its input; slice off the heads that "
+                "must not be rotated"
             )
     if name == "rnn_var_sl_shift_output" and kept.pop("output_name", STATES[0]) not in STATES:
         raise ParameterError(
@@ -35,13 +35,15 @@ def core_attributes(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         )
     if name == "dynamic_range" and kept.pop("max_output", ANY) != ANY:
         raise ParameterError(
-            "dynamic_range takes no max_output here: its result has as many elements as its inputs say"
+            "dynamic_range does not support max_output: its inputs determine the number of elements; leave it out"
         )
     if name == "unsqueeze" and len(kept.pop("steps", ())) > len(given.get("axes", ())):
-        raise ParameterError(f"unsqueeze: steps are given for axes, got {given['steps']} for {given.get('axes', [])}")
+        raise ParameterError(
+            f"unsqueeze: at most one step per axis is allowed, got {given['steps']} for {given.get('axes', [])}"
+        )
     if name == "im2col" and kept.pop("padding_mode", 0) not in (0, "default"):
         raise ParameterError(
-            f"im2col pads as its attribute padding says (padding_mode 0), got padding_mode {given['padding_mode']!r}"
+            f"im2col supports padding_mode 0 (explicit padding) only, got padding_mode {given['padding_mode']!r}"
         )
     dims = [DynamicDimension.of(d) for d in given.get("out_dyn_dims") or ()]
     if dims and not kept.get("out_lens") and all(d.is_fixed() for d in dims):
@@ -66,7 +68,9 @@ def split(op: Operation, steps: Sequence[int], x: Instruction) -> Operation:
             dims.append(left.pop(0))
             continue
         if step < 1 or (left or [1])[0] % step:
-            raise ShapeError(f"unsqueeze: step {step} of axis {axis} must divide the extent behind it, got {x.shape}")
+            raise ShapeError(
+                f"unsqueeze: step {step} of axis {axis} must divide the extent of the next axis, got {x.shape}"
+            )
         dims.append(step)
         if left:
             left[0] //= step
@@ -81,7 +85,7 @@ def check_implied(name: str, said: Mapping[str, Any], result: AnyShape) -> None:
     if said.get("output_dyn_shapes"):
         shapes: Sequence[shape] = said["output_dyn_shapes"]
         if len(shapes) != len(results):
-            raise ShapeError(f"{name}: output_dyn_shapes names {len(shapes)} results, there are {len(results)}")
+            raise ShapeError(f"{name}: output_dyn_shapes has {len(shapes)} shapes for {len(results)} results")
         for wanted, found in zip(shapes, results, strict=True):
             _check(name, "output_dyn_shapes", core_shape(wanted).dyn_dims(), found)
 
@@ -90,5 +94,5 @@ def _check(name: str, attribute: str, wanted: list[DynamicDimension], result: An
     found = result.dyn_dims() if isinstance(result, Shape) and result.ranked else None
     if found is None or [(d.min, d.max) for d in found] != [(d.min, d.max) for d in wanted]:
         raise ShapeError(
-            f"{name}: {attribute} says {wanted}, and the inputs give {result}: extents that vary come from the inputs here"
+            f"{name}: {attribute} is {wanted}, but the inputs imply {result}: dynamic extents are inferred from the inputs"
         )

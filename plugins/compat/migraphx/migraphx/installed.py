@@ -25,5 +25,5 @@ def refuse_to_hide_another() -> None:
             continue
         raise ImportError(
             f"AMD's module migraphx is installed at {found.origin}, and {here} would hide it: set MGX_MIGRAPHX=1 to run "
-            "this program on mgx, or uninstall mgx-migraphx (mgx is then at hand as mgx_core)"
+            "this program on mgx, or uninstall mgx-migraphx (mgx remains available as mgx_core)"
         )

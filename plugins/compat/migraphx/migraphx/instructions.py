@@ -79,9 +79,9 @@ class module:
         Errors: ShapeError if the inputs do not fit; ParameterError for anything but an operation.
         """
         if isinstance(op, macro):
-            raise ParameterError(f"{op!r} is a macro, which add_macro adds, and no operation")
+            raise ParameterError(f"{op!r} is a macro, not an operation: use add_macro")
         if not isinstance(op, operations.op):
-            raise ParameterError(f'add_instruction takes an operation (migraphx.op("relu")), got {op!r}')
+            raise ParameterError(f'add_instruction requires an operation (e.g. migraphx.op("relu")), got {op!r}')
         inputs, wanted = [_core(a) for a in args], op.core
         if inputs and "steps" in op.said:
             wanted = split(wanted, op.said["steps"], inputs[0])

@@ -126,7 +126,7 @@ class program:
         """
         plain = isinstance(t, target) and t.plain
         if plain and split_sizes:
-            raise ParameterError(f"split_sizes is not supported by {t}, which makes no kernels; leave it out")
+            raise ParameterError(f"split_sizes is not supported by {t}, which does not compile kernels; leave it out")
         tune = exhaustive_tune or compile_mode is compile_modes.max
         given = {"fast_math": fast_math, "exhaustive_tune": tune} | options
         if isinstance(offload_copy, (Mapping, CompileOptions)):
@@ -173,7 +173,7 @@ class program:
         Errors: ParameterError for another type than HIP's (``ihipStream_t``), CUDA's or ``void``.
         """
         if queue_type not in STREAMS:
-            raise ParameterError(f"queue_type is one of {', '.join(STREAMS)}, got {queue_type!r}")
+            raise ParameterError(f"queue_type must be one of {', '.join(STREAMS)}, got {queue_type!r}")
         return [of_argument(r) for r in self.core.run_async(self._given(args), queue, queue_type)]
 
     def run_trace(self, params: Mapping[str, Any], callback: Callable[[Any, argument], Any]) -> list[argument]:
@@ -188,7 +188,7 @@ class program:
             known = params.keys() <= self._names
         except AttributeError:
             raise ParameterError(
-                f"arguments are given by the names of parameters, got {type(params).__name__}"
+                f"a mapping of arguments by parameter name is required, got {type(params).__name__}"
             ) from None
         if not known:
             params = {n: v for n, v in params.items() if n in self._names}

@@ -24,7 +24,7 @@ def random_values(count: int, seed: int, dtype: DType) -> npt.NDArray[Any]:
     if dtype.is_float:
         return ((words % np.uint64(32)).astype(np.float64) / 16 - 1).astype(dtype.numpy)
     if not dtype.is_integer or dtype.bits < 8:
-        raise ParameterError(f"generate_argument has no values of type {dtype}")
+        raise ParameterError(f"generate_argument does not support type {dtype}")
     most = 1 << (dtype.size * 5)
     found = (words % np.uint64(most)).astype(np.int64)
     return (most // 2 - found if dtype.kind == "i" else found).astype(dtype.numpy)

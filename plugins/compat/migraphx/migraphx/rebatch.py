@@ -47,8 +47,8 @@ class Rebatched:
                 return self._made.get(batch) or self._made.put(batch, self._compiled(batch))
             except MgxError as reason:
                 raise ParameterError(
-                    f"{error}; the program cannot take batches of {batch} ({reason}): parse the model with an open batch, "
-                    "parse_onnx(..., default_dyn_dim_value=shape.dynamic_dimension(1, 64))"
+                    f"{error}; the program does not support a batch size of {batch} ({reason}): "
+                    "parse the model with an open batch, parse_onnx(..., default_dyn_dim_value=shape.dynamic_dimension(1, 64))"
                 ) from None
 
     def _batch(self, params: Mapping[str, Any]) -> int | None:
@@ -70,7 +70,7 @@ class Rebatched:
         shapes = {n: s for n, s in self.program.get_parameter_shapes().items() if isinstance(s, Shape)}
         old = {s.dims[0] for s in shapes.values()}
         if len(old) != 1:
-            raise ParameterError("its parameters differ in their first extent")
+            raise ParameterError("its parameters have different first extents")
         changed = Rebuilt(int(old.pop()), batch).program(self.program)
         for before, after in zip(self.program.get_output_shapes(), changed.get_output_shapes(), strict=True):
             if not isinstance(before, Shape) or not isinstance(after, Shape) or not before.rank:
@@ -118,7 +118,7 @@ class Rebuilt:
                 inner = dict(zip(ins.modules[0].parameters.values(), (went[i] for i in ins.inputs), strict=True))
                 (went[ins],) = self._body(ins.modules[0], inner)
             elif ins.modules:
-                raise ParameterError(f"{ins!r} has modules of its own")
+                raise ParameterError(f"{ins!r} contains modules")
             else:
                 went[ins] = self._step(ins, [went[i] for i in ins.inputs])
         return [went[o] for o in module.outputs]

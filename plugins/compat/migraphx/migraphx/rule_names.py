@@ -27,7 +27,7 @@ def with_core_rules(options: Mapping[str, Any] | None) -> Mapping[str, Any] | No
     said = {rules[n] for n in CONVOLUTION if n in rules}
     if len(said) > 1:
         raise ParameterError(
-            f"fusion_rules: {', '.join(CONVOLUTION)} are one rule in mgx and must be equal, got {dict(rules)}"
+            f"fusion_rules: {', '.join(CONVOLUTION)} are one rule in mgx and must be set equally, got {dict(rules)}"
         )
     kept = {n: on for n, on in rules.items() if n not in CONVOLUTION}
     return {**options, "fusion_rules": kept | ({"convolution": said.pop()} if said else {})}

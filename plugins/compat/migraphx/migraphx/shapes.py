@@ -61,7 +61,7 @@ class shape:
         listed = isinstance(texts, Sequence) and not isinstance(texts, str)
         if not listed or not self.symbolic() or len(texts) != self.ndim():
             raise ParameterError(
-                "dyn_strides are for dyn_dims that are all expressions: a list of as many texts is required, "
+                "dyn_strides require dyn_dims that are all expressions, and one string for each of them, "
                 f"got {texts!r} for {self}"
             )
         found = tuple(_dimension(t, ranges).named("") for t in texts)
@@ -81,7 +81,7 @@ class shape:
         try:
             return of_record(json.loads(text))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ParameterError(f"a shape as to_json writes it is required, got {text!r}: {error!r}") from None
+            raise ParameterError(f"a shape in the format of to_json is required, got {text!r}: {error!r}") from None
 
     def to_json(self) -> str:
         import json
@@ -110,7 +110,7 @@ class shape:
             return "tuple_type"
         name = self._tensor.type_string()
         if name not in type_t.__members__:
-            raise UnsupportedError(f"MIGraphX has no element type {self._tensor.dtype}; mgx_core has")
+            raise UnsupportedError(f"element type {self._tensor.dtype} exists in mgx_core only, not in MIGraphX")
         return name
 
     def type_size(self) -> int:
@@ -214,7 +214,7 @@ def of_shape(core: AnyShape) -> shape:
 def of_record(stored: Mapping[str, Any]) -> shape:
     """Returns a shape from its record in a file or JSON text.  Errors: UnsupportedError for a tuple of tensors."""
     if stored.get("sub_shapes"):
-        raise UnsupportedError("a value of several tensors cannot be a parameter here")
+        raise UnsupportedError("parameters must be tensors, got a tuple of tensors")
     ranges = stored.get("dynamic_dimensions")
     if ranges:
         dims = [DynamicDimension.of(d) for d in ranges]
@@ -227,8 +227,8 @@ def core_shape(given: Any) -> Shape:
     if isinstance(given, shape):
         if given._steps is not None:
             raise UnsupportedError(
-                f"programs keep no strides that are expressions, got {given}; "
-                "leave dyn_strides out: runs take values of any strides"
+                f"programs do not support symbolic strides, got {given}; "
+                "leave dyn_strides out: runs accept values with any strides"
             )
         given = given.core
     if not isinstance(given, Shape):

@@ -30,11 +30,11 @@ def specialized(program: Program, sizes: Sequence[int]) -> Program:
         if not sizes:
             return program
         got = ", ".join(sorted(names)) or "none"
-        raise ParameterError(f"split_sizes needs parameters whose open extents are made of one name, got {got}")
+        raise ParameterError(f"split_sizes requires parameters whose open extents contain exactly one name, got {got}")
     (of,) = names.values()
     for size in sizes:
         if not of.lo <= size <= of.hi:
-            raise ParameterError(f"split_sizes: {of.name} is {DynamicDimension(of.lo, of.hi)}, got {size}")
+            raise ParameterError(f"split_sizes: {of.name} must be within {DynamicDimension(of.lo, of.hi)}, got {size}")
     everything = range(of.lo, of.hi + 1)
     if not sizes and len(everything) > NARROW:
         return program

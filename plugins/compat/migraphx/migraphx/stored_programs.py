@@ -48,10 +48,10 @@ def read_stored(data: bytes, place: Any = "") -> program:
         is_json = data.lstrip()[:1] == b"{"
         tree = json.loads(data) if is_json else msgpack.unpackb(data, strict_map_key=False)
         if not isinstance(tree, Mapping) or any(k not in tree for k in KEYS):
-            raise StoreError(f"a program file of MIGraphX's has the keys {', '.join(KEYS)}")
+            raise StoreError(f"a program file of MIGraphX must have the keys {', '.join(KEYS)}")
         if tree.get("targets"):
             raise UnsupportedError(
-                "the program was saved after it was compiled: save it before, its kernels are MIGraphX's"
+                "the program was saved after it was compiled and contains MIGraphX's kernels: save it before compiling"
             )
         return _Reader(tree["modules"]).whole()
     except MgxError as error:
@@ -81,7 +81,7 @@ class _Reader:
         Errors: StoreError for a module that encloses that instruction.
         """
         if name in self.open:
-            raise StoreError(f"module {name!r} is run by an instruction within it")
+            raise StoreError(f"module {name!r} is called by an instruction inside it")
         if name not in self.modules:
             self.modules[name] = self.made.create_module(name)
             self.fill(name)
@@ -145,7 +145,7 @@ def _literal(stored: Mapping[str, Any]) -> argument:
     require_room(core.lens(), core.dtype.size, "a literal")
     flat = np.frombuffer(_bytes(stored["data"]), core_dtype(given.type_string()).numpy)
     if flat.size < core.element_space():
-        raise StoreError(f"a literal of {given} has {flat.size} elements where it needs {core.element_space()}")
+        raise StoreError(f"a literal of {given} has {flat.size} elements, {core.element_space()} are required")
     steps = [n * core.dtype.size for n in core.strides()]
     return argument(np.lib.stride_tricks.as_strided(flat, core.lens(), steps))
 

@@ -30,11 +30,11 @@ def with_two_lengths(option: str, dim_params: Mapping[str, Any], parse: Callable
     of = DynamicDimension.of(said) if said is not None else DynamicDimension(0, 0)
     if of.min != 1 or of.max == 1:
         raise ParameterError(
-            f"{option} needs dim_params[{LENGTH!r}] with a range from 1 to the longest prompt, got {said!r}"
+            f"{option} requires dim_params[{LENGTH!r}] with a range from 1 to the longest prompt, got {said!r}"
         )
     shapes = whole.get_parameter_shapes()
     if not any(LENGTH in symbols_in(s) for s in shapes.values()):
-        raise ParameterError(f"{option} needs an input with an open extent {LENGTH!r}, got {shapes}")
+        raise ParameterError(f"{option} requires an input with an open extent {LENGTH!r}, got {shapes}")
     made = Program(output_names=whole.get_output_names())
     main = made.get_main_module()
     inputs = {name: main.add_parameter(name, s) for name, s in shapes.items()}

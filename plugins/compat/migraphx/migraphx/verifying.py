@@ -161,7 +161,7 @@ def _loaded(path: str) -> Executable | None:
         return None
     found = mgx.load(Path(path)).executable
     if found is None:
-        raise ParameterError(f"{path} holds a program that is not compiled: compile it before it is saved")
+        raise ParameterError(f"{path} contains a program that is not compiled: compile it before saving")
     return found
 
 

@@ -28,7 +28,7 @@ class MIGraphXBackend(Backend):  # type: ignore[misc,unused-ignore]
     def set_device(cls, device: str) -> None:
         """Errors: ValueError for a device other than CPU and GPU."""
         if device not in DEVICES:
-            raise ValueError(f"a device is one of {', '.join(DEVICES)}, got {device!r}")
+            raise ValueError(f"device must be one of {', '.join(DEVICES)}, got {device!r}")
         cls._device = device
 
     @classmethod
@@ -69,7 +69,7 @@ class MIGraphXBackend(Backend):  # type: ignore[misc,unused-ignore]
 
     @classmethod
     def run_node(cls, node: Any, inputs: Any, device: Any = None, outputs_info: Any = None, **options: Any) -> Any:
-        raise NotImplementedError("a whole model is required, got one node: put it into a model, and call run_model")
+        raise NotImplementedError("single nodes are not supported: wrap the node in a model and call run_model")
 
 
 is_compatible = MIGraphXBackend.is_compatible

@@ -116,5 +116,5 @@ def test_what_is_no_buffer_and_no_stream_is_refused() -> None:
     p.compile(migraphx.get_target("ref"))
     x = np.ones(2, np.float32)
     assert p.run_async({"x": x}, 0, "ihipStream_t")[0].tolist() == [-1, -1]
-    with pytest.raises(ParameterError, match="queue_type is one of ihipStream_t"):
+    with pytest.raises(ParameterError, match="queue_type must be one of ihipStream_t"):
         p.run_async({"x": x}, 0, "stream")

@@ -119,9 +119,9 @@ def test_a_size_that_the_model_does_not_take() -> None:
     ("extents", "target", "sizes", "message"),
     [
         (("n", "3"), "ref", [1, 4], "split_sizes is not supported by"),
-        (("n", "3"), "cpu", [1, 5], r"split_sizes: n is \[1, 4, \{\}\], got 5"),
-        (("n", "m"), "cpu", [1], "open extents are made of one name, got m, n"),
-        (("2", "3"), "cpu", [1], "open extents are made of one name, got none"),
+        (("n", "3"), "cpu", [1, 5], r"split_sizes: n must be within \[1, 4, \{\}\], got 5"),
+        (("n", "m"), "cpu", [1], "open extents contain exactly one name, got m, n"),
+        (("2", "3"), "cpu", [1], "open extents contain exactly one name, got none"),
     ],
 )
 def test_sizes_that_cannot_be_chosen(extents, target, sizes, message) -> None:

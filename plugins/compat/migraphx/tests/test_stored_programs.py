@@ -84,7 +84,7 @@ def test_refusals(tmp_path) -> None:
     with pytest.raises(UnsupportedError, match="gpu::code_object is an operation of a compiled program"):
         migraphx.load_buffer(msgpack.packb(kernels))
     short = file(WEIGHTS.tobytes()[:8])
-    with pytest.raises(StoreError, match="2 elements where it needs 6"):
+    with pytest.raises(StoreError, match="2 elements, 6 are required"):
         migraphx.load_buffer(msgpack.packb(short))
     (tmp_path / "other.json").write_text('{"hello": 1}')
     with pytest.raises(StoreError, match=r"other\.json.*version, modules"):
@@ -125,7 +125,7 @@ def test_modules_within_themselves(around) -> None:
     no = {"name": "no", "nodes": [inner, node("no:@1", "get_tuple_elem", {"index": 0}, ["no:@0"])]}
     branches = node("main:@3", "if", {}, ["main:@2"], module_inputs=["yes", "no"])
     tree = file(WEIGHTS.tobytes(), [condition, branches], {"yes": yes, "no": no})
-    with pytest.raises(StoreError, match=f"module '{around}' is run by an instruction within it"):
+    with pytest.raises(StoreError, match=f"module '{around}' is called by an instruction inside it"):
         migraphx.load_buffer(msgpack.packb(tree))
 
 

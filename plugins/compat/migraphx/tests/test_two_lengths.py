@@ -79,7 +79,7 @@ def test_other_extents_stay_open(model: Path) -> None:
     "given", [{}, {"sequence_length": 6}, {"sequence_length": migraphx.shape.dynamic_dimension(2, 6)}]
 )
 def test_a_range_from_one_token_is_needed(given: dict[str, Any], model: Path) -> None:
-    with pytest.raises(ParameterError, match="needs dim_params\\['sequence_length'\\] with a range from 1"):
+    with pytest.raises(ParameterError, match="requires dim_params\\['sequence_length'\\] with a range from 1"):
         parsed(model, dim_params=given)
 
 
@@ -90,7 +90,7 @@ def test_what_is_no_extent_is_refused_as_elsewhere(said: Any, model: Path) -> No
 
 
 def test_a_model_without_the_axis_is_refused(model: Path) -> None:
-    with pytest.raises(ParameterError, match="needs an input with an open extent 'sequence_length'"):
+    with pytest.raises(ParameterError, match="requires an input with an open extent 'sequence_length'"):
         parsed(model, map_input_dims={"x": [1, 4, 2]})
 
 

@@ -35,7 +35,7 @@ def migraphx(
     for name in FILES:
         if given.pop(name, None):
             raise UnsupportedError(
-                f"option {name!r} is not available; mgx_torch.lower_to_mgx(...).save(path) writes a program"
+                f"option {name!r} is not supported; to save a program, use mgx_torch.lower_to_mgx(...).save(path)"
             )
     for name in INERT:
         given.pop(name, None)

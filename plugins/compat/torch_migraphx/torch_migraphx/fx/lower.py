@@ -62,7 +62,7 @@ def lower_to_mgx(
     """
     precision = LowerPrecision.from_str(lower_precision)
     if precision is LowerPrecision.INT8:
-        raise UnsupportedError("int8 is taken from a quantized module: lower that in fp32")
+        raise UnsupportedError("int8 requires a quantized module: quantize it, then lower it in fp32")
     lowered = mgx_torch.lower_to_mgx(
         module, input, fp16=precision is LowerPrecision.FP16, bf16=precision is LowerPrecision.BF16
     )
