@@ -74,7 +74,7 @@ def places_of(graph: Graph) -> Places:
         special = any(n.op in SWITCH or n.op in ENTER or n.op in MERGE for n in graph.nodes.values())
         for node in graph.nodes.values():
             if node.op in SWITCH and len(node.inputs) != 2:
-                raise ParseError(f"{node!r} needs a value and a condition, got {len(node.inputs)} inputs")
+                raise ParseError(f"{node!r} requires a value and a condition, got {len(node.inputs)} inputs")
         found = graph.derived["places"] = _computed(graph) if special else Places()
     return found
 
@@ -131,7 +131,7 @@ def _frame(
     deepest = max((f for f in read if f is not None), key=lambda f: f.depth, default=None)
     if node.op in EXIT:
         if deepest is None:
-            raise ParseError(f"{node!r} leaves no loop")
+            raise ParseError(f"{node!r} does not exit a loop")
         return deepest.parent
     if node.op in ENTER:
         name = node.attributes["frame_name"].s.decode("utf-8", "replace") if "frame_name" in node.attributes else ""

@@ -101,7 +101,7 @@ def _proto(n: Any) -> Any:
     try:
         made.ParseFromString(bytes(flexbuffers.GetRoot(n.operator.custom).AsVector[1].AsStringBytes))
     except (DecodeError, ValueError, IndexError, TypeError, AttributeError, RecursionError, ArithmeticError) as error:
-        raise ParseError(f"the attributes hold no node of TensorFlow: {error}") from None
+        raise ParseError(f"the attributes do not contain a NodeDef: {error}") from None
     return made
 
 
@@ -127,7 +127,9 @@ def _value(n: Any, place: int, x: Instruction | None) -> Value:
     """Returns an operand: a tensor, a complex tensor (split along its last axis), or another operator's `Held` value."""
     if x is None:
         held = n.scope.handle(n.operator.inputs[place])
-        return held.value if isinstance(held, Held) else n.fail(f"input {place} must be a value of TensorFlow's")
+        return (
+            held.value if isinstance(held, Held) else n.fail(f"input {place} must be a result of another Flex operator")
+        )
     kind = n.input(place).dtype
     if kind is None or kind.kind != "c":
         return x

@@ -161,7 +161,7 @@ class Graph:
             seen: set[str] = set()
             for p in protos:
                 if p.name in seen:
-                    raise ParseError(f"two nodes are called {p.name!r}")
+                    raise ParseError(f"several nodes are named {p.name!r}")
                 seen.add(p.name)
         for proto in protos:
             inputs, controls = [], []
@@ -189,7 +189,7 @@ class Graph:
         """Errors: ParseError for an unknown name."""
         found = self.nodes.get(name)
         if found is None:
-            raise ParseError(f"{name!r} is read, but no node has this name" + (f" in {self.name}" if self.name else ""))
+            raise ParseError(f"{name!r} is read, but not defined" + (f" in {self.name}" if self.name else ""))
         return found
 
 
@@ -203,10 +203,10 @@ class FunctionGraph(Graph):
         super().__init__(list(proto.node_def), signatures, f"function {proto.signature.name!r}")
         for name in self.arguments:
             if name in self.nodes:
-                raise ParseError(f"an argument and a node of {self.name} are both called {name!r}")
+                raise ParseError(f"an argument and a node of {self.name} are both named {name!r}")
         missing = [r for r in self.results if r not in proto.ret]
         if missing:
-            raise ParseError(f"{self.name} returns nothing as {missing[0]!r}")
+            raise ParseError(f"{self.name} does not define its result {missing[0]!r}")
         self.returned = [self.port(proto.ret[r]) for r in self.results]
 
     def port(self, text: str) -> Port:
@@ -233,7 +233,7 @@ class Functions(Mapping[str, FunctionGraph]):
         for proto in protos:
             name = proto.signature.name
             if name in self._protos:
-                raise ParseError(f"two functions are called {name!r}")
+                raise ParseError(f"several functions are named {name!r}")
             self._protos[name] = proto
         definitions = list(definitions)
         self.signatures = Signatures(definitions, self._protos)

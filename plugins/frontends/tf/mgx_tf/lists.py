@@ -22,7 +22,7 @@ def materialized(n: InstructionBuilder, listed: TensorList, dims: Sequence[Dim])
     if listed.stacked is not None:
         return listed
     if listed.count is None:
-        raise ParseError("a list of unknown length is read")
+        raise ParseError("a list is read before its length is known")
     zero = _zero(n, listed.dtype)
     known = n.dims(listed.count)
     if known is not None:

@@ -38,7 +38,7 @@ def choice(n: Node, condition: Instruction, ways: Sequence[Callable[[Module], li
     for module, values in zip(modules, (first, second), strict=True):
         _return(module, [leaf for v in values for leaf in leaves(v)])
     if [len(leaves(v)) for v in first] != [len(leaves(v)) for v in second]:
-        n.fail("the branches give values of different kinds")
+        n.fail("the branches must return values of the same kinds")
     if condition.shape.rank:
         condition = n.reshape(condition, ())
     count = sum(len(leaves(v)) for v in first)
@@ -106,7 +106,7 @@ def loop(n: Node, states: Sequence[Value], condition: Part, body: Part, fixed: C
         (after, going), _ = n.scope.context.resources.states.apart(trip)
         results = [leaf for v in after for leaf in leaves(v)]
         if len(results) != len(parameters):
-            raise ParseError(f"a trip of the loop gives {len(results)} tensors, it takes {len(parameters)}")
+            raise ParseError(f"the loop body must return {len(parameters)} tensors, got {len(results)}")
         _return(module, [going, *results])
         return module
 
@@ -125,10 +125,10 @@ def loop(n: Node, states: Sequence[Value], condition: Part, body: Part, fixed: C
 
 def _truth(n: Node, values: Sequence[Value]) -> Instruction:
     if len(values) != 1 or not isinstance(values[0], Instruction):
-        n.fail("the condition of a loop must give one truth value")
+        n.fail("the condition of a loop must return one bool")
     found = values[0]
     if found.shape.dtype is not dt.bool_:
-        n.fail(f"the condition of a loop must be a truth value, got {found.shape}")
+        n.fail(f"the condition of a loop must be bool, got {found.shape}")
     return found
 
 

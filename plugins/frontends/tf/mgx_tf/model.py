@@ -85,10 +85,10 @@ def read_model(path: str | os.PathLike[str], tags: str = "serve") -> Model:
 def _refuse_keras(where: Path) -> None:
     if where.suffix in (".keras", ".h5", ".hdf5"):
         raise UnsupportedError(
-            f"{where.name!r} is a Keras model, which holds layers and no graph; export it first, with Keras:\n"
+            f"{where.name!r} is a Keras model, which contains layers instead of a graph; export it first, with Keras:\n"
             f"  model = keras.saving.load_model({where.name!r})\n"
             f"  model.export({where.stem!r})\n"
-            f"and read the folder {where.stem!r}"
+            f"and parse the folder {where.stem!r}"
         )
 
 
@@ -96,7 +96,7 @@ def _read_folder(folder: Path, tags: str) -> Model:
     file = folder / SAVED
     if not file.is_file():
         if (folder / "saved_model.cpb").is_file():
-            raise UnsupportedError("the SavedModel is stored in chunks (saved_model.cpb); save it without")
+            raise UnsupportedError("chunked SavedModels (saved_model.cpb) are not supported; save it without chunks")
         text = folder / "saved_model.pbtxt"
         if not text.is_file():
             raise ParseError(f"{str(folder)!r} is not a SavedModel: it lacks {SAVED}")
@@ -143,11 +143,9 @@ def read_bytes(data: bytes, text: bool = False) -> Model:
         saved = _try_saved(data)
         # all SavedModels so far have schema version 1
         if saved and data[:1] == b"\x08" and data[1:2] != b"\x01":
-            raise ParseError(
-                "this holds no graph of TensorFlow's; it looks like an ONNX model, which the frontend 'onnx' reads"
-            )
+            raise ParseError("not a TensorFlow graph; it looks like an ONNX model: parse it with the frontend 'onnx'")
         if saved:
-            raise ParseError(f"this is a SavedModel's graph without its folder: read the folder that holds {SAVED}")
+            raise ParseError(f"this is the graph file of a SavedModel: parse the folder that contains {SAVED}")
         raise ParseError("not a TensorFlow graph: it has no nodes")
     return _model(graph, ())
 

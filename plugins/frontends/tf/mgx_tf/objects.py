@@ -49,7 +49,7 @@ def _keys(saved: Any, tracked: Any) -> Iterator[tuple[int, str]]:
     while stack:
         here, there = stack.pop()
         if not (0 <= here < len(saved) and 0 <= there < len(tracked)):
-            raise ParseError(f"the objects of the model lack number {here}, or those of its checkpoint number {there}")
+            raise ParseError(f"the model has no object {here}, or its checkpoint no object {there}")
         for attribute in tracked[there].attributes:
             if attribute.name == VALUE:
                 yield here, attribute.checkpoint_key

@@ -135,7 +135,7 @@ def _initialize(scope: Scope, model: Model) -> None:
     try:
         trial.require([n for n in (node.name, *node.controls) if n in wanted])
     except UnsupportedError as error:
-        raise error.located("the initialisation of tables") from None
+        raise error.located("the table initialization") from None
     finally:
         scope.context.initializing = False
     scope.context.known = type(scope.context.known)()
@@ -166,7 +166,7 @@ def _tensors(what: str, given: Mapping[str, Any]) -> dict[str, tuple[str, int, l
         for label, part in _parts(name, info).items():
             if label in found:
                 raise UnsupportedError(
-                    f"{what} of the signature: two tensors would be called {label!r}, one a part of another"
+                    f"{what} of the signature: {label!r} names both a tensor and a component of another"
                 )
             found[label] = part
     return found
@@ -210,8 +210,8 @@ def _declare_graph(scope: Scope, graph: Graph, options: TfOptions) -> tuple[list
         if not has_dtype(dtype):
             if node.name in needed:
                 raise UnsupportedError(
-                    f"input {node.name!r} is a resource or variant: a frozen graph loses tables and lists that it is given "
-                    "from outside; read the SavedModel"
+                    f"input {node.name!r} is a resource or variant: frozen graphs do not contain tables and lists passed "
+                    "as inputs; parse the SavedModel instead"
                 )
             continue
         dims = None
@@ -233,7 +233,7 @@ def _sinks(graph: Graph) -> list[str]:
     if not found:
         found = [n.name for n in graph.nodes.values() if n.name not in used and n.op not in ("NoOp", "Assert")]
     if not found:
-        raise ParseError("the graph has no output: every node is read by another")
+        raise ParseError("the graph has no output: every node is read by another node")
     return found
 
 

@@ -22,4 +22,4 @@ def converters(frontend: str) -> list[Lazy]:
 
 @hookimpl
 def operations() -> list[Lazy]:
-    return [Lazy("tf-ops", "mgx_tf.ops:OPS", "strings, tables, ragged tensors, crops and boxes")]
+    return [Lazy("tf-ops", "mgx_tf.ops:OPS", "strings, tables, ragged tensors, image crops and boxes")]

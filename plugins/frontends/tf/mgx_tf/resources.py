@@ -99,7 +99,7 @@ class Resources:
                 keys, values = (np.asarray(self._checkpoint().read(key)) for key in parts)
                 if keys.size != len(keys):
                     raise UnsupportedError(
-                        f"table {name!r} has keys of extents {list(keys.shape[1:])}: only keys of one element each are read"
+                        f"table {name!r} has keys of extents {list(keys.shape[1:])}: keys must be scalars"
                     )
                 attributes = self._model.graph.node(name).attributes
                 value = dims_of(attributes["value_shape"].shape) if "value_shape" in attributes else None
@@ -140,7 +140,7 @@ class Resources:
             raise ParseError(f"asset {file!r} is not a file name")
         path = (folder / file).resolve()
         if not path.is_relative_to(folder):
-            raise ParseError(f"asset {file!r} leads outside the model's folder")
+            raise ParseError(f"asset {file!r} is outside the model's folder")
         return str(path)
 
 
@@ -148,7 +148,7 @@ def _ranges(part: str, array: Array, key: str) -> tuple[slice, ...]:
     """Parses a slice specification such as ``64 5 0,22:0,5``."""
     words = part.rsplit(maxsplit=1)[-1].split(":")
     if len(words) != array.ndim:
-        raise ParseError(f"{part!r} does not name a part of {key!r} with extents {list(array.shape)}")
+        raise ParseError(f"{part!r} is not a slice of {key!r} with extents {list(array.shape)}")
     found = []
     for word, n in zip(words, array.shape, strict=True):
         if word == "-":
@@ -157,9 +157,9 @@ def _ranges(part: str, array: Array, key: str) -> tuple[slice, ...]:
         try:
             start, length = (int(w) for w in word.split(","))
         except ValueError:
-            raise ParseError(f"{part!r} does not name a part of {key!r}") from None
+            raise ParseError(f"{part!r} is not a slice of {key!r}") from None
         if start < 0 or length < 0 or start + length > n:
-            raise ParseError(f"{part!r} lies outside {key!r} with extents {list(array.shape)}")
+            raise ParseError(f"slice {part!r} is out of range for {key!r} with extents {list(array.shape)}")
         found.append(slice(start, start + length))
     return tuple(found)
 

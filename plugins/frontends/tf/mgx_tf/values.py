@@ -90,7 +90,7 @@ def leaves(value: Value) -> list[Instruction]:
 def rebuilt(like: Value, parts: Sequence[Instruction]) -> Value:
     """Returns a value of the structure of `like` from component tensors.  Errors: ParseError if their number differs."""
     if len(parts) != len(leaves(like)):
-        raise ParseError(f"a value of {len(leaves(like))} tensors cannot be made of {len(parts)}")
+        raise ParseError(f"the value consists of {len(leaves(like))} tensors, got {len(parts)}")
     match like:
         case Complex():
             return Complex(*parts)

@@ -201,7 +201,7 @@ def test_functions_that_nothing_calls_are_not_read(new_graph: Any):
     x = np.array([-1, 2, 3], np.float32)
     np.testing.assert_array_equal(run(g, ["y"], x=x)[0], np.maximum(x, 0))
     g.node("PartitionedCall", "call", "x", f=("other",))
-    refused(g, mgx.ParseError, "returns nothing as")
+    refused(g, mgx.ParseError, "does not define its result")
 
 
 def test_arithmetic_on_constants_is_done_while_reading(new_graph: Any):
@@ -257,7 +257,7 @@ def test_absurd_constant(new_graph: Any):
     for _ in range(3):
         shape.dim.add(size=1 << 20)
     g.node("Relu", "y", "c")
-    refused(g, mgx.ParseError, "takes more than")
+    refused(g, mgx.ParseError, "exceeds the limit")
 
 
 def test_missing_nodes_and_bad_options(new_graph: Any):
@@ -431,5 +431,5 @@ def test_names_of_parts_that_are_taken_are_refused(kind: str, tmp_path: Any, new
     tensors["r"].composite_tensor.components.add(name="x:0", dtype=1).tensor_shape.dim.add(size=-1)
     tensors["r_0"].name, tensors["r_0"].dtype = "y:0", 1
     (tmp_path / "saved_model.pb").write_bytes(model.SerializeToString())
-    with pytest.raises(mgx.UnsupportedError, match=f"{kind} of the signature: two tensors would be called 'r_0'"):
+    with pytest.raises(mgx.UnsupportedError, match=f"{kind} of the signature: 'r_0' names both a tensor"):
         mgx.parse(tmp_path)

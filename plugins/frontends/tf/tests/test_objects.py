@@ -58,7 +58,7 @@ def test_captured_variables_are_found_by_the_names_of_objects(new_graph: Any):
 
 
 def test_objects_that_are_not_there_are_refused(new_graph: Any):
-    with pytest.raises(mgx.ParseError, match="lack number 9"):
+    with pytest.raises(mgx.ParseError, match="no object 9"):
         list(captured(model(new_graph, (0, 9, "net")), Checkpoint()))
 
 
@@ -135,7 +135,7 @@ class PairsOfKeys(TwoTables):
 
 def test_a_table_whose_keys_are_rows_is_refused(new_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("mgx_tf.resources.Bundle", PairsOfKeys)
-    with pytest.raises(mgx.UnsupportedError, match=r"'table' has keys of extents \[2\]: only keys of one element"):
+    with pytest.raises(mgx.UnsupportedError, match=r"'table' has keys of extents \[2\]: keys must be scalars"):
         mgx.parse(restoring(new_graph, tmp_path, []))
 
 

@@ -45,7 +45,7 @@ def without_data(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("data", [NOISE[:-2], NOISE[:-40], NOISE[:-40] + b"\xff\xd9", without_data(NOISE)])
 def test_scans_that_end_early_are_refused(data: bytes):
-    with pytest.raises(ShapeError, match="end early"):
+    with pytest.raises(ShapeError, match="is truncated"):
         jpeg(data)
     assert jpeg(data, recover=True).shape == (16, 16, 3)
 
@@ -73,12 +73,12 @@ def test_the_unit_in_which_data_end_is_read_from_zeros_and_the_rest_is_grey(part
 def test_jpeg_files_have_one_frame_and_a_bounded_number_of_scans():
     at, _ = scan_of(NOISE)
     frame = NOISE.index(b"\xff\xc0")
-    with pytest.raises(ShapeError, match="second one"):
+    with pytest.raises(ShapeError, match="second frame header"):
         jpeg(NOISE[:at] + NOISE[frame:at] + NOISE[at:])
     scan = NOISE[at:-2]
     with pytest.raises(ShapeError, match="at most 256 scans"):
         jpeg(NOISE[:at] + scan * 300 + b"\xff\xd9")
-    with pytest.raises(ShapeError, match="a scan of each plane"):
+    with pytest.raises(ShapeError, match="a scan of each component"):
         jpeg(NOISE[:at] + b"\xff\xd9")
 
 
@@ -91,7 +91,7 @@ def test_bands_that_do_not_exist_are_refused(band: tuple[int, int]):
         if data[at + 4] == 1:
             break
     data[at + 7 : at + 9] = bytes(band)
-    with pytest.raises(ShapeError, match="cannot hold the coefficients"):
+    with pytest.raises(ShapeError, match="cannot contain the coefficients"):
         jpeg(bytes(data))
 
 
@@ -113,7 +113,7 @@ def test_four_planes_are_refused(channels: int):
     codes = b"".join(b"\xff\xc4" + struct.pack(">H", 20) + bytes([k, 1]) + bytes(16) for k in (0, 0x10))
     table = b"\xff\xdb" + struct.pack(">H", 67) + b"\0" + b"\1" * 64
     data = b"\xff\xd8" + table + b"\xff\xc0" + b"".join(frame) + codes + scan + b"\0\0\0\xff\xd9"
-    with pytest.raises(ShapeError, match="four planes"):
+    with pytest.raises(ShapeError, match="four components"):
         decoded(data, channels)
 
 
@@ -156,7 +156,7 @@ def test_colours_that_are_clear(data: bytes, channels: int, wanted: Any):
 
 @pytest.mark.parametrize(("depth", "kind"), [(4, 2), (3, 0), (16, 3), (8, 1)])
 def test_depths_that_do_not_exist_are_refused(depth: int, kind: int):
-    with pytest.raises(ShapeError, match="bits a number"):
+    with pytest.raises(ShapeError, match="bit depths"):
         decoded(png(2, 1, depth, kind, b"\0" + bytes(12)))
 
 

@@ -66,7 +66,7 @@ def test_widths_and_padding_have_least_values(parameters: dict[str, Any], messag
     {"widths": (1 << 21,), "pad": 1 << 19, "short": True}, {"widths": (600,) * 10, "pad": -1},
 ])  # fmt: skip
 def test_runs_that_are_too_large_are_refused(parameters: dict[str, Any]) -> None:
-    with limited(1 << 20), pytest.raises(DeviceError, match="runs of words"):
+    with limited(1 << 20), pytest.raises(DeviceError, match="the n-grams"):
         runs("ab", [0, 2], **parameters)
 
 
@@ -136,7 +136,7 @@ def test_words_of_code_points():
     wide = UnicodeEncode(encoding="UTF-16-BE").compute(points[2:4], np.array([0, 2])).tolist()
     assert [w.encode("utf-8", "surrogateescape") for w in wide] == [b"\x00\xe9\xd8=\xde\x00"]
     for wrong in ([0, 9], [1, 5], [0, 4], [0, 3, 2, 5], []):
-        with pytest.raises(ShapeError, match="splits must rise"):
+        with pytest.raises(ShapeError, match="splits must ascend"):
             UnicodeEncode().compute(points, np.array(wrong, np.int64))
 
 
@@ -157,5 +157,5 @@ def test_base64(word: str, found: str):
 )
 def test_what_is_not_base64(word: str):
     """As TensorFlow 2.21 refuses them."""
-    with pytest.raises(ShapeError, match="is not base64"):
+    with pytest.raises(ShapeError, match=r"is not (web-safe )?base64"):
         Base64(back=True).compute(np.array([word], object))

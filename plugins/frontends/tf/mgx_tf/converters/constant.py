@@ -31,7 +31,7 @@ def const(n: Node) -> Value:
 def asset(n: Node) -> Value:
     file = n.scope.context.resources.asset(n.name)
     if not file:
-        n.unsupported("an input that is neither one of the signature nor the path of an asset")
+        n.unsupported("an input that is neither in the signature nor an asset path")
     return n.literal(np.array(file, object), dt.string)
 
 
@@ -124,7 +124,7 @@ def range_(n: Node, start: Instruction, limit: Instruction, delta: Instruction) 
         if step == 0:
             n.fail("the step of a range must not be 0")
         if abs(float(stop - first) / float(step)) > 1 << 26:
-            n.fail(f"a range from {first} to {stop} by {step} is refused as absurdly large")
+            n.fail(f"a range from {first} to {stop} by {step} is rejected as too large")
         count = max(0, -int(-(float(stop) - float(first)) / float(step) // 1)) if dtype.is_float else None
         if count is None:
             return n.literal(np.array(range(int(first), int(stop), int(step)), np.int64), dtype)

@@ -53,7 +53,7 @@ def if_(n: Node, condition: Value, *xs: Value) -> Any:
 def case(n: Node, index: Value, *xs: Value) -> Any:
     functions = n.functions("branches")
     if not functions or not isinstance(index, Instruction):
-        n.fail("branches and an index are needed")
+        n.fail("branches and an index are required")
 
     def way(m: Module, k: int) -> list[Value]:
         called = functions[k]
@@ -144,12 +144,12 @@ def merge(n: Node) -> Any:
     along = [places.along(scope.graph, p) for p in ports]
     deciding = [p for p in along[0] if all(p in a for a in along) and len({a[p] for a in along}) == len(along)]
     if len(ports) < 2 or not deciding:
-        return n.fail("the ways that meet here do not come from one Switch")
+        return n.fail("the merged branches must come from the same Switch")
     decides = deciding[-1]
     by_branch = {a[decides]: port for a, port in zip(along, ports, strict=True)}
     index = scope.value(decides)
     if not isinstance(index, Instruction):
-        n.fail("what decides a Switch must be a tensor")
+        n.fail("the predicate of a Switch must be a tensor")
 
     def way(m: Module, branch: int) -> list[Value]:
         return [scope.within(m, conditions={decides: branch}).value(by_branch[branch])]
@@ -158,7 +158,7 @@ def merge(n: Node) -> Any:
         (made,) = choice(n, index, [lambda m: way(m, 1), lambda m: way(m, 0)])
         return made, n.convert(index, dt.int32)
     if sorted(by_branch) != list(range(len(ports))):
-        n.fail(f"branches {sorted(by_branch)} meet here, {list(range(len(ports)))} are needed")
+        n.fail(f"branches {list(range(len(ports)))} are required, got {sorted(by_branch)}")
     (made,) = _chosen(n, index, len(ports), way)
     return made, index
 
@@ -169,7 +169,7 @@ def exit_(n: Node) -> Any:
     source = n.node.inputs[0].node
     frame = scope.places.frame(source)
     if frame is None or source not in frame.switches:
-        return n.fail("an Exit must leave a loop through a Switch")
+        return n.fail("an Exit must read a Switch")
     merges = frame.merges
     conditions = scope.places.conditions_of(frame.enters[merges[0].name].name)
 

@@ -62,7 +62,7 @@ def hash_bucket(n: Node, x: Instruction) -> Instruction:
 def fingerprint(n: Node, x: Instruction, method: Instruction) -> Instruction:
     """Returns the bytes of the fingerprint of each row; supported for vectors of strings."""
     if x.shape.rank != 1 or x.shape.dtype is not dt.string:
-        n.unsupported("fingerprints of other tensors than vectors of strings")
+        n.unsupported("fingerprints of tensors other than string vectors")
     return n.add("tf_fingerprint_bytes", x)
 
 
@@ -86,7 +86,7 @@ def mfcc(n: Node, x: Instruction, rate: Instruction) -> Instruction:
     return n.add(
         "tf_mfcc",
         x,
-        rate=n.whole(rate, "the rate of samples")[0],
+        rate=n.whole(rate, "the sample rate")[0],
         low=n.float("lower_frequency_limit", 20.0),
         high=n.float("upper_frequency_limit", 4000.0),
         bands=n.int("filterbank_channel_count", 40),
@@ -101,7 +101,7 @@ def mfcc(n: Node, x: Instruction, rate: Instruction) -> Instruction:
 def decode_picture(n: Node, x: Instruction) -> Instruction:
     channels = n.int("channels", 0)
     if n.op_type == "DecodeJpeg" and n.int("ratio", 1) != 1:
-        n.unsupported("pictures that are read at a part of their size")
+        n.unsupported("JPEG decoding at reduced size (ratio)")
     return n.add(
         "tf_decode_picture",
         x,
@@ -140,7 +140,7 @@ COLOURS = (
 def segment_join(n: Node, x: Instruction, segments: Instruction, count: Instruction) -> Instruction:
     flat = n.reshape(x, (product(x.shape.dims),))
     if x.shape.rank != segments.shape.rank:
-        n.unsupported("segments of rows of several words")
+        n.unsupported("segment joins whose segment ids have another rank than the strings")
     at = n.reshape(n.convert(segments, dt.int64), (product(segments.shape.dims),))
     return n.add("tf_segment_join", flat, at, n.convert(count, dt.int64), separator=n.string("separator", ""))
 

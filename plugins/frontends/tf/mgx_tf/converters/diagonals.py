@@ -19,16 +19,14 @@ def _band(n: Node, k: Instruction | None) -> tuple[int, int]:
     """Returns the lowest and the highest diagonal; 0 is the main one, negative ones are below it."""
     found = [0] if k is None else n.whole(k, "the diagonals")
     if len(found) not in (1, 2) or found[0] > found[-1]:
-        n.fail(f"one diagonal or a lowest and a highest one are needed, got {found}")
+        n.fail(f"one diagonal, or the lowest and the highest one, are required, got {found}")
     return found[0], found[-1]
 
 
 def _extents(n: Node, *dims: object) -> list[int]:
     found = [d for d in dims if isinstance(d, int)]
     if len(found) < len(dims):
-        n.unsupported(
-            "several diagonals, or ones of given extents, of a matrix whose extents are known only at run time"
-        )
+        n.unsupported("several diagonals, or diagonals with given extents, of matrices with symbolic extents")
     return found
 
 
@@ -59,7 +57,7 @@ def _by_rows(n: Node, diagonal: Instruction, k: int, rows: Dim) -> Instruction:
 def _places(n: Node, low: int, high: int, rows: int, columns: int) -> np.ndarray:
     """Returns row and column [diagonals, longest, 2] of the elements of packed diagonals; -1 for padding."""
     if not -rows < low <= high < columns and (rows, columns) != (0, 0):
-        n.fail(f"diagonals {low} to {high} lie outside a matrix of {rows} rows and {columns} columns")
+        n.fail(f"diagonals {low} to {high} are outside a matrix of {rows} rows and {columns} columns")
     align = n.string("align", "RIGHT_LEFT" if n.op_type.endswith("V3") else "LEFT_LEFT")
     longest = min(rows + min(high, 0), columns - max(low, 0))
     out = np.full((high - low + 1, longest, 2), -1, np.int64)
@@ -173,7 +171,7 @@ def part_of_diag(n: Node, x: Instruction) -> Instruction:
     dims = _extents(n, *x.shape.dims)
     half = dims[: len(dims) // 2]
     if dims != half + half:
-        n.fail(f"a tensor whose axes come twice is needed, got {x.shape}")
+        n.fail(f"a tensor whose second half of axes equals the first is required, got {x.shape}")
     count = prod(half)
     flat = n.reshape(x, (count * count,))
     picked = n.add("gather", flat, n.literal(np.arange(count, dtype=np.int64) * (count + 1)), axis=0)

@@ -179,7 +179,7 @@ def atan2(n: Node, y: Instruction, x: Instruction) -> Instruction:
 @converts("AddN", "AccumulateNV2")
 def add_n(n: Node, *xs: Instruction) -> Instruction:
     if not xs:
-        n.fail("at least one input is needed")
+        n.fail("at least one input is required")
     total = xs[0]
     for x in xs[1:]:
         total = n.pointwise("add", total, x)
@@ -225,7 +225,7 @@ def cast(n: Node, x: Instruction) -> Instruction:
 def bitcast(n: Node, x: Instruction) -> Instruction:
     to = n.dtype("type")
     if to.bits != x.shape.dtype.bits:
-        n.unsupported(f"reading {x.shape.dtype} as {to}, which changes the number of elements")
+        n.unsupported(f"a bitcast of {x.shape.dtype} to {to}, which changes the number of elements")
     return n.add("bit_cast", x, target_type=to)
 
 

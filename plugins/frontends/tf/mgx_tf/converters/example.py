@@ -25,7 +25,7 @@ def parse_example(
     ragged: Instruction,
     *defaults: Instruction,
 ) -> Any:
-    keys = [[str(w) for w in n.require(v, "names of features").reshape(-1)] for v in (sparse, dense, ragged)]
+    keys = [[str(w) for w in n.require(v, "feature names").reshape(-1)] for v in (sparse, dense, ragged)]
     if serialized.shape.rank == 0 and not keys[2]:
         made = _parsed(n, n.unsqueeze(serialized, [0]), keys, defaults)
         return _single(n, made, len(keys[0]))
@@ -39,7 +39,7 @@ def parse_example(
 @converts("ParseExample")
 def parse_example_v1(n: Node, serialized: Instruction, names: Instruction, *rest: Instruction) -> Any:
     count, dense = n.int("Nsparse"), n.int("Ndense")
-    words = [str(n.require(v, "names of features").reshape(-1)[0]) for v in rest[: count + dense]]
+    words = [str(n.require(v, "feature names").reshape(-1)[0]) for v in rest[: count + dense]]
     made = _parsed(n, serialized, [words[:count], words[count:], []], rest[count + dense :])
     return (*_by_part(made, count), *made[3 * count :])
 

@@ -62,7 +62,7 @@ def dynamic_stitch(n: Node, *args: Instruction) -> Instruction:
     half = len(args) // 2
     indices, data = args[:half], args[half:]
     if not half or len(args) % 2:
-        n.fail("as many indices as data are needed")
+        n.fail("as many indices as data are required")
     rest = data[0].shape.dims[indices[0].shape.rank :]
     flat = n.concat([n.reshape(i, (product(i.shape.dims),)) for i in indices], 0)
     rows = n.concat([n.reshape(d, (product(i.shape.dims), *rest)) for i, d in zip(indices, data, strict=True)], 0)

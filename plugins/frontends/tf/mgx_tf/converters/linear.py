@@ -124,7 +124,7 @@ def decomposition(n: Node, *xs: Instruction) -> Any:
 
 @converts("MatrixSolveLs", "BatchMatrixSolveLs")
 def least_squares(n: Node, x: Instruction, y: Instruction, regular: Instruction) -> Instruction:
-    by = float(n.require(regular, "the regulariser").reshape(()))
+    by = float(n.require(regular, "the regularizer").reshape(()))
     return n.add("tf_matrix", x, y, function="MatrixSolveLs", regular=by)
 
 

@@ -38,7 +38,7 @@ def _stacked(n: Node, value: Value, shape: Value | None = None) -> Instruction:
         return listed.stacked
     dims = _extents(n, shape) or listed.dims or (listed.seen[0] if listed.seen else None)
     if dims is None:
-        n.unsupported("a list is read before anything is known of its elements' extents")
+        n.unsupported("a list is read before its elements' extents are known")
     made = materialized(n, listed, dims).stacked
     assert made is not None
     return made
@@ -206,7 +206,7 @@ def concatenated(n: Node, listed: Value, *rest: Value) -> Any:
 def split(n: Node, x: Instruction, shape: Value, lengths: Instruction) -> Value:
     sizes = n.whole(lengths, "the lengths of the parts")
     if not sizes or len(set(sizes)) > 1:
-        n.unsupported(f"a list of parts of unequal lengths {sizes}")
+        n.unsupported(f"a list of tensors of different lengths {sizes}")
     return TensorList(x.shape.dtype, n.reshape(x, (len(sizes), sizes[0], *x.shape.dims[1:])))
 
 

@@ -49,7 +49,7 @@ def squeeze(n: Node, x: Instruction) -> Instruction:
 def expand_dims(n: Node, x: Instruction, axis: Instruction) -> Instruction:
     at = n.whole(axis, "the new axis")
     if len(at) != 1:
-        n.fail(f"one axis is needed, got {at}")
+        n.fail(f"one axis is required, got {at}")
     return n.unsqueeze(x, n.axes(at, x.shape.rank + 1))
 
 

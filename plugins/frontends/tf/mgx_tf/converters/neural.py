@@ -24,7 +24,7 @@ class Layout:
         self.last = layout.endswith("C") or layout == "CHANNELS_LAST"
         rank = spatial + 2
         if x.shape.rank != rank:
-            n.fail(f"an image of rank {rank} is needed, got {x.shape}")
+            n.fail(f"an image of rank {rank} is required, got {x.shape}")
         self.spatial = slice(1, rank - 1) if self.last else slice(2, rank)
         self.stride = self._numbers(n, "strides", rank)
         self.dilation = self._numbers(n, "dilations", rank)
@@ -33,7 +33,7 @@ class Layout:
     def _numbers(self, n: Node, name: str, rank: int) -> list[int]:
         given = n.ints(name) or [1] * rank
         if len(given) != rank or min(given) < 1:
-            n.fail(f"{name} needs {rank} positive numbers, got {given}")
+            n.fail(f"{name} must have {rank} positive numbers, got {given}")
         across = [v for i, v in enumerate(given) if i not in range(rank)[self.spatial]]
         if any(v != 1 for v in across):
             n.unsupported(f"{name} {given} over batch or channels")
@@ -47,7 +47,7 @@ class Layout:
             n.fail(f"padding must be SAME, VALID or EXPLICIT, got {mode!r}")
         given = n.ints("explicit_paddings")
         if len(given) != 2 * rank:
-            n.fail(f"explicit_paddings needs {2 * rank} numbers, got {given}")
+            n.fail(f"explicit_paddings must have {2 * rank} numbers, got {given}")
         return list(zip(given[::2], given[1::2], strict=True))[self.spatial]
 
     def inward(self, n: Node, x: Instruction) -> Instruction:
@@ -76,7 +76,7 @@ def conv(n: Node, x: Instruction, w: Instruction) -> Instruction:
 def conv_of_rank(n: Node, x: Instruction, w: Instruction) -> Instruction:
     batches = n.int("batch_dims", 1)
     if n.string("data_format", "CHANNELS_LAST") != "CHANNELS_LAST" or batches != 1 or n.int("groups", 1) < 1:
-        n.unsupported("channels that do not come last, or several batch axes")
+        n.unsupported("channels that are not last, or several batch axes")
     layout = Layout(n, x, x.shape.rank - 2)
     return n.convolution(x, _kernels(n, w), layout.stride, layout.padding, layout.dilation)
 
@@ -173,12 +173,12 @@ class Windows:
         self.last = n.string("data_format", "NHWC" if spatial == 2 else "NDHWC").endswith("C")
         rank = spatial + 2
         if x.shape.rank != rank:
-            n.fail(f"an image of rank {rank} is needed, got {x.shape}")
+            n.fail(f"an image of rank {rank} is required, got {x.shape}")
         where = slice(1, rank - 1) if self.last else slice(2, rank)
         self.lengths, self.stride = list(lengths or n.ints("ksize")), list(stride or n.ints("strides"))
         for name, given in (("ksize", self.lengths), ("strides", self.stride)):
             if len(given) != rank or min(given) < 1:
-                n.fail(f"{name} needs {rank} positive numbers, got {given}")
+                n.fail(f"{name} must have {rank} positive numbers, got {given}")
             if any(v != 1 for i, v in enumerate(given) if i not in range(rank)[where]):
                 n.unsupported(f"{name} {given} over batch or channels")
         self.lengths, self.stride = self.lengths[where], self.stride[where]
@@ -187,7 +187,7 @@ class Windows:
         if mode == "EXPLICIT":
             given = n.ints("explicit_paddings")
             if len(given) != 2 * rank:
-                n.fail(f"explicit_paddings needs {2 * rank} numbers, got {given}")
+                n.fail(f"explicit_paddings must have {2 * rank} numbers, got {given}")
             self.padding = list(zip(given[::2], given[1::2], strict=True))[where]
         elif mode not in ("SAME", "VALID"):
             n.fail(f"padding must be SAME, VALID or EXPLICIT, got {mode!r}")
@@ -234,7 +234,7 @@ def extract_patches(n: Node, x: Instruction) -> Instruction:
     rates = n.ints("rates")[1:3] if spatial == 2 else [1] * 3
     channels = x.shape.dims[-1]
     if not isinstance(channels, int) or n.string("padding") not in ("SAME", "VALID"):
-        n.unsupported("patches of an image whose channels are unknown")
+        n.unsupported("patches of images with an unknown number of channels")
     taps = int(np.prod(sizes))
     kernels = np.zeros((taps * channels, channels, *sizes), np.float32)
     for place, tap in enumerate(np.ndindex(*sizes)):

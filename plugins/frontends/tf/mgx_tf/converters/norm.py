@@ -65,7 +65,7 @@ def map_axes(n: Node, x: Instruction) -> Instruction:
     """Converts axis numbers from one layout to another."""
     source, target = n.string("src_format", "NHWC"), n.string("dst_format", "NCHW")
     if sorted(source) != sorted(target):
-        n.fail(f"layouts of the same axes are needed, got {source} and {target}")
+        n.fail(f"layouts of the same axes are required, got {source} and {target}")
     return n.add("gather", n.literal([target.index(c) for c in source], x.shape.dtype), x, axis=0)
 
 
@@ -76,7 +76,7 @@ def permute_layout(n: Node, x: Instruction) -> Instruction:
     if x.shape.dims[0] == len(source) - 2:
         source, target = (w.replace("N", "").replace("C", "") for w in (source, target))
     if sorted(source) != sorted(target) or x.shape.dims[0] != len(source):
-        n.fail(f"layouts of the same axes are needed, got {source} and {target} for {x.shape}")
+        n.fail(f"layouts of the same axes are required, got {source} and {target} for {x.shape}")
     return n.add("gather", x, n.literal([source.index(c) for c in target], dt.int64), axis=0)
 
 

@@ -37,5 +37,5 @@ def get_value(n: Node, given: Value) -> Any:
     """Returns the values; zeros if they are absent, where TensorFlow raises an error."""
     held = _optional(n, given).held
     if held is None:
-        n.fail("an optional value is asked for that is never given")
+        n.fail("an optional is read that never has a value")
     return held

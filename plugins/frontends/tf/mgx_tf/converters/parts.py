@@ -21,7 +21,7 @@ from ..node import Node
 @converts("Pack")
 def pack(n: Node, *xs: Instruction) -> Instruction:
     if not xs:
-        n.fail("at least one input is needed")
+        n.fail("at least one input is required")
     (axis,) = n.axes([n.int("axis", 0)], xs[0].shape.rank + 1)
     return n.concat([n.unsqueeze(x, [axis]) for x in xs], axis)
 
@@ -37,14 +37,14 @@ def unpack(n: Node, x: Instruction) -> Any:
     count = n.int("num")
     length = x.shape.dims[axis]
     if isinstance(length, int) and length != count:
-        n.fail(f"axis {axis} of extent {length} does not unpack into {count} parts")
+        n.fail(f"axis {axis} of extent {length} cannot be unstacked into {count} tensors")
     return tuple(n.squeeze(n.slice(x, [axis], [k], [k + 1]), [axis]) for k in range(count))
 
 
 @converts("ConcatV2")
 def concat_v2(n: Node, *xs: Instruction) -> Instruction:
     if len(xs) < 2:
-        n.fail("values and an axis are needed")
+        n.fail("values and an axis are required")
     return n.concat(list(xs[:-1]), n.whole(xs[-1], "the axis")[0])
 
 
@@ -70,7 +70,7 @@ def split(n: Node, axis: Instruction, x: Instruction) -> Any:
     (at,) = n.axes(n.whole(axis, "the axis")[:1], x.shape.rank)
     length = x.shape.dims[at]
     if count < 1 or count > 1 << 16 or (isinstance(length, int) and length % count):
-        n.fail(f"axis {at} of extent {length} does not split into {count} equal parts")
+        n.fail(f"axis {at} of extent {length} cannot be split into {count} equal parts")
     chunk = length // count
     return _parts(n, x, at, [chunk * i for i in range(count)] + [length])
 

@@ -91,7 +91,7 @@ def _combined(n: Node, kind: Any) -> tuple[float, float]:
     """Returns the number of steps of an integer type and the offset of its zero; only mode `MIN_COMBINED` is supported."""
     mode = n.string("mode", "MIN_COMBINED")
     if mode != "MIN_COMBINED" or n.int("axis", -1) != -1:
-        n.unsupported(f"quantisation in mode {mode} or along an axis")
+        n.unsupported(f"quantization in mode {mode} or along an axis")
     span = float(kind.highest) - float(kind.lowest)
     return span, (span + 1) / 2 if kind.is_signed else 0.0
 

@@ -65,7 +65,7 @@ def resource_gather_nd(n: Node, handle: Value, indices: Instruction) -> Value:
 def _assigned(n: Node, handle: Value, value: Instruction) -> Any:
     context, name = n.scope.context, _handle(n, handle, "variable").name
     if context.initializing:
-        context.resources.begin(name, n.require(value, "what a variable begins with"))
+        context.resources.begin(name, n.require(value, "a variable's initial value"))
     else:
         context.resources.assign(name, value)
     return ()
@@ -134,7 +134,7 @@ def import_table(n: Node, handle: Value, keys: Instruction, values: Instruction)
 @converts_values("LookupTableInsertV2", "LookupTableInsert")
 def insert(n: Node, handle: Value, keys: Instruction, values: Instruction) -> Any:
     if not n.scope.context.initializing:
-        n.unsupported("a table that changes from run to run: only an initialiser may insert into one")
+        n.unsupported("tables that change between runs: only initializers may insert into a table")
     resources, name = n.scope.context.resources, _handle(n, handle, "table").name
     more = Table(n.require(keys, "a table's keys").reshape(-1), n.require(values, "a table's values"))
     held = resources.table(name)
@@ -148,7 +148,7 @@ def import_text(n: Node, handle: Value, file: Instruction) -> Any:
     path = Path(str(n.require(file, "the file's name").reshape(-1)[0]))
     folder = resources.folder
     if folder is None or not path.resolve().is_relative_to((folder / "assets").resolve()):
-        n.fail(f"a table is read from {str(path)!r}, which is not an asset of the model")
+        n.fail(f"the table's file {str(path)!r} is not an asset of the model")
     try:
         lines = [decoded(line) for line in path.read_bytes().splitlines()]
     except OSError as error:
@@ -175,7 +175,7 @@ def _column(n: Node, lines: list[str], index: int, delimiter: str, kind: Any) ->
     if index >= 0:
         parts = [line.split(delimiter) for line in lines]
         if any(len(p) <= index for p in parts):
-            n.fail(f"a line of the table's file has no column {index}")
+            n.fail(f"a line of the table's file does not have a column {index}")
         words = [p[index] for p in parts]
     if kind.kind == "s":
         out = np.empty(len(words), object)
@@ -184,7 +184,7 @@ def _column(n: Node, lines: list[str], index: int, delimiter: str, kind: Any) ->
     try:
         return np.array([float(w) if kind.is_float else int(w) for w in words]).astype(kind.numpy)
     except ValueError as error:
-        return n.fail(f"a table's file holds no numbers: {error}")
+        return n.fail(f"the table's file must contain numbers: {error}")
 
 
 def _table(n: Node, value: Value) -> Table:
@@ -192,7 +192,8 @@ def _table(n: Node, value: Value) -> Table:
     found = n.scope.context.resources.table(handle.name)
     if found is None:
         n.unsupported(
-            f"table {handle.name!r} is never filled: the graph does not hold its keys (a frozen graph loses them)"
+            f"table {handle.name!r} is never initialized: the graph does not contain its keys "
+            "(frozen graphs lose them; parse the SavedModel)"
         )
     return found
 

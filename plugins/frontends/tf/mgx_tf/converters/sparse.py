@@ -96,7 +96,7 @@ def split(n: Node, axis: Instruction, indices: Instruction, values: Instruction,
     """Returns slices; if the extent is not divisible, the first ones are longer by one."""
     count, rank = n.int("num_split"), shape.shape.dims[0]
     if not isinstance(rank, int) or not 0 < rank <= 32 or not 0 < count <= 1 << 10:
-        n.unsupported(f"sparse tensors of rank {rank}, or {count} parts: ranks up to 32 and 1,024 parts are split")
+        n.unsupported(f"sparse tensors of rank {rank}, or {count} parts: up to rank 32 and 1,024 parts are supported")
     (at,) = n.axes(n.whole(axis, "the axis")[:1], rank)
     length = n.slice(shape, [0], [at], [at + 1])
     each = n.pointwise("div", length, n.literal([count], dt.int64))
@@ -151,7 +151,7 @@ def count_dense(n: Node, x: Instruction, weights: Instruction) -> Any:
 def count_sparse(n: Node, indices: Instruction, x: Instruction, shape: Instruction, weights: Instruction) -> Any:
     rank = shape.shape.dims[0]
     if rank not in (1, 2):
-        n.unsupported("counts in sparse tensors of other ranks than 1 and 2")
+        n.unsupported("counts in sparse tensors of ranks other than 1 and 2")
     rows = n.squeeze(n.slice(indices, [1], [0], [1]), [1])
     if rank == 1:
         rows = n.full_like(rows, 0)
@@ -192,13 +192,13 @@ def ragged_to_sparse(n: Node, *xs: Instruction) -> Any:
     places, extents = n.items(n.add("tf_ragged_places", *(n.convert(s, dt.int64) for s in splits)))
     flat, rank = values, values.shape.rank
     if rank > 1:
-        n.unsupported("ragged tensors whose values have axes of their own")
+        n.unsupported("ragged tensors with inner dimensions")
     return places, flat, extents
 
 
 @converts("SparseCross")
 def cross(n: Node, *columns: Instruction) -> Any:
     if n.int("N", 0) or not n.flag("hashed_output"):
-        n.unsupported("crosses of sparse or ragged columns, or crosses that are not hashed")
+        n.unsupported("crosses of sparse or ragged columns, or without hashing")
     wide = [c if c.shape.dtype is dt.string else n.convert(c, dt.int64) for c in columns]
     return n.items(n.add("tf_cross", *wide, buckets=n.int("num_buckets", 0), key=n.int("hash_key")))

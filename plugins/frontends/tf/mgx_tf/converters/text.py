@@ -37,7 +37,7 @@ def static_regex_replace(n: Node, x: Instruction) -> Instruction:
 
 @converts("RegexReplace")
 def regex_replace(n: Node, x: Instruction, pattern: Instruction, rewrite: Instruction) -> Instruction:
-    words = [str(n.require(v, w).reshape(-1)[0]) for v, w in ((pattern, "the pattern"), (rewrite, "the rewriting"))]
+    words = [str(n.require(v, w).reshape(-1)[0]) for v, w in ((pattern, "the pattern"), (rewrite, "the rewrite"))]
     return n.add("tf_regex_replace", x, pattern=words[0], rewrite=words[1], everywhere=n.flag("replace_global", True))
 
 
@@ -139,7 +139,7 @@ def unicode_transcode(n: Node, x: Instruction) -> Instruction:
 
 def _text_in_utf8(n: Node, x: Instruction) -> Instruction:
     if n.string("input_encoding").upper() not in ("UTF-8", "UTF8") or n.string("errors", "replace") != "replace":
-        n.unsupported("text in other encodings than UTF-8, or errors in it that are not replaced")
+        n.unsupported("encodings other than UTF-8, or error handling other than replacement")
     return x
 
 

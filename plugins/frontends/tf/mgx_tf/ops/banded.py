@@ -17,7 +17,7 @@ def tridiagonal(diagonals: Array, right: Array) -> Array:
     """
     size = diagonals.shape[-1]
     if diagonals.shape[-2] != 3 or right.shape[-2] != size:
-        raise ShapeError(f"3 diagonals of {right.shape[-2]} numbers are needed, got {diagonals.shape[-2:]}")
+        raise ShapeError(f"3 diagonals of length {right.shape[-2]} are required, got {diagonals.shape[-2:]}")
     batch = np.broadcast_shapes(diagonals.shape[:-2], right.shape[:-2])
     above, main, below = (np.broadcast_to(diagonals[..., k, :], (*batch, size)) for k in range(3))
     # of each row: the diagonal element, the two to its right, and the right-hand side
@@ -50,7 +50,7 @@ def tridiagonal(diagonals: Array, right: Array) -> Array:
 
 def _require(pivots: Array) -> None:
     if (pivots == 0).any():
-        raise ShapeError("matrices that can be inverted are needed")
+        raise ShapeError("invertible matrices are required")
 
 
 def banded_triangular(diagonals: Array, right: Array, lower: bool, adjoint: bool) -> Array:
@@ -62,7 +62,7 @@ def banded_triangular(diagonals: Array, right: Array, lower: bool, adjoint: bool
     """
     count, size = diagonals.shape[-2:]
     if right.shape[-2] != size:
-        raise ShapeError(f"diagonals of {right.shape[-2]} numbers are needed, got {size}")
+        raise ShapeError(f"diagonals of length {right.shape[-2]} are required, got {size}")
     batch = np.broadcast_shapes(diagonals.shape[:-2], right.shape[:-2])
     bands = np.broadcast_to(diagonals if lower else diagonals[..., ::-1, :], (*batch, count, size))
     _require(bands[..., 0, :])

@@ -35,9 +35,9 @@ class CropAndResize(Operation):
 
     def infer(self, x: Shape, boxes: Shape, entries: Shape) -> Shape:
         if x.rank != 4 or boxes.rank != 2 or entries.rank != 1:
-            raise ShapeError(f"images, boxes [n, 4] and entries [n] are needed, got {x}, {boxes} and {entries}")
+            raise ShapeError(f"images, boxes [n, 4] and entries [n] are required, got {x}, {boxes} and {entries}")
         if self.height < 1 or self.width < 1:
-            raise ShapeError(f"crops need extents of at least 1, got {self.height} and {self.width}")
+            raise ShapeError(f"crop extents must be at least 1, got {self.height} and {self.width}")
         return Shape.of(dt.float32, (boxes.dims[0], self.height, self.width, x.dims[3]))
 
     def compute(self, x: Array, boxes: Array, entries: Array) -> Array:
@@ -46,7 +46,7 @@ class CropAndResize(Operation):
         for k, (y1, x1, y2, x2) in enumerate(boxes.astype(np.float32)):
             entry = int(entries[k])
             if not 0 <= entry < len(x):
-                raise ShapeError(f"box {k} lies in image {entry} of {len(x)}")
+                raise ShapeError(f"box {k} refers to image {entry}, there are {len(x)}")
             rows = _places(y1, y2, self.height, x.shape[1])
             columns = _places(x1, x2, self.width, x.shape[2])
             inside = np.ix_(_within(rows, x.shape[1]), _within(columns, x.shape[2]))
@@ -90,7 +90,7 @@ class SoftSuppression(Operation):
 
     def infer(self, boxes: Shape, scores: Shape, most: Shape, limit: Shape, least: Shape, sigma: Shape) -> TupleShape:
         if boxes.rank != 2 or scores.rank != 1:
-            raise ShapeError(f"boxes [n, 4] and scores [n] are needed, got {boxes} and {scores}")
+            raise ShapeError(f"boxes [n, 4] and scores [n] are required, got {boxes} and {scores}")
         found = fresh("boxes", 0, scores.dims[0])
         return TupleShape([Shape.of(dt.int32, (found,)), Shape.of(dt.float32, (found,))])
 
@@ -114,7 +114,7 @@ class OverlapSuppression(Operation):
 
     def infer(self, overlaps: Shape, scores: Shape, most: Shape, limit: Shape, least: Shape) -> Shape:
         if overlaps.rank != 2 or scores.rank != 1:
-            raise ShapeError(f"overlaps [n, n] and scores [n] are needed, got {overlaps} and {scores}")
+            raise ShapeError(f"overlaps [n, n] and scores [n] are required, got {overlaps} and {scores}")
         return Shape.of(dt.int32, (fresh("boxes", 0, scores.dims[0]),))
 
     def compute(self, overlaps: Array, scores: Array, most: Array, limit: Array, least: Array) -> Array:
@@ -144,7 +144,7 @@ class CombinedSuppression(Operation):
 
     def infer(self, boxes: Shape, scores: Shape, limit: Shape, least: Shape) -> TupleShape:
         if boxes.rank != 4 or scores.rank != 3:
-            raise ShapeError(f"boxes [b, n, q, 4] and scores [b, n, classes] are needed, got {boxes} and {scores}")
+            raise ShapeError(f"boxes [b, n, q, 4] and scores [b, n, classes] are required, got {boxes} and {scores}")
         batch, classes = boxes.dims[0], scores.dims[2]
         count = (
             min(self.total, self.per_class * classes)

@@ -38,7 +38,7 @@ class SegmentJoin(Operation):
         rows: list[list[str]] = [[] for _ in range(total)]
         for word, at in zip(x.tolist(), segments.tolist(), strict=True):
             if at >= total:
-                raise ShapeError(f"segment {at} lies outside 0..{total - 1}")
+                raise ShapeError(f"segment ids must be in 0..{total - 1}, got {at}")
             if at >= 0:
                 rows[at].append(word)
         out = np.empty(total, object)
@@ -63,7 +63,7 @@ class StringFormat(Operation):
     def compute(self, *xs: Array) -> Array:
         parts = self.template.split(self.placeholder)
         if len(parts) != len(xs) + 1:
-            raise ShapeError(f"{len(parts) - 1} tensors are needed, got {len(xs)}")
+            raise ShapeError(f"{len(parts) - 1} tensors are required, one per placeholder, got {len(xs)}")
         words = [self._text(x, 1) for x in xs]
         made = parts[0] + "".join(w + p for w, p in zip(words, parts[1:], strict=True))
         out = np.empty((), object)

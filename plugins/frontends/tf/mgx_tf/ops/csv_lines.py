@@ -37,7 +37,7 @@ class DecodeCsv(Operation):
         if len(self.columns) not in (0, len(defaults)) or list(self.columns) != sorted(
             {c for c in self.columns if c >= 0}
         ):
-            raise ShapeError(f"rising columns from 0 on are needed, one for each default, got {self.columns}")
+            raise ShapeError(f"ascending nonnegative columns are required, one per default, got {self.columns}")
         return TupleShape([x.with_dtype(d.dtype) for d in defaults])
 
     def compute(self, x: Array, *defaults: Array) -> tuple[Array, ...]:
@@ -48,14 +48,14 @@ class DecodeCsv(Operation):
         quoting: Literal[0, 3] = 0 if self.quotes else 3  # csv.QUOTE_MINIMAL, csv.QUOTE_NONE
         rows = list(csv.reader(x.reshape(-1).tolist(), delimiter=self.delimiter, quoting=quoting))
         if len(rows) != x.size:
-            raise ShapeError(f"{x.size} strings hold {len(rows)} lines, one each is needed")
+            raise ShapeError(f"each string must contain one line, got {len(rows)} lines in {x.size} strings")
         chosen = self.columns or tuple(range(len(defaults)))
         out = []
         for column, default in zip(chosen, defaults, strict=True):
             made = np.empty(len(rows), default.dtype)
             for k, row in enumerate(rows):
                 if column >= len(row) or (not self.columns and len(row) != len(defaults)):
-                    raise ShapeError(f"line {k} has {len(row)} fields, {len(defaults)} are needed")
+                    raise ShapeError(f"line {k} must have {len(defaults)} fields, got {len(row)}")
                 made[k] = self._value(row[column], default, k, column)
             out.append(made.reshape(x.shape))
         return tuple(out)
@@ -68,4 +68,4 @@ class DecodeCsv(Operation):
         try:
             return word if default.dtype == object else float(word) if default.dtype.kind == "f" else int(word)
         except ValueError:
-            raise ShapeError(f"field {column} of line {line} is no {default.dtype}: {word!r}") from None
+            raise ShapeError(f"field {column} of line {line} must be {default.dtype}, got {word!r}") from None

@@ -31,7 +31,7 @@ def _sparse(rows: list[list[int]]) -> tuple[Array, Array, Array]:
 
 def _checked(x: Shape, lengths: Shape) -> None:
     if x.rank != 3 or lengths.rank != 1:
-        raise ShapeError(f"scores [steps, n, classes] and lengths [n] are needed, got {x} and {lengths}")
+        raise ShapeError(f"scores [steps, n, classes] and lengths [n] are required, got {x} and {lengths}")
 
 
 def _within(lengths: Array, steps: int) -> list[int]:

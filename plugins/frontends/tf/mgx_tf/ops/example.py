@@ -51,7 +51,7 @@ class ParseExample(Operation):
 
     def infer(self, serialized: Shape, *defaults: Shape) -> TupleShape:
         if serialized.rank != 1 or len(defaults) != len(self.dense):
-            raise ShapeError(f"a vector of examples and {len(self.dense)} defaults are needed, got {serialized}")
+            raise ShapeError(f"a vector of examples and {len(self.dense)} defaults are required, got {serialized}")
         for name, dims, default in zip(self.dense, self._dims(), defaults, strict=True):
             if all(isinstance(d, int) for d in default.dims):
                 _check_default(name, prod(dims), prod(int(d) for d in default.dims))

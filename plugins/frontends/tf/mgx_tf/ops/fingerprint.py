@@ -33,7 +33,7 @@ class HashBucket(Operation):
     def infer(self, x: Shape) -> Shape:
         strings(x)
         if self.buckets < 1:
-            raise ShapeError(f"at least one bucket is needed, got {self.buckets}")
+            raise ShapeError(f"at least one bucket is required, got {self.buckets}")
         return x.with_dtype(dt.int64)
 
     def compute(self, x: Array) -> Array:

@@ -60,7 +60,7 @@ class _Decoder:
                 if stop:
                     return
             elif 0xC3 <= kind <= 0xCF and kind not in (0xC8, 0xCC):
-                raise ShapeError("JPEG files with arithmetic codes, lossless or hierarchical ones are not read")
+                raise ShapeError("arithmetic-coded, lossless and hierarchical JPEG files are not supported")
             elif kind == 0xDD:
                 (self.restart,) = struct.unpack(">H", body[:2])
             elif kind == 0xE0 and body[:5] == b"JFIF\0":
@@ -75,7 +75,7 @@ class _Decoder:
     def _ended(self, why: str) -> None:
         """Errors: ShapeError for truncated data, unless `recover` is set."""
         if not self.recover:
-            raise ShapeError(f"the data of a JPEG file end early: {why} (try_recover_truncated reads what is there)")
+            raise ShapeError(f"the JPEG file is truncated: {why} (set try_recover_truncated to decode the rest)")
 
     def _quantization(self, body: bytes) -> None:
         at = 0
@@ -95,18 +95,20 @@ class _Decoder:
 
     def _frame(self, body: bytes, progressive: bool) -> None:
         if self.parts:
-            raise ShapeError("a JPEG file has one frame, got a second one")
+            raise ShapeError("the JPEG file contains a second frame header")
         depth, self.height, self.width, count = struct.unpack(">BHHB", body[:6])
         if depth != 8 or not self.height or not self.width or count not in (1, 3, 4):
-            raise ShapeError(f"JPEG files of 8 bits and 1, 3 or 4 planes are read, got {depth} bits and {count} planes")
+            raise ShapeError(
+                f"JPEG files must have 8 bits and 1, 3 or 4 components, got {depth} bits and {count} components"
+            )
         self.progressive = progressive
         for k in range(count):
             name, sizes, table = body[6 + 3 * k : 9 + 3 * k]
             self.parts[name] = Component(sizes >> 4, sizes & 15, table)
         if len(self.parts) != count:
-            raise ShapeError(f"the planes of a JPEG file need names of their own, got {list(self.parts)} for {count}")
+            raise ShapeError(f"the {count} components of a JPEG file must have distinct ids, got {list(self.parts)}")
         if not all(1 <= v <= 4 for p in self.parts.values() for v in (p.across, p.down)):
-            raise ShapeError("a plane of a JPEG file has 1 to 4 blocks a unit along each axis")
+            raise ShapeError("sampling factors of a JPEG file must be 1 to 4")
         self.across = max(p.across for p in self.parts.values())
         self.down = max(p.down for p in self.parts.values())
         self.units = -(-self.height // (8 * self.down)), -(-self.width // (8 * self.across))
@@ -120,7 +122,9 @@ class _Decoder:
         count = body[0]
         self.scans += 1
         if self.scans > SCANS or not 1 <= count <= len(self.parts):
-            raise ShapeError(f"at most {SCANS} scans of 1 to {len(self.parts)} planes are read, got one of {count}")
+            raise ShapeError(
+                f"at most {SCANS} scans of 1 to {len(self.parts)} components are supported, got one of {count}"
+            )
         chosen = []
         for k in range(count):
             part = self.parts[body[1 + 2 * k]]
@@ -129,7 +133,7 @@ class _Decoder:
         first, last, shifts = body[1 + 2 * count : 4 + 2 * count]
         scan = Scan(self.tables, self.progressive, first, last, shifts >> 4, shifts & 15)
         if self.progressive and (first > last or last > 63 or (count > 1 and last)):
-            raise ShapeError(f"a scan of {count} planes cannot hold the coefficients {first} to {last}")
+            raise ShapeError(f"a scan of {count} components cannot contain the coefficients {first} to {last}")
         for part in chosen:
             part.seen = part.seen or not self.progressive or first == 0
         pieces, end = self._pieces(at)
@@ -145,7 +149,7 @@ class _Decoder:
         each = self.restart or len(order)
         for k, start in enumerate(range(0, len(order), each)):
             if k >= len(pieces):
-                self._ended(f"{len(pieces)} of {-(-len(order) // each)} pieces of a scan are there")
+                self._ended(f"a scan has {len(pieces)} of {-(-len(order) // each)} restart intervals")
                 break
             bits = Bits(pieces[k])
             scan.pending = 0
@@ -205,9 +209,9 @@ def jpeg(data: bytes, grey: bool = False, smooth: bool = True, exact: bool = Fal
     held.read()
     parts = list(held.parts.values())
     if not held.scans or not (recover or all(p.seen for p in parts)):
-        raise ShapeError("a JPEG file needs a frame and a scan of each plane")
+        raise ShapeError("a JPEG file must have a frame header and a scan of each component")
     if len(parts) == 4:
-        raise ShapeError("JPEG files of four planes are not read")
+        raise ShapeError("JPEG files with four components are not supported")
     colours = _has_colours(held)
     planes: list[Array] = []
     for part in parts[:1] if grey and not colours else parts:

@@ -73,4 +73,4 @@ class Table(dict[int, tuple[int, int]]):
             if symbol is not None:
                 self[word] = length, symbol
                 return length, symbol
-        raise ShapeError("a code of a JPEG file stands for nothing")
+        raise ShapeError("the JPEG file contains an undefined Huffman code")

@@ -33,7 +33,9 @@ class HashBucketStrong(Operation):
     def infer(self, x: Shape) -> Shape:
         strings(x)
         if self.buckets < 1 or len(self.key) != 2:
-            raise ShapeError(f"at least one bucket and a key of two numbers are needed, got {self.buckets}, {self.key}")
+            raise ShapeError(
+                f"at least one bucket and a key of two 64-bit numbers are required, got {self.buckets}, {self.key}"
+            )
         return x.with_dtype(dt.int64)
 
     def compute(self, x: Array) -> Array:

@@ -34,22 +34,22 @@ class Matrix(Operation):
 
     def infer(self, x: Shape, y: Shape | None = None) -> Any:
         if x.rank < 2 or not x.dtype.is_float:
-            raise ShapeError(f"float matrices are needed, got {x}")
+            raise ShapeError(f"float matrices are required, got {x}")
         if y is not None and y.dtype is not x.dtype:
-            raise ShapeError(f"operands of one type are needed, got {x} and {y}")
+            raise ShapeError(f"operands of one type are required, got {x} and {y}")
         *batch, m, n = x.dims
         match self.function:
             case "Cholesky":
                 return x.as_standard()
             case "MatrixSolve" | "MatrixTriangularSolve" | "TridiagonalSolve" | "BandedTriangularSolve":
                 if y is None:
-                    raise ShapeError("a right side is needed")
+                    raise ShapeError("a right side is required")
                 if self.function == "TridiagonalSolve" and isinstance(m, int) and m != 3:
-                    raise ShapeError(f"three diagonals are needed, got {m}")
+                    raise ShapeError(f"three diagonals are required, got {m}")
                 return y.as_standard()
             case "MatrixSolveLs":
                 if y is None:
-                    raise ShapeError("a right side is needed")
+                    raise ShapeError("a right side is required")
                 return y.with_dims((*batch, n, y.dims[-1]))
             case "MatrixSquareRoot":
                 return x.as_standard()
@@ -62,7 +62,7 @@ class Matrix(Operation):
             case "SelfAdjointEigV2":
                 return TupleShape([x.with_dims((*batch, n)), x.as_standard()])
         if not isinstance(m, int) or not isinstance(n, int):
-            raise ShapeError(f"matrices of known extents are needed, got {x}")
+            raise ShapeError(f"matrices of known extents are required, got {x}")
         least = min(m, n)
         full = "full_matrices" in self.flags
 
@@ -146,7 +146,7 @@ def _lu(x: Array) -> tuple[Array, Array]:
         for k in range(size):
             best = k + int(np.abs(rows[k:, k]).argmax())
             if rows[best, k] == 0:
-                raise ShapeError("Lu: a matrix that can be inverted is needed")
+                raise ShapeError("Lu: an invertible matrix is required")
             rows[[k, best]], places[[k, best]] = rows[[best, k]], places[[best, k]]
             rows[k + 1 :, k] /= rows[k, k]
             rows[k + 1 :, k + 1 :] -= np.outer(rows[k + 1 :, k], rows[k, k + 1 :])

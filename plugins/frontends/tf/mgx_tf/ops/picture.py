@@ -79,7 +79,7 @@ class DecodePicture(Operation):
             elif data.startswith(b"\xff\xd8"):
                 made = jpeg(data, self.channels == 1, self.smooth, self.exact_transform, self.recover)
             else:
-                raise ShapeError("a picture must be a JPEG, PNG or BMP file")
+                raise ShapeError("the image must be a JPEG, PNG or BMP file")
         return self._typed(_colours(made, self.channels))
 
     def _typed(self, made: Array) -> Array:
@@ -133,12 +133,12 @@ def _png(data: bytes, clear: bool) -> Array:
                 break
         at += size + 12
     if header is None:
-        raise ShapeError("a PNG file needs a header")
+        raise ShapeError("the PNG file has no IHDR chunk")
     width, height, depth, kind, _, _, interlaced = header
     if interlaced or not width or not height:
-        raise ShapeError("interlaced or empty PNG files are not read")
+        raise ShapeError("interlaced and empty PNG files are not supported")
     if depth not in DEPTHS.get(kind, ()):
-        raise ShapeError(f"a PNG file of colours {kind} has {DEPTHS.get(kind, ())} bits a number, got {depth}")
+        raise ShapeError(f"bit depths of PNG color type {kind} are {DEPTHS.get(kind, ())}, got {depth}")
     planes = PLANES[kind]
     row = (width * planes * depth + 7) // 8
     require_room((height, width, planes + 1), 2)
@@ -181,7 +181,7 @@ def _bmp(data: bytes) -> Array:
     width, height, _, bits, packed = struct.unpack_from("<iiHHI", data, 18)
     planes = bits // 8
     if packed not in (0, 3) or planes not in (1, 3, 4) or width < 1 or not height:
-        raise ShapeError(f"BMP files of 8, 24 or 32 bits a pixel that are not packed are read, got {bits}")
+        raise ShapeError(f"uncompressed BMP files with 8, 24 or 32 bits per pixel are required, got {bits}")
     row = (width * planes + 3) // 4 * 4
     require_room((abs(height), row), 1)
     made = np.frombuffer(data, np.uint8, row * abs(height), start).reshape(abs(height), row)
@@ -201,14 +201,14 @@ class DrawBoxes(Operation):
 
     def infer(self, x: Shape, boxes: Shape, colours: Shape) -> Shape:
         if x.rank != 4 or boxes.rank != 3 or colours.rank != 2:
-            raise ShapeError(f"pictures, boxes [n, k, 4] and colours are needed, got {x}, {boxes} and {colours}")
+            raise ShapeError(f"images, boxes [n, k, 4] and colors are required, got {x}, {boxes} and {colours}")
         return x.as_standard()
 
     def compute(self, x: Array, boxes: Array, colours: Array) -> Array:
         out = x.copy()
         high, wide, count = x.shape[1:]
         if boxes.shape[0] != x.shape[0] or boxes.shape[2] != 4 or colours.shape[1] < count:
-            raise ShapeError(f"boxes {boxes.shape} and colours {colours.shape} do not fit pictures {x.shape}")
+            raise ShapeError(f"boxes {boxes.shape} and colors {colours.shape} do not fit images {x.shape}")
         for picture, rows in zip(out, boxes, strict=True):
             for k, box in enumerate(rows):
                 top, bottom = (int(v) for v in box[0::2] * np.float32(high - 1))

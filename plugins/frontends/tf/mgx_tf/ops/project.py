@@ -34,13 +34,13 @@ class Project(Operation):
 
     def infer(self, x: Shape, transforms: Shape, filler: Shape) -> Shape:
         if x.rank != 4 or transforms.rank != 2 or transforms.dims[1] != 8:
-            raise ShapeError(f"images [n, h, w, c] and transforms [n, 8] are needed, got {x} and {transforms}")
+            raise ShapeError(f"images [n, h, w, c] and transforms [n, 8] are required, got {x} and {transforms}")
         return x.with_dims((x.dims[0], self.height, self.width, x.dims[3]))
 
     def compute(self, x: Array, transforms: Array, filler: Array) -> Array:
         count, rows, columns = x.shape[0], int(self.height), int(self.width)
         if len(transforms) not in (1, count):
-            raise ShapeError(f"one transform or {count} are needed, got {len(transforms)}")
+            raise ShapeError(f"one transform or {count} are required, got {len(transforms)}")
         require_room((count, rows, columns, x.shape[3]), x.itemsize)
         out = np.empty((count, rows, columns, x.shape[3]), x.dtype)
         ys, xs = np.meshgrid(np.arange(rows, dtype=np.float32), np.arange(columns, dtype=np.float32), indexing="ij")

@@ -30,7 +30,7 @@ class RaggedToTensor(Operation):
 
     def infer(self, values: Shape, default: Shape, *rows: Shape) -> Shape:
         if len(rows) != len(self.kinds):
-            raise ShapeError(f"{len(self.kinds)} tensors of rows are needed, got {len(rows)}")
+            raise ShapeError(f"{len(self.kinds)} row partitions are required, got {len(rows)}")
         count = len(self.kinds) - (1 if self.kinds and self.kinds[0] == "FIRST_DIM_SIZE" else 0) + 1
         inner = values.dims[1:]
         out: list[Dim] = []
@@ -70,12 +70,12 @@ class RaggedToTensor(Operation):
             elif kind == "VALUE_ROWIDS":
                 total = first if not out else int(out[-1].sum())
                 if first is None or (row.size and (int(row.min()) < 0 or int(row.max()) >= (total or 0))):
-                    raise ShapeError(f"row numbers must lie in 0..{total}")
+                    raise ShapeError(f"row ids must be in 0..{(total or 0) - 1}")
                 sizes = np.bincount(row, minlength=total or 0)
             else:
-                raise ShapeError(f"rows cannot be told apart by {kind}")
+                raise ShapeError(f"row partition {kind} is not supported")
             if (sizes < 0).any():
-                raise ShapeError("row splits must not fall")
+                raise ShapeError("row splits must not descend")
             out.append(sizes)
         return out
 
@@ -113,13 +113,13 @@ class RaggedGather(Operation):
 
     def infer(self, splits: Shape, values: Shape, indices: Shape) -> TupleShape:
         if indices.rank != 1:
-            raise ShapeError(f"a vector of rows is needed, got {indices}")
+            raise ShapeError(f"a vector of row indices is required, got {indices}")
         rows = Shape.of(dt.int64, (indices.dims[0] + 1,))
         return TupleShape([rows, values.with_dims((fresh("picked"), *values.dims[1:]))])
 
     def compute(self, splits: Array, values: Array, indices: Array) -> tuple[Array, Array]:
         if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= len(splits) - 1):
-            raise ShapeError(f"rows must lie in 0..{len(splits) - 2}, got {indices.tolist()}")
+            raise ShapeError(f"row indices must be in 0..{len(splits) - 2}, got {indices.tolist()}")
         parts = [values[splits[i] : splits[i + 1]] for i in indices]
         made = np.cumsum([0, *(len(p) for p in parts)]).astype(np.int64)
         return made, np.concatenate(parts) if parts else values[:0]

@@ -55,7 +55,7 @@ class DecodeRaw(Operation):
         sizes = {len(row) for row in rows} or {0}
         if len(sizes) > 1 or min(sizes) % kind.itemsize:
             raise ShapeError(
-                f"strings of one length, a multiple of {kind.itemsize} bytes, are needed, got {sorted(sizes)}"
+                f"strings of one length, a multiple of {kind.itemsize} bytes, are required, got {sorted(sizes)}"
             )
         made = np.frombuffer(b"".join(rows), kind if self.little else kind.newbyteorder(">")).astype(kind)
         return made.reshape(*x.shape, min(sizes) // kind.itemsize)
@@ -96,11 +96,11 @@ def _decompressed(data: bytes, how: str, held: int) -> bytes:
         while not open_.eof:
             piece = open_.decompress(data, PIECE)
             held += len(piece)
-            require_bytes(held, "the contents of compressed strings")
+            require_bytes(held, "the decompressed strings")
             pieces.append(piece)
             data = open_.unconsumed_tail
             if not piece and not data and not open_.eof:
-                raise ShapeError("a compressed string ends early")
+                raise ShapeError("a compressed string is truncated")
         data = open_.unused_data.lstrip(b"\0")
         if how == "ZLIB" or not data:
             return b"".join(pieces)
@@ -128,5 +128,5 @@ class ParseTensor(Operation):
         except (MgxError, DecodeError, ValueError) as error:
             raise ShapeError(f"a serialized tensor is damaged: {error}") from None
         if made.dtype != np.dtype(self.target.numpy):
-            raise ShapeError(f"a serialized tensor of {self.target} is needed, got {made.dtype}")
+            raise ShapeError(f"a serialized tensor of {self.target} is required, got {made.dtype}")
         return made

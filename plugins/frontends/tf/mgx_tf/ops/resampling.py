@@ -128,7 +128,7 @@ class Resample(Operation):
 
     def infer(self, x: Shape, size: Shape, scale: Shape | None = None, move: Shape | None = None) -> Shape:
         if x.rank != 4 or (self.lens and len(self.lens) != 2):
-            raise ShapeError(f"an image [n, h, w, c] and two extents are needed, got {x} and {list(self.lens)}")
+            raise ShapeError(f"an image [n, h, w, c] and two extents are required, got {x} and {list(self.lens)}")
         dims = self.lens or (fresh("height", 1), fresh("width", 1))
         return Shape.of(dt.float32, (x.dims[0], *dims, x.dims[3]))
 

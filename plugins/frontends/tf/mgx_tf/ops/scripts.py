@@ -104,7 +104,7 @@ class UnicodeScript(Operation):
 
     def infer(self, x: Shape) -> Shape:
         if x.dtype is not dt.int32:
-            raise ShapeError(f"code points of int32 are needed, got {x}")
+            raise ShapeError(f"code points of int32 are required, got {x}")
         return x.as_standard()
 
     def compute(self, x: Array) -> Array:

@@ -30,12 +30,12 @@ class Segment(Operation):
 
     def infer(self, x: Shape, segments: Shape) -> Shape:
         if segments.rank != 1 or x.rank < 1:
-            raise ShapeError(f"rows and a vector of segments are needed, got {x} and {segments}")
+            raise ShapeError(f"rows and a vector of segments are required, got {x} and {segments}")
         return x.with_dims((fresh("segments"), *x.dims[1:]))
 
     def compute(self, x: Array, segments: Array) -> Array:
         if segments.size and (int(segments.min()) < 0 or (np.diff(segments) < 0).any()):
-            raise ShapeError("numbers of segments must not be negative or fall")
+            raise ShapeError("segment ids must be nonnegative and ascending")
         count = int(segments[-1]) + 1 if segments.size else 0
         require_room((count, *x.shape[1:]), x.itemsize)
         out = np.full((count, *x.shape[1:]), 1 if self.how == "prod" else 0, x.dtype)
@@ -67,7 +67,7 @@ class DynamicStitch(Operation):
 
     def infer(self, indices: Shape, rows: Shape) -> Shape:
         if indices.rank != 1:
-            raise ShapeError(f"a vector of indices is needed, got {indices}")
+            raise ShapeError(f"a vector of indices is required, got {indices}")
         return rows.with_dims((fresh("stitched"), *rows.dims[1:]))
 
     def compute(self, indices: Array, rows: Array) -> Array:
@@ -93,13 +93,13 @@ class Bincount(Operation):
 
     def infer(self, x: Shape, size: Shape, weights: Shape) -> Shape:
         if x.rank not in (0, 1, 2) or x.dtype is not dt.int64:
-            raise ShapeError(f"a vector or a matrix of int64 is needed, got {x}")
+            raise ShapeError(f"a vector or a matrix of int64 is required, got {x}")
         return weights.with_dims((*(x.dims[:1] if x.rank == 2 else ()), fresh("bins")))
 
     def compute(self, x: Array, size: Array, weights: Array) -> Array:
         count = int(size.reshape(()))
         if count < 0 or (x.size and int(x.min()) < 0):
-            raise ShapeError("numbers to be counted, and how many there are, must not be negative")
+            raise ShapeError("values and the number of bins must not be negative")
         lines = len(x) if x.ndim == 2 else 1
         out = counted(np.repeat(np.arange(lines), x.size // max(lines, 1)), x, weights, (lines, count), self.marks)
         return out if x.ndim == 2 else out[0]
@@ -132,11 +132,11 @@ class RaggedBincount(Operation):
 
     def infer(self, splits: Shape, x: Shape, size: Shape, weights: Shape) -> Shape:
         if splits.rank != 1 or x.rank != 1:
-            raise ShapeError(f"vectors are needed, got {splits} and {x}")
+            raise ShapeError(f"vectors are required, got {splits} and {x}")
         return weights.with_dims((splits.dims[0] - 1, fresh("bins")))
 
     def compute(self, splits: Array, x: Array, size: Array, weights: Array) -> Array:
         count, lengths = int(size.reshape(())), np.diff(splits)
         if count < 0 or (x.size and int(x.min()) < 0) or (lengths < 0).any() or int(lengths.sum()) != x.size:
-            raise ShapeError("numbers must not be negative, and splits must rise up to their number")
+            raise ShapeError("values must not be negative, and splits must ascend to their number")
         return counted(np.repeat(np.arange(len(lengths)), lengths), x, weights, (len(lengths), count), self.marks)

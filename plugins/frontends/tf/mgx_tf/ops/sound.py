@@ -62,7 +62,7 @@ class DecodeWav(Operation):
     def _chunks(self, data: bytes) -> tuple[int, int, bytes]:
         """Returns channels, sample rate and samples.  Errors: ShapeError."""
         if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
-            raise ShapeError("a WAV file begins with RIFF and WAVE")
+            raise ShapeError("a WAV file must begin with RIFF and WAVE")
         at, found = 12, None
         while at + 8 <= len(data):
             name, size = data[at : at + 4], struct.unpack_from("<I", data, at + 4)[0]
@@ -71,10 +71,10 @@ class DecodeWav(Operation):
             elif name == b"data" and found is not None:
                 kind, count, rate, _, _, bits = found
                 if kind not in (1, 0xFFFE) or bits != 16 or not count:
-                    raise ShapeError(f"WAV files of 16 bits a sample are read, got encoding {kind} of {bits} bits")
+                    raise ShapeError(f"WAV files must be 16-bit PCM, got encoding {kind} with {bits} bits")
                 return count, rate, data[at + 8 : at + 8 + size]
             at += 8 + size + size % 2
-        raise ShapeError("a WAV file needs a format and samples")
+        raise ShapeError("a WAV file must have a format chunk and a data chunk")
 
 
 @op("tf_spectrogram")
@@ -94,7 +94,7 @@ class Spectrogram(Operation):
 
     def infer(self, x: Shape) -> Shape:
         if x.rank != 2 or self.window < 2 or self.stride < 1:
-            raise ShapeError(f"samples [n, channels], a window of at least 2 and a stride are needed, got {x}")
+            raise ShapeError(f"samples [n, channels], a window of at least 2 and a stride are required, got {x}")
         windows = (x.dims[0] - self.window) // self.stride + 1
         return x.with_dims((x.dims[1], windows, self._length() // 2 + 1))
 
@@ -124,13 +124,13 @@ class Mfcc(Operation):
 
     def infer(self, x: Shape) -> Shape:
         if x.rank != 3 or self.rate < 1 or not 0 <= self.low < self.high or not 0 < self.count <= self.bands:
-            raise ShapeError(f"a spectrogram, a rate and bands of rising ends are needed, got {x}")
+            raise ShapeError(f"a spectrogram, a sample rate and an ascending frequency range are required, got {x}")
         return x.with_dims((*x.dims[:2], self.count))
 
     def compute(self, x: Array) -> Array:
         size = x.shape[2]
         if size < 2:
-            raise ShapeError(f"a spectrogram has at least 2 coefficients, got {size}")
+            raise ShapeError(f"a spectrogram must have at least 2 coefficients, got {size}")
         require_room((size + self.count, self.bands), 8)
         with reading("spectrogram"):
             energy = np.sqrt(x.astype(np.float64)) @ self._bands(size)

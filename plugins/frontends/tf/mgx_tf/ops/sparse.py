@@ -28,13 +28,13 @@ def whole(*shapes: Shape) -> None:
     """Errors: ShapeError unless all shapes are int64."""
     for shape in shapes:
         if shape.dtype is not dt.int64:
-            raise ShapeError(f"int64 is needed for indices and extents, got {shape}")
+            raise ShapeError(f"int64 is required for indices and extents, got {shape}")
 
 
 def _checked(indices: Shape, shape: Shape) -> None:
     whole(indices, shape)
     if indices.rank != 2 or shape.rank != 1:
-        raise ShapeError(f"indices [k, rank] and extents [rank] are needed, got {indices} and {shape}")
+        raise ShapeError(f"indices [k, rank] and extents [rank] are required, got {indices} and {shape}")
 
 
 def flat_places(indices: Array, dims: list[int]) -> Array:
@@ -42,7 +42,7 @@ def flat_places(indices: Array, dims: list[int]) -> Array:
     if any(d < 0 for d in dims) or prod(dims) > LARGEST or indices.shape[1] != len(dims):
         raise ShapeError(f"the extents {dims} do not fit indices of rank {indices.shape[1]}, or are too large")
     if indices.size and ((indices < 0).any() or (indices >= np.array(dims)).any()):
-        raise ShapeError(f"a place lies outside the extents {dims}")
+        raise ShapeError(f"an index is outside the extents {dims}")
     if not indices.size:  # if one extent is 0, the others are unlimited and strides may exceed 64 bits
         return np.zeros(len(indices), np.int64)
     return indices @ np.array([prod(dims[k + 1 :]) for k in range(len(dims))], np.int64)
@@ -67,7 +67,7 @@ class SparseReshape(Operation):
             rest = prod(d for d in out if d != -1)
             out[out.index(-1)] = prod(dims) // rest if rest > 0 else 0
         if prod(out) != prod(dims) or min(out, default=0) < 0:
-            raise ShapeError(f"extents {dims} cannot be read as {wanted.tolist()}")
+            raise ShapeError(f"extents {dims} cannot be reshaped to {wanted.tolist()}")
         places = []
         for d in reversed(out):
             places.append(at % max(d, 1))
@@ -139,7 +139,7 @@ class Cross(Operation):
 
     def infer(self, *columns: Shape) -> TupleShape:
         if not columns or any(c.rank != 2 for c in columns):
-            raise ShapeError("columns [rows, k] are needed")
+            raise ShapeError("columns [rows, k] are required")
         count = fresh("crosses")
         pairs = (Shape.of(dt.int64, d) for d in ((count, 2), (count,), (2,)))
         return TupleShape(list(pairs))
@@ -147,7 +147,7 @@ class Cross(Operation):
     def compute(self, *columns: Array) -> tuple[Array, ...]:
         rows = len(columns[0])
         if any(len(c) != rows for c in columns):
-            raise ShapeError(f"columns of equal length are needed, got {[len(c) for c in columns]}")
+            raise ShapeError(f"columns of equal length are required, got {[len(c) for c in columns]}")
         each = prod(c.shape[1] for c in columns)
         require_room((rows, each, 2), 8)
         made = np.empty((rows, each), np.int64)

@@ -48,17 +48,17 @@ class SparsePair(Operation):
 
     def infer(self, *parts: Shape) -> TupleShape:
         if len(parts) < 6:
-            raise ShapeError("two sparse tensors are needed")
+            raise ShapeError("two sparse tensors are required")
         whole(parts[0], parts[2], parts[3], parts[5])
         if parts[1].dtype is not parts[4].dtype or not parts[1].dtype.is_number:
-            raise ShapeError(f"numbers of one type are needed, got {parts[1]} and {parts[4]}")
+            raise ShapeError(f"numbers of one type are required, got {parts[1]} and {parts[4]}")
         return TupleShape(sparse_shapes(parts[1].dtype, parts[2].dims[0]))
 
     def compute(self, *parts: Array) -> tuple[Array, ...]:
         (a, u, dims), (b, v, others) = parts[:3], parts[3:6]
         extents = dims.tolist()
         if extents != others.tolist():
-            raise ShapeError(f"sparse tensors of equal extents are needed, got {extents} and {others.tolist()}")
+            raise ShapeError(f"sparse tensors of equal extents are required, got {extents} and {others.tolist()}")
         first, second = flat_places(a, extents), flat_places(b, extents)
         places = np.union1d(first, second)
         left, right = np.zeros(len(places), u.dtype), np.zeros(len(places), u.dtype)
@@ -86,10 +86,10 @@ class SparseConcat(Operation):
     def infer(self, *parts: Shape) -> TupleShape:
         count = len(parts) // 3
         if not count or len(parts) % 3:
-            raise ShapeError("indices, values and extents are needed of each sparse tensor")
+            raise ShapeError("indices, values and extents of each sparse tensor are required")
         whole(*parts[:count], *parts[2 * count :])
         if any(v.dtype is not parts[count].dtype for v in parts[count : 2 * count]):
-            raise ShapeError("values of one type are needed")
+            raise ShapeError("values of one type are required")
         return TupleShape(sparse_shapes(parts[count].dtype, parts[0].dims[1]))
 
     def compute(self, *parts: Array) -> tuple[Array, ...]:
@@ -97,11 +97,13 @@ class SparseConcat(Operation):
         indices, values, extents = parts[:count], parts[count : 2 * count], parts[2 * count :]
         rank = len(extents[0])
         if not -rank <= self.axis < rank:
-            raise ShapeError(f"axis {self.axis} lies outside a sparse tensor of rank {rank}")
+            raise ShapeError(f"axis {self.axis} is out of range for a sparse tensor of rank {rank}")
         axis, total, moved = self.axis % rank, 0, []
         for places, dims in zip(indices, extents, strict=True):
             if np.delete(dims, axis).tolist() != np.delete(extents[0], axis).tolist():
-                raise ShapeError(f"extents {dims.tolist()} do not join {extents[0].tolist()} along axis {axis}")
+                raise ShapeError(
+                    f"extents {dims.tolist()} and {extents[0].tolist()} must be equal except along axis {axis}"
+                )
             there = places.copy()
             there[:, axis] += total
             total += int(dims[axis])
@@ -177,7 +179,7 @@ class SparseSoftmax(Operation):
     def infer(self, indices: Shape, values: Shape, dims: Shape) -> Shape:
         whole(indices, dims)
         if not values.dtype.is_float:
-            raise ShapeError(f"floats are needed, got {values}")
+            raise ShapeError(f"floats are required, got {values}")
         return values.as_standard()
 
     def compute(self, indices: Array, values: Array, dims: Array) -> Array:

@@ -35,11 +35,11 @@ class SetOperation(Operation):
 
     def infer(self, *parts: Shape) -> TupleShape:
         if self.how not in ("intersection", "union", "a-b", "b-a"):
-            raise ShapeError(f"sets are not combined by {self.how!r}")
+            raise ShapeError(f"unknown set operation {self.how!r}")
         at = 0
         for dense in self.dense:
             if at + (1 if dense else 3) > len(parts):
-                raise ShapeError("two tensors are needed, dense or sparse")
+                raise ShapeError("two tensors are required, dense or sparse")
             if not dense:
                 whole(parts[at], parts[at + 2])
             at += 1 if dense else 3
@@ -50,7 +50,7 @@ class SetOperation(Operation):
         a, dims, rest = self._sets(self.dense[0], parts)
         b, others, _ = self._sets(self.dense[1], rest)
         if dims[:-1] != others[:-1]:
-            raise ShapeError(f"sets of equal extents are needed, got {dims} and {others}")
+            raise ShapeError(f"sets of equal extents are required, got {dims} and {others}")
         places, values, most = [], [], 0
         for row in sorted(a.keys() | b.keys()):
             p, q = a.get(row, set()), b.get(row, set())
@@ -97,7 +97,7 @@ class Count(Operation):
 
     def compute(self, rows: Array, x: Array, count: Array, weights: Array) -> tuple[Array, ...]:
         if x.size and int(x.min()) < 0:
-            raise ShapeError("numbers to be counted must not be negative")
+            raise ShapeError("values must not be negative")
         given = weights if weights.size else np.ones(x.size, weights.dtype)
         kept = x < self.most if self.most >= 0 else np.ones(x.size, bool)
         largest = int(x[kept].max()) + 1 if kept.any() else 0
@@ -126,7 +126,7 @@ class EditDistance(Operation):
     def infer(self, *parts: Shape) -> Shape:
         rank = parts[2].dims[0]
         if len(parts) != 6 or not isinstance(rank, int):
-            raise ShapeError("two sparse tensors of known rank are needed")
+            raise ShapeError("two sparse tensors of known rank are required")
         whole(parts[0], parts[2], parts[3], parts[5])
         return Shape.of(dt.float32, [fresh("sequences") for _ in range(rank - 1)])
 
@@ -174,7 +174,7 @@ class RaggedPlaces(Operation):
         for row in splits:
             sizes = np.diff(row)
             if (sizes < 0).any() or len(sizes) != len(places):
-                raise ShapeError("row splits must not fall, and must fit the rows around them")
+                raise ShapeError("row splits must not descend, and must match the outer rows")
             within = np.concatenate([np.arange(s) for s in sizes]) if len(sizes) else np.zeros(0, np.int64)
             places = np.concatenate([np.repeat(places, sizes, 0), within[:, None]], 1).astype(np.int64)
             extents.append(int(sizes.max(initial=0)))

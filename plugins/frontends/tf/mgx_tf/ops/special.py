@@ -96,11 +96,11 @@ class Special(Operation):
 
     def check(self) -> None:
         if self.function not in _functions():
-            raise UnsupportedError(f"the special function {self.function!r} is not known")
+            raise UnsupportedError(f"unknown special function {self.function!r}")
 
     def infer(self, *xs: Shape) -> Shape:
         if not xs or any(x.dtype is not xs[0].dtype or not x.dtype.is_float for x in xs):
-            raise ShapeError(f"floats of one type are needed, got {', '.join(map(str, xs))}")
+            raise ShapeError(f"floats of one type are required, got {', '.join(map(str, xs))}")
         return xs[0].as_standard()
 
     def compute(self, *xs: Array) -> Array:
@@ -150,14 +150,14 @@ class RandomBetween(Operation):
 
     def infer(self, seed: Shape, low: Shape, high: Shape, like: Shape) -> Shape:
         if not like.dtype.is_integer or low.dtype is not like.dtype or high.dtype is not like.dtype:
-            raise ShapeError(f"integers of one type are needed, got {low}, {high} and {like}")
+            raise ShapeError(f"integers of one type are required, got {low}, {high} and {like}")
         return like.as_standard()
 
     def compute(self, seed: Array, low: Array, high: Array, like: Array) -> Array:
         value = int(np.asarray(seed).reshape(-1)[0]) & ((1 << 64) - 1)
         first, last = (int(np.asarray(v).reshape(-1)[0]) for v in (low, high))
         if first >= last + self.closed:
-            raise ShapeError(f"integers from {first} on and below {last} are needed: there are none")
+            raise ShapeError(f"the range must not be empty, got {first} to {last}")
         random = np.random.Generator(np.random.PCG64(value))
         return np.asarray(random.integers(first, last, like.shape, like.dtype, endpoint=self.closed))
 

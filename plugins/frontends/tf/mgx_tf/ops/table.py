@@ -23,7 +23,7 @@ class TableFind(Operation):
     def infer(self, x: Shape, keys: Shape, values: Shape, default: Shape) -> Shape:
         if keys.dtype is not x.dtype or values.dtype is not default.dtype:
             raise ShapeError(
-                f"keys and values must be of the types asked for, got {keys} for {x}, {values} for {default}"
+                f"keys must have the type of x and values that of the default, got {keys} for {x}, {values} for {default}"
             )
         return values.with_dims((*x.dims, *values.dims[1:]))
 

@@ -27,7 +27,7 @@ def strings(*xs: Shape) -> None:
     """Errors: ShapeError unless all shapes are strings."""
     for x in xs:
         if x.dtype.kind != "s":
-            raise ShapeError(f"strings are needed, got {x}")
+            raise ShapeError(f"strings are required, got {x}")
 
 
 def each(function: Callable[[str], Any], x: Array, kind: Any = object) -> Array:
@@ -107,7 +107,7 @@ class Substr(Operation):
             text: Any = word if self.unicode else encoded(word)
             begin = int(at) + len(text) if at < 0 else int(at)
             if not 0 <= begin <= len(text):
-                raise ShapeError(f"position {int(at)} lies outside a string of {len(text)}")
+                raise ShapeError(f"position {int(at)} is outside a string of length {len(text)}")
             part = text[begin : begin + max(int(most), 0)]
             out[n] = part if self.unicode else decoded(part)
         return out.reshape(x.shape)
@@ -154,7 +154,7 @@ class StringToNumber(Operation):
         try:
             return each(lambda w: float(w) if self.target.is_float else int(w), x).astype(self.target.numpy)
         except (OverflowError, ValueError) as error:
-            raise ShapeError(f"text that is no number: {error}") from None
+            raise ShapeError(f"malformed number: {error}") from None
 
 
 @op("tf_base64", exact=True)
@@ -183,9 +183,11 @@ class Base64(Operation):
         data = given.rstrip(b"=")
         padded = data + b"=" * (-len(data) % 4)
         if given not in (data, padded):
-            raise ShapeError(f"{word!r} is not base64: {len(padded) - len(data)} or no signs = must end it")
+            raise ShapeError(
+                f"{word!r} is not base64: it must end with {len(padded) - len(data)} or no padding characters ="
+            )
         if b"+" in data or b"/" in data:
-            raise ShapeError(f"{word!r} is not base64 that is web-safe: - and _ are required in place of + and /")
+            raise ShapeError(f"{word!r} is not web-safe base64: - and _ are required instead of + and /")
         try:
             return decoded(base64.b64decode(padded, b"-_", validate=True))
         except ValueError as error:

@@ -37,7 +37,7 @@ class UnicodeDecode(Operation):
     def infer(self, x: Shape) -> TupleShape:
         strings(x)
         if x.rank != 1:
-            raise ShapeError(f"a vector of strings is needed, got {x}")
+            raise ShapeError(f"a vector of strings is required, got {x}")
         if not 0 <= self.instead <= sys.maxunicode:
             raise ParameterError(f"a replacement within 0..{sys.maxunicode} is required, got {self.instead}")
         return TupleShape([Shape.of(dt.int64, (x.dims[0] + 1,)), Shape.of(dt.int32, (fresh("points"),))])
@@ -88,12 +88,12 @@ class UnicodeEncode(Operation):
 
     def infer(self, points: Shape, splits: Shape) -> Shape:
         if points.rank != 1 or splits.rank != 1:
-            raise ShapeError(f"vectors of points and of splits are needed, got {points} and {splits}")
+            raise ShapeError(f"vectors of code points and splits are required, got {points} and {splits}")
         return Shape.of(dt.string, (splits.dims[0] - 1,))
 
     def compute(self, points: Array, splits: Array) -> Array:
         if not len(splits) or (np.diff(splits) < 0).any() or splits[0] != 0 or splits[-1] != len(points):
-            raise ShapeError(f"splits must rise from 0 to {len(points)}, got {splits.tolist()[:8]}")
+            raise ShapeError(f"splits must ascend from 0 to {len(points)}, got {splits.tolist()[:8]}")
         out = np.empty(len(splits) - 1, object)
         for row, (begin, end) in enumerate(pairwise(splits.tolist())):
             word = "".join(self._character(p) for p in points[begin:end].tolist())

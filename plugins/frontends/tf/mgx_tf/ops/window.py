@@ -41,7 +41,7 @@ class MaxPoolWithArgmax(Operation):
 
     def infer(self, x: Shape) -> TupleShape:
         if x.rank != 4:
-            raise ShapeError(f"an image [n, h, w, c] is needed, got {x}")
+            raise ShapeError(f"an image [n, h, w, c] is required, got {x}")
         out = x.with_dims((x.dims[0], *counts(x.dims[1:3], self.lengths, self.stride, self.same), x.dims[3]))
         return TupleShape([out, out.with_dtype(dt.int64)])
 
@@ -79,9 +79,9 @@ class Dilation2d(Operation):
 
     def infer(self, x: Shape, w: Shape) -> Shape:
         if x.rank != 4 or w.rank != 3:
-            raise ShapeError(f"an image [n, h, w, c] and kernels [kh, kw, c] are needed, got {x} and {w}")
+            raise ShapeError(f"an image [n, h, w, c] and kernels [kh, kw, c] are required, got {x} and {w}")
         if not isinstance(w.dims[0], int) or not isinstance(w.dims[1], int):
-            raise ShapeError(f"kernels of known extents are needed, got {w}")
+            raise ShapeError(f"kernels of known extents are required, got {w}")
         spans = ((w.dims[0] - 1) * self.rate[0] + 1, (w.dims[1] - 1) * self.rate[1] + 1)
         return x.with_dims((x.dims[0], *counts(x.dims[1:3], spans, self.stride, self.same), x.dims[3]))
 

@@ -40,7 +40,7 @@ class StringSplit(Operation):
     def infer(self, x: Shape) -> TupleShape:
         strings(x)
         if x.rank != 1:
-            raise ShapeError(f"a vector of strings is needed, got {x}")
+            raise ShapeError(f"a vector of strings is required, got {x}")
         parts = fresh("parts")
         return TupleShape([Shape.of(dt.int64, (parts, 2)), x.with_dims((parts,)), Shape.of(dt.int64, (2,))])
 
@@ -140,7 +140,7 @@ class StringNGrams(Operation):
         # each word counts its characters and a reference, so that empty words are limited, too
         letters = max(map(len, (self.left, self.right, *words.tolist()))) + len(self.separator)
         count = sum(number * width for row in kinds for width, _, number in row)
-        require_room((count, letters + 8), 1, "runs of words")
+        require_room((count, letters + 8), 1, "the n-grams")
         made = [list(self._runs(row, of)) for row, of in zip(rows, kinds, strict=True)]
         flat = np.empty(sum(map(len, made)), object)
         flat[:] = list(itertools.chain(*made))

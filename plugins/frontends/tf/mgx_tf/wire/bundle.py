@@ -52,9 +52,9 @@ class Bundle:
             raise error.located(f"variables index {str(index)!r}") from None
         header = _decoded("BundleHeaderProto", self.entries.get(b"", b""))
         if not 0 < header.num_shards < MOST_SHARDS:
-            raise ParseError(f"variables index {str(index)!r} states {header.num_shards} shards")
+            raise ParseError(f"variables index {str(index)!r} has {header.num_shards} shards")
         if header.endianness:
-            raise UnsupportedError(f"variables {str(self.prefix)!r} are big-endian")
+            raise UnsupportedError(f"variables {str(self.prefix)!r} are big-endian, which is not supported")
         self.shards: int = header.num_shards
         self._maps: dict[int, Array] = {}
 
@@ -84,7 +84,7 @@ class Bundle:
             raise ParseError(f"entry {key!r} has unknown extents {dims}")
         dtype = dtype_of(entry.dtype)
         if not 0 <= entry.shard_id < self.shards:
-            raise ParseError(f"entry {key!r} lies in shard {entry.shard_id} of {self.shards}")
+            raise ParseError(f"entry {key!r} is in shard {entry.shard_id}, there are {self.shards}")
         shard = self._shard(entry.shard_id)
         if entry.offset < 0 or entry.size < 0 or entry.offset + entry.size > shard.size:
             raise ParseError(
@@ -113,7 +113,7 @@ class Bundle:
         dims = dims_of(entry.shape) or []
         dtype = dtype_of(entry.dtype)
         if -1 in dims or math.prod(dims) * dtype.bits // 8 > 1 << 36:
-            raise ParseError(f"entry {key!r} has absurd extents {dims}")
+            raise ParseError(f"entry {key!r} has invalid extents {dims}")
         out: Array | None = None
         covered = np.zeros(dims, np.bool_)
         for part in entry.slices:
@@ -144,7 +144,7 @@ def _ranges(key: str, part: Any, dims: list[int]) -> list[tuple[int, int]]:
     for extent, dim in zip(part.extent, dims, strict=True):
         start, length = (int(extent.start), int(extent.length)) if extent.HasField("length") else (0, dim)
         if start < 0 or length < 0 or start + length > dim:
-            raise ParseError(f"a part of {key!r} takes {start} to {start + length} of {dim}")
+            raise ParseError(f"a slice of {key!r} spans {start} to {start + length} of {dim}")
         found.append((start, start + length))
     return found
 
@@ -154,7 +154,7 @@ def _decoded(name: str, data: bytes) -> Any:
     try:
         made.ParseFromString(data)
     except DecodeError as error:
-        raise ParseError(f"a damaged {name}: {error}") from None
+        raise ParseError(f"damaged {name}: {error}") from None
     return made
 
 
@@ -179,7 +179,7 @@ def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
 def _block(data: bytes, handle: tuple[int, int]) -> list[tuple[bytes, bytes]]:
     offset, size = handle
     if offset + size + 5 > len(data):
-        raise ParseError(f"a block at {offset} of {size} bytes lies outside the file of {len(data)}")
+        raise ParseError(f"a block at {offset} of {size} bytes is outside the file of {len(data)} bytes")
     block = data[offset : offset + size]
     kind, stored = data[offset + size], struct.unpack("<I", data[offset + size + 1 : offset + size + 5])[0]
     if masked_checksum(data[offset : offset + size + 1]) != stored:
@@ -195,7 +195,7 @@ def _block(data: bytes, handle: tuple[int, int]) -> list[tuple[bytes, bytes]]:
         fresh, at = _varint(block, at)
         length, at = _varint(block, at)
         if shared > len(key) or at + fresh + length > end:
-            raise ParseError(f"an entry of the block at {offset} lies outside it")
+            raise ParseError(f"an entry of the block at {offset} is outside the block")
         key = key[:shared] + block[at : at + fresh]
         at += fresh
         found.append((key, block[at : at + length]))
@@ -207,7 +207,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
-            raise ParseError("a number runs over the end of its block")
+            raise ParseError("a number extends past the end of its block")
         byte = data[at]
         value |= (byte & 0x7F) << shift
         at += 1
@@ -225,7 +225,7 @@ def _strings(raw: bytes, count: int, key: str) -> Array:
         lengths.append(length)
     at += 4  # skips the checksum of the lengths
     if at + sum(lengths) > len(raw):
-        raise ParseError(f"the strings of entry {key!r} lie outside its data")
+        raise ParseError(f"the strings of entry {key!r} are outside its data")
     out = np.empty(count, object)
     for n, length in enumerate(lengths):
         out[n] = decoded(raw[at : at + length])
@@ -261,7 +261,7 @@ def _ordered_signed(value: int) -> bytes:
     while magnitude >= 1 << (7 * length - 1):
         length += 1
     if length > 8:
-        raise ParseError(f"an extent of {value} in a part's key")
+        raise ParseError(f"a slice key contains the extent {value}")
     header = ((1 << length) - 1) << (8 - length)  # `length` ones, then a zero
     code = (value & ((1 << (8 * length)) - 1)) ^ (header << (8 * (length - 1)))
     return code.to_bytes(length, "big")

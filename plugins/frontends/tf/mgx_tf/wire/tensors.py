@@ -52,8 +52,8 @@ def dtype_of(code: int) -> DType:
     if found is None:
         name = NAMES.get(code % 100)
         if name is None:
-            raise ParseError(f"{code} is not a data type of TensorFlow")
-        raise UnsupportedError(f"a tensor of type {name} has no elements of its own")
+            raise ParseError(f"{code} is not a TensorFlow data type")
+        raise UnsupportedError(f"a tensor of type {name} has no elements")
     return found
 
 
@@ -79,7 +79,7 @@ def tensor_array(tensor: Any, limit: int = LIMIT_BYTES) -> Array:
     dtype = dtype_of(tensor.dtype)
     count = math.prod(dims)
     if count * max(dtype.bits, 8) // 8 > limit:
-        raise ParseError(f"a constant of extents {dims} and type {dtype} takes more than the {limit} bytes allowed")
+        raise ParseError(f"a constant of extents {dims} and type {dtype} exceeds the limit of {limit} bytes")
     if dtype.kind == "s":
         return _strings(tensor, count).reshape(dims)
     if tensor.tensor_content:
@@ -102,7 +102,7 @@ def _listed(tensor: Any, dtype: DType) -> Array:
     values = np.asarray(getattr(tensor, field), kind)
     if dtype.kind == "c":
         if values.size % 2:
-            raise ParseError(f"complex values need pairs of numbers, got {values.size}")
+            raise ParseError(f"complex values require an even number of values, got {values.size}")
         return values.view(dtype.numpy)
     if field == "half_val":
         return values.astype(np.uint16).view(dtype.numpy)
@@ -116,9 +116,7 @@ def _filled(values: Array, count: int, dims: list[int], dtype: DType) -> Array:
     if values.size == count:
         return values
     if count * values.itemsize > 1 << 31 and values.size < 2:
-        raise ParseError(
-            f"a constant of extents {dims} states {values.size} values only; it is refused as absurdly large"
-        )
+        raise ParseError(f"a constant of extents {dims} has only {values.size} values; it is rejected as too large")
     last = values[-1] if values.size else np.zeros((), values.dtype)
     out = np.full(count, last, values.dtype)
     out[: values.size] = values
