@@ -68,10 +68,12 @@ class RaggedToTensor(Operation):
             if kind == "ROW_SPLITS":
                 sizes = np.diff(row)
             elif kind == "VALUE_ROWIDS":
-                total = first if not out else int(out[-1].sum())
-                if first is None or (row.size and (int(row.min()) < 0 or int(row.max()) >= (total or 0))):
-                    raise ShapeError(f"row ids must be in 0..{(total or 0) - 1}")
-                sizes = np.bincount(row, minlength=total or 0)
+                total = int(out[-1].sum()) if out else first
+                if total is None:
+                    raise ShapeError("VALUE_ROWIDS requires a FIRST_DIM_SIZE or another row partition before it")
+                if row.size and (int(row.min()) < 0 or int(row.max()) >= total):
+                    raise ShapeError(f"row ids must be in 0..{total - 1}, got {int(row.min())} to {int(row.max())}")
+                sizes = np.bincount(row, minlength=total)
             else:
                 raise ShapeError(f"row partition {kind} is not supported")
             if (sizes < 0).any():
