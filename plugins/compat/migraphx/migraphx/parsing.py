@@ -131,7 +131,7 @@ def _extent(default_dim_value: int, default_dyn_dim_value: Any) -> dict[str, Any
     """Returns whichever of the two options applies."""
     span = DynamicDimension.of(default_dyn_dim_value)
     if default_dim_value and span != ONE:
-        raise ParameterError("default_dim_value and default_dyn_dim_value exclude each other")
+        raise ParameterError("default_dim_value and default_dyn_dim_value are mutually exclusive")
     if default_dim_value or span.is_fixed():
         return {"default_dim_value": default_dim_value or span.min}
     return {"default_dyn_dim_value": span}

@@ -47,7 +47,7 @@ def test_open_dimensions_become_1_unless_something_is_said(tmp_path) -> None:
         filename=path, map_dyn_input_dims={"x": [given, migraphx.shape.dynamic_dimension(4, 4)]}
     )
     assert ranged.get_parameter_shapes()["x"].dyn_dims()[0].max == 8
-    with pytest.raises(ParameterError, match="exclude each other"):
+    with pytest.raises(ParameterError, match="mutually exclusive"):
         migraphx.parse_onnx(path, default_dim_value=2, default_dyn_dim_value=given)
     with open(path, "rb") as file:
         assert migraphx.parse_onnx_buffer(filename=file.read()).get_output_shapes()[0].lens() == [1, 4]

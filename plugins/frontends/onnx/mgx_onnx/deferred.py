@@ -72,7 +72,7 @@ class Deferred(Operation):
             if isinstance(promised, Shape) and isinstance(result, np.ndarray):
                 found = shape_of(result)
                 if not isinstance(found, Shape) or found.dtype is not promised.dtype:
-                    raise ShapeError(f"output {n} is {found}, its operands' types promised {promised}")
+                    raise ShapeError(f"output {n} is {found}, but {promised} was inferred from its operands' types")
         return results
 
     def module_for(self, shapes: Sequence[AnyShape], values: Sequence[Value | None]) -> tuple[Module, list[int]] | None:

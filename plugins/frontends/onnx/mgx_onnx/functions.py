@@ -36,7 +36,7 @@ def function_body(function: FunctionProto, call: NodeProto, opsets: Mapping[str,
     """Returns a function for one call.  Errors: ParseError for too many arguments or a missing required attribute."""
     if len(call.input) > len(function.input) or len(call.output) > len(function.output):
         raise ParseError(
-            f"function {function.name!r} takes {len(function.input)} inputs and gives {len(function.output)} outputs, "
+            f"function {function.name!r} has {len(function.input)} inputs and {len(function.output)} outputs, "
             f"the call has {len(call.input)} and {len(call.output)}"
         )
     given = {a.name: a for a in call.attribute}
@@ -63,7 +63,7 @@ def expanded_nodes(
 
     def count(inside: Iterable[NodeProto], depth: int) -> int:
         if depth > limit_depth:
-            raise ParseError(f"sub-graphs and functions nest deeper than {limit_depth} (option limit_depth)")
+            raise ParseError(f"subgraphs and functions nest deeper than {limit_depth} (option limit_depth)")
         total = 0
         for node in inside:
             key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type, node.overload)

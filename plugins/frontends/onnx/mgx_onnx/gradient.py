@@ -35,7 +35,7 @@ def gradients(n: Node, y: Instruction, xs: Sequence[Instruction], at: Sequence[I
         if i not in sums or i in xs:
             continue
         known = ", ".join(sorted(RULES))
-        rule = RULES.get(i.name) or n.unsupported(f"the gradient of {i.name} is not known; known are {known}")
+        rule = RULES.get(i.name) or n.unsupported(f"the gradient of {i.name} is not supported; supported are {known}")
         inputs = [values.get(j, j) for j in i.inputs]
         for j, part in zip(i.inputs, rule(n, values[i], sums[i], *inputs), strict=True):
             if part is not None and j in wanted:
@@ -177,5 +177,5 @@ def _reduce_sum(
 ) -> Sequence[Instruction | None]:
     kept: list[Dim] = list(g.shape.dims)
     if len(kept) != x.shape.rank:
-        n.unsupported("the gradient of a sum that drops its axes is not known")
+        n.unsupported("the gradient of a sum without keepdims is not supported")
     return [n.broadcast_to(g, x.shape.dims), *(None for _ in axes)]

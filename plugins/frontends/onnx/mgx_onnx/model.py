@@ -112,7 +112,9 @@ def opsets_of(model: onnx.ModelProto) -> Mapping[str, int]:
         found[""] = 1
     version = found.get("", 1)
     if version > NEWEST_OPSET:
-        raise UnsupportedError(f"the model needs opset {version} of ai.onnx; this frontend knows 1 to {NEWEST_OPSET}")
+        raise UnsupportedError(
+            f"the model needs opset {version} of ai.onnx; this frontend supports 1 to {NEWEST_OPSET}"
+        )
     if version < 1:
         raise ParseError(f"opset {version} of ai.onnx does not exist")
     return found
@@ -125,6 +127,6 @@ def functions_of(model: onnx.ModelProto) -> dict[tuple[str, str, str], onnx.Func
         domain = "" if function.domain == "ai.onnx" else function.domain
         key = (domain, function.name, getattr(function, "overload", ""))
         if key in found:
-            raise ParseError(f"two local functions are called {domain}::{function.name}")
+            raise ParseError(f"several local functions are named {domain}::{function.name}")
         found[key] = function
     return found

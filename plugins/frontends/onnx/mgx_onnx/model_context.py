@@ -50,7 +50,7 @@ class ModelContext:
         """Warns once per operator and attribute of attributes without effect; raises an error with the option `strict`."""
         for name in node.without_effect():
             if self.options.strict:
-                raise node.error(f"the operator has no attribute {name!r} (option strict)")
+                raise node.error(f"the operator does not define the attribute {name!r} (option strict)")
             if (node.domain, node.op_type, name) not in self.told:
                 self.told.add((node.domain, node.op_type, name))
-                log.warning("%r has an attribute %r, which the operator does not have; it has no effect", node, name)
+                log.warning("%r has an attribute %r, which the operator does not define; it has no effect", node, name)

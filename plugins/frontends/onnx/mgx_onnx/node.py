@@ -158,7 +158,7 @@ class Node(InstructionBuilder):
         values: list[Any] = [a.f if a.type == kind.FLOAT else a.i] if a.type in one else list(a.floats or a.ints)
         if wanted in (kind.INT, kind.INTS):
             if not all(math.isfinite(v) and float(v).is_integer() for v in values):
-                raise self.error(f"attribute {a.name!r} must hold integers, got {values}")
+                raise self.error(f"attribute {a.name!r} must contain integers, got {values}")
             values = [int(v) for v in values]
         else:
             values = [float(v) for v in values]

@@ -60,7 +60,7 @@ class GraphParser:
         self._absent: Instruction | None = None
         if self.depth > context.options.limit_depth:
             raise ParseError(
-                f"sub-graphs and functions nest deeper than {context.options.limit_depth} (option limit_depth)"
+                f"subgraphs and functions nest deeper than {context.options.limit_depth} (option limit_depth)"
             )
 
     @property
@@ -88,7 +88,7 @@ class GraphParser:
         """
         found = self.find(name)
         if found is None and not self.defines(name):
-            raise ParseError(f"{name!r} is read, but no input, initializer or node defines it")
+            raise ParseError(f"{name!r} is read, but not defined by an input, an initializer or a node")
         return found
 
     def find(self, name: str) -> Instruction | None:
@@ -156,7 +156,7 @@ class GraphParser:
         if not name:
             raise ParseError("an initializer has no name")
         if name in self.initializers:
-            raise ParseError(f"two initializers are called {name!r}")
+            raise ParseError(f"several initializers are named {name!r}")
         self.initializers[name] = proto
 
     def _declare(self, graph: GraphProto) -> None:
@@ -164,7 +164,7 @@ class GraphParser:
             if info.name in self.initializers:
                 continue
             if info.name in self.scope:
-                raise ParseError(f"two inputs are called {info.name!r}")
+                raise ParseError(f"several inputs are named {info.name!r}")
             try:
                 shape = input_shape(info, self.options)
             except MgxError as error:
@@ -204,11 +204,11 @@ class GraphParser:
         except MALFORMED as e:
             raise ParseError(f"malformed node: {type(e).__name__}: {e}").located(repr(node)) from e
         if len(results) < node.outputs:
-            raise node.error(f"gives {len(results)} outputs, {node.outputs} are named")
+            raise node.error(f"has {len(results)} outputs, {node.outputs} are named")
         for name, result in zip(proto.output, results, strict=False):
             if name:
                 if name in self.scope:
-                    raise node.error(f"output {name!r} is defined already")
+                    raise node.error(f"output {name!r} is already defined")
                 self.scope[name] = result
 
     def _defer(self, defer: Defer, node: Node, error: UnrankedError) -> Sequence[Instruction | None]:
@@ -253,7 +253,7 @@ class GraphParser:
         import difflib  # used only in messages
 
         near = difflib.get_close_matches(node.op_type, known, 1)
-        raise no_converter(operator, ", or the model brings it as a local function", near)
+        raise no_converter(operator, ", or the model defines it as a local function", near)
 
     def _inline(self, node: Node, body: Any) -> list[Instruction | None]:
         """Inlines a function's nodes into this module, in a new scope."""
@@ -293,14 +293,14 @@ class GraphParser:
     def inline_graph(self, node: Node, graph: GraphProto) -> list[Instruction]:
         """Inlines a subgraph without inputs into this module (the taken branch of an If)."""
         if graph.input:
-            raise node.error(f"sub-graph {graph.name!r} must not take inputs, it takes {len(graph.input)}")
+            raise node.error(f"subgraph {graph.name!r} must not have inputs, got {len(graph.input)}")
         inner = GraphParser(self.context, self.module, self, self.opsets, prefix=self.prefix, inlining=self.inlining)
         return inner.parse_graph(graph, [])
 
     def subgraph(self, node: Node, graph: GraphProto, name: str, inputs: Sequence[AnyShape] = ()) -> Module:
         """Parses a subgraph into a module with parameters of the given shapes."""
         if len(graph.input) != len(inputs):
-            raise node.error(f"sub-graph {graph.name!r} must take {len(inputs)} inputs, it takes {len(graph.input)}")
+            raise node.error(f"subgraph {graph.name!r} must have {len(inputs)} inputs, got {len(graph.input)}")
         module = Module(self.context.module_name(f"{word(node.name) or 'node'}:{name}"))
         inner = GraphParser(self.context, module, self, self.opsets, prefix=self.prefix, inlining=self.inlining)
         given = [module.add_parameter(info.name, shape) for info, shape in zip(graph.input, inputs, strict=True)]

@@ -16,5 +16,5 @@ def frontends() -> list[Lazy]:
 def operations() -> list[Lazy]:
     return [
         Lazy("onnx", "mgx_onnx.deferred:OPS", "a node whose ranks are known only at run time"),
-        Lazy("onnx-ops", "mgx_onnx.ops:OPS", "classical models, text, images, losses and optimisers"),
+        Lazy("onnx-ops", "mgx_onnx.ops:OPS", "classical models, text, images, losses and optimizers"),
     ]

@@ -37,7 +37,7 @@ def dtype_of(code: int) -> DType:
     """Returns the element type of an ONNX type number.  Errors: ParseError for unknown numbers."""
     found = DTYPES.get(code)
     if found is None:
-        raise ParseError(f"{code} is not an element type of ONNX")
+        raise ParseError(f"{code} is not an ONNX element type")
     return found
 
 
@@ -94,7 +94,7 @@ class DataFolder:
             return self._files[location][1].bytes
         if self.path is None:
             raise ParseError(
-                f"external data {location!r} needs a folder: parse from a file, or give external_data_path"
+                f"external data {location!r} requires a folder: parse from a file, or set external_data_path"
             )
         if os.path.isabs(location) or "\x00" in location or ".." in Path(location).parts or "\\" in location:
             raise ParseError(f"external data {location!r} leads outside the model's folder")
@@ -211,7 +211,7 @@ def sparse_array(sparse: onnx.SparseTensorProto, folder: DataFolder, limit: int)
     dims = list(sparse.dims)
     count = math.prod(dims)
     if any(d < 0 for d in dims) or count * values.dtype.itemsize > limit:
-        raise ParseError(f"sparse tensor of extents {dims} is refused (option limit_bytes is {limit})")
+        raise ParseError(f"a sparse tensor of extents {dims} exceeds option limit_bytes, {limit}")
     if indices.ndim == 2:
         if indices.shape != (len(values), len(dims)) or ((indices < 0) | (indices >= np.asarray(dims))).any():
             raise ParseError(f"sparse indices {list(indices.shape)} do not address {dims}")
@@ -244,5 +244,5 @@ def shape_of_type(proto: onnx.TypeProto, dims: Any) -> Any:
                 raise UnsupportedError(f"maps to values of type {inside} are not supported")
             return map_shape(dtype_of(proto.map_type.key_type), inside.dtype)
         case None:
-            raise ParseError("a type that says neither tensor, sequence nor optional")
+            raise ParseError("a type must be a tensor, sequence or optional type")
     raise UnsupportedError(f"values of ONNX type {kind} are not supported")

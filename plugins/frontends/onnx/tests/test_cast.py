@@ -19,9 +19,9 @@ def test_target_by_number_or_name(run: Any) -> None:
     assert run("Cast", X, opset=1, to="INT64")[0].tolist() == [0, -3, 1000000]
     assert run("Cast", X, to=TensorProto.FLOAT)[0].tolist() == X.tolist()
     for bad in (999, 0):
-        with pytest.raises(MgxError, match="not an element type"):
+        with pytest.raises(MgxError, match="not an ONNX element type"):
             run("Cast", X, to=bad)
-    with pytest.raises(MgxError, match="not an element type"):
+    with pytest.raises(MgxError, match="not an ONNX element type"):
         run("Cast", X, opset=1, to="NUMBER")
 
 

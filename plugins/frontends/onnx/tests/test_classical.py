@@ -272,7 +272,7 @@ def test_tree_classifier(transform: str, ids: list[int]) -> None:
     [
         ({"nodes_truenodeids": [9, 0, 0, 1, 0, 3, 0, 0]}, "does not exist"),
         ({"nodes_truenodeids": [0, 0, 0, 1, 0, 3, 0, 0]}, "do not form trees"),
-        ({"nodes_nodeids": [0, 0, 2, 0, 1, 2, 3, 4]}, "two nodes"),
+        ({"nodes_nodeids": [0, 0, 2, 0, 1, 2, 3, 4]}, "several nodes"),
         ({"nodes_modes": ["OTHER"] * 8}, "'OTHER'"),
         ({"target_nodeids": [0, 2, 1, 3, 4]}, "not a leaf"),
         ({"target_weights": [1.0]}, "one length"),

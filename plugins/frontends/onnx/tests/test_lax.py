@@ -80,7 +80,7 @@ def test_attributes_of_a_related_type(run: Callable[..., Any], op: str, given: A
     np.testing.assert_array_equal(run(op, X, axis=given)[0], run(op, X, axis=right)[0])
 
 
-@pytest.mark.parametrize(("op", "axis", "message"), [("Softmax", "x", "must be of type INT"), ("Softmax", 0.5, "must hold integers"), ("Flatten", [0, 1], "must be one number")])  # fmt: skip
+@pytest.mark.parametrize(("op", "axis", "message"), [("Softmax", "x", "must be of type INT"), ("Softmax", 0.5, "must contain integers"), ("Flatten", [0, 1], "must be one number")])  # fmt: skip
 def test_attributes_of_other_types(run: Callable[..., Any], op: str, axis: Any, message: str) -> None:
     with pytest.raises(MgxError, match=message):
         run(op, X, axis=axis)

@@ -87,7 +87,7 @@ def test_flatten_and_transpose(agree: Callable[..., Any], axis: int) -> None:
 def test_axes_of_a_transposition_may_count_from_the_end(run: Callable[..., Any]) -> None:
     np.testing.assert_array_equal(run("Transpose", X, perm=[0, -1, 1])[0], X.transpose(0, 2, 1))
     for perm in ([0, -1, 2], [0, -4, 1], [0, 1]):
-        with pytest.raises(ParseError, match="perm must order the 3 axes"):
+        with pytest.raises(ParseError, match="perm must be a permutation of 3 axes"):
             run("Transpose", X, perm=perm)
 
 

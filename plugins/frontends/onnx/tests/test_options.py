@@ -146,9 +146,12 @@ def test_attributes_that_an_operator_does_not_have(given, operator, caplog):
     mgx.parse_onnx_buffer(given)
     (told,) = (r.getMessage() for r in caplog.records)
     assert (
-        told == f"node 'act' ({operator}) has an attribute 'slope', which the operator does not have; it has no effect"
+        told
+        == f"node 'act' ({operator}) has an attribute 'slope', which the operator does not define; it has no effect"
     )
-    with pytest.raises(mgx.ParseError, match=r"node 'act' .*the operator has no attribute 'slope' \(option strict\)"):
+    with pytest.raises(
+        mgx.ParseError, match=r"node 'act' .*the operator does not define the attribute 'slope' \(option strict\)"
+    ):
         mgx.parse_onnx_buffer(given, strict=True)
 
 

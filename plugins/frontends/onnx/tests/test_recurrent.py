@@ -72,7 +72,7 @@ def test_batch_major_layout(run: Any, kind: str) -> None:
 
 def test_what_is_refused(run: Any) -> None:
     operands = operands_of("RNN", 1)
-    with pytest.raises(MgxError, match="no activation function is called 'Swish'"):
+    with pytest.raises(MgxError, match="unknown activation function 'Swish'"):
         run("RNN", *operands, opset=14, hidden_size=H, activations=["Swish"])
     with pytest.raises(MgxError, match="direction must be"):
         run("RNN", *operands, opset=14, hidden_size=H, direction="sideways")

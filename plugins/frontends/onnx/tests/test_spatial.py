@@ -227,9 +227,9 @@ def test_nhwc_convolution_is_a_convolution(run: Any) -> None:
     [
         ("Conv", [(1, 3, 5, 5), (2, 2, 3, 3)], dict(), "3"),
         ("Conv", [(1, 2, 5, 5), (2, 2, 7, 7)], dict(), "does not fit"),
-        ("Conv", [(1, 2, 5, 5), (2, 2, 3, 3)], dict(pads=[1, 1]), "pads needs 4 numbers"),
+        ("Conv", [(1, 2, 5, 5), (2, 2, 3, 3)], dict(pads=[1, 1]), "pads must have 4 numbers"),
         ("Conv", [(1, 2, 5, 5), (2, 2, 3, 3)], dict(kernel_shape=[2, 2]), "kernel_shape"),
-        ("MaxPool", [(1, 2, 5, 5)], dict(kernel_shape=[3]), "kernel_shape needs 2"),
+        ("MaxPool", [(1, 2, 5, 5)], dict(kernel_shape=[3]), "kernel_shape must have 2"),
         ("MaxPool", [(1, 2, 5, 5)], dict(kernel_shape=[3, 3], auto_pad="ODD"), "auto_pad must be"),
         ("ConvTranspose", [(1, 2, 3), (3, 2, 2)], dict(), "channels"),
     ],

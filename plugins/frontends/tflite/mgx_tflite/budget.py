@@ -23,18 +23,18 @@ class Budget:
         """Errors: ParseError if the total number of records exceeds what the file can hold."""
         self._records -= count
         if self._records < 0:
-            raise ParseError(f"{count} {what} and the records before do not fit a file of {self._size} bytes")
+            raise ParseError(
+                f"{count} {what} in addition to the records read so far exceed a file of {self._size} bytes"
+            )
 
     def read(self, count: int) -> None:
         """Errors: ParseError if the names and numbers read exceed a multiple of the file's size."""
         self._read -= count
         if self._read < 0:
-            raise ParseError(f"names and numbers of a file of {self._size} bytes are stated again and again")
+            raise ParseError(f"names and numbers in a file of {self._size} bytes are referenced too often")
 
     def expand(self, count: int, what: str) -> None:
         """Errors: ParseError if constants not borrowed from the file exceed the limit in total."""
         self._room -= count
         if self._room < 0:
-            raise ParseError(
-                f"{what} and the constants before take more than the {self._limit} bytes that option limit_bytes allows"
-            )
+            raise ParseError(f"{what} and the constants read so far exceed option limit_bytes, {self._limit}")

@@ -123,7 +123,7 @@ class _Reader:
 
     def model(self) -> Model:
         if self.table.Version() != 3:
-            raise UnsupportedError(f"TFLite schema {self.table.Version()}, this frontend reads 3")
+            raise UnsupportedError(f"TFLite schema {self.table.Version()} is not supported, this frontend reads 3")
         self.codes = [self._code(c) for c in self._each(self.table, "OperatorCodes")]
         self.buffers = self._each(self.table, "Buffers")
         subgraphs = [self._subgraph(s, k) for k, s in enumerate(self._each(self.table, "Subgraphs"))]
@@ -161,7 +161,7 @@ class _Reader:
         for entry in self._each(signature, side):
             index = entry.TensorIndex()
             if not 0 <= index < count:
-                raise ParseError(f"a signature names tensor {index} of {count}")
+                raise ParseError(f"a signature refers to tensor {index} of {count}")
             found[self._name(entry.Name())] = int(index)
         return dict(sorted(found.items()))
 
@@ -178,7 +178,7 @@ class _Reader:
         used = [*inputs, *outputs, *(i for o in operators for i in (*o.outputs, *(x for x in o.inputs if x != -1)))]
         for index in used:
             if not 0 <= index < len(tensors):
-                raise ParseError(f"subgraph {place} names tensor {index} of {len(tensors)}")
+                raise ParseError(f"subgraph {place} refers to tensor {index} of {len(tensors)}")
         name = self._name(table.Name(), "replace") or f"subgraph_{place}"
         return Subgraph(name, tensors, operators, inputs, outputs)
 
@@ -208,7 +208,7 @@ class _Reader:
         code = table.Type()
         dtype = DTYPES.get(code)
         if dtype is None and code not in RESOURCE:
-            raise ParseError(f"element type {code} is not one of TFLite's")
+            raise ParseError(f"{code} is not a TFLite element type")
         dims = self._numbers(table, "Shape")
         given = self._numbers(table, "ShapeSignature")
         if given and len(given) == len(dims):
@@ -230,7 +230,7 @@ class _Reader:
         elif buffer.Size() and buffer.Offset() > 1:
             start, size = buffer.Offset(), buffer.Size()
             if start + size > len(self.data):
-                raise ParseError(f"a buffer of {size} bytes at {start} lies outside a file of {len(self.data)}")
+                raise ParseError(f"a buffer of {size} bytes at {start} is outside a file of {len(self.data)}")
             raw = np.frombuffer(self.data, np.uint8, size, start)
         else:
             empty = index and 0 in dims and min(dims) == 0 and dtype.kind != "s"
@@ -289,6 +289,6 @@ def _strings(raw: bytes, count: int) -> Array:
     out = np.empty(count, object)
     for k in range(count):
         if not 0 <= offsets[k] <= offsets[k + 1] <= len(raw):
-            raise ParseError("a string lies outside its buffer")
+            raise ParseError("a string is outside its buffer")
         out[k] = decoded(raw[offsets[k] : offsets[k + 1]])
     return out

@@ -163,7 +163,7 @@ class Node(ChannelsLastBuilder):
         if given is None or place.dtype is None:
             return x
         if given.scale.size > 1:
-            self.unsupported("an activation quantised along an axis")
+            self.unsupported("an activation quantized per axis")
         scale = self.literal(given.scale[0])
         point = self.literal(given.zero_point[0], place.dtype)
         return self.where_it_lies(

@@ -67,7 +67,9 @@ def _asked(options: TfliteOptions, signature: Signature) -> dict[str, list[Dim]]
     asked = requested_dims(options.map_input_dims, options.map_dyn_input_dims)
     for name in asked:
         if name not in signature.inputs:
-            raise ParameterError(f"there is no input {name!r} to give extents; {suggestion(name, signature.inputs)}")
+            raise ParameterError(
+                f"extents are set for input {name!r}, which does not exist; {suggestion(name, signature.inputs)}"
+            )
     return asked
 
 

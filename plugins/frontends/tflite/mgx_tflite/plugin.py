@@ -9,9 +9,9 @@ mgx_interface = 1
 
 @hookimpl
 def frontends() -> list[Lazy]:
-    return [Lazy("tflite", "mgx_tflite.frontend:TfliteFrontend", "TFLite models, float and quantised")]
+    return [Lazy("tflite", "mgx_tflite.frontend:TfliteFrontend", "TFLite models, float and quantized")]
 
 
 @hookimpl
 def operations() -> list[Lazy]:
-    return [Lazy("tflite-ops", "mgx_tflite.ops:OPS", "the detection step, soft suppression of boxes, look-ups")]
+    return [Lazy("tflite-ops", "mgx_tflite.ops:OPS", "detection postprocessing, soft non-maximum suppression, lookups")]

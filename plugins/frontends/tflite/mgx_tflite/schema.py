@@ -217,7 +217,7 @@ def root(data: Any) -> Table:
 
 def _unpacked(data: Any, kind: str, at: int) -> Any:
     if at < 0:
-        raise ValueError(f"a place {at} before the file's first byte")
+        raise ValueError(f"offset {at} is before the start of the file")
     return struct.unpack_from("<" + kind, data, at)[0]
 
 
@@ -266,7 +266,7 @@ class Table:
             return Table(self._data, at, kind)
         start, count = at + 4, _unpacked(self._data, "I", at)
         if start + count > len(self._data):
-            raise ValueError("a string reaches beyond the file")
+            raise ValueError("a string extends beyond the end of the file")
         return bytes(self._data[start : start + count])
 
     def union(self, name: str, kind: str) -> Table | None:

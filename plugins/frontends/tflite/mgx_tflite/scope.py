@@ -111,7 +111,7 @@ class Scope(StateAccess):
             if tensor.variable:
                 return self._variable(index, tensor)
             if tensor.value is None:
-                raise ParseError(f"tensor {tensor.name!r} is read before an operator makes it")
+                raise ParseError(f"tensor {tensor.name!r} is read before an operator defines it")
             value = tensor.value
             if value.dtype.kind == "c":  # complex numbers are stored as pairs along a last axis
                 value = np.stack([value.real, value.imag], -1)
@@ -165,14 +165,14 @@ class Scope(StateAccess):
     def reducer(self, subgraph: int) -> str:
         """Returns the name of the only operator of a reduction body, which combines its two inputs."""
         if not 0 <= subgraph < len(self.context.model.subgraphs):
-            raise ParseError(f"subgraph {subgraph} is named, there are {len(self.context.model.subgraphs)}")
+            raise ParseError(f"subgraph {subgraph} is referenced, there are {len(self.context.model.subgraphs)}")
         graph = self.context.model.subgraphs[subgraph]
         names = [o.name for o in graph.operators]
         if len(names) == 1 and len(set(graph.inputs)) == 2:
             (only,) = graph.operators
             if sorted(only.inputs) == sorted(graph.inputs) and only.outputs == graph.outputs:
                 return only.name
-        raise UnsupportedError(f"a reduction by {names}: the body must be one operator that combines both inputs")
+        raise UnsupportedError(f"a reduction by {names}: the body must be a single operator on both inputs")
 
     def unchanged(self, subgraph: int) -> list[int]:
         """Returns the indices of a subgraph's results that are its inputs, unchanged."""

@@ -47,7 +47,7 @@ def dense(raw: Array, dtype: DType, dims: list[int], sparsity: Any, limit: int) 
     for level, extent in zip(levels, extents, strict=True):
         places, starts = _expanded(level, extent, places, starts, limit)
     if len(places) != values.size:
-        raise ParseError(f"the sparse constant has {values.size} values for {len(places)} places")
+        raise ParseError(f"the sparse constant has {values.size} values for {len(places)} positions")
     out = np.zeros([sizes[k] if k < rank else inner[k] for k in range(len(order))], dtype.numpy)
     if math.prod(out.shape) != math.prod(dims):
         raise ParseError(f"blocks do not cover extents {dims}")
@@ -64,7 +64,7 @@ def _expanded(level: Any, extent: int, places: Array, rows: Array, limit: int) -
     count = len(places)
     if level.Format() == 0:
         if int(level.DenseSize()) != extent:
-            raise ParseError(f"a dense level has {level.DenseSize()} places, {extent} are required")
+            raise ParseError(f"a dense level has size {level.DenseSize()}, {extent} is required")
         _require(count * extent, places.shape[1] + 1, limit)
         grown = np.repeat(places, extent, 0)
         own = np.tile(np.arange(extent), count)
@@ -73,12 +73,12 @@ def _expanded(level: Any, extent: int, places: Array, rows: Array, limit: int) -
     if rows.size and (int(rows.max()) + 1 >= segments.size or (np.diff(segments) < 0).any()):
         raise ParseError("the segments of a sparse constant do not fit its rows")
     if segments.size and (int(segments[-1]) > indices.size or int(segments[0]) < 0):
-        raise ParseError("the segments of a sparse constant lie outside its indices")
+        raise ParseError("the segments of a sparse constant are outside its indices")
     if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < extent:
-        raise ParseError(f"an index of a sparse constant lies outside extent {extent}")
+        raise ParseError(f"an index of a sparse constant is outside extent {extent}")
     lengths = segments[rows + 1] - segments[rows]
     if lengths.size and int(lengths.max()) > extent:
-        raise ParseError(f"a row of a sparse constant has {lengths.max()} entries of {extent} places")
+        raise ParseError(f"a row of a sparse constant has {lengths.max()} entries, at most {extent} are possible")
     _require(int(lengths.sum()), places.shape[1] + 1, limit)
     at = np.concatenate([np.arange(segments[r], segments[r + 1]) for r in rows]) if rows.size else np.zeros(0, np.int64)
     return np.column_stack([np.repeat(places, lengths, 0), indices[at]]), at
@@ -86,9 +86,7 @@ def _expanded(level: Any, extent: int, places: Array, rows: Array, limit: int) -
 
 def _require(count: int, levels: int, limit: int) -> None:
     if 8 * count * levels > limit:
-        raise ParseError(
-            f"{count} places of a sparse constant take more than the {limit} bytes that option limit_bytes allows"
-        )
+        raise ParseError(f"{count} positions of a sparse constant exceed option limit_bytes, {limit}")
 
 
 def _vector(level: Any, word: str) -> Array:

@@ -47,7 +47,7 @@ def test_the_change_is_told(caplog: pytest.LogCaptureFixture):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"map_input_dims": {"z": [3, 2, 2, 1]}}, "there is no input 'z' to give extents; .*'?x'?"),
+        ({"map_input_dims": {"z": [3, 2, 2, 1]}}, "extents are set for input 'z', which does not exist; .*'?x'?"),
         ({"map_input_dims": 3}, "map_input_dims must be a mapping by name, got 3"),
         ({"map_input_dims": {"x": [1]}, "map_dyn_input_dims": {"x": [1]}}, "'x' is in both"),
         ({"map_dyn_input_dims": {"x": ["many", 2, 2, 1]}}, "must be an int or a range"),

@@ -61,7 +61,7 @@ def test_places_outside_the_file_are_refused(data: bytes):
 
 def test_a_string_ends_within_the_file():
     data = table({1: reaching(2, 1)}, struct.pack("<I", 9) + b"short")
-    with pytest.raises(ValueError, match="beyond the file"):
+    with pytest.raises(ValueError, match="beyond the end of the file"):
         Table(data, struct.unpack_from("<I", data)[0], "OperatorCode").CustomCode()
 
 

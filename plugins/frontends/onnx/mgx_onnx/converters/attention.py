@@ -163,7 +163,7 @@ def causal_conv_with_state(
     b, channels, length = x.shape.dims
     state, group = weight.shape.dims[2] - 1, weight.shape.dims[0]
     if not isinstance(group, int):
-        n.unsupported("a weight whose number of channels is open")
+        n.unsupported("a weight with a symbolic number of channels")
     before = past_state
     if before is None:
         before = n.broadcast_to(n.literal(0.0, x.shape.dtype), (b, channels, state))
@@ -186,6 +186,6 @@ def rotary_embedding(
     whole = split_heads(n, x, n.attr("num_heads")) if packed else x
     turned = n.attr("rotary_embedding_dim", 0)
     if turned and cos.shape.dims[-1] != turned // 2:
-        n.fail(f"rotary_embedding_dim {turned} needs caches of {turned // 2} columns, got {cos.shape}")
+        n.fail(f"rotary_embedding_dim {turned} requires caches of {turned // 2} columns, got {cos.shape}")
     y = n.add("rotary_embedding", whole, cos, sin, positions, interleaved=bool(n.attr("interleaved", 0)))
     return merged_heads(n, y) if packed else y

@@ -23,7 +23,7 @@ def _target(n: Node) -> DType:
         try:
             to = onnx.TensorProto.DataType.Value(to.upper())
         except ValueError:
-            raise n.error(f"{to!r} is not an element type of ONNX") from None
+            raise n.error(f"{to!r} is not an ONNX element type") from None
     return dtype_of(to)
 
 

@@ -121,7 +121,7 @@ def label_encoder(n: Node, x: Instruction) -> Instruction:
     tensor = n.attr("default_tensor", None)
     if tensor is not None:
         if tensor.size != 1:
-            n.fail(f"default_tensor must hold one value, got {list(tensor.shape)}")
+            n.fail(f"default_tensor must have one value, got {list(tensor.shape)}")
         name = {"floats": "default_float", "int64s": "default_int64", "strings": "default_string"}[_kind(tensor)]
         attributes[name] = tensor.reshape(-1).tolist()[0]
     return n.add("label_encoder", x, dtype=dtype, **attributes)

@@ -100,7 +100,7 @@ def range_(n: Node, start: Instruction, limit: Instruction, delta: Instruction) 
     if all(v is not None and v.size == 1 for v in known):
         first, stop, step = (float(v.reshape(-1)[0]) for v in known if v is not None)
         if step == 0 or not math.isfinite((stop - first) / step):
-            n.fail(f"a range from {first} to {stop} by {step} has no end")
+            n.fail(f"a range from {first} to {stop} by {step} is infinite")
         bounded(n, [max(0, math.ceil((stop - first) / step))], start.shape.dtype.size)
     return n.add("dynamic_range", start, limit, delta, length=n.known.count(start, limit, delta))
 
@@ -125,7 +125,7 @@ def aten(n: Node, *inputs: Instruction | None) -> Instruction:
     if name != "embedding_bag":
         n.unsupported(f"ATen operator {name!r} is not supported")
     if len(inputs) < 2 or inputs[0] is None or inputs[1] is None or any(i is not None for i in inputs[3:]):
-        n.unsupported("embedding_bag takes weight, indices and offsets")
+        n.unsupported("embedding_bag requires weight, indices and offsets")
     for setting in ("scale_grad_by_freq", "sparse", "include_last_offset"):
         if n.attr(setting, 0):
             n.unsupported(f"{setting} is not supported")
@@ -138,7 +138,7 @@ def aten(n: Node, *inputs: Instruction | None) -> Instruction:
     begins = [0] if offsets is None else known_ints(n, offsets)
     if begins is None:
         if offsets is None or offsets.shape.dims != (1,):
-            n.unsupported("offsets must be known constants, or one")
+            n.unsupported("offsets must be constant, or have one element")
         begins = [0]
     ends = [*begins[1:], indices.shape.dims[0]]
     bags = []

@@ -64,13 +64,13 @@ def _projected_attention(
     past_length: Instruction | None,
 ) -> tuple[Instruction | None, ...]:
     if n.attr("do_rotary", 0):
-        n.unsupported("do_rotary without caches of angles")
+        n.unsupported("do_rotary without cos_cache and sin_cache")
     heads = n.attr("num_heads")
     batch, length, whole = projected.shape.dims
     sizes = n.attr("qkv_hidden_sizes", None)
     if sizes is None:
         if isinstance(whole, int) and whole % 3:
-            n.fail(f"the {whole} columns of the weights do not divide into three; qkv_hidden_sizes is required")
+            n.fail(f"the {whole} columns of the weights are not divisible by three; qkv_hidden_sizes is required")
         sizes = [whole // 3] * 3
     if len(sizes) != 3 or sizes[0] != sizes[1] or any(isinstance(s, int) and s % heads for s in sizes):
         n.fail(f"qkv_hidden_sizes must be three multiples of {heads}, the first two equal, got {sizes}")
@@ -121,10 +121,10 @@ def _heads_of(
     b, _, hidden = query.shape.dims
     if key is None:
         n.fail(
-            f"a key is required {'where there is a value' if value is not None else 'unless query is packed [b, s, h, 3, d]'}"
+            f"a key is required {'if there is a value' if value is not None else 'unless query is packed [b, s, h, 3, d]'}"
         )
     if not may_equal(key.shape.dims[0], b):
-        n.fail(f"query and key must have one batch, got {query.shape} and {key.shape}")
+        n.fail(f"query and key must have the same batch size, got {query.shape} and {key.shape}")
     if key.shape.rank == 5:
         kb, t, h, two, d = key.shape.dims
         if value is not None or two != 2 or not may_equal(h, heads) or not may_equal(h * d, hidden):
@@ -132,7 +132,7 @@ def _heads_of(
         both = [n.reshape(n.squeeze(n.slice(key, [3], [i], [i + 1]), [3]), (kb, t, hidden)) for i in range(2)]
         return _biased_heads(n, (query, *both), input_bias(n, bias, (hidden, hidden, hidden)), heads)
     if value is None:
-        n.fail("a value is required where key is not packed")
+        n.fail("a value is required unless key is packed")
     if key.shape.rank != value.shape.rank or not may_equal(key.shape.dims[0], value.shape.dims[0]):
         n.fail(f"key and value must agree in rank and batch, got {key.shape} and {value.shape}")
     if key.shape.rank == 4:
@@ -145,7 +145,7 @@ def _heads_of(
     if key.shape.rank != 3 or not may_equal(key.shape.dims[2], hidden):
         n.fail(f"key must be [b, t, {hidden}], got {key.shape}")
     if not may_equal(key.shape.dims[1], value.shape.dims[1]):
-        n.fail(f"key and value must have one length, got {key.shape} and {value.shape}")
+        n.fail(f"key and value must have the same length, got {key.shape} and {value.shape}")
     return _biased_heads(n, (query, key, value), input_bias(n, bias, (hidden, hidden, value.shape.dims[2])), heads)
 
 

@@ -74,7 +74,7 @@ def padding_bias(
     if mask is None:
         return None
     if mask.shape.dtype not in (dt.int32, dt.int64, dt.bool_):
-        n.fail(f"the mask must hold integers, got {mask.shape}")
+        n.fail(f"the mask must contain integers, got {mask.shape}")
     dims = mask.shape.dims
     closed = n.attr("mask_filter_value", ORT_MASK)
     if len(dims) == 1:

@@ -23,11 +23,11 @@ def rotary_embedding(
     turned, heads = n.attr("rotary_embedding_dim", 0), n.attr("num_heads", 0)
     half = cos.shape.dims[1]
     if not isinstance(half, int):
-        n.fail("the caches need a fixed number of columns")
+        n.fail("the caches must have a static number of columns")
     if turned and not heads:
-        n.fail("num_heads is required where rotary_embedding_dim is given")
+        n.fail("num_heads is required if rotary_embedding_dim is set")
     if turned and turned != 2 * half:
-        n.fail(f"rotary_embedding_dim {turned} needs caches of {turned // 2} columns, got {half}")
+        n.fail(f"rotary_embedding_dim {turned} requires caches of {turned // 2} columns, got {half}")
     whole = x
     if x.shape.rank == 3:
         hidden = x.shape.dims[2]
@@ -36,7 +36,7 @@ def rotary_embedding(
                 n.fail(f"the hidden size {hidden} is not a multiple of the head size {2 * half} of the caches")
             count = hidden // (2 * half)
             if not isinstance(count, int):
-                n.fail("the hidden size must be fixed")
+                n.fail("the hidden size must be static")
             heads = count
         whole = split_heads(n, x, heads)
     if positions.shape.rank == 1 and not may_equal(positions.shape.dims[0], 1):
@@ -67,9 +67,9 @@ def group_query_attention(
     k_norm: Instruction | None = None,
 ) -> tuple[Instruction | None, ...]:
     if k_scale is not None or v_scale is not None or n.attr("k_quant_type", "NONE") != "NONE":
-        n.unsupported("quantised caches of keys and values")
+        n.unsupported("quantized key and value caches")
     if n.attr("sliding_window_cache", 0):
-        n.unsupported("caches that hold a window only (sliding_window_cache)")
+        n.unsupported("sliding-window caches (sliding_window_cache)")
     if (past_key is None) != (past_value is None):
         n.fail("past_key and past_value must be given together")
     heads, groups = n.attr("num_heads"), n.attr("kv_num_heads")
@@ -83,7 +83,7 @@ def group_query_attention(
     last = n.convert(n.reshape(seqlens_k, (query.shape.dims[0],)), dt.int64)
     if n.attr("do_rotary", 0):
         if cos is None or sin is None:
-            n.fail("do_rotary needs cos_cache and sin_cache")
+            n.fail("do_rotary requires cos_cache and sin_cache")
         at = None if position_ids is None else n.convert(position_ids, dt.int64)
         if at is not None and (past_key is None or past_key.shape.dims[2] == 0):
             # the first position of a prompt applies to all samples
@@ -138,7 +138,7 @@ def _grouped_heads(
         q, k, v = (n.slice(both, [1], [bounds[i]], [bounds[i + 1]]) for i in range(3))
         return q, k, v
     if value is None:
-        n.fail("a value is required where there is a key")
+        n.fail("a value is required if there is a key")
     return split_heads(n, query, heads), split_heads(n, key, groups), split_heads(n, value, groups)
 
 

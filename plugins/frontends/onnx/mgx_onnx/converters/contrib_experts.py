@@ -49,7 +49,7 @@ def activated(n: Node, x: Instruction, gate: Instruction | None) -> Instruction:
             else:
                 x, gate = (n.slice(x, [2], [width // 2 * i], [width // 2 * (i + 1)]) for i in range(2))
         if gate is None:
-            n.fail("swiglu needs the weights of its second half: fc3, or swiglu_fusion 1 or 2")
+            n.fail("swiglu requires the gate's weights: fc3, or swiglu_fusion 1 or 2")
         limit = n.attr("swiglu_limit", None)
         if limit is not None:
             x = n.pointwise("min", x, n.literal(limit, x.shape.dtype))
@@ -138,7 +138,7 @@ def qmoe(n: Node, x: Instruction, router: Instruction, *rest: Instruction | None
         n.unsupported(f"quant_type {n.attr('quant_type')!r}")
     given = [*rest, *[None] * (19 - len(rest))]
     if any(v is not None for v in given[13:]):
-        n.unsupported("scales of activations, or of whole experts")
+        n.unsupported("activation scales and per-expert scales")
     to = x.shape.dtype
     sides = []
     for i, name in enumerate(("fc1", "fc2", "fc3")):

@@ -120,7 +120,7 @@ def qlinear_where(
 @converts("QLinearConcat", domain=MS)
 def qlinear_concat(n: Node, y_scale: Instruction, y_zero_point: Instruction, *triples: Instruction) -> Instruction:
     if not triples or len(triples) % 3:
-        n.fail(f"inputs after the first two come in threes (tensor, scale, zero point), got {len(triples)}")
+        n.fail(f"inputs after the first two must be triples (tensor, scale, zero point), got {len(triples)}")
     parts = []
     for i in range(0, len(triples), 3):
         x, scale, point = triples[i : i + 3]

@@ -27,7 +27,7 @@ def _product_to_float(
 ) -> Instruction:
     out = b_scale.shape.dtype
     if a_scale.shape.dtype is not out or (bias is not None and bias.shape.dtype is not out):
-        n.fail(f"scales and bias must have one type, got {a_scale.shape.dtype} and {out}")
+        n.fail(f"scales and bias must have the same type, got {a_scale.shape.dtype} and {out}")
     k, columns = a.shape.dims[-1], b.shape.dims[-1]
     check_vector(n, "a_scale", a_scale, k)
     check_vector(n, "b_scale", b_scale, columns)

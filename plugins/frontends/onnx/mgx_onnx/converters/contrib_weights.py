@@ -63,7 +63,7 @@ def matmul_nbits(
     if level not in range(5):
         n.fail(f"accuracy_level must be from 0 to 4, got {level}")
     if n.attr("weight_prepacked", 0):
-        n.unsupported("weights packed for one device cannot be read")
+        n.unsupported("weights prepacked for a device are not supported")
     if isinstance(a.shape.dims[-1], int) and a.shape.dims[-1] != k:
         n.fail(f"the last extent of A must be K = {k}, got {a.shape.dims[-1]}")
     if a.shape.dims[-1] != k:  # runs with another extent are rejected
@@ -217,7 +217,7 @@ def gather_block_quantized(
     extent = values.shape.dims[along]
     if not size:
         if not isinstance(extent, int):
-            n.unsupported("block_size 0 needs a static extent of quantize_axis")
+            n.unsupported("block_size 0 requires a static extent of quantize_axis")
         size = extent
     return n.add("dequantizelinear", values, factors, points, axis=along, block_size=size)
 

@@ -156,7 +156,7 @@ def _list(n: Node, name: str, count: int) -> list[int]:
     if len(given) != count:
         n.fail(f"attribute {name!r} must have {count} entries, got {len(given)}")
     if "directions" in name and any(d not in (0, 1) for d in given):
-        n.fail(f"attribute {name!r} must hold 0 and 1, got {given}")
+        n.fail(f"attribute {name!r} must contain only 0 and 1, got {given}")
     return list(given)
 
 
@@ -172,7 +172,7 @@ def scan_8(n: Node, lengths: Instruction | None, *inputs: Instruction) -> Any:
     outputs: list[list[Instruction]] = []
     batch = inputs[0].shape.dims[0]
     if not isinstance(batch, int):
-        n.unsupported("Scan-8 needs a static batch extent")
+        n.unsupported("Scan-8 requires a static batch extent")
     rows = len(graph.output) - states
     for row in range(batch):
         own = [n.squeeze(n.slice(x, [0], [row], [row + 1]), [0]) for x in inputs]

@@ -29,7 +29,7 @@ def padding_of(
     if mode == "NOTSET":
         pads = n.attr("pads", None) or [0] * (2 * rank)
         if len(pads) != 2 * rank:
-            n.fail(f"pads needs {2 * rank} numbers for {rank} spatial axes, got {pads}")
+            n.fail(f"pads must have {2 * rank} numbers for {rank} spatial axes, got {pads}")
         return {"padding": tuple(pads)}
     if mode == "VALID":
         return {"padding": (0,) * (2 * rank)}
@@ -48,7 +48,7 @@ def numbers(n: Node, name: str, rank: int) -> tuple[int, ...]:
     """Returns one positive number per spatial axis from an attribute, 1 by default."""
     values = tuple(n.attr(name, None) or (1,) * rank)
     if len(values) != rank or min(values) < 1:
-        n.fail(f"{name} needs {rank} positive numbers, got {list(values)}")
+        n.fail(f"{name} must have {rank} positive numbers, got {list(values)}")
     return values
 
 
@@ -136,13 +136,13 @@ def conv_transpose(n: Node, x: Instruction, w: Instruction, bias: Instruction | 
     wanted = n.attr("output_shape", None)
     mode = n.attr("auto_pad", "NOTSET") or "NOTSET"
     if len(extra) != rank or min(extra) < 0:
-        n.fail(f"output_padding needs {rank} numbers of at least 0, got {extra}")
+        n.fail(f"output_padding must have {rank} nonnegative numbers, got {extra}")
     dims: list[dims_.Dim] = list(x.shape.dims[2:])
     spans = [(k - 1) * d + 1 for k, d in zip(w.shape.dims[2:], dilation, strict=True)]
     if wanted or mode in ("SAME_UPPER", "SAME_LOWER"):
         wanted = list(wanted or [])[-rank:] or [d * s for d, s in zip(dims, stride, strict=True)]
         if len(wanted) != rank:
-            n.fail(f"output_shape needs {rank} numbers, got {wanted}")
+            n.fail(f"output_shape must have {rank} numbers, got {wanted}")
         total = [(d - 1) * s + e + p - o for d, s, e, p, o in zip(dims, stride, spans, extra, wanted, strict=True)]
         if not all(isinstance(t, int) for t in total):
             y = n.add(

@@ -38,7 +38,7 @@ def operands(n: Node, a: Instruction, b: Instruction) -> list[Instruction]:
         axis = n.attr("axis")
         axis += rank if axis < 0 else 0
         if not 0 <= axis <= rank - len(dims):
-            raise n.error(f"axis {axis} does not place {len(dims)} extents within {rank}")
+            raise n.error(f"axis {axis} does not align {len(dims)} axes with rank {rank}")
         b = n.reshape(b, (*dims, *[1] * (rank - axis - len(dims))))
     return n.broadcast(a, b)
 

@@ -20,7 +20,7 @@ def product(n: Node, a: Instruction, b: Instruction) -> Instruction:
     """Returns numpy's matmul: batches broadcast, vectors are a row (a) or a column (b)."""
     row, column = a.shape.rank == 1, b.shape.rank == 1
     if not a.shape.rank or not b.shape.rank:
-        n.fail(f"a matrix product needs operands of rank 1 or more, got {a.shape} and {b.shape}")
+        n.fail(f"a matrix product requires operands of rank 1 or more, got {a.shape} and {b.shape}")
     if row:
         a = n.unsqueeze(a, [0])
     if column:

@@ -82,7 +82,7 @@ def transpose(n: Node, x: Instruction) -> Instruction:
     # the standard has no negative axes here, but torch's older exporter writes them (`repeat_interleave` along the last axis)
     counted = [axis + x.shape.rank if axis < 0 else axis for axis in perm]
     if sorted(counted) != list(range(x.shape.rank)):
-        n.fail(f"perm must order the {x.shape.rank} axes, got {perm}")
+        n.fail(f"perm must be a permutation of {x.shape.rank} axes, got {perm}")
     return n.transpose(x, counted)
 
 
@@ -115,7 +115,7 @@ def expand(n: Node, x: Instruction, shape: Instruction) -> Instruction:
 def tile_1(n: Node, x: Instruction, tiles: Instruction, axis: Instruction) -> Instruction:
     times, on = n.constant(tiles), n.constant(axis)
     if times is None or on is None or times.size != 1 or on.size != 1:
-        return n.unsupported("tiles and axis must be known constants of one element")
+        return n.unsupported("tiles and axis must be constants of one element")
     (at,) = n.axes([int(on.reshape(-1)[0])], x.shape.rank)
     return tiled(n, x, [int(times.reshape(-1)[0]) if i == at else 1 for i in range(x.shape.rank)])
 

@@ -92,7 +92,7 @@ def embed_layer_norm(
     position_ids: Instruction | None = None,
 ) -> Any:
     if ids.shape.rank != 2 or gamma is None:
-        n.fail(f"EmbedLayerNormalization needs input_ids [b, s] and gamma, got {ids.shape}")
+        n.fail(f"EmbedLayerNormalization requires input_ids [b, s] and gamma, got {ids.shape}")
     dtype, wide = words.shape.dtype, computed_in(words)
     batch, length = ids.shape.dims
     total = n.convert(n.add("gather", words, ids, axis=0), wide)
@@ -135,7 +135,7 @@ def groups_of(n: Node, x: Instruction, gamma: Instruction, beta: Instruction) ->
     rank = x.shape.rank
     last = bool(n.attr("channels_last", 1))
     if rank < 3:
-        n.fail(f"X needs a batch, channels and spatial axes, got {x.shape}")
+        n.fail(f"X must have batch, channel and spatial axes, got {x.shape}")
     image = n.transpose(x, [0, rank - 1, *range(1, rank - 1)]) if last else x
     y = n.add("groupnorm", image, gamma, beta, num_groups=n.attr("groups"), epsilon=n.attr("epsilon", 1e-5))
     if n.attr("activation") not in (0, 1):

@@ -18,7 +18,7 @@ def windows_of(n: Node, x: Instruction) -> dict[str, Any]:
     rank = x.shape.rank - 2
     lengths = tuple(n.attr("kernel_shape"))
     if rank < 1 or len(lengths) != rank:
-        n.fail(f"kernel_shape needs {rank} numbers for X {x.shape}, got {list(lengths)}")
+        n.fail(f"kernel_shape must have {rank} numbers for X {x.shape}, got {list(lengths)}")
     stride, dilation = numbers(n, "strides", rank), numbers(n, "dilations", rank)
     return {
         "lengths": lengths,
@@ -55,7 +55,7 @@ def average_pool(n: Node, x: Instruction) -> Instruction:
 def order(n: Node) -> int:
     p = n.attr("p", 2)
     if p != int(p):
-        n.unsupported(f"the norm of order {p}; whole orders are known")
+        n.unsupported(f"the norm of order {p}; only integer orders are supported")
     return int(p)
 
 

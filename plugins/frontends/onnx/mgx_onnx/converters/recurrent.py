@@ -28,7 +28,7 @@ def layer_attributes(n: Node, r: Instruction, functions: tuple[str, ...]) -> dic
     else:
         unknown = [g for g in given if g.lower() not in NAMES]
         if unknown:
-            n.fail(f"no activation function is called {unknown[0]!r}")
+            n.fail(f"unknown activation function {unknown[0]!r}")
         names = tuple(NAMES[g.lower()] for g in given)
         names = _filled(names, functions, count)
     if len(names) != count:
@@ -41,7 +41,7 @@ def layer_attributes(n: Node, r: Instruction, functions: tuple[str, ...]) -> dic
         beta.append(0.0 if known.beta is None else next(betas, known.beta))
     hidden = n.attr("hidden_size", 0) or r.shape.dims[-1]
     if not isinstance(hidden, int):
-        n.fail("attribute 'hidden_size' is required where the recurrence weights have no static extents")
+        n.fail("attribute 'hidden_size' is required unless the recurrence weights have static extents")
     return {
         "hidden_size": hidden,
         "actv_func": names,

@@ -177,5 +177,5 @@ def topk(n: Node, x: Instruction, k: Instruction | None = None) -> tuple[Instruc
     if known is None:
         return n.items(n.add("topk", x, k, **options))
     if len(known) != 1:
-        raise n.error(f"K must hold one number, got {len(known)}")
+        raise n.error(f"K must have one element, got {len(known)}")
     return n.items(n.add("topk", x, k=known[0], **options))

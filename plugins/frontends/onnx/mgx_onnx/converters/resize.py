@@ -38,7 +38,7 @@ def upsample_9(
     if scales is None and n.has("scales"):
         return simple(n, x, None, tuple(n.attr("scales")))
     if scales is None:
-        n.fail("Upsample needs scales")
+        n.fail("Upsample requires scales")
     return simple(n, x, scales, ())
 
 
@@ -91,7 +91,7 @@ def resize_11(
     if absent(roi) or transformation != "tf_crop_and_resize":
         roi = None
         if transformation == "tf_crop_and_resize":
-            n.fail("tf_crop_and_resize needs roi")
+            n.fail("tf_crop_and_resize requires roi")
     scales = None if absent(scales) else scales
     sizes = None if absent(sizes) else sizes
     if (scales is None) == (sizes is None):

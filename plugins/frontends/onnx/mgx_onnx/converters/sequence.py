@@ -59,7 +59,7 @@ def concat_from_sequence(n: Node, sequence: Instruction) -> Instruction:
 def optional(n: Node, x: Instruction | None = None) -> Instruction:
     declared = n.attr("type", None)
     if x is None and declared is None:
-        n.fail("an Optional needs an input or attribute 'type'")
+        n.fail("an Optional requires an input or attribute 'type'")
     return n.add("optional", x, type=None if declared is None else shape_of_type(declared, _extents))
 
 

@@ -97,7 +97,7 @@ def mel_weight_matrix(n: Node, *numbers: Instruction) -> Instruction:
 @converts("Rfft", "Irfft", domain="com.microsoft")
 def real_transform(n: Node, x: Instruction) -> Instruction:
     if n.attr("signal_ndim", 1) != 1 or n.attr("normalized", 0) or not n.attr("onesided", 1):
-        n.unsupported("only one-sided transforms of one axis without normalisation")
+        n.unsupported("only one-sided transforms of one axis without normalization")
     if n.op_type == "Rfft":
         return n.add("dft", n.unsqueeze(x, [x.shape.rank]), axis=-2, onesided=True)
     y = n.add("dft", x, axis=-2, onesided=True, inverse=True)

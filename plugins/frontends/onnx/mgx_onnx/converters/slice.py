@@ -46,7 +46,7 @@ def slice_10(
     if starts is None and n.has("starts"):  # models that use the form of an older opset
         return slice_1(n, x)
     if starts is None or ends is None:
-        return n.fail("starts and ends are needed")
+        return n.fail("starts and ends are required")
     first, last = n.dims(starts), n.dims(ends)
     count = starts.shape.dims[0] if starts.shape.rank else 1
     on: list[int] | None = known_ints(n, axes)
@@ -72,7 +72,7 @@ def split_1(n: Node, x: Instruction, sizes: Instruction | None = None) -> Any:
 def split_18(n: Node, x: Instruction, sizes: Instruction | None = None) -> Any:
     parts = n.attr("num_outputs", None)
     if parts is not None and sizes is not None:
-        n.fail("split and num_outputs exclude each other")
+        n.fail("split and num_outputs are mutually exclusive")
     return _split(n, x, sizes, n.attr("split", None), parts)
 
 
@@ -91,7 +91,7 @@ def _split(n: Node, x: Instruction, sizes: Instruction | None, listed: list[int]
         if not max(n.outputs, 1) <= parts <= max(outputs, MOST_PARTS):
             n.fail(f"num_outputs is {parts}, but {n.outputs} outputs are named")
         if n.version < 18 and isinstance(length, int) and length % parts:
-            n.fail(f"axis {axis} of extent {length} does not split into {parts} equal parts")
+            n.fail(f"axis {axis} of extent {length} cannot be split into {parts} equal parts")
         chunk = ceil_div(length, parts) if n.version >= 18 else length // parts
         at: list[Dim] = [minimum(chunk * i, length) for i in range(parts)] + [length]
     else:

@@ -36,7 +36,7 @@ def gradient(n: Node, *inputs: Instruction) -> Any:
     """Converts Gradient: differentiates y with respect to the tensors named by xs; the inputs are the values of xs and zs."""
     names = [*n.attr("xs"), *n.attr("zs", [])]
     if len(names) != len(inputs):
-        n.fail(f"xs and zs name {len(names)} tensors, {len(inputs)} values are given")
+        n.fail(f"xs and zs name {len(names)} tensors, got {len(inputs)} values")
     named: list[Instruction] = []
     for name in [*names, n.attr("y")]:
         found = n.parser.lookup(name)

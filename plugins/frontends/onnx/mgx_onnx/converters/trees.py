@@ -109,7 +109,7 @@ def _numbered(n: Node, votes: dict[str, Any]) -> dict[str, Any]:
         n.fail(f"nodes_modes must be LEAF or one of {', '.join(MODES[:-1])}, got {got!r}")
     places = _Places(trees, ids)
     if places.twice is not None:
-        n.fail(f"tree {trees[places.twice]} has two nodes {ids[places.twice]}")
+        n.fail(f"tree {trees[places.twice]} has several nodes {ids[places.twice]}")
     is_leaf = kinds == LEAF
     number = np.where(is_leaf, -np.cumsum(is_leaf), np.cumsum(~is_leaf) - 1)
     inner = np.flatnonzero(~is_leaf)
@@ -128,7 +128,7 @@ def _numbered(n: Node, votes: dict[str, Any]) -> dict[str, Any]:
     for i in np.flatnonzero(~reached).tolist():
         first.setdefault(trees[i], int(number[i]))
     if len(first) != len(set(trees)):
-        n.fail("a tree has no root: all its nodes are reached from others")
+        n.fail("a tree has no root: all its nodes have a parent")
     voters = places.find(votes["trees"], votes["nodes"])
     voters = np.where(voters < 0, 0, number[voters]) if len(ids) else np.zeros(len(voters), np.int64)
     if (voters >= 0).any():
@@ -167,7 +167,7 @@ def tree_ensemble(n: Node, x: Instruction) -> Instruction:
             )
         for child, leaf in zip(nodes, is_leaf, strict=True):
             if not 0 <= child < (len(weights) if leaf else len(modes)):
-                n.fail(f"nodes_{side}nodeids holds {child}, of {len(modes)} nodes and {len(weights)} leaves")
+                n.fail(f"nodes_{side}nodeids contains {child}, there are {len(modes)} nodes and {len(weights)} leaves")
         sides[side] = [-1 - child if leaf else child for child, leaf in zip(nodes, is_leaf, strict=True)]
     members, counts = _members(n, modes)
     return n.add(
@@ -206,6 +206,6 @@ def _members(n: Node, modes: list[int]) -> tuple[list[float], list[int]]:
         sets.pop()
     if len(sets) != count:
         n.fail(
-            f"membership_values must hold a set for each of the {count} nodes of mode BRANCH_MEMBER, got {len(sets)}"
+            f"membership_values must contain a set for each of the {count} nodes of mode BRANCH_MEMBER, got {len(sets)}"
         )
     return [v for members in sets for v in members], [len(s) for s in sets]

@@ -59,7 +59,7 @@ def max_roi_pool(n: Node, x: Instruction, rois: Instruction) -> Instruction:
 def image_scaler(n: Node, x: Instruction) -> Instruction:
     bias = n.attr("bias", None) or [0.0]
     if x.shape.rank < 2 or not (len(bias) == 1 or dims_.may_equal(len(bias), x.shape.dims[1])):
-        n.fail(f"bias needs one number for each channel of {x.shape}, got {len(bias)}")
+        n.fail(f"bias must have one number for each channel of {x.shape}, got {len(bias)}")
     column = n.unsqueeze(n.literal(bias, x.shape.dtype), range(1, x.shape.rank - 1))
     y = n.add("mul", x, n.full_like(x, n.attr("scale", 1.0)))
     return n.add("add", y, n.broadcast_to(column, x.shape.dims))

@@ -93,7 +93,7 @@ class FeatureVectorizer(Operation):
 
     def check(self) -> None:
         if any(not 0 <= d < 1 << 31 for d in self.inputdimensions):
-            raise ParameterError(f"inputdimensions must not be negative or absurd, got {list(self.inputdimensions)}")
+            raise ParameterError(f"inputdimensions must not be negative or too large, got {list(self.inputdimensions)}")
 
     def infer(self, *xs: Shape) -> Shape:
         if not xs or (self.inputdimensions and len(self.inputdimensions) != len(xs)):
@@ -151,7 +151,7 @@ class Imputer(Operation):
         _check_number(x)
         values = self.imputed_value_floats if x.dtype.is_float else self.imputed_value_int64s
         if not values:
-            raise ShapeError(f"the imputed values are of another kind than the data, which is {x.dtype}")
+            raise ShapeError(f"the imputed values must be of the data's kind, {x.dtype}")
         if len(values) != 1 and (not x.rank or not may_equal(x.dims[-1], len(values))):
             raise ShapeError(f"there must be 1 imputed value or one per feature, got {len(values)} for {x}")
         return x.as_standard()
@@ -166,7 +166,7 @@ class Imputer(Operation):
                 wanted = np.isnan(x) if np.isnan(old) else x == old
                 values = np.array(self.imputed_value_floats, x.dtype)
         except OverflowError:
-            raise ParameterError(f"an imputed value does not fit {x.dtype}") from None
+            raise ParameterError(f"an imputed value is out of range for {x.dtype}") from None
         return np.where(wanted, values, x)
 
     def decompose(self, b: Builder, x: Operand) -> Operand | None:
@@ -254,7 +254,7 @@ class OneHotEncoder(Operation):
             if at is not None:
                 out[i, at] = 1
             elif not self.zeros:
-                raise ParameterError(f"{value!r} is none of the categories")
+                raise ParameterError(f"{value!r} is not one of the categories")
         return out.reshape(*x.shape, out.shape[-1])
 
     def decompose(self, b: Builder, x: Operand) -> Operand | None:

@@ -40,7 +40,9 @@ class ImageDecoder(Operation):
         try:
             from PIL import Image
         except ImportError:
-            raise UnsupportedError("image_decoder needs the package Pillow, which is not installed") from None
+            raise UnsupportedError(
+                "image_decoder requires the package Pillow, which is not installed: pip install mgx-onnx[image]"
+            ) from None
         gray = self.pixel_format == "Grayscale"
         try:
             image: Any = Image.open(io.BytesIO(stream.tobytes()), formats=FORMATS)

@@ -83,7 +83,7 @@ class LinearClassifier(Operation):
     def check(self) -> None:
         classes = check_labels(self.labels_ints, self.labels_strings)
         if self.models != classes and not (self.models == 1 and classes == 2):
-            raise ParameterError(f"{classes} classes need as many models (or 1 for 2 classes), got {self.models}")
+            raise ParameterError(f"{classes} classes require as many models (or 1 for 2 classes), got {self.models}")
         _check_sizes(self.models, self.coefficients, self.intercepts)
 
     def infer(self, x: Shape) -> TupleShape:
@@ -116,7 +116,7 @@ class LinearClassifier(Operation):
 
 def _check_sizes(targets: int, coefficients: tuple[float, ...], intercepts: tuple[float, ...]) -> None:
     if targets < 1 or not coefficients or len(coefficients) % targets:
-        raise ParameterError(f"{len(coefficients)} coefficients cannot be shared by {targets} targets")
+        raise ParameterError(f"{len(coefficients)} coefficients are not divisible by {targets} targets")
     if intercepts and len(intercepts) != targets:
         raise ParameterError(f"there must be one intercept per target ({targets}), got {len(intercepts)}")
 

@@ -136,7 +136,7 @@ class DictVectorizer(Operation):
     def infer(self, x: AnyShape) -> Shape:
         key, value = map_types(x)
         if key is not label_dtype(self.string_vocabulary):
-            raise ShapeError(f"the vocabulary and the map's keys, which are {key}, are of different types")
+            raise ShapeError(f"the vocabulary must have the type of the map's keys, {key}")
         if value is not self.dtype:
             raise ShapeError(f"the map's values must be {self.dtype}, got {value}")
         return Shape.of(value, (1, len(self.int64_vocabulary or self.string_vocabulary)))
@@ -147,6 +147,6 @@ class DictVectorizer(Operation):
         for k, v in x.items():
             at = index.get(k)
             if at is None:
-                raise ParameterError(f"the vocabulary lacks the key {k!r}")
+                raise ParameterError(f"the vocabulary does not contain the key {k!r}")
             out[0, at] = v
         return out

@@ -111,7 +111,7 @@ class _Reader(PatternText):
         if self.take("?"):
             if self.take("P<") or (not self.peek("<=") and not self.peek("<!") and self.take("<")):
                 if not self.until(">").isidentifier():
-                    raise self.fail("a group's name must be made of letters, digits and underscores")
+                    raise self.fail("a group's name must consist of letters, digits and underscores")
             else:
                 on, sign = set(self.flags), True
                 while not (self.peek(":") or self.peek(")")):

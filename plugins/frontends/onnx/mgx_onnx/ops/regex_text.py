@@ -85,7 +85,7 @@ class PatternText:
             if word == "Any":
                 return negated(lambda c: True, invert != (c == "P"))
             if word not in CATEGORIES:
-                raise self.fail(f"\\{c}{{{word}}} is not supported; known are general categories and Any")
+                raise self.fail(f"\\{c}{{{word}}} is not supported; supported are general categories and Any")
             return negated(lambda c: unicodedata.category(c).startswith(word), invert != (c == "P"))
         return None
 

@@ -58,7 +58,7 @@ class SVMRegressor(Operation):
             raise ParameterError("coefficients and rho must not be empty")
         if self.n_supports < 0 or (self.n_supports and len(self.support_vectors) % self.n_supports):
             raise ParameterError(
-                f"{len(self.support_vectors)} values are not shared by {self.n_supports} support vectors"
+                f"{len(self.support_vectors)} values are not divisible by {self.n_supports} support vectors"
             )
         if self.n_supports and (len(self.coefficients) != self.n_supports or not self.support_vectors):
             raise ParameterError(f"there must be one coefficient per support vector, got {len(self.coefficients)}")
@@ -125,13 +125,13 @@ class SVMClassifier(Operation):
         _check_kernel(self.kernel_params)
         if not self.vectors_per_class:
             if not self.coefficients or len(self.coefficients) % classes or not self.rho:
-                raise ParameterError(f"{len(self.coefficients)} coefficients cannot be shared by {classes} classes")
+                raise ParameterError(f"{len(self.coefficients)} coefficients are not divisible by {classes} classes")
             return
         vectors, pairs = sum(self.vectors_per_class), classes * (classes - 1) // 2
         if len(self.vectors_per_class) != classes or min(self.vectors_per_class) < 0 or classes < 2:
             raise ParameterError(f"vectors_per_class must have one entry for each of {classes} >= 2 classes")
         if not vectors or not self.support_vectors or len(self.support_vectors) % vectors:
-            raise ParameterError(f"{len(self.support_vectors)} values are not shared by {vectors} support vectors")
+            raise ParameterError(f"{len(self.support_vectors)} values are not divisible by {vectors} support vectors")
         if len(self.coefficients) != (classes - 1) * vectors or len(self.rho) != pairs:
             raise ParameterError(
                 f"{(classes - 1) * vectors} coefficients and {pairs} rho are required, "

@@ -173,7 +173,7 @@ class TfIdfVectorizer(Operation):
         grams = 0
         for n, (a, b) in enumerate(pairwise(ends), 1):
             if (b - a) % n:
-                raise ParameterError(f"the pool's part for {n}-grams has {b - a} items, which {n} does not divide")
+                raise ParameterError(f"the pool's part for {n}-grams has {b - a} items, which is not a multiple of {n}")
             grams += (b - a) // n
         if len(self.ngram_indexes) != grams or not grams:
             raise ParameterError(
@@ -192,7 +192,7 @@ class TfIdfVectorizer(Operation):
     def infer(self, x: Shape) -> Shape:
         if x.dtype not in ((dt.string,) if self.pool_strings else (dt.int32, dt.int64)):
             wanted = "strings" if self.pool_strings else "int32 or int64 tokens"
-            raise ShapeError(f"the pool needs {wanted}, got {x.dtype}")
+            raise ShapeError(f"the pool requires {wanted}, got {x.dtype}")
         if x.rank not in (1, 2):
             raise ShapeError(f"dims must be [c] or [n, c], got {list(x.dims)}")
         return Shape.of(dt.float32, [*x.dims[:-1], max(self.ngram_indexes) + 1])

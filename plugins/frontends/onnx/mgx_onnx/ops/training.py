@@ -41,7 +41,7 @@ class Optimizer(Operation):
             if x.dtype not in (dt.float32, dt.float64):
                 raise ShapeError(f"optimized tensors must be float32 or float64, got {x.dtype}")
             if x.dtype is not weight.dtype or not same_dims(x.dims, weight.dims):
-                raise ShapeError(f"gradient and statistics must be like their tensor {weight}, got {x}")
+                raise ShapeError(f"gradient and statistics must have their tensor's type {weight}, got {x}")
         return TupleShape([*inputs[:count], *inputs[2 * count :]])
 
     def compute(self, r: Array, t: Array, *inputs: Array) -> tuple[Array, ...]:

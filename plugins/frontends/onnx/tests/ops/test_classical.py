@@ -137,11 +137,11 @@ def test_imputer() -> None:
     assert Imputer(imputed_value_int64s=[9], replaced_value_int64=4).evaluate([X]).tolist() == [[1, -2, 3], [0, 9, -4]]
     with pytest.raises(ParameterError, match="exactly one"):
         Imputer()
-    with pytest.raises(ShapeError, match="another kind"):
+    with pytest.raises(ShapeError, match="of the data's kind"):
         Imputer(imputed_value_floats=[1]).result([Shape.of(dt.int64, (2,))])
     with pytest.raises(ShapeError, match="one per feature"):
         Imputer(imputed_value_floats=[1, 2]).result([Shape.of(dt.float32, (2, 3))])
-    with pytest.raises(ParameterError, match="fit"):
+    with pytest.raises(ParameterError, match="out of range for int32"):
         Imputer(imputed_value_int64s=[1 << 40]).evaluate([X.astype(np.int32)])
 
 

@@ -57,9 +57,9 @@ def test_dict_vectorizer() -> None:
     assert op.result([map_shape(dt.string, dt.float32)]) == Shape.of(dt.float32, (1, 4))
     texts = DictVectorizer(int64_vocabulary=[1, 2], dtype=dt.string).evaluate([{2: "x"}])
     assert texts.tolist() == [["", "x"]]
-    with pytest.raises(ParameterError, match="lacks the key 'q'"):
+    with pytest.raises(ParameterError, match="does not contain the key 'q'"):
         op.evaluate([{"q": 1.0}])
-    with pytest.raises(ShapeError, match="different types"):
+    with pytest.raises(ShapeError, match="type of the map's keys"):
         op.result([map_shape(dt.int64, dt.float32)])
     with pytest.raises(ShapeError, match="a map is required"):
         op.result([Shape.of(dt.float32, (2,))])

@@ -67,7 +67,7 @@ def test_shapes() -> None:
     assert Adam().result([r, t, x, y, x, y, x, y, x, y]) == TupleShape([x, y] * 3)
     with pytest.raises(ShapeError, match="groups of 4"):
         Adam().result([r, t, x, x, x])
-    with pytest.raises(ShapeError, match="like their tensor"):
+    with pytest.raises(ShapeError, match="their tensor's type"):
         Adagrad().result([r, t, x, y, x])
     with pytest.raises(ShapeError, match="learning rate"):
         Adagrad().result([t, t, x, x, x])

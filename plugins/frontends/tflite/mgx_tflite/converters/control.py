@@ -30,7 +30,7 @@ def _called(n: Node, place: int, given: Sequence[Any], count: int, module: Modul
     """Returns the results of a subgraph.  Errors: ParseError if their number differs from the operator's outputs."""
     found: list[Any] = n.scope.call(place, given, module)
     if len(found) != count:
-        n.fail(f"{count} results are required of subgraph {place}, it gives {len(found)}")
+        n.fail(f"subgraph {place} must return {count} results, got {len(found)}")
     return found
 
 
@@ -182,7 +182,7 @@ def import_table(n: Node, handle: Instruction | None, keys: Instruction, values:
 
 def _table(n: Node) -> tuple[Array, Array]:
     found: tuple[Array, Array] | None = n.scope.tables().get(n.scope.handle(n.operator.inputs[0]))
-    return n.unsupported("a table that is never filled") if found is None else found
+    return n.unsupported("a table that is never initialized") if found is None else found
 
 
 @converts("HASHTABLE_FIND")

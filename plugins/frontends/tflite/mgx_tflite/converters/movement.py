@@ -75,7 +75,7 @@ def split(n: Node, axis: Instruction, x: Instruction) -> Any:
     (at,) = n.axes(n.whole(axis, "the axis")[:1], x.shape.rank)
     length = x.shape.dims[at]
     if isinstance(length, int) and length % count:
-        n.fail(f"axis {at} of extent {length} does not split into {count} equal parts")
+        n.fail(f"axis {at} of extent {length} cannot be split into {count} equal parts")
     chunk = length // count
     return tuple(n.slice(x, [at], [chunk * k], [chunk * (k + 1)]) for k in range(count))
 

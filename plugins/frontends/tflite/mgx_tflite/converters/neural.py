@@ -31,7 +31,7 @@ def depthwise(n: Node, x: Instruction, w: Instruction, bias: Instruction | None 
     dilation = [n.option("DilationHFactor", 1), n.option("DilationWFactor", 1)]
     channels = x.shape.dims[3]
     if not isinstance(channels, int):
-        n.unsupported("an image of unknown channels")
+        n.unsupported("an image with an unknown number of channels")
     y = n.convolution(x, n.transpose(w, (3, 0, 1, 2)), stride, n.padding(), dilation, channels)
     return n.activated(biased(n, y, bias))
 

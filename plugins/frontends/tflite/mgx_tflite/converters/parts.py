@@ -27,7 +27,7 @@ def inside(n: Node, x: Instruction, sizes: Sequence[Dim], start: Instruction) ->
     if len(room) < x.shape.rank:
         n.unsupported("extents that are known only at run time")
     if min(room, default=0) < 0:
-        n.fail(f"a part of extents {list(sizes)} does not fit {x.shape}")
+        n.fail(f"a slice of extents {list(sizes)} does not fit {x.shape}")
     return n.pointwise(
         "clip", n.convert(start, dt.int64), n.literal([0] * len(room), np.int64), n.literal(room, np.int64)
     )
@@ -43,7 +43,7 @@ def replaced(n: Node, x: Instruction, update: Instruction, start: Instruction) -
     count = max((k + 1 for k, d in enumerate(dims) if d != x.shape.dims[k]), default=0)
     if not count:
         return update
-    require_room((*dims[:count], count), 8, "the places of a part")
+    require_room((*dims[:count], count), 8, "the positions of a slice")
     places = np.stack(np.meshgrid(*(np.arange(d) for d in dims[:count]), indexing="ij"), -1)
     first = n.slice(at, [0], [0], [count])
     return n.add("scatternd_none", x, n.pointwise("add", n.literal(places), first), update)

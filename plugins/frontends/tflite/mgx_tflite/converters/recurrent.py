@@ -40,7 +40,7 @@ def lstm(n: Node, x: Instruction, *weights: Instruction | None) -> Instruction:
     if any(given.get(k) is not None for k in (9, 10, 11)):
         n.unsupported("peephole connections")
     if any(given.get(k) is not None for k in (20, 21, 22, 23)):
-        n.unsupported("layer normalisation inside an LSTM")
+        n.unsupported("layer normalization inside an LSTM")
     if given.get(16) is not None:
         n.unsupported("a projection inside an LSTM")
     if given.get(1) is None or given.get(5) is None:

@@ -110,7 +110,7 @@ def range_(n: Node, start: Instruction, limit: Instruction, delta: Instruction) 
     if all(v is not None for v in values):
         first, stop, step = (v[()] for v in values if v is not None)
         if step == 0 or abs(float(stop - first) / float(step)) > 1 << 26:
-            n.fail(f"a range from {first} to {stop} by {step} is refused")
+            n.fail(f"a range from {first} to {stop} by {step} is invalid or too large")
         return n.literal(np.arange(first.item(), stop.item(), step.item()), start.shape.dtype)
     if start.shape.dtype.is_integer:
         found = [n.dims(v) for v in args]

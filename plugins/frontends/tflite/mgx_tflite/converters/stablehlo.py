@@ -63,7 +63,7 @@ def clamp(n: Node, low: Instruction, x: Instruction, high: Instruction) -> Instr
 def compare(n: Node, x: Instruction, y: Instruction) -> Instruction:
     at = n.option("ComparisonDirection", 0)
     if not 0 <= at < len(COMPARISONS):
-        n.fail(f"comparison {at} is not one of StableHLO's")
+        n.fail(f"unknown StableHLO comparison {at}")
     return n.pointwise(COMPARISONS[at], x, y)
 
 
@@ -76,7 +76,7 @@ def convert_type(n: Node, x: Instruction) -> Instruction:
 def reshape(n: Node, x: Instruction) -> Instruction:
     dims = n.output().dims
     if sum(d < 0 for d in dims) > 1:
-        n.unsupported(f"several open extents {dims}")
+        n.unsupported(f"several symbolic extents {dims}")
     return n.reshape(x, _resolved(x, dims))
 
 
@@ -99,7 +99,7 @@ def concatenate(n: Node, *xs: Instruction) -> Instruction:
 def broadcast_in_dim(n: Node, x: Instruction) -> Instruction:
     dims, axes = n.output().dims, n.options("BroadcastDimensions")
     if any(d < 0 for d in dims):
-        n.unsupported(f"open extents {dims}")
+        n.unsupported(f"symbolic extents {dims}")
     if len(axes) != x.shape.rank or sorted(set(axes)) != list(axes) or any(not 0 <= a < len(dims) for a in axes):
         n.fail(f"ascending axes of {dims} are required for {x.shape}, got {axes}")
     wide: list[Dim] = [1] * len(dims)
@@ -230,7 +230,7 @@ def reduce_window(
         if not isinstance(length, int) or min(size, step, apart) < 1 or length < (size - 1) * apart + 1:
             n.fail(f"windows of {size} by {step} do not fit axis {axis} of {x.shape}")
         count = (length - (size - 1) * apart - 1) // step + 1
-        require_room((count, size), 8, "the places of windows")
+        require_room((count, size), 8, "the window positions")
         at = np.arange(count)[:, None] * step + np.arange(size)[None] * apart
         parts = n.add("gather", x, n.literal(at), axis=axis)
         x = n.squeeze(n.add(kinds[how][1], parts, axes=(axis + 1,)), [axis + 1])
