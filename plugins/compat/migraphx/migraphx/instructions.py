@@ -11,7 +11,7 @@ from . import operations
 from .adding import added
 from .arguments import argument, of_argument
 from .debug_symbols import add_symbols, has_symbols, remove_symbols, symbols_of
-from .implied import check_implied, split
+from .implied_attributes import check_implied, split
 from .layouts import laid_out
 from .operations import macro, of_operation, op
 from .shapes import core_shape, of_shape, shape

@@ -10,7 +10,7 @@ import mgx_core as mgx
 from mgx_core import DType, Operation, ParameterError
 
 from .element_types import core_dtype, type_t
-from .implied import core_attributes
+from .implied_attributes import core_attributes
 from .shapes import core_shape, shape
 
 __all__ = ["DEFAULTS", "macro", "of_operation", "op", "pooling_mode", "rnn_direction"]

@@ -49,7 +49,7 @@ def parse_onnx(
 
     use_debug_symbols: node names become debug symbols of their instructions; use_symbolic_shapes: unknown dimensions are
     expressions of their names instead of ranges; others: unify_prefill_decode or split_prefill_decode, for a module for one token
-    and one for the longest prompt (`two_lengths`).
+    and one for the longest prompt (`prefill_decode`).
     Errors: ParseError for corrupt files; UnsupportedError for operators without a converter.
     """
     extent = _extent(default_dim_value, default_dyn_dim_value)
@@ -110,7 +110,7 @@ def _parsed(
     function: str, parse: Callable[..., mgx.Program], dim_params: Mapping[str, Any], others: Mapping[str, Any]
 ) -> mgx.Program:
     """Returns the program, or one with two sequence lengths if requested by `others`.  Errors: TypeError for other options."""
-    from .two_lengths import OPTIONS, with_two_lengths
+    from .prefill_decode import OPTIONS, with_two_lengths
 
     for name in others:
         if name not in OPTIONS:

@@ -9,7 +9,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import ShapeError
-from mgx_tf.ops.keyed_hash import keyed_hash
+from mgx_tf.ops.siphash import keyed_hash
 from mgx_tf.ops.sparse import Cross, SparseFillEmpty, SparseOrder, SparseReshape
 
 KEY = 956888297470  # Keras's, for crosses of columns

@@ -5,39 +5,39 @@ from __future__ import annotations
 from mgx_core import OpSet
 
 from . import (
+    audio,
     boxes,
-    composed_text,
-    csv_lines,
+    csv_decoding,
     ctc,
     example,
     fingerprint,
-    keyed_hash,
+    image,
     matrix,
     murmur_hash,
-    patterns,
-    picture,
-    project,
+    projective_transform,
     ragged,
     raw_bytes,
+    regex,
     resampling,
-    scripts,
     segment,
-    sound,
+    siphash,
     sparse,
-    sparse_pairs,
-    sparse_rows,
+    sparse_arithmetic,
+    sparse_sets,
     special,
+    string_format,
+    string_split,
     table,
     text,
     unicode,
+    unicode_scripts,
     window,
-    word_parts,
 )
 
 __all__ = ["OPS"]
 
 OPS: OpSet = OpSet.in_module(
-    boxes, composed_text, csv_lines, ctc, example, fingerprint, keyed_hash, matrix, murmur_hash, patterns, picture, project,
-    ragged, raw_bytes, resampling, scripts, segment, sound, sparse, sparse_pairs, sparse_rows, special, table, text, unicode,
-    window, word_parts,
+    audio, boxes, csv_decoding, ctc, example, fingerprint, image, matrix, murmur_hash, projective_transform, ragged,
+    raw_bytes, regex, resampling, segment, siphash, sparse, sparse_arithmetic, sparse_sets, special, string_format,
+    string_split, table, text, unicode, unicode_scripts, window,
 )  # fmt: skip

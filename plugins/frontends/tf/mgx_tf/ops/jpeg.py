@@ -11,7 +11,7 @@ from mgx_core.types.argument import Array
 from mgx_core.types.memory_limit import require_room
 
 from .jpeg_blocks import ZIGZAG, Component, Scan
-from .jpeg_codes import Bits, Table
+from .jpeg_huffman import Bits, Table
 from .jpeg_pixels import coloured, fast_pixels, larger, pixels_of, wider
 
 __all__ = ["extents", "jpeg"]

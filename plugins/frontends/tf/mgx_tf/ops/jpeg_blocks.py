@@ -10,7 +10,7 @@ import numpy as np
 from mgx_core.errors import ShapeError
 from mgx_core.records import dataclass
 
-from .jpeg_codes import Bits, Table
+from .jpeg_huffman import Bits, Table
 
 __all__ = ["ZIGZAG", "Component", "Scan"]
 

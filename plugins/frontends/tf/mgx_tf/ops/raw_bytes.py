@@ -20,7 +20,7 @@ from mgx_core.types.strings import decoded, encoded
 
 from ..wire.messages import message
 from ..wire.tensors import tensor_array
-from .damage import reading
+from .corrupt_data import reading
 from .text import each, strings
 
 __all__: list[str] = []

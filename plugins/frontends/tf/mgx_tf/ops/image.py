@@ -18,9 +18,9 @@ from mgx_core.types.dtype import DType
 from mgx_core.types.memory_limit import require_room
 from mgx_core.types.strings import encoded
 
-from .damage import reading
+from .corrupt_data import reading
 from .jpeg import extents, jpeg
-from .png_rows import unfiltered
+from .png_filters import unfiltered
 from .text import strings
 
 __all__: list[str] = []

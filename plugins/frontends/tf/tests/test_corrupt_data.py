@@ -17,13 +17,13 @@ from mgx_core import dtype as dt
 from mgx_core.types.memory_limit import limited
 from mgx_core.types.shape import Shape
 from mgx_tf.flex import _context
-from mgx_tf.ops.composed_text import StringFormat
-from mgx_tf.ops.csv_lines import DecodeCsv
+from mgx_tf.ops.audio import DecodeWav, Mfcc
+from mgx_tf.ops.csv_decoding import DecodeCsv
 from mgx_tf.ops.matrix import Matrix
 from mgx_tf.ops.raw_bytes import Decompress
-from mgx_tf.ops.sound import DecodeWav, Mfcc
-from mgx_tf.ops.sparse_pairs import SparsePair
-from mgx_tf.ops.sparse_rows import EditDistance
+from mgx_tf.ops.sparse_arithmetic import SparsePair
+from mgx_tf.ops.sparse_sets import EditDistance
+from mgx_tf.ops.string_format import StringFormat
 
 
 def texts(*words: bytes) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mgx_core import ShapeError
-from mgx_tf.ops.project import Project
+from mgx_tf.ops.projective_transform import Project
 
 IMAGE = np.arange(12, dtype=np.float32).reshape(1, 3, 4, 1)
 TRANSFORM = np.array([[0.9, 0.3, -1.5, -0.2, 1.1, 0.6, 0.01, 0.02]], np.float32)

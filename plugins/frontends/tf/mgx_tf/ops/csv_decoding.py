@@ -13,7 +13,7 @@ from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 
-from .damage import reading
+from .corrupt_data import reading
 from .text import strings
 
 __all__: list[str] = []

@@ -11,9 +11,9 @@ import mgx_core as mgx
 from mgx_core import DeviceError, ParameterError, Shape, ShapeError
 from mgx_core import dtype as dt
 from mgx_core.types.memory_limit import limited
+from mgx_tf.ops.string_split import StringNGrams
 from mgx_tf.ops.text import Base64
 from mgx_tf.ops.unicode import UnicodeDecode, UnicodeEncode
-from mgx_tf.ops.word_parts import StringNGrams
 
 
 def runs(words: str, splits: list[int], **parameters: Any) -> tuple[list[str], list[int]]:

@@ -17,7 +17,7 @@ from mgx_core.types.dim import Dim, fresh
 from mgx_core.types.memory_limit import require_room
 from mgx_core.types.strings import encoded
 
-from .damage import reading
+from .corrupt_data import reading
 from .text import strings
 
 __all__: list[str] = []

@@ -15,9 +15,9 @@ import pytest
 from mgx_core import DeviceError, ShapeError
 from mgx_core import dtype as dt
 from mgx_core.types.memory_limit import limited
+from mgx_tf.ops.image import DecodePicture, JpegExtents
 from mgx_tf.ops.jpeg import jpeg
-from mgx_tf.ops.picture import DecodePicture, JpegExtents
-from mgx_tf.ops.png_rows import unfiltered
+from mgx_tf.ops.png_filters import unfiltered
 
 FILES = {k: base64.b64decode(v) for k, v in json.loads((Path(__file__).parent / "pictures.json").read_text()).items()}
 NOISE = FILES["noise"]

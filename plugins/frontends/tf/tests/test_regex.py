@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mgx_core import ParameterError
-from mgx_tf.ops.patterns import pattern_of
+from mgx_tf.ops.regex import pattern_of
 
 
 @pytest.mark.parametrize(

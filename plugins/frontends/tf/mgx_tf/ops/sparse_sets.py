@@ -16,7 +16,7 @@ from mgx_core.types.dim import fresh
 from mgx_core.types.memory_limit import require_room
 
 from .sparse import flat_places, whole
-from .sparse_pairs import sparse_shapes
+from .sparse_arithmetic import sparse_shapes
 
 __all__: list[str] = []
 
