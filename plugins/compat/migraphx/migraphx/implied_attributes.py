@@ -77,13 +77,13 @@ def split(op: Operation, steps: Sequence[int], x: Instruction) -> Operation:
     return Reshape(dims=tuple(dims))
 
 
-def check_implied(name: str, said: Mapping[str, Any], result: AnyShape) -> None:
+def check_implied(name: str, extra: Mapping[str, Any], result: AnyShape) -> None:
     """Errors: ShapeError if the result's shape differs from what the attributes state."""
     results = result.items if isinstance(result, TupleShape) else (result,)
-    if said.get("out_dyn_dims"):
-        _check(name, "out_dyn_dims", [DynamicDimension.of(d) for d in said["out_dyn_dims"]], results[0])
-    if said.get("output_dyn_shapes"):
-        shapes: Sequence[shape] = said["output_dyn_shapes"]
+    if extra.get("out_dyn_dims"):
+        _check(name, "out_dyn_dims", [DynamicDimension.of(d) for d in extra["out_dyn_dims"]], results[0])
+    if extra.get("output_dyn_shapes"):
+        shapes: Sequence[shape] = extra["output_dyn_shapes"]
         if len(shapes) != len(results):
             raise ShapeError(f"{name}: output_dyn_shapes has {len(shapes)} shapes for {len(results)} results")
         for wanted, found in zip(shapes, results, strict=True):

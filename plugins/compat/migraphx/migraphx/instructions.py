@@ -83,12 +83,12 @@ class module:
         if not isinstance(op, operations.op):
             raise ParameterError(f'add_instruction requires an operation (e.g. migraphx.op("relu")), got {op!r}')
         inputs, wanted = [_core(a) for a in args], op.core
-        if inputs and "steps" in op.said:
-            wanted = split(wanted, op.said["steps"], inputs[0])
+        if inputs and "steps" in op.extra:
+            wanted = split(wanted, op.extra["steps"], inputs[0])
         made = added(self.core, wanted, inputs, [m.core for m in mod_args])
-        if op.said:
+        if op.extra:
             try:
-                check_implied(op.name(), op.said, made.result)
+                check_implied(op.name(), op.extra, made.result)
             except ShapeError:
                 self.core.remove(made)
                 raise

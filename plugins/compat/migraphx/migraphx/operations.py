@@ -74,15 +74,15 @@ class op:
     pooling_mode: ClassVar = pooling_mode
     rnn_direction: ClassVar = rnn_direction
 
-    __slots__ = ("core", "said")
+    __slots__ = ("core", "extra")
 
     core: Operation
-    said: dict[str, Any]  # attributes that the core lacks, applied when the inputs are known
+    extra: dict[str, Any]  # attributes that the core lacks, applied when the inputs are known
 
     def __init__(self, name: str, **kwargs: Any) -> None:
         given = DEFAULTS.get(name, {}) | core_attributes(name, kwargs)
         self.core = mgx.op(name, **{k: _core(v, k, name) for k, v in given.items()})
-        self.said = {k: v for k, v in kwargs.items() if k not in given and v}
+        self.extra = {k: v for k, v in kwargs.items() if k not in given and v}
 
     def name(self) -> str:
         return self.core.name
@@ -92,7 +92,7 @@ class op:
         return found | _window(found)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, op) and (self.core, self.said) == (other.core, other.said)
+        return isinstance(other, op) and (self.core, self.extra) == (other.core, other.extra)
 
     def __hash__(self) -> int:
         return hash(self.core)
@@ -108,16 +108,16 @@ WINDOW: Final = {"padding": 0, "stride": 1, "dilation": 1}
 def _window(values: Mapping[str, Any]) -> dict[str, list[int]]:
     """Returns the window attributes of axes that a window omits; MIGraphX's operations have two axes by default."""
     left_out = {k: n for k, n in WINDOW.items() if values.get(k) == []}
-    said = [len(values[k]) for k in ("stride", "dilation") if values.get(k)]
+    extra = [len(values[k]) for k in ("stride", "dilation") if values.get(k)]
     padded = len(values.get("padding") or ())
-    axes = said[0] if said else {1: 1, 3: 3, 6: 3}.get(padded, 2)  # padding may have one or two values per axis
+    axes = extra[0] if extra else {1: 1, 3: 3, 6: 3}.get(padded, 2)  # padding may have one or two values per axis
     return {k: [n] * axes for k, n in left_out.items()}
 
 
 def of_operation(core: Operation) -> op:
     """Wraps a core operation."""
     made = op.__new__(op)
-    made.core, made.said = core, {}
+    made.core, made.extra = core, {}
     return made
 
 

@@ -21,7 +21,7 @@ from mgx_core.records import dataclass
 from .context import Context
 from .converters import load_for
 from .graph import Functions, Graph
-from .lists import fitted, materialized
+from .lists import allocated, fitted
 from .model import Model
 from .options import TfOptions
 from .parser import all_converters
@@ -52,7 +52,7 @@ class Held(Composite):
 
     def closed(self, n: InstructionBuilder) -> Held:
         if isinstance(self.value, TensorList) and self.value.stacked is None and self.value.seen:
-            return Held(materialized(n, self.value, self.value.seen[0]))
+            return Held(allocated(n, self.value, self.value.seen[0]))
         return self
 
     def fitted(self, n: InstructionBuilder, other: object) -> Held:

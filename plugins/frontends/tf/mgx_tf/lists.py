@@ -14,10 +14,10 @@ from mgx_core.types.dtype import DType
 
 from .values import Optional, TensorList, Value, leaves, rebuilt
 
-__all__ = ["fitted", "learned", "materialized"]
+__all__ = ["fitted", "record_extents", "allocated"]
 
 
-def materialized(n: InstructionBuilder, listed: TensorList, dims: Sequence[Dim]) -> TensorList:
+def allocated(n: InstructionBuilder, listed: TensorList, dims: Sequence[Dim]) -> TensorList:
     """Returns the list with storage: `count` zero elements of extents `dims`, unless it is allocated already."""
     if listed.stacked is not None:
         return listed
@@ -32,7 +32,7 @@ def materialized(n: InstructionBuilder, listed: TensorList, dims: Sequence[Dim])
     return replace(listed, stacked=n.add("gather", n.broadcast_to(zero, (1, *dims)), rows, axis=0))
 
 
-def learned(listed: TensorList, element: Instruction) -> None:
+def record_extents(listed: TensorList, element: Instruction) -> None:
     """Records the extents of an element that is inserted into a list without storage."""
     listed.seen.append(element.shape.dims)
 
@@ -41,7 +41,7 @@ def fitted(n: InstructionBuilder, value: Value, other: Value) -> Value:
     """Returns a value with the structure of `other`: lists without storage and empty optionals are filled with zeros."""
     match value, other:
         case TensorList(stacked=None), TensorList(stacked=Instruction() as stacked):
-            return materialized(n, value, stacked.shape.dims[1:])
+            return allocated(n, value, stacked.shape.dims[1:])
         case Optional(held=None), Optional(held=tuple() as held):
             return replace(value, held=tuple(_zeros_like(n, v) for v in held))
     return value

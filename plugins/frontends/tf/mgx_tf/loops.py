@@ -11,47 +11,47 @@ from mgx_core.converting.loops import carried
 from mgx_core.types.dim import Dim
 from mgx_core.types.shape import AnyShape
 
-from .lists import fitted, materialized
+from .lists import allocated, fitted
 from .node import Node
 from .values import TensorList, Value, leaves, rebuilt
 
-__all__ = ["choice", "loop"]
+__all__ = ["conditional", "loop"]
 
 Part = Callable[[Module, list[Value]], list[Value]]  # emits instructions into a module; returns its results
 
 
-def choice(n: Node, condition: Instruction, ways: Sequence[Callable[[Module], list[Value]]]) -> list[Value]:
-    """Builds a conditional and returns its results.  ways: builders of the branches for true and false."""
+def conditional(n: Node, condition: Instruction, branches: Sequence[Callable[[Module], list[Value]]]) -> list[Value]:
+    """Builds a conditional and returns its results.  branches: builders for true and false."""
     known = n.constant(condition)
     if known is not None and known.size == 1:
-        return ways[0 if known.reshape(()) else 1](n.module)
+        return branches[0 if known.reshape(()) else 1](n.module)
     resources = n.scope.context.resources
     modules, results, assigned = [], [], []
-    for name, way in zip(("then", "else"), ways, strict=True):
-        (module, values), changed = resources.states.apart(partial(n.scope.branch, n, name, way))
+    for name, branch in zip(("then", "else"), branches, strict=True):
+        (module, values), changed = resources.states.apart(partial(n.scope.branch, n, name, branch))
         modules.append(module)
         results.append(values)
         assigned.append(changed)
-    _fit(n, modules, results)
+    _match_structures(n, modules, results)
     names = sorted({name for changed in assigned for name in changed})
-    first, second = ([*v, *_held(n, names, changed)] for v, changed in zip(results, assigned, strict=True))
+    first, second = ([*v, *_variable_values(n, names, changed)] for v, changed in zip(results, assigned, strict=True))
     for module, values in zip(modules, (first, second), strict=True):
-        _return(module, [leaf for v in values for leaf in leaves(v)])
+        module.add_return([leaf for v in values for leaf in leaves(v)])
     if [len(leaves(v)) for v in first] != [len(leaves(v)) for v in second]:
         n.fail("the branches must return values of the same kinds")
     if condition.shape.rank:
         condition = n.reshape(condition, ())
     count = sum(len(leaves(v)) for v in first)
     parts = list(n.items(n.add("if", condition, modules=modules))) if count else []
-    return _assigned(n, names, [rebuilt(v, [parts.pop(0) for _ in leaves(v)]) for v in first])
+    return _assign_variables(n, names, [rebuilt(v, [parts.pop(0) for _ in leaves(v)]) for v in first])
 
 
-def _held(n: Node, names: Sequence[str], changed: Mapping[str, Instruction]) -> list[Value]:
+def _variable_values(n: Node, names: Sequence[str], changed: Mapping[str, Instruction]) -> list[Value]:
     """Returns the values of variables after a region that assigns some of them."""
     return [changed[name] if name in changed else n.scope.context.resources.read(name) for name in names]
 
 
-def _assigned(n: Node, names: Sequence[str], values: list[Value]) -> list[Value]:
+def _assign_variables(n: Node, names: Sequence[str], values: list[Value]) -> list[Value]:
     """Assigns the trailing values to variables; returns the others."""
     count = len(values) - len(names)
     for name, value in zip(names, values[count:], strict=True):
@@ -86,8 +86,8 @@ def loop(n: Node, states: Sequence[Value], condition: Part, body: Part, fixed: C
     known = n.constant(begins)
     if known is not None and not known.reshape(()):
         return states
-    states, names = _prepared(n, states, condition, body)
-    states += _held(n, names, {})
+    states, names = _prepare_states(n, states, condition, body)
+    states += _variable_values(n, names, {})
     flat = [leaf for v in states for leaf in leaves(v)]
 
     def build(shapes: list[AnyShape]) -> Module:
@@ -98,16 +98,16 @@ def loop(n: Node, states: Sequence[Value], condition: Part, body: Part, fixed: C
         given = list(parameters)
         inside = [rebuilt(v, [given.pop(0) for _ in leaves(v)]) for v in states]
 
-        def trip() -> tuple[list[Value], Instruction]:
-            after = body(module, _assigned(n, names, inside))
+        def iterate() -> tuple[list[Value], Instruction]:
+            after = body(module, _assign_variables(n, names, inside))
             going = _truth(n, condition(module, after))  # the condition may assign variables, too
-            return [*after, *_held(n, names, {})], going
+            return [*after, *_variable_values(n, names, {})], going
 
-        (after, going), _ = n.scope.context.resources.states.apart(trip)
+        (after, going), _ = n.scope.context.resources.states.apart(iterate)
         results = [leaf for v in after for leaf in leaves(v)]
         if len(results) != len(parameters):
             raise ParseError(f"the loop body must return {len(parameters)} tensors, got {len(results)}")
-        _return(module, [going, *results])
+        module.add_return([going, *results])
         return module
 
     module = carried([x.result for x in flat], build, 1)
@@ -120,7 +120,7 @@ def loop(n: Node, states: Sequence[Value], condition: Part, body: Part, fixed: C
         max_iterations=n.scope.context.options.limit_max_iterations,
     )
     parts = list(n.items(made))
-    return _assigned(n, names, [rebuilt(v, [parts.pop(0) for _ in leaves(v)]) for v in states])
+    return _assign_variables(n, names, [rebuilt(v, [parts.pop(0) for _ in leaves(v)]) for v in states])
 
 
 def _truth(n: Node, values: Sequence[Value]) -> Instruction:
@@ -132,19 +132,14 @@ def _truth(n: Node, values: Sequence[Value]) -> Instruction:
     return found
 
 
-def _return(module: Module, values: Sequence[Instruction]) -> None:
-    """Ends a module; what it returns from outside passes through an identity."""
-    module.add_return(list(values))
-
-
-def _fit(n: Node, modules: Sequence[Module], results: Sequence[list[Value]]) -> None:
+def _match_structures(n: Node, modules: Sequence[Module], results: Sequence[list[Value]]) -> None:
     """Converts the results of each branch to the structure of the other's."""
     for place, pair in enumerate(zip(*results, strict=False)):
-        for way, (one, other) in enumerate((pair, pair[::-1])):
-            results[way][place] = fitted(Node(n.scope.within(modules[way]), n.node), one, other)
+        for branch, (one, other) in enumerate((pair, pair[::-1])):
+            results[branch][place] = fitted(Node(n.scope.within(modules[branch]), n.node), one, other)
 
 
-def _prepared(n: Node, states: list[Value], condition: Part, body: Part) -> tuple[list[Value], list[str]]:
+def _prepare_states(n: Node, states: list[Value], condition: Part, body: Part) -> tuple[list[Value], list[str]]:
     """Returns the states, with storage for all lists, and the names of the variables that an iteration assigns.
 
     Both are found by building one iteration, body and condition, in a module that is discarded.
@@ -158,17 +153,17 @@ def _prepared(n: Node, states: list[Value], condition: Part, body: Part) -> tupl
         parts = [module.add_parameter(f"state_{len(inside)}_{k}", x.result) for k, x in enumerate(leaves(v))]
         inside.append(v if _open(v) else rebuilt(v, parts))
 
-    def trip() -> None:
+    def iterate() -> None:
         after = body(module, inside)
         if resources.changing:
             condition(module, after)
 
-    _, changed = resources.states.apart(trip)
+    _, changed = resources.states.apart(iterate)
     found: list[Value] = []
     for v in states:
         if isinstance(v, TensorList) and v.stacked is None and v.seen:
             dims: tuple[Dim, ...] = v.seen[0]
-            v = materialized(n, v, dims)
+            v = allocated(n, v, dims)
         found.append(v)
     return found, sorted(changed)
 

@@ -29,6 +29,7 @@ from .converters import STANDARD, VALUES, load_all, load_for
 from .effects import effects_of
 from .graph import Graph, GraphNode, Port, tensor_port
 from .model import Model, Signature
+from .node import Node
 from .options import TfOptions
 from .resources import Resources
 from .scope import MALFORMED, Scope
@@ -96,11 +97,11 @@ def _program(model: Model, options: TfOptions, changing: frozenset[str]) -> tupl
         names, ports = _declare_graph(scope, model.graph, options)
     effects = context.effects(model.graph)
     if effects:
-        before = _before(model.graph, ports)
+        before = _producers(model.graph, ports)
         scope.require([n for n in effects if n in before])
-    results, named = _flattened(scope, names, scope.all_values(ports))
+    results, named = _result_tensors(scope, names, scope.all_values(ports))
     if options.channels_first:
-        results = [_reordered(main, r, CHANNELS_FIRST) for r in results]
+        results = [_transposed(main, r, CHANNELS_FIRST) for r in results]
     if resources.assigned - changing:
         return Program(ProgramGraph(main), named), changing | resources.assigned
     states = resources.kept()
@@ -110,7 +111,7 @@ def _program(model: Model, options: TfOptions, changing: frozenset[str]) -> tupl
     return Program(ProgramGraph(main), named, {labels[made]: start for made, start, _ in states}), frozenset()
 
 
-def _before(graph: Graph, ports: Sequence[Port]) -> set[str]:
+def _producers(graph: Graph, ports: Sequence[Port]) -> set[str]:
     """Returns the names of all transitive producers of some ports."""
     seen: set[str] = set()
     stack = [p.node for p in ports]
@@ -201,7 +202,7 @@ def _declare_graph(scope: Scope, graph: Graph, options: TfOptions) -> tuple[list
     for name, port in zip(chosen, ports, strict=True):
         if port.node not in graph.nodes:
             raise ParameterError(f"the graph has no node {name!r}; {suggestion(port.node, graph.nodes)}")
-    needed = _before(graph, ports)
+    needed = _producers(graph, ports)
     for node in placeholders:
         if node.name not in needed and node.name.startswith("unused_control_flow_input"):
             continue  # left behind by TensorFlow's lowering of loops
@@ -257,26 +258,24 @@ def _parameter(scope: Scope, name: str, dtype: Any, dims: list[int] | None, opti
         if options.channels_first and len(extents) == len(CHANNELS_FIRST):
             extents = [extents[axis] for axis in CHANNELS_FIRST]
     made = scope.module.add_parameter(name, Shape.of(dtype, extents))
-    return _reordered(scope.module, made, CHANNELS_LAST) if options.channels_first else made
+    return _transposed(scope.module, made, CHANNELS_LAST) if options.channels_first else made
 
 
-def _reordered(module: Module, x: Instruction, order: tuple[int, ...]) -> Instruction:
+def _transposed(module: Module, x: Instruction, order: tuple[int, ...]) -> Instruction:
     """Transposes images; returns values of other ranks unchanged."""
     if not isinstance(x.result, Shape) or not x.result.ranked or x.result.rank != len(order):
         return x
     return module.add(op("transpose", permutation=order), x)
 
 
-def _flattened(scope: Scope, names: Sequence[str], values: Sequence[Value]) -> tuple[list[Instruction], list[str]]:
+def _result_tensors(scope: Scope, names: Sequence[str], values: Sequence[Value]) -> tuple[list[Instruction], list[str]]:
     """Returns the results as tensors, with names: complex ones with both parts along a last axis, ragged ones as components."""
     results, named = [], []
     for name, value in zip(names, values, strict=True):
         match value:
             case Complex():
                 rank = value.real.shape.rank
-                from .node import Node
-
-                n = Node(scope, GraphNode(_Nameless(name), [], []))
+                n = Node(scope, GraphNode(_OutputNode(name), [], []))
                 parts = [n.unsqueeze(v, [rank]) for v in (value.real, value.imag)]
                 results.append(n.add("concat", *parts, axis=rank))
                 named.append(name)
@@ -295,7 +294,7 @@ def _flattened(scope: Scope, names: Sequence[str], values: Sequence[Value]) -> t
     return results, named
 
 
-class _Nameless:
+class _OutputNode:
     """A placeholder NodeDef for an output that has no node in the graph."""
 
     op = "Complex"

@@ -19,7 +19,7 @@ from .wire.tensors import dims_of, tensor_array
 
 __all__ = ["Resources", "Table"]
 
-WAYS = ("Identity", "Cast", "ReadVariableOp")
+FORWARDING = ("Identity", "Cast", "ReadVariableOp")
 ASSIGN = ("Assign", "AssignVariableOp")
 Lists: TypeAlias = dict[str, tuple[list[str], list[str]]]  # checkpoint keys and slices by RestoreV2 node
 
@@ -89,7 +89,7 @@ class Resources:
             raise ParseError(f"variable {name!r} has no value: the checkpoint of the SavedModel does not restore it")
         key, part = self._keys[name]
         array = bundle.read(key)
-        return array[_ranges(part, array, key)] if part else array
+        return array[_slices(part, array, key)] if part else array
 
     def table(self, name: str) -> Table | None:
         """Returns a table that the graph has initialized or that the checkpoint stores; None if there is neither."""
@@ -144,7 +144,7 @@ class Resources:
         return str(path)
 
 
-def _ranges(part: str, array: Array, key: str) -> tuple[slice, ...]:
+def _slices(part: str, array: Array, key: str) -> tuple[slice, ...]:
     """Parses a slice specification such as ``64 5 0,22:0,5``."""
     words = part.rsplit(maxsplit=1)[-1].split(":")
     if len(words) != array.ndim:
@@ -164,7 +164,7 @@ def _ranges(part: str, array: Array, key: str) -> tuple[slice, ...]:
     return tuple(found)
 
 
-def _restoring(model: Model) -> tuple[GraphNode | None, FunctionGraph | None, dict[str, str]]:
+def _restore_function(model: Model) -> tuple[GraphNode | None, FunctionGraph | None, dict[str, str]]:
     """Returns the node that restores the model, the function that it calls, and the argument nodes in the main graph by name."""
     start = model.graph.nodes.get(model.restore)
     if start is None:
@@ -176,7 +176,7 @@ def _restoring(model: Model) -> tuple[GraphNode | None, FunctionGraph | None, di
 
 def restored_tables(model: Model) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yields the name of each restored table's node with the checkpoint keys of its keys and its values."""
-    _, function, by_argument = _restoring(model)
+    _, function, by_argument = _restore_function(model)
     lists: Lists = {}
     for node in function.nodes.values() if function is not None else ():
         if node.op != "LookupTableImportV2" or len(node.inputs) != 3:
@@ -190,7 +190,7 @@ def restored_tables(model: Model) -> Iterator[tuple[str, tuple[str, str]]]:
 
 def restored(model: Model) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yields the name of each restored variable's node with its checkpoint key and slice."""
-    start, function, by_argument = _restoring(model)
+    start, function, by_argument = _restore_function(model)
     lists: Lists = {}
     if function is not None:
         for node in function.nodes.values():
@@ -225,7 +225,7 @@ def _assigned(graph: Graph, variable: str | None, source: Port, lists: Lists) ->
             if source.place < len(names):
                 yield variable, (names[source.place], parts[source.place] if source.place < len(parts) else "")
             return
-        if node.op not in WAYS or not node.inputs:
+        if node.op not in FORWARDING or not node.inputs:
             return
         source = node.inputs[0]
 

@@ -13,7 +13,7 @@ from mgx_core.converting.arithmetic import turn
 from ..node import Node
 from ..values import Complex, Value
 
-__all__ = ["FUNCTIONS", "size_of"]
+__all__ = ["FUNCTIONS", "magnitude"]
 
 
 def _sum(n: Node, a: Complex, b: Complex, op: str) -> Complex:
@@ -25,14 +25,14 @@ def _product(n: Node, a: Complex, b: Complex) -> Complex:
     return Complex(real, n.pointwise("add", n.pointwise("mul", a.real, b.imag), n.pointwise("mul", a.imag, b.real)))
 
 
-def _longer(n: Node, a: Complex) -> Instruction:
+def _largest_part(n: Node, a: Complex) -> Instruction:
     """Returns max(|Re a|, |Im a|)."""
     return n.pointwise("max", n.pointwise("abs", a.real), n.pointwise("abs", a.imag))
 
 
 def _quotient(n: Node, a: Complex, b: Complex) -> Complex:
     """Returns a / b; both are first divided by max(|Re b|, |Im b|), unless it is 0 or infinite, to prevent overflow of |b|^2."""
-    scale = _longer(n, b)
+    scale = _largest_part(n, b)
     zero, one, most = (n.literal(v, scale.shape.dtype) for v in (0, 1, np.inf))
     kept = n.pointwise("logical_and", n.pointwise("greater", scale, zero), n.pointwise("less", scale, most))
     scale = n.pointwise("where", kept, scale, one)
@@ -42,13 +42,13 @@ def _quotient(n: Node, a: Complex, b: Complex) -> Complex:
     return Complex(n.pointwise("div", top.real, size), n.pointwise("div", top.imag, size))
 
 
-def _with(n: Node, number: float, a: Complex, op: str = "add") -> Complex:
+def _with_real(n: Node, number: float, a: Complex, op: str = "add") -> Complex:
     """Returns a plus, or times, a real number."""
     real = n.pointwise(op, a.real, n.literal(number, a.real.shape.dtype))
     return Complex(real, n.pointwise(op, a.imag, n.literal(number, a.imag.shape.dtype)) if op == "mul" else a.imag)
 
 
-def size_of(n: Node, a: Complex) -> Instruction:
+def magnitude(n: Node, a: Complex) -> Instruction:
     """Returns |a|, computed from the ratio of both parts, since their squares may overflow or underflow."""
     real, imag = n.broadcast(n.pointwise("abs", a.real), n.pointwise("abs", a.imag))
     big, small = n.pointwise("max", real, imag), n.pointwise("min", real, imag)
@@ -58,12 +58,12 @@ def size_of(n: Node, a: Complex) -> Instruction:
     return n.pointwise("mul", big, root)
 
 
-def _turned(n: Node, a: Complex) -> Complex:
+def _times_i(n: Node, a: Complex) -> Complex:
     """Returns i a."""
     return Complex(n.pointwise("neg", a.imag), a.real)
 
 
-def _mixed(n: Node, a: Complex, left: tuple[str, str], right: tuple[str, str]) -> Complex:
+def _part_products(n: Node, a: Complex, left: tuple[str, str], right: tuple[str, str]) -> Complex:
     """Returns f(Re a) g(Im a) for each part, e.g. sin x cosh y + i cos x sinh y."""
     parts = (n.pointwise("mul", n.pointwise(f, a.real), n.pointwise(g, a.imag)) for f, g in (left, right))
     return Complex(*parts)
@@ -76,13 +76,13 @@ def _exp(n: Node, a: Complex) -> Complex:
 
 
 def _log(n: Node, a: Complex) -> Complex:
-    return Complex(n.pointwise("log", size_of(n, a)), turn(n, a.imag, a.real))
+    return Complex(n.pointwise("log", magnitude(n, a)), turn(n, a.imag, a.real))
 
 
 def _sqrt(n: Node, a: Complex) -> Complex:
     zero, half = (n.literal(v, a.real.shape.dtype) for v in (0, 0.5))
     # halved first so that the sum does not overflow
-    halves = (n.pointwise("mul", v, half) for v in (size_of(n, a), n.pointwise("abs", a.real)))
+    halves = (n.pointwise("mul", v, half) for v in (magnitude(n, a), n.pointwise("abs", a.real)))
     long = n.pointwise("sqrt", n.pointwise("add", *halves))
     none = n.pointwise("equal", long, zero)
     safe = n.pointwise("where", none, n.literal(1, a.real.shape.dtype), long)
@@ -95,7 +95,7 @@ def _sqrt(n: Node, a: Complex) -> Complex:
     )
 
 
-def _within(n: Node, a: Complex, least: float, most: float) -> Complex:
+def _clipped(n: Node, a: Complex, least: float, most: float) -> Complex:
     """Returns a with its real part clipped to a range in which exp does not overflow and outside of which f is constant."""
     low, high = (n.literal(v, a.real.shape.dtype) for v in (least, most))
     return Complex(n.pointwise("min", n.pointwise("max", a.real, low), high), a.imag)
@@ -103,23 +103,29 @@ def _within(n: Node, a: Complex, least: float, most: float) -> Complex:
 
 def _sigmoid(n: Node, a: Complex) -> Complex:
     most = 85 if a.real.shape.dtype.bits < 64 else 700
-    return _inverse(n, _with(n, 1, _exp(n, _with(n, -1, _within(n, a, -most, most), "mul"))))
+    return _inverse(n, _with_real(n, 1, _exp(n, _with_real(n, -1, _clipped(n, a, -most, most), "mul"))))
 
 
 def _tanh(n: Node, a: Complex) -> Complex:
-    a = _within(n, a, -40, 40)
-    return _quotient(n, _mixed(n, a, ("sinh", "cos"), ("cosh", "sin")), _mixed(n, a, ("cosh", "cos"), ("sinh", "sin")))
+    a = _clipped(n, a, -40, 40)
+    return _quotient(
+        n,
+        _part_products(n, a, ("sinh", "cos"), ("cosh", "sin")),
+        _part_products(n, a, ("cosh", "cos"), ("sinh", "sin")),
+    )
 
 
 def _cos(n: Node, a: Complex) -> Complex:
-    made = _mixed(n, a, ("cos", "cosh"), ("sin", "sinh"))
+    made = _part_products(n, a, ("cos", "cosh"), ("sin", "sinh"))
     return Complex(made.real, n.pointwise("neg", made.imag))
 
 
 def _atan(n: Node, a: Complex) -> Complex:
-    turned = _turned(n, a)
-    apart = _sum(n, _log(n, _with(n, 1, _with(n, -1, turned, "mul"))), _log(n, _with(n, 1, turned)), "sub")
-    return _with(n, 0.5, _turned(n, apart), "mul")
+    turned = _times_i(n, a)
+    apart = _sum(
+        n, _log(n, _with_real(n, 1, _with_real(n, -1, turned, "mul"))), _log(n, _with_real(n, 1, turned)), "sub"
+    )
+    return _with_real(n, 0.5, _times_i(n, apart), "mul")
 
 
 def _inverse(n: Node, a: Complex) -> Complex:
@@ -127,7 +133,7 @@ def _inverse(n: Node, a: Complex) -> Complex:
     return _quotient(n, one, a)
 
 
-def _block(n: Node, a: Complex) -> Instruction:
+def _real_matrix(n: Node, a: Complex) -> Instruction:
     """Returns the real matrix [[Re, -Im], [Im, Re]] of a complex one."""
     rank = a.real.shape.rank
     rows = [n.concat([a.real, n.pointwise("neg", a.imag)], rank - 1), n.concat([a.imag, a.real], rank - 1)]
@@ -146,13 +152,13 @@ def _solved(n: Node, a: Complex, y: Complex) -> Complex:
         order = (*range(rank - 2), rank - 1, rank - 2)
         a = Complex(n.transpose(a.real, order), n.pointwise("neg", n.transpose(a.imag, order)))
     right = n.concat([y.real, y.imag], y.real.shape.rank - 2)
-    made = n.add("tf_matrix", _block(n, a), right, function="MatrixSolve")
+    made = n.add("tf_matrix", _real_matrix(n, a), right, function="MatrixSolve")
     return _halves(n, made, a.real.shape.dims[-1])
 
 
 def _inverse_matrix(n: Node, a: Complex) -> Complex:
     rows = a.real.shape.dims[-1]
-    made = n.add("inverse", _block(n, a))
+    made = n.add("inverse", _real_matrix(n, a))
     found = _halves(n, n.slice(made, [made.shape.rank - 1], [0], [rows]), rows)
     if not n.flag("adjoint"):
         return found
@@ -187,22 +193,22 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "Mul": _product,
     "RealDiv": _quotient,
     "Div": _quotient,
-    "Neg": lambda n, a: _with(n, -1, a, "mul"),
+    "Neg": lambda n, a: _with_real(n, -1, a, "mul"),
     "Square": lambda n, a: _product(n, a, a),
     "Exp": _exp,
-    "Expm1": lambda n, a: _with(n, -1, _exp(n, a)),
+    "Expm1": lambda n, a: _with_real(n, -1, _exp(n, a)),
     "Log": _log,
-    "Log1p": lambda n, a: _log(n, _with(n, 1, a)),
+    "Log1p": lambda n, a: _log(n, _with_real(n, 1, a)),
     "Sqrt": _sqrt,
     "Rsqrt": lambda n, a: _inverse(n, _sqrt(n, a)),
     "Pow": lambda n, a, b: _exp(n, _product(n, b, _log(n, a))),
     "Reciprocal": _inverse,
     "Inv": _inverse,
     "Sigmoid": _sigmoid,
-    "Sin": lambda n, a: _mixed(n, a, ("sin", "cosh"), ("cos", "sinh")),
+    "Sin": lambda n, a: _part_products(n, a, ("sin", "cosh"), ("cos", "sinh")),
     "Cos": _cos,
-    "Sinh": lambda n, a: _mixed(n, a, ("sinh", "cos"), ("cosh", "sin")),
-    "Cosh": lambda n, a: _mixed(n, a, ("cosh", "cos"), ("sinh", "sin")),
+    "Sinh": lambda n, a: _part_products(n, a, ("sinh", "cos"), ("cosh", "sin")),
+    "Cosh": lambda n, a: _part_products(n, a, ("cosh", "cos"), ("sinh", "sin")),
     "Tanh": _tanh,
     "Atan": _atan,
     "Equal": _same,

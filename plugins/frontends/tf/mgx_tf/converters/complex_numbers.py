@@ -13,7 +13,7 @@ from ..converter import STANDARD, converts_values
 from ..node import Node
 from ..values import Complex, Value
 from . import load_for
-from .complex_functions import FUNCTIONS, size_of
+from .complex_functions import FUNCTIONS, magnitude
 
 
 def _complex(n: Node, x: Value) -> Complex:
@@ -45,10 +45,10 @@ def part(n: Node, x: Value) -> Value:
             return Complex(z.real, n.pointwise("neg", z.imag))
         case "Angle":
             return turn(n, z.imag, z.real)
-    return size_of(n, z)
+    return magnitude(n, z)
 
 
-def on_reals(op_type: str, n: Node, *xs: Value) -> Any:
+def convert_real(op_type: str, n: Node, *xs: Value) -> Any:
     """Applies the converter for real tensors."""
     load_for(op_type, STANDARD)
     converter = STANDARD.find("", op_type, 1)
@@ -62,7 +62,7 @@ def _either(op_type: str) -> Any:
 
     def convert(n: Node, *xs: Value) -> Any:
         if all(isinstance(x, Instruction) for x in xs):
-            return on_reals(op_type, n, *xs)
+            return convert_real(op_type, n, *xs)
         return FUNCTIONS[op_type](n, *(_complex(n, x) for x in xs))
 
     return convert
@@ -72,7 +72,7 @@ def _each(op_type: str, first: int = 1) -> Any:
     """Returns a converter that applies the real operator to the real and imaginary parts separately."""
 
     def plain(n: Node, *xs: Value) -> Any:
-        return on_reals(op_type, n, *xs)
+        return convert_real(op_type, n, *xs)
 
     def convert(n: Node, *xs: Value) -> Any:
         if not any(isinstance(x, Complex) for x in xs):
@@ -92,7 +92,7 @@ def cast(n: Node, x: Value) -> Value:
         z = _complex(n, x)
         kind = dt.float64 if to is dt.complex128 else dt.float32
         return Complex(n.convert(z.real, kind), n.convert(z.imag, kind))
-    made: Value = on_reals("Cast", n, x.real if isinstance(x, Complex) else x)
+    made: Value = convert_real("Cast", n, x.real if isinstance(x, Complex) else x)
     return made
 
 
@@ -143,9 +143,9 @@ def fft(n: Node, x: Value) -> Value:
 @converts_values("ConjugateTranspose")
 def conjugate_transpose(n: Node, x: Value, permutation: Instruction) -> Value:
     if isinstance(x, Instruction):
-        return on_reals("Transpose", n, x, permutation)  # type: ignore[no-any-return]
+        return convert_real("Transpose", n, x, permutation)  # type: ignore[no-any-return]
     z = _complex(n, x)
-    real, imag = (on_reals("Transpose", n, v, permutation) for v in (z.real, z.imag))
+    real, imag = (convert_real("Transpose", n, v, permutation) for v in (z.real, z.imag))
     return Complex(real, n.pointwise("neg", imag))
 
 

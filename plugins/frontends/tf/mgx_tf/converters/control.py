@@ -11,7 +11,7 @@ from mgx_core import dtype as dt
 from ..control_graph import EXIT
 from ..converter import converts_values
 from ..graph import Port
-from ..loops import choice, loop
+from ..loops import conditional, loop
 from ..node import Node, Surroundings
 from ..values import Value
 
@@ -46,7 +46,7 @@ def if_(n: Node, condition: Value, *xs: Value) -> Any:
     for name in ("then_branch", "else_branch"):
         called = n.function(name)
         ways.append(lambda m, c=called: n.scope.call(n, c.name, c.attr, xs, m))
-    return choice(n, truth(n, condition), ways)
+    return conditional(n, truth(n, condition), ways)
 
 
 @converts_values("Case", "StatelessCase")
@@ -74,7 +74,7 @@ def _chosen(n: Node, index: Instruction, count: int, way: Callable[[Module, int]
             return way(m, k)
         inner = n if m is n.module else Node(_into(n.scope, m), n.node)
         here = inner.pointwise("equal", index, inner.literal(k, index.shape.dtype))
-        return choice(inner, here, [lambda t: way(t, k), lambda e: rest(e, k + 1)])
+        return conditional(inner, here, [lambda t: way(t, k), lambda e: rest(e, k + 1)])
 
     return rest(n.module, 0)
 
@@ -155,7 +155,7 @@ def merge(n: Node) -> Any:
         return [scope.within(m, conditions={decides: branch}).value(by_branch[branch])]
 
     if index.shape.dtype is dt.bool_ and set(by_branch) == {0, 1}:
-        (made,) = choice(n, index, [lambda m: way(m, 1), lambda m: way(m, 0)])
+        (made,) = conditional(n, index, [lambda m: way(m, 1), lambda m: way(m, 0)])
         return made, n.convert(index, dt.int32)
     if sorted(by_branch) != list(range(len(ports))):
         n.fail(f"branches {list(range(len(ports)))} are required, got {sorted(by_branch)}")

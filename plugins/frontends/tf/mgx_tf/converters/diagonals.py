@@ -30,7 +30,7 @@ def _extents(n: Node, *dims: object) -> list[int]:
     return found
 
 
-def _open(low: int, high: int, *dims: Dim) -> bool:
+def _is_symbolic(low: int, high: int, *dims: Dim) -> bool:
     """True for a single diagonal of matrices with a symbolic extent."""
     return low == high and not all(isinstance(d, int) for d in dims)
 
@@ -47,14 +47,14 @@ def _count(k: int, rows: Dim, columns: Dim) -> Dim:
     return minimum(rows + min(k, 0), columns - max(k, 0))
 
 
-def _by_rows(n: Node, diagonal: Instruction, k: int, rows: Dim) -> Instruction:
+def _as_column(n: Node, diagonal: Instruction, k: int, rows: Dim) -> Instruction:
     """Returns a column whose element in each row is the k-th diagonal's element of that row, 0 if there is none."""
     rank, first = diagonal.shape.rank, max(-k, 0)
     widths: list[tuple[Dim, Dim]] = [(0, 0)] * (rank - 1)
     return n.unsqueeze(n.padded(diagonal, [*widths, (first, rows - diagonal.shape.dims[-1] - first)]), [rank])
 
 
-def _places(n: Node, low: int, high: int, rows: int, columns: int) -> np.ndarray:
+def _packed_indices(n: Node, low: int, high: int, rows: int, columns: int) -> np.ndarray:
     """Returns row and column [diagonals, longest, 2] of the elements of packed diagonals; -1 for padding."""
     if not -rows < low <= high < columns and (rows, columns) != (0, 0):
         n.fail(f"diagonals {low} to {high} are outside a matrix of {rows} rows and {columns} columns")
@@ -70,7 +70,7 @@ def _places(n: Node, low: int, high: int, rows: int, columns: int) -> np.ndarray
     return out
 
 
-def _inverted(places: np.ndarray, rows: int, columns: int) -> np.ndarray:
+def _inverse_indices(places: np.ndarray, rows: int, columns: int) -> np.ndarray:
     """Returns for each matrix element its index in the packed diagonals, -1 if it is in none."""
     out = np.full((rows, columns), -1, np.int64)
     flat = places.reshape(-1, 2)
@@ -79,7 +79,7 @@ def _inverted(places: np.ndarray, rows: int, columns: int) -> np.ndarray:
     return out
 
 
-def _taken(n: Node, x: Instruction, count: int, places: np.ndarray, other: Instruction) -> Instruction:
+def _gather_diagonals(n: Node, x: Instruction, count: int, places: np.ndarray, other: Instruction) -> Instruction:
     """Gathers from the last `count` axes of x, flattened, at `places`; `other` where an index is -1."""
     lead = x.shape.dims[: x.shape.rank - count]
     flat = n.reshape(x, (*lead, product(x.shape.dims[len(lead) :])))
@@ -98,11 +98,11 @@ def matrix_diag(
 ) -> Instruction:
     low, high = _band(n, k)
     lines = 1 if low == high else 2
-    if _open(low, high, x.shape.dims[-1]) and all(
+    if _is_symbolic(low, high, x.shape.dims[-1]) and all(
         v is None or n.whole(v, "the extents")[0] < 0 for v in (height, width)
     ):
         side = x.shape.dims[-1] + abs(low)
-        column = _by_rows(n, x, low, side)
+        column = _as_column(n, x, low, side)
         square = n.broadcast_to(column, (*x.shape.dims[:-1], side, side))
         other = n.literal(0, x.shape.dtype) if padding is None else padding
         return n.pointwise("where", _on_diagonal(n, square, low), square, other)
@@ -112,22 +112,24 @@ def matrix_diag(
     if rows < 0 and columns < 0:
         rows = columns = max(least)
     rows, columns = (least[0] if rows < 0 else rows), (least[1] if columns < 0 else columns)
-    places = _places(n, low, high, rows, columns)
+    places = _packed_indices(n, low, high, rows, columns)
     if places.shape[1] != longest or (lines == 2 and x.shape.dims[-2] != len(places)):
         n.fail(f"diagonals {low} to {high} of {rows} x {columns} do not fit {x.shape}")
     zero = n.literal(0, x.shape.dtype) if padding is None else padding
-    return _taken(n, x, lines, _inverted(places, rows, columns), zero)
+    return _gather_diagonals(n, x, lines, _inverse_indices(places, rows, columns), zero)
 
 
 @converts("MatrixDiagPart", "BatchMatrixDiagPart", "MatrixDiagPartV2", "MatrixDiagPartV3")
 def diag_part(n: Node, x: Instruction, k: Instruction | None = None, padding: Instruction | None = None) -> Instruction:
     low, high = _band(n, k)
-    if _open(low, high, *x.shape.dims[-2:]):
+    if _is_symbolic(low, high, *x.shape.dims[-2:]):
         return _diagonal(n, x, low)
     rows, columns = _extents(n, *x.shape.dims[-2:])
-    places = _places(n, low, high, rows, columns)
+    places = _packed_indices(n, low, high, rows, columns)
     at = np.where(places[..., 0] < 0, -1, places[..., 0] * columns + places[..., 1])
-    return _taken(n, x, 2, at[0] if low == high else at, n.literal(0, x.shape.dtype) if padding is None else padding)
+    return _gather_diagonals(
+        n, x, 2, at[0] if low == high else at, n.literal(0, x.shape.dtype) if padding is None else padding
+    )
 
 
 def _diagonal(n: Node, x: Instruction, k: int) -> Instruction:
@@ -149,13 +151,13 @@ def _diagonal(n: Node, x: Instruction, k: int) -> Instruction:
 @converts("MatrixSetDiag", "BatchMatrixSetDiag", "MatrixSetDiagV2", "MatrixSetDiagV3")
 def set_diag(n: Node, x: Instruction, diagonal: Instruction, k: Instruction | None = None) -> Instruction:
     low, high = _band(n, k)
-    if _open(low, high, *x.shape.dims[-2:]):
+    if _is_symbolic(low, high, *x.shape.dims[-2:]):
         # the reshape fails at run time if the diagonal has another length
         fits = n.reshape(diagonal, (*x.shape.dims[:-2], _count(low, *x.shape.dims[-2:])))
-        return n.pointwise("where", _on_diagonal(n, x, low), _by_rows(n, fits, low, x.shape.dims[-2]), x)
+        return n.pointwise("where", _on_diagonal(n, x, low), _as_column(n, fits, low, x.shape.dims[-2]), x)
     rows, columns = _extents(n, *x.shape.dims[-2:])
-    places = _inverted(_places(n, low, high, rows, columns), rows, columns)
-    return _taken(n, diagonal, 1 if low == high else 2, places, x)
+    places = _inverse_indices(_packed_indices(n, low, high, rows, columns), rows, columns)
+    return _gather_diagonals(n, diagonal, 1 if low == high else 2, places, x)
 
 
 @converts("Diag")

@@ -155,7 +155,7 @@ def div_no_nan(n: Node, x: Instruction, y: Instruction) -> Instruction:
 
 
 @converts("MulNoNan", "Xdivy", "Xlogy", "Xlog1py")
-def zero_wins(n: Node, x: Instruction, y: Instruction) -> Instruction:
+def zero_dominant(n: Node, x: Instruction, y: Instruction) -> Instruction:
     """Returns the product or quotient; 0 if the decisive operand (y of MulNoNan, else x) is 0, even if the other is NaN."""
     decides = y if n.op_type == "MulNoNan" else x
     zero = n.literal(0, x.shape.dtype)

@@ -127,10 +127,10 @@ def segment(n: Node, x: Instruction, segments: Instruction) -> Instruction:
 @converts("SegmentSumV2", "SegmentMaxV2", "SegmentMinV2", "SegmentProdV2")
 def segment_v2(n: Node, x: Instruction, segments: Instruction, count: Instruction) -> Instruction:
     how = n.op_type.removeprefix("Segment").removesuffix("V2").lower()
-    return _as_many(n, n.add("tf_segment", x, n.indices(segments), how=how), count)
+    return _padded_segments(n, n.add("tf_segment", x, n.indices(segments), how=how), count)
 
 
-def _as_many(n: Node, made: Instruction, count: Instruction) -> Instruction:
+def _padded_segments(n: Node, made: Instruction, count: Instruction) -> Instruction:
     """Returns the segments zero-padded to `count` of them."""
     rows = n.add("dimensions_of", made, start=0, end=1)
     total = n.reshape(n.convert(count, dt.int64), (1,))
@@ -151,7 +151,7 @@ def sparse_segment(
     rows = n.add("gather", x, n.indices(indices), axis=0)
     how = n.op_type.removeprefix("SparseSegment").removesuffix("WithNumSegments").lower()
     made = n.add("tf_segment", rows, n.indices(segments), how=how)
-    return made if count is None else _as_many(n, made, count)
+    return made if count is None else _padded_segments(n, made, count)
 
 
 @converts("SparseToDense")

@@ -11,7 +11,7 @@ from mgx_core.ops.fill import DynamicRange
 from mgx_core.types.dim import Dim
 
 from ..converter import converts_values
-from ..lists import learned, materialized
+from ..lists import allocated, record_extents
 from ..node import Node
 from ..values import Handle, TensorList, Value
 
@@ -39,7 +39,7 @@ def _stacked(n: Node, value: Value, shape: Value | None = None) -> Instruction:
     dims = _extents(n, shape) or listed.dims or (listed.seen[0] if listed.seen else None)
     if dims is None:
         n.unsupported("a list is read before its elements' extents are known")
-    made = materialized(n, listed, dims).stacked
+    made = allocated(n, listed, dims).stacked
     assert made is not None
     return made
 
@@ -59,7 +59,7 @@ def reserve(n: Node, shape: Value, count: Value) -> Value:
     if not isinstance(count, Instruction):
         n.fail("the number of elements must be a tensor")
     made = TensorList(kind, None, count, dims)
-    return materialized(n, made, dims) if dims is not None else made
+    return allocated(n, made, dims) if dims is not None else made
 
 
 @converts_values("TensorListFromTensor")
@@ -89,8 +89,8 @@ def set_item(n: Node, listed: Value, index: Value, item: Instruction) -> Value:
 
 def _set(n: Node, listed: TensorList, at: Instruction, item: Instruction, grows: bool) -> TensorList:
     if listed.stacked is None:
-        learned(listed, item)
-        listed = materialized(n, listed, item.shape.dims)
+        record_extents(listed, item)
+        listed = allocated(n, listed, item.shape.dims)
     whole = listed.stacked
     assert whole is not None
     if grows:
@@ -116,8 +116,8 @@ def _grown(n: Node, whole: Instruction, at: Instruction) -> Instruction:
 def push_back(n: Node, listed: Value, item: Instruction) -> Value:
     given = _list(n, listed)
     if given.stacked is None:
-        learned(given, item)
-        given = materialized(n, given, item.shape.dims)
+        record_extents(given, item)
+        given = allocated(n, given, item.shape.dims)
     assert given.stacked is not None
     return replace(given, stacked=n.add("concat", given.stacked, n.unsqueeze(item, [0]), axis=0))
 
@@ -187,7 +187,7 @@ def scatter(n: Node, x: Instruction, indices: Instruction, shape: Value, count: 
 @converts_values("TensorListScatterIntoExistingList")
 def scatter_into(n: Node, listed: Value, x: Instruction, indices: Instruction) -> Value:
     given = _list(n, listed)
-    whole = given.stacked if given.stacked is not None else materialized(n, given, x.shape.dims[1:]).stacked
+    whole = given.stacked if given.stacked is not None else allocated(n, given, x.shape.dims[1:]).stacked
     made = n.add("scatternd_none", whole, n.unsqueeze(n.convert(indices, dt.int64), [1]), x)
     return replace(given, stacked=made)
 
@@ -225,7 +225,7 @@ def array(n: Node, size: Instruction) -> Any:
     dims = tuple(shape) if shape is not None and -1 not in shape else None
     made = TensorList(n.dtype("dtype"), None, size, dims)
     handle = Handle("array", n.name, n)
-    return handle, materialized(n, made, dims) if dims is not None else made
+    return handle, allocated(n, made, dims) if dims is not None else made
 
 
 @converts_values("TensorArrayWriteV3", "TensorArrayWriteV2")
@@ -253,7 +253,7 @@ def array_scatter(n: Node, handle: Value, indices: Instruction, x: Instruction, 
         return replace(given, stacked=x)
     if known is None and isinstance(indices.op, DynamicRange):
         return replace(given, stacked=x)  # all rows, in order
-    whole = given.stacked if given.stacked is not None else materialized(n, given, x.shape.dims[1:]).stacked
+    whole = given.stacked if given.stacked is not None else allocated(n, given, x.shape.dims[1:]).stacked
     return replace(given, stacked=n.add("scatternd_none", whole, n.unsqueeze(n.convert(indices, dt.int64), [1]), x))
 
 

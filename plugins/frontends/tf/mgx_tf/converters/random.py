@@ -162,15 +162,15 @@ def stateful_int(
 
 @converts_values("StatefulUniformFullInt")
 def stateful_full_int(n: Node, handle: Value, algorithm: Instruction, shape: Instruction) -> Value:
-    return _of_all(n, n.add("random_seed"), shape)
+    return _full_range(n, n.add("random_seed"), shape)
 
 
 @converts("StatelessRandomUniformFullInt", "StatelessRandomUniformFullIntV2")
 def stateless_full_int(n: Node, shape: Instruction, key: Instruction, *rest: Instruction) -> Instruction:
-    return _of_all(n, _key(n, key), shape)
+    return _full_range(n, _key(n, key), shape)
 
 
-def _of_all(n: Node, seed: Instruction, shape: Instruction) -> Instruction:
+def _full_range(n: Node, seed: Instruction, shape: Instruction) -> Instruction:
     """Returns integers uniformly distributed over the full range of the result type."""
     kind = n.dtype("dtype")
     low, high = (n.literal(v, kind) for v in (kind.lowest, kind.highest))

@@ -13,7 +13,7 @@ from mgx_core.types.dim import Dim
 
 from ..converter import converts
 from ..node import Node
-from ..ops.resampling import KERNELS, area_weights, cubic_weights, span_weights
+from ..ops.resampling import KERNELS, area_weights, cubic_weights, kernel_weights
 
 
 def _mode(n: Node) -> tuple[bool, bool]:
@@ -43,7 +43,7 @@ def _known(x: Instruction, dims: tuple[Dim, ...] | None) -> tuple[int, int] | No
     return int(dims[0]), int(dims[1])
 
 
-def _by_weights(
+def _resample(
     n: Node, x: Instruction, size: Instruction, weights: Callable[[int, int, int], np.ndarray], **attributes: Any
 ) -> Instruction:
     """Resamples rows and columns with matrices weights(length, result's length, 0 or 1), or at run time with `attributes`."""
@@ -52,14 +52,14 @@ def _by_weights(
     if known is None:
         return n.add("tf_resample", x, n.convert(size, dt.int64), lens=dims or (), **attributes)
     for k, out in enumerate(known):
-        x = _weighted(n, x, k + 1, weights(int(x.shape.dims[k + 1]), out, k))
+        x = _weigh_axis(n, x, k + 1, weights(int(x.shape.dims[k + 1]), out, k))
     return x
 
 
 @converts("ResizeBicubic")
 def resize_bicubic(n: Node, x: Instruction, size: Instruction) -> Instruction:
     corners, half = _mode(n)
-    return _by_weights(
+    return _resample(
         n, x, size, lambda d, out, _: cubic_weights(d, out, corners, half), method="cubic", corners=corners, half=half
     )
 
@@ -67,10 +67,10 @@ def resize_bicubic(n: Node, x: Instruction, size: Instruction) -> Instruction:
 @converts("ResizeArea")
 def resize_area(n: Node, x: Instruction, size: Instruction) -> Instruction:
     corners = n.flag("align_corners")
-    return _by_weights(n, x, size, lambda d, out, _: area_weights(d, out, corners), method="area", corners=corners)
+    return _resample(n, x, size, lambda d, out, _: area_weights(d, out, corners), method="area", corners=corners)
 
 
-def _weighted(n: Node, x: Instruction, axis: int, weights: np.ndarray) -> Instruction:
+def _weigh_axis(n: Node, x: Instruction, axis: int, weights: np.ndarray) -> Instruction:
     """Returns the product of one axis of x with a weight matrix."""
     rank = x.shape.rank
     order = [a for a in range(rank) if a != axis] + [axis]
@@ -97,11 +97,11 @@ def scale_and_translate(
         whole = n.convert(size, dt.int64)
         x = n.convert(x, dt.float32)
         return n.add("tf_resample", x, whole, scale, translation, method=kernel, antialias=antialias, lens=dims or ())
-    return _by_weights(
+    return _resample(
         n,
         x,
         size,
-        lambda d, out, k: span_weights(d, out, float(scales[k]), float(moves[k]), kernel, antialias),
+        lambda d, out, k: kernel_weights(d, out, float(scales[k]), float(moves[k]), kernel, antialias),
         method=kernel,
     )
 

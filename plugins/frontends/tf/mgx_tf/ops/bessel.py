@@ -12,7 +12,7 @@ EULER: Final = 0.57721566490153286
 TINY: Final = 1e-300
 
 
-def _far(order: int, x: float) -> tuple[float, float]:
+def _asymptotic(order: int, x: float) -> tuple[float, float]:
     """Returns J and Y from the asymptotic expansion for large arguments."""
     p, q, term, mu = 1.0, 0.0, 1.0, 4 * order * order
     for k in range(1, 12):
@@ -29,14 +29,14 @@ def _far(order: int, x: float) -> tuple[float, float]:
 def _bessel_j(order: int, x: float) -> float:
     """Returns J by the trapezoidal rule for the mean of cos(order t - x sin t) over a period, which converges exponentially."""
     if abs(x) > 25:
-        return _far(order, abs(x))[0] * (-1 if order and x < 0 else 1)
+        return _asymptotic(order, abs(x))[0] * (-1 if order and x < 0 else 1)
     count = int(abs(x)) + 40
     return (
         sum(math.cos(order * t - x * math.sin(t)) for t in (math.pi * (k + 0.5) / count for k in range(count))) / count
     )
 
 
-def _over_tail(inner: Callable[[float], float]) -> float:
+def _trapezoidal(inner: Callable[[float], float]) -> float:
     """Integrates a function that decays like exp(-exp t) over [0, inf) by the trapezoidal rule."""
     step, total, k = 1 / 8, 0.5 * inner(0.0), 1  # with this step the error is below exp(-60)
     while True:
@@ -50,7 +50,7 @@ def _over_tail(inner: Callable[[float], float]) -> float:
 def _bessel_k(order: int, x: float, scaled: bool) -> float:
     if x <= 0:
         return math.inf if x == 0 else math.nan
-    found = _over_tail(lambda t: math.exp(-x * (math.cosh(t) - 1)) * math.cosh(order * t))
+    found = _trapezoidal(lambda t: math.exp(-x * (math.cosh(t) - 1)) * math.cosh(order * t))
     return found if scaled else found * math.exp(-x)
 
 
@@ -58,7 +58,7 @@ def _bessel_y(order: int, x: float) -> float:
     if x <= 0:
         return -math.inf if x == 0 else math.nan
     if x > 25:
-        return _far(order, x)[1]
+        return _asymptotic(order, x)[1]
     quarter, log = x * x / 4, math.log(x / 2)
     if order == 0:
         total, term, harmonic = 0.0, 1.0, 0.0

@@ -108,19 +108,19 @@ class CtcBeam(Operation):
         for step in log.tolist():
             made: dict[tuple[int, ...], tuple[float, float]] = {}
             for prefix, (in_blank, in_label) in beam.items():
-                total = _either(in_blank, in_label)
+                total = _log_add(in_blank, in_label)
                 _more(made, prefix, total + step[blank], -math.inf)
                 if prefix:
                     _more(made, prefix, -math.inf, in_label + step[prefix[-1]])
                 for label in range(blank):
                     before = in_blank if prefix and prefix[-1] == label else total
                     _more(made, (*prefix, label), -math.inf, before + step[label])
-            best = sorted(made, key=lambda p: -_either(*made[p]))[: self.width]
+            best = sorted(made, key=lambda p: -_log_add(*made[p]))[: self.width]
             beam = {p: made[p] for p in best}
-        return [(p, _either(*v)) for p, v in sorted(beam.items(), key=lambda e: -_either(*e[1]))][: self.paths]
+        return [(p, _log_add(*v)) for p, v in sorted(beam.items(), key=lambda e: -_log_add(*e[1]))][: self.paths]
 
 
-def _either(a: float, b: float) -> float:
+def _log_add(a: float, b: float) -> float:
     """Returns log(exp(a) + exp(b))."""
     high, low = max(a, b), min(a, b)
     return high if low == -math.inf else high + math.log1p(math.exp(low - high))
@@ -128,4 +128,4 @@ def _either(a: float, b: float) -> float:
 
 def _more(made: dict[Any, tuple[float, float]], prefix: Any, in_blank: float, in_label: float) -> None:
     a, b = made.get(prefix, (-math.inf, -math.inf))
-    made[prefix] = _either(a, in_blank), _either(b, in_label)
+    made[prefix] = _log_add(a, in_blank), _log_add(b, in_label)

@@ -80,7 +80,7 @@ class DecodePicture(Operation):
                 made = jpeg(data, self.channels == 1, self.smooth, self.exact_transform, self.recover)
             else:
                 raise ShapeError("the image must be a JPEG, PNG or BMP file")
-        return self._typed(_colours(made, self.channels))
+        return self._typed(_with_channels(made, self.channels))
 
     def _typed(self, made: Array) -> Array:
         name, wide = self.target.name, made.dtype == np.uint16
@@ -95,7 +95,7 @@ class DecodePicture(Operation):
         return real
 
 
-def _colours(made: Array, channels: int) -> Array:
+def _with_channels(made: Array, channels: int) -> Array:
     """Converts an image to a number of channels."""
     have = made.shape[2]
     if not channels or channels == have:
@@ -114,8 +114,8 @@ def _colours(made: Array, channels: int) -> Array:
     return np.concatenate([grey if channels == 2 else colours, opacity], 2)
 
 
-def _png(data: bytes, clear: bool) -> Array:
-    """Decodes a PNG file; clear: returns alpha if a transparent color is defined."""
+def _png(data: bytes, alpha: bool) -> Array:
+    """Decodes a PNG file; alpha: returns alpha if a transparent color is defined."""
     at, packed, palette, opacity, header = 8, [], b"", b"", None
     while at + 8 <= len(data):
         size, name = struct.unpack_from(">I4s", data, at)
@@ -153,8 +153,8 @@ def _png(data: bytes, clear: bool) -> Array:
             lines = ((lines[..., None] >> shifts) & np.uint8((1 << depth) - 1)).reshape(height, -1)[:, :width]
         made = lines.reshape(height, width, planes)
     if kind == 3:
-        return _painted(made[..., 0], palette, opacity)
-    key = struct.unpack(f">{planes}H", opacity) if clear and opacity and kind in (0, 2) else None
+        return _from_palette(made[..., 0], palette, opacity)
+    key = struct.unpack(f">{planes}H", opacity) if alpha and opacity and kind in (0, 2) else None
     shown = None if key is None else (made != np.array(key)).any(-1, keepdims=True)
     if depth < 8:
         made = (np.arange(1 << depth) * 255 // ((1 << depth) - 1)).astype(np.uint8)[made]
@@ -165,7 +165,7 @@ def _png(data: bytes, clear: bool) -> Array:
     )
 
 
-def _painted(places: Array, palette: bytes, opacity: bytes) -> Array:
+def _from_palette(places: Array, palette: bytes, opacity: bytes) -> Array:
     """Returns the palette's colors for indices."""
     table = np.frombuffer(palette, np.uint8).reshape(-1, 3)
     if opacity:

@@ -12,7 +12,7 @@ from mgx_core.types.memory_limit import require_room
 
 from .jpeg_blocks import ZIGZAG, Component, Scan
 from .jpeg_huffman import Bits, Table
-from .jpeg_pixels import coloured, fast_pixels, larger, pixels_of, wider
+from .jpeg_pixels import fast_inverse_dct, inverse_dct, to_rgb, upsample, upsample_rows
 
 __all__ = ["extents", "jpeg"]
 
@@ -220,16 +220,16 @@ def jpeg(data: bytes, grey: bool = False, smooth: bool = True, exact: bool = Fal
         blocks = np.array(part.blocks, np.int64)
         rows, columns = blocks.shape[:2]
         square = blocks.reshape(rows, columns, 8, 8)
-        pixels = pixels_of(square * table.reshape(8, 8)) if exact else fast_pixels(square, table)
+        pixels = inverse_dct(square * table.reshape(8, 8)) if exact else fast_inverse_dct(square, table)
         plane = pixels.swapaxes(1, 2).reshape(rows * 8, columns * 8)
         down, across = held.down // part.down, held.across // part.across
         high, wide = -(-held.height // down), -(-held.width // across)
         plane = plane[:high, :wide]
         if (down, across) == (2, 2):
-            plane = larger(plane, smooth and wide > 2)
+            plane = upsample(plane, smooth and wide > 2)
         elif (down, across) == (1, 2):
-            plane = wider(plane, smooth and wide > 2)
+            plane = upsample_rows(plane, smooth and wide > 2)
         elif (down, across) != (1, 1):
             plane = np.repeat(np.repeat(plane, across, 1), down, 0)
         planes.append(plane[: held.height, : held.width])
-    return coloured(planes, colours, grey)
+    return to_rgb(planes, colours, grey)

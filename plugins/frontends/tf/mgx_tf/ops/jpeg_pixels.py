@@ -8,13 +8,13 @@ import numpy as np
 
 from mgx_core.types.argument import Array
 
-__all__ = ["coloured", "fast_pixels", "larger", "pixels_of", "wider"]
+__all__ = ["to_rgb", "fast_inverse_dct", "upsample", "inverse_dct", "upsample_rows"]
 
 _FACTORS: Final = np.array([1, 1.387039845, 1.306562965, 1.175875602, 1, 0.785694958, 0.541196100, 0.275899379])
 FAST: Final = np.round(np.outer(_FACTORS, _FACTORS) * (1 << 14)).astype(np.int64)  # scale factors of coefficients
 
 
-def pixels_of(blocks: Array) -> Array:
+def inverse_dct(blocks: Array) -> Array:
     """Returns the inverse DCT of blocks [.., 8, 8], libjpeg's accurate integer method with 13-bit constants."""
 
     def pass_(x: Array, shift: int, extra: int) -> Array:
@@ -38,7 +38,7 @@ def pixels_of(blocks: Array) -> Array:
     return made
 
 
-def fast_pixels(blocks: Array, table: Array) -> Array:
+def fast_inverse_dct(blocks: Array, table: Array) -> Array:
     """Returns the inverse DCT of quantized blocks [.., 8, 8], libjpeg's fast integer method with 8-bit constants."""
     scale = (table.reshape(8, 8) * FAST + (1 << 11)) >> 12
 
@@ -67,7 +67,7 @@ def fast_pixels(blocks: Array, table: Array) -> Array:
     return made
 
 
-def wider(x: Array, smooth: bool) -> Array:
+def upsample_rows(x: Array, smooth: bool) -> Array:
     """Upsamples rows by 2: interpolates neighbors 3 : 1 if `smooth`, else repeats pixels."""
     if not smooth:
         return np.repeat(x, 2, 1)
@@ -79,7 +79,7 @@ def wider(x: Array, smooth: bool) -> Array:
     return out
 
 
-def larger(x: Array, smooth: bool) -> Array:
+def upsample(x: Array, smooth: bool) -> Array:
     """Upsamples both axes by 2: interpolates four neighbors 9 : 3 : 3 : 1 if `smooth`, else repeats pixels."""
     if not smooth:
         return np.repeat(np.repeat(x, 2, 1), 2, 0)
@@ -94,7 +94,7 @@ def larger(x: Array, smooth: bool) -> Array:
     return out
 
 
-def coloured(planes: list[Array], colours: bool, grey: bool) -> Array:
+def to_rgb(planes: list[Array], colours: bool, grey: bool) -> Array:
     """Returns pixels uint8 [height, width, 1 or 3] of YCbCr or RGB components."""
     half = 1 << 15
     if len(planes) == 1:

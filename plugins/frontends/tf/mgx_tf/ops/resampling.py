@@ -16,7 +16,7 @@ from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, fresh
 from mgx_core.types.memory_limit import require_room
 
-__all__ = ["KERNELS", "area_weights", "cubic_weights", "span_weights"]
+__all__ = ["KERNELS", "area_weights", "cubic_weights", "kernel_weights"]
 
 
 def cubic_weights(size: int, out: int, corners: bool, half: bool) -> Array:
@@ -87,7 +87,7 @@ KERNELS: Final[dict[str, tuple[float, Callable[[Any], Any]]]] = {
 }
 
 
-def span_weights(size: int, out: int, scale: float, move: float, kernel: str, antialias: bool) -> Array:
+def kernel_weights(size: int, out: int, scale: float, move: float, kernel: str, antialias: bool) -> Array:
     """Returns the weights [out, size] of a kernel sampled at scaled and translated pixel positions."""
     radius, function = KERNELS[kernel]
     inverse = np.float32(1) / np.float32(scale)  # rounded as in TensorFlow: a pixel may be exactly on the kernel's edge
@@ -145,6 +145,6 @@ class Resample(Operation):
                 by = float(scale.reshape(-1)[k])
                 if not by > 0:
                     raise ShapeError(f"scales must be positive, got {scale.tolist()}")
-                weights = span_weights(length, out, by, float(move.reshape(-1)[k]), self.method, self.antialias)
+                weights = kernel_weights(length, out, by, float(move.reshape(-1)[k]), self.method, self.antialias)
             x = np.moveaxis(np.tensordot(weights.astype(np.float32), x, (1, k + 1)), 0, k + 1)
         return np.ascontiguousarray(x, np.float32)
