@@ -1,4 +1,4 @@
-"""What the tests of the C and C++ interface share."""
+"""Fixtures of the tests of the C and C++ interface."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mgx_tf.wire.messages import message
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """max(x + [1, -9, 3, -9], 0) with an open batch."""
+    """Returns a file of max(x + [1, -9, 3, -9], 0) with a symbolic batch."""
     weight = numpy_helper.from_array(np.array([1, -9, 3, -9], np.float32), "w")
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])
@@ -30,7 +30,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def saved(
     path: Path, nodes: list, inputs: dict[str, tuple], outputs: list[str], weights: dict | None = None
 ) -> onnx.ModelProto:
-    """An ONNX model of float inputs with these extents; outputs whose name begins with n are counts."""
+    """Saves an ONNX model of float inputs with these extents; outputs whose names begin with n are counts."""
     kinds = {name: TensorProto.INT64 if name.startswith("n") else TensorProto.FLOAT for name in outputs}
     graph = helper.make_graph(
         nodes,
@@ -45,7 +45,7 @@ def saved(
 
 
 def frozen(path: Path, *nodes: tuple[str, str, list[str]], dims: tuple[int, ...]) -> None:
-    """A TensorFlow graph: its placeholders have the extents `dims`."""
+    """Saves a TensorFlow graph whose placeholders have the extents `dims`."""
     graph = message("GraphDef")()
     for name, op, inputs in nodes:
         node = graph.node.add(name=name, op=op, input=inputs)
@@ -58,7 +58,7 @@ def frozen(path: Path, *nodes: tuple[str, str, list[str]], dims: tuple[int, ...]
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of models, one for each subject of programs/models.cpp."""
+    """Returns a folder of models, one for each subject of programs/models.cpp."""
     folder, node = tmp_path_factory.mktemp("models"), helper.make_node
     saved(folder / "constant.onnx", [node("Constant", [], ["y"], value_floats=[1.0, 2.0, 3.0])], {}, ["y"])
     saved(folder / "broadcast.onnx", [node("Add", ["x", "b"], ["y"])], {"x": (2, 3, 4), "b": (3, 1)}, ["y"])

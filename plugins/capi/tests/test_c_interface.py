@@ -1,6 +1,6 @@
-"""The library, used from C and C++ programs that are compiled here, and from Python itself.
+"""The library used from C and C++ programs that are compiled here, and from Python.
 
-Run by ``make test-capi``: compiling the programs takes longer than a unit test may.
+Run by ``make test-capi``, since compiling the programs takes longer than a unit test.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def test_inside_a_python_process() -> None:
 
 
 def test_an_interpreter_without_the_package_is_an_error(build: Build, tmp_path: Path) -> None:
-    """The library, copied out of its environment, says what it looked for."""
+    """The library, copied out of its environment, reports what it searched for."""
     lost = tmp_path / "somewhere" / "mgx_c" / "lib"
     lost.mkdir(parents=True)
     shutil.copy(root() / "lib" / "libmigraphx_c.so.3", lost)
@@ -198,7 +198,7 @@ def test_the_example_calls_a_library(examples: Path, tmp_path: Path) -> None:
 
 
 def written_as_cpp(program: Any, body: str, folder: Path) -> list[str]:
-    """Writes a program as C++ with this body of main and runs it; the words that it prints."""
+    """Writes a program as C++ with this body of main, runs it and returns the words that it prints."""
     from mgx_core.ir.text.cpp import cpp
 
     (folder / "made.cpp").write_text(f"{cpp(program.core.get_main_module())}\nint main()\n{{{body}}}\n")

@@ -1,6 +1,6 @@
-"""The C++ program of MIGraphX's introduction, its CMakeLists.txt and its commands, as they stand there.
+"""The C++ program of MIGraphX's introduction, its CMakeLists.txt and its commands, verbatim.
 
-Mended are marks that the page lost on its way to HTML: "#" and "<>" of the includes, "*" of pointers and products.
+Only characters that the page lost in HTML are restored: "#" and "<>" of includes, "*" of pointers and products.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ make -j$(nproc)
 
 
 def classifier(path: Path, answer: int) -> None:
-    """A network with Inception's input and output that answers `answer` for every image: pooled colours and a bias."""
+    """Saves a network with Inception's input and output that classifies every image as `answer`: pooled colors and a bias."""
     random = np.random.default_rng(0)
     weight = (random.standard_normal((3, 1000)) * 1e-15).astype(np.float32)
     bias = np.zeros(1000, np.float32)
@@ -108,7 +108,7 @@ def classifier(path: Path, answer: int) -> None:
 
 
 def test_the_documents_program_builds_by_its_commands_and_runs(tmp_path: Path) -> None:
-    """On the emulated GPU; the model lies where the program looks for it, and CMake is told where the package is installed."""
+    """Runs on the emulated GPU, with the model where the program expects it and CMake configured with the package's location."""
     (tmp_path / "inception_inference.cpp").write_text(INCEPTION)
     (tmp_path / "CMakeLists.txt").write_text(CMAKE)
     classifier(tmp_path / "inceptioni1.onnx", 417)

@@ -1,4 +1,4 @@
-"""Handles by themselves."""
+"""The handle table."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Memory: the programs under AddressSanitizer and valgrind, and many threads for a minute.
+"""Memory: the programs under AddressSanitizer and valgrind, and eight threads for a minute.
 
-Run by ``make test-capi-memory``; takes minutes, since valgrind runs a whole interpreter about fifty times slower.
+Run by ``make test-capi-memory``; takes minutes, since valgrind slows the interpreter down by a factor of fifty.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def output(done: subprocess.CompletedProcess[str]) -> str:
 
 @pytest.fixture(scope="session")
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library, compiled with AddressSanitizer, where its environment does not look for it."""
+    """Returns the library compiled with AddressSanitizer, outside the environment."""
     folder = tmp_path_factory.mktemp("sanitized")
     cmake = Path(sys.executable).parent / "cmake"
     options = [
@@ -119,7 +119,7 @@ def test_address_sanitizer_finds_faults(fault: str, address: Run) -> None:
 
 
 def test_address_sanitizer_inside_a_python_process(sanitized: Path) -> None:
-    """Leaks are not looked for: what an interpreter leaves at its end is not the library's."""
+    """Leaks are not checked: the interpreter's own leaks at exit are not the library's."""
     runtime = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
     code = (
         f"import ctypes; library = ctypes.CDLL({str(sanitized / 'lib' / 'libmigraphx_c.so')!r}); p = ctypes.c_void_p()\n"
@@ -158,9 +158,9 @@ def frames(stack: ElementTree.Element) -> list[tuple[str, str]]:
 
 
 def described(error: ElementTree.Element) -> str:
-    """Returns the error as text, or nothing if it is CPython's: a read inside CPython of what CPython left unwritten.
+    """Returns an error as text, or nothing if it is CPython's: a read inside CPython of memory that CPython left uninitialized.
 
-    Valgrind loses the origin of some values on their way; those count as CPython's if the read is inside CPython.
+    Valgrind loses the origin of some values; these count as CPython's if the read is inside CPython.
     """
     kind = error.findtext("kind", "?")
     stacks = [frames(s) for s in error.findall("stack")]
@@ -180,7 +180,7 @@ def test_valgrind(name: str, memcheck: Callable[..., list[str]]) -> None:
 
 
 def test_valgrind_finds_faults(memcheck: Callable[..., list[str]]) -> None:
-    """In one process, since an interpreter takes most of a minute to start."""
+    """Uses one process, since an interpreter takes most of a minute to start."""
     faults = ["beyond", "freed", "lost", "unwritten"]
     found = memcheck("faulty.c", "none", *faults)
     assert all(any(f"{fault} (faulty_c)" in error for fault in faults) for error in found)
@@ -191,7 +191,7 @@ def test_valgrind_finds_faults(memcheck: Callable[..., list[str]]) -> None:
 
 
 def test_eight_threads_for_a_minute(tmp_path: Path) -> None:
-    """Right results, and no growth beyond 8 MB in the second half."""
+    """Checks results, and that memory grows by at most 8 MB in the second half."""
     program = compiled("threads.cpp", tmp_path, root())
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     done = subprocess.run([program, "8", "60", "8192"], env=environment, capture_output=True, text=True)

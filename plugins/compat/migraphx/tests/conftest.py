@@ -1,4 +1,4 @@
-"""What the tests of MIGraphX's module share: an emulated GPU and small models."""
+"""Fixtures of the tests of MIGraphX's module: an emulated GPU and small models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 @pytest.fixture
 def emulated(monkeypatch):
-    """The target gpu on a device of 32 lanes that the processor emulates."""
+    """Selects a target gpu with an emulated device of 32 lanes."""
     pytest.importorskip("mgx_gpu_hip")
     monkeypatch.setenv("MGX_GPU_DEVICE", "host:1")
     monkeypatch.setattr("mgx_core.plugins.manager._manager", [])  # a context of this test's own
@@ -18,12 +18,12 @@ def emulated(monkeypatch):
 
 @pytest.fixture
 def small_network():
-    """Makes the model of `network`."""
+    """Returns a function that creates the model of `network`."""
     return network
 
 
 def network(lens, pool: int, name: str = "input") -> onnx.ModelProto:
-    """A convolution with bias and relu behind a pooling, and a matrix product: [n, 3, h, w] -> [n, 10]."""
+    """Returns pooling, a convolution with bias and relu, and a matrix product: [n, 3, h, w] -> [n, 10]."""
     rng = np.random.default_rng(0)
     weights = {
         "w": rng.standard_normal((4, 3, 1, 1)).astype(np.float32),

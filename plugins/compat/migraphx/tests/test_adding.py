@@ -1,4 +1,4 @@
-"""Operations added by hand: scalars among vectors of one element, and rows whose number depends on data."""
+"""Operations added by hand: scalars combined with vectors of one element, and data-dependent numbers of rows."""
 
 from __future__ import annotations
 

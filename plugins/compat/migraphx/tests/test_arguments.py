@@ -1,4 +1,4 @@
-"""`migraphx.argument` and the functions that make one."""
+"""`migraphx.argument` and functions that create one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_equal_by_type_shape_and_elements() -> None:
 
 
 def test_values_of_the_generator() -> None:
-    """The first numbers of the generator, by its recurrence written out in Python's integers."""
+    """Compares with the generator's recurrence in Python's integers."""
 
     def words(count: int, seed: int) -> list[int]:
         mask = (1 << 64) - 1

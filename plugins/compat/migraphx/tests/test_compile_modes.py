@@ -1,4 +1,4 @@
-"""What compiling is asked for beforehand: `migraphx.compile_modes`, and sizes whose kernels are made at once."""
+"""Compile settings: `migraphx.compile_modes`, and sizes whose kernels are compiled in advance."""
 
 from __future__ import annotations
 

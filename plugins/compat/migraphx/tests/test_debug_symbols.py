@@ -1,4 +1,4 @@
-"""Debug symbols: names that a user gives to instructions, and those of a model's nodes where parsing was asked for them."""
+"""Debug symbols: names assigned by users, and node names if requested from the parser."""
 
 from __future__ import annotations
 

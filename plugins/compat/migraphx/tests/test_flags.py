@@ -1,4 +1,4 @@
-"""Each flag of the driver's table in docs/parity.md, given to a command: what it does shows in what the command writes."""
+"""Each driver flag listed in docs/parity.md is passed to a command and must affect the command's output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS: Final = re.compile(r"^\| (--.*?) \| (?:yes|partly) \| `flag\(", re.M)
 
 
 class Trial(NamedTuple):
-    """words: after the command; shows: True for the output that the flag should cause, but not for the one without it."""
+    """words: after the command; shows: True for the output with the flag, and False for the one without it."""
 
     command: str
     words: str

@@ -1,6 +1,6 @@
-"""Code that people find in guides for MIGraphX, as it stands there: blocks run one after the other, on an emulated GPU.
+"""Code from guides for MIGraphX, verbatim: blocks run one after the other, on an emulated GPU.
 
-Models of the names that the guides give are small networks that the test makes.
+The guides' models are replaced by small networks of the same names.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ print(np.argmax(result_np))
 
 @pytest.fixture
 def here(tmp_path, monkeypatch, emulated, small_network):
-    """A folder with the models that the guides name."""
+    """Returns a folder with the guides' models."""
     onnx.save(small_network([1, 3, 224, 224], 32), tmp_path / "model.onnx")
     onnx.save(small_network([1, 3, 299, 299], 32, "x.1"), tmp_path / "inceptioni1.onnx")
     onnx.save(small_network([1, 3, 8, 8], 2), tmp_path / "small.onnx")
@@ -274,7 +274,7 @@ def here(tmp_path, monkeypatch, emulated, small_network):
 
 
 def ran(*blocks: str) -> dict:
-    """The names that the blocks leave, each run after the other."""
+    """Runs blocks one after the other; returns the names that they define."""
     scope: dict = {}
     for n, block in enumerate(blocks):
         exec(compile(block, f"block {n}", "exec"), scope)

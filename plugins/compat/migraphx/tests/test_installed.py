@@ -1,4 +1,4 @@
-"""A folder with AMD's module beside ours."""
+"""AMD's module installed in another folder."""
 
 from __future__ import annotations
 

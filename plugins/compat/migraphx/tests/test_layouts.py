@@ -1,4 +1,4 @@
-"""Strides that instructions show: those of MIGraphX, where views keep their operand's memory."""
+"""Strides shown for instructions: MIGraphX's, where views keep their operand's memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`migraphx.macro`: what MIGraphX's test_macro tries, and what the macros compute."""
+"""`migraphx.macro`: the subjects of MIGraphX's test_macro, and the macros' results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`onnx_migraphx.backend`: models as ONNX's suite hands them over."""
+"""`onnx_migraphx.backend`: models in the forms that ONNX's suite passes."""
 
 from __future__ import annotations
 

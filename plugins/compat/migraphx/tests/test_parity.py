@@ -1,4 +1,4 @@
-"""Every item of docs/parity.md: its expression is evaluated, and the totals are added up."""
+"""Evaluates the expression of every item of docs/parity.md, and checks the totals."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def rows() -> list[Row]:
 ROWS: Final = rows()
 
 
-# what expressions may call
+# functions available in expressions
 
 
 def done(*returned: None) -> bool:
@@ -72,18 +72,18 @@ def done(*returned: None) -> bool:
 
 
 def named_in(path: str, text: str) -> bool:
-    """True if a file of the repository has this text."""
+    """True if a file of the repository contains this text."""
     return text in (ROOT / path).read_text(encoding="utf-8")
 
 
 def guide(block: str) -> bool:
-    """True if a test of test_guides.py runs the block of that name."""
+    """True if a test of test_guides.py runs the block of this name."""
     return block in blocks_run()
 
 
 @cache
 def blocks_run() -> frozenset[str]:
-    """The names that stand among the arguments of calls of `ran` in the tests of test_guides.py."""
+    """Returns the names passed to `ran` in the tests of test_guides.py."""
     tree = ast.parse(Path(__file__).with_name("test_guides.py").read_text(encoding="utf-8"))
     tests = [f for f in tree.body if isinstance(f, ast.FunctionDef) and f.name.startswith("test_")]
     calls = [c for t in tests for c in ast.walk(t) if isinstance(c, ast.Call)]
@@ -97,7 +97,7 @@ def blocks_run() -> frozenset[str]:
 
 
 def driven(*words: str) -> str:
-    """What a command of the driver writes."""
+    """Returns the output of a driver command."""
     done = CliRunner().invoke(driver, list(words))
     assert done.exit_code == 0, done.output
     return str(done.output)
@@ -131,7 +131,7 @@ def inner_functions() -> tuple[Any, ...]:
 
 
 def declared(handle: str) -> list[Any]:
-    """The functions of the C header for a handle, or all."""
+    """Returns the functions of the C header for a handle, or all."""
     path = ROOT / "plugins/capi/mgx_c/declarations.py"
     spec = importlib.util.spec_from_file_location("capi_declarations", path)
     assert spec is not None and spec.loader is not None
@@ -144,7 +144,7 @@ def declared(handle: str) -> list[Any]:
 
 
 def logged(action: Any, **environment: str) -> str:
-    """What is logged at the level DEBUG while `action` runs."""
+    """Returns what is logged at level DEBUG during `action`."""
     written: list[str] = []
 
     class Kept(logging.Handler):
@@ -173,7 +173,7 @@ def raised(action: Any) -> str:
 
 
 def printed(action: Any) -> str:
-    """What is written to the standard output on the way to an error."""
+    """Returns the standard output before an error."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), pytest.raises(mgx_core.MgxError):
         action()
@@ -212,7 +212,7 @@ def too_large() -> None:
 
 
 def quantized() -> Any:
-    """A product of two tensors that were quantized and dequantized."""
+    """Returns a product of two quantized and dequantized tensors."""
     weights = [
         ("s", numpy.array(0.1, numpy.float32)),
         ("z", numpy.array(0, numpy.int8)),

@@ -66,7 +66,7 @@ def test_extents_of_inputs_that_are_expressions(tmp_path) -> None:
 
 
 def test_signatures() -> None:
-    """Names, order and defaults of MIGraphX's own functions."""
+    """Compares names, order and defaults of parameters with MIGraphX's."""
     assert list(inspect.signature(migraphx.parse_onnx).parameters) == [
         "filename", "default_dim_value", "default_dyn_dim_value", "dim_params", "map_input_dims", "map_dyn_input_dims",
         "skip_unknown_operators", "print_program_on_error", "max_loop_iterations", "limit_max_iterations", "use_debug_symbols",
@@ -105,7 +105,7 @@ def test_rows_that_depend_on_data_are_filled_up(tmp_path) -> None:
 
 
 def counting_loop(tmp_path, trips) -> str:
-    """y = the numbers 0, 1, ... of as many trips as are given, or are stated by a constant."""
+    """Returns a model with y = 0, 1, ... for a trip count that is an input or a constant."""
     body = helper.make_graph(
         [
             helper.make_node("Identity", ["c"], ["c1"]),
@@ -172,7 +172,7 @@ def test_unknown_options_are_refused(tmp_path) -> None:
 
 
 def test_images_of_tensorflow_graphs_are_nchw(tmp_path) -> None:
-    """Parameters and results of four axes, and extents given for them, as in MIGraphX; a graph of another layout stays as it is."""
+    """As in MIGraphX, this includes 4-D parameters, results and given extents; graphs in another layout are unchanged."""
     graph = pytest.importorskip("mgx_tf.wire.messages").message("GraphDef")()
     x = graph.node.add(name="x", op="Placeholder")
     x.attr["dtype"].type = 1

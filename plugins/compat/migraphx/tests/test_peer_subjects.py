@@ -1,7 +1,7 @@
-"""What the files of MIGraphX's test/py try, file by file: their subjects in tests of our own.
+"""The subjects of MIGraphX's test/py, file by file, in mgx's own tests.
 
-Those that others take up alone are tried there: debug symbols, verifying, modes of compiling, symbolic extents and ONNX's backend in
-the files of these names; macros in test_macros.py, files for viewers in test_stored_programs.py.
+Subjects with a file of their own are tested there: debug symbols, verification, compile modes, symbolic extents and ONNX's
+backend; macros in test_macros.py, files for viewers in test_stored_programs.py.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def saved(
 
 @pytest.fixture
 def conv(tmp_path: Path) -> migraphx.program:
-    """A convolution with bias, relu and a pooling; all three operands are parameters."""
+    """Returns a convolution with bias, relu and pooling; all three operands are parameters."""
     return migraphx.parse_onnx(saved(tmp_path, CONV, CONV_INPUTS))
 
 

@@ -1,4 +1,4 @@
-"""Models with a module for one token and a module for the longest prompt."""
+"""Models with a module for one token and one for the longest prompt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WEIGHT = np.arange(6, dtype=F32).reshape(2, 3)
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """x W and the number of tokens beside the batch, which stays open."""
+    """Returns x W and the number of tokens, with a symbolic batch."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "sequence_length", 2])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "sequence_length", 3])
     count = helper.make_tensor_value_info("count", TensorProto.INT64, [3])

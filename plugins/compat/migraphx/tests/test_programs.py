@@ -20,7 +20,7 @@ def of(*lens, kind="float"):
 
 
 def one_op(name, *inputs, **attributes):
-    """Results of one operation on arrays, on the reference."""
+    """Returns the results of one operation on arrays, on the reference target."""
     p = migraphx.program()
     m = p.get_main_module()
     made = m.add_instruction(migraphx.op(name, **attributes), [m.add_literal(np.asarray(x)) for x in inputs])
@@ -242,7 +242,7 @@ def test_another_batch_than_the_model_has() -> None:
 
 
 def test_batches_from_many_threads(monkeypatch) -> None:
-    """Each size is compiled once, however many threads bring it first."""
+    """Each size is compiled once, even if several threads request it concurrently."""
     p = migraphx.program()
     m = p.get_main_module()
     m.add_return([m.add_instruction(migraphx.op("neg"), [m.add_parameter("x", of(1, 4))])])

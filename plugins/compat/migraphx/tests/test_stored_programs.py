@@ -1,4 +1,4 @@
-"""Program files as MIGraphX writes them before a program is compiled, written here by hand."""
+"""Program files in the format that MIGraphX writes before compilation, written by hand."""
 
 from __future__ import annotations
 

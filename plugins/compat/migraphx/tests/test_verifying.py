@@ -43,7 +43,7 @@ def test_steps_that_agree(mode, steps) -> None:
 
 
 def failing(mode: str) -> tuple[migraphx.program, object]:
-    """The comparison of products whose factors float16 cannot tell apart, by limits that float16 cannot hold."""
+    """Verifies products whose factors are equal in float16, with tolerances that float16 cannot meet."""
     options = migraphx.program_verify_options(rms_tol=1e-7, atol=1e-7, rtol=1e-7, name="narrow")
     options.precision = migraphx.program_verify_precision.fp16
     x = np.array([[1.0001, 2.0003], [3.0007, 4.0009]], np.float32)

@@ -1,4 +1,4 @@
-"""The code of torch_migraphx's own documentation, and of a guide that compares with torch, as it stands there."""
+"""The code of torch_migraphx's documentation, and of a guide that compares with torch, verbatim."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ WHOLE = [pytest.mark.slow] if TORCHVISION else []  # its networks take above 5 s
 
 @pytest.fixture
 def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The blocks run where there is no GPU and no torchvision: on the processor, with small networks by its names."""
+    """Runs the blocks without a GPU and torchvision: on the CPU, with small networks of the same names."""
     if not torch.cuda.is_available():
         monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
         monkeypatch.setattr(nn.Module, "cuda", lambda self: self)
@@ -164,7 +164,7 @@ def test_usage() -> None:
 def test_comparison_with_torch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The model file holds a whole module, which torch reads if its classes are said to be safe."""
+    """The model file contains a whole module, which torch loads only if its classes are declared safe."""
     pytest.importorskip("onnxscript")
     pytest.importorskip("migraphx")
     if not torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""A run of a fuzzer: case after case in a process of its own, findings counted once each."""
+"""Runs fuzzing cases one after the other in a worker process and counts distinct findings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HANGS = 60.0  # seconds without an answer
 
 
 def asked(says: str | None, more: Iterable[tuple[str, dict[str, Any]]]) -> argparse.Namespace:
-    """Returns what the command line says: the options of all fuzzers, and some more."""
+    """Parses the command line: options common to all fuzzers, and further ones."""
     ask = argparse.ArgumentParser(description=says)
     ask.add_argument("--seconds", type=float, default=60)
     ask.add_argument("--cases", type=int, default=1 << 60)
@@ -32,9 +32,9 @@ def asked(says: str | None, more: Iterable[tuple[str, dict[str, Any]]]) -> argpa
 
 @dataclass
 class Campaign:
-    """Asks a function of a file, by its name, for one case after the other.
+    """Calls a function of a file, by name, for one case after the other.
 
-    seen: called with the number of each case and what was found; first: likewise for the first case of each finding.
+    seen: called with the number of each case and its outcome; first: likewise for the first case of each finding.
     """
 
     file: Path
@@ -44,7 +44,7 @@ class Campaign:
     findings: dict[str, list[int]] = field(default_factory=dict)
 
     def run(self, request: dict[str, Any], seconds: float, cases: int) -> int:
-        """Prints what escaped, crashed or hung; returns 1 if anything did."""
+        """Prints exceptions, crashes and hangs; returns 1 if there were any."""
         outcomes: collections.Counter[str] = collections.Counter()
         slowest = (0.0, -1)
         until = time.monotonic() + seconds
@@ -74,7 +74,7 @@ class Campaign:
 
 
 def key(found: dict[str, Any]) -> str:
-    """Returns what tells one finding from another: its outcome and place, else its message without names and numbers."""
+    """Returns the identity of a finding: its outcome and location, else its message without names and numbers."""
     said, at, place = found["error"].rpartition(" at ")
     if at:
         return f"{found['outcome']} {said.partition(':')[0]} {place}"

@@ -1,4 +1,4 @@
-"""A worker process with little memory that answers requests; when it dies or overruns it is replaced and the request reported."""
+"""A worker process with limited memory that answers requests; if it dies or times out it is replaced and the request reported."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Confined:
         return process
 
     def ask(self, request: Any) -> dict[str, Any]:
-        """The function's answer with the seconds it took, or ``{"outcome": "crash" | "hang"}``."""
+        """Returns the function's answer with its duration in seconds, or ``{"outcome": "crash" | "hang"}``."""
         if self.process is None:
             self.process = self._start()
         process = self.process

@@ -24,7 +24,7 @@ def model_of(
     fixed: Sequence[int],
     attributes: dict[str, Any],
 ) -> onnx.ModelProto:
-    """A model of one node; inputs at the places `fixed` are initializers, None is an absent input."""
+    """Returns a model of one node; inputs at the indices `fixed` are initializers, None is an absent input."""
     names = [f"i{k}" if x is not None else "" for k, x in enumerate(inputs)]
     results = [f"o{k}" for k in range(outputs)]
     node = helper.make_node(op_type, names, results, domain=domain, **attributes)
@@ -69,7 +69,7 @@ def run() -> Callable[..., list[Any]]:
 
 @pytest.fixture
 def agree() -> Callable[..., list[Any]]:
-    """``agree(op_type, *inputs, ..., rtol=, atol=)``: as `run`; onnxruntime gives the same values, types and dims."""
+    """``agree(op_type, *inputs, ..., rtol=, atol=)``: like `run`; compares values, types and dims with onnxruntime."""
     peer = pytest.importorskip("onnxruntime")
 
     def check(

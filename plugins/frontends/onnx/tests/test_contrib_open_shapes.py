@@ -1,4 +1,4 @@
-"""Operators of com.microsoft on quantised tensors whose rank or extents a run finds out."""
+"""Operators of com.microsoft on quantized tensors whose rank or extents are known only at run time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ F = np.float32
 
 
 def test_operands_whose_rank_a_run_finds_out() -> None:
-    """Squeeze of every axis of one leaves the rank open, and operators of com.microsoft have no schema here."""
+    """Squeeze without axes leaves the rank unknown, and operators of com.microsoft have no schema in the package onnx."""
     zero, scales = numpy_helper.from_array(np.array(3, np.int8), "z"), numpy_helper.from_array(np.array(0.02, F), "s")
     graph = helper.make_graph(
         [

@@ -1,4 +1,4 @@
-"""Operators of com.microsoft on quantised tensors against onnxruntime."""
+"""Operators of com.microsoft on quantized tensors against onnxruntime."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_matmul_nbits_of_level_4_lets_targets_round_its_rows(level: int, bits: i
 
 @pytest.mark.parametrize("given", [False, True], ids=["", "zero points"])
 def test_matmul_nbits_of_2_bits_and_level_4(run: Any, given: bool) -> None:
-    """Its codes are bytes, which stand for the same numbers."""
+    """The codes are expanded to bytes, which represent the same numbers."""
     weights, scales = narrow(np.uint8, 12, 3, 8), RNG.normal(size=(12, 3)).astype(F)
     operands = [weights, scales] + ([narrow(np.uint8, 12, 1)] if given else [])
     x = RNG.normal(size=(2, 3, 70)).astype(F)
@@ -288,7 +288,7 @@ def test_dynamic_quantize_lstm_is_the_layer_of_its_dequantized_weights(run: Any,
 
 
 def mx(x: Any) -> Any:
-    """Blocks of 32 along the last axis rounded to fp4 under a power of two."""
+    """Returns blocks of 32 along the last axis rounded to fp4 with a power-of-two scale."""
     out = np.zeros_like(x)
     for start in range(0, x.shape[-1], 32):
         part = x[..., start : start + 32]

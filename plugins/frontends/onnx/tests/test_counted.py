@@ -1,4 +1,4 @@
-"""Loops that a state counts, as while loops of TensorFlow come from tf2onnx: their rows have an extent that is known."""
+"""While loops with a counter, as tf2onnx writes TensorFlow's: their rows have a known extent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs as ONNX models for viewers: the graph that comes back is the program's."""
+"""Programs as ONNX models for viewers: the exported graph matches the program."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def program() -> mgx.Program:
 
 
 def walk(graph, outer=frozenset()):
-    """Every node reads what was made before it; names are made once.  Returns all nodes."""
+    """Checks that every node reads defined names and that names are defined once; returns all nodes."""
     known = set(outer) | {i.name for i in graph.input} | {t.name for t in graph.initializer}
     found = []
     for node in graph.node:

@@ -1,4 +1,4 @@
-"""Converters of other packages: what they raise and give is reported with their names."""
+"""Converters of other packages: their exceptions and invalid results are reported with their names."""
 
 from __future__ import annotations
 

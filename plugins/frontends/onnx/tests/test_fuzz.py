@@ -1,4 +1,4 @@
-"""A little fuzzing with a fixed seed, more among the slow tests; longer runs are described in FUZZING.md."""
+"""Short fuzzing with a fixed seed, longer among the slow tests; FUZZING.md describes long runs."""
 
 from __future__ import annotations
 

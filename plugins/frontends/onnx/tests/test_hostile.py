@@ -1,4 +1,4 @@
-"""Hostile models: each refused by an exception of mgx's tree, or run where it is legal, in bounded time and memory."""
+"""Hostile models: each raises an exception of mgx's tree, or runs if it is legal, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_messages_say_what_to_do(tmp_path: Path) -> None:
 
 
 def test_every_kind_is_tried() -> None:
-    """The corpus has ten cases of each kind, but few that are deep or images."""
+    """The corpus contains ten cases of each kind, with fewer deep ones and images."""
     done = subprocess.run([sys.executable, str(HOSTILE), "--list"], check=True, capture_output=True, text=True)
     kinds = Counter(name.partition("/")[0] for name in done.stdout.splitlines())
     assert set(kinds) == KINDS

@@ -1,4 +1,4 @@
-"""Models that are lax about the standard as exporters are: int32 extents, attributes of other opsets, inputs of other forms."""
+"""Models that deviate from the standard as exporters' models do: int32 extents, attributes of other opsets, other input forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists that loops fill, as torch's older exporter writes them: joined tensors, without a sequence and mostly without the loop."""
+"""Lists filled by loops, as torch's older exporter writes them, become tensors without a sequence and mostly without the loop."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_each_slice_repeated(axis: int, shape: tuple[int, ...], text: dict[str, 
 
 
 def test_slices_repeated_within_themselves_stay_a_loop() -> None:
-    """Items whose repeated axis lies behind one that is kept: no gather along one axis gives them."""
+    """Items whose repeated axis follows a kept one are not a gather along a single axis."""
     text = {"dims": "n, 3", "out": "n, k", "behind": "2, 3", "before": "1, 3", "after": "1", "flat": "1, -1"}
     program = program_of(REPEATED.format(axis=0, **text))
     x = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -179,7 +179,7 @@ BACK = """g (float[n, 3] x, float[3] start) => (float[3, m] y, float[k, 3] there
 @pytest.mark.parametrize("rows", [5, 2, 1])
 @pytest.mark.parametrize("target", ["ref", "cpu"])
 def test_forth_and_back_over_a_list(rows: int, target: str) -> None:
-    """Trips are counted in floats, as torch writes `range(1, n)`; the second list begins with an item, and reads the first."""
+    """Trip counts are floats, as torch writes `range(1, n)`; the second list has an initial item and reads the first."""
     program = program_of(BACK, target)
     assert "loop" not in str(program)
     x, start = np.arange(3 * rows, dtype=np.float32).reshape(rows, 3) ** 2, np.float32([1, 2, 3])
@@ -191,7 +191,7 @@ def test_forth_and_back_over_a_list(rows: int, target: str) -> None:
 
 
 def unrolled(order: list[int], length: int = 4) -> str:
-    """Slices of x repeated by counts, one after the other, as torch's older exporter writes them for fixed lengths."""
+    """Returns slices of x repeated by counts, in sequence, as torch's older exporter writes them for static lengths."""
     one = [
         f"""b{k} = Constant<value_ints = [{k}]>()
         e{k} = Constant<value_ints = [{k + 1}]>()

@@ -1,4 +1,4 @@
-"""Reshape, Transpose, Expand, Tile and their kin, with shape operands known at parse time or at run time."""
+"""Reshape, Transpose, Expand, Tile and related operators, with shape operands known at parse time or at run time."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_refused(run: Callable[..., Any], op: str, inputs: list[Any], attributes
 
 
 def test_symbolic_reshape_keeps_the_extents() -> None:
-    """The usual way to flatten all but the batch: every extent stays a function of the inputs'."""
+    """Flattens all axes but the batch in the usual way: every extent remains an expression of the inputs' extents."""
     nodes = [
         helper.make_node("Shape", ["x"], ["s"]),
         helper.make_node("Gather", ["s", "zero"], ["b"]),

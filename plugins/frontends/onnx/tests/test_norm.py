@@ -1,4 +1,4 @@
-"""Normalisations in all their forms."""
+"""Normalizations in all their forms."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_group_norm(run: Any) -> None:
 
 
 def test_group_norm_with_scales_of_open_extent(run: Any) -> None:
-    """Until opset 21 there is one scale a group, and that is what an open extent is."""
+    """Before opset 21 there is one scale per group, which is assumed for a symbolic extent."""
     x, s, b = rand(2, 6, 3, 4), rand(2), rand(2)
     text = """<ir_version: 8, opset_import: ["": 18]>
         g (float[2, 6, 3, 4] x, float[c] s, float[c] b) => (y) { y = GroupNormalization<num_groups: int = 2>(x, s, b) }"""

@@ -1,4 +1,4 @@
-"""Parse options: what they do to a model's inputs, and what is refused."""
+"""Parse options: their effect on a model's inputs, and invalid ones."""
 
 from __future__ import annotations
 

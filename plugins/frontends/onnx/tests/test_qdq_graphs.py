@@ -1,6 +1,6 @@
-"""Random graphs with quantize and dequantize around their operators give what onnxruntime gives without optimization.
+"""Random graphs with quantize and dequantize around their operators return what onnxruntime returns without optimization.
 
-They differ by the rounding of the last step at most.
+They differ by at most the rounding of the last step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BYTES = (np.uint8, np.int8)
 
 
 class Graph:
-    """A model being written: nodes, constants, and the quantized tensors that later operators may read."""
+    """A model under construction: nodes, constants, and the quantized tensors that later operators may read."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
@@ -48,7 +48,7 @@ class Graph:
         return name
 
     def quantized(self, x: str, spread: float = 4.0, kind: Any = None) -> tuple[str, list[str]]:
-        """x as bytes over about -spread to spread, and the names of scale and zero point."""
+        """Quantizes x to bytes over about -spread to spread; returns the names of the result and of scale and zero point."""
         kind = kind or BYTES[self.rng.integers(2)]
         scale = F(spread / 128 * self.rng.uniform(0.8, 1.2))
         zero = {0: np.iinfo(kind).min + 128, 1: np.iinfo(kind).min, 2: np.iinfo(kind).min + 100}[
@@ -62,7 +62,7 @@ class Graph:
         return self.node("DequantizeLinear", q, *parameters)
 
     def weights(self, dims: tuple[int, ...], axis: int | None, depth: int) -> str:
-        """Weights such that sums over `depth` of them stay about as large as what they multiply."""
+        """Returns weights such that sums over `depth` of them have about the magnitude of their operand."""
         kind = BYTES[self.rng.integers(2)] if axis is None else np.int8
         info = np.iinfo(kind)
         w = self.rng.integers(info.min, info.max + 1, dims).astype(kind)
@@ -152,7 +152,7 @@ AFTER = ("Relu", "Sigmoid", "Tanh", "HardSwish", "Identity", "Identity")
 
 
 def random_graph(seed: int) -> tuple[bytes, dict[str, Any]]:
-    """A model whose one result is made of bytes, and values for its parameters."""
+    """Returns a model with one quantized result, and values for its parameters."""
     rng = np.random.default_rng(seed)
     g = Graph(rng)
     y = SHAPES[seed % len(SHAPES)](g)
@@ -161,7 +161,7 @@ def random_graph(seed: int) -> tuple[bytes, dict[str, Any]]:
 
 
 def witness(model: bytes, feeds: dict[str, Any]) -> Any:
-    """The graph operator by operator, in float, as it is written."""
+    """Evaluates the graph operator by operator, in float, as written."""
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run(None, feeds)[0]

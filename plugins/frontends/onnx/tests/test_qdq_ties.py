@@ -1,5 +1,4 @@
-"""Quantized products whose results lie between two numbers round as onnxruntime rounds them without optimization: to even,
-before the zero point is added.
+"""Quantized products whose results are ties round like onnxruntime without optimization: to even, before the zero point is added.
 
 Scales are powers of two, so that every step is exact and the results must be equal.
 """

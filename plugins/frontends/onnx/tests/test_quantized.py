@@ -1,4 +1,4 @@
-"""Quantize, dequantize and the operators of the standard on quantised tensors."""
+"""Quantize, dequantize and the operators of the standard on quantized tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipelines of scikit-learn, exported by skl2onnx: the same predictions."""
+"""scikit-learn pipelines exported by skl2onnx return the same predictions."""
 
 from __future__ import annotations
 

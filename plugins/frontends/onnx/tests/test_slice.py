@@ -86,7 +86,7 @@ def test_pad_of_old_opsets(agree: Callable[..., Any], run: Callable[..., Any]) -
 
 @pytest.mark.parametrize("opset", [11, 18])
 def test_pad_wraps_before_the_opset_that_says_so(run: Callable[..., Any], opset: int) -> None:
-    """Circular padding as torch.onnx.export writes it for opset 18; onnxruntime runs it."""
+    """Circular padding as torch.onnx.export writes it for opset 18, which onnxruntime accepts."""
     (found,) = run("Pad", X, i64(0, 1, 0, 0, 2, 0), mode="wrap", opset=opset)
     np.testing.assert_array_equal(found, np.pad(X, ((0, 0), (1, 2), (0, 0)), mode="wrap"))
 

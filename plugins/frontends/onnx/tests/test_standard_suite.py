@@ -1,4 +1,4 @@
-"""The standard's own suite on the reference target, in one process; what need not pass is named in a file with its reason."""
+"""ONNX's own test suite on the reference target, in one process; excluded tests are listed in a file with reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spatial operators on inputs whose extents are symbols: parsed once, run at several sizes."""
+"""Spatial operators on inputs with symbolic extents: parsed once, run at several sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimisers and gradients."""
+"""Optimizers and gradients."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_momentum() -> None:
 
 
 def test_gradient_of_a_small_network() -> None:
-    """Against central differences."""
+    """Compares with central differences."""
     rng = np.random.default_rng(0)
     x, w, b = rng.normal(size=(4, 3)), rng.normal(size=(3, 2)), rng.normal(size=2)
     dx, dw, db = run_text(
@@ -73,7 +73,7 @@ def test_gradient_of_a_small_network() -> None:
 
 
 def test_gradient_elsewhere_and_of_what_does_not_depend() -> None:
-    """The values given to Gradient need not be those of the tensors it names."""
+    """Gradient may be evaluated at other values than those of the tensors it names."""
     out = run_text(
         """g (float[2] a, float[2] b, float[2] c) => (float[2] da, float[2] dc, float[2] y) {
             h = Mul(a, a)

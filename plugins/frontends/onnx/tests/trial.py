@@ -1,4 +1,4 @@
-"""One attempt to parse, compile and run a model: what came of it, in a word."""
+"""Parses, compiles and runs a model, and classifies the outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["attempt", "inputs_for", "verdict"]
 
 
 def verdict(action: Callable[[], Any]) -> dict[str, Any]:
-    """``ran``, ``refused`` (by an exception of mgx's tree) or ``escaped`` (by any other)."""
+    """Returns ``ran``, ``refused`` (an exception of mgx's tree) or ``escaped`` (any other)."""
     try:
         result = action()
     except MgxError as error:
@@ -39,9 +39,9 @@ def _short(error: BaseException) -> str:
 def attempt(
     model: bytes | Path, feeds: Mapping[str, Any] | None = None, again: bool = False, **options: Any
 ) -> dict[str, Any]:
-    """Parse, compile for ref and run, on given or made-up inputs.
+    """Parses a model, compiles it for ref and runs it, on given or generated inputs.
 
-    again: the text and the file of the program must read back as the same text.
+    again: the text and the file of the program must parse back to the same text.
     """
 
     def action() -> list[str]:
@@ -64,7 +64,7 @@ def attempt(
 
 
 def check(n: int, shape: AnyShape, found: mgx.Argument) -> None:
-    """A result is of the type that was promised.  Errors: AssertionError."""
+    """Checks that a result has its declared type.  Errors: AssertionError."""
     if not isinstance(shape, Shape) or not isinstance(found.get_shape(), Shape):
         return
     got = found.get_shape()
@@ -80,7 +80,7 @@ def check(n: int, shape: AnyShape, found: mgx.Argument) -> None:
 
 
 def inputs_for(shapes: Mapping[str, AnyShape]) -> dict[str, Any]:
-    """Small inputs: twos for open extents, ones and other digits for elements."""
+    """Generates small inputs: symbolic extents are 2, elements are ones and other digits."""
     return {name: _value(shape) for name, shape in shapes.items()}
 
 

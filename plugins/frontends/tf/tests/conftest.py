@@ -1,4 +1,4 @@
-"""Graphs made by hand, node by node, with TensorFlow's messages."""
+"""Graphs built by hand, node by node, from TensorFlow's messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CODES[np.dtype(object)] = 7
 
 
 class GraphBuilder:
-    """Collects nodes; `data` are the bytes of the graph."""
+    """Builds a graph from nodes; `data` is the serialized graph."""
 
     def __init__(self, proto: Any = None) -> None:
         self.proto = message("GraphDef")() if proto is None else proto
@@ -95,5 +95,5 @@ def fill(attr: Any, value: Any) -> None:
 
 @pytest.fixture
 def new_graph() -> type[GraphBuilder]:
-    """Makes graphs, node by node."""
+    """Returns the class for building graphs."""
     return GraphBuilder

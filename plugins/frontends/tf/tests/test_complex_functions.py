@@ -1,4 +1,4 @@
-"""Functions of complex numbers far from one, whose squares no float32 holds, beside numpy's in twice the precision."""
+"""Functions of complex numbers of large and small magnitude, whose squares overflow float32, compared with numpy's float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strings, sounds, tables and tensors that are damaged or ask for too much; values beside those that TensorFlow 2.21 gave."""
+"""Strings, audio, tables and tensors that are corrupt or too large; results compared with those of TensorFlow 2.21."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_all_bits_of_random_integers_are_random(op: str, new_graph: Any):
 
 
 def test_variables_of_operators_in_loops_belong_to_the_model():
-    """The first operator of TensorFlow's may stand in the body of a loop."""
+    """The first Flex operator may be in a loop body."""
     kept: dict[str, Any] = {}
     main = Module("main")
     scope = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""Public models against the values that TensorFlow gave for them, on the reference, the cpu and the gpu (an emulated one; slow)."""
+"""Public models against TensorFlow's results, on the reference, the cpu and the (emulated) gpu (slow)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import mgx_core as mgx
 
 
 def data_folder() -> Path | None:
-    """The folder with public models and their gold, which MGX_TEST_DATA names; None where it does not."""
+    """Returns the folder with public models and expected results, MGX_TEST_DATA; None if it is not set."""
     folder = Path(os.environ.get("MGX_TEST_DATA", ""))
     return folder if (folder / "tf_models").is_dir() else None
 
@@ -39,12 +39,12 @@ def gpu_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 FOLDER = data_folder()
 INDEX = json.loads((FOLDER / "tf_models" / "index.json").read_text()) if FOLDER else {"saved": {}, "frozen": {}}
-# Keras draws new random weights when it is asked to freeze: these files have other weights than the gold was made with
+# Keras draws new random weights when it freezes: these files have other weights than those of the expected results
 OTHER_WEIGHTS = {
     "bert_tiny", "cnn_bn", "conv3d", "decoder_causal", "fully_convolutional", "gru_masked", "mobilenet_tiny", "resnet_tiny",
     "tcn_conv1d", "unet_tiny",
 }  # fmt: skip
-LOST_TABLES = {"lookup_table", "text_classifier"}  # freezing turns tables into inputs that nobody can give
+LOST_TABLES = {"lookup_table", "text_classifier"}  # freezing turns tables into inputs that cannot be provided
 TOLERANCE = {"bf16": 2.0**-8}
 
 
@@ -109,7 +109,7 @@ def test_frozen(name: str, target: str, data: Path):
 @pytest.mark.parametrize("target", TARGETS[1:])
 @pytest.mark.parametrize("name", sorted(OTHER_WEIGHTS & set(INDEX["frozen"])))
 def test_frozen_with_other_weights(name: str, target: str, data: Path):
-    """The graph of the SavedModel: extents and types of its gold, and the values of the reference."""
+    """Compares extents and types with the expected ones, and values with the reference."""
     facts = INDEX["frozen"][name]
     by_case = cases(data / "tf_models" / "saved" / f"{name}.npz")[facts["signature"]]
     path = data / "tf_models" / "frozen" / f"{name}.pb"
@@ -133,7 +133,7 @@ def test_lost_tables_are_named(name: str, data: Path):
 
 @pytest.mark.parametrize("target", TARGETS[1:])
 def test_single_operators(target: str, data: Path):
-    """Every graph of one operator reads and gives what the reference does; arithmetic is numpy's."""
+    """Graphs of single operators are parsed and return the reference's results; arithmetic returns numpy's."""
     files = sorted((data / "tf").glob("*.pb"))
     assert len(files) == 31
     random = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Diagonals of matrices whose extents are known only at run time, beside numpy's."""
+"""Diagonals of matrices with symbolic extents, compared with numpy."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_features_by_name(program: mgx.Program):
 
 
 def test_a_feature_without_a_kind_is_missing(program: mgx.Program):
-    """TensorFlow 2.21 takes the default; an empty list of values is not missing."""
+    """As in TensorFlow 2.21, the default is used; an empty list of values is not missing."""
     made = message("Example")()
     made.ParseFromString(example(x=[1.0, 2.0]).encode("utf-8", "surrogateescape"))
     made.features.feature["k"].SetInParent()

@@ -1,4 +1,4 @@
-"""Extents that graphs compute with: quotients rounded down, of numbers and of extents that are left open."""
+"""Extents that graphs compute: floor division of numbers and of symbolic extents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ F32, I32 = np.dtype(np.float32), np.dtype(np.int32)
 
 
 def graph_of_rows(new_graph: Any, dims: list[int], divisor: int) -> Any:
-    """The first rows of x: -(-n // divisor) of its n."""
+    """Returns a graph of the first -(-n // divisor) of the n rows of x."""
     g = new_graph()
     g.placeholder("x", F32, dims)
     g.node("Shape", "shape", "x", T=F32, out_type=I32)
@@ -71,7 +71,7 @@ def test_a_list_of_open_length_of_elements_of_open_extents(width: int, target: s
 @pytest.mark.parametrize("target", ["ref", "cpu"])
 @pytest.mark.parametrize("open_shift", [True, False])
 def test_rows_of_an_open_number_are_rolled(open_shift: bool, target: str, new_graph: Any):
-    """By more than there are, too."""
+    """Also by more than the number of rows."""
     for shift in (1, -2, 7):
         g = new_graph()
         g.placeholder("x", F32, [-1, 2])
@@ -144,7 +144,7 @@ def test_a_negative_depth_is_refused(new_graph: Any):
 
 @pytest.mark.parametrize("target", ["ref", "cpu"])
 def test_the_gradient_of_a_column_of_open_rows(target: str, new_graph: Any):
-    """That of y[:, 1], by which networks explain one of their classes."""
+    """The gradient of y[:, 1], as used to explain a class."""
     g = new_graph()
     g.placeholder("x", F32, [-1, 3])
     g.placeholder("dy", F32, [-1])
@@ -163,7 +163,7 @@ def test_the_gradient_of_a_column_of_open_rows(target: str, new_graph: Any):
 
 
 def test_an_order_of_axes_without_some_of_them(new_graph: Any):
-    """As the gradient of a product over axes moves those to the front."""
+    """A permutation as the gradient of a product over axes computes it."""
     g = new_graph()
     g.placeholder("x", F32, [2, -1, 4])
     axes = g.const("axes", [0, 1, 2], np.int32), g.const("reduced", [1], np.int32)

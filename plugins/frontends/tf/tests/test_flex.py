@@ -1,4 +1,4 @@
-"""TensorFlow's operators inside TFLite models: tensors, complex numbers, lists, tables, and what is damaged."""
+"""TensorFlow operators in TFLite models: tensors, complex numbers, lists, tables, and corrupt attributes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mgx_tflite.parser import parse_model
 
 
 def flex(op: str, inputs: list[int], outputs: list[int], place: int = 0, **attributes: Any) -> Operator:
-    """An operator that holds a node; attributes are numbers of types (int), texts or shapes."""
+    """Returns an operator that contains a NodeDef; attributes are type numbers (int), strings or shapes."""
     node = message("NodeDef")(op=op)
     for name, value in attributes.items():
         if isinstance(value, str):
@@ -60,7 +60,7 @@ def test_complex_numbers_have_a_last_axis_for_their_parts():
 
 
 def loop_of_lists(count: int) -> tuple[list[Subgraph], Any]:
-    """A list whose elements' extents are not known before a loop puts rows of x into it, doubled."""
+    """Returns a loop that inserts doubled rows of x into a list whose element extents are not known before."""
 
     class Branches:
         def CondSubgraphIndex(self) -> int:
@@ -128,7 +128,7 @@ def test_unknown_operators_are_named():
 
 
 def test_variables_live_from_run_to_run():
-    """They were forgotten after each run."""
+    """Variables persist between runs."""
     tensors = [tensor("x", dt.float32, []), tensor("one", dt.float32, [], 1), tensor("y", dt.float32, [])]
     tensors += [Tensor(f"v{k}", None, [], None, None) for k in range(2)]
     first = Operator("CALL_ONCE", [], [], [], Init(), b"", 0)
@@ -158,7 +158,7 @@ class Init:
 
 @pytest.mark.parametrize("k", [0, 2])
 def test_a_branch_may_leave_a_list_without_elements(k: int):
-    """The other one puts x where the list has nothing yet."""
+    """The other branch inserts x into the list."""
 
     class Ways:
         def ThenSubgraphIndex(self) -> int:

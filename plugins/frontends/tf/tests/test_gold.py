@@ -1,4 +1,4 @@
-"""Networks of keras.applications against TensorFlow's values, where `make gold-tf` has made them."""
+"""Networks of keras.applications against TensorFlow's results, if `make gold-tf` has created them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def step_of(path: Path) -> float:
-    """The step of the result of a quantised .tflite file, whose last operator makes it float."""
+    """Returns the quantization step of a .tflite file's result, which its last operator dequantizes."""
     from mgx_tflite.model import read_model
 
     graph = read_model(path.read_bytes(), 1 << 34).subgraphs[0]

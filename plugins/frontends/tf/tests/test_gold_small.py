@@ -1,4 +1,4 @@
-"""Small models of many kinds against TensorFlow's values, where `make gold-tf` has made them."""
+"""Small models of many kinds against TensorFlow's results, if `make gold-tf` has created them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def words(array: np.ndarray) -> np.ndarray:
 
 
 def tolerance(form: str, path: Path, wanted: np.ndarray) -> float:
-    """How far a result may be: 1e-5 of the range, 3e-3 where weights are in 8 bits, 3 steps where all is."""
+    """Returns the permitted error: 1e-5 of the range, 3e-3 with 8-bit weights, 3 steps if fully quantized."""
     span = float(np.abs(np.nan_to_num(wanted)).max(initial=0))
     if form != "int8":
         return span * (3e-3 if form == "dynamic" else 1e-5)
@@ -43,7 +43,7 @@ def tolerance(form: str, path: Path, wanted: np.ndarray) -> float:
 @pytest.mark.parametrize("form", ["out", "lite", "flex", "dynamic", "int8"])
 @pytest.mark.parametrize("name", NAMES)
 def test_small_model(name: str, form: str, target: str):
-    """Within `tolerance`, case by case in order; what is no float is equal."""
+    """Compares case by case, in order, within `tolerance`; results that are not floats must be equal."""
     frozen = (FOLDER / f"{name}.pb").exists()
     file = f"{name}.tflite" if form == "lite" else f"{name}.{form}.tflite"
     path = FOLDER / (file if form != "out" else f"{name}.pb" if frozen else name)

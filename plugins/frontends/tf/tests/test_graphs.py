@@ -1,4 +1,4 @@
-"""Graphs made by hand: operators by their definition in numpy, names, branches and loops, what is refused."""
+"""Graphs built by hand: operators compared with numpy, names, branches and loops, rejected graphs."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_integer_divisions(new_graph: Any):
 
 
 def loop_graph(g: Any) -> Any:
-    """``while i < n: i, x = i + 1, x * 2`` in the nodes of the first version."""
+    """``while i < n: i, x = i + 1, x * 2`` in TensorFlow 1's nodes."""
     g.placeholder("x", F, [2])
     g.placeholder("n", np.int32, [])
     g.const("zero", np.int32(0))
@@ -146,7 +146,7 @@ def test_branches_of_the_first_version(taken: bool, new_graph: Any):
 @pytest.mark.parametrize("target", ["ref", "cpu"])
 @pytest.mark.parametrize("taken", [False, True])
 def test_a_branch_may_keep_a_value_that_the_other_lacks(taken: bool, target: str, new_graph: Any):
-    """As branches do whose gradient is asked for: exp(x) is kept by the one that computes it."""
+    """As in branches with gradients: exp(x) is kept by the branch that computes it."""
     g = new_graph()
     g.placeholder("x", F, [-1])
     g.placeholder("p", np.bool_, [])
@@ -355,7 +355,7 @@ def test_images_whose_channels_come_first(new_graph: Any):
 
 
 def test_scripts_of_code_points(new_graph: Any):
-    """By the numbers of the International Components for Unicode: 0 is what all scripts share, 103 is unknown."""
+    """Scripts are ICU's numbers: 0 is common to all scripts, 103 is unknown."""
     wanted = {
         "a": 25,
         "5": 0,
@@ -379,7 +379,7 @@ def test_scripts_of_code_points(new_graph: Any):
 
 
 def test_sparse_and_composite_inputs_and_outputs_are_several_tensors(tmp_path: Any, new_graph: Any):
-    """A sparse tensor negated, and a ragged one that is given back."""
+    """A sparse tensor is negated, and a ragged one returned."""
     model = message("SavedModel")(saved_model_schema_version=1)
     meta = model.meta_graphs.add()
     meta.meta_info_def.tags.append("serve")
@@ -420,7 +420,7 @@ def test_sparse_and_composite_inputs_and_outputs_are_several_tensors(tmp_path: A
 
 @pytest.mark.parametrize("kind", ["inputs", "outputs"])
 def test_names_of_parts_that_are_taken_are_refused(kind: str, tmp_path: Any, new_graph: Any):
-    """A ragged `r` and a plain `r_0`; the one was read as the other."""
+    """A ragged `r` and a plain `r_0`, whose names clash."""
     model = message("SavedModel")(saved_model_schema_version=1)
     meta = model.meta_graphs.add()
     meta.meta_info_def.tags.append("serve")

@@ -1,4 +1,4 @@
-"""Pictures that are damaged, large or of rare kinds, beside the values that TensorFlow 2.21 gave."""
+"""Images that are corrupt, large or of uncommon kinds, compared with TensorFlow 2.21."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def decoded(data: bytes, channels: int = 0, **options: Any) -> np.ndarray:
 
 
 def scan_of(data: bytes) -> tuple[int, int]:
-    """Where the first scan begins, and its data."""
+    """Returns the positions of the first scan and of its data."""
     at = data.index(b"\xff\xda")
     return at, at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
 
@@ -96,7 +96,7 @@ def test_bands_that_do_not_exist_are_refused(band: tuple[int, int]):
 
 
 def test_planes_of_colours():
-    """A file without JFIF's mark whose planes are called R, G and B."""
+    """A file without a JFIF marker whose components are named R, G and B."""
     data = FILES["rgb"]
     for channels, name in ((1, "rgb_grey"), (3, "rgb_colours")):
         wanted = np.frombuffer(FILES[name], np.uint8).reshape(16, 16, channels)
@@ -170,7 +170,7 @@ def test_pictures_of_one_bit_take_the_room_of_their_pixels():
 
 @pytest.mark.parametrize(("rows", "columns", "step"), [(1, 9, 3), (17, 1, 4), (40, 7, 3), (20, 33, 2), (15, 20, 8)])
 def test_filters_of_rows(rows: int, columns: int, step: int):
-    """By their definition, byte by byte."""
+    """Compares with the filters' definition, byte by byte."""
     random = np.random.default_rng(0)
     lines = random.integers(0, 256, (rows, 1 + columns * step)).astype(np.uint8)
     lines[:, 0] = random.integers(0, 5, rows)

@@ -1,4 +1,4 @@
-"""What a checkpoint holds beside restored variables: those that only the graph of Python objects ties to it, and tables."""
+"""Checkpoint entries that no restore function assigns: variables known only to the object graph, and tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mgx_tf.wire.messages import message
 
 
 class Checkpoint(Bundle):
-    """A checkpoint that holds nothing but its graph of objects: the root's `net`, whose `kernel` is a variable."""
+    """A checkpoint with only an object graph: the root's `net`, whose `kernel` is a variable."""
 
     def __init__(self) -> None:
         tracked = message("TrackableObjectGraph")()
@@ -34,7 +34,7 @@ class Checkpoint(Bundle):
 
 
 def model(new_graph: Any, *children: tuple[int, int, str]) -> Model:
-    """A model whose function captures objects 4 and 3; children: parent, child and name in its graph of objects."""
+    """Returns a model whose function captures objects 4 and 3; children: parent, child and name in its object graph."""
     g = new_graph()
     g.placeholder("x", np.float32, [2])
     for name in ("other", "net/kernel"):
@@ -70,7 +70,7 @@ def test_a_damaged_graph_of_objects_is_refused(new_graph: Any):
 
 
 class TwoTables:
-    """A checkpoint of two keys."""
+    """A checkpoint with two keys."""
 
     def __init__(self, prefix: object) -> None:
         self.arrays = {"t-keys": np.array([2, 4], np.int64), "t-values": np.array([[20.0], [40.0]], np.float32)}
@@ -80,7 +80,7 @@ class TwoTables:
 
 
 def restoring(new_graph: Any, folder: Path, extents: list[int]) -> Path:
-    """A SavedModel that looks keys up in a table which its checkpoint holds; extents: those of one value."""
+    """Returns a SavedModel that looks up a table stored in its checkpoint; extents: those of a value."""
     saved = message("SavedModel")(saved_model_schema_version=1)
     meta = saved.meta_graphs.add()
     meta.meta_info_def.tags.append("serve")
@@ -117,7 +117,7 @@ def restoring(new_graph: Any, folder: Path, extents: list[int]) -> Path:
 def test_a_table_that_can_change_is_read_from_the_checkpoint(
     extents: list[int], new_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Of single numbers, too, which are stored as rows of one."""
+    """Scalar values are also stored as rows of one element."""
     monkeypatch.setattr("mgx_tf.resources.Bundle", TwoTables)
     program = mgx.parse(restoring(new_graph, tmp_path, extents))
     program.compile(mgx.get_target("ref"))
@@ -140,7 +140,7 @@ def test_a_table_whose_keys_are_rows_is_refused(new_graph: Any, tmp_path: Path, 
 
 
 def with_inserts(new_graph: Any, folder: Path, op: str, *, at_first: bool) -> Path:
-    """A SavedModel whose table is filled with 2 and 4, and gets 4 and 6 by an op of its initialisation, or of each run."""
+    """Returns a SavedModel whose table contains 2 and 4, and gets 4 and 6 by an op of its initialization, or of each run."""
     saved = message("SavedModel")(saved_model_schema_version=1)
     meta = saved.meta_graphs.add()
     meta.meta_info_def.tags.append("serve")

@@ -1,4 +1,4 @@
-"""Operators one by one against TensorFlow's own values, which `gold/operators.py` wrote down."""
+"""Single operators against TensorFlow's results, recorded by `gold/operators.py`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def array(entry: dict[str, Any]) -> np.ndarray:
 
 @pytest.mark.parametrize("name", CASES)
 def test_operator(name: str):
-    """Floats within 2e-5 of the range; other values are equal."""
+    """Floats are compared within 2e-5 of the range; other values must be equal."""
     case = CASES[name]
     names = [f"y{k}" for k in range(len(case["outputs"]))]
     program = mgx.parse_buffer(base64.b64decode(case["graph"]), "tf", output_names=names)

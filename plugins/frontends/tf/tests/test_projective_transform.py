@@ -1,4 +1,4 @@
-"""Images under projections, beside the values that TensorFlow 2.21 gave."""
+"""Projective transforms of images, compared with TensorFlow 2.21."""
 
 from __future__ import annotations
 

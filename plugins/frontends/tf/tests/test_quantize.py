@@ -1,4 +1,4 @@
-"""Quantisation inside graphs, and statistics of batches, beside the values that TensorFlow 2.21 gave."""
+"""Quantization in graphs, and batch statistics, compared with TensorFlow 2.21."""
 
 from __future__ import annotations
 

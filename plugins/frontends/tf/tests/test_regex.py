@@ -1,4 +1,4 @@
-"""Regular expressions that a model brings."""
+"""Regular expressions from models."""
 
 from __future__ import annotations
 

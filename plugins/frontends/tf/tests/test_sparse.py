@@ -1,4 +1,4 @@
-"""Sparse tensors, and hashes of words, beside the values that TensorFlow 2.21 gave."""
+"""Sparse tensors, and hashes of strings, compared with TensorFlow 2.21."""
 
 from __future__ import annotations
 

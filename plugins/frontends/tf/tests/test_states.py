@@ -1,4 +1,4 @@
-"""Variables that a run changes and the next run sees."""
+"""Variables that a run assigns and the next run reads."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ F = np.dtype(np.float32)
 
 
 def saved(new_graph: Any, folder: Path, more: str = "AssignAddVariableOp") -> Path:
-    """A SavedModel that adds its input to a variable, which begins as 1; it returns what the variable was and what it is.
+    """Returns a SavedModel that adds its input to a variable, initially 1, and returns the old and the new value.
 
-    more: another operator that changes the variable.
+    more: another operator that assigns the variable.
     """
     model = message("SavedModel")(saved_model_schema_version=1)
     meta = model.meta_graphs.add()
@@ -64,7 +64,7 @@ def test_a_deep_copy_has_states_of_its_own(new_graph: Any, tmp_path: Path):
 
 @pytest.mark.parametrize("op", ["ResourceApplyGradientDescent", "ResourceScatterDiv", "ResourceSparseApplyAdam"])
 def test_changes_of_variables_that_nothing_converts_are_refused(op: str, new_graph: Any, tmp_path: Path):
-    """Though no value is asked of them."""
+    """Even if their results are unused."""
     with pytest.raises(mgx.UnsupportedError, match=f"no converter for operator {op}"):
         mgx.parse(saved(new_graph, tmp_path, op))
 
@@ -87,7 +87,7 @@ def function(g: Any, name: str, arguments: dict[str, int], result: tuple[str, in
 
 
 def assigning(new_graph: Any, folder: Path, kind: str) -> Path:
-    """A SavedModel whose variable, at first 1, gets x added in one branch of an If, in each of n trips of a While, or in its condition."""
+    """Returns a SavedModel whose variable, initially 1, is incremented by x in an If, in n iterations of a While, or in its condition."""
     model = message("SavedModel")(saved_model_schema_version=1)
     meta = model.meta_graphs.add()
     meta.meta_info_def.tags.append("serve")
@@ -137,7 +137,7 @@ def assigning(new_graph: Any, folder: Path, kind: str) -> Path:
     [
         ("If", [(2, 1, 3), (5, 0, 3), (4, 7, 7)]),
         ("While", [(2, 3, 7), (9, 0, 7), (1, 2, 9)]),
-        ("condition", [(2, 3, 9), (9, 0, 18), (1, 2, 21)]),  # which is asked once more than there are trips
+        ("condition", [(2, 3, 9), (9, 0, 18), (1, 2, 21)]),  # evaluated once more than the body
     ],
 )
 def test_variables_are_assigned_in_branches_and_loops(
@@ -156,7 +156,7 @@ def test_variables_are_assigned_in_branches_and_loops(
 
 @pytest.mark.parametrize("target", ["ref", "cpu"])
 def test_parts_of_variables_are_assigned(target: str, new_graph: Any, tmp_path: Path):
-    """A row at a place that each run gives, as caches of attention do, and every second column of the last rows."""
+    """A row at a run-time index, as in attention caches, and every second column of the last rows."""
     model = message("SavedModel")(saved_model_schema_version=1)
     meta = model.meta_graphs.add()
     meta.meta_info_def.tags.append("serve")

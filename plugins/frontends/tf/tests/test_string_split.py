@@ -1,4 +1,4 @@
-"""Runs of words and code points of strings, beside the values that TensorFlow 2.21 gave."""
+"""N-grams and code points of strings, compared with TensorFlow 2.21."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_words_of_code_points():
     [("YQ", "a"), ("YQ==", "a"), ("YR==", "a"), ("YWI", "ab"), ("YWI=", "ab"), ("YWJj", "abc"), ("", "")],
 )
 def test_base64(word: str, found: str):
-    """As TensorFlow 2.21 reads them."""
+    """Compares with TensorFlow 2.21."""
     assert Base64(back=True).compute(np.array([word], object)).tolist() == [found]
     assert (
         Base64(back=True).compute(np.array(["-_-_"], object))[0].encode("utf-8", "surrogateescape") == b"\xfb\xff\xbf"
@@ -156,6 +156,6 @@ def test_base64(word: str, found: str):
     "word", ["YQ======", "YQ=", "YWI==", "YWJj=", "YWJj====", "=", "+/", "+/+/", "Y", "A===", "YW=I", "YQ==YQ==", "Y Q"]
 )
 def test_what_is_not_base64(word: str):
-    """As TensorFlow 2.21 refuses them."""
+    """Strings that TensorFlow 2.21 rejects."""
     with pytest.raises(ShapeError, match=r"is not (web-safe )?base64"):
         Base64(back=True).compute(np.array([word], object))

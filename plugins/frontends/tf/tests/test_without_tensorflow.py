@@ -1,4 +1,4 @@
-"""Reading and running models where TensorFlow and Keras are not there."""
+"""Parsing and running models without TensorFlow and Keras."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ assert mgx_tflite.parser.all_converters() is not None
 
 
 def test_models_are_read_without_tensorflow(tmp_path: Path, new_graph: Any):
-    """With the converters that they need; the others are imported when somebody asks for all operators."""
+    """Only required converter families are imported; `operators` imports all."""
     g = new_graph()
     g.placeholder("x", np.dtype(np.float32), [2])
     g.node("Relu", "y", "x", T=np.dtype(np.float32))
@@ -44,7 +44,7 @@ def test_models_are_read_without_tensorflow(tmp_path: Path, new_graph: Any):
 
 
 def test_converters_of_complex_numbers_are_asked_first():
-    """An operator that two families convert has its converter for complex numbers in a family that is loaded before all others."""
+    """An operator converted by two families has its complex converter in a family that is loaded before all others."""
     converters.load_all()
     both = {name for _, name in converters.STANDARD.names()} & {name for _, name in converters.VALUES.names()}
     found = {converters.VALUES.find("", name, 1) for name in both}

@@ -1,4 +1,4 @@
-"""Complex numbers have a last axis for their parts, which operators that count axes do not see."""
+"""Complex numbers have an additional last axis for their parts, which axis attributes do not count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Public models against the values that TFLite's kernels gave for them, on the reference, the cpu and the gpu (an emulated one; slow)."""
+"""Public models against the results of TFLite's kernels, on the reference, the cpu and the (emulated) gpu (slow)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEPS = {"attention_lite_int8": 2}  # kernels of TFLite differ by as many among 
 
 
 def data_folder() -> Path | None:
-    """The folder with public models and their gold, which MGX_TEST_DATA names; None where it does not."""
+    """Returns the folder with public models and expected results, MGX_TEST_DATA; None if it is not set."""
     folder = Path(os.environ.get("MGX_TEST_DATA", ""))
     return folder / "tf_models" if (folder / "tf_models" / "tflite").is_dir() else None
 
@@ -46,7 +46,7 @@ def cases(path: Path) -> dict[str, dict[str, dict[str, dict[str, np.ndarray]]]]:
 
 
 def steps(path: Path, signature: str) -> dict[str, float]:
-    """How far each quantised output may be off: one step, in the units of the output."""
+    """Returns the permitted error of each quantized output: one step, in the units of the output."""
     model = read_model(path.read_bytes(), 1 << 30)
     found = model.signatures[signature]
     graph = model.subgraphs[found.subgraph]
@@ -105,7 +105,7 @@ def test_states_are_set_back():
 
 @pytest.mark.skipif(FOLDER is None, reason="the public TFLite models are not here (MGX_TEST_DATA)")
 def test_damaged_files_are_refused_or_read():
-    """Cut off anywhere or with any byte changed, a file is read or refused with an error of ours."""
+    """A file that is truncated anywhere, or has any byte changed, is parsed or raises an error of mgx's tree."""
     assert FOLDER is not None
     random = np.random.default_rng(0)
     for name in ("dense_stack_int8io", "pruned_dense_sparse", "while_if", "lstm_one_int8"):

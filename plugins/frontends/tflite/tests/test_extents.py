@@ -1,4 +1,4 @@
-"""Extents of inputs that the caller gives, in place of those that the file states."""
+"""Extents of inputs that options override."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mgx_tflite.parser import parse_model
 
 
 def program(**options: Any) -> mgx.Program:
-    """A convolution with a bias of an image whose batch the file states as 1."""
+    """A convolution with bias on an image whose batch size in the file is 1."""
     tensors = [
         Tensor("x", dt.float32, [1, 2, 2, 1], None, None),
         Tensor("w", dt.float32, [2, 1, 1, 1], np.array([1, 2], np.float32).reshape(2, 1, 1, 1), None),

@@ -1,4 +1,4 @@
-"""Families of converters are imported when an operator is looked for that none of those before has."""
+"""Families of converters are imported when an operator is looked up that no imported family converts."""
 
 from __future__ import annotations
 

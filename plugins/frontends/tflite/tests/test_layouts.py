@@ -1,4 +1,4 @@
-"""Quantised images stay as they are: what is between convolutions moves no axes, and borders are put around bytes."""
+"""Quantized images keep their layout: no transpositions between convolutions, and padding is applied to quantized values."""
 
 from __future__ import annotations
 

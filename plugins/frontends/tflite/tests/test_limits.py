@@ -1,4 +1,4 @@
-"""Files that name few bytes many times, and sparse constants whose metadata does not fit."""
+"""Files that reference the same bytes many times, and sparse constants with inconsistent metadata."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mgx_tflite.sparse import dense
 
 
 def nested(subgraphs: int, tensors: int, name: bytes = b"") -> bytes:
-    """A model whose offsets all lead to one subgraph, and those of the subgraph to one tensor, which has a name."""
+    """Returns a model in which all subgraph offsets refer to one subgraph, and all tensor offsets to one tensor with a name."""
     data = bytearray(struct.pack("<I", 8) + b"TFL3")
 
     def table(fields: list[int]) -> int:

@@ -1,4 +1,4 @@
-"""What is no TFLite model, and what is not there."""
+"""Invalid TFLite models, and missing parts."""
 
 from __future__ import annotations
 

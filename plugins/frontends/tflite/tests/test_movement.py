@@ -1,4 +1,4 @@
-"""Parts of tensors, borders and angles, by their definition in numpy."""
+"""Slices, padding and angles, compared with their definitions in numpy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Mode:
 
 
 def run(name: str, options: Any, given: list[np.ndarray], constants: list[np.ndarray]) -> np.ndarray:
-    """The result of one operator on some inputs and constants."""
+    """Returns the result of one operator on inputs and constants."""
     tensors = [Tensor(f"x{k}", dt.of(x.dtype), list(x.shape), None, None) for k, x in enumerate(given)]
     tensors += [Tensor(f"c{k}", dt.of(c.dtype), list(c.shape), c, None) for k, c in enumerate(constants)]
     tensors.append(Tensor("y", dt.of(given[0].dtype), [-1] * given[0].ndim, None, None))
@@ -108,7 +108,7 @@ def test_segments_whose_number_is_known_at_run_time_only():
 
 @pytest.mark.parametrize(("zero", "kind"), [(None, dt.float32), (-3, dt.int8)])
 def test_borders_that_are_inputs(zero: int | None, kind: Any):
-    """What surrounds quantised values is their zero point."""
+    """Quantized values are padded with their zero point."""
     scale = None if zero is None else Quantization(np.float32([0.5]), np.int64([zero]), 0)
     tensors = [Tensor("x", kind, [2, 3], None, scale), Tensor("pads", dt.int32, [2, 2], None, None)]
     tensors.append(Tensor("y", kind, [-1, -1], None, scale))
@@ -136,7 +136,7 @@ def test_sparse_values_in_a_tensor_whose_extents_are_inputs():
 
 @pytest.mark.parametrize("name", ["REVERSE_V2", "TILE", "TRANSPOSE", "GATHER"])
 def test_bytes_are_copied_whatever_the_scales_say(name: str):
-    """As TFLite's kernels do in files whose converter gave operand and result different scales; they were scaled anew."""
+    """TFLite's kernels copy bytes even if operand and result have different scales."""
     of_x, of_y = (Quantization(np.float32([s]), np.array([z]), 0) for s, z in ((0.5, 3), (0.25, -7)))
     second = {"REVERSE_V2": [0], "TILE": [2, 1], "TRANSPOSE": [1, 0], "GATHER": [2, 0]}[name]
     tensors = [

@@ -1,4 +1,4 @@
-"""Tables of a FlatBuffer, byte by byte."""
+"""FlatBuffer tables, byte by byte."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mgx_tflite.schema import OPERATORS, OPTIONS, OPTIONS_2, Table
 
 
 def table(fields: dict[int, bytes], tail: bytes = b"") -> bytes:
-    """A file with one table whose fields have eight bytes each; places in `tail` count from its begin."""
+    """Returns a file with one table whose fields have eight bytes each; offsets in `tail` are relative to its start."""
     count = max(fields) + 1
     places = struct.pack("<HH", 4 + 2 * count, 4 + 8 * count)
     places += b"".join(struct.pack("<H", 4 + 8 * k if k in fields else 0) for k in range(count))
@@ -21,7 +21,7 @@ def table(fields: dict[int, bytes], tail: bytes = b"") -> bytes:
 
 
 def reaching(fields: int, place: int) -> bytes:
-    """An offset from a field to the begin of what follows the table."""
+    """Returns an offset from a field into the bytes after the table."""
     return struct.pack("<I", 8 * (fields - place))
 
 

@@ -1,4 +1,4 @@
-"""StableHLO's operators, by their definition in numpy."""
+"""StableHLO operators, compared with their definitions in numpy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ X = np.random.default_rng(0).standard_normal((3, 4)).astype(F)
 
 
 def options(**values: Any) -> Any:
-    """An object with a method for each attribute, as the schema's tables have them."""
+    """Returns an object with a method for each attribute, like the schema's tables."""
     members: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, list):
@@ -43,7 +43,7 @@ def graph(
 def checked(
     op: str, given: Sequence[np.ndarray], wanted: Any, constants: Any = (), more: Any = (), **values: Any
 ) -> None:
-    """Runs one operator and compares with what is wanted."""
+    """Runs one operator and compares the result."""
     wanted = np.asarray(wanted)
     count = len(given) + len(constants)
     operator = Operator(op, list(range(count)), [count], [], options(**values), b"", 0)
@@ -146,7 +146,7 @@ def test_reductions_of_integers_by_their_bits_are_refused():
 
 
 def test_parts_index_no_axis_that_they_replace_as_a_whole():
-    """A part of whole rows has an index for each row, not for each element; absurd extents are refused."""
+    """An update of whole rows has one index per row, not per element; excessive extents are rejected."""
     x, update = np.zeros((4, 300), F), np.ones((2, 300), F)
     wanted = x.copy()
     wanted[2:] = 1

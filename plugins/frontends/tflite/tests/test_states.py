@@ -1,4 +1,4 @@
-"""Variables that live from run to run: set in order, in one branch of two, in the trips of a loop."""
+"""Variables that persist between runs: assigned in order, in one of two branches, in loop iterations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def handle() -> Tensor:
 
 
 def adding(name: str, extra: list[Tensor], operators: list[Operator], outputs: list[int]) -> Subgraph:
-    """A subgraph whose input 0 is what is added to the variable: tensors 1 to 3 are its handle, value and sum."""
+    """Returns a subgraph that adds its input 0 to the variable: tensors 1 to 3 are its handle, value and sum."""
     tensors = [
         tensor("x", dt.float32, []),
         handle(),
@@ -57,7 +57,7 @@ def adding(name: str, extra: list[Tensor], operators: list[Operator], outputs: l
 
 
 def beginning() -> Subgraph:
-    """The subgraph that sets the variable to 0 before the first run."""
+    """Returns the subgraph that sets the variable to 0 before the first run."""
     steps = [
         Operator("VAR_HANDLE", [], [0], [], VARIABLE, b"", 0),
         Operator("ASSIGN_VARIABLE", [0, 1], [], [], None, b"", 1),
@@ -109,7 +109,7 @@ def test_branches_with_other_numbers_of_results_are_refused():
 @pytest.mark.parametrize("given", [0, 2])
 @pytest.mark.parametrize("name", ["CALL", "IF", "WHILE"])
 def test_subgraphs_that_give_other_numbers_of_results_are_refused(name: str, given: int) -> None:
-    """A decided IF reads one subgraph alone; a WHILE has another one before its body."""
+    """An IF with a constant condition parses one subgraph only; a WHILE has a condition subgraph before its body."""
     tensors = [tensor("x", dt.float32, []), tensor("on", dt.bool_, [], True), tensor("y", dt.float32, [])]
     options = Options(Subgraph=1, ThenSubgraphIndex=1, ElseSubgraphIndex=1, CondSubgraphIndex=2, BodySubgraphIndex=1)
     steps = [Operator(name, [1, 0] if name == "IF" else [0], [2], [], options, b"", 0)]
@@ -144,7 +144,7 @@ def quantized(name: str, scale: float, value: Any = None) -> Tensor:
 
 
 def assigned(given: Tensor, old: Tensor, zero: Tensor) -> list[Subgraph]:
-    """The variable's old value, and a new one from the input; it begins with `zero`."""
+    """Returns subgraphs that read the variable's old value and assign the input; it is initially `zero`."""
     operators = [
         ONCE,
         Operator("VAR_HANDLE", [], [1], [], VARIABLE, b"", 0),
@@ -158,7 +158,7 @@ def assigned(given: Tensor, old: Tensor, zero: Tensor) -> list[Subgraph]:
 
 @pytest.mark.parametrize("target", ["ref", "cpu"])
 def test_a_variable_holds_quantized_values_in_their_own_type(target: str):
-    """The scale with which a value is read need not be that with which it was assigned: what is kept are the bytes."""
+    """A value may be read with another scale than it was assigned with: bytes are stored."""
     made = program(assigned(quantized("x", 0.5), quantized("old", 0.25), quantized("zero", 0.5, [7, -8])), target)
     assert [v.dtype for v in made.states.values()] == [np.int8]
     for given, held in (([1, 2], [7, -8]), ([-128, 127], [1, 2]), ([0, 0], [-128, 127])):
@@ -205,7 +205,7 @@ def test_variables_whose_names_differ_in_signs_alone_are_two():
 
 
 def looping(test: Subgraph, body: Subgraph) -> list[Subgraph]:
-    """The variable after a loop with x, 0 and n, which begins at 0 in the first run."""
+    """Returns a loop over the variable with x, 0 and n; it is 0 in the first run."""
     tensors = [tensor("x", dt.float32, []), tensor("n", dt.int32, []), handle(), tensor("zero", dt.int32, [], 0),
                tensor("a", dt.float32, []), tensor("b", dt.int32, []), tensor("c", dt.int32, []), tensor("y", dt.float32, [])]  # fmt: skip
     operators = [
@@ -233,7 +233,7 @@ def test_trips_of_a_loop_set_a_variable_though_nothing_reads_their_results(targe
 
 @pytest.mark.parametrize("target", ["ref", "cpu"])
 def test_the_condition_of_a_loop_sets_a_variable(target: str):
-    """It is asked once more than there are trips."""
+    """The condition is evaluated once more than the body."""
     counters = [tensor("k", dt.int32, []), tensor("n", dt.int32, [])]
     step = [tensor("x", dt.float32, []), *counters, tensor("one", dt.int32, [], 1), tensor("next", dt.int32, [])]
     less = Operator("LESS", [4, 5], [6], [], None, b"", 4)

@@ -1,7 +1,8 @@
-"""Fuzz the parser: ``python fuzz [--seeds FOLDER] [--seconds N] [--random N] [--case N]``; exit code 1 if anything escaped.
+"""Fuzzes the parser: ``python fuzz [--seeds FOLDER] [--seconds N] [--random N] [--case N]``; exit code 1 if anything escaped.
 
 Each mutant is parsed, compiled for ref and run in a process with 4 GB.  A finding is an exception outside mgx's
-tree, a crash, or no answer for a minute; equal ones are counted once.  ``--case N`` repeats one case here, with its traceback.
+tree, a crash, or no answer for a minute; equal ones are counted once.  ``--case N`` repeats one case in this process, with its
+traceback.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _seeds: dict[str, list[bytes]] = {}
 
 
 def mutant(request: dict[str, Any]) -> bytes:
-    """The model of a request, always the same for the same numbers."""
+    """Returns the model of a request, deterministically."""
     folder = request["seeds"]
     if folder not in _seeds:
         _seeds[folder] = seeds(folder)

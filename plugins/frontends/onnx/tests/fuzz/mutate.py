@@ -1,4 +1,4 @@
-"""Mutations of models: of their bytes, and of what they say."""
+"""Mutations of models: of their bytes, and of their contents."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DOMAINS = ["", "ai.onnx", "ai.onnx.ml", "com.microsoft", "own", "nowhere", "ai.o
 
 
 def damaged(data: bytes, rng: random.Random, other: bytes) -> bytes:
-    """The same bytes with a few of them wrong."""
+    """Returns the bytes with a few of them changed."""
     out = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4, 16))):
         at = rng.randrange(len(out) + 1)
@@ -65,7 +65,7 @@ def damaged(data: bytes, rng: random.Random, other: bytes) -> bytes:
 
 
 def mutated(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
-    """One mutant of a model."""
+    """Returns a mutant of a model."""
     other = rng.choice(others)
     if rng.random() < 0.25:
         return damaged(data, rng, other)
@@ -287,7 +287,7 @@ def change_type(model: Any, rng: random.Random, donor: Any) -> None:
 
 
 def wrap(model: Any, rng: random.Random, donor: Any) -> None:
-    """The whole graph inside an If or Loop of itself."""
+    """Wraps the whole graph in an If or Loop."""
     inner = onnx.GraphProto()
     inner.CopyFrom(model.graph)
     model.graph.node.add().CopyFrom(

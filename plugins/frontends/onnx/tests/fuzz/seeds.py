@@ -1,4 +1,4 @@
-"""Small models of our own to start mutations from, or the .onnx files of a folder."""
+"""Seeds for mutations: built-in small models, or the .onnx files of a folder."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 python graphs [--seconds N] [--random N] [--gpu CHANCE] [--kind KIND] [--case N]
 
-Exit code 1 if any gave other numbers, was refused or crashed.  The targets are those installed of ref, cpu and the emulated gpu (on
-a part of the cases, since its kernels are compiled).  ``--kind``: what is done with the graphs (see `compare.KINDS`).  ``--case N``
-repeats one case here and prints the smallest part of it that still goes wrong.
+Exit code 1 for wrong results, rejected models and crashes.  Targets are the installed ones of ref, cpu and the emulated gpu (the
+latter on a part of the cases, since its kernels are compiled).  ``--kind``: how programs are processed (see `compare.KINDS`).
+``--case N`` repeats one case in this process and prints its smallest failing part.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from campaign import Campaign, asked  # noqa: E402
 
 
 def plans(request: dict[str, Any], special: bool) -> list[tuple[str, dict[str, Any], str]]:
-    """Returns targets with options, and whether the program goes through its text or its file."""
+    """Returns targets with options, and whether the program is run from its text or its file."""
     import numpy as np
 
     from mgx_core.plugins.manager import manager
@@ -47,7 +47,7 @@ def plans(request: dict[str, Any], special: bool) -> list[tuple[str, dict[str, A
 
 
 def work(request: dict[str, Any], shrink: bool = False) -> dict[str, Any]:
-    """Returns what came of one case."""
+    """Runs one case and returns its outcome."""
     import numpy as np
     import onnx.printer
     from compare import Case, case_of, defined, opened, smallest, wrong

@@ -1,4 +1,4 @@
-"""A drawn graph on our targets against onnxruntime, and the smallest part of it that still goes wrong."""
+"""Compares a random graph on mgx's targets with onnxruntime, and reduces it to the smallest failing part."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import mgx_core as mgx
 
 __all__ = ["KINDS", "Case", "case_of", "opened", "smallest", "wrong"]
 
-# what is done with a program once it is parsed, and the distance of two numbers next to 1 in the type that it computes in
+# how a program is processed after parsing, and the machine epsilon of the type in which it computes
 KINDS: dict[str, float] = {
     "float32": 2.0**-23,
     "open": 2.0**-23,  # extents of inputs have names instead of numbers
@@ -29,10 +29,10 @@ KINDS: dict[str, float] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A model with its inputs and what its results should be.
+    """A model with its inputs and expected results.
 
-    exact: results that are the same in whatever order sums are made; rounds: steps of quantization may differ by one; kind: one of
-    `KINDS`; names: of the extents of inputs, None for a number.
+    exact: results that do not depend on the order of sums; rounds: quantization steps may differ by one; kind: one of `KINDS`;
+    names: symbols of the inputs' extents, None for a static one.
     """
 
     nodes: list[onnx.NodeProto]
@@ -55,7 +55,7 @@ class Case:
         return made
 
     def pruned(self) -> Case:
-        """The same without what no result depends on."""
+        """Returns the case without nodes that no result depends on."""
         needed, nodes = set(self.results), []
         for node in reversed(self.nodes):
             if needed.intersection(node.output):
@@ -75,7 +75,7 @@ def case_of(g: Graph, results: list[str], kind: str = "float32") -> Case:
 
 
 def opened(case: Case, seed: int) -> Case:
-    """The same with names for some extents of the inputs, one name often for equal ones, and some integers that are fed."""
+    """Returns the case with symbols for some extents of inputs, often shared by equal ones, and some integers as inputs."""
     rng = np.random.default_rng([seed, 2])
     by_extent: dict[int, str] = {}
     names: dict[str, list[str | None]] = {}
@@ -94,7 +94,7 @@ def opened(case: Case, seed: int) -> Case:
 
 
 def defined(case: Case, values: Mapping[str, Any]) -> Case:
-    """The same with results by the definitions: what becomes of NaN in minima and sorted rows onnxruntime sees in its own way."""
+    """Returns the case with results by the reference implementations: onnxruntime handles NaN in minima and sorting differently."""
     known = {o: values[o] for node in case.nodes for o in node.output}
     found = ours(replace(case, results=known), "ref", {"optimize": False, "fast_math": False})
     by_name = dict(zip(known, found, strict=True))
@@ -102,7 +102,7 @@ def defined(case: Case, values: Mapping[str, Any]) -> Case:
 
 
 def ours(case: Case, target: str, options: Mapping[str, Any], way: str = "") -> list[Any]:
-    """What a target gives, from the program as parsed or as its text or file reads back."""
+    """Returns a target's results, for the program as parsed, or parsed back from its text or file."""
     program = mgx.parse_onnx_buffer(case.model().SerializeToString())
     names = program.get_parameter_names()
     given = {n: v for n, v in case.inputs.items() if n in names}
@@ -122,7 +122,7 @@ def ours(case: Case, target: str, options: Mapping[str, Any], way: str = "") -> 
 
 
 def difference(wanted: Any, got: Any, exact: bool, rounds: bool, step: float = 2.0**-23) -> str:
-    """Returns what is wrong with a result; empty if nothing is.  step: the distance of two numbers next to 1."""
+    """Describes the error of a result; empty if there is none.  step: machine epsilon."""
     if (wanted.dtype, wanted.shape) != (got.dtype, got.shape):
         return f"{got.dtype}{list(got.shape)} for {wanted.dtype}{list(wanted.shape)}"
     if not wanted.size:
@@ -144,7 +144,7 @@ def difference(wanted: Any, got: Any, exact: bool, rounds: bool, step: float = 2
 
 
 def sensitive(case: Case, name: str, got: Any) -> bool:
-    """True if rounding of the inputs alone moves a result about as far as it is off."""
+    """True if rounding the inputs alone changes a result by about as much as its error."""
     rng, wanted, moved = np.random.default_rng(0), case.results[name].astype(np.float64), 0.0
     narrow = KINDS[case.kind] > 1e-6
     share = KINDS[case.kind] / 2 if narrow else 2e-6
@@ -170,7 +170,7 @@ def sensitive(case: Case, name: str, got: Any) -> bool:
 
 
 def wrong(case: Case, target: str, options: Mapping[str, Any], way: str = "") -> str:
-    """Returns what is wrong with the first result that is; empty if none is.  Errors: whatever the target raises."""
+    """Describes the error of the first wrong result; empty if there is none.  Errors: those of the target."""
     if case.kind == "int8":
         by_ref = ours(case, "ref", {"optimize": False, "fast_math": False})
         case = replace(case, results=dict(zip(case.results, by_ref, strict=True)), rounds=True)
@@ -186,7 +186,7 @@ def wrong(case: Case, target: str, options: Mapping[str, Any], way: str = "") ->
 
 
 def smallest(case: Case, values: Mapping[str, Any], fails: Callable[[Case], bool], seconds: float = 30.0) -> Case:
-    """Returns the case with as few results and nodes as still fail; what nodes gave becomes inputs or constants."""
+    """Returns the case with the fewest results and nodes that still fail; removed nodes become inputs or constants."""
     until = time.monotonic() + seconds
     for name in case.results:
         one = replace(case, results={name: case.results[name]}).pruned()

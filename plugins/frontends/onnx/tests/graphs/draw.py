@@ -1,4 +1,4 @@
-"""A graph that is drawn node by node; every value in it is known, since onnxruntime runs each node alone as it is added."""
+"""Generates a graph node by node; every value is known, since onnxruntime runs each node alone when it is added."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["EXTENTS", "LARGEST", "Graph", "NotDrawn", "captured", "model_of", "r
 
 EXTENTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 31, 33, 64)
 LARGEST = 20_000  # elements of one value
-# what keeps numbers as they are, or picks among them: exact where its inputs are
+# operators that copy or select numbers: exact if their inputs are
 MOVES = frozenset(
     [
         "Identity",
@@ -64,7 +64,7 @@ MOVES = frozenset(
         "DequantizeLinear",
     ]
 )
-# exact where all numbers are small multiples of 1/64, in whatever order they are added
+# exact if all numbers are small multiples of 1/64, for any order of summation
 SUMS = frozenset(
     [
         "Add",
@@ -86,7 +86,7 @@ SUMS = frozenset(
 
 
 class NotDrawn(Exception):
-    """A node that has no meaning here; the next is drawn."""
+    """The node is invalid here; another one is drawn."""
 
 
 def session_of(model: bytes) -> Any:
@@ -98,7 +98,7 @@ def session_of(model: bytes) -> Any:
 
 
 def ran_alone(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
-    """Returns what onnxruntime gives without its optimisations."""
+    """Returns onnxruntime's results without optimizations."""
     found: list[Any] = session_of(model.SerializeToString()).run(None, dict(feeds))
     return found
 
@@ -109,7 +109,7 @@ def typed(name: str, value: Any, shape: bool = True) -> onnx.ValueInfoProto:
 
 
 def captured(node: onnx.NodeProto) -> list[str]:
-    """Returns the values that a node reads, those that its graphs take from outside among them."""
+    """Returns the values that a node reads, including those captured by its subgraphs."""
     found = [i for i in node.input if i]
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
@@ -147,9 +147,9 @@ def on_the_grid(value: Any) -> bool:
 
 
 class Graph:
-    """Nodes, inputs, constants and values by name; those in `exact` are the same in whatever order sums are made.
+    """Nodes, inputs, constants and values by name; those in `exact` do not depend on the order of sums.
 
-    special: whether NaN, infinities and numbers below the normal range are among the values.
+    special: whether values include NaN, infinities and subnormal numbers.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class Graph:
         return f"v{next(self.count)}"
 
     def give(self, value: Any, kind: str = "") -> str:
-        """A known value enters as a constant, as the result of a Constant or as an input."""
+        """Adds a known value as a constant, the result of a Constant or an input."""
         value, name = np.asarray(value), self.name()
         match kind or self.one(["constant", "constant", "node", "input"]):
             case "input" if self.parent is None:
@@ -246,7 +246,7 @@ class Graph:
         return self.fixed(np.array(values, np.int64))
 
     def pick(self, wanted: Callable[[Any], bool], exact: bool = False) -> str:
-        """The name of a value, more often a late one.  Errors: NotDrawn if there is none."""
+        """Returns the name of a value, preferring late ones.  Errors: NotDrawn if there is none."""
         names = [n for n, v in self.values.items() if wanted(v) and (not exact or n in self.exact)]
         if not names:
             raise NotDrawn("no such value")
@@ -256,14 +256,14 @@ class Graph:
         return self.pick(lambda v: least <= v.ndim <= most and v.size > 0, exact)
 
     def real(self, least: int = 0, most: int = 5, exact: bool = False) -> str:
-        """A value of float32; a new one where there is none."""
+        """Returns a float32 value, a new one if there is none."""
         try:
             return self.pick(lambda v: v.dtype == np.float32 and least <= v.ndim <= most and v.size > 0, exact)
         except NotDrawn:
             return self.new([max(1, n) for n in self.shape(self.between(least, max(least, min(most, 4))))])
 
     def fitting(self, x: str, kind: str = "", exact: bool = False) -> str:
-        """A value that broadcasts with another."""
+        """Returns a value that broadcasts with another."""
         value = self.values[x]
         if not kind and self.odds(0.45):
 
@@ -287,7 +287,7 @@ class Graph:
         return names[0] if outputs == 1 else names
 
     def add_node(self, node: onnx.NodeProto) -> None:
-        """Errors: NotDrawn if onnxruntime refuses it, or for results that are too large."""
+        """Errors: NotDrawn if onnxruntime rejects the node or its results are too large."""
         given = {name: self.values[name] for name in captured(node)}
         alone = helper.make_graph(
             [node],

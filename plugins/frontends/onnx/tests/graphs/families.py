@@ -1,4 +1,4 @@
-"""What graphs are drawn from: one function for each family of operators, or for what exporters write for one layer."""
+"""Generators of random nodes: one function for each family of operators, or for what exporters write for one layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint32, np.uint6
 
 
 def family(weight: float = 1.0) -> Callable[[Family], Family]:
-    """Decorator: enters a function, to be drawn so often."""
+    """Decorator: registers a generator with a relative frequency."""
 
     def enter(function: Family) -> Family:
         FAMILIES[function] = weight
@@ -241,7 +241,7 @@ def by_positions(g: Graph) -> str:
 
 
 def beside(g: Graph, x: str, axis: int) -> list[str]:
-    """Values that x can be concatenated with, x among them."""
+    """Returns values that can be concatenated with x, including x."""
     like = g.values[x]
     rest = [n for a, n in enumerate(like.shape) if a != axis % like.ndim]
     return [
@@ -262,7 +262,7 @@ def concat(g: Graph) -> str:
 
 @family(1.5)
 def concat_again(g: Graph) -> str:
-    """Concatenations of the same values, of each other and of views of each other, as dense blocks write them."""
+    """Concatenates the same values repeatedly, and concatenations with their views, like dense blocks."""
     x = g.real(2)
     axis = g.between(0, g.values[x].ndim - 1)
     parts = [g.one(beside(g, x, axis)) for _ in range(g.between(2, 4))]
@@ -298,7 +298,7 @@ def repeated(g: Graph) -> str:
 
 @family(1.5)
 def counted(g: Graph) -> Any:
-    """Rows that are picked or counted by what they hold."""
+    """Selects or counts rows by their contents."""
     x = g.real(1, 3, exact=True)
     lens = g.values[x].shape
     axis = g.between(0, len(lens) - 1)
@@ -321,7 +321,7 @@ def counted(g: Graph) -> Any:
 
 @family(1.5)
 def shaped_by_values(g: Graph) -> Any:
-    """Extents that are computed, from those of others or from integers that are fed."""
+    """Computes extents from other extents or from integer inputs."""
     x = g.any(1, 4)
     lens = g.values[x].shape
     match g.between(0, 4):
@@ -345,7 +345,7 @@ def shaped_by_values(g: Graph) -> Any:
 
 @family(2)
 def shape_arithmetic(g: Graph) -> Any:
-    """What exporters write between the extents of one tensor and the new extents of another."""
+    """Computes new extents of a tensor from its extents, as exporters write it."""
     x = g.any(1, 4)
     lens = g.values[x].shape
     dims = g.add("Shape", [x])
@@ -411,7 +411,7 @@ def matmul(g: Graph) -> str:
 
 @family()
 def siblings(g: Graph) -> Any:
-    """Products of one value, each with work of its own behind it."""
+    """Adds products of one value, each followed by other work."""
     x = g.real(2, 3)
     k, op = g.values[x].shape[-1], g.one(["Relu", "Sigmoid", "Neg"])
     parts = [g.add("MatMul", [x, g.new([k, g.between(1, 8)], kind="small")]) for _ in range(g.between(2, 3))]
@@ -601,7 +601,7 @@ def recurrent(g: Graph) -> Any:
 
 
 def body(g: Graph, x: str) -> str:
-    """Work that keeps the extents."""
+    """Adds ops that preserve extents."""
     for _ in range(g.between(1, 3)):
         value = g.values[x]
         if g.odds(0.5):
@@ -649,7 +649,7 @@ def loop(g: Graph) -> None:
 
 
 def drawn(seed: Sequence[int]) -> tuple[Graph, list[str]]:
-    """Returns a graph and the names of its results: what nothing reads, and some of what other nodes read too."""
+    """Returns a graph and the names of its results: unread values, and some that other nodes read, too."""
     rng = np.random.default_rng(seed)
     g = Graph(rng, int(rng.choice([13, 17, 18, 20, 21, 22])), special=bool(rng.random() < 0.05))
     for _ in range(g.between(1, 3)):

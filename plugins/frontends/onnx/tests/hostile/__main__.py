@@ -1,8 +1,8 @@
-"""Try the corpus: ``python hostile [--match WORD] [--part K/N] [--slow] [--json FILE]``; exit code 1 if a model is not answered as it must be.
+"""Runs the corpus: ``python hostile [--match WORD] [--part K/N] [--slow] [--json FILE]``; exit code 1 for an unexpected outcome.
 
-Every model is parsed, compiled for ref and run in a process with 4 GB of address space.  Good answers: a refusal by an exception
-of mgx's tree that took less than 1 GB, or for legal oddities results (and the program's text parses back to the same text).  Time
-decides nothing: a process that gives no answer at all is ended after a while.
+Every model is parsed, compiled for ref and run in a process with 4 GB of address space.  Accepted outcomes are an exception
+of mgx's tree with less than 1 GB of memory, or for legal models results (and the program's text parses back to the same text).
+Durations are not judged, but a process that does not answer is ended.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from confined import Confined  # noqa: E402
 
 
 def work(request: dict[str, Any]) -> dict[str, Any]:
-    """Answers of the worker: a case is built first, so that only the memory of mgx counts."""
+    """Runs in the worker: a case is built first, so that only the memory of mgx counts."""
     from trial import attempt
 
     with tempfile.TemporaryDirectory() as folder:
@@ -46,7 +46,7 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def peak(reset: bool = False) -> int:
-    """The most bytes of physical memory that this process has held since the last reset."""
+    """Returns this process's peak resident memory in bytes since the last reset."""
     if reset:
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")

@@ -1,4 +1,4 @@
-"""Small files that ask for immense memory or time."""
+"""Small files that would require immense memory or time."""
 
 from __future__ import annotations
 

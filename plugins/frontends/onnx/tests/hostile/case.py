@@ -18,7 +18,7 @@ __all__ = ["CASES", "Case", "Trial", "add", "array", "chain", "given", "graph", 
 
 @dataclass
 class Trial:
-    """A model (its bytes, or a file), values for its inputs (None: made up), parse options, and what the results must be."""
+    """A model (its bytes, or a file), inputs (None: generated), parse options, and the expected results."""
 
     model: bytes | Path
     feeds: Mapping[str, Any] | None = None
@@ -47,7 +47,7 @@ CASES: dict[str, Case] = {}
 
 
 def add(kind: str, name: str, build: Any, expect: str = "refuse", slow: bool = False) -> None:
-    """Put a case in the corpus; `build` may also be the model itself."""
+    """Adds a case to the corpus; `build` may also be the model itself."""
     name = f"{kind}/{name}"
     assert name not in CASES, name
     CASES[name] = Case(name, kind, expect, build if callable(build) else lambda folder: build, slow)
@@ -96,7 +96,7 @@ def one(
     domain: str = "",
     **attributes: Any,
 ) -> Trial:
-    """One node on these arrays (None: absent), which are fed, or initializers at the places `fixed`."""
+    """Returns a trial of one node on these arrays (None: absent), which are inputs, or initializers at the indices `fixed`."""
     names = [f"i{k}" if x is not None else "" for k, x in enumerate(inputs)]
     results = [f"o{k}" for k in range(outputs)]
     node = h.make_node(op, names, results, domain=domain, **attributes)
@@ -112,7 +112,7 @@ def one(
 def given(
     op: str, *inputs: Any, wanted: Any = None, **more: Any
 ) -> tuple[Callable[[Path], Trial], Callable[[Path], Trial]]:
-    """The same node twice: all but the first operand known at parse time, and all known only at run time."""
+    """Returns the same node twice: with all operands but the first constant, and with all as inputs."""
 
     def build(fixed: Sequence[int]) -> Callable[[Path], Trial]:
         def make(folder: Path) -> Trial:
@@ -128,6 +128,6 @@ def given(
 def chain(
     count: int, step: Callable[[str, str, int], onnx.NodeProto], dims: Any = (2, 3), weights: Any = ()
 ) -> onnx.ModelProto:
-    """`count` nodes one after the other."""
+    """Returns a model of `count` consecutive nodes."""
     nodes = [step(f"t{k}" if k else "x", f"t{k + 1}", k) for k in range(count)]
     return model(nodes, [info("x", dims)], [f"t{count}"], weights)

@@ -1,4 +1,4 @@
-"""Damaged files, and structure that no graph may have."""
+"""Corrupt files, and invalid graph structures."""
 
 from __future__ import annotations
 

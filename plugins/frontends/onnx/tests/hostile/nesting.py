@@ -1,4 +1,4 @@
-"""Control flow without end, immense depth and length, functions that multiply, names that are code."""
+"""Infinite control flow, extreme depth and length, exponentially expanding functions, names that contain code."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def wire(number: int, payload: bytes) -> bytes:
 
 
 def head(number: int, size: int) -> bytes:
-    """The bytes before a field's payload of a size."""
+    """Returns the bytes before a field's payload of a given size."""
     out = bytearray([number << 3 | 2])
     while size >= 0x80:
         out.append(size & 0x7F | 0x80)
@@ -144,7 +144,7 @@ def head(number: int, size: int) -> bytes:
 
 
 def deep(levels: int) -> bytes:
-    """A model whose sub-graphs nest `levels` deep, written without protobuf, which would refuse, and each byte once."""
+    """Returns a model whose subgraphs nest `levels` deep, written without protobuf, which would reject it, in linear time."""
     around: list[bytes] = []  # before each graph, the innermost first: its node, up to the graph in its attribute
     size = 0
     for _ in range(levels):
@@ -160,7 +160,7 @@ add("depth", "If 60 deep, by hand", lambda folder: deep(60))
 
 
 def looped(depth: int) -> onnx.ModelProto:
-    """Loops in loops whose states grow, so that each body is parsed more than once."""
+    """Returns nested loops whose states grow, so that each body is parsed more than once."""
     at = [n("Concat", [f"s{depth}", f"s{depth}"], [f"r{depth}"], axis=0)]
     for d in range(depth, 0, -1):
         body = graph(

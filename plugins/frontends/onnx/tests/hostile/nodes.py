@@ -1,4 +1,4 @@
-"""Attributes, extents, indices and integers that no operator can use."""
+"""Invalid attributes, extents, indices and integers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BIG, LOW = 1 << 62, -(1 << 63)
 
 
 def both(kind: str, name: str, op: str, *inputs: Any, expect: str = "refuse", **more: Any) -> None:
-    """A case with operands known at parse time, and one with operands known at run time."""
+    """Adds a case with constant operands, and one with operands as inputs."""
     early, late = given(op, *inputs, **more)
     add(kind, f"{name}, known", early, expect)
     add(kind, f"{name}, late", late, expect)

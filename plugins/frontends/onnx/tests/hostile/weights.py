@@ -1,4 +1,4 @@
-"""Initializers that are not what they say, and external data that leads elsewhere."""
+"""Initializers with inconsistent data, and external data that refers to other locations."""
 
 from __future__ import annotations
 

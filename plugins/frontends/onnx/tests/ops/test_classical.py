@@ -68,7 +68,7 @@ def test_scaling_needs_no_kernel_of_its_own(dtype: Any) -> None:
 
 
 def same_apart(op: Any, *xs: Any) -> None:
-    """Checks that what an op is taken apart into gives what it does."""
+    """Checks that an op's decomposition returns the op's result."""
     parts = decomposed(op, [shape_of(x) for x in xs])
     assert isinstance(parts, Module)
     (made,) = Interpreter().run(parts, list(xs))

@@ -1,4 +1,4 @@
-"""Regular expressions: against Python's own, and against patterns that would keep a backtracking matcher busy for ever."""
+"""Regular expressions: compared with Python's, and patterns that take a backtracking matcher exponential time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of optimisers."""
+"""Optimizer steps."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Fuzz both readers: ``python fuzz SEEDS [--seconds N] [--random N] [--case N]``; exit code 1 if anything escaped.
+"""Fuzzes both frontends: ``python fuzz SEEDS [--seconds N] [--random N] [--case N]``; exit code 1 if anything escaped.
 
-SEEDS is a folder; its SavedModels, `.pb` and `.tflite` files of at most 2 MB are the seeds.  Each damaged model is parsed, compiled for
-ref and run in a process with 4 GB of address space.  A finding is an exception outside mgx's tree, an error of a plugin's code, a
-crash, or no answer for a minute; equal ones are counted once.  ``--case N`` repeats one case here.
+SEEDS is a folder; its SavedModels, `.pb` and `.tflite` files of at most 2 MB are the seeds.  Each mutant is parsed, compiled for
+ref and run in a process with 4 GB of address space.  A finding is an exception outside mgx's tree, an error in a plugin's code, a
+crash, or no answer for a minute; equal ones are counted once.  ``--case N`` repeats one case in this process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _seeds: dict[str, list[dict[str, bytes]]] = {}
 
 
 def seeds(folder: str) -> list[dict[str, bytes]]:
-    """The files of every model in a folder, small ones."""
+    """Returns the files of every small model in a folder."""
     found = []
     for path in sorted(Path(folder).rglob("*")):
         if path.name == "saved_model.pb":
@@ -37,7 +37,7 @@ def seeds(folder: str) -> list[dict[str, bytes]]:
 
 
 def mutant(request: dict[str, Any]) -> dict[str, bytes]:
-    """The files of a request's model, always the same for the same numbers."""
+    """Returns the files of a request's model, deterministically."""
     folder = request["seeds"]
     if folder not in _seeds:
         _seeds[folder] = seeds(folder)
@@ -46,7 +46,7 @@ def mutant(request: dict[str, Any]) -> dict[str, bytes]:
 
 
 def tried(files: dict[str, bytes]) -> list[str]:
-    """Parses, compiles and runs a model; shapes of its results."""
+    """Parses, compiles and runs a model; returns the shapes of its results."""
     import numpy as np
     from trial import check, inputs_for
 

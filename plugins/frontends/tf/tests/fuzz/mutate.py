@@ -1,4 +1,4 @@
-"""Damaged TensorFlow and TFLite models: bytes changed, and what graphs, functions, variables and tables of a flatbuffer say."""
+"""Mutations of TensorFlow and TFLite models: of bytes, and of graphs, functions, variables and FlatBuffer tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TYPES = (*range(1, 24), 101, 0, 29)
 
 
 def damaged(files: dict[str, bytes], rng: random.Random) -> dict[str, bytes]:
-    """The files of one model with one to six changes; a name and its bytes for each."""
+    """Returns the files of a model, name to bytes, with one to six changes."""
     out = dict(files)
     for _ in range(rng.randint(1, 6)):
         name = rng.choice(sorted(out))
