@@ -71,7 +71,7 @@ class DecodePicture(Operation):
 
     def compute(self, x: Array) -> Array:
         data = encoded(str(x.reshape(-1)[0]))
-        with reading("picture"):
+        with reading("image"):
             if data.startswith(SIGNATURE):
                 made = _png(data, self.channels in (2, 4))
             elif data.startswith(b"BM"):
