@@ -44,7 +44,7 @@ def mgx(
 ) -> Callable[..., Any]:
     """Compiles a Dynamo graph: forward for inference, or forward and backward.
 
-    Errors: ParameterError for options that there are not.
+    Errors: ParameterError for unknown options.
     """
     return compile_graph(gm, example_inputs, TorchOptions.of(options, mode), [])
 
@@ -139,7 +139,7 @@ class Taken:
         return list(found[:kept])
 
     def _first(self, args: Sequence[Any]) -> list[Any]:
-        """Compiles and runs, unless another thread has compiled meanwhile.  Errors: as `_compiled`."""
+        """Compiles and runs, unless another thread has compiled meanwhile.  Errors: those of `_compiled`."""
         with self._lock:
             if self.ready is None:
                 return self._compiled(args)
@@ -149,8 +149,8 @@ class Taken:
         """Compiles and runs; retries with each node that fails to convert left to torch.
 
         Each attempt restores torch's random state, so that failed attempts do not change the random numbers.
-        Errors: DeviceError and PluginError, and any other that neither is a refusal nor names a node; UnsupportedError with the
-        option `strict` where a node would stay with torch.
+        Errors: DeviceError, PluginError, and any other error that does not name a node; UnsupportedError with the option `strict`
+        if a node would fall back to torch.
         """
         if self.options.strict:
             left = [why for node, why in self.reasons.items() if node not in self.views]

@@ -28,8 +28,8 @@ def from_exported(exported: ExportedProgram) -> Program:
     """Converts an exported program: weights become literals that share torch's memory, user inputs become parameters.
 
     A mutated buffer or input is a parameter under its own name; its new value is a result of that name, after the user's results.
-    Errors: UnsupportedError for an operator that nothing converts; ParseError for a malformed graph; ParameterError for what is
-    not an exported program.
+    Errors: UnsupportedError for an operator without a converter; ParseError for a malformed graph; ParameterError if `exported`
+    is not an exported program.
     """
     if not isinstance(exported, ExportedProgram):
         raise ParameterError(

@@ -47,7 +47,7 @@ ROUNDED = {"TruncToInt", "CeilToInt", "FloorToInt", "RoundToInt", "ToFloat", "Id
 
 
 class Extents:
-    """The symbols of one graph: torch's names to extents, with the ranges that torch knows.
+    """The symbols of one graph: maps torch's names to extents, with the ranges that torch knows.
 
     ranges: of symbols, by expression; names: names of symbols that differ from torch's.  torch's symbols for data-dependent sizes
     are bound to the extent of the op's result (`learn`).
@@ -57,7 +57,7 @@ class Extents:
         self._ranges = {str(k): v for k, v in (ranges or {}).items()}
         self._names = dict(names or {})
         self._known: dict[str, Dim] = {}
-        self._parts: dict[str, tuple[Dim, Dim]] = {}  # of symbols that were not learnt: see `parts`
+        self._parts: dict[str, tuple[Dim, Dim]] = {}  # for unbound symbols: see `parts`
         self._renamed: list[tuple[Any, Any]] = []
 
     def met(self, sizes: Iterable[Any]) -> None:
@@ -178,9 +178,9 @@ class Extents:
     def _share(self, factor: Any, size: Any) -> Dim:
         """Returns floor(size * number), where the float64 number represents a fraction.
 
-        Products that are not whole lie further from the next whole number than rounding reaches. Others come out too small only
-        if the number is below its fraction by more than half a unit of the last place that it has in a power of two.
-        Errors: UnsupportedError for such a number, and where the fraction is not a plain one.
+        Noninteger products are further from the next integer than the rounding error.  Integer products are rounded down wrongly
+        only if the number is below its fraction by more than half a unit in the last place of a power of two.
+        Errors: UnsupportedError for such a number, and if the fraction is not simple.
         """
         number, found = float(factor), self._translated(size)
         share = Fraction(number).limit_denominator(1000)
@@ -200,10 +200,10 @@ def environment(values: Iterable[Any]) -> Any:
 
 
 def names_of_dims(values: Iterable[Any], symbols: Iterable[Any]) -> dict[str, str]:
-    """Returns names of `torch.export.Dim` by symbol, as far as the inputs' sizes have them.
+    """Returns the names of `torch.export.Dim` by symbol, as far as the inputs' sizes have them.
 
-    symbols: all of the graph; a name that torch gave one of them is left out.  Files keep no names of Dim, and other versions of
-    torch may not.
+    symbols: all of the graph; names that torch generated for one of them are omitted.  Files do not store Dim names, and other
+    versions of torch may not either.
     """
     found = environment(values)
     known = {source: str(symbol) for source, symbol in getattr(found, "source_to_var", {}).items()}

@@ -26,7 +26,7 @@ __all__ = ["GraphConverter"]
 
 # arguments that the result's metadata repeats, or that do not affect values
 LAYOUT = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "generator"}
-# errors that converters raise on malformed nodes
+# raised by converters on malformed nodes, where a check is missing
 MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -60,7 +60,7 @@ class GraphConverter:
     def convert(self, graph: torch.fx.Graph, inputs: Sequence[Any]) -> Any:
         """Converts a graph for given placeholder values; returns its outputs.
 
-        Errors: UnsupportedError for an operator that nothing converts, ParseError for one that is not as its schema says.
+        Errors: UnsupportedError for an operator without a converter, ParseError for a call that does not match its schema.
         """
         given = iter(inputs)
         with undecided(graph):
@@ -90,7 +90,7 @@ class GraphConverter:
             if found is not NotImplemented:
                 return found
         if n.value is None and not isinstance(target, torch._ops.HigherOrderOperator):
-            return None  # an assertion, which torch has already used
+            return None  # an assertion, already evaluated by torch
         try:
             found = self.converted(n)
         except MgxError as error:
@@ -260,7 +260,7 @@ class GraphConverter:
     ) -> Any:
         """Converts a subgraph to a nested module; returns it and its outputs.
 
-        shapes: of its own parameters, which come first among the sub-graph's inputs; operands: values of enclosing modules.
+        shapes: of its own parameters, which are the subgraph's first inputs; operands: values of enclosing modules.
         """
         inner = Module(self.module_name(name))
         child = self.child(inner)
@@ -273,7 +273,7 @@ class GraphConverter:
         return GraphConverter(inner, self.converters, self.extents, self)
 
     def output(self, value: Any) -> Any:
-        """Returns a value that the module can return: numbers become scalars."""
+        """Converts a value to one that the module can return: numbers become scalars."""
         if isinstance(value, (Sym, int, float, bool)):
             return Numbers(self).tensor(value)
         return value
@@ -287,7 +287,7 @@ class GraphConverter:
 
 
 class Numbers(Node):
-    """A builder for numbers that a module returns, without a node."""
+    """A builder, without a node, for numbers that a module returns."""
 
     def __init__(self, graph: GraphConverter) -> None:
         super().__init__(graph, None)

@@ -12,12 +12,14 @@ __all__ = ["grouped_products"]
 
 
 def grouped_products() -> dict[Any, Callable[..., Any]]:
-    """Returns decompositions of the products of experts: torch's, and transformers' own where that package is loaded.
+    """Returns decompositions of grouped products: torch's, and those of transformers if that package is loaded.
 
-    Only exported programs need them: a graph of Dynamo's leaves these operators to torch, which computes each group alone.
+    Only exported programs need them: in Dynamo's graphs these operators fall back to torch, which computes each group separately.
     """
     found: dict[Any, Callable[..., Any]] = {torch.ops.aten._grouped_mm.default: grouped_mm}
-    theirs = getattr(torch.ops.transformers, "grouped_mm_fallback", None)  # a name that torch makes up is refused
+    theirs = getattr(
+        torch.ops.transformers, "grouped_mm_fallback", None
+    )  # torch.ops creates attributes for unknown names, too
     if theirs is not None:
         found[theirs.default] = by_groups
     return found
@@ -33,10 +35,10 @@ def grouped_mm(
 
 
 def by_groups(x: Tensor, weights: Tensor, offs: Tensor) -> Tensor:
-    """Returns x [s, k] by weights [g, k, n]: rows up to offs[0] by the first matrix, and so on; rows after the last give zeros.
+    """Returns x [s, k] by weights [g, k, n]: rows up to offs[0] by the first matrix, and so on; rows after the last are zeros.
 
-    Where rows are no more than groups, each takes its matrix, so that only those are read; else each matrix meets all rows, of
-    which those of other groups are zeros.
+    If there are at most as many rows as groups, each row gathers its matrix, so that only those are read; otherwise each matrix
+    is multiplied by all rows, with the rows of other groups zeroed.
     """
     groups = weights.shape[0]
     group = (torch.arange(x.shape[0], device=x.device).unsqueeze(1) >= offs.unsqueeze(0)).sum(1)

@@ -25,12 +25,12 @@ __all__ = ["MgxModule", "lower_to_mgx"]
 
 
 class MgxModule(torch.nn.Module):
-    """A program of mgx as a module of torch.  Results are new tensors; safe to call from several threads.
+    """A program of mgx as a torch module.  Results are new tensors; thread-safe.
 
-    program: not compiled; it is at the first call, for the target.  layout: the tree of the results (None: a tensor, or a tuple).
-    call: the tree of (positional arguments, named arguments), and for each leaf of it the constant that was exported, or ... for
-    a tensor; None: all tensors in order.  numbers: for each leaf of the results whether it is a number that the program computes.
-    names: of the positional parameters of the model.
+    program: uncompiled; it is compiled for the target on the first call.  layout: the pytree of the results (None: a tensor, or a
+    tuple).  call: the pytree of (positional arguments, keyword arguments), and for each leaf the constant that was exported, or
+    ... for a tensor; None: all tensors in order.  numbers: for each leaf of the results whether it is a number that the program
+    computes.  names: of the model's positional parameters.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class MgxModule(torch.nn.Module):
         self._shapes = dict(program.get_parameter_shapes().items())
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Errors: ParameterError for other arguments, or another element type, shape or device than was lowered for."""
+        """Runs the program.  Errors: ParameterError for arguments, element types, shapes or devices other than lowered for."""
         given = [x for x in self._leaves(args, kwargs) if isinstance(x, torch.Tensor)]
         if len(given) != len(self.input_names):
             raise ParameterError(
@@ -96,7 +96,7 @@ class MgxModule(torch.nn.Module):
         results = iter(found)
         made: list[Any] = []
         for constant in self.template:
-            computed = next(results) if is_result(constant) else None  # numbers are results of the program, too
+            computed = next(results) if is_result(constant) else None  # computed numbers are results of the program
             made.append(computed if constant is ... else constant)
         numbers = self.numbers or (False,) * len(made)
         made = [m.item() if number else m for m, number in zip(made, numbers, strict=True)]
@@ -105,7 +105,7 @@ class MgxModule(torch.nn.Module):
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Returns the arguments in the order of the exported program.
 
-        Errors: ParameterError for another tree or another constant.
+        Errors: ParameterError for another pytree or another constant.
         """
         if self.call is None:
             return list(tree_flatten((args, kwargs))[0])
@@ -128,7 +128,7 @@ class MgxModule(torch.nn.Module):
         return found
 
     def _as_lowered(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Returns arguments by position and by name as they were when the module was lowered; as they are where that differs."""
+        """Returns arguments by position and by name as they were when the module was lowered, unchanged if they differ."""
         assert self.call is not None
         positional = len(self.call[0].children()[0].children())
         given = dict(zip(self.names, args, strict=False))
@@ -140,7 +140,7 @@ class MgxModule(torch.nn.Module):
         return tuple(given.pop(name) for name in first), given
 
     def _takes(self) -> list[str]:
-        """Returns the arguments that the module was lowered for, as a call has them: tensors by name, constants by value."""
+        """Returns the arguments for which the module was lowered, for messages: tensors by name, constants by value."""
         assert self.call is not None
         tree, wanted = self.call
         names = iter(self.input_names)
@@ -160,7 +160,7 @@ class MgxModule(torch.nn.Module):
         """Implements `to`, `cuda` and `cpu`: the module then runs on the device's target.
 
         A module that was never moved runs on the device of its inputs.
-        Errors: ParameterError for another element type, or a device that no target computes on.
+        Errors: ParameterError for another element type, or a device without a target.
         """
         probe = fn(torch.empty(0))
         if probe.dtype is not torch.float32:
@@ -171,7 +171,7 @@ class MgxModule(torch.nn.Module):
             raise ParameterError(f"mgx has no target for the device {probe.device}")
         super()._apply(fn, recurse)
         if self.device is not None and self.device.type != probe.device.type:
-            self.options = replace(self.options, target="")  # which was that of the other device
+            self.options = replace(self.options, target="")  # the previous device's target
         self.device = probe.device
         return self
 
@@ -190,7 +190,7 @@ class MgxModule(torch.nn.Module):
         return found
 
     def save(self, path: Any) -> None:
-        """Writes the program as a ``.mxr`` file, which `mgx_core.load` reads without torch."""
+        """Writes the program as a ``.mxr`` file, which `mgx_core.load` loads without torch."""
         self.program.save(path)
 
     # the program travels as bytes: in a state_dict, and where the module is copied or sent to another process; trees travel as
@@ -239,13 +239,12 @@ def lower_to_mgx(
 ) -> MgxModule:
     """Exports a module with example inputs and returns a module that runs on mgx.
 
-    What is written to the module's weights afterwards does not reach the result, which has a copy of them.
-
-    dynamic_shapes: as `torch.export.export` takes them; release_weights: no copy of the parameters is made, and afterwards those
-    of the module are empty; options: those of the backend.
-    Errors: UnsupportedError for an operator that nothing converts, and for complex arguments; ParameterError for unknown options,
-    for a module that writes to its arguments or buffers, and for what is not a module or a sequence of inputs; torch's own where
-    it cannot export the module.
+    The result has a copy of the weights: later writes to the module's weights do not affect it.
+    dynamic_shapes: as for `torch.export.export`; release_weights: parameters are not copied, and the module's own are empty
+    afterwards; options: those of the backend.
+    Errors: UnsupportedError for an operator without a converter, and for complex arguments; ParameterError for unknown options,
+    for a module that writes to its arguments or buffers, and for invalid `module` or `inputs`; torch's own errors if it cannot
+    export the module.
     """
     if not isinstance(module, torch.nn.Module):
         raise ParameterError(f"lower_to_mgx takes a torch.nn.Module, got {type(module).__name__}")
@@ -270,14 +269,14 @@ def lower_to_mgx(
 def _copy_weights(exported: Any, parameters: bool) -> None:
     """Copies an exported program's weights; aliased weights are copied once.
 
-    parameters: or else buffers and constants only.
+    parameters: False copies buffers and constants only.
     """
     made: dict[int, torch.Tensor] = {}
     for tensors in (exported.state_dict, exported.constants):
         for name, tensor in tensors.items():
             trained = isinstance(tensor, torch.nn.Parameter)
             if not isinstance(tensor, torch.Tensor) or (trained and not parameters) or tensor.device.type != "cpu":
-                continue  # the program has a copy of what lies on a device in any case
+                continue  # device weights are copied by the program in any case
             if id(tensor) not in made:
                 own = tensor.detach().clone()
                 made[id(tensor)] = torch.nn.Parameter(own, tensor.requires_grad) if trained else own
@@ -301,7 +300,7 @@ def _module_of(
     for name in names:
         if name not in taken and f"{name}.real" in taken:
             raise UnsupportedError(f"the argument {name!r} is complex; pass torch.view_as_real of it")
-    changed = program.get_output_names()[sum(map(is_result, template)) :]  # which come after the results of the user
+    changed = program.get_output_names()[sum(map(is_result, template)) :]  # follow the user's results
     if changed:
         raise ParameterError(
             f"the module changes {', '.join(changed)} when it is called; run it with torch.compile(backend='mgx')"

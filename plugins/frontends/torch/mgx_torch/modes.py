@@ -17,11 +17,11 @@ DERIVATIVES: Final = frozenset(
 
 
 def differentiates(gm: torch.fx.GraphModule) -> bool:
-    """Returns True if a graph computes derivatives: by `torch.func`, or by enabling gradients.
+    """True if a graph computes derivatives: by `torch.func`, or by enabling gradients.
 
-    Operators kept whole have no derivative: their gradient would silently be zero.
+    Operators that are not decomposed have no derivative: their gradient would silently be zero.
     """
-    off = not torch.is_grad_enabled()  # else switching them on ends a part without
+    off = not torch.is_grad_enabled()  # otherwise enabling them ends a region without gradients
     for node in _nodes(gm):
         name = node.target if isinstance(node.target, str) else name_of(node.target)[1]
         name = name.rpartition(".")[2]
@@ -38,6 +38,6 @@ def _nodes(gm: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
 
 
 def autocasts(gm: torch.fx.GraphModule) -> bool:
-    """Returns True if autocast is on where the graph is called, or is switched in it."""
+    """True if autocast is enabled where the graph is called, or changed inside it."""
     entered = any(n.target is torch.amp.autocast_mode._enter_autocast for n in _nodes(gm))
     return entered or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")

@@ -18,11 +18,11 @@ from mgx_core.types.dim import Dim, Sym
 from .element_types import dtype_of
 from .extents import Extents
 
-NAME = "mgx name"  # where a node's description keeps its name in the whole graph, of which a part may rename it
+NAME = "mgx name"  # metadata key of a node's name in the whole graph, since partitioning may rename nodes
 
 __all__ = ["NAME", "Complex", "Node", "Scalar", "described", "place_of"]
 
-Scalar: TypeAlias = "Instruction | Sym | int | float | bool"  # what a number in a graph may be
+Scalar: TypeAlias = "Instruction | Sym | int | float | bool"  # possible values of a number in a graph
 
 
 class Complex(NamedTuple):
@@ -92,8 +92,6 @@ class Node(InstructionBuilder):
     def __repr__(self) -> str:
         return f"node {self.fx.meta.get(NAME, self.fx.name)!r} ({self.fx.target}){place_of(self.fx)}"
 
-    # torch's metadata of the result
-
     @property
     def dtype(self) -> DType:
         """The element type of the (first) result."""
@@ -109,7 +107,7 @@ class Node(InstructionBuilder):
         return value
 
     def result_dims(self, index: int = 0) -> tuple[Dim, ...]:
-        """Returns the extents of a result.  Errors: UnsupportedError for one that is first known by this result."""
+        """Returns the extents of a result.  Errors: UnsupportedError for an extent that this result defines."""
         sizes = self.result(index).shape
         for size in sizes:
             if not self.graph.extents.computable(size):
@@ -130,8 +128,6 @@ class Node(InstructionBuilder):
         args = [a for a in args if isinstance(a, (torch.Tensor, int, float, bool, torch.SymInt, torch.SymFloat))]
         _, found = elementwise_dtypes(*args, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT)
         return dtype_of(found)
-
-    # building
 
     def tensor(self, x: Scalar, dtype: DType | None = None) -> Instruction:
         """Returns a tensor, or a number as a scalar, in an element type."""
@@ -157,11 +153,11 @@ class Node(InstructionBuilder):
         return self.broadcast(*(self.tensor(x, dtype) for x in xs))
 
     def axis(self, axis: int, rank: int) -> int:
-        """Returns an axis counted from the front; a scalar has the axes 0 and -1."""
+        """Returns a nonnegative axis; a scalar has the axes 0 and -1."""
         return self.axes([axis], max(rank, 1))[0]
 
     def reduced_axes(self, x: Instruction, axes: Sequence[int] | int | None) -> tuple[int, ...]:
-        """Returns the axes that a reduction goes over: all where none are named."""
+        """Returns the axes of a reduction; all if none are given."""
         if axes is None or (not isinstance(axes, int) and not axes):
             return tuple(range(x.shape.rank))
         return self.axes([axes] if isinstance(axes, int) else axes, max(x.shape.rank, 1))
@@ -199,7 +195,7 @@ def described(arg: Any) -> Any:
 
 
 def module_path(fx: torch.fx.Node) -> str:
-    """Returns the path of the module that a node comes from, as in a state_dict; empty where torch does not say."""
+    """Returns the path of a node's module, as in a state_dict; empty if unknown."""
     stack = fx.meta.get("nn_module_stack")
     if not stack:
         return ""
@@ -210,7 +206,7 @@ def module_path(fx: torch.fx.Node) -> str:
 
 
 def place_of(fx: torch.fx.Node) -> str:
-    """Returns module and line of source of a node, for messages; empty where torch does not say."""
+    """Returns a node's module and source line, for messages; empty if unknown."""
     parts = []
     path = module_path(fx)
     if path:

@@ -42,9 +42,9 @@ class TorchOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None, mode: str | None = None) -> TorchOptions:
-        """From what the user gave.
+        """Creates options from the user's.
 
-        Errors: ParameterError for an unknown option or mode, a value of another type, or fp16 and bf16 at once; UnsupportedError
+        Errors: ParameterError for an unknown option or mode, a value of another type, or both fp16 and bf16; UnsupportedError
         for a target that is not installed.
         """
         if mode is not None and mode not in MODES:
@@ -61,7 +61,7 @@ class TorchOptions:
         if found.fp16 and found.bf16:
             raise ParameterError("fp16 and bf16 exclude each other")
         if found.target and found.target not in manager().names("targets"):
-            get_target(found.target)  # which raises, saying what is installed; one that is may lack its device here
+            get_target(found.target)  # raises if it is not installed; whether its device exists is checked later
         return found
 
     def compile_options(self, offload_copy: bool = True) -> CompileOptions:

@@ -14,7 +14,7 @@ __all__ = ["eager_name", "shared", "split", "stages"]
 
 
 def shared(gm: torch.fx.GraphModule) -> list[torch.fx.Node]:
-    """Views that torch has to make, so that results share memory with others and with inputs: copies that nothing else reads."""
+    """Returns views that torch must create so that results alias each other or inputs: copies without other readers."""
     (output,) = (n for n in gm.graph.nodes if n.op == "output")
     chains = [_views(n) for n in output.args[0] if isinstance(n, torch.fx.Node)]
     groups = Counter({chain[-1]: chain[0] for chain in chains}.values())
@@ -32,7 +32,7 @@ def shared(gm: torch.fx.GraphModule) -> list[torch.fx.Node]:
 
 
 def _views(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """Returns a node after the views that lead to it, and first what they look at."""
+    """Returns the chain of views that produces a node: their operand first, the node last."""
     found = [node]
     while True:
         first = found[0]
@@ -73,5 +73,5 @@ def split(gm: torch.fx.GraphModule, found: Mapping[torch.fx.Node, int]) -> torch
 
 
 def eager_name(name: str) -> bool:
-    """Returns True for the sub-module of a stage that stays with torch."""
+    """True for the submodule of a stage that runs in torch."""
     return name.startswith("submod_") and int(name.removeprefix("submod_")) % 2 == 1

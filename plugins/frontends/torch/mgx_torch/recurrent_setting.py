@@ -25,18 +25,18 @@ class WholeRecurrentLayers:
 
 
 def inferring() -> AbstractContextManager[None]:
-    """Returns what is entered around tracing: recurrent layers are taken without gradients.
+    """Returns the context for tracing: without gradients, recurrent layers are not decomposed.
 
-    With them a layer would be one part per step of the sequence: for 60 steps that compiles for 15 seconds.
+    With gradients a layer would be decomposed into every step of the sequence: 60 steps compile for 15 seconds.
     """
     return nullcontext() if torch.is_grad_enabled() else WholeRecurrentLayers()
 
 
 def around_tracing(backend: Any) -> None:
-    """Lets Dynamo take recurrent layers while it traces for a backend without gradients.
+    """Wraps Dynamo's tracing for a backend, so that it supports recurrent layers if gradients are disabled.
 
-    A backend's own context, `backend_ctx_ctor`, is not looked for where the backend is named to `torch.compile` (torch 2.13), and
-    it costs each call 6 to 14 us; what Dynamo calls to trace costs nothing once a graph is compiled.
+    A backend's own context, `backend_ctx_ctor`, is ignored if the backend is passed to `torch.compile` by name (torch 2.13), and
+    it would cost 6 to 14 us per call; a wrapper of tracing costs nothing once a graph is compiled.
     """
     traces = convert_frame.ConvertFrameAssert
     trace = traces.__call__
@@ -54,13 +54,13 @@ def around_tracing(backend: Any) -> None:
 
 @functools.cache
 def _recurrent_setting() -> Any:
-    """Returns the per-thread holder of the user's `torch._dynamo.config.allow_rnn`, with `set` and `reset`."""
+    """Returns the per-thread variable of the user's `torch._dynamo.config.allow_rnn`, with `set` and `reset`."""
     held = torch._dynamo.config._config["allow_rnn"].user_override
     return held if isinstance(held, ContextVar) else Setting()
 
 
 class Setting:
-    """`torch._dynamo.config.allow_rnn` where torch keeps it in no variable of its own (2.11)."""
+    """Access to `torch._dynamo.config.allow_rnn` if torch does not store it in a context variable (2.11)."""
 
     def set(self, value: bool) -> bool:
         before: bool = torch._dynamo.config.allow_rnn

@@ -21,8 +21,8 @@ LIMIT: Final = 8 << 30  # maximum bytes of all programs, including packed weight
 class Stored:
     """The cache entry of one program.
 
-    It is found by the program as it was converted, the target, the options and the version of mgx: whatever changed the graph,
-    the weights or the converters changed the program's bytes, which also name the versions of all plugins.
+    Its key is a hash of the converted program, the target, the options and the version of mgx: any change of the graph, the
+    weights or the converters changes the program's bytes, which also contain the versions of all plugins.
     """
 
     def __init__(self, program: Program, target: str, options: TorchOptions) -> None:
@@ -41,6 +41,6 @@ class Stored:
         return found if found.executable is not None else None
 
     def keep(self, program: Program) -> None:
-        """Writes a program that has run once, so that its kernels are included."""
+        """Writes a program after its first run, so that its kernels are included."""
         with contextlib.suppress(MgxError):
             self._disk.put_file(self._key, [save_buffer(program)])

@@ -51,9 +51,9 @@ def host_array(tensor: torch.Tensor) -> Array:
 
 
 def borrowed(tensor: torch.Tensor, name: str) -> Any:
-    """Returns a weight as a value that shares its memory; copied to the host from another device.
+    """Returns a weight as a value that shares its memory; copied to the host from other devices.
 
-    Errors: UnsupportedError for tensors that hold no plain numbers.
+    Errors: UnsupportedError for tensors that are not plain real tensors.
     """
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
         raise UnsupportedError(f"{name!r} is a {type(tensor).__name__}, where a plain tensor is required")
@@ -63,8 +63,8 @@ def borrowed(tensor: torch.Tensor, name: str) -> Any:
 
 
 def as_tensor(value: Value) -> torch.Tensor:
-    """Returns a result, as ops compute on it, as a tensor on the same memory, which belongs to the result alone."""
-    if not isinstance(value, np.ndarray):  # on a device
+    """Returns a result as a tensor that shares, and then owns, its memory."""
+    if not isinstance(value, np.ndarray):  # in device memory
         found: torch.Tensor = torch.from_dlpack(Argument.from_value(value))
         return found
     if not value.flags.c_contiguous:  # a broadcast: torch may write to its results

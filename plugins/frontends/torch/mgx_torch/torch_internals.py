@@ -1,4 +1,4 @@
-"""Internal fast functions of torch (used by its own compiler); the public ones take several times as long."""
+"""Fast internal functions of torch, used by its own compiler; the public ones take several times as long."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["current_stream", "lie_at"]
 
 
 def lie_at(tensors: list[Any], addresses: list[int], numbers: list[int]) -> bool:
-    """Returns True if the tensors at these indices have the addresses at the same indices of another list."""
+    """True if the tensors at these indices have the addresses at the same indices of another list."""
     return all(tensors[n].data_ptr() == addresses[n] for n in numbers)
 
 
 def current_stream(device: int) -> int:
-    """Returns the handle of the stream that is current on a device."""
+    """Returns the handle of a device's current stream."""
     return torch.cuda.current_stream(device).cuda_stream
 
 
 try:
     current_stream = torch._C._cuda_getCurrentRawStream
     lie_at = torch._C._tensors_data_ptrs_at_indices_equal
-except AttributeError:  # of builds for the host alone, and of other versions: what stands above serves
+except AttributeError:  # CPU-only builds and other versions: the definitions above are used
     pass

@@ -15,17 +15,18 @@ __all__ = ["leaves_are_copied", "parts_of", "tree_of"]
 
 try:
     children_of = TreeSpec.children
-except AttributeError:  # of older versions of torch
+except AttributeError:  # older versions of torch
     children_of = attrgetter("children_specs")
 
-LOCK = threading.RLock()  # filters are of the process: of two threads, the second to come would restore the first's
+# warning filters are process-wide: threads would restore each other's
+LOCK = threading.RLock()
 
 
 @contextmanager
 def leaves_are_copied() -> Iterator[None]:
     """Context manager in which torch's leaf specs are copied without a warning.
 
-    torch itself copies and unpickles objects of the class `LeafSpec`, and warns its users of that class (2.13).
+    torch itself copies and unpickles objects of the class `LeafSpec`, and warns about that class (2.13).
     """
     with LOCK, warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
@@ -33,12 +34,12 @@ def leaves_are_copied() -> Iterator[None]:
 
 
 def parts_of(tree: TreeSpec) -> tuple[Any, ...]:
-    """Returns a tree as its type, its context and its children's parts, which are copied without a warning; a leaf as ()."""
+    """Returns a pytree spec as type, context and its children's parts, which are copied without a warning; a leaf is ()."""
     return () if tree.is_leaf() else (tree.type, tree.context, [parts_of(child) for child in children_of(tree)])
 
 
 def tree_of(parts: tuple[Any, ...]) -> TreeSpec:
-    """Returns the tree of which these are the parts."""
+    """Returns the pytree spec of parts."""
     if not parts:
         return tree_flatten(0)[1]
     kind, context, children = parts

@@ -21,7 +21,7 @@ __all__ = ["Seal", "held", "lent", "only_in_products"]
 # operators whose kernels read a weight in torch's layout, and views
 PRODUCTS: Final = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding", "einsum"))
 VIEWS: Final = frozenset(("t", "transpose", "permute", "view", "reshape", "detach", "alias", "unsqueeze", "expand"))
-WATCHED: Final = 1 << 28  # bytes of matrix operands above which another read would take too long
+WATCHED: Final = 1 << 28  # bytes of matrix operands above which hashing them takes too long
 SMALL: Final = 1 << 14  # bytes up to which comparing a weight is cheaper than passing it
 
 
@@ -34,14 +34,14 @@ def held(
     narrowed: bool,
     watched: bool,
 ) -> tuple[int, ...]:
-    """Returns the numbers of the inputs, out of those that are weights, that a program of this graph keeps copies of.
+    """Returns the indices of those weights of which a program of this graph keeps packed copies.
 
-    trusted: nothing writes to them unseen, and all are kept; narrowed: the program computes in a narrower type; watched: what
-    lies on a device is looked at there, at each call (`Program.compile`).
-    Of what is watched, tables are passed at each call, of which a run reads some rows, and operands of products where these are
-    very large.  Of what lies on a device and is not watched only what is not floating is kept: it could not be compared without
-    waiting for it.  On the host, large operands of products are passed at each call, for which packing them earns little; the
-    rest is compared at each call (`Seal`).
+    trusted: no unseen writes occur, so that all are kept; narrowed: the program computes in a narrower type; watched: device
+    weights are checked on the device at each call (`Program.compile`).
+    Watched weights are kept except embedding tables, of which a run reads some rows, and very large operands of products.
+    Device weights that are not watched are kept only if they are not floating-point, since comparing them would synchronize.
+    On the host, large operands of products are passed at each call, since packing them gains little; others are compared at
+    each call (`Seal`).
     """
     if trusted:
         return tuple(static)
@@ -67,7 +67,7 @@ def held(
 
 
 def only_in_products(node: torch.fx.Node) -> bool:
-    """Returns True if a value and its views are used only by matrix products."""
+    """True if a value and its views are used only by matrix products."""
     for user in node.users:
         if user.op == "output":
             continue
@@ -78,15 +78,15 @@ def only_in_products(node: torch.fx.Node) -> bool:
 
 
 def _packet(node: torch.fx.Node) -> str:
-    """Returns the name of the operator that a node calls; empty for none of torch's."""
+    """Returns the name of the operator that a node calls; empty if it is not one of torch's."""
     return node.target._schema.name.partition("::")[2] if isinstance(node.target, torch._ops.OpOverload) else ""
 
 
 class Seal:
     """A fingerprint of a weight's contents: torch's version counter, and a digest of all bytes in host memory.
 
-    exact: without it the digest is left out, and writes that torch does not count (through `.data`, or by others who share the
-    memory) are not seen.
+    exact: False omits the digest, so that writes that torch does not count (through `.data`, or by others that share the memory)
+    are not detected.
     """
 
     def __init__(self, weight: torch.Tensor, exact: bool = True) -> None:
@@ -95,7 +95,7 @@ class Seal:
         self._seen = b"" if self._words is None else _digest(self._words)
 
     def holds(self, weight: torch.Tensor) -> bool:
-        """Returns True if the weight, at the same address, is unchanged."""
+        """True if the weight, at the same address, is unchanged."""
         return _version(weight) == self.version and (self._words is None or _digest(self._words) == self._seen)
 
 
@@ -121,7 +121,7 @@ def _words(weight: torch.Tensor) -> Array | None:
 
 
 def _digest(array: Array) -> bytes:
-    """Returns all bytes of a small array, a hash of 128 bits of a large one."""
+    """Returns all bytes of a small array, a 128-bit hash of a large one."""
     if array.nbytes <= SMALL or not array.flags.c_contiguous:
         return array.tobytes()
     return bytes(xxhash.xxh3_128_digest(array))

@@ -41,7 +41,7 @@ def hardsigmoid(n: Node, x: Instruction) -> Instruction:
 
 @converts("log_sigmoid_forward")
 def log_sigmoid_forward(n: Node, x: Instruction) -> tuple[Instruction, Instruction]:
-    """The second result is read by the backward on the CPU; it is empty on other devices."""
+    """Returns log(sigmoid(x)) and the buffer that the backward reads on the CPU, which is empty on other devices."""
     if 0 in n.result_dims(1) and 0 not in x.shape.dims:
         return n.add("log_sigmoid", x), n.filled(n.result_dims(1), 0, n.dtype)
     return n.add("log_sigmoid", x), n.add("exp", n.add("neg", n.add("abs", x)))
@@ -127,7 +127,7 @@ converts("softmax", "_softmax")(normalized("softmax"))
 
 @converts("_safe_softmax")
 def safe_softmax(n: Node, x: Instruction, dim: int, *_: Any) -> Instruction:
-    """Softmax whose rows of -inf are zeros."""
+    """Returns the softmax; rows of -inf become zeros."""
     x = n.convert(x, n.dtype)
     axis = n.axis(dim, x.shape.rank)
     empty = n.add("equal", x, n.full_like(x, float("-inf")))

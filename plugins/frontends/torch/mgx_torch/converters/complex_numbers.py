@@ -211,7 +211,7 @@ def vdot(n: Node, x: Complex, y: Complex) -> Complex:
 
 @converts_complex("einsum")
 def einsum_(n: Node, equation: str, xs: Sequence[Any], **given: Any) -> Complex:
-    """Einsum of one or two complex operands, as einsums of all combinations of their parts."""
+    """Returns the einsum of one or two complex operands, as einsums of all combinations of their parts."""
     if len(xs) == 1:
         return Complex(einsum(n, equation, [xs[0].real]), einsum(n, equation, [xs[0].imag]))
     if len(xs) != 2:

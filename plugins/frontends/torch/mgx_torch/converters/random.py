@@ -103,7 +103,7 @@ def below(n: Node, probability: Scalar) -> Instruction:
 
 @converts("native_dropout")
 def native_dropout(n: Node, x: Instruction, p: float, train: bool | None) -> tuple[Instruction, Instruction]:
-    """`train` is True by default, as in torch."""
+    """Returns dropout's result and mask; `train` is True by default, as in torch."""
     if train is False or p == 0:
         return x, n.filled(x.shape.dims, True, dt.bool_)
     kept = below(n, 1 - p)

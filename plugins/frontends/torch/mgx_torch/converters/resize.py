@@ -156,12 +156,9 @@ def affine_grid(n: Node, theta: Instruction, size: Any, align_corners: bool) -> 
     return n.add("affine_grid", theta, size=tuple(size), align_corners=align_corners)
 
 
-# torchvision
-
-
 @converts("nms", domain="torchvision")
 def nms(n: Node, boxes: Instruction, scores: Instruction, threshold: float) -> Instruction:
-    """Boxes are x1, y1, x2, y2; the op accepts either order of axes."""
+    """Converts nms; boxes are x1, y1, x2, y2, and the op accepts either order of axes."""
     kind = dt.float32 if boxes.shape.dtype.bits < 32 else boxes.shape.dtype
     count = n.graph.scalar(n, boxes.shape.dims[0])
     found = n.add(

@@ -36,7 +36,7 @@ def sym_numel(n: Node, x: Instruction | Complex) -> Dim:
 @converts_complex("sym_stride", "sym_storage_offset")
 @converts("sym_stride", "sym_storage_offset")
 def memory(n: Node, x: Instruction | Complex, dim: int | None = None) -> Any:
-    """Answers from torch's metadata, since an instruction's layout does not reflect it."""
+    """Returns the result of a memory query from torch's metadata, since an instruction's layout does not reflect it."""
     values = n.value if isinstance(n.value, (list, tuple)) else [n.value]
     if not all(n.graph.extents.knows(v) for v in values):
         n.unsupported(f"the place of its elements in memory depends on sizes that no tensor has yet: {n.value}")

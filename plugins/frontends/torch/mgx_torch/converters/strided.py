@@ -70,13 +70,16 @@ def spread(n: Node, first: int, size: Sequence[Any], stride: Sequence[Any], exte
 
 
 def memory(n: Node, x: Instruction, size: Any, stride: Any, offset: Any) -> Memory:
-    """Errors: UnsupportedError for non-dense memory, symbolic extents, or offsets out of range."""
+    """Returns the memory that a view reads.
+
+    Errors: UnsupportedError for non-dense memory, symbolic extents, or offsets out of range.
+    """
     flat, order = flattened(n, x)
     return Memory(flat, order, spread(n, first_place(n, offset), size, stride, flat.shape.dims[0]))
 
 
 def taken(n: Node, x: Instruction, places: Array, axis: int) -> Instruction:
-    """Returns the elements of an axis at some offsets, whose axes replace it."""
+    """Gathers the elements of an axis at offsets, whose axes replace it."""
     extent = x.shape.dims[axis]
     if isinstance(extent, int) and np.array_equal(places, np.arange(extent)):
         return x
