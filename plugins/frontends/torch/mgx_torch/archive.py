@@ -80,7 +80,7 @@ def _program(archive: zipfile.ZipFile) -> ExportedProgram:
         writer = "torch.jit.save" if "constants.pkl" in names else "torch.save"
         raise ParseError(f"the file was written by {writer}{INSTEAD}")
     if len(found) != 1:
-        raise ParseError(f"the archive must hold one model, got {len(found)}")
+        raise ParseError(f"the archive must contain one model, got {len(found)}")
     model = json.loads(_entry(archive, names[found[0]], LIMIT))
     _check(model)
     model["guards_code"] = []
@@ -96,7 +96,7 @@ def _entry(archive: zipfile.ZipFile, name: str, limit: int | None = None) -> byt
     if limit is not None and info.file_size > limit:
         raise ParseError(f"{name} takes {info.file_size} bytes, more than {limit}")
     if info.compress_type != zipfile.ZIP_STORED and info.file_size > 200 * max(info.compress_size, 1):
-        raise ParseError(f"{name} grows from {info.compress_size} to {info.file_size} bytes")
+        raise ParseError(f"{name} decompresses from {info.compress_size} to {info.file_size} bytes")
     return archive.read(name)
 
 
@@ -180,7 +180,7 @@ def _check_expression(text: Any) -> None:
                 node in names and isinstance(node.value, str) and re.fullmatch(r"[A-Za-z_]\w*", node.value) is not None
             )
         if not known:
-            raise ParseError(f"the size {text!r} is not made of numbers, symbols and known functions")
+            raise ParseError(f"the size {text!r} must consist of numbers, symbols and known functions")
 
 
 def _is_small_power(node: ast.AST) -> bool:

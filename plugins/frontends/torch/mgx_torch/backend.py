@@ -120,7 +120,7 @@ class Taken:
         self.static = [i for i in static if i not in changed]
         self.reasons: dict[torch.fx.Node, str] = {
             n: why for n in self.gm.graph.nodes if (why := not_ours(n, converters))
-        } | {n: f"{describe(n)} shares the memory of another result" for n in self.views}
+        } | {n: f"{describe(n)} shares memory with another result" for n in self.views}
         self.ready: Callable[..., Any] | None = None
         self._lock = threading.RLock()
         # tells AOTAutograd that arguments are passed as one list; wrappers copy instance attributes
@@ -170,7 +170,7 @@ class Taken:
                 if node is None:
                     if not isinstance(error, UnsupportedError):
                         raise
-                    logging.getLogger("mgx").warning("a whole graph is left to torch: %s", error)
+                    logging.getLogger("mgx").warning("a whole graph falls back to torch: %s", error)
                     self.ready = self.gm.forward
                     self.parts.append(Part("torch", _operators(self.gm), [str(error)]))
                     return list(self.gm.forward(*args))
@@ -268,13 +268,13 @@ def not_ours(node: torch.fx.Node, converters: Converters) -> str:
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
         if torch.Tag.nondeterministic_seeded in target.tags and not _inert(node):
-            return f"{describe(node)} draws from torch's random numbers"
+            return f"{describe(node)} uses torch's random number generator"
         namespace, packet, overload = name_of(target)
         value = node.meta.get("val")
         if value is None or not isinstance(value, (torch.Tensor, list, tuple)):
             return ""
         if isinstance(value, torch.Tensor) and value.device.type == "meta":
-            return f"{describe(node)} gives a tensor without data"
+            return f"{describe(node)} returns a tensor without data"
         known = any(
             converters.find(s + namespace, p, 1) for s in ("", "complex ") for p in (f"{packet}.{overload}", packet)
         )

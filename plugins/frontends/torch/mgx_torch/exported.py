@@ -33,7 +33,7 @@ def from_exported(exported: ExportedProgram) -> Program:
     """
     if not isinstance(exported, ExportedProgram):
         raise ParameterError(
-            f"from_exported takes what torch.export.export returns, got {type(exported).__name__}; lower_to_mgx takes modules, "
+            f"from_exported requires a result of torch.export.export, got {type(exported).__name__}; lower_to_mgx takes modules, "
             "mgx_core.parse files"
         )
     converters = all_converters()
@@ -43,7 +43,7 @@ def from_exported(exported: ExportedProgram) -> Program:
     except MgxError:
         raise
     except Exception as error:  # torch's decompositions raise arbitrary errors
-        raise ParseError(f"torch could not bring the exported program into functional form: {error}") from error
+        raise ParseError(f"torch could not functionalize the exported program: {error}") from error
     return parse_exported(functional, converters)
 
 
@@ -95,19 +95,19 @@ def _input(graph: GraphConverter, exported: ExportedProgram, spec: Any, fx: Any,
         if tensor is None:  # nonpersistent buffers
             tensor = exported.constants.get(spec.target)
         if tensor is None:
-            raise ParseError(f"the exported program holds no tensor {spec.target!r}")
+            raise ParseError(f"the exported program does not contain the tensor {spec.target!r}")
         if spec.target in changed:
             return graph.module.add_parameter(spec.target, shape_of(tensor, graph.extents))
         return graph.constant(tensor, str(spec.target))
     if spec.kind is not InputKind.USER_INPUT:
-        raise UnsupportedError(f"the input {fx.name!r} is a {spec.kind.name.lower()}, which mgx does not take")
+        raise UnsupportedError(f"the input {fx.name!r} is a {spec.kind.name.lower()}, which mgx does not support")
     if isinstance(spec.arg, ConstantArgument):
         return spec.arg.value
     value = fx.meta["val"]
     if isinstance(spec.arg, SymIntArgument):
         return graph.extents.of(value)
     if not isinstance(spec.arg, TensorArgument):
-        raise UnsupportedError(f"the input {fx.name!r} is a {type(spec.arg).__name__}, which mgx does not take")
+        raise UnsupportedError(f"the input {fx.name!r} is a {type(spec.arg).__name__}, which mgx does not support")
     shape = shape_of(value, graph.extents)
     if value.is_complex():
         return Complex(*(graph.module.add_parameter(f"{fx.name}.{part}", shape) for part in ("real", "imag")))

@@ -143,7 +143,9 @@ class Extents:
         if isinstance(expr, sympy.Symbol) and expr.name in self._parts:
             return self._parts[expr.name]
         if dims.bounds(found)[0] < 0:
-            raise UnsupportedError(f"the number {self.text(size)} may be negative, and is an expression of others")
+            raise UnsupportedError(
+                f"the number {self.text(size)} may be negative, and is an expression of several symbols"
+            )
         return found, 0
 
     def _translated(self, expr: Any) -> Any:
@@ -170,10 +172,10 @@ class Extents:
             if kind in ("TruncToInt", "FloorToInt") and type(inner).__name__ == "IntTrueDiv":
                 a, b = map(self._translated, inner.args)
                 if kind == "TruncToInt" and min(dims.bounds(a)[0], dims.bounds(b)[0]) < 0:
-                    raise UnsupportedError(f"{self.text(expr)} rounds toward zero, and what it divides may be negative")
+                    raise UnsupportedError(f"{self.text(expr)} rounds toward zero, and its dividend may be negative")
                 return a // b
             return args[0]
-        raise UnsupportedError(f"the size {self.text(expr)} cannot be said as an extent ({kind})")
+        raise UnsupportedError(f"the size {self.text(expr)} cannot be represented as an extent ({kind})")
 
     def _share(self, factor: Any, size: Any) -> Dim:
         """Returns floor(size * number), where the float64 number represents a fraction.
@@ -186,7 +188,7 @@ class Extents:
         share = Fraction(number).limit_denominator(1000)
         short = (share - Fraction(number)) * (1 << 54) > share
         if float(share) != number or share < 0 or short or dims.bounds(found)[0] < 0:
-            raise UnsupportedError(f"the size {self.text(size)} times {number} cannot be said as an extent")
+            raise UnsupportedError(f"the size {self.text(size)} times {number} cannot be represented as an extent")
         return found * share.numerator // share.denominator
 
 

@@ -15,7 +15,7 @@ class TorchFrontend(Frontend):
     def parse_buffer(self, data: bytes, **options: Any) -> Program:
         """Errors: ParseError for a corrupt file or references to code; UnsupportedError for unsupported operators."""
         if options:
-            raise ParameterError(f"the frontend 'pt2' takes no options, got {', '.join(options)}")
+            raise ParameterError(f"the frontend 'pt2' has no options, got {', '.join(options)}")
         from .archive import read
         from .exported import from_exported
 

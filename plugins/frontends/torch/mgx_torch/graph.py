@@ -79,7 +79,7 @@ class GraphConverter:
         if fx.op == "get_attr":
             return self.attribute(fx)
         if fx.op != "call_function":
-            raise UnsupportedError(f"node {fx.name!r} is a {fx.op}, where a call of an operator is required")
+            raise UnsupportedError(f"node {fx.name!r} is a {fx.op}, an operator call is required")
         target = fx.target
         if target is operator.getitem:
             items, index = self.resolve(fx.args[0]), fx.args[1]
@@ -98,7 +98,7 @@ class GraphConverter:
                 error.located(repr(n))
             raise
         except DECIDED as error:
-            n.unsupported(f"a size must be a fixed number here: {error}")
+            n.unsupported(f"a size must be static here: {error}")
         except MALFORMED as error:
             raise PluginError(f"its converter failed: {type(error).__name__}: {error}").located(repr(n)) from error
         self.check(n, found, n.value)
@@ -127,7 +127,7 @@ class GraphConverter:
         found = self.converters.find(namespace, f"{packet}.{overload}", 1) or self.converters.find(namespace, packet, 1)
         if found is None:
             raise UnsupportedError(
-                f"no converter for {namespace}::{packet}.{overload}; a package can bring one with the hook "
+                f"no converter for {namespace}::{packet}.{overload}; a package can add one with the hook "
                 f"converters(frontend) for the frontend 'pt2'"
             )
         taken = keywords_of(found)
@@ -243,17 +243,19 @@ class GraphConverter:
             return
         x = found.real if isinstance(found, Complex) else found
         if not isinstance(x, Instruction) or value.is_complex() != isinstance(found, Complex):
-            raise PluginError(f"its converter gave {found!r}, where torch has a tensor of {value.dtype}").located(
+            raise PluginError(f"its converter returned {found!r}, where torch has a tensor of {value.dtype}").located(
                 repr(n)
             )
         if x.shape.dtype is not dtype_of(value.dtype) or x.shape.rank != value.dim():
             raise PluginError(
-                f"its converter gave {x.shape}, where torch has {value.dtype}{list(value.shape)}"
+                f"its converter returned {x.shape}, where torch has {value.dtype}{list(value.shape)}"
             ).located(repr(n))
         for ours, theirs in zip(x.shape.dims, value.shape, strict=True):
             self.extents.learn(theirs, ours)
             if isinstance(ours, int) and isinstance(theirs, int) and ours != theirs:
-                raise PluginError(f"its converter gave {x.shape}, where torch has {list(value.shape)}").located(repr(n))
+                raise PluginError(f"its converter returned {x.shape}, where torch has {list(value.shape)}").located(
+                    repr(n)
+                )
 
     def subgraph(
         self, n: Node, module: torch.fx.GraphModule, name: str, shapes: Sequence[Any], operands: Sequence[Any]

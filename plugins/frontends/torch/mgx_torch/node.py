@@ -111,7 +111,9 @@ class Node(InstructionBuilder):
         sizes = self.result(index).shape
         for size in sizes:
             if not self.graph.extents.computable(size):
-                self.unsupported(f"the size {self.graph.extents.text(size)} depends on data that nothing before it has")
+                self.unsupported(
+                    f"the size {self.graph.extents.text(size)} depends on data that no earlier value contains"
+                )
         return tuple(self.graph.extents.of(s) for s in sizes)
 
     def wants(self, index: int) -> bool:
@@ -181,7 +183,7 @@ class Node(InstructionBuilder):
     def static(self, d: Dim, what: str) -> int:
         """Returns an extent that must be static.  Errors: UnsupportedError for a symbolic one."""
         if isinstance(d, Sym):
-            self.unsupported(f"{what} must be a fixed number here, got {d}")
+            self.unsupported(f"{what} must be static here, got {d}")
         return d
 
 

@@ -283,7 +283,7 @@ def test_converter_that_takes_the_size_of_the_moment_is_refused(monkeypatch: pyt
         x = torch.randn(count, 4)
         assert torch.equal(compiled(x), x * count + 1)
     (reason,) = (why for part in parts for why in part.reasons)
-    assert "a size must be a fixed number here" in reason
+    assert "a size must be static here" in reason
 
 
 @pytest.mark.parametrize("arithmetic", [False, True])

@@ -55,7 +55,7 @@ def _adjoint(n: Node, grad: Instruction, x: Instruction, w: Instruction, given: 
     for axis, d in enumerate(x.shape.dims[2:]):
         o, k = grad.shape.dims[axis + 2], w.shape.dims[axis + 2]
         span = given["stride"][axis] * (o - 1) + given["dilation"][axis] * (k - 1) + 1 - 2 * given["padding"][axis]
-        extra.append(n.static(d - span, "the rest of an image under strides"))
+        extra.append(n.static(d - span, "the part of an image beyond the last stride"))
     return n.add("convolution_backwards", grad, w, output_padding=tuple(extra) if any(extra) else (), **given)
 
 

@@ -101,5 +101,5 @@ def triangle(n: Node, rows: Any, columns: Any, offset: int = 0, **_: Any) -> Ins
 
 @converts("eye")
 def eye(n: Node, *_: Any) -> Instruction:
-    rows, columns = (n.static(d, "the extent of a unit matrix") for d in n.result_dims())
+    rows, columns = (n.static(d, "the extent of an identity matrix") for d in n.result_dims())
     return n.literal(np.eye(rows, columns), n.dtype)

@@ -19,7 +19,7 @@ def product(n: Node, a: Instruction, b: Instruction) -> Instruction:
     """Returns matmul.  Errors: UnsupportedError for mixed element types, which torch rejects at run time."""
     if a.shape.dtype is not b.shape.dtype:
         n.unsupported(
-            f"a product takes operands of one element type, got {a.shape.dtype} and {b.shape.dtype}; convert one"
+            f"a product requires operands of one element type, got {a.shape.dtype} and {b.shape.dtype}; convert one"
         )
     a, b = n.convert(a, n.dtype), n.convert(b, n.dtype)
     dropped = []

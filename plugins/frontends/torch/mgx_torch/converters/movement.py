@@ -30,7 +30,7 @@ def view(n: Node, x: Instruction, *_: Any) -> Instruction:
 @converts("view.dtype")
 def view_dtype(n: Node, x: Instruction, dtype: Any) -> Instruction:
     if n.dtype.bits != x.shape.dtype.bits:
-        n.unsupported(f"a view of {x.shape.dtype} as {n.dtype}, whose width differs")
+        n.unsupported(f"a view of {x.shape.dtype} as {n.dtype}, which has another width")
     return n.add("bit_cast", x, target_type=n.dtype)
 
 
@@ -89,7 +89,7 @@ def sliced(n: Node, x: Instruction, dim: int, start: Any, end: Any, step: int) -
     axis = n.axis(dim, x.shape.rank)
     length = x.shape.dims[axis]
     if isinstance(start, Instruction) or isinstance(end, Instruction):
-        n.unsupported("a slice whose limits depend on data")
+        n.unsupported("a slice with data-dependent bounds")
     low, high = bounded(start, length, 0), bounded(end, length, length)
     if step == 1:
         if low == 0 and high == length:

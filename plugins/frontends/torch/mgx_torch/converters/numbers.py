@@ -16,7 +16,7 @@ __all__: list[str] = []
 def arithmetic(name: str) -> Converter:
     def convert(n: Node, *xs: Scalar) -> Instruction:
         if not isinstance(n.value, torch.SymFloat):
-            n.unsupported(f"it gives a {type(n.value).__name__}, where a number with a fraction is required")
+            n.unsupported(f"it returns a {type(n.value).__name__}, a float is required")
         return n.add(name, *(n.tensor(x, dt.float64) for x in xs))
 
     return convert

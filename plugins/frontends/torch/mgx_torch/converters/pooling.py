@@ -113,7 +113,7 @@ def _reached(n: Node, given: dict[str, Any], dims: Sequence[Any], results: Seque
             found.append(padding)
             continue
         end = (out - 1) * given["stride"][axis] + given["lengths"][axis]
-        found.append(max(padding, n.static(end - d - padding, "the border under a pooling that rounds up")))
+        found.append(max(padding, n.static(end - d - padding, "the padding of pooling in ceil mode")))
     return found
 
 
@@ -135,7 +135,7 @@ def adaptive(rank: int, mode: str) -> Converter:
             dims = image.shape.dims[2:]
             if all(w is None or (isinstance(d, int) and d % w == 0) for d, w in zip(dims, wanted, strict=True)):
                 lengths = tuple(
-                    n.static(d // (d if w is None else w), "the window of an adaptive pooling")
+                    n.static(d // (d if w is None else w), "the window of adaptive pooling")
                     for d, w in zip(dims, wanted, strict=True)
                 )
                 return n.add("pooling", image, mode=mode, lengths=lengths, stride=lengths)
@@ -167,7 +167,7 @@ def adaptive_max(rank: int) -> Converter:
     def convert(n: Node, x: Instruction, size: Any) -> Any:
         if not n.wants(1):
             return values(n, x, size), None
-        dims = [n.static(d, "the extent under an adaptive pooling") for d in x.shape.dims[-rank:]]
+        dims = [n.static(d, "the operand's extent of adaptive pooling") for d in x.shape.dims[-rank:]]
         places = np.zeros((1, 1), np.int64)  # [cells, elements of a cell], flat indices over the axes so far
         for d, w in zip(dims, filled(size, rank), strict=True):
             along = _members(d, d if w is None else w)

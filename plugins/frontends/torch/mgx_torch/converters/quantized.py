@@ -112,7 +112,7 @@ def dequantize_affine(
     *_: Any,
 ) -> Instruction:
     """Dequantizes with one scale per block of extents `block`."""
-    dims = [n.static(d, "an extent of a tensor in blocks") for d in x.shape.dims]
+    dims = [n.static(d, "an extent of a block-quantized tensor") for d in x.shape.dims]
     counts = [d // b for d, b in zip(dims, block, strict=True)]
     x = _few_bits(n, x, low, high)
     scales = n.convert(n.reshape(scale, counts), dt.float32)
@@ -127,7 +127,7 @@ def dequantize_affine(
         zeros = None if zeros is None else n.reshape(zeros, flat)
         return n.convert(n.add("dequantizelinear", x, n.reshape(scales, flat), zeros, axis=several[0]), n.dtype)
     if len(cut) != 1:
-        n.unsupported(f"scales of blocks {list(block)}, which are wider than 1 along several axes")
+        n.unsupported(f"scales of blocks {list(block)} with several extents above 1")
     out = n.add("dequantizelinear", x, scales, zeros, axis=cut[0], block_size=block[cut[0]])
     return n.convert(out, n.dtype)
 

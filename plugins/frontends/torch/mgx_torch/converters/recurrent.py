@@ -49,7 +49,7 @@ def recurrent(kind: str, activation: str = "") -> Converter:
         states = list(state) if isinstance(state, (list, tuple)) else [state]
         for index, (last, first) in enumerate(zip(n.value[1:], states, strict=True), 1):
             if n.wants(index) and last.dim() != first.shape.rank:  # torch 2.11 on a GPU; consumers may rely on that
-                n.unsupported(f"torch describes its last state with {last.dim()} axes, where it has {first.shape.rank}")
+                n.unsupported(f"torch's metadata of its last state has {last.dim()} axes instead of {first.shape.rank}")
         if single:
             x = n.unsqueeze(x, [0 if batch_first else 1])
             states = [n.unsqueeze(s, [1]) for s in states]

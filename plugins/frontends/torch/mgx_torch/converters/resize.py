@@ -115,9 +115,11 @@ def smooth(mode: str, antialias: bool = False) -> Converter:
         if antialias and align_corners:  # used by torch only for the factor
             how["coordinate_transformation_mode"] = "half_pixel"
             sizes = zip(x.shape.dims[2:], n.result_dims()[2:], strict=True)
-            pairs = [[n.static(d, "an extent resized without aliases between corners") for d in pair] for pair in sizes]
+            pairs = [
+                [n.static(d, "an extent of an antialiased resize with align_corners") for d in pair] for pair in sizes
+            ]
             if any(min(pair) < 2 for pair in pairs):
-                n.unsupported("an axis of one element resized without aliases between corners")
+                n.unsupported("an antialiased resize with align_corners to an axis of one element")
             scales = tuple((new - 1) / (old - 1) for old, new in pairs)
         if x.shape.dtype.is_integer:
             return n.convert(

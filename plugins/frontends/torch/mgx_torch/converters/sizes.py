@@ -39,7 +39,7 @@ def memory(n: Node, x: Instruction | Complex, dim: int | None = None) -> Any:
     """Returns the result of a memory query from torch's metadata, since an instruction's layout does not reflect it."""
     values = n.value if isinstance(n.value, (list, tuple)) else [n.value]
     if not all(n.graph.extents.knows(v) for v in values):
-        n.unsupported(f"the place of its elements in memory depends on sizes that no tensor has yet: {n.value}")
+        n.unsupported(f"its memory layout depends on sizes that are not known yet: {n.value}")
     found = [n.graph.extents.of(v) for v in values]
     return found if isinstance(n.value, (list, tuple)) else found[0]
 
@@ -49,7 +49,7 @@ def memory(n: Node, x: Instruction | Complex, dim: int | None = None) -> Any:
 def sym_is_contiguous(n: Node, x: Instruction | Complex, memory_format: Any = None) -> bool:
     found: bool | None = n.value.node.maybe_as_bool()
     if found is None:
-        n.unsupported(f"whether its memory is contiguous depends on sizes: {n.value}")
+        n.unsupported(f"its contiguity depends on symbolic sizes: {n.value}")
     return bool(found)
 
 

@@ -55,14 +55,14 @@ def flattened(n: Node, x: Instruction) -> tuple[Instruction, list[int]]:
 def first_place(n: Node, offset: Any) -> int:
     """Returns a view's storage offset relative to its operand."""
     skipped = 0 if offset is None else offset - n.graph.extents.of(n.given(0).storage_offset())
-    return n.static(skipped, "the place at which as_strided begins")
+    return n.static(skipped, "the storage offset of as_strided")
 
 
 def spread(n: Node, first: int, size: Sequence[Any], stride: Sequence[Any], extent: Dim) -> Array:
     """Returns the offsets of a static view.  Errors: UnsupportedError for symbolic extents, or offsets out of range."""
     places = np.asarray(first)
     for d, s in zip(size, stride, strict=True):
-        count, step = n.static(d, "an extent under as_strided"), n.static(s, "a step under as_strided")
+        count, step = n.static(d, "an extent of as_strided"), n.static(s, "a stride of as_strided")
         places = places[..., None] + np.arange(count) * step
     if places.size and (places.min() < 0 or places.max() >= n.static(extent, "the extent of memory")):
         n.unsupported("as_strided reads memory outside its operand")
@@ -96,15 +96,15 @@ def across(n: Node, x: Instruction, size: Any, stride: Any, offset: Any) -> Inst
     flat, _ = flattened(n, x)
     symbolic = [i for i, d in enumerate(size) if isinstance(d, Sym)]
     middle = range(symbolic[0], symbolic[-1] + 1)
-    block = n.static(stride[middle[-1]], "the step over a symbolic extent under as_strided")
+    block = n.static(stride[middle[-1]], "the stride of a symbolic extent of as_strided")
     whole: Dim = block
     for i in reversed(middle):
         if stride[i] != whole:
-            n.unsupported(f"symbolic extents under as_strided must be dense, got {size} with steps {stride}")
+            n.unsupported(f"symbolic extents of as_strided must be dense, got {size} with strides {stride}")
         whole = whole * size[i]
     total = flat.shape.dims[0]
     if total % whole != 0:
-        n.unsupported(f"symbolic extents under as_strided must go through all of {total} elements, got {size}")
+        n.unsupported(f"symbolic extents of as_strided must cover all {total} elements, got {size}")
     outside: list[int] = []
     inside: list[int] = []
     steps = list(stride)
@@ -136,7 +136,7 @@ def as_strided(n: Node, x: Instruction, size: Any, stride: Any, offset: Any = No
 def resize(n: Node, x: Instruction, size: Any, *_: Any) -> Instruction:
     """Returns a tensor's memory with other extents; elements beyond it, undefined in torch, are zero."""
     flat, _order = flattened(n, x)
-    dims = [n.static(d, "an extent under resize_") for d in size]
+    dims = [n.static(d, "an extent of resize_") for d in size]
     have, count = n.static(flat.shape.dims[0], "the extent of memory"), math.prod(dims)
     if count > have:
         flat = n.add("concat", flat, n.filled((count - have,), 0, x.shape.dtype), axis=0)
