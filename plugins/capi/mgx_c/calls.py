@@ -160,7 +160,7 @@ class Calls:
             const, kind, _ = held
             if not const and kind not in _NEVER_DESTROYED:
                 return self._put_new(kind), 1
-            return self._put_lent(name, kind), 1
+            return self._put_owned(name, kind), 1
         if first.type == "const size_t**":
             return self._put_numbers, 2
         if first.type in _SCALARS and first.name == "out":
@@ -179,12 +179,12 @@ class Calls:
 
         return put
 
-    def _put_lent(self, name: str, kind: str) -> Store:
+    def _put_owned(self, name: str, kind: str) -> Store:
         def put(given: Sequence[Any], result: Any, owner: Handle | None, rest: Sequence[Any]) -> None:
             if owner is None:
                 self._put(given, self.handles.new(kind, result))
             else:
-                self._put(given, self.handles.lend(owner, (name, *rest[1:]), kind, result))
+                self._put(given, self.handles.owned(owner, (name, *rest[1:]), kind, result))
 
         return put
 

@@ -55,7 +55,7 @@ class Handles:
         self._handles: dict[int, Handle] = {}
         self._numbers = itertools.count(16, 16)
         self._ended: list[ctypes.Structure] = []  # destroyed records, kept so that their addresses are not reused
-        self._lending = threading.Lock()
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._handles)
@@ -67,9 +67,9 @@ class Handles:
         self._handles[handle.address] = handle
         return handle
 
-    def lend(self, owner: Handle, key: Any, kind: str, value: Any) -> Handle:
+    def owned(self, owner: Handle, key: Any, kind: str, value: Any) -> Handle:
         """Returns a handle owned by `owner`, one per key; it then refers to `value`."""
-        with self._lending:
+        with self._lock:
             if owner.children is None:
                 owner.children = {}
             handle = owner.children.get(key)
@@ -84,8 +84,8 @@ class Handles:
             ctypes.pointer(handle.value)[0] = value
         else:
             handle.value = value
-        lent, handle.children = handle.children, None
-        for child in (lent or {}).values():
+        owned, handle.children = handle.children, None
+        for child in (owned or {}).values():
             self._drop(child)
 
     def get(self, address: int, kind: str) -> Handle:

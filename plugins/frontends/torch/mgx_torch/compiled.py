@@ -24,8 +24,8 @@ from .node import Complex
 from .options import TorchOptions
 from .stored import Stored
 from .tensors import as_tensor, host_array
-from .torch_internals import lie_at
-from .weights import Seal, held
+from .torch_internals import have_addresses
+from .weights import Fingerprint, held
 
 __all__ = ["CompiledGraph"]
 
@@ -109,15 +109,17 @@ class Variant:
     def __init__(self, graph: CompiledGraph, args: Sequence[Any]) -> None:
         self.static = graph.static
         self.addresses = [args[i].data_ptr() for i in self.static]
-        # the same in the form of `lie_at`'s arguments
+        # the same in the form of `have_addresses`'s arguments
         self.numbers, self.places = list(self.static), [0] * len(args)
         for number, address in zip(self.numbers, self.addresses, strict=True):
             self.places[number] = address
         self.watched = graph.watched
         weights = {i: args[i] for i in self.static}
-        self.seals = [] if graph.watched else [Seal(w, not graph.options.freeze) for w in weights.values()]
+        self.fingerprints = (
+            [] if graph.watched else [Fingerprint(w, not graph.options.freeze) for w in weights.values()]
+        )
         trusted = graph.options.freeze and not any(w.is_inference() for w in weights.values())
-        # everything that their seals would check
+        # everything that their fingerprints would check
         self.versions = [w._version for w in weights.values()] if trusted else None
         self.program, given, self.results = _program(graph, args, {} if graph.watched else weights)
         watched = {n: weights[i].detach() for n, i, part in given if graph.watched and i in weights and not part}
@@ -161,7 +163,7 @@ class Variant:
         """Returns True if the weights are those of this variant and their packed copies are valid."""
         if self.device is None:
             return [args[i].data_ptr() for i in self.static] == self.addresses and self.current(args)
-        return lie_at(list(args), self.places, self.numbers) and self.current(args)
+        return have_addresses(list(args), self.places, self.numbers) and self.current(args)
 
     def current(self, args: Sequence[Any]) -> bool:
         """Returns True if no weight was written to since it was packed.
@@ -173,7 +175,7 @@ class Variant:
             return not self.executable.outdated or torch.cuda.is_current_stream_capturing()
         if self.versions is not None:
             return [args[i]._version for i in self.static] == self.versions
-        return all(seal.holds(args[i]) for seal, i in zip(self.seals, self.static, strict=True))
+        return all(fingerprint.holds(args[i]) for fingerprint, i in zip(self.fingerprints, self.static, strict=True))
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         if self.plain is not None and self.unstored is None:

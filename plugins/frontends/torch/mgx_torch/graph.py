@@ -20,7 +20,7 @@ from .converter import COMPLEX
 from .element_types import dtype_of
 from .extents import DECIDED, Extents, undecided
 from .node import Complex, Node
-from .weights import lent
+from .weights import shared_array
 
 __all__ = ["GraphConverter"]
 
@@ -180,7 +180,7 @@ class GraphConverter:
         key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), str(tensor.device))
         found = self._literals.get(key)
         if found is None:
-            found = self._literals[key] = self.module.add_literal(lent(tensor, name))
+            found = self._literals[key] = self.module.add_literal(shared_array(tensor, name))
             found.sources = (name,)
         return found
 

@@ -193,8 +193,8 @@ class MgxModule(torch.nn.Module):
         """Writes the program as a ``.mxr`` file, which `mgx_core.load` loads without torch."""
         self.program.save(path)
 
-    # the program travels as bytes: in a state_dict, and where the module is copied or sent to another process; trees travel as
-    # their parts, since torch warns of its own class where they are copied
+    # the program is serialized in a state_dict, and when the module is copied or pickled; pytrees are serialized as their
+    # parts, since torch warns when its own class is copied
 
     def get_extra_state(self) -> Any:
         return torch.frombuffer(bytearray(save_buffer(self.program)), dtype=torch.uint8)

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-__all__ = ["current_stream", "lie_at"]
+__all__ = ["current_stream", "have_addresses"]
 
 
-def lie_at(tensors: list[Any], addresses: list[int], numbers: list[int]) -> bool:
+def have_addresses(tensors: list[Any], addresses: list[int], numbers: list[int]) -> bool:
     """True if the tensors at these indices have the addresses at the same indices of another list."""
     return all(tensors[n].data_ptr() == addresses[n] for n in numbers)
 
@@ -21,6 +21,6 @@ def current_stream(device: int) -> int:
 
 try:
     current_stream = torch._C._cuda_getCurrentRawStream
-    lie_at = torch._C._tensors_data_ptrs_at_indices_equal
+    have_addresses = torch._C._tensors_data_ptrs_at_indices_equal
 except AttributeError:  # CPU-only builds and other versions: the definitions above are used
     pass

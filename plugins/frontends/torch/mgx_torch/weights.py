@@ -16,7 +16,7 @@ from mgx_core.types.argument import Array
 
 from .tensors import borrowed, host_array
 
-__all__ = ["Seal", "held", "lent", "only_in_products"]
+__all__ = ["Fingerprint", "held", "shared_array", "only_in_products"]
 
 # operators whose kernels read a weight in torch's layout, and views
 PRODUCTS: Final = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding", "einsum"))
@@ -41,17 +41,21 @@ def held(
     Watched weights are kept except embedding tables, of which a run reads some rows, and very large operands of products.
     Device weights that are not watched are kept only if they are not floating-point, since comparing them would synchronize.
     On the host, large operands of products are passed at each call, since packing them gains little; others are compared at
-    each call (`Seal`).
+    each call (`Fingerprint`).
     """
     if trusted:
         return tuple(static)
     nodes = [n for n in gm.graph.nodes if n.op == "placeholder"]
     if watched:
-        lying = [i for i in static if args[i] is not None and args[i].device.type != "cpu" and args[i].is_contiguous()]
-        tables = {i for i in lying if args[i].nbytes > SMALL and any(_packet(u) == "embedding" for u in nodes[i].users)}
-        factors = {i for i in lying if i not in tables and only_in_products(nodes[i])}
+        on_device = [
+            i for i in static if args[i] is not None and args[i].device.type != "cpu" and args[i].is_contiguous()
+        ]
+        tables = {
+            i for i in on_device if args[i].nbytes > SMALL and any(_packet(u) == "embedding" for u in nodes[i].users)
+        }
+        factors = {i for i in on_device if i not in tables and only_in_products(nodes[i])}
         passed = tables | factors if sum(args[i].nbytes for i in factors) > WATCHED else tables
-        return tuple(i for i in lying if i not in passed)
+        return tuple(i for i in on_device if i not in passed)
 
     def kept(i: int) -> bool:
         weight = args[i]
@@ -82,7 +86,7 @@ def _packet(node: torch.fx.Node) -> str:
     return node.target._schema.name.partition("::")[2] if isinstance(node.target, torch._ops.OpOverload) else ""
 
 
-class Seal:
+class Fingerprint:
     """A fingerprint of a weight's contents: torch's version counter, and a digest of all bytes in host memory.
 
     exact: False omits the digest, so that writes that torch does not count (through `.data`, or by others that share the memory)
@@ -127,14 +131,14 @@ def _digest(array: Array) -> bytes:
     return bytes(xxhash.xxh3_128_digest(array))
 
 
-class Lender:
+class SharedWeights:
     """Tracks which weight memory live programs share, and its version when it was first shared."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._there: dict[int, tuple[Any, Seal]] = {}
+        self._there: dict[int, tuple[Any, Fingerprint]] = {}
 
-    def lend(self, weight: torch.Tensor, name: str) -> Array:
+    def array(self, weight: torch.Tensor, name: str) -> Array:
         """Returns the weight as an array on its memory, or a copy if it was written to since it was first shared."""
         # targets cache packed weights by address: changed memory would hit stale entries
         with self._lock:
@@ -144,15 +148,15 @@ class Lender:
             array: Array = borrowed(weight, name)
             if weight.device.type == "cpu" and (found is None or found[0]() is None):
                 self._there = {k: v for k, v in self._there.items() if v[0]() is not None}
-                self._there[weight.data_ptr()] = (weakref.ref(array), Seal(weight))
+                self._there[weight.data_ptr()] = (weakref.ref(array), Fingerprint(weight))
             return array
 
 
 @functools.cache
-def _lender() -> Lender:
-    return Lender()
+def _shared_weights() -> SharedWeights:
+    return SharedWeights()
 
 
-def lent(weight: torch.Tensor, name: str) -> Array:
+def shared_array(weight: torch.Tensor, name: str) -> Array:
     """Returns a weight as an array that a program may retain.  Errors: UnsupportedError for tensors without plain numbers."""
-    return _lender().lend(weight, name)
+    return _shared_weights().array(weight, name)

@@ -17,7 +17,7 @@ from mgx_torch.compiled import CompiledGraph
 from mgx_torch.decompositions import all_converters
 from mgx_torch.options import TorchOptions
 from mgx_torch.stored import Stored
-from mgx_torch.weights import Seal
+from mgx_torch.weights import Fingerprint
 
 TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int8)
 
@@ -67,25 +67,25 @@ def test_every_write_is_seen(write: Callable[[np.ndarray], None], dtype: torch.d
     contents = np.random.default_rng(1).integers(0, 256, (256 * 509 * 8 // width, width), np.uint8)
     weight = torch.from_numpy(contents.copy()).view(dtype)
     values = weight.view(torch.uint8).numpy()  # the same memory, without torch's count
-    seal = Seal(weight)
-    assert seal.holds(weight)
+    fingerprint = Fingerprint(weight)
+    assert fingerprint.holds(weight)
     write(values)
-    assert weight._version == seal.version
-    assert not seal.holds(weight)
+    assert weight._version == fingerprint.version
+    assert not fingerprint.holds(weight)
     values[:] = contents
-    assert seal.holds(weight)
+    assert fingerprint.holds(weight)
 
 
 @pytest.mark.parametrize("size", [2049, 2 * 2048, 32 * 2048, 33 * 2048 + 1])
 def test_every_place_is_looked_at(size: int) -> None:
     weight = torch.zeros(size, dtype=torch.float64)
     values = weight.numpy()
-    seal = Seal(weight)
+    fingerprint = Fingerprint(weight)
     for place in {*range(0, size, 977), 2047, 2048, size - 2, size - 1}:
         values[place] = -0.0  # the highest bit only
-        assert not seal.holds(weight)
+        assert not fingerprint.holds(weight)
         values[place] = 0.0
-    assert seal.holds(weight)
+    assert fingerprint.holds(weight)
 
 
 def test_threads_that_run_a_new_program_store_it_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_write_to_a_negated_weight_is_seen() -> None:
     memory = torch.randn(8, dtype=torch.complex64)
     weight = memory.conj().imag
     assert weight.is_neg()
-    seal = Seal(weight)
-    assert seal.holds(weight)
+    fingerprint = Fingerprint(weight)
+    assert fingerprint.holds(weight)
     memory.numpy()[3] = 7j
-    assert not seal.holds(weight)
+    assert not fingerprint.holds(weight)
