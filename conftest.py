@@ -1,4 +1,4 @@
-"""For all tests: none takes a program that an earlier run kept, and no random example is judged by the clock."""
+"""Settings for all tests: the program cache is off, and hypothesis has no deadline."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    os.environ["MGX_KEEP_PROGRAMS"] = "0"  # tests of kept programs switch that on for themselves
+    os.environ["MGX_KEEP_PROGRAMS"] = "0"  # tests of the program cache enable it themselves
     if config.pluginmanager.hasplugin("hypothesispytest"):
         from hypothesis import HealthCheck, settings
 
-        # on a busy machine examples take long to draw and to run, which is no fault of what is tested
+        # generating and running examples takes longer on a busy machine, which is not a fault of the tested code
         settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
         settings.load_profile("patient")

@@ -1,4 +1,4 @@
-"""Fixtures for tests of rewriting rules: a rule applied to a text, checked by its result's text and by numbers."""
+"""Fixtures for tests of rewrite rules: apply a rule to a module's text, and compare the resulting text and results."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from mgx_core.passes.fold_constants import FoldConstants
 from mgx_core.rules.engine import EXACT, Rewriter, Rules
 from mgx_core.types.dim import symbols_of
 
-HEAD = "symbol n in 2..8\nmodule main\n"  # the symbol that texts may use
+HEAD = "symbol n in 2..8\nmodule main\n"  # the symbol that module texts may use
 
 
 def values(module: Module, seed: int = 0, symbol: int = 3) -> list[Any]:
-    """Random values for a module's parameters, their symbols being `symbol`."""
+    """Returns random values for a module's parameters; `symbol` is the value of their symbols."""
     random = np.random.default_rng(seed)
     symbols = {
         s.name: max(s.lo, min(s.hi, symbol))
@@ -45,7 +45,7 @@ def values(module: Module, seed: int = 0, symbol: int = 3) -> list[Any]:
 
 
 def agree(before: list[Any], after: list[Any], exact: bool, narrow: bool = False) -> None:
-    """Assert that results are equal, or equal but for rounding; `narrow`: to 16 bits somewhere."""
+    """Asserts that results are equal, or equal except for rounding; narrow: some values have 16 bits."""
     assert len(before) == len(after)
     for one, other in zip(before, after, strict=True):
         assert one.dtype == other.dtype
@@ -59,7 +59,7 @@ def agree(before: list[Any], after: list[Any], exact: bool, narrow: bool = False
 
 
 class Applied:
-    """A module after some rules, and what the engine said."""
+    """A module after rules were applied, with the engine's report."""
 
     def __init__(self, before: str, rules: Rules, fold: bool = False) -> None:
         self.before = parse_module(HEAD + before.strip("\n"), STANDARD)
@@ -74,7 +74,7 @@ class Applied:
 
     @property
     def text(self) -> str:
-        """All modules' instructions, without the first line."""
+        """Returns the instructions of all modules, without the first line."""
         return self.module.text().split("module main\n", 1)[1]
 
     def compare(self, exact: bool) -> None:
@@ -95,7 +95,7 @@ def named(name: str, rules: Rules = RULES) -> Rules:
 
 @pytest.fixture
 def rule_turns() -> Callable[..., None]:
-    """Check that one rule alone turns a text into another, and that the numbers stay."""
+    """Checks that one rule rewrites a text to another and that results agree."""
 
     def check(name: str, before: str, after: str, rules: Rules = RULES) -> None:
         only = named(name, rules)
@@ -109,7 +109,7 @@ def rule_turns() -> Callable[..., None]:
 
 @pytest.fixture
 def rule_refuses() -> Callable[..., None]:
-    """Check that one rule leaves a text as it is, and what it says."""
+    """Checks that one rule leaves a text unchanged, and its reason."""
 
     def check(name: str, before: str, why: str, rules: Rules = RULES) -> None:
         done = Applied(before, named(name, rules))
@@ -121,7 +121,7 @@ def rule_refuses() -> Callable[..., None]:
 
 @pytest.fixture
 def run_both() -> Callable[[Module, Module, bool], None]:
-    """Run two modules on the same random values and compare."""
+    """Runs two modules on the same random values and compares their results."""
 
     def check(before: Module, after: Module, exact: bool = False) -> None:
         given = values(before)

@@ -1,4 +1,4 @@
-"""The disk cache: whole entries or none, whatever the folder holds and whoever writes."""
+"""The disk cache has complete entries or none, whatever the folder contains and however many processes write to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_what_is_put_is_got(cache):
     cache.put("another", b"")
     assert cache.get("a key\nof any text") == b"data"
     assert cache.get("another") == b""
-    assert cache.held() == (2, 84)  # heads of 40 bytes
+    assert cache.held() == (2, 84)  # headers of 40 bytes
 
 
 def test_the_folder_is_the_users(tmp_path, monkeypatch):
@@ -63,7 +63,7 @@ def test_the_oldest_entries_go(tmp_path):
         cache.put(str(n), bytes(100))
     entries, size = cache.held()
     assert size == entries * 140
-    assert 100 <= entries < 1500  # looked after at every 256th entry or so
+    assert 100 <= entries < 1500  # the size is checked at about every 256th entry
     assert cache.get("1999") is not None
     assert cache.get("0") is None
 
@@ -72,7 +72,7 @@ def test_the_oldest_entries_go(tmp_path):
 def test_large_entries_do_not_outgrow_the_limit(tmp_path, share, over):
     limit = 200_000
     for n in range(3 * share):
-        cache = DiskCache("things", folder=tmp_path, limit=limit)  # as processes that write one entry each
+        cache = DiskCache("things", folder=tmp_path, limit=limit)  # like processes that write one entry each
         cache.put(str(n), bytes(limit // share))
         if n % (share // 4) == 0:
             assert cache.held().bytes <= limit * (1 + over)

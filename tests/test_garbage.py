@@ -164,7 +164,7 @@ def test_the_end_of_the_process_collects_where_something_is_to_be_finalized(
 
 @pytest.mark.parametrize("read", ["load", "load_buffer"])
 def test_programs_are_read_with_rarer_collections(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, read: str) -> None:
-    """What a file holds becomes objects that stay, as with parsing; and a process that only loads ends as soon."""
+    """As for parsing, most objects created by loading are long-lived; a process that only loads also exits fast."""
 
     def seen(*given: Any) -> Any:
         thresholds.append(gc.get_threshold()[0])

@@ -1,4 +1,4 @@
-"""No import circles: not at the top of files, not inside functions, not for types alone."""
+"""No import cycles: neither at the top of files nor inside functions nor under TYPE_CHECKING."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ DISTRIBUTIONS = {
     "mgx_conformance": "conformance/mgx_conformance",
 }
 ALLOWED = {
-    # instructions hold modules and modules hold instructions: one recursive type, whose list, orders and copies have files of their own
+    # instructions hold modules and modules hold instructions: a recursive type whose list, orders and copies have their
+    # own files
     frozenset(f"mgx_core.ir.{name}" for name in ("copying", "instruction", "instruction_list", "module", "ordering")),
 }
 
@@ -29,7 +30,7 @@ Graph = dict[str, set[str]]
 
 
 def modules_of(package: str, folder: Path) -> dict[str, tuple[Path, bool]]:
-    """Each module's file, and True for packages."""
+    """Returns each module's file, and True for packages."""
     found = {}
     for path in sorted(folder.rglob("*.py")):
         parts = [package, *path.relative_to(folder).with_suffix("").parts]
@@ -39,7 +40,7 @@ def modules_of(package: str, folder: Path) -> dict[str, tuple[Path, bool]]:
 
 
 def imported(tree: ast.AST, module: str, is_package: bool, modules: Collection[str]) -> Iterator[str]:
-    """The modules that a file imports, wherever the statement stands: ``from .a import b`` is a.b if there is one, else a."""
+    """Returns the modules that a file imports anywhere: ``from .a import b`` is a.b if that is a module, else a."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (a.name for a in node.names)
@@ -59,7 +60,7 @@ def graph_of(package: str, folder: Path) -> Graph:
 
 
 def circles(graph: Graph) -> list[frozenset[str]]:
-    """Strongly connected components of more than one module (Tarjan)."""
+    """Returns the strongly connected components of more than one module (Tarjan)."""
     number: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []

@@ -1,4 +1,4 @@
-"""The laws that code can check: what the core may name, and what an import may do."""
+"""Design rules that tests can check: which names the core may contain, and which side effects imports may have."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ import mgx_core
 CORE = Path(mgx_core.__file__).parent
 FOREIGN = re.compile(r"(?<![a-z])(cuda|hip|dnnl|onnx|torch)(?![a-z])", re.IGNORECASE)
 
-# where a target's or a format's name may stand in code: convenience functions that ask the plugin manager, hints about what to
-# install and which name is meant, the names in protocols of exchange (DLPack's device types, the array interface), and the words
-# of the command line
+# where names of targets and formats may occur in code: convenience functions that query the plugin manager, hints about
+# what to install and corrections of misspelled names, exchange protocols (DLPack's device types, the array interface),
+# and the command line
 ALLOWED = {
     "__init__.py": r"(api:)?(parse_onnx|parse_onnx_buffer|get_onnx_operators)",
     "api.py": r"parse_onnx|parse_onnx_buffer|get_onnx_operators|onnx",
@@ -31,7 +31,7 @@ ALLOWED = {
 
 
 def foreign_words(source: str) -> list[str]:
-    """Identifiers and strings (not docstrings, not comments) that name a target or a format."""
+    """Returns identifiers and strings (except docstrings and comments) that name a target or a format."""
     tree = ast.parse(source)
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = {
@@ -75,7 +75,7 @@ def loaded_by(code: str) -> list[str]:
 
 
 def families(loaded: Iterable[str]) -> set[str]:
-    """Modules that define ops, as opposed to those that say what an op is."""
+    """Returns modules that define ops, as opposed to those that define what an op is."""
     definition = {
         "attributes",
         "builtin",
@@ -148,9 +148,9 @@ OUTSIDE = [
 ]
 
 
-@pytest.mark.skipif(not OUTSIDE, reason="the plugins' sources are not here")
+@pytest.mark.skipif(not OUTSIDE, reason="the plugins' sources are not available")
 def test_environment_variables_are_documented():
-    """Every ``MGX_*`` that is read stands in a page for users."""
+    """Every ``MGX_*`` variable that is read is documented for users."""
     read = re.compile(r"(?:getenv\(|setting\(f?|^\s*)\"(MGX_[A-Z_]+)\"", re.MULTILINE)
     files = [p for top in ("mgx_core", "plugins") for p in (REPOSITORY / top).rglob("*") if p.suffix in (".py", ".cpp")]
     used = {
@@ -165,9 +165,9 @@ def test_environment_variables_are_documented():
     assert sorted(used - said) == []
 
 
-@pytest.mark.skipif(not OUTSIDE, reason="the plugins' sources are not here")
+@pytest.mark.skipif(not OUTSIDE, reason="the plugins' sources are not available")
 def test_plugins_import_public_names_alone():
-    """Names that a module of the core lists in ``__all__`` are public; other plugins can do all that ours do."""
+    """Names in a core module's ``__all__`` are public; third-party plugins can do everything that ours do."""
     wrong = []
     for path in OUTSIDE:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -198,7 +198,7 @@ ATTRIBUTES = {  # attributes of some ops, which no interface has
 
 
 def members_looked_up(source: str) -> list[tuple[str, str]]:
-    """Each getattr with a default and each hasattr that asks an interface object, or for a member of an interface."""
+    """Returns each getattr with a default and each hasattr on an interface object, or for a member of an interface."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
@@ -212,7 +212,7 @@ def members_looked_up(source: str) -> list[tuple[str, str]]:
 
 
 def test_members_of_interfaces_are_never_looked_up_by_name():
-    """The base classes say what there is: `mgx_core.Target` and the like have every member with its default."""
+    """Base classes such as `mgx_core.Target` define every member with a default."""
     wrong = []
     for path in (*sorted(CORE.rglob("*.py")), *OUTSIDE):
         place = str(path.relative_to(REPOSITORY))

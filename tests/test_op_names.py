@@ -1,4 +1,4 @@
-"""Code asks an op for its class and its traits, never for its name: names are for files, text and frontends."""
+"""Code identifies ops by class and traits, never by name: names are for files, text and frontends."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mgx_core.ops.scalar import PRIMITIVES
 
 REPOSITORY = Path(mgx_core.__file__).parent.parent
 NAMES = set(STANDARD.names())
-# without words that mean something else, too: scalar primitives, the attribute `actv_func`, arithmetic of extents
+# except words with another meaning: scalar primitives, the attribute `actv_func`, arithmetic of extents
 OPS_ALONE = NAMES - PRIMITIVES.keys() - ACTIVATIONS.keys() - {"broadcast"}
-# files, text, what users type
+# files, text, user input
 FORMATS = ("mgx_core/store/", "mgx_core/ir/text", "mgx_core/driver/", "plugins/frontends/")
 
-# where names may stand, and why: ten at most
+# where names may be used, and why: at most ten
 REASONS = {
     "mgx_core/ops/opset.py": "sets hold ops by name",
     "mgx_core/plugins/merge_opsets.py": "packages may offer ops of one name",
@@ -46,7 +46,7 @@ def place(path: Path) -> str:
 
 
 def is_op(node: ast.AST) -> bool:
-    """An expression that reads as an op or its class."""
+    """True for an expression that reads as an op or its class."""
     match node:
         case ast.Name(id="op" | "cls" | "anchor_op"):
             return True
@@ -58,7 +58,7 @@ def is_op(node: ast.AST) -> bool:
 
 
 def faults(source: str) -> Iterator[tuple[int, str]]:
-    """Lines at which a module compares the name of an op, looks something up by it, or lists names of ops."""
+    """Returns lines at which a module compares an op's name, looks something up by it, or lists names of ops."""
     tree = ast.parse(source)
     exports = {
         id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "__all__"
@@ -102,7 +102,7 @@ def is_name(node: ast.AST, aliases: set[str]) -> bool:
     return False
 
 
-@pytest.mark.skipif(not (REPOSITORY / "plugins").exists(), reason="the plugins' sources are not here")
+@pytest.mark.skipif(not (REPOSITORY / "plugins").exists(), reason="the plugins' sources are not available")
 def test_no_code_asks_for_the_name_of_an_op():
     found = {place(p): list(faults(p.read_text())) for p in sources()}
     excused = tuple(REASONS)

@@ -1,4 +1,4 @@
-"""The neutral door: files to readers, options to frontends or to core, errors with the file's name."""
+"""Format-independent parsing: frontend selection, options of frontends and of the core, errors with the file's name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mgx_core.plugins.manager import Lazy, Plugins, hookimpl
 
 
 class Plain(mgx.Frontend):
-    """A frontend that knows nothing of extents: the file holds the name of a unary op, for x of [n, 3]."""
+    """A frontend without support for extents: the file contains the name of a unary op, for x of [n, 3]."""
 
     def parse(self, path, **options):
         with open(path, "rb") as file:
@@ -44,7 +44,7 @@ class Plain(mgx.Frontend):
 
 
 class Bound(Plain):
-    """A frontend that takes one of the extents options itself."""
+    """A frontend that handles one of the extents options itself."""
 
     def parse(self, path, dim_params=None):
         assert dim_params in (None, {"n": 4})
@@ -52,7 +52,7 @@ class Bound(Plain):
 
 
 class Any(Plain):
-    """A frontend that takes any option."""
+    """A frontend that accepts any option."""
 
     def parse_buffer(self, data, **options):
         assert options in ({}, {"signature": "s"})
@@ -60,7 +60,7 @@ class Any(Plain):
 
 
 class Named(Plain):
-    """A frontend that names one result more than there are."""
+    """A frontend that names more results than there are."""
 
     def parse_buffer(self, data):
         program = super().parse_buffer(data)
@@ -291,7 +291,7 @@ def test_a_file_that_is_not_there(tmp_path, frontends):
 
 
 class Typed(Plain):
-    """A frontend whose signature states types."""
+    """A frontend whose signature has type annotations."""
 
     def parse_buffer(self, data, times: int = 1, fast: bool = False, weights: dict[str, float] | None = None):
         return super().parse_buffer(data, times)

@@ -1,4 +1,4 @@
-"""Names with an underscore stay in their package: nobody outside reaches for them."""
+"""Names with a leading underscore are used only in their own package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DISTRIBUTIONS = (
     "plugins/compat/migraphx/migraphx",
     "conformance/mgx_conformance",
 )
-NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_make"}  # public by Python's own word
+NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_make"}  # documented as public by Python
 ALLOWED = {
     "_native",  # mgx_cpu_dnnl's extension module, which is not a Python file
     "_normalize_tensor",  # onnx's backend tests have no public function that reads their data
@@ -32,7 +32,7 @@ def private(name: str) -> bool:
 
 
 def own_names(tree: ast.Module) -> Iterator[str]:
-    """Names that a file gives to something: functions, classes, variables, attributes of its own objects, imports."""
+    """Returns the names that a file defines: functions, classes, variables, attributes of its own objects, imports."""
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
@@ -45,7 +45,7 @@ def own_names(tree: ast.Module) -> Iterator[str]:
 
 
 def foreign(tree: ast.Module, own: set[str]) -> list[str]:
-    """Private names that a file reaches for and no file of its folder defines."""
+    """Returns private names that a file uses and no file of its folder defines."""
     found = []
     for node in ast.walk(tree):
         match node:

@@ -1,4 +1,4 @@
-"""The public names, held: a name that goes, or comes, is a decision."""
+"""The list of public names is fixed: adding or removing one is a deliberate change."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_name_is_there_and_says_what_it_is(name):
 
 
 def test_type_checkers_see_the_same_names():
-    """The stub beside the package names what is loaded at run time, from the same modules."""
+    """The stub beside the package lists the names that are loaded at run time, from the same modules."""
     stub = ast.parse(Path(mgx.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     seen = {"argument": mgx.Argument, "program": mgx.Program, "shape": mgx.Shape}
     for node in ast.walk(stub):
@@ -47,7 +47,7 @@ def test_type_checkers_see_the_same_names():
             for alias in node.names:
                 module = importlib.import_module(f"mgx_core.{node.module or alias.name}")
                 seen[alias.asname or alias.name] = getattr(module, alias.name) if node.module else module
-    assert sorted(seen) == NAMES, "name it in mgx_core/__init__.pyi"
+    assert sorted(seen) == NAMES, "add it to mgx_core/__init__.pyi"
     assert [name for name in NAMES if getattr(mgx, name) is not seen[name]] == []
 
 

@@ -12,7 +12,7 @@ from mgx_core.records import dataclass
 
 
 def written(make: Any) -> dict[str, Any]:
-    """The same classes, by one decorator or the other."""
+    """Classes defined with either decorator behave the same."""
 
     @make(frozen=True)
     class Point:
@@ -26,13 +26,13 @@ def written(make: Any) -> dict[str, Any]:
 
     @make(frozen=True)
     class Named(Point):
-        """A point with a name, made by keyword alone."""
+        """A point with a keyword-only name."""
 
         name: str = field(default="n", kw_only=True)
 
     @make
     class Counted:
-        """Can be changed, and counts itself."""
+        """A mutable class with a counter."""
 
         of: Any
         count: int = field(init=False, default=0)
@@ -43,13 +43,13 @@ def written(make: Any) -> dict[str, Any]:
 
     @make(eq=False)
     class Kept:
-        """Equal to itself alone."""
+        """Compares by identity."""
 
         x: int = 0
 
     @make(frozen=True)
     class Own:
-        """Defines what a dataclass would get."""
+        """Defines the methods that a dataclass would generate."""
 
         x: int
 
@@ -64,14 +64,14 @@ def written(make: Any) -> dict[str, Any]:
 
     @make(frozen=True, kw_only=True)
     class Options:
-        """By keyword alone."""
+        """Keyword-only fields."""
 
         first: int = 1
         second: str
 
     @make(frozen=True)
     class Scaled:
-        """Takes something that it does not keep."""
+        """Has an init-only argument."""
 
         x: int
         by: InitVar[int] = 3
@@ -82,7 +82,7 @@ def written(make: Any) -> dict[str, Any]:
 
     @make(frozen=True)
     class Read:
-        """Made as it says itself."""
+        """Has its own __init__."""
 
         x: int
 

@@ -1,4 +1,4 @@
-"""Compile a model and save it for later: ``python3 tools/optimize_model.py -h``; the same as the command ``optimize_model``."""
+"""Compiles a model and saves it: ``python3 tools/optimize_model.py -h``; equivalent to the command ``optimize_model``."""
 
 from migraphx.optimize_model import main
 

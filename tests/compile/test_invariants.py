@@ -1,4 +1,4 @@
-"""Each stage's invariant holds for what the stage makes, and says what is wrong with anything else."""
+"""Each stage's invariant accepts the stage's output, and its error names the fault in other modules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read(text: str) -> Module:
 
 @define_op("example.unknown")
 class Unknown(Operation):
-    """An op that says nothing but its shape."""
+    """An op that defines only its shape."""
 
     def infer(self, x: Shape) -> Shape:
         return x

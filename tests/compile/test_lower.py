@@ -1,4 +1,4 @@
-"""Lowering: who gets which launch, and what becomes of groups that a target declines."""
+"""Lowering: which instructions become which launches, and the treatment of groups that a target declines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mgx_core.targets.lowered import launch_placements
 
 
 class Picky(Target):
-    """Has a kernel for exp, and nothing else."""
+    """Has a kernel for exp only."""
 
     name = "picky"
 

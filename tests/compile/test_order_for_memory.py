@@ -1,4 +1,4 @@
-"""Orders in which less is alive: text before, text after, and what must stay in order."""
+"""Instruction orders with a lower memory peak: module text before and after, and orders that must not change."""
 
 from __future__ import annotations
 

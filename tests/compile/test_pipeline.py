@@ -1,4 +1,4 @@
-"""Stages, their invariants and the record of what ran."""
+"""Stages, their invariants and the record of executed passes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEXT = """
 
 @dataclass(frozen=True)
 class Swap(Pass):
-    """Puts one op in another's place."""
+    """Replaces one op by another."""
 
     old: str
     new: str
@@ -44,7 +44,7 @@ class Swap(Pass):
 
 @dataclass(frozen=True)
 class Corrupt(Pass):
-    """Leaves a wrong shape."""
+    """Leaves an instruction with a wrong shape."""
 
     name: str = "corrupt"
 
@@ -136,12 +136,12 @@ def test_records_take_counts_over_and_survive_plain_data():
     for record in pipeline.records:
         fields = json.loads(json.dumps(dataclasses.astuple(record)))
         assert PassRecord(*fields) == record
-        assert PassRecord(*fields[:6]).rules == ()  # as files held them before passes counted
+        assert PassRecord(*fields[:6]).rules == ()  # files written before passes had counts
 
 
 @dataclass(frozen=True)
 class Counting(Pass):
-    """Counts, whatever it is given."""
+    """Counts on every module."""
 
     tally: Tally
     name: str = "counting"

@@ -1,4 +1,4 @@
-"""Branches on extents are taken, and what follows them is compiled, once the shapes of a run are known."""
+"""Once the shapes of a run are known, branches on extents are resolved and the code after them is compiled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mgx_core.types.dim import symbol
 
 @mgx.define_op("test.open_relu")
 class OpenRelu(Operation):
-    """relu of a tensor of any rank, as a frontend has it that asks for ranks: -> tuple of one result."""
+    """relu of a tensor of any rank, like frontends add for ops that need ranks: -> tuple of one result."""
 
     def infer(self, x: mgx.Shape) -> mgx.TupleShape:
         return mgx.TupleShape([mgx.Shape.unranked(x.dtype)])
@@ -34,7 +34,9 @@ class OpenRelu(Operation):
 
 
 def squeezed_or_not(on_data: bool = False) -> mgx.Program:
-    """relu(x[0]) where x [n, 3] has one row, else relu(x): a squeeze as exporters write it; on_data: by a value of x instead."""
+    """relu(x[0]) if x [n, 3] has one row, else relu(x): a squeeze as exporters write it; on_data: the condition is a value of
+    x instead.
+    """
     program = mgx.Program()
     main = program.get_main_module()
     x = main.add_parameter("x", mgx.Shape("float32", [symbol("n"), 3]))
@@ -92,7 +94,7 @@ def test_what_is_fused_for_a_run_is_what_fixed_shapes_give() -> None:
     program.run({"x": np.ones((2, 3), np.float32)})
     (instance,) = program.executable.instances()  # type: ignore[union-attr]
     names = [p.op.split("(")[0] for p in instance.placements]
-    assert len(names) == 1, names  # the relu alone: the negations cancel, which the stage simplify finds
+    assert len(names) == 1, names  # the relu only: the stage simplify cancels the negations
 
 
 @pytest.mark.parametrize("on_data", [False, True])
@@ -132,7 +134,7 @@ def test_quantized_weights_stay_narrow() -> None:
 
 
 def padded_twice(on_data: bool = False) -> mgx.Program:
-    """x [n] padded to twice ceil(n / 2) in floats, as exporters write a padding, and again; on_data: by a value of x instead."""
+    """x [n] padded twice to 2 ceil(n / 2), computed in floats as exporters do; on_data: computed from a value of x instead."""
     program = mgx.Program()
     main = program.get_main_module()
     x = main.add_parameter("x", mgx.Shape("float32", [symbol("n", 1, 900)]))
@@ -152,7 +154,7 @@ def padded_twice(on_data: bool = False) -> mgx.Program:
 
 
 def test_extents_computed_through_floats_are_settled_for_the_shapes_of_a_run() -> None:
-    """Paddings of causal convolutions: all that followed the first ran op by op, with its extents as data."""
+    """Padding of causal convolutions: everything after the first ran op by op, with data-dependent extents."""
     program = padded_twice()
     program.compile(mgx.get_target("ref"))
     for n in (5, 8):
@@ -168,7 +170,7 @@ def settled_for(main: mgx.Module, n: int) -> mgx.Module:
 
 
 def test_slices_as_long_as_a_range_are_settled_for_the_shapes_of_a_run() -> None:
-    """Positions of patches, whose number goes through floats: what was sliced by it was of open extents on all targets."""
+    """Positions of patches, whose number is computed in floats: slices of that length had unknown extents on all targets."""
     program = mgx.Program()
     main = program.get_main_module()
     x = main.add_parameter("x", mgx.Shape("float32", [symbol("n", 1, 900)]))
@@ -205,7 +207,7 @@ def test_extents_that_rules_follow_do_not_wait() -> None:
 
 
 def test_trips_whose_number_decides_extents_are_unrolled_for_the_shapes_of_a_run() -> None:
-    """Rows added up between offsets, one more of them than the batch has images: each trip ran op by op."""
+    """Sums of rows between offsets, of which there is one more than images in the batch: each trip ran op by op."""
     program = mgx.Program()
     main, body = program.get_main_module(), mgx.Module("body")
     n = symbol("n", 1, 300)
@@ -226,4 +228,4 @@ def test_trips_whose_number_decides_extents_are_unrolled_for_the_shapes_of_a_run
         (y,) = program.run({"x": value})
         np.testing.assert_array_equal(np.asarray(y)[:, 0], value + np.pad(value[1:], ((0, 1), (0, 0))))
         instance = program.executable.instances()[-1]  # type: ignore[union-attr]
-        assert any(i.op.control for i in instance.module) == (rows_given == 299)  # too many trips stay a loop
+        assert any(i.op.control for i in instance.module) == (rows_given == 299)  # too many trips: remains a loop

@@ -1,4 +1,4 @@
-"""The stages from normalize to fuse on one small program of each kind: fewer instructions, the same numbers."""
+"""The stages from normalize to fuse on one small program of each kind: fewer instructions, equal results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RANDOM = np.random.default_rng(5)
 
 
 class Draft:
-    """Builds a program with few words."""
+    """A concise builder of programs."""
 
     def __init__(self) -> None:
         self.main = Module()
@@ -134,7 +134,7 @@ def test_results_stay(make, options, run_both):
 
 
 def work(module: Module) -> list[str]:
-    """Instructions of the main module that would run."""
+    """Counts the instructions of the main module that would run."""
     return [i.name for i in module if not (i.is_param or i.is_literal or i.is_return or i.op.view)]
 
 

@@ -1,4 +1,4 @@
-"""Arithmetic that formats spell in their own ways."""
+"""Arithmetic whose definition differs between formats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mgx_core.types.shape import Shape
 
 
 class Node(InstructionBuilder):
-    """A node of no format."""
+    """A node that belongs to no format."""
 
     def __init__(self) -> None:
         self.made = Module()
@@ -46,7 +46,7 @@ def test_angles_are_those_of_numpy() -> None:
 
 
 def test_no_class_behind_the_last_is_drawn() -> None:
-    """The sum of fifteen probabilities is 1 less some roundings, and numbers between the two are drawn."""
+    """The probabilities sum to 1 minus rounding errors, and random numbers between that sum and 1 occur."""
     node = Node()
     logits = node.made.add_parameter("x", Shape("half", [1, 15]))
     node.made.add_return([drawn(node, node.literal([3]), logits, node.literal([4000]))])

@@ -1,4 +1,4 @@
-"""Converters of a frontend joined with those of plugins: a conflict concerns one operator, is named, and can be settled."""
+"""A frontend's converters combined with those of plugins: a conflict affects one operator only, is named, and can be resolved."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def record(name: str) -> PluginRecord:
 
 
 def table(*entries: tuple[str, int, bool], says: str) -> Converters:
-    """A table whose converters give who converts, and from which version."""
+    """Returns a table whose converters return their owner and first version."""
     made = Converters()
     for name, since, replaces in entries:
         made.converts(name, since=since, replaces=replaces)(lambda node, since=since: (says, since))

@@ -1,4 +1,4 @@
-"""What is known of values while a model is read."""
+"""Values that are known at parse time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mgx_core.types.dim import substitute, symbol
 
 
 def test_extents_chosen_by_any_operation_on_constants_are_known() -> None:
-    """A choice by `a >= b`, the negation of a comparison, was left to the run, and with it the extents and their rank."""
+    """A selection by `a >= b`, the negation of a comparison, was left to run time, and with it the extents and their rank."""
     module = mgx.Module("main")
     n = symbol("n", 1, 9)
     x = module.add_parameter("x", mgx.Shape.of(dt.float32, [n, 3]))
@@ -29,7 +29,7 @@ def test_extents_chosen_by_any_operation_on_constants_are_known() -> None:
 
 
 def test_extents_rounded_from_constant_floats_are_known() -> None:
-    """Paddings of TensorFlow's `SAME`, as torch's older exporter writes them: computed in floats, converted, then rearranged."""
+    """`SAME` padding of TensorFlow as torch's older exporter writes it: computed in floats, converted, then rearranged."""
     module = mgx.Module("main")
     given = module.add_literal(np.asarray([1.0, 3.0], np.float32))
     halved = module.add(mgx.op("div"), given, module.add_literal(np.asarray([2.0, 2.0], np.float32)))
@@ -43,7 +43,7 @@ def test_extents_rounded_from_constant_floats_are_known() -> None:
 
 
 def test_halves_of_what_may_be_negative_are_known() -> None:
-    """Frames left by strided convolutions, as torch's exporter writes them: `1 + (n - 3) / 2`, left to the run before."""
+    """Frames left by strided convolutions, as torch's exporter writes them: `1 + (n - 3) / 2`, formerly left to run time."""
     module = mgx.Module("main")
     n = symbol("n", 0, 900)
     x = module.add_parameter("x", mgx.Shape.of(dt.float32, [n]))
@@ -55,7 +55,7 @@ def test_halves_of_what_may_be_negative_are_known() -> None:
 
 
 def test_extents_are_those_of_the_type_that_they_are_converted_to() -> None:
-    """A truth value was known as the number that it was of, and a byte as one that it cannot hold."""
+    """A converted boolean was known as the number before conversion, and a byte as a number outside its range."""
     module = mgx.Module("main")
     known, sizes = Known(), module.add_literal(np.asarray([5, 0, 300]))
 
@@ -66,7 +66,7 @@ def test_extents_are_those_of_the_type_that_they_are_converted_to() -> None:
 
     assert through(dt.int32) == [5, 0, 300]
     assert through(dt.bool_) == [1, 0, 1]
-    assert through(dt.uint8) is None  # 300 has no byte: computed when it is run
+    assert through(dt.uint8) is None  # 300 exceeds a byte: computed at run time
 
     open_size = module.add_parameter("x", mgx.Shape.of(dt.float32, [symbol("n", 1, 900)]))
     size = module.add(mgx.op("dimensions_of", end=1), open_size)
@@ -84,7 +84,9 @@ def test_a_remainder_by_zero_is_not_known() -> None:
 
 
 def test_extents_that_are_divided_as_floats_are_known() -> None:
-    """Numbers of steps, as torch's exporter writes `range(1, n, 2)`: `int(ceil(float(n - 1) / 2.0))`, left to the run before."""
+    """Numbers of steps, as torch's exporter writes `range(1, n, 2)`: `int(ceil(float(n - 1) / 2.0))`, formerly left to run
+    time.
+    """
     module = mgx.Module("main")
     n = symbol("n", 0, 900)
     x = module.add_parameter("x", mgx.Shape.of(dt.float32, [n]))
@@ -109,7 +111,7 @@ def test_extents_that_are_divided_as_floats_are_known() -> None:
 
 
 def test_extents_rounded_up_to_a_multiple_as_floats_are_known() -> None:
-    """Images filled up to whole patches, as torch's exporter writes `int(ceil(n / 2) * 2)`: left to the run before."""
+    """Images padded to whole patches, as torch's exporter writes `int(ceil(n / 2) * 2)`: formerly left to run time."""
     module = mgx.Module("main")
     n = symbol("n", 0, 900)
     x = module.add_parameter("x", mgx.Shape.of(dt.float32, [n]))
@@ -125,7 +127,7 @@ def test_extents_rounded_up_to_a_multiple_as_floats_are_known() -> None:
 
 
 def test_lengths_of_ranges_of_floats_are_known() -> None:
-    """Places of patches, as torch's exporter writes `arange(0.5, float(n // 16))`: left to the run before."""
+    """Positions of patches, as torch's exporter writes `arange(0.5, float(n // 16))`: formerly left to run time."""
     module = mgx.Module("main")
     n = symbol("n", 0, 900)
     x = module.add_parameter("x", mgx.Shape.of(dt.float32, [n]))
@@ -148,11 +150,11 @@ def test_lengths_of_ranges_of_floats_are_known() -> None:
     assert count(0.5, 1.0) == [0, 1, 2, 7] and count(0.0, 2.0) == [0, 1, 1, 4]
     assert count(-1.5, 0.5) == [3, 5, 7, 17] and count(3.0, -1.0) == [3, 2, 1, 0]
     assert count(0.1, 1.0) is None and count(0.0, 0.0) is None
-    assert known.extents(wide) is None  # floats are no extents
+    assert known.extents(wide) is None  # a float is not an extent
 
 
 def test_extents_in_floats_of_16_bits_are_not_known() -> None:
-    """2,049 is no float16: the extent is what a run computes."""
+    """2,049 is not a float16, so the extent is computed at run time."""
     module = mgx.Module("main")
     x = module.add_parameter("x", mgx.Shape.of(dt.float32, [symbol("n", 1, 9000)]))
     extents = module.add(mgx.op("dimensions_of", end=1), x)

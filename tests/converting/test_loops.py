@@ -1,4 +1,4 @@
-"""Types of the values that a loop carries, where each trip changes their extents."""
+"""Types of loop-carried values whose extents change in each trip."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mgx_core.types.shape import AnyShape
 
 
 def body_of(change: str, start: Dim) -> mgx.Module:
-    """A body that makes the carried vector longer or shorter by one each trip, and gives it as rows of one."""
+    """Returns a body that grows or shrinks the carried vector by one element per trip, and returns it as rows of one."""
 
     def build(shapes: list[AnyShape]) -> mgx.Module:
         body = mgx.Module("body")
@@ -65,7 +65,7 @@ def test_an_extent_that_changes_once_keeps_its_bounds() -> None:
 
 
 def test_an_extent_of_what_is_around_the_loop_is_not_taken_for_one_that_changes() -> None:
-    """Its symbol was kept for the state, so that programs counted in each trip with the extent of the first one."""
+    """The outer symbol was kept for the state, so that each trip computed with the extent of the first one."""
     around = symbol("rows", 1, 9)
     body = body_of("shrinks", around)
     inside = body.parameters["state"].shape.dims[0]

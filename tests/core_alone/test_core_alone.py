@@ -1,4 +1,4 @@
-"""The core with nothing beside it: programs can be built, changed and stored; what needs a package says which.
+"""The core without other packages: programs can be built, edited and stored; anything that needs a package names it.
 
 Runs in an environment without plugins (`make core-alone`); skipped elsewhere.
 """

@@ -1,4 +1,4 @@
-"""The operation reference is what the code says, and the engine in one file runs on numpy alone."""
+"""The generated operation reference is up to date, and the engine in one file runs with numpy only."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ WINDOWS = {"padding", "output_padding", "stride", "dilation", "dilations"}
 
 
 def test_operations_say_what_empty_windows_mean():
-    """Attributes of windows that are empty by default have a number for each axis, which the reference names."""
+    """Attributes of windows that are empty by default state the value used for each axis."""
     asked = 0
     for op in map(describe, ops.STANDARD | ONNX_OPS):
         empty = {a["name"] for a in op["attributes"] if a["name"] in WINDOWS and a["default"] == "[]"}

@@ -1,4 +1,4 @@
-"""The prose of code and pages: docstrings are statements, and the words are plain and the field's."""
+"""Style of code and pages: docstrings are statements in plain English and the field's terms."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ BANNED = re.compile(
 
 
 def docstrings(source: str) -> Iterator[tuple[int, str]]:
-    """Line and text of each docstring."""
+    """Yields line and text of each docstring."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
@@ -60,7 +60,7 @@ def docstrings(source: str) -> Iterator[tuple[int, str]]:
 
 
 def prose(source: str) -> Iterator[tuple[int, str]]:
-    """Line and text of each string literal, the constant parts of f-strings included, and of each comment."""
+    """Yields line and text of each string literal, including the constant parts of f-strings, and of each comment."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value

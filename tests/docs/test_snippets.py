@@ -1,7 +1,7 @@
-"""The Python of the guides runs, and so do their commands.
+"""The Python code and the commands of the guides run.
 
-A block ``python`` is run, all of a page in one namespace; a block with ``file=PATH`` is written to that file; a
-``pyproject.toml`` among them is as good as installed; lines ``mgx-driver ...`` of ``sh`` blocks are run and must succeed.
+``python`` blocks run in one namespace per page; a block with ``file=PATH`` is written to that file; a ``pyproject.toml``
+among them counts as installed; lines ``mgx-driver ...`` of ``sh`` blocks run and must succeed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.MULTILINE | re.D
 
 
 def blocks(page):
-    """Kind, file, code and line number of each fenced block of a page."""
+    """Returns kind, file, code and line number of each fenced block of a page."""
     text = page.read_text(encoding="utf-8")
     for found in BLOCK.finditer(text):
         kind, file, code = found.groups()
@@ -35,7 +35,7 @@ def blocks(page):
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """An empty working folder from which modules can be imported, and a plugin manager that is made when first asked for."""
+    """An empty working folder on sys.path, and a plugin manager that is created on first use."""
     before = set(sys.modules)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -47,7 +47,7 @@ def place(tmp_path, monkeypatch):
 
 
 def install(folder):
-    """Writes the metadata that installing the package of the folder's pyproject.toml would write."""
+    """Writes the metadata of an installed package for the folder's pyproject.toml."""
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     info.mkdir()

@@ -1,4 +1,4 @@
-"""A driver without installed plugins: two targets and a frontend made here, one command, and a runner."""
+"""A driver without installed plugins: two targets and a frontend defined here, one command, and a runner."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from mgx_core.plugins.manager import Lazy, Plugins
 
 
 class Given(Lazy):
-    """A record whose object is here already."""
+    """A record of a plugin whose object is already loaded."""
 
     def load(self):
         return OBJECTS[self.path]
 
 
 class HostTarget(Target):
-    """Every op by its definition."""
+    """Runs each op with its reference implementation."""
 
     name = "host"
 
@@ -37,7 +37,7 @@ class HostTarget(Target):
 
 
 class WrongTarget(HostTarget):
-    """A target with a wrong kernel for tanh that has none for exp."""
+    """A target whose kernel for tanh is wrong and which has none for exp."""
 
     name = "wrong"
 
@@ -85,7 +85,7 @@ class ChainFrontend(Frontend):
 
 @click.command("hello")
 def hello():
-    """Says hello."""
+    """Prints hello."""
     click.echo("hello from a plugin")
 
 
@@ -94,7 +94,7 @@ OBJECTS = {"host": HostTarget, "wrong": WrongTarget, "chain": ChainFrontend, "he
 
 @pytest.fixture
 def plugins(monkeypatch):
-    """The process's plugin manager, with nothing but what this file brings."""
+    """Installs a plugin manager that has only the plugins of this file."""
     made = Plugins(discover=False)
     plugin = SimpleNamespace(
         __name__="testing",
@@ -113,7 +113,7 @@ def plugins(monkeypatch):
 
 @pytest.fixture
 def drive(plugins):
-    """Calls the driver; returns what it printed.  `code` is the exit status that it must have."""
+    """Runs the driver and returns its output; code: the expected exit status."""
 
     def call(*args, code=0):
         result = CliRunner().invoke(main, [str(a) for a in args])

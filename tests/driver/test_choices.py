@@ -1,4 +1,4 @@
-"""Positions that a target chooses, judged by what they choose: near ties pass, wrong orders and omissions do not."""
+"""Positions computed by a target are judged by the elements they select: near ties pass, wrong orders and omissions do not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mgx_core.ir.graph import Graph
 
 
 class Nudged(Target):
-    """The definition, but one op gives what a test makes of it."""
+    """The reference implementation, with the result of one op replaced by a test."""
 
     name = "nudged"
 
@@ -34,7 +34,7 @@ class Nudged(Target):
 
 
 def judged(program: Program, feed: dict[str, Any], target: Target, tolerance: Tolerance) -> list[str]:
-    """Why results differ, one text each that does."""
+    """Returns the reason why results differ, for each that does."""
 
     def compile(given: Program) -> Any:
         made = given.clone()
@@ -46,7 +46,7 @@ def judged(program: Program, feed: dict[str, Any], target: Target, tolerance: To
 
 
 def best_two() -> Program:
-    """The two largest of six scores, with their places and the rows at these."""
+    """The two largest of six scores, with their positions and the rows at these positions."""
     graph = Graph()
     main = graph.main
     x = main.add_parameter("x", Shape(dtype.float32, [1, 6]))
@@ -79,7 +79,7 @@ def test_the_largest_may_change_places_where_they_are_as_large(order: list[int],
         return np.take_along_axis(x, np.minimum(places, 5), 1), places
 
     program = best_two()
-    if max(order) > 5:  # what lies behind cannot be computed with it
+    if max(order) > 5:  # the code after it cannot be computed with this result
         program.get_main_module().replace_return(list(program.get_main_module().outputs)[:2])
         program = Program(program.graph, ["values", "places"])
     found = judged(program, {"x": x, "rows": ROWS}, Nudged("topk", change), WIDE)
@@ -88,7 +88,7 @@ def test_the_largest_may_change_places_where_they_are_as_large(order: list[int],
 
 
 def test_rows_behind_a_choice_are_those_of_the_choice() -> None:
-    """A right choice does not excuse a gather that takes other rows."""
+    """A correct selection does not excuse a gather that takes other rows."""
     x = np.array([[0.1, 0.9, 0.2, 0.8999, 0.5, 0.3]], np.float32)
     found = judged(best_two(), {"x": x, "rows": ROWS}, Nudged("gather", lambda found, rows, at: found[:, ::-1]), WIDE)
     assert len(found) == 1
@@ -106,7 +106,7 @@ def test_a_position_is_judged_by_its_element(at: int, ok: bool) -> None:
 
 
 def detector() -> tuple[Program, dict[str, Any]]:
-    """Five boxes: two near copies, two apart with scores that nearly tie, one below the threshold."""
+    """Five boxes: two near copies, two separate ones with nearly equal scores, one below the threshold."""
     graph = Graph()
     main = graph.main
     boxes = main.add_parameter("boxes", Shape(dtype.float32, [1, 5, 4]))

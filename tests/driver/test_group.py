@@ -1,4 +1,4 @@
-"""Finding commands, errors to exit codes, options of many values."""
+"""Command lookup, exit codes of errors, and options with several values."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_traceback_on_request(drive, tmp_path):
 
 def test_bugs_have_a_status_of_their_own(drive, tmp_path):
     path = tmp_path / "m.chain"
-    path.write_bytes(b"\xff\xfe")  # the frontend of the tests does not guard against this
+    path.write_bytes(b"\xff\xfe")  # the tests' frontend has no check of its own for this
     assert "m.chain': frontend 'chain' failed: UnicodeDecodeError" in drive("read", path, code=3)
 
 

@@ -1,4 +1,4 @@
-"""``perf``: times."""
+"""``perf``: timings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``read``: forms of a program."""
+"""``read``: output formats of a program."""
 
 from __future__ import annotations
 

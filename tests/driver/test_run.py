@@ -1,4 +1,4 @@
-"""``run``, ``compile`` and the inputs they are given."""
+"""``run``, ``compile`` and their inputs."""
 
 from __future__ import annotations
 

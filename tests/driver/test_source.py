@@ -1,4 +1,4 @@
-"""Sources of programs, and their edits."""
+"""Program sources and the options that edit a program after loading."""
 
 from __future__ import annotations
 

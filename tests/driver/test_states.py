@@ -1,4 +1,4 @@
-"""Models with states: commands begin with the first ones, and a program's other calls take them as `run` does."""
+"""Models with states: commands start from the initial states, and other calls of the program accept states like `run`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .conftest import OBJECTS, Given
 
 
 def counting() -> Program:
-    """Returns tanh of the sum of all that it was given, beginning with 2."""
+    """Returns tanh of 2 plus the sum of all inputs so far."""
     graph = Graph()
     shape = Shape("float32", [3])
     x, total = graph.main.add_parameter("x", shape), graph.main.add_parameter("state.total", shape)
@@ -25,7 +25,7 @@ def counting() -> Program:
 
 
 class CountingFrontend(Frontend):
-    """Reads any file as `counting`."""
+    """Parses any file as `counting`."""
 
     def parse(self, path):
         return counting()
@@ -33,7 +33,7 @@ class CountingFrontend(Frontend):
 
 @pytest.fixture
 def model(plugins, monkeypatch, tmp_path):
-    """A file that is read as `counting`."""
+    """Writes a file that is parsed as `counting`."""
     monkeypatch.setitem(OBJECTS, "count", CountingFrontend)
     plugin = SimpleNamespace(__name__="counting", frontends=hookimpl(lambda: [Given("count", "count")]))
     plugins.register(plugin, "counting")
@@ -67,7 +67,7 @@ def test_calls_beside_run_take_the_states(plugins):
     assert program.get_output_names() == ["output_0"]
     assert program.dry_run(x) == [Shape("float32", [3])]
     seen = []
-    for total in (3, 4):  # a traced run is a run: it leaves its states to the next one
+    for total in (3, 4):  # a traced run counts as a run: it passes its states to the next one
         (y,) = program.run_trace(x, lambda ins, value: seen.append(value))
         np.testing.assert_allclose(y, np.tanh(np.full(3, total, np.float32)), rtol=1e-6)
     assert seen

@@ -1,4 +1,4 @@
-"""``verify``: comparing, and hunting for the instruction that is wrong."""
+"""``verify``: comparison of results, and bisection to the instruction at fault."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_trace(drive, drive_json, chain, tmp_path):
 def test_memory(drive, drive_json, chain, tmp_path):
     model = chain("tanh exp exp", "n 16")
     text = drive("read", model, "--memory")
-    assert text.startswith("arena peak   384 bytes")  # n is 3 where nobody says: 2 values of 3 x 16 floats at once
+    assert text.startswith("arena peak   384 bytes")  # n defaults to 3: 2 values of 3 x 16 floats are alive at once
     assert drive("read", "--memory", model) == text
     document = drive_json("read", model, "--memory")
     assert (document["peak"], document["lower_bound"], len(document["buffers"])) == (384, 384, 2)

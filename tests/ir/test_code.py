@@ -1,4 +1,4 @@
-"""Programs as code that builds them again: extents that attributes read."""
+"""Programs as Python code that rebuilds them, including extents read by attributes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mgx_core.types.dtype import float32 as FLOAT
 
 
 def repeated(*dims: Dim) -> Program:
-    """x + [1, 2, 3] repeated to the extents of x."""
+    """Returns a program that repeats x + [1, 2, 3] to the extents of x."""
     made = Program()
     main = made.get_main_module()
     x = main.add_parameter("x", Shape.of(FLOAT, dims))
@@ -58,7 +58,9 @@ def test_a_cpp_program_keeps_them_too() -> None:
     alone = Program()
     main = alone.get_main_module()
     main.add_return([main.add(mgx.op("neg"), main.add_parameter("x", Shape.of(FLOAT, (symbol("n", 1, 8),))))])
-    assert "dynamic_dimensions(migraphx::dynamic_dimension(1, 8))" in cpp(alone.get_main_module())  # a range does
+    assert "dynamic_dimensions(migraphx::dynamic_dimension(1, 8))" in cpp(
+        alone.get_main_module()
+    )  # a range evaluates it
 
 
 @pytest.mark.parametrize("write", [lambda p: p.to_py(), lambda p: cpp(p.get_main_module())])

@@ -1,4 +1,4 @@
-"""Bodies that compute the same are found, and copied once for all of them."""
+"""Structurally equal bodies are detected and copied once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mgx_core.types.dim import symbol
 
 
 def layers(count: int, ops: list[str]) -> mgx.Program:
-    """A chain of products, each followed by a fused group of two pointwise ops of which the second is the layer's own."""
+    """A chain of products, each followed by a fused group of two pointwise ops, the second of which differs between layers."""
     program = mgx.Program()
     main = program.get_main_module()
     x = main.add_parameter("x", mgx.Shape("float32", [symbol("n", 1, 64), 4]))
@@ -55,11 +55,11 @@ def test_a_lowered_copy_holds_each_once_and_keeps_the_sources_of_the_launches():
     bodies = [m for ins in lowered.module for m in ins.modules]
     assert len(bodies) == 6
     assert len(set(bodies)) == 1
-    assert bodies[0].runners == 6 + 1  # and it is kept for further copies
+    assert bodies[0].runners == 6 + 1  # and further copies reuse it
     assert {s for ins in lowered.module if ins.modules for s in ins.sources} >= {f"neg {n}" for n in range(6)}
     assert not any(i.sources for i in bodies[0])
     before = [i.sources for m in nested(executable.module) for i in m if i.name == "neg"]
-    assert before == [(f"neg {n}",) for n in range(6)]  # the optimised module keeps its own
+    assert before == [(f"neg {n}",) for n in range(6)]  # the optimised module keeps its own body
 
 
 def test_results_are_those_of_the_program_as_it_was():

@@ -1,4 +1,4 @@
-"""A stretch of a module as one of its own."""
+"""Extraction of a range of instructions as a module."""
 
 from __future__ import annotations
 

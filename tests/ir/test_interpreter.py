@@ -1,4 +1,4 @@
-"""Running modules by definition."""
+"""Interpretation of modules with the reference implementations."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_binding_and_checking_symbols():
 
 @pytest.mark.parametrize("trips", [0, 2])
 def test_rows_of_a_loop_without_trips_have_their_extents(trips: int) -> None:
-    """The rows' other extents were 0, and what joined them with others failed."""
+    """The other extents of its rows were 0, and joining them with other rows failed."""
     module = mgx.Module("main")
     x = module.add_parameter("x", mgx.Shape("float32", [symbol("b")]))
     count = module.add_parameter("n", mgx.Shape("int64", []))

@@ -130,7 +130,7 @@ def test_an_equal_input_leaves_the_symbol_of_a_result():
     x = module.add_parameter("x", S)
     first, second = module.add(op("relu"), x), module.add(op("relu"), x)
     found = module.add(op("nonzero"), first)
-    flat = module.add(op("reshape", dims=found.result.dims[1:]), found)  # its dims name the extent
+    flat = module.add(op("reshape", dims=found.result.dims[1:]), found)  # its dims use the symbol
     module.add_return([flat])
     module.set_inputs(found, [second])
     assert found.result.dims[1:] == flat.op.dims
@@ -515,7 +515,7 @@ def test_extents_are_put_in_place_where_only_an_attribute_names_them() -> None:
     taken = module.add(op("slice", axes=[0], starts=[0], ends=[n]), x)
     fixed = module.add(op("reduce_sum", axes=[0]), taken)
     module.add_return([fixed])
-    taken.result = Shape("float", [3])  # as a rule finds that knows the result before the symbol
+    taken.result = Shape("float", [3])  # as in a rule that knows the result's shape before the symbol is defined
     module.substitute({"n": 3})
     assert not taken.op.symbols()
     assert verify(module) == []

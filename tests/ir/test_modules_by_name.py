@@ -1,4 +1,4 @@
-"""Modules found, renamed and dropped by name; orders that are all valid; runs that run nothing."""
+"""Modules are found, renamed and dropped by name; valid instruction orders; interpretation without execution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Symbols that instructions define: which of those that nothing reads stay for their extents."""
+"""Instructions that define symbols: which of those without readers stay for their extents."""
 
 from __future__ import annotations
 

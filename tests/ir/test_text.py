@@ -1,4 +1,4 @@
-"""The text form: what it looks like, and that it reads back as what was written."""
+"""The text form: its syntax, and that parsing restores the printed module."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def make(name: str, **attributes) -> Operation:
 
 
 def again(module: Module) -> Module:
-    """The module read back from its text, after a check that the text says the same."""
+    """Parses a module's text and checks that the result prints the same text."""
     read = parse_module(module.text(full=True), STANDARD)
     assert read.text(full=True) == module.text(full=True)
     assert verify(read) == []
     return read
 
 
-# how it looks
+# syntax
 
 
 def test_a_program_reads_like_this():
@@ -279,7 +279,7 @@ SAMPLES = {
 
 
 def constructible(cls: type[Operation]) -> Operation | None:
-    """The op with its defaults; attributes without one get a sample of their kind."""
+    """Returns the op with its defaults; attributes without a default get a sample of their type."""
     from mgx_core.ops.attributes import MISSING
 
     given = {}
@@ -308,7 +308,7 @@ def test_ops_read_back(made):
 
 @op("every_kind")
 class EveryKind(Operation):
-    """One attribute of each kind."""
+    """One attribute of each type."""
 
     i: int = -3
     f: float = 1e-5
@@ -403,7 +403,7 @@ def test_absent_inputs():
     assert again(alone).outputs[0].is_absent
 
 
-# what is wrong with a text
+# errors in a text
 
 HEAD = 'symbol n in 1..4\nmodule main\n  %x = @param["x"] -> float32[n, 3]\n'
 

@@ -1,4 +1,4 @@
-"""Every invariant that `verify` states, broken once."""
+"""Each invariant that `verify` checks is violated once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Macros, against numpy's own words for what they compute."""
+"""Macros, compared with the equivalent numpy expressions."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ CASES = [
 
 
 def wanted(name, options, inputs):
-    """What is not written out above."""
+    """Returns the expected results of macros that are not listed above."""
     if name == "convolution":
         return convolved(inputs[0], inputs[1], 2, 0, 2) + channels(inputs[2])
     if name == "quantizelinear":

@@ -1,4 +1,4 @@
-"""One step of a decoder whose cache grows with each token, for tests of programs whose shapes keep changing."""
+"""One step of a decoder whose cache grows with each token, for tests of programs with changing shapes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def weights(layers: int) -> list[list[Any]]:
 
 
 def decoder(layers: int, target: Any, **options: Any) -> mgx.Program:
-    """Returns the compiled program: each layer appends to its cache, and attends to what is not masked in it.
+    """Returns the compiled program: each layer appends to its cache and attends to the unmasked entries.
 
-    It gives the hidden state, the caches, and the hidden state once more.
+    It returns the hidden state, the caches, and the hidden state again.
     """
     program = mgx.Program()
     m = program.get_main_module()
@@ -49,7 +49,7 @@ def decoder(layers: int, target: Any, **options: Any) -> mgx.Program:
 
 
 def fed(layers: int, length: int) -> dict[str, Any]:
-    """Returns inputs for a cache of some length."""
+    """Returns inputs for a cache of a given length."""
     rng = np.random.default_rng(length)
     past = {f"past{n}": rng.standard_normal((length, WIDTH)).astype(np.float32) for n in range(layers)}
     seen = rng.integers(0, 3, length + 1)
@@ -69,6 +69,6 @@ def expected(layers: int, given: dict[str, Any]) -> list[Any]:
 
 
 def close(layers: int, results: Any, given: dict[str, Any]) -> None:
-    """Holds results against what numpy computes."""
+    """Compares results with numpy's."""
     for one, want in zip(results, expected(layers, given), strict=True):
         np.testing.assert_allclose(one.to_numpy(), want, rtol=2e-4, atol=2e-5)

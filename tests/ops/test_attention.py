@@ -1,4 +1,4 @@
-"""Attention in all its forms against a loop over queries, rotary embeddings and caches."""
+"""All forms of attention, compared with a loop over queries; rotary embeddings and caches."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_row_of_nan_scores_does_not_open_closed_keys_for_others() -> None:
     q, k, v = rand(1, 2, 3, 4), rand(1, 2, 5, 4), rand(1, 2, 5, 4)
     lengths = np.asarray([4])
     finite = Attention().compute(q, k, v, None, lengths)
-    k[:, :, 4], v[:, :, 4] = np.nan, np.inf  # behind the length
+    k[:, :, 4], v[:, :, 4] = np.nan, np.inf  # after the length
     q[0, 1, 2, 0] = np.nan
     with np.errstate(invalid="ignore"):
         got = Attention().compute(q, k, v, None, lengths)

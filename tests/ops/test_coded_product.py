@@ -1,4 +1,4 @@
-"""Products with coded weights, held against a product with the weights that the codes stand for."""
+"""Products with coded weights, compared with products of the decoded weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scans by their definition: where the rows of the trips go."""
+"""Scans by their definition: the positions of each trip's rows."""
 
 from __future__ import annotations
 

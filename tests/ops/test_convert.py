@@ -86,7 +86,7 @@ def test_numbers_from_text_and_to_text() -> None:
     for bad in ("Hello", "1_000", ""):
         with pytest.raises(ParameterError, match="is not a number"):
             run(np.array([bad], object), "float32")
-    for bad in ("+-5", "--5", "-"):  # one sign at most
+    for bad in ("+-5", "--5", "-"):  # at most one sign
         with pytest.raises(ParameterError, match=f"the text '{re.escape(bad)}' is not a number"):
             run(np.array([bad], object), "int64")
     with pytest.raises(ParameterError, match="is not an integer"):

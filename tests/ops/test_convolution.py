@@ -1,4 +1,4 @@
-"""Convolutions against a direct sum, their shape rules, im2col and its adjoint."""
+"""Convolutions, compared with a direct sum; shape inference, im2col and its adjoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caches and rotary embeddings of grouped query attention, spelled out for targets without kernels of their own."""
+"""Decompositions of caches and rotary embeddings of grouped query attention, for targets without kernels for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mgx_core.types.argument import shape_of
 
 
 def parts_alone(op: Any, inputs: list[Any]) -> Any:
-    """The result of an op's parts."""
+    """Returns the result of an op's decomposition."""
     module = Module("main")
     args = [module.add_parameter(f"x{i}", shape_of(x)) for i, x in enumerate(inputs)]
     whole = module.add(op, *args)
@@ -29,7 +29,7 @@ def parts_alone(op: Any, inputs: list[Any]) -> Any:
 
 
 def both(op: Any, inputs: list[Any]) -> tuple[Any, Any]:
-    """The op's own result and that of its parts."""
+    """Returns the op's own result and that of its decomposition."""
     return op.evaluate(inputs), parts_alone(op, inputs)
 
 

@@ -1,4 +1,4 @@
-"""Ops that are spelled out in simpler ones for targets without a kernel: both forms give the same."""
+"""Decompositions of movement ops for targets without a kernel: both forms give equal results."""
 
 from __future__ import annotations
 

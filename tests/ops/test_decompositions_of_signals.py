@@ -1,4 +1,4 @@
-"""Windows of images and Fourier transforms, spelt out: the results of the ops themselves."""
+"""Decompositions of image windows and Fourier transforms give the results of the ops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PRECISE = {"float64": 1e-13, "float32": 3e-6, "float16": 3e-3}
 
 
 def spelt_out(op: Any, *given: Any) -> Any:
-    """The decomposition of an op on operands, some of which may be absent; None if it has none."""
+    """Returns the decomposition of an op applied to operands, some of which may be absent; None if it has none."""
     made = decomposed(op, [None if x is None else mgx.Shape(x.dtype, x.shape) for x in given])
     if not isinstance(made, mgx.Module):
         return None
@@ -40,7 +40,7 @@ def check(op: Any, *given: Any, tolerance: float) -> None:
     [
         ((2, 3, 9, 8), {"lengths": (3, 2)}),
         ((2, 3, 9, 8), {"lengths": (3, 2), "padding": (1, 1), "stride": (2, 1), "dilation": (2, 3)}),
-        ((1, 2, 9, 11), {"lengths": (2, 4), "stride": (2, 4)}),  # side by side, with a rest
+        ((1, 2, 9, 11), {"lengths": (2, 4), "stride": (2, 4)}),  # adjacent, with a remainder
         ((1, 2, 20, 30), {"lengths": (9, 9), "stride": (2, 3)}),  # large
         ((2, 3, 17), {"lengths": (4,), "stride": (3,)}),
         ((1, 2, 5, 6, 7), {"lengths": (2, 3, 2), "padding": (1, 0, 1), "stride": (1, 2, 1)}),

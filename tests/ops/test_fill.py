@@ -1,4 +1,4 @@
-"""Tensors that no data flows into."""
+"""Tensors that are filled without data: ranges, constants, identity matrices."""
 
 from __future__ import annotations
 

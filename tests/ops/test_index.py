@@ -1,4 +1,4 @@
-"""Elements picked by position; onnx's reference evaluator is the witness where numpy has no such function."""
+"""Elements selected by position; checked by onnx's reference evaluator where numpy has no such function."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_positions_outside(op: Any) -> None:
     for bad in (3, -4, 1 << 40):
         with pytest.raises(ShapeError, match=r"\[-3, 2\]"):
             op.evaluate([x, np.array([[bad]])])
-    for far in (1 << 63, (1 << 64) - 1):  # which int64 would take for positions counted from the end
+    for far in (1 << 63, (1 << 64) - 1):  # which int64 would interpret as positions counted from the end
         with pytest.raises(ShapeError, match=rf"\[-3, 2\], got {far}"):
             op.evaluate([x, np.array([[far]], np.uint64)])
     with pytest.raises(ShapeError, match="integers"):

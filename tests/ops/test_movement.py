@@ -1,4 +1,4 @@
-"""Axes in another order or direction."""
+"""Permuted and reversed axes."""
 
 from __future__ import annotations
 

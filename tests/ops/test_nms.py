@@ -1,4 +1,4 @@
-"""The choice of the best boxes."""
+"""Non-maximum suppression."""
 
 from __future__ import annotations
 

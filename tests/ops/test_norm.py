@@ -1,4 +1,4 @@
-"""Normalisations: definitions, their compositions, narrow types and refusals."""
+"""Normalisations: reference implementations, decompositions, narrow types and errors."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ S = Shape("float", [2, 3])
 
 @op("many")
 class Many(Operation):
-    """One attribute of every sort."""
+    """One attribute of each kind."""
 
     count: int
     scale: float = 1.0

@@ -1,4 +1,4 @@
-"""Several narrow elements in one byte."""
+"""Several narrow elements packed into one byte."""
 
 from __future__ import annotations
 

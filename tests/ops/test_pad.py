@@ -1,4 +1,4 @@
-"""Borders around a tensor."""
+"""Padding of a tensor's borders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementwise ops against numpy, on every accepted kind of type."""
+"""Elementwise ops, compared with numpy for every accepted kind of type."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_remainders() -> None:
 def test_powers_of_integers_are_exact() -> None:
     a, b = np.array([3, 2, -2, 10, 1]), np.array([39, -1, 3, 18, -5])
     np.testing.assert_array_equal(run(Pow(), a, b), [3**39, 0, -8, 10**18, 1])
-    odd = -(2**60) - 1  # float64 has no odd number that large
+    odd = -(2**60) - 1  # float64 cannot represent an odd number that large
     np.testing.assert_array_equal(run(Pow(), np.array([-1, -1, 1]), np.array([odd, odd - 1, odd])), [-1, 1, 1])
 
 

@@ -1,4 +1,4 @@
-"""Pooling against a direct definition, its shape rules, indices and their inverse."""
+"""Pooling, compared with a direct definition; shape inference, indices and their inverse."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_window_far_larger_than_its_image(mode: Any) -> None:
 
 
 def test_the_only_window_stays_the_only_one_when_it_is_cut() -> None:
-    """Cut to the four elements that it sees, room for another window would be left behind it."""
+    """If it were cut to the four elements that it covers, a second window would fit after it."""
     x = np.arange(1.0, 7, dtype=np.float32).reshape(1, 1, 6)
     for length in (5, 5000):
         op = Pooling(

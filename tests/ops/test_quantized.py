@@ -1,4 +1,4 @@
-"""Quantize, dequantize and products of quantised tensors."""
+"""Quantize, dequantize and products of quantized tensors."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_capture_is_transparent() -> None:
 
 
 def test_zero_points_that_turn_out_not_to_fit_are_refused() -> None:
-    """With symbolic extents the shape rule cannot refuse them."""
+    """With symbolic extents, shape inference cannot reject them."""
     x, w = np.ones((1, 1, 2, 2), np.uint8), np.ones((2, 1, 1, 1), np.int8)
     with pytest.raises(ShapeError, match="one a kernel"):
         QuantConvolution().compute(x, w, None, np.ones(3, np.int8))

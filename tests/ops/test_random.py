@@ -1,4 +1,4 @@
-"""Pseudo-random tensors: reproducible, within their range, with the moments of their distribution."""
+"""Pseudo-random tensors: reproducible, in range, with the moments of their distribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent layers against one step after the other, their last states, and their unrolled form."""
+"""Recurrent layers, compared with a step-by-step evaluation; final states and the unrolled form."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def sigmoid(x: Any) -> Any:
 def by_hand(
     kind: str, x: Any, w: Any, r: Any, bias: Any, length: int, backward: bool, p: Any = None, linear: bool = False
 ) -> Any:
-    """Hidden states of one sequence [s, i] in one direction, and the last cell."""
+    """Returns the hidden states of one sequence [s, i] in one direction, and the last cell state."""
     h, c = np.zeros(H), np.zeros(H)
     wb, rb = np.split(bias.astype(float), 2)
     out = np.zeros((len(x), H))

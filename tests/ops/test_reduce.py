@@ -1,4 +1,4 @@
-"""Reductions, positions of extremes, softmax and relatives."""
+"""Reductions, argmin and argmax, softmax and related ops."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_softmax(dtype: Any, axis: int) -> None:
     powers = np.exp(x.astype(np.float64))
     expected = powers / powers.sum(axis, keepdims=True)
     eps = float(ml_dtypes.finfo(dtype).eps)
-    # x - max is as large as 6
+    # x - max is up to 6
     np.testing.assert_allclose(run(Softmax(axis=axis), x).astype(np.float64), expected, rtol=8 * eps)
     logs = np.log(expected)
     np.testing.assert_allclose(run(Logsoftmax(axis=axis), x).astype(np.float64), logs, rtol=2 * eps, atol=6 * eps)

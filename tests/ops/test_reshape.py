@@ -1,4 +1,4 @@
-"""Other extents for the same elements."""
+"""Reshapes: other extents for the same elements."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_unsqueeze() -> None:
 
 @pytest.mark.parametrize("dims", [(1, 0), (0, 3)])
 def test_the_normal_form_keeps_extents_of_zero(dims: tuple[int, ...]) -> None:
-    """They do not copy the operand's: it may turn out to be empty only at run time."""
+    """They are not copied from the operand, whose extent may turn out to be 0 only at run time."""
     x = Shape.of(dt.float32, (dim.symbol("m", 0, 64),))
     for kind in (Reshape, ReshapeLazy):
         found = kind(dims=dims, allowzero=True).normal(x)

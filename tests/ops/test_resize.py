@@ -65,7 +65,7 @@ def test_enlarging() -> None:
         3,
     ]
     line = resized(RAMP, scales=(3.0,), mode="cubic", cubic_coeff_a=-0.5)
-    np.testing.assert_allclose(line[6:18], (np.arange(6, 18) + 0.5) / 3 - 0.5)  # this one keeps straight lines
+    np.testing.assert_allclose(line[6:18], (np.arange(6, 18) + 0.5) / 3 - 0.5)  # this mode preserves straight lines
 
 
 def test_antialias_weighs_all_elements_under_the_filter() -> None:

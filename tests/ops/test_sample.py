@@ -1,4 +1,4 @@
-"""Sampling at computed places, and regions of interest."""
+"""Sampling at computed positions, and regions of interest."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_batches_that_turn_out_to_differ_are_refused() -> None:
 def test_a_grid_is_columns_times_coordinates(
     dims: tuple[int, ...], dtype: str, tolerance: float, corners: bool
 ) -> None:
-    """Targets without a kernel compute the grid by pointwise ops."""
+    """Targets without a kernel compute the grid with pointwise ops."""
     rank, module = len(dims) - 2, Module("main")
     theta = RNG.uniform(-1, 1, (dims[0], rank, rank + 1)).astype(dtype)
     op = AffineGrid(size=dims, align_corners=corners)

@@ -1,4 +1,4 @@
-"""Elements written to positions; onnx's reference evaluator and plain loops are the witnesses."""
+"""Scatter ops, compared with onnx's reference evaluator and plain loops."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_elements(reduction: str, axis: int, dtype: Any) -> None:
     data = RNG.integers(-9, 9, (3, 4, 5)).astype(dtype)
     own = np.arange(3).reshape([-1 if i == axis % 3 else 1 for i in range(3)])
     at = RNG.permuted(np.broadcast_to(own, [3] * 3), axis=axis)
-    if reduction != "none":  # several updates of one place are defined only then
+    if reduction != "none":  # several updates of one element are defined only then
         at = RNG.integers(0, 3, (3, 3, 3))
     updates = RNG.integers(-9, 9, (3, 3, 3)).astype(dtype)
     expected = witness("ScatterElements", [data, at, updates], axis=axis, reduction=reduction)
@@ -71,7 +71,7 @@ def test_slices(reduction: str, k: int) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_narrow_floats_round_once(dtype: Any) -> None:
-    """A hundred small numbers added to 1 change it, though none of them alone would."""
+    """A hundred small numbers added to 1 change it, though each one alone is rounded away."""
     small = np.asarray(2.0**-12, dtype)
     out = ELEMENTS["add"]().evaluate([np.ones(1, dtype), np.zeros(512, np.int64), np.full(512, small)])
     assert out.dtype == np.dtype(dtype)

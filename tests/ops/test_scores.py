@@ -1,4 +1,4 @@
-"""Transforms of scores."""
+"""Transforms of classifier scores."""
 
 from __future__ import annotations
 

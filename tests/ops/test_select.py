@@ -1,4 +1,4 @@
-"""Results whose extents depend on the data."""
+"""Ops whose result extents depend on data."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_unique_of_odd_things() -> None:
 
 
 def plain_nms(boxes: Any, scores: Any, most: int, iou: float, least: float) -> list[list[int]]:
-    """The definition, box by box."""
+    """Returns the boxes selected by the definition, box by box."""
     found = []
     for b in range(scores.shape[0]):
         for c in range(scores.shape[1]):

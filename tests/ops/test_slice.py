@@ -1,4 +1,4 @@
-"""Windows on a tensor."""
+"""Slices of a tensor."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_symbolic_extents(start: dim.Dim, end: dim.Dim, length: dim.Dim, extent:
 
 
 def test_symbolic_bounds_hold_for_every_value() -> None:
-    """The rule's extent in n equals the computed one for each value of n."""
+    """The inferred extent in n equals the computed one for each value of n."""
     for start, end, step in ((1, 5, 1), (-4, END, 1), (2, -1, 2), (N - 3, END, 1), (-1, -END, -1), (0, N, 3)):
         made = Slice(axes=(0,), starts=(start,), ends=(end,), steps=(step,))
         (extent,) = made.result([f32(N)]).dims

@@ -1,4 +1,4 @@
-"""Families of the standard set are imported when an op is asked for that none before has."""
+"""Families of the standard op set are imported on the first request for one of their ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The k largest or smallest."""
+"""The k largest or smallest elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tree ensembles: against a walk down each tree in plain Python."""
+"""Tree ensembles, compared with a traversal of each tree in plain Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOTAL = {
 
 
 def forest(seed: int, trees: int, targets: int, depth: int = 4) -> dict[str, Any]:
-    """Random trees of all modes; leaves vote 0 to `targets` times."""
+    """Returns random trees of all modes; each leaf votes 0 to `targets` times."""
     rng = np.random.default_rng(seed)
     nodes: list[list[Any]] = []
     votes: list[tuple[int, int, float]] = []
@@ -101,7 +101,7 @@ def test_random_forests(seed: int, aggregate: Any) -> None:
 
 
 def stump(**changes: Any) -> dict[str, Any]:
-    """x <= 0.5 votes for target 0, else for target 1."""
+    """x <= 0.5 votes for target 0, otherwise for target 1."""
     return {
         "n_targets": 2,
         "tree_roots": [0],

@@ -1,4 +1,4 @@
-"""Ops that look at their input's memory: what `view` says must show what `compute` gives."""
+"""Ops that return views: the layout from `view` must show the elements that `compute` returns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mgx_core.types.shape import Shape
 
 
 def shown(x: np.ndarray[Any, Any], window: tuple[int, Shape]) -> np.ndarray[Any, Any]:
-    """The window on the memory that starts at x's first element."""
+    """Returns the view of the memory that starts at x's first element."""
     offset, shape = window
     size = x.itemsize
     base = np.lib.stride_tricks.as_strided(x, (1 << 20,), (size,))
@@ -106,7 +106,7 @@ def strided(draw: st.DrawFn) -> tuple[np.ndarray[Any, Any], list[int]]:
 @settings(max_examples=300, deadline=None)
 @given(strided())
 def test_regroup_agrees_with_numpy(case: tuple[np.ndarray[Any, Any], list[int]]) -> None:
-    """Wherever numpy reshapes without a copy so do we, with the same elements; elsewhere we decline."""
+    """If numpy reshapes without a copy, so does regroup, with the same elements; otherwise it declines."""
     x, lens = case
     window = regroup(shape_of(x), lens)
     try:

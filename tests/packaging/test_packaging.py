@@ -1,4 +1,4 @@
-"""The recipes under packaging/: what they install runs.  Minutes each, since they build all packages."""
+"""The recipes under packaging/ produce working installations.  Minutes each, since they build all packages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def done(*command: object, **options: object) -> str:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The repository's files as a fresh clone has them."""
+    """Copies the repository's files as in a fresh clone."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         pytest.skip("no git repository to copy")
     folder = tmp_path_factory.mktemp("copy") / "mgx"
@@ -65,12 +65,14 @@ def test_install(copy: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="no dpkg-deb here")
+@pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="dpkg-deb is not installed")
 def test_debian_package(copy: Path, tmp_path: Path) -> None:
     done("sh", copy / "packaging" / "deb.sh", tmp_path)
     (package,) = tmp_path.glob("mgx_*.deb")
     assert "Package: mgx" in done("dpkg-deb", "--info", package)
-    assert "__pycache__" in done("dpkg-deb", "--info", package, "prerm")  # else what the interpreter wrote stays behind
+    assert "__pycache__" in done(
+        "dpkg-deb", "--info", package, "prerm"
+    )  # otherwise the interpreter's bytecode files remain
     done("dpkg-deb", "--extract", package, tmp_path / "root")
     assert os.readlink(tmp_path / "root/usr/bin/migraphx-driver") == "/opt/mgx/bin/migraphx-driver"
     first = (tmp_path / "root/opt/mgx/bin/migraphx-driver").read_text().splitlines()[0]

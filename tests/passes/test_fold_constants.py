@@ -110,7 +110,7 @@ module main
 
 @pytest.mark.parametrize(("limit", "most"), [(0, 0), (10, 160), (1 << 17, 1 << 21)])
 def test_what_is_picked_from_a_literal_may_be_larger_in_proportion_to_the_limit(limit: int, most: int) -> None:
-    """A table of one row and two positions: the result's elements are those of the table twice."""
+    """A table of one row with two positions: the result has twice as many elements as the table."""
     for columns, folds in ((most + 2, True), (most + 3, False)):
         module = Module("main")
         table = module.add_literal(np.arange(columns, dtype=np.float32)[None])

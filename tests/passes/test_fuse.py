@@ -1,4 +1,4 @@
-"""The passes that make groups, join products and spell ops out: text before, text after, counts, and the same numbers."""
+"""Passes that form groups, join products and decompose ops: module text before and after, counts, and equal results."""
 
 from __future__ import annotations
 
@@ -717,7 +717,7 @@ module main
 
 
 def test_a_factor_that_joined_products_shared_goes_into_their_weights() -> None:
-    """A value that two products read has one reader once they are joined, so that its factor can go into the weights."""
+    """Once products are joined, the value they share has one reader, so that its factor can be folded into the weights."""
     m = Program().get_main_module()
     x = m.add_parameter("x", Shape("float32", (3, 4)))
     half = m.add(op("multibroadcast", out_lens=(3, 4)), m.add_literal(np.float32(0.5)))
@@ -748,5 +748,5 @@ def test_the_most_inputs_of_a_group_are_without_numbers_that_it_holds(tensors: i
 
 
 def spread(module: Module, number: float) -> Instruction:
-    """A number for each element of four."""
+    """Returns a vector with one number for each of four elements."""
     return module.add(op("multibroadcast", out_lens=(4,)), module.add_literal(np.float32(number)))

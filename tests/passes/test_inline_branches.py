@@ -1,4 +1,4 @@
-"""Branches with a known condition, and symbols that get their value with it."""
+"""Branches whose condition is known, and the symbols that become known with it."""
 
 from __future__ import annotations
 

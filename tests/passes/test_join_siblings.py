@@ -1,4 +1,4 @@
-"""Convolutions of one tensor and look-ups in several tables, joined."""
+"""Convolutions of one tensor and look-ups in several tables are joined."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_look_ups_become_one(run_both):
     assert names(module).count("gather") == 1
     run_both(before, module, True)
     assert not JoinGathers(least=5).apply(program())
-    assert not JoinGathers().apply(program("int8"))  # which holds no position in the joined table
+    assert not JoinGathers().apply(program("int8"))  # an invalid position in the joined table
 
 
 def test_text_of_a_join():

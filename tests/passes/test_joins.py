@@ -1,4 +1,4 @@
-"""Rules that join or move products, parts and views: text before, text after, refusals, and the same numbers."""
+"""Rules that join or move products, slices and views: module text before and after, refusals, and equal results."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ module else
 
 
 def test_groups_reuse_nothing_of_what_encloses_them():
-    """A program that was compiled before has groups, whose modules read their inputs alone."""
+    """A program that was compiled before has groups, whose modules may read only their inputs."""
     module = run("""\
 module main
   %x = @param["x"] -> float32[2]
@@ -125,7 +125,7 @@ module inner
 
 
 def test_what_reads_many_equal_values_changes_once():
-    """Else a join of n equal values takes n times n steps."""
+    """Otherwise joining n equal values takes O(n^2) steps."""
     count = 50
     values = "".join(f"  %{n} = relu(%x)  # node{n}\n" for n in range(1, count + 1))
     parts = ", ".join(f"%{n}" for n in range(1, count + 1))
@@ -133,7 +133,7 @@ def test_what_reads_many_equal_values_changes_once():
     module = parse_module(text, STANDARD)
     before = module.version
     assert MergeCommon().apply(module)
-    assert module.version - before == 2  # of the reader's module, and of the one that the pass was given
+    assert module.version - before == 2  # of the reader's module, and of the module the pass was applied to
     (joined,) = module.outputs
     (first,) = set(joined.inputs)
     assert first.users == (joined,)

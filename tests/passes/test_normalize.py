@@ -98,7 +98,7 @@ def test_the_invariant_names_what_is_left():
 
 
 def test_an_extent_that_depends_on_data_keeps_its_symbol():
-    """A slice of two axes whose bounds on one get simpler: the other's extent has users that name it."""
+    """In a slice of two axes, the bounds of one become simpler: the other's extent has users that refer to its symbol."""
     text = """\
 symbol n?0
 symbol h in 0..9

@@ -1,4 +1,4 @@
-"""Rules on conversions, padding, pooling, quantisation: text before, text after, and the same numbers."""
+"""Rules on conversions, padding, pooling and quantization: module text before and after, and equal results."""
 
 from __future__ import annotations
 

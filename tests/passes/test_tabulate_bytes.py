@@ -1,4 +1,4 @@
-"""Functions of one byte as tables: what is one, from where it is read, and that the numbers stay the same."""
+"""Functions of one byte become tables: which chains qualify, where the byte is read, and that results stay equal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONSTANTS  %1 = dequantizelinear(%q, %s, %z) -> float32[3, 100]
 
 
 def run(text: str, *arrays: np.ndarray) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """The ops after the pass, the results before it and after it."""
+    """Returns the ops after the pass, and the results before and after it."""
     module = parse_module(text, STANDARD)
     (before,) = Interpreter().run(module, list(arrays))
     assert TabulateBytes().apply(module) == any(isinstance(i.op, ByteMap) for i in module)
@@ -89,7 +89,7 @@ def test_one_scale_a_channel_is_no_table() -> None:
 
 
 def test_a_table_reads_no_work_of_the_module_around_it() -> None:
-    """The numbers that both branches read are computed before them, once; bytes from there are read."""
+    """Values that both branches read are computed once before them; bytes from there are read."""
     text = f"""\
 module main
   %q = @param["q"] -> uint8[3, 100]

@@ -1,4 +1,4 @@
-"""Loops whose trips are put in their place."""
+"""Loops that are replaced by their trips."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mgx_core.types.dim import symbol
 
 
 def between(body: Module, x: Instruction, offsets: Instruction, number: Instruction) -> Instruction:
-    """Adds up the rows from the offset that has a number to the next one."""
+    """Sums the rows between a trip's offset and the next one."""
     first = body.add(op("reshape", dims=(1,)), number)
     start = body.add(op("gather", axis=0), offsets, first)
     after = body.add(op("add"), first, body.add_literal(np.array([1])))
@@ -24,7 +24,7 @@ def between(body: Module, x: Instruction, offsets: Instruction, number: Instruct
 
 
 def scanning(offsets: Any, **order: Any) -> Module:
-    """Sums of rows between offsets: a literal, or (None) an input, of which one more than there are trips."""
+    """Sums of rows between offsets: a literal, or (None) an input with one more offset than trips."""
     module, body = Module("main"), Module("body")
     x = module.add_parameter("x", Shape("float32", [10, 2]))
     given = (
@@ -66,7 +66,7 @@ def test_many_trips_leave_a_loop() -> None:
 
 
 def counting(trips: Any, listed: bool, grown: bool = False) -> Module:
-    """A loop whose state counts: a list of sums, or rows; the last is halved."""
+    """A loop with a counter as state, with a list of sums, or rows; the last one is halved."""
     module, body, last, other = (Module(name) for name in ("main", "body", "last", "other"))
     x = module.add_parameter("x", Shape("float32", [10, 2]))
     offsets = module.add_literal(np.array([0, 3, 3, 8, 10]))
@@ -103,7 +103,7 @@ def test_states_that_count_and_branches_on_the_number(run_both: Any, listed: boo
     module = counting(4, listed)
     before = module.clone()
     assert UnrollLoops().apply(module)
-    UnrollLoops().apply(module)  # lists, once what fills them is there
+    UnrollLoops().apply(module)  # lists, once the ops that fill them are static
     module.sweep()
     assert verify(module) == []
     assert not any(i.op.control for i in module)
@@ -114,7 +114,7 @@ def test_states_that_count_and_branches_on_the_number(run_both: Any, listed: boo
 
 
 def test_loops_that_stay() -> None:
-    """Those of which the number of trips is not known, those without trips, and those whose error a run has to give."""
+    """Loops with an unknown number of trips, loops without trips, and loops whose error must be raised at run time."""
     long = counting(4, False)
     loop = next(i for i in long if i.op.control)
     long.replace_op(loop, loop.op.replace(max_iterations=2), loop.result)

@@ -1,4 +1,4 @@
-"""Ops that widen their operand, moved to their readers."""
+"""Conversions to wider types that are moved to the readers of an op."""
 
 from __future__ import annotations
 

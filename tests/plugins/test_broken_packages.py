@@ -1,4 +1,4 @@
-"""Packages of a careless stranger: each is named with what its author must mend, and nothing else stops."""
+"""Faulty third-party packages: the message names what their author must fix, and everything else keeps working."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ PROGRAM = """
 
 
 class Host(mgx.Target):
-    """Runs everything by its definition."""
+    """Runs everything with the reference implementations."""
 
     name = "host"
 
 
 class Nameless(mgx.Target):
-    """Says not what it is called."""
+    """Has no name."""
 
 
 class Duck:
-    """Has the methods of a target and derives from none."""
+    """Has a target's methods but does not derive from Target."""
 
     name = "duck"
 
@@ -94,7 +94,7 @@ OBJECTS = {
 
 
 def package(**hooks):
-    """A plugin module; a hook's value is a function, or what the hook returns."""
+    """Creates a plugin module; a hook's value is a function, or the hook's return value."""
     made = ModuleType("broken")
     made.mgx_interface = 1
     for name, value in hooks.items():
@@ -111,7 +111,7 @@ GOOD = package(targets=[Lazy("host", "broken_objects:Host", rank=1)])
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Makes a manager of entry points ``name`` or ``(name, distribution)`` and installs it for the process."""
+    """Creates a manager of entry points ``name`` or ``(name, distribution)`` and installs it for the process."""
     objects = ModuleType("broken_objects")
     vars(objects).update(OBJECTS)
     monkeypatch.setitem(sys.modules, "broken_objects", objects)
@@ -135,7 +135,7 @@ def installed(monkeypatch):
 
 
 def check(made, error: str):
-    """The broken plugin's record has the message, the good one's has none, and programs run."""
+    """Checks that the broken plugin's record has the message, that the good one's has none, and that programs run."""
     (broken,) = [r for r in made.records if r.name == "broken"]
     assert error in broken.error
     assert broken.state == "failed"
@@ -182,7 +182,7 @@ def test_objects_of_the_wrong_kind_are_left_out_and_noted(installed, hook, path,
     made = installed(
         ("broken", package(**{hook: lambda target: [Lazy("it", f"broken_objects:{path}")]}), "broken-dist")
     )
-    mgx.parse_program(PROGRAM).compile(mgx.get_target("host"))  # which asks the hook
+    mgx.parse_program(PROGRAM).compile(mgx.get_target("host"))  # which calls the hook
     notes = check(made, error)
     assert len(notes) == 1
     assert notes[0].startswith("plugin 'broken' of broken-dist: ")
@@ -261,7 +261,7 @@ def test_a_parameter_that_a_hook_does_not_have(installed):
     broken = package(frontends=[Lazy("toy", "broken_objects:Toy")], kernels=lambda tgt: [])
     made = installed(("broken", broken, "broken-dist"))
     check(made, "hook kernels has no parameter 'tgt'; it may declare: target")
-    assert "toy" not in made.names("frontends")  # nothing of it is left
+    assert "toy" not in made.names("frontends")  # nothing of it remains
 
 
 def test_a_converter_that_is_missing_since_its_package_failed(installed):
@@ -277,7 +277,7 @@ def test_an_op_that_the_core_has(installed):
     made = installed(("broken", package(operations=[Lazy("ops", "broken_objects:relu")]), "broken-dist"))
     assert made.opset().get("relu") is type(mgx.op("relu"))
     assert made.opset().get("relu") is not Relu
-    assert "relu" in made.opset().names()  # for which all plugins' ops are looked at
+    assert "relu" in made.opset().names()  # which loads all plugins' ops
     check(made, "two ops are called 'relu': mgx_core.ops.activation.Relu and ")
 
 

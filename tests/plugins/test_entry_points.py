@@ -1,4 +1,4 @@
-"""Entry points read from folders: the same that importlib.metadata finds."""
+"""Entry points read from folders equal those found by importlib.metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plugins: found by entry point, loaded when asked for, each failing on its own."""
+"""Plugins are found by entry point, loaded on first use, and fail independently."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class One(mgx.Target):
 
 
 def module(monkeypatch, name: str, **members) -> ModuleType:
-    """A module that can be imported, with functions as hooks."""
+    """Creates an importable module with functions as hooks."""
     made = ModuleType(name)
     made.mgx_interface = plugins.INTERFACE
     for key, value in members.items():
@@ -46,7 +46,7 @@ def nothing() -> list[Lazy]:
 
 
 def installed(monkeypatch, **entries) -> Plugins:
-    """A manager that finds these entry points (an exception stands for a module that fails to import)."""
+    """Creates a manager that finds these entry points; an exception represents a module that fails to import."""
 
     def entry(name: str, value):
         def load():
@@ -159,7 +159,7 @@ def test_operations_that_do_not_load_are_left_out(monkeypatch, good):
 
 
 def test_a_standard_op_is_found_without_those_of_plugins(monkeypatch, good):
-    """Reading a compiled program asks for standard ops alone, mostly."""
+    """Loading a compiled program mostly needs standard ops only."""
     bad = module(monkeypatch, "bad_ops", operations=lambda: [Lazy("ops", "bad_ops:NOTHING")])
     manager = installed(monkeypatch, bad=bad, good=good)
     assert manager.opset().get("add") is type(mgx.op("add"))
@@ -210,7 +210,7 @@ def test_chosen_plugins_that_are_not_installed_are_named(monkeypatch, good):
 
 
 def test_hooks_that_a_plugin_leaves_out_are_not_read(monkeypatch, good):
-    """pluggy 1.5 and 1.6 read the attribute that they are asked about, whether the plugin has it or not."""
+    """pluggy 1.5 and 1.6 read the requested attribute whether or not the plugin has it."""
     parsed = pluggy.PluginManager.parse_hookimpl_opts
 
     def strict(self, plugin, name):
@@ -269,7 +269,7 @@ def test_the_best_target(monkeypatch, good):
 
 
 class Borrowed(mgx.Context):
-    """A context whose device's memory begins at a known address."""
+    """A context whose device memory begins at a known address."""
 
     def __init__(self, target, begin):
         self.target, self.begin = target, begin
@@ -292,7 +292,7 @@ def on_a_device(called, begin):
 
 
 def test_memory_of_devices_is_that_of_the_target_that_has_it(monkeypatch):
-    """Pointers go to the device that holds them, whatever its target is called; to the host where none does."""
+    """Pointers belong to the device that contains them, whatever its target's name, otherwise to the host."""
     targets = [
         Lazy("host", "boards:none", rank=9),
         Lazy("small", "boards:Small", rank=1, own_memory=True),
@@ -333,7 +333,7 @@ def test_plugins_add_kernels_passes_and_converters(monkeypatch):
     assert manager.passes("one", "fuse") == [tidy]
     assert manager.passes("one", "lower") == []
     assert manager.converters("any") == [{"a": 1}]
-    assert manager.records[0].state == "failed"  # one of its converters does not load, and that is told
+    assert manager.records[0].state == "failed"  # one of its converters fails to load, which is reported
 
 
 def test_plugins_by_hand(good):

@@ -1,4 +1,4 @@
-"""Mistakes in plans, kernels, rules and ops of packages: the message names whose mistake it is, and where."""
+"""Mistakes in third-party plans, kernels, rules and ops: the message names the owner and the location."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROGRAM = """
 
 
 class Given(mgx.Target):
-    """Offers some plans."""
+    """A target with the given plans."""
 
     name = "given"
 
@@ -155,7 +155,7 @@ def test_members_of_targets_that_give_other_things(member, given, error):
 
 
 def test_an_empty_target_runs_groups_of_several_results():
-    """A group whose body has one member that gives a tuple is taken apart, too."""
+    """A group whose body has one member that returns a tuple is also run member by member."""
     made = mgx.Program()
     main = made.get_main_module()
     a, b = (main.add_parameter(n, Shape("float32", [2, 2])) for n in "ab")
@@ -236,7 +236,7 @@ def test_a_kernel_that_raises_is_named():
 
 @define_op("acme.crooked")
 class Crooked(mgx.Operation):
-    """Its compute gives other extents than its rule says."""
+    """Its compute returns other extents than its infer."""
 
     def infer(self, x: Shape) -> Shape:
         return x
@@ -297,7 +297,7 @@ def test_rewriting_rules_that_fail_are_named(given, error):
 
     @rules.on(Relu)
     def acme(i, b):
-        """relu(x) -> nothing good."""
+        """relu(x) -> an invalid replacement."""
         return given(i, b)
 
     main = mgx.Program().get_main_module()
@@ -395,7 +395,7 @@ def chain_of_three():
 
 @pytest.mark.parametrize("takes", [True, False])
 def test_a_plan_of_a_plugin_for_an_op_inside_a_group_is_asked(monkeypatch, takes):
-    """The group is taken apart where the plan takes its member, and stays whole where the plan declines."""
+    """The group is split if the plan accepts its member, and stays whole if the plan declines."""
     plans = mgx.Kernels("ref")
 
     @plans.plan(Neg)
@@ -421,7 +421,7 @@ def test_a_plan_of_a_plugin_for_an_op_inside_a_group_is_asked(monkeypatch, takes
 
 
 class Whole(mgx.Target):
-    """Takes every op and group by its definition, as the target ref does."""
+    """Runs every op and group with its reference implementation, like the target ref."""
 
     name = "ref"
 

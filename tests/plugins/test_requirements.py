@@ -1,4 +1,4 @@
-"""Requirements of installed distributions, met or not."""
+"""Checks of the requirements of installed distributions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mgx_core.plugins.requirements import unmet
 
 @pytest.fixture
 def installed(monkeypatch, tmp_path):
-    """Installs a distribution with requirements into a folder that is searched first."""
+    """Installs a distribution with requirements into a folder at the front of sys.path."""
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
 
     def install(name, *requires, version="1.0", plugin=""):

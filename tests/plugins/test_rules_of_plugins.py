@@ -1,4 +1,4 @@
-"""Rules and passes that plugins bring stand under the switches of the core's own."""
+"""Rules and passes of plugins obey the same options as the core's own."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def square_of_root(i, b):
 
 @rules.on(Sqrt)
 def cancel_negations(i, b):
-    """A rule whose name the core has too: it never fires."""
+    """A rule with the same name as one of the core: it never fires."""
     return mgx.No("only for its name")
 
 
@@ -53,7 +53,7 @@ def relu_away(i, b):
 
 @dataclass(frozen=True)
 class Noted(mgx.Pass):
-    """Keeps the options that the hook was given."""
+    """Records the options that the hook received."""
 
     seen: tuple = ()
     name: str = "acme-noted"
@@ -64,7 +64,7 @@ class Noted(mgx.Pass):
 
 @pytest.fixture
 def acme(monkeypatch):
-    """A manager with one plugin, which brings a rule through each of the two hooks, and a pass."""
+    """Creates a manager with one plugin, which registers a rule through each of the two hooks, and a pass."""
     asked = []
 
     def passes(target, stage, options):
@@ -117,7 +117,7 @@ def test_a_name_that_is_taken_gets_the_name_of_its_set(acme):
 
 
 def test_every_name_that_is_listed_can_be_switched(acme, monkeypatch):
-    """Rules that a pass carries, and tables whose names have spaces, included."""
+    """Including rules that a pass carries, and tables whose names contain spaces."""
     clash = mgx.Rules("late rules = two")
 
     @clash.on(Relu, changes=mgx.RANGE)

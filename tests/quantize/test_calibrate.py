@@ -1,4 +1,4 @@
-"""The program that calibration runs: where it looks at tensors, and with which options it is compiled."""
+"""The calibration program: which tensors it observes, and with which options it is compiled."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def products(count: int) -> mgx.Program:
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[mgx.Module, mgx.CompileOptions]]:
-    """The modules that calibration compiles, with the options."""
+    """Returns the modules that calibration compiles, with the options."""
     seen: list[tuple[mgx.Module, mgx.CompileOptions]] = []
     compile_module = calibrate.compile_module
 
@@ -46,7 +46,7 @@ def test_a_tensor_is_looked_at_before_the_second_product_behind_it(compiled: Any
     mgx.quantize_int8(products(5), mgx.get_target("ref"), [batch])
     ((module, _),) = compiled
     order = [type(i.op) for i in module if isinstance(i.op, (Dot, ReduceMax))]
-    assert order == [Dot, ReduceMax] * 4 + [ReduceMax]  # nothing is wanted of the last product itself
+    assert order == [Dot, ReduceMax] * 4 + [ReduceMax]  # the last product's own result is not observed
 
 
 def test_threads_are_those_that_the_environment_sets(compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def images(count: int) -> list[dict[str, Any]]:
 
 
 def residual_blocks() -> mgx.Program:
-    """Two residual blocks, whose sums a relu and then a convolution and the next sum read."""
+    """Two residual blocks, whose sums are read by a relu followed by a convolution, and by the next sum."""
     program = mgx.Program()
     main = program.get_main_module()
     x = main.add_parameter("x", mgx.Shape("float32", [1, 4, 40, 60]))
@@ -92,7 +92,7 @@ def residual_blocks() -> mgx.Program:
 
 
 def test_sums_before_a_function_whose_results_are_looked_at_are_not(compiled: Any) -> None:
-    """They would have to be stored beside the results."""
+    """They would have to be stored in addition to the results."""
     mgx.quantize_int8(residual_blocks(), mgx.get_target("ref"), images(1))
     ((module, _),) = compiled
     assert [i.inputs[0].op.name for i in module if isinstance(i.op, ReduceMax)] == ["@param", "relu", "relu"]
@@ -100,7 +100,7 @@ def test_sums_before_a_function_whose_results_are_looked_at_are_not(compiled: An
 
 @pytest.mark.parametrize("count", [1, 100])
 def test_many_batches_give_smaller_samples_each(compiled: Any, count: int) -> None:
-    """Whether they are a list or come one at a time and say how many they are."""
+    """Both as a list and as an iterable that reports its length."""
     mgx.quantize_int8(residual_blocks(), mgx.get_target("ref"), images(count))
     ((module, _),) = compiled
     sizes = {i.shape.elements() for i in module.outputs if isinstance(i.op, Slice)}
@@ -115,7 +115,7 @@ def test_rows_of_many_channels_are_sampled_from_several_places() -> None:
 
 
 def test_samples_lie_in_the_middle(compiled: Any) -> None:
-    """From the first place on, edges would be more frequent in them than in the tensor."""
+    """If samples were taken from the first position on, borders would be more frequent in them than in the tensor."""
     mgx.quantize_int8(residual_blocks(), mgx.get_target("ref"), images(100))
     ((module, _),) = compiled
     places = [range(*n) for i in module.outputs if isinstance(i.op, Slice) for n in zip(

@@ -1,4 +1,4 @@
-"""Joined tensors whose parts are handed on: they are rounded once, where nothing needs their elements as they are."""
+"""Concatenations whose parts are passed on: they are quantized once if no reader needs their exact elements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAST = (RNG.normal(size=(4, 8, 1, 1)) / 2).astype(np.float32)
 
 
 def shuffled(m: Any, x: Any) -> Any:
-    """Channels of two halves in turn, so that each part that is sliced has channels of both."""
+    """Interleaves the channels of two halves, so that each slice has channels of both."""
     apart = m.add(op("reshape", dims=(2, 2, 4, 6, 6)), x)
     return m.add(op("reshape", dims=(2, 8, 6, 6)), m.add(op("transpose", permutation=(0, 2, 1, 3, 4)), apart))
 
@@ -28,7 +28,7 @@ def half(m: Any, x: Any, number: int) -> Any:
 
 
 def network(size: float = 1.0, summed: bool = False) -> Program:
-    """Two units that hand on half of their channels and compute the others; size: of the second one's results."""
+    """Two units that pass on half of their channels and compute the others; size: extent of the second one's results."""
     program = Program()
     m = program.get_main_module()
     x = m.add_parameter("x", Shape("float32", list(IMAGE.shape)))
@@ -68,7 +68,7 @@ def test_tensors_of_other_sizes_keep_their_ranges() -> None:
 
 
 def test_parts_that_are_read_as_they_are_stay_so() -> None:
-    """The first joined tensor is not rounded; the second one, of which nothing else is read, is."""
+    """The first concatenation is not quantized; the second one, which has no other readers, is."""
     program = quantized(network(summed=True))
     assert [i.inputs[0].op.name for i in rounded(program)] == ["@param", "convolution", "slice", "concat"]
 

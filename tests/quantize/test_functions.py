@@ -1,4 +1,6 @@
-"""Functions behind products: results are rounded, and what costly ones read over the part of its range that matters."""
+"""Functions after products: results are quantized, and operands of expensive functions over the significant part of their
+range.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def quantized(program: Program, **settings: Any) -> Program:
 
 
 def rounded(program: Program) -> list[str]:
-    """What the tensors that are rounded were made by."""
+    """Returns the ops whose results are quantized."""
     return [i.inputs[0].op.name for i in program.get_main_module() if isinstance(i.op, Quantizelinear)]
 
 
@@ -56,7 +58,7 @@ def test_what_costly_functions_read_is_rounded() -> None:
 
 @pytest.mark.parametrize(("name", "read"), [("swish", ["convolution", "swish"]), ("relu", ["relu"])])
 def test_results_that_are_read_in_several_places_are_rounded(name: str, read: list[str]) -> None:
-    """A gate: the function's result is reduced, and multiplied by what became of that."""
+    """A gate: the function's result is reduced, and multiplied by a value computed from the reduction."""
     program = Program()
     m = program.get_main_module()
     x = m.add_parameter("x", Shape("float32", list(IMAGE.shape)))
@@ -68,7 +70,7 @@ def test_results_that_are_read_in_several_places_are_rounded(name: str, read: li
 
 
 def test_what_functions_of_matrix_products_read_is_rounded() -> None:
-    """The hidden layer of a transformer's two products, of sentences of any length."""
+    """The hidden layer of a transformer's two products, for sentences of any length."""
     program = Program()
     m = program.get_main_module()
     x = m.add_parameter("x", Shape("float32", [1, symbol("n"), 8]))
@@ -84,7 +86,7 @@ def test_what_functions_of_matrix_products_read_is_rounded() -> None:
 
 
 def test_the_function_of_a_residual_sum_reads_rounded_numbers() -> None:
-    """Sums of a convolution and the input, and of two convolutions, one of which is rounded by itself."""
+    """Sums of a convolution and the input, and of two convolutions, one of which is quantized on its own."""
     program = Program()
     m = program.get_main_module()
     x = m.add_parameter("x", Shape("float32", list(IMAGE.shape)))
@@ -149,7 +151,7 @@ def test_a_jump_keeps_room_on_both_sides(at: float, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Function, "values", lambda self, x: (x.astype(np.float32) > np.float32(at)).astype(np.float32))
     low, high = Function(convolution, convolution, True, 1).range(-10, 10, (0.0, 1.0), mgx.dtype.uint8)
     assert low <= 0 <= high
-    assert high - low > 1e-13  # that a scale can be made of
+    assert high - low > 1e-13  # from which a scale can be computed
     assert low == 0 or np.float32(low) < np.float32(at)
     assert high == 0 or np.float32(high) > np.float32(at)
 
@@ -174,7 +176,7 @@ def test_dequantized_functions_are_read_once() -> None:
 
 @pytest.mark.parametrize("constant", [False, True])
 def test_sums_with_masks_have_no_range(constant: bool) -> None:
-    """Attention by sigmoids: what is masked is minus infinity."""
+    """Attention by sigmoids: masked scores are minus infinity."""
     program = Program()
     m = program.get_main_module()
     q, v = (m.add_parameter(n, Shape("float32", [1, 2, 4, 4])) for n in "qv")

@@ -1,4 +1,4 @@
-"""Results of two convolutions that are added or multiplied: one of them is rounded where their sum or product is."""
+"""Results of two convolutions that are added or multiplied: one of them is quantized where their sum or product is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEIGHTS = [RNG.normal(size=(8, 8, 1, 1)).astype(np.float32) for _ in range(3)]
 
 
 def network(name: str, size: float = 0.5, one: bool = False) -> Program:
-    """Two convolutions, the second one's results of another size, what is made of both, and a third one of that."""
+    """Two convolutions, the second with results of another size, an op on both results, and a third convolution of that."""
     program = Program()
     m = program.get_main_module()
     x = m.add_parameter("x", Shape("float32", list(IMAGE.shape)))
@@ -31,7 +31,7 @@ def network(name: str, size: float = 0.5, one: bool = False) -> Program:
 
 
 def rounded(program: Program, **settings: Any) -> list[str]:
-    """What makes the tensors that are rounded, without what the first two convolutions read."""
+    """Returns the ops whose results are quantized, without the inputs of the first two convolutions."""
     mgx.quantize_int8(program, mgx.get_target("ref"), [{"x": IMAGE}], smooth=False, correct_bias=False, **settings)
     names = [i.inputs[0].op.name for i in program.get_main_module() if isinstance(i.op, Quantizelinear)]
     return [n for n in names if n not in ("@param", "neg")]

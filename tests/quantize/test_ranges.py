@@ -1,4 +1,4 @@
-"""Statistics of batches that come one at a time."""
+"""Statistics of batches that are processed one at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays rounded part by part: numbers, scales, errors and ratios as those of the whole."""
+"""Arrays quantized part by part: codes, scales, errors and ratios equal those of the whole array."""
 
 from __future__ import annotations
 

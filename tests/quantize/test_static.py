@@ -1,4 +1,4 @@
-"""Static, dynamic and weight-only quantization of small programs, against the floats that they stand for."""
+"""Static, dynamic and weight-only quantization of small programs, compared with the float programs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def batches(count: int = 3) -> Iterator[dict[str, Any]]:
 
 
 def noise(program: Program, x: Any) -> float:
-    """Relative error of a program's result, run on ref."""
+    """Returns the relative error of a program's result on ref."""
     program.compile(mgx.get_target("ref"))
     wanted = expected(x)
     return float(np.linalg.norm(np.asarray(program.run({"x": x})[0]) - wanted) / np.linalg.norm(wanted))
@@ -62,7 +62,7 @@ def test_int8(settings: dict[str, Any]) -> None:
 
 
 def uneven(count: int = 4) -> Iterator[dict[str, Any]]:
-    """Batches whose every eighth channel is 60 times as large as the others."""
+    """Batches in which every eighth channel is 60 times as large as the others."""
     for batch in batches(count):
         x = batch["x"].copy()
         x[:, ::8] *= 60
@@ -70,7 +70,7 @@ def uneven(count: int = 4) -> Iterator[dict[str, Any]]:
 
 
 def error(settings: dict[str, Any], data: list[dict[str, Any]]) -> Any:
-    """Error of the quantized network on each row of the data."""
+    """Returns the error of the quantized network for each row of the data."""
     program = mgx.quantize_int8(network(), mgx.get_target("ref"), data, **settings)
     program.compile(mgx.get_target("ref"))
     return np.concatenate([np.asarray(program.run(b)[0]) - expected(b["x"]) for b in data])
@@ -117,7 +117,7 @@ def test_bias_correction_of_grouped_convolution() -> None:
 @pytest.mark.parametrize("first", ["convolution", "dot"])
 @pytest.mark.parametrize("width", [4, 5])
 def test_a_tensor_that_a_convolution_and_a_product_read(first: str, width: int) -> None:
-    """Its channels lie along different axes for the two, which may be as long as each other."""
+    """Its channels are on different axes for the two, which may have equal extents."""
     rng = np.random.default_rng(5)
     x = (rng.normal(size=(2, 4, 4, width)) + np.arange(4)[:, None, None]).astype(np.float32)
     weights = {"convolution": (3, 4, 1, 1), "dot": (2, 4, width, 3)}
@@ -156,7 +156,7 @@ def test_a_product_of_no_elements_stays_in_float() -> None:
 
 @pytest.mark.parametrize("rows", [2, 3])
 def test_bias_correction_of_batched_weights(rows: int) -> None:
-    """Each batch has its own weights, and so its own bias, also where there are as many rows as batches."""
+    """Each batch has its own weights and hence its own bias, even if there are as many rows as batches."""
     rng = np.random.default_rng(4)
     w = rng.normal(size=(2, 8, 16)).astype(np.float32)
     x = (rng.normal(size=(2, rows, 8)) / 4 + 3 * np.ones(8)).astype(np.float32)
@@ -199,7 +199,7 @@ def test_histogram_over_growing_batches() -> None:
 
 def test_call_forms_agree() -> None:
     one = mgx.quantize_int8(network(), list(batches()))
-    target = mgx.get_target(mgx.best_target())  # as the short form calibrates
+    target = mgx.get_target(mgx.best_target())  # like the convenience function calibrates
     other = mgx.quantize_int8(network(), target, calibration=list(batches()), ins_names={"dot"})
     assert one.text(full=True) == other.text(full=True)
 
@@ -369,7 +369,9 @@ def test_percentile_clips_outliers() -> None:
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch, slow: set[tuple[int, ...]], fast: set[tuple[int, ...]]) -> None:
-    """Times of programs: 10 seconds, more for narrow products with `slow` weights, less for those with `fast` ones."""
+    """Scripted run times of programs: 10 seconds, more for narrow products with `slow` weights, less for those with `fast`
+    ones.
+    """
 
     def seconds(program: Any, inputs: Any) -> float:
         assert set(inputs) == {"x"}
@@ -417,7 +419,7 @@ def test_runs_are_timed_by_the_clock_where_a_target_has_no_other() -> None:
 
 
 def test_no_rule_fires_any_more_on_products_of_one_tensor_in_bytes() -> None:
-    """Scales become constants when the products have been joined, and the work behind them goes on the joined one then."""
+    """Scales become constants once the products are joined; the ops after them then apply to the joined product."""
     program = Program()
     m = program.get_main_module()
     x = m.add_parameter("x", Shape("float32", [4, 64]))

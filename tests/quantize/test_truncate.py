@@ -16,7 +16,7 @@ QUANTIZE = {dt.float16: quantize_fp16, dt.bfloat16: quantize_bf16}
 
 
 def types(program):
-    """Result types by op, less those of parameters, constants and conversions."""
+    """Returns result types by op, except those of parameters, constants and conversions."""
     left_out = {"@param", "@literal", "@return", "convert"}
     return {i.op.name: i.shape.dtype for i in program.get_main_module() if i.op.name not in left_out}
 
@@ -78,7 +78,7 @@ def test_float16_leaves_out_what_overflows():
 
 @pytest.mark.parametrize("to", QUANTIZE)
 def test_angles_stay_wide(to):
-    """Step 999 of a diffusion: in 16 bits its angle is off by a radian."""
+    """Step 999 of a diffusion: in 16 bits its angle is wrong by one radian."""
     program = Program()
     m = program.get_main_module()
     t = m.add(op("multibroadcast", out_lens=(8,)), m.add_parameter("t", Shape("float32", [1])))
@@ -97,7 +97,7 @@ def test_angles_stay_wide(to):
 
 @pytest.mark.parametrize(("inner", "kept"), [(1, {"dot", "sin"}), (8, {"sin"})])
 def test_sums_are_no_angles(inner, kept):
-    """Frequencies times positions are, a layer before a periodic activation is not."""
+    """Frequencies times positions are angles; a layer before a periodic activation is not."""
     program = Program()
     m = program.get_main_module()
     x = m.add_parameter("x", Shape("float32", [4, inner]))
@@ -106,7 +106,7 @@ def test_sums_are_no_angles(inner, kept):
     assert {i.op.name for i in angles(m)} - {"@param"} == kept
 
 
-# a mean of squares that float16 holds with few digits, with all, not at all
+# a mean of squares that float16 represents with few digits, with all, not at all
 @pytest.mark.parametrize("size", [1e-3, 1.0, 500.0])
 @pytest.mark.parametrize("inverse", ["rsqrt", "sqrt"])
 def test_the_root_of_a_mean_of_squares_keeps_its_range(size, inverse):
@@ -139,7 +139,7 @@ def test_layers_with_several_results_compute_in_the_type():
 
 
 def linear_attention(rows, width):
-    """q (k v) divided by q (k 1), with features that are not negative; the sums are larger than float16 holds."""
+    """q (k v) divided by q (k 1) with non-negative features; the sums exceed the range of float16."""
     program = Program()
     m = program.get_main_module()
     shape = Shape("float32", [rows, width])
@@ -170,7 +170,7 @@ def test_linear_attention_keeps_its_sums():
 
 @pytest.mark.parametrize("moved", [False, True])
 def test_factors_that_are_multiplied_and_summed_keep_their_range(moved):
-    """A state-space layer writes its products so: broadcast, multiplied, summed along an axis."""
+    """State-space layers write products this way: broadcast, multiplied, summed along an axis."""
     program = Program()
     m = program.get_main_module()
     c, b = (m.add_parameter(n, Shape("float32", [4, 8])) for n in "cb")
@@ -216,7 +216,7 @@ def test_weights_of_a_softmax_that_are_multiplied_and_summed_are_narrow():
 
 @pytest.mark.parametrize("between", ["scale", "mask", "heads"])
 def test_products_of_attention_are_narrow(between):
-    """Softmax bounds them, also where scores are scaled, masked, or mixed by weights before it and after."""
+    """Softmax bounds them, also if scores are scaled, masked, or mixed by weights before and after it."""
     program = Program()
     m = program.get_main_module()
     q, k, v = (m.add_parameter(n, Shape("float32", [4, 8, 8])) for n in "qkv")
@@ -240,7 +240,7 @@ def test_products_of_attention_are_narrow(between):
 @pytest.mark.parametrize("to", QUANTIZE)
 @pytest.mark.parametrize("masked", [-1e30, float(np.finfo(np.float32).min)])
 def test_constants_beyond_the_range_become_its_ends(to, masked):
-    """A row that is masked whole is uniform, as in float32; with infinities it would be NaN."""
+    """A row that is masked entirely is uniform, as in float32; infinities would make it NaN."""
     program = Program()
     m = program.get_main_module()
     shape = Shape("float32", [2, 4])

@@ -1,4 +1,4 @@
-"""A small program with a group, a branch, a name that HTML must not take as its own, and a target that declines one op."""
+"""A small program with a group, a branch and a name that HTML must escape, and a target that declines one op."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EVIL = "<script>alert('x')</script>"
 
 
 class Picky(Target):
-    """Everything by its definition, but no sort."""
+    """Runs everything except sort with the reference implementations."""
 
     name = "picky"
 
@@ -44,7 +44,7 @@ def target(plugins):
 
 @pytest.fixture
 def program():
-    """y = tanh(x w + 1), relu of it, the largest two, and where the largest is; 8 rows unless told otherwise."""
+    """y = tanh(x w + 1), its relu, its two largest elements and the position of the largest; 8 rows by default."""
 
     def make(rows=8):
         made = Program(output_names=["y", "best", "where"])

@@ -1,4 +1,4 @@
-"""The page: well formed, all in one file, with the facts, and no name of a model taken as markup."""
+"""The HTML report: well-formed, self-contained, complete, with all names of the model escaped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VOID = {"meta", "input", "br", "link"}
 
 
 class Page(HTMLParser):
-    """Tags closed in order, ids, links, and the text by section."""
+    """Checks that tags are closed in order; collects ids, links, and the text by section."""
 
     def __init__(self, text):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The trace: what Perfetto needs of each event, and the facts in it."""
+"""The trace: the fields that Perfetto requires of each event, and the recorded facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules on products: text before, text after, and the same numbers."""
+"""Rules on products: module text before and after, and equal results."""
 
 from __future__ import annotations
 
@@ -455,7 +455,7 @@ def test_a_channel_that_is_next_to_nothing_goes_into_the_weights(rule_turns) -> 
 
 
 def test_a_slice_that_alone_knows_its_extent_stays() -> None:
-    """A part of a repeated number whose extent is clamped at run time; nothing else gives its symbol a value."""
+    """A slice of a repeated number whose extent is clamped at run time; no other instruction defines its symbol."""
     program = mgx.Program()
     main = program.get_main_module()
     n = fresh("n")

@@ -1,4 +1,4 @@
-"""All rules together: each has a text case, random programs keep their numbers, and the options switch what they say."""
+"""All rules together: each has a text case, random programs keep their results, and options select rules as documented."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NUMBERS = [0.0, 1.0, -1.0, 2.0, 0.5, 3.0, -0.25]
 
 
 class Maker:
-    """Draws one program: views, work on elements, reductions, products, slices and concatenations of a few tensors."""
+    """Generates one program: views, pointwise ops, reductions, products, slices and concatenations of a few tensors."""
 
     def __init__(self, draw: st.DrawFn, symbolic: bool, dtype: str = "float") -> None:
         self.draw = draw
@@ -139,7 +139,7 @@ class Maker:
             self.pool.append(made)
 
     def split(self, x: Instruction) -> Instruction:
-        """Something done to all parts of x, which are then put together again, perhaps in another order."""
+        """Applies an op to all slices of x, and concatenates the results, possibly in another order."""
         fixed = [a for a, d in enumerate(x.shape.dims) if isinstance(d, int) and d > 1]
         if not fixed:
             return x
@@ -161,7 +161,7 @@ class Maker:
         return self.main.add(make("concat", axis=axis), *(parts if self.draw(st.booleans()) else parts[::-1]))
 
     def convolution(self, x: Instruction) -> Instruction:
-        """Two convolutions added, or one with a factor on a part of its channels."""
+        """Adds two convolutions, or one with a factor on some of its channels."""
         if x.shape.rank != 3 or not isinstance(x.shape.dims[1], int):
             return x
         add, c = self.main.add, x.shape.dims[1]
@@ -363,7 +363,7 @@ module main
 
 
 def test_the_list_of_rules_names_what_there_is():
-    """docs/rules.md: every name in code font in its right column is a rule, a pass, a fusion or an op."""
+    """Every name in code font in the right column of docs/rules.md is a rule, a pass, a fusion or an op."""
     text = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
     rows = [line.split("|")[2] for line in text.splitlines() if line.startswith("| ")]
     names = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}

@@ -1,4 +1,4 @@
-"""Decomposition in place: what was added, and why there is none."""
+"""Decomposition in place: the added instructions, and the reasons for refusals."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Other(Twice):
 
 @define_op("test_endless")
 class Endless(Twice):
-    """Leads to itself, at once or by way of another op."""
+    """Decomposes into itself, directly or through another op."""
 
     count: int = 1
 

@@ -1,4 +1,4 @@
-"""The rewrite engine: what a rule may say, and what the engine does about it."""
+"""The rewrite engine: what rules may return, and how the engine handles it."""
 
 from __future__ import annotations
 

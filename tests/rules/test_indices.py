@@ -1,4 +1,4 @@
-"""Rules on positions that count: text before, text after, and the same numbers."""
+"""Rules on index arithmetic: module text before and after, and equal results."""
 
 from __future__ import annotations
 

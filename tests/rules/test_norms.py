@@ -1,4 +1,4 @@
-"""Rules that recognise norms: text before, text after, and the same numbers."""
+"""Rules that recognise norms: module text before and after, and equal results."""
 
 from __future__ import annotations
 

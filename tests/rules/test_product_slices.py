@@ -1,4 +1,4 @@
-"""Rules that take slices before products: text before, text after, and the same numbers."""
+"""Rules that move slices before products: module text before and after, and equal results."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ TURNS = [
   %4 = add(%2, %3) -> float32[3, 2]
   @return(%4)""",
     ),
-    (  # what another slice has left of a constant is one, too
+    (  # a constant that another slice has already cut is also one
         "slice-before-epilogue",
         """\
   %x = @param["x"] -> float32[3, 2]
@@ -133,7 +133,7 @@ def test_refuses(rule_refuses, name, before, why):
 
 
 def test_no_slice_stays_behind_work_that_another_has_left():
-    """Of two slices one after the other, the first goes before the product first, and the second after it."""
+    """Of two consecutive slices, the first is moved before the product first, then the second."""
     text = """\
 module main
   %x = @param["x"] -> float32[3, 4]
@@ -150,5 +150,5 @@ module main
 """
     program = mgx.parse_program(text)
     x, y = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones((4, 1), np.float32)
-    program.compile(mgx.get_target("ref"), validate=True)  # no rule fires any more, or it raises
+    program.compile(mgx.get_target("ref"), validate=True)  # raises unless the rules have reached a fixed point
     np.testing.assert_array_equal(program.run({"x": x, "y": y})[0], [[13.0]])

@@ -1,4 +1,4 @@
-"""Rules on quantized tensors: text before, text after, and the same numbers; and what they say where they refuse."""
+"""Rules on quantized tensors: module text before and after, equal results, and reasons for refusals."""
 
 from __future__ import annotations
 

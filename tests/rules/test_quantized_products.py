@@ -1,4 +1,4 @@
-"""Where products of quantized tensors must stay as they are: sums that may leave int32, blocks that are not whole bytes."""
+"""Products of quantized tensors that must stay unchanged: sums that may overflow int32, blocks that are not whole bytes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_odd_blocks_of_four_bits(kind: str, block: int) -> None:
 
 @pytest.mark.parametrize("block", [0, 4])
 def test_weights_whose_rows_are_the_products_columns(block: int) -> None:
-    """Weights [n, k], as linear layers keep them: the transpose is one of the codes."""
+    """Weights [n, k], as stored by linear layers: the codes are transposed."""
     rng = np.random.default_rng(5)
     codes, scale = rng.integers(-8, 8, (6, 8)), rng.normal(size=(6, 8 // block) if block else (6,)).astype(np.float32)
     program = mgx.Program()
@@ -99,7 +99,7 @@ def test_weights_whose_rows_are_the_products_columns(block: int) -> None:
 @pytest.mark.parametrize("axis", [0, 1], ids=["blocks", "columns"])
 @pytest.mark.parametrize("kind", ["int4", "uint8"])
 def test_weights_that_batches_share(kind: str, axis: int, moved: bool) -> None:
-    """What is multiplied has rank 3, as in language models: the matrix is repeated before or after it is dequantized."""
+    """The other operand has rank 3, as in language models: the matrix is broadcast before or after it is dequantized."""
     rng = np.random.default_rng(6)
     least, count = (-8, 16) if kind == "int4" else (0, 256)
     codes = rng.integers(least, least + count, (8, 6))
@@ -130,7 +130,7 @@ def test_weights_that_batches_share(kind: str, axis: int, moved: bool) -> None:
 
 @pytest.mark.parametrize(("point", "operands"), [(0, 3), (1, 4)])
 def test_zero_points_in_the_middle_are_left_out(point: int, operands: int) -> None:
-    """What absent ones stand for need not be read."""
+    """The default of an absent zero point need not be read."""
     rng = np.random.default_rng(4)
     codes = rng.integers(-8, 8, (16, 6)).astype(dt.int4.numpy)
     points = np.full((2, 6), point, dt.int4.numpy)
@@ -153,7 +153,7 @@ def test_zero_points_in_the_middle_are_left_out(point: int, operands: int) -> No
 
 @pytest.mark.parametrize("repeated", ["scale", "point", "both"])
 def test_one_number_repeated_for_all_blocks(repeated: str) -> None:
-    """Scales and zero points of blocks that are one constant, repeated: what MatMulNBits of 2 bits without zero points is."""
+    """Scales and zero points of blocks are one repeated constant, as for MatMulNBits of 2 bits without zero points."""
     rng = np.random.default_rng(7)
     codes = rng.integers(0, 4, (16, 6)).astype(np.uint8)
     values = {"scale": rng.uniform(0.1, 1, (2, 6)).astype(np.float32), "point": rng.integers(1, 4, (2, 6), np.uint8)}
@@ -178,7 +178,9 @@ def test_one_number_repeated_for_all_blocks(repeated: str) -> None:
 
 @pytest.mark.parametrize("rows", [1, 5])
 def test_rows_of_open_length_fit_the_weights(rows: int) -> None:
-    """Rows of codes may be longer than what multiplies them, so such a product would compute where the definition refuses."""
+    """Rows of codes may be longer than the rows of the other operand, so that the product would accept what the definition
+    rejects.
+    """
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape("float32", [2, symbol("n")]))

@@ -1,4 +1,4 @@
-"""Rules on views: text before, text after, and the same numbers."""
+"""Rules on views: module text before and after, and equal results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules on extents: text before, text after, and the same numbers."""
+"""Rules on extents: module text before and after, and equal results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TURNS = [
   %1 = @literal(6, 4, 3) -> int64[3]
   @return(%1)""",
     ),
-    (  # operands that a run has read: only the number of axes is known of the result
+    (  # operands read at run time: only the rank of the result is known
         "literal-from-extents",
         """\
   %a = @literal(3) -> int64[]
@@ -61,7 +61,7 @@ TURNS = [
   @return(%2)""",
     ),
     (
-        "static-topk",  # as many as there are, and no more than 3
+        "static-topk",  # at most 3
         """\
   %x = @param["x"] -> float32[n, 9]
   %i = @literal(3) -> int64[1]
@@ -296,7 +296,7 @@ REFUSES = [
         "a bound is known only at run time",
     ),
     (
-        "drop-resize",  # 1.1 times 5 is 5, and places lie closer
+        "drop-resize",  # 1.1 times 5 is 5, and positions are closer together
         """\
   %x = @param["x"] -> float32[1, 3, 4, 5]
   %1 = resize[scales=[1.0, 1.1], axes=[2, 3], mode="linear"](%x)

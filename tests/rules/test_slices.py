@@ -1,4 +1,4 @@
-"""Rules on slices: text before, text after, and the same numbers."""
+"""Rules on slices: module text before and after, and equal results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The algebra of views: any chain and what is read off it do the same to a tensor."""
+"""The algebra of views: a chain and its simplified form have the same effect on a tensor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def make(name: str, **attributes):
 
 @st.composite
 def chains(draw: st.DrawFn):
-    """Extents and a list of views that fit on each other."""
+    """Draws extents and a list of consecutive views."""
     dims = draw(st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=1, max_size=4))
     shape = Shape("float", dims)
     start, ops = shape, []

@@ -1,4 +1,4 @@
-"""Rules that move views behind the ops that read them: text before, text after, and the same numbers."""
+"""Rules that move views after the ops that read them: module text before and after, and equal results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that a program widens by arithmetic, as exporters of quantized weights write them: they stay codes for few rows."""
+"""Weights widened by arithmetic, as written by exporters of quantized weights: they remain codes if few rows are multiplied."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CODES = {"int8": (-128, 128), "uint8": (0, 256), "int4": (-8, 8)}
 def multiplied(
     rows: int, codes: Any, point: Any, scale: Any, joined: Any = None, turned: bool = False
 ) -> tuple[mgx.Program, Any, Any]:
-    """A product with arithmetic on codes, its input and the definition's result."""
+    """Returns a product with arithmetic on codes, its input and the reference result."""
     program = mgx.Program()
     m = program.get_main_module()
     wide = m.add(mgx.op("convert", target_type="float"), m.add_literal(codes))
@@ -50,7 +50,7 @@ def some(*dims: int) -> Any:
 @pytest.mark.parametrize(
     ("dims", "of", "joined", "turned"),
     [
-        ((6, 2, 16), (6, 2, 1), (6, 32), True),  # blocks of rows that a linear layer keeps
+        ((6, 2, 16), (6, 2, 1), (6, 32), True),  # blocks of rows, as stored by a linear layer
         ((2, 16, 6), (2, 1, 6), (32, 6), False),
         ((6, 2, 16), (1, 1, 1), (6, 32), True),
         ((6, 32), (6, 1), None, True),
@@ -73,7 +73,7 @@ def test_arithmetic_on_codes(kind: str, dims: Any, of: Any, joined: Any, turned:
 
 @pytest.mark.parametrize(("rows", "narrow"), [(2, True), (40, False)])
 def test_weights_stay_codes_for_few_rows(rows: int, narrow: bool) -> None:
-    """Many rows multiply floats, so the constants are floats once."""
+    """For many rows, the product multiplies floats, so that the constants are converted once."""
     program, x, wanted = multiplied(rows, numbers("int8", 6, 2, 16), None, some(6, 2, 1), (6, 32), True)
     program.compile(mgx.get_target("ref"))
     assert ("dequant_dot" in str(program)) == narrow
@@ -92,7 +92,7 @@ def test_weights_stay_codes_for_few_rows(rows: int, narrow: bool) -> None:
     ],
 )  # fmt: skip
 def test_other_arithmetic_gives_floats(dims: Any, point: Any, scale: Any, joined: Any, why: str) -> None:
-    """Zero points with a fraction, scales of single numbers, reshapes that join no blocks."""
+    """Zero points with a fraction, scalar scales, reshapes that join no blocks."""
     program, x, wanted = multiplied(2, numbers("uint8", *dims), point, scale, joined)
     rewriter = Rewriter(WEIGHT_ARITHMETIC)
     assert not rewriter.apply(program.get_main_module())

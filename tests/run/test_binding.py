@@ -1,4 +1,4 @@
-"""Shapes in messages."""
+"""Shapes in error messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mgx_core.types.dim import symbol
         (symbol("n", 2), "float32[n] with n >= 2"),
         (symbol("n", 2, 9), "float32[n] with n in 2..9"),
         (3 * symbol("n", 0, 9) + 1, "float32[3*n+1] with 3*n+1 in 1..28"),
-        (symbol("n") // 8 - 5, "float32[(n//8)-5]"),  # what follows from no bound is no bound either
+        (symbol("n") // 8 - 5, "float32[(n//8)-5]"),  # a value derived from an unbounded one is unbounded too
     ],
 )
 def test_bounds_that_there_are(extent, text):

@@ -1,4 +1,4 @@
-"""Running compiled programs: what may be passed, who owns what, and instances per shape."""
+"""Execution of compiled programs: accepted arguments, ownership of memory, and instances per shape."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def definition(op, shapes, context, modules=()):
 
 
 class Host(mgx.Target):
-    """Everything by reference."""
+    """Runs everything with the reference implementations."""
 
     name = "host"
 
@@ -142,7 +142,7 @@ def test_threads_that_bring_one_shape_at_once_wait_for_its_one_instance():
     class Slow(Host):
         def runner(self, module, plan, context, options):
             made.append(module.parameters["x"].shape.lens()[0])
-            time.sleep(0.1)  # the others ask meanwhile
+            time.sleep(0.1)  # the other threads request it meanwhile
             return super().runner(module, plan, context, options)
 
     executable = compiled(BATCH, Slow()).executable
@@ -182,7 +182,7 @@ def test_instances_are_looked_at_while_others_are_made():
         sys.setswitchinterval(before)
 
 
-# what may be passed
+# accepted arguments
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_sequences_and_optionals():
         program.run({"s": [], "o": np.zeros(3, np.float32)})
 
 
-# who owns what
+# ownership of memory
 
 
 def test_results_own_their_memory():
@@ -502,7 +502,7 @@ def test_executables_stand_alone():
     np.testing.assert_array_equal(executable.run({"x": x})[0], expected(x))
 
 
-# arguments that came before
+# arguments that were used before
 
 
 def test_arrays_like_those_before_are_not_checked_again(monkeypatch):
@@ -534,7 +534,7 @@ def test_known_arguments_do_not_keep_instances_that_were_given_up():
     program = compiled(BATCH, instances=2)
     executable = program.executable
     one, two, three = (np.ones((n, 3), np.float32) for n in (1, 2, 3))
-    for x in (one, two, one, three, one):  # each use of a known one counts: the second is the oldest
+    for x in (one, two, one, three, one):  # each use of a cached entry counts: the second is the oldest
         np.testing.assert_array_equal(program.run({"x": x})[0], expected(x))
     assert {i.shapes["x"].lens()[0] for i in executable.instances()} == {1, 3}
     first = executable.instances()[-1]
@@ -598,7 +598,7 @@ def test_a_run_names_the_node_that_its_extents_do_not_fit(add, extents, message)
 
 
 def open_matrices(op, nodes):
-    """A program of an op on two matrices whose extents are all open."""
+    """Returns a program of one op on two matrices with symbolic extents."""
     program = mgx.Program()
     main = program.get_main_module()
     x = main.add_parameter("x", mgx.Shape("float32", [dim.symbol("a"), dim.symbol("b")]))
@@ -648,7 +648,7 @@ def test_extents_of_a_branch_that_is_not_taken_may_be_unequal():
     assert (product.tolist(), other.tolist()) == ([3] * 4, [-1] * 4)
 
 
-# some of the results
+# a subset of the results
 
 
 SEVERAL = """
@@ -662,7 +662,7 @@ SEVERAL = """
 
 
 class Picking(Host):
-    """Notes which results are asked for; those of a run that is asked for some are the caller's argument where `lends` says so."""
+    """Records the requested results; for a subset, results are caller-owned arguments if `lends` says so."""
 
     def __init__(self, lends: bool = False, drops: bool = False) -> None:
         self.asked: list[list[int] | None] = []
@@ -746,7 +746,7 @@ def test_programs_with_states_take_mappings_alone() -> None:
     state = main.add_parameter("state", Shape("float32", [2]))
     main.add_return([main.add(mgx.op("neg"), state), state])
     program.compile(Host())
-    for _ in range(2):  # with the states that it begins with, and with those that a run gave
+    for _ in range(2):  # with the initial states, and with those returned by a run
         for call in (program.run, program.dry_run, program.run_async):
             with pytest.raises(ParameterError, match="run takes a mapping from parameter names"):
                 call([1])

@@ -1,4 +1,4 @@
-"""Arguments that have passed all checks before, and the instances that ran them."""
+"""Arguments that have already been validated, and the instances that ran them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_states_that_a_run_gave_are_not_checked_again(monkeypatch):
     monkeypatch.setattr(Arguments, "bind", lambda self, given: bound.append(sorted(given)) or bind(self, given))
     one = {"x": np.ones(2, np.float32)}
     assert [program.run(one)[0].tolist()[0] for _ in range(5)] == [-1, -2, -3, -4, -5]
-    assert bound == [["state", "x"]] * 2  # the first state, and a run's
+    assert bound == [["state", "x"]] * 2  # the initial state, and a run's
     assert program.run({**one, "state": np.full(2, 10, np.float32)})[0].tolist() == [-11, -11]
     assert program.run(one)[0].tolist() == [-12, -12]
 

@@ -1,4 +1,4 @@
-"""Programs whose shapes keep changing: what is compiled for a new shape, and that results stay those of the whole program."""
+"""Programs whose shapes keep changing: what is compiled for a new shape, and that results equal those of the whole program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def runner(program: mgx.Program) -> Any:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What was compiled for sets of shapes."""
+    """Returns the parts compiled for sets of shapes."""
     found: list[Any] = []
     make = executable.instantiated
 
@@ -89,7 +89,7 @@ def test_times_are_those_of_the_whole_program() -> None:
 
 @pytest.mark.parametrize("target", ["ref", "cpu"])
 def test_constants_of_the_whole_program_stay_its_own(target: str) -> None:
-    """An extent is a constant of a program that is compiled for a length: callers get a copy of it."""
+    """An extent is a constant of a program compiled for one length: callers receive a copy of it."""
     program = mgx.Program()
     m = program.get_main_module()
     ids = m.add_parameter("ids", mgx.Shape("int64", [symbol("t", 1, 99)]))
@@ -110,7 +110,7 @@ def test_pieces_are_not_cut_again() -> None:
     program = decoder(2, mgx.get_target("cpu"))
     names = set()
     for length in range(1, 40):
-        check(program, 2, 300 + length)  # the mask has too many elements for numpy from here on
+        check(program, 2, 300 + length)  # from here on, the mask has too many elements for numpy
         names.add(len(program.executable.instances()))
         for instance in runner(program).ran if isinstance(runner(program), PiecesRunner) else ():
             assert not isinstance(getattr(instance, "runner", None), PiecesRunner)

@@ -1,4 +1,4 @@
-"""One program on several targets, against the same program on one."""
+"""One program on several targets, compared with the same program on one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLOAT = mgx.dtype.float32
 
 
 class Noted(mgx.Target):
-    """Runs ops by their definitions and notes the names of those that it was asked for."""
+    """Runs ops with their reference implementations and records their names."""
 
     def __init__(self, name: str) -> None:
         self.name = name

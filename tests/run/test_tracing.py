@@ -1,4 +1,4 @@
-"""Runs that show every instruction's value, and what the environment has logged."""
+"""Runs that report every instruction's value, and the log output that environment variables enable."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_places_of_results_on_the_host() -> None:
         program.run({"x": x, "main:#output_0": place})
     with pytest.raises(ParameterError, match="must be float32"):
         program.run({"x": x, "main:#output_0": np.zeros((2, 3), np.float32)})
-    assert program.get_parameter_names() == ["x"]  # a target without memory of its own does not ask for them
+    assert program.get_parameter_names() == ["x"]  # a target without device memory does not query them
 
 
 def test_messages_at_debug(caplog) -> None:
@@ -106,7 +106,7 @@ def test_threads_by_the_environment(monkeypatch) -> None:
     monkeypatch.setenv("MGX_THREADS", "3")
     assert mgx.CompileOptions.of().threads == 3
     assert mgx.CompileOptions.of(threads=2).threads == 2
-    for given in ("many", "\u00b2"):  # a small two is a digit, and no number
+    for given in ("many", "\u00b2"):  # a small two is a digit, not a number
         monkeypatch.setenv("MGX_THREADS", given)
         with pytest.raises(ParameterError, match=f"MGX_THREADS must be a number of threads, got '{given}'"):
             mgx.CompileOptions.of()

@@ -1,4 +1,4 @@
-"""Compiled programs in files: who takes the kernels from there, and what happens to those who may not."""
+"""Compiled programs in files: when kernels are loaded from them, and when they are compiled again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OLD = Path(__file__).parent / "old"
 
 
 class DoublingRunner(mgx.Runner):
-    """Computes 2 x + weights with a number that stands for compiled code."""
+    """Computes 2 x + weights with a number in place of compiled code."""
 
     def __init__(self, factor, weights, made):
         self.factor, self.weights, self.made = factor, weights, made
@@ -98,7 +98,7 @@ def test_kernels_come_from_the_file(installed, format, extent, tmp_path):
     assert read.executable.notes == []
     (instance,) = read.executable.instances()
     assert [p.kernel for p in instance.placements] == ["reference pointwise"]
-    assert "launch" in str(instance.module)  # looked at, it is lowered after all
+    assert "launch" in str(instance.module)  # inspecting it lowers it
     if extent != 1:
         read.run({"x": np.ones((2, 3), np.float32)})
         assert Doubling.made == ["restored", "compiled"]

@@ -1,4 +1,4 @@
-"""Programs kept between processes: found by contents, made again whenever anything differs or is damaged."""
+"""The program cache: entries are found by contents, and recreated if anything differs or is damaged."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from mgx_onnx.frontend import OnnxFrontend
 
 
 def model(path: Path, batch: int | str = 2, seed: int = 1, external: bool = False) -> Path:
-    """A convolution whose weights are transformed, a product whose weights are packed, a table, a name of the result."""
+    """A convolution whose weights are transformed, a product whose weights are packed, a table, a named result."""
     rng = np.random.default_rng(seed)
     weights = {
         "w": rng.standard_normal((64, 32, 3, 3)),
@@ -172,10 +172,10 @@ assert not [n for n in named if n in sys.modules]
 def test_the_file_keeps_no_weights_that_the_model_has(path):
     wanted = result(compiled(path))
     (entry,) = entries()
-    scaled = 64 * 32 * 9 * 4  # the convolution's weights times the scale, which are in no other file
+    scaled = 64 * 32 * 9 * 4  # the convolution's weights times the scale, which no other file contains
     assert scaled < entry.stat().st_size < scaled + 64 * 96 * 4 < path.stat().st_size
     again = compiled(path)
-    again.save(path.with_suffix(".mxr"))  # a file for itself has them, packed
+    again.save(path.with_suffix(".mxr"))  # the packed weights, in their own file
     path.unlink()
     assert path.with_suffix(".mxr").stat().st_size > 4 * entry.stat().st_size
     read = mgx.load(path.with_suffix(".mxr"))
@@ -189,7 +189,7 @@ def test_whoever_looks_at_the_modules_sees_what_was_parsed(path):
     wanted = mgx.parse_onnx(path).text(full=True)
     assert mgx.parse_onnx(path).get_main_module().text() == first.get_main_module().text()
     second = mgx.parse_onnx(path)
-    path.unlink()  # the contents are still there for whoever read them
+    path.unlink()  # readers still have the contents
     assert second.text(full=True) == wanted
     assert second.clone() == second
 
@@ -223,7 +223,9 @@ def test_other_weights_of_equal_size_and_age_are_another_model(path):
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
     assert path.stat().st_size == state.st_size
     found = result(compiled(path))
-    np.testing.assert_array_equal(found, result(compiled(path, options={"validate": True})))  # such are never kept
+    np.testing.assert_array_equal(
+        found, result(compiled(path, options={"validate": True}))
+    )  # such files are never cached
     assert len(entries()) == 2
 
 
@@ -286,7 +288,7 @@ def test_a_damaged_note_of_what_was_parsed_is_nothing(path):
 def test_symbolic_extents_are_kept_with_the_first_few_shapes(tmp_path):
     path = model(tmp_path / "b.onnx", "n")
     first = compiled(path)
-    assert entries() == []  # nothing is made before the first run
+    assert entries() == []  # nothing is prepared before the first run
     wanted = {n: result(first, n) for n in (1, 3)}
     second = compiled(path)
     for n, expected in wanted.items():
@@ -439,7 +441,7 @@ def test_a_setting_that_is_no_switch_is_refused(path, monkeypatch):
 
 def test_warnings_keep_a_program_out(tmp_path):
     program = compiled(model(tmp_path / "d.onnx"), map_input_dims={"x": [3, 32, 20, 20], "words": [3]})
-    assert result(program, 3).shape == (3, 96)  # told by a warning, which would be missing the next time
+    assert result(program, 3).shape == (3, 96)  # reported by a warning, which would be missing the next time
     assert entries() == []
 
 
@@ -473,12 +475,12 @@ def test_what_takes_too_much_room_is_not_kept(path, monkeypatch):
     assert entries() == []
 
 
-# weights that lie beside the model
+# external weights of a model
 
 
 @pytest.fixture
 def rest(monkeypatch):
-    """Files rest as soon as they are written."""
+    """Sets the age after which files count as unchanging to zero."""
     monkeypatch.setattr(digests, "SLACK", -(1 << 62))
 
 
@@ -518,7 +520,7 @@ def test_other_weights_beside_a_model_are_another_model(tmp_path, rest, how):
     path = model(tmp_path / "c.onnx", external=True)
     (tmp_path / "2").mkdir()
     other = model(tmp_path / "2" / "c.onnx", seed=2, external=True)
-    other.write_bytes(path.read_bytes())  # small constants lie in it
+    other.write_bytes(path.read_bytes())  # small constants are stored in it
     before, wanted = result(compiled(path)), result(compiled(other))
     data, new = path.with_name("data.bin"), other.with_name("data.bin")
     state = data.stat()
@@ -622,11 +624,11 @@ def test_places_run_through_the_files_one_after_another(tmp_path):
         LiteralReader([["uint8", [20], -91, 20, 0]], np.zeros(0, np.uint8), True, sources).array(0)
 
 
-# files that change
+# changing files
 
 
 def overwrite(path: Path, seed: int = 2) -> None:
-    """Writes other weights over those of a model, in place."""
+    """Overwrites a model's weights in place."""
     data = model(path.with_name("other.onnx"), "n" if path.stem == "b" else 2, seed).read_bytes()
     assert len(data) == path.stat().st_size
     with path.open("r+b") as file:
@@ -733,7 +735,7 @@ def test_a_file_that_was_cut_off_is_refused(path):
         program.get_main_module()
 
 
-# what is not kept, and whose
+# what is not cached, and for which users
 
 
 def test_what_notes_were_made_of_is_not_kept(path, monkeypatch):
@@ -794,7 +796,7 @@ def test_no_more_instances_are_taken_up_than_the_program_holds(tmp_path):
         for n in batch:
             result(program, n)
         assert len(program.executable.instances()) == len(batch)
-    assert runners(program) == [RestoredRunner] * 2  # those of the first process are kept
+    assert runners(program) == [RestoredRunner] * 2  # the first process's entries are kept
 
 
 def test_shapes_that_alternate_are_written_a_few_times_only(tmp_path, monkeypatch):
@@ -905,7 +907,7 @@ def test_the_stamp_is_that_of_the_codes_files(tmp_path, monkeypatch):
     assert another()
     (folder / "b.py").write_text("x = 2")
     os.utime(folder / "b.py", ns=(10**18, 10**18))
-    assert another()  # its size and the time of its contents are as before
+    assert another()  # size and modification time are as before
     (folder / "my.libs").mkdir()
     for name in ("c.pyc", "lib.so.3", "my.libs/lib.so"):
         (folder / name).write_text("")
@@ -920,7 +922,7 @@ def test_code_that_changed_since_mgx_was_imported_has_no_stamp(tmp_path, monkeyp
     assert stamped(folder)
     monkeypatch.setattr(fingerprints, "IMPORTED", IMPORTED)
     assert 0 < time.time_ns() - IMPORTED < 10**15
-    assert stamped(folder) == ""  # the files' contents claim to be older
+    assert stamped(folder) == ""  # the modification time is set back
 
 
 def test_code_that_cannot_be_looked_at_has_no_stamp(tmp_path, monkeypatch, path):
@@ -986,7 +988,7 @@ def test_what_is_read_of_the_model_to_keep_it_is_given_back(tmp_path):
     assert resident_of(path) == 0
     writer = LiteralWriter(Sources(source))
     writer.array(read.view(np.float32).reshape(512, 512))
-    assert writer.table[0][2] == -1  # it lies where it did
+    assert writer.table[0][2] == -1  # its location is unchanged
     assert resident_of(path) == 0
 
 

@@ -1,4 +1,4 @@
-"""Program files: what is kept, how it is laid out, and what is refused."""
+"""Program files: contents, layout, and refused files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ n, m = dim.symbol("n", 1, 8, [2, 4]), dim.symbol("m", 2)
 
 @op("store_every_kind")
 class EveryKind(Operation):
-    """One attribute of each kind."""
+    """One attribute of each type."""
 
     i: int = -3
     big: int = 1 << 70
@@ -64,7 +64,7 @@ class EveryKind(Operation):
 
 
 class Mine(mgx.Target):
-    """A target that runs everything by reference."""
+    """A target that runs everything with the reference implementations."""
 
     name = "mine"
     compiled: list[mgx.CompileOptions] = []
@@ -82,7 +82,7 @@ class Mine(mgx.Target):
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch):
-    """A plugin manager with our own target and ops alone."""
+    """Installs a plugin manager with only our own target and ops."""
     plugin = ModuleType("store_plugin")
     plugin.Mine = Mine
     plugin.OPS = OpSet.of(EveryKind)
@@ -235,7 +235,7 @@ def nested_program() -> Program:
 def test_nested_modules_read_enclosing_values(format):
     read = again(nested_program(), format).get_main_module()
     branch = read.outputs[0].inputs[2].inputs[0]
-    assert branch.modules[0] is branch.modules[1].outputs[0].inputs[0].modules[0]  # shared, and shared it stays
+    assert branch.modules[0] is branch.modules[1].outputs[0].inputs[0].modules[0]  # shared before and after
     assert read.outputs[0].inputs[1].is_absent
 
 
@@ -295,7 +295,7 @@ def test_a_compiled_program_is_ready_with_its_options(tmp_path, installed):
     x = np.float32([[-5, 0, 1]])
     np.testing.assert_array_equal(np.asarray(read.run({"x": x})[0]), [[0, 1, 3]])
     read.executable = None
-    assert read == mgx.parse_program(str(program))  # what is stored is the optimised module
+    assert read == mgx.parse_program(str(program))  # the optimised module is stored
 
 
 def test_a_program_for_a_target_that_is_not_here_stays_uncompiled(monkeypatch, installed, caplog):
@@ -319,7 +319,7 @@ def test_lowered_modules_are_not_stored(installed):
         mgx.save_buffer(Program(Graph(lowered)))
 
 
-# what is refused
+# refused files
 
 
 def test_unknown_ops_are_named_with_what_wrote_the_file(monkeypatch, tmp_path):
@@ -436,7 +436,7 @@ def test_newer_files(format):
 
 
 def edited(change) -> bytes:
-    """A file whose metadata was changed and whose checksum is right."""
+    """Edits a file's metadata and updates its checksum."""
     whole = json.loads(mgx.save_buffer(simple(), "json"))
     del whole["digest"]
     change(whole["program"])
@@ -557,7 +557,7 @@ def test_a_module_without_return():
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_results_of_as_many_rows_as_open_extents_have_elements(format: str) -> None:
-    """The product of three open extents exceeds 64 bits, which is all that msgpack holds."""
+    """The product of three symbolic extents exceeds 64 bits, the range of integers in msgpack."""
     program = Program()
     main = program.get_main_module()
     x = main.add_parameter("x", Shape("float32", [dim.symbol(name) for name in "abc"]))

@@ -1,4 +1,4 @@
-"""Targets and runners that misbehave: the message names the target, its class and the member."""
+"""Faulty targets and runners: the message names the target, its class and the member."""
 
 import numpy as np
 import pytest

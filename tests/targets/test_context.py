@@ -1,4 +1,4 @@
-"""Defaults of a context whose target adds nothing."""
+"""Defaults of a context whose target overrides nothing."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def lowered(module: Module) -> Module:
 
 
 def detector(limit: Any) -> tuple[Module, Instruction, Instruction]:
-    """Boxes that are picked, and a mean over them."""
+    """Selected boxes, and a mean over them."""
     m = Module("main")
     boxes, scores = m.add_parameter("b", Shape("float32", [1, 9, 4])), m.add_parameter("s", Shape("float32", [1, 2, 9]))
     most = m.add_parameter("most", Shape("int64", [1])) if limit is None else m.add_literal(np.array([limit]))
@@ -69,7 +69,7 @@ def detector(limit: Any) -> tuple[Module, Instruction, Instruction]:
 
 @pytest.mark.parametrize(("limit", "rows"), [(4, 8), (0, 0), (-1, 0), (100, 18), (None, 18)])
 def test_rows_are_bounded_by_what_is_known(limit: Any, rows: int) -> None:
-    """A constant limit of 4 boxes for each of 2 classes; one that is computed leaves all."""
+    """A constant limit of 4 boxes for each of 2 classes; a computed limit leaves all."""
     module, found, _ = detector(limit)
     lower(module)
     cutting = border(module, split(module).static)
@@ -83,7 +83,7 @@ def test_an_absent_limit_gives_no_boxes() -> None:
 
 
 def test_what_computes_with_an_open_extent_is_not_static() -> None:
-    """A number repeated to as many columns as are found, and from there to ten: its result alone is of fixed extents."""
+    """A number repeated to a data-dependent number of columns, and from there to ten: only its result has fixed extents."""
     m = Module("main")
     found = m.add(mgx.op("nonzero"), m.add_parameter("x", Shape("float32", [12])))
     body = Module("body")
@@ -224,7 +224,7 @@ def test_segments_between_ops_that_are_decided_at_run_time(make: Any) -> None:
 
 
 def test_an_op_that_finds_extents_again_is_no_part_of_a_segment() -> None:
-    """The second reshape looks at its operand, though the first has said what it will find there."""
+    """The second reshape reads its operand, though the first one has determined the same extents."""
     m = lowered(
         parse_module(
             """\

@@ -1,4 +1,4 @@
-"""Emission: whose steps are in a schedule, what they are placed as, and what memory they get, on a small target of numpy."""
+"""Emission on a small numpy target: whose steps are in a schedule, their placements, and their memory."""
 
 from __future__ import annotations
 
@@ -140,7 +140,9 @@ class NumpyTarget(Target):
 
 
 def ran(target: NumpyTarget, build: Callable[..., Any], **options: Any) -> tuple[Any, NumpyRunner, Any]:
-    """The first result of what `build` makes of a 4 x 4 matrix x and weights w, compared with the definition."""
+    """Runs the module that `build` makes of a 4 x 4 matrix x and weights w; returns the first result after comparing it with
+    the reference.
+    """
     program = Program()
     main = program.get_main_module()
     x = main.add_parameter("x", Shape("float32", [4, 4]))
@@ -174,17 +176,17 @@ def network(m: Module, x: Any, w: Any) -> Any:
 def test_the_arena_is_the_plan() -> None:
     _, runner, instance = ran(NumpyTarget(), network, optimize=False)
     assert instance.plan is runner.schedule
-    assert runner.allocated == instance.plan.peak == 2 * 64  # what is read and what is written
+    assert runner.allocated == instance.plan.peak == 2 * 64  # operands and results
     assert instance.plan.lower_bound == 2 * 64
     _, runner, instance = ran(NumpyTarget(), network, optimize=False, memory_reuse=False)
-    assert runner.allocated == instance.plan.peak == 7 * 64  # the last result lies outside
+    assert runner.allocated == instance.plan.peak == 7 * 64  # the last result is outside the arena
 
 
 def test_layers_are_emitted_once() -> None:
     target = NumpyTarget()
     _, runner, _ = ran(target, network, optimize=False)
     assert len(runner.called) == 8
-    # the first product reads a parameter, the others what the arena holds
+    # the first product reads a parameter, the others the arena
     assert target.emitted == ["dot", "tanh", "dot"]
 
 
@@ -207,7 +209,7 @@ def test_the_next_plan_follows_one_that_declines(no: str) -> None:
     first.offer("choosy", Tanh, np.tanh, lambda lens: lens, no)
     target.table = first.table + target.table
     _, runner, instance = ran(target, lambda m, x, w: m.add(op("tanh"), x, sources=["layer"]), optimize=False)
-    assert runner.called == ["numpy tanh"]  # nothing is left of what it did before it declined
+    assert runner.called == ["numpy tanh"]  # steps that it added before it declined are removed
     assert [(p.kernel, p.refused) for p in instance.placements] == [("numpy tanh", ("not today",))]
     assert instance.plan.notes == ["layer: numpy choosy: not today"]
 

@@ -1,4 +1,4 @@
-"""Epilogues read as chains: what may be left out of one, and what may not."""
+"""Epilogues as chains: which members may be left out, and which may not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TYPES = {"f": "float32", "h": "float16", "b": "bfloat16"}
 
 
 def chain_of(path: str) -> object:
-    """The chain of an anchor of the first type through the others; ``*`` is a relu."""
+    """Returns the chain from an anchor of the first type through the others; ``*`` is a relu."""
     lines, at, kind = ["module main", f'%0 = @param["x"] -> {TYPES[path[0]]}[2]'], 0, TYPES[path[0]]
     for n, step in enumerate(path[1:], 1):
         kind = kind if step == "*" else TYPES[step]

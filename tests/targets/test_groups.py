@@ -1,4 +1,4 @@
-"""Groups as lists of values: what a target gets that runs their members one after the other."""
+"""Groups as lists of values, for targets that run their members one by one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ module main
 
 
 class StepTarget(mgx.Target):
-    """Runs groups through `steps` and all else by its definition."""
+    """Runs groups through `steps` and other ops with their reference implementations."""
 
     name = "steps"
 
@@ -93,7 +93,7 @@ module q
     program = mgx.parse_program(inner)
     body = next(m for m in nested(program.get_main_module()) if m.name == "g")
     first, second = [i for i in body if i.op.fused]
-    second.modules = first.modules  # as groups that compute the same share one module where they are lowered
+    second.modules = first.modules  # structurally equal groups share one module once lowered
     found = groups.steps(body)
     assert [(m.op.name, m.operands, m.results) for m in found] == [
         ("neg", (0,), (3,)),

@@ -1,4 +1,4 @@
-"""Plans, how one is picked, and launches."""
+"""Plans, their selection, and launches."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ def test_tables_are_made_when_one_of_their_ops_is_asked_for():
 
     @mgx.define_op("opposite")
     class Opposite(Neg):
-        """An op that plans for its base do."""
+        """An op whose base has plans."""
 
     before, behind = third + plans, plans + third
-    assert made == ["rare"]  # the first table's plans for exp are ahead of the second's
+    assert made == ["rare"]  # the first table's plans for exp precede the second's
     assert before.pick(Exp(), [S]).refused == ("<lambda>: third",)
     assert behind.pick(Exp(), [S]).refused == ()
     assert before.pick(Exp(), [S]).kernel.name == behind.pick(Exp(), [S]).kernel.name == "rare exp"
@@ -220,7 +220,7 @@ def test_a_kernel_that_writes_into_its_operand_is_found_where_that_is_asked_for(
 
 
 def test_results_have_the_extents_that_operands_have_got() -> None:
-    """An item has those that the tuple has now; a result keeps what it says of extents while they stay open."""
+    """An item has the tuple's current extents; a result keeps its declared ones while they are symbolic."""
     n, m = symbol("n", 0, 32), symbol("m", 0, 32)
     opened, known = Shape("float", [1, n]), Shape("float", [1, 32])
     item = STANDARD.get("get_tuple_elem")(index=0)

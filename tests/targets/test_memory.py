@@ -1,4 +1,4 @@
-"""Memory plans: no two values that are alive together overlap."""
+"""Memory plans: values that are alive at the same time do not overlap."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read(text: str) -> Module:
 
 
 def check(module: Module, plan: MemoryPlan) -> None:
-    """Checks the invariants of any plan, computed again from the module."""
+    """Checks the invariants of a plan, recomputed from the module."""
     order = {ins: n for n, ins in enumerate(module)}
     lives = {}
     for ins in module:

@@ -13,7 +13,7 @@ from mgx_core.types.argument import Array
 
 
 class Copying(StepList):
-    """Steps whose constants are copies, which keep nothing of what they were made from."""
+    """Steps whose constants are copies that do not reference their sources."""
 
     def copy_into(self, source: Value, target: Value) -> None:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The store of tuned choices."""
+"""The store of tuning results."""
 
 from __future__ import annotations
 

@@ -23,14 +23,14 @@ FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 class Interface:
-    """Offers only an array interface."""
+    """Has only an array interface."""
 
     def __init__(self, source):
         self.__array_interface__ = source.__array_interface__
 
 
 class Converts:
-    """Offers only `__array__`."""
+    """Has only `__array__`."""
 
     def __array__(self, dtype=None, copy=None):
         return FLOATS

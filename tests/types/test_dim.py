@@ -1,4 +1,4 @@
-"""Symbolic extents, checked against plain integers over random expressions."""
+"""Symbolic extents, compared with plain integers for random expressions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VALUES = st.fixed_dictionaries({name: st.integers(lo, hi) for name, (lo, hi) in 
 
 
 class Pair:
-    """An expression as mgx builds it and as a function on integers."""
+    """An expression as a Dim and as a function on integers."""
 
     def __init__(self, extent: Dim, value) -> None:
         self.extent = extent
@@ -111,7 +111,7 @@ def test_equal_expressions_have_one_form(a, b, c):
 
 @given(PAIRS, PAIRS, VALUES)
 def test_substituting_in_two_steps(a, b, values):
-    lo, hi = SYMBOLS["b"]  # what was simplified by b's bounds holds only within them
+    lo, hi = SYMBOLS["b"]  # simplifications that use b's bounds hold only within them
     some = {"a": values["a"], "b": dim.maximum(lo, dim.minimum(b.extent, hi))}
     rest = {**values, "b": max(lo, min(b.value(values), hi))}
     assert dim.substitute(dim.substitute(a.extent, some), values) == a.value(rest)
@@ -134,14 +134,14 @@ def test_constants_are_ints():
     assert isinstance(a - a + 3, int)
     assert (a * 0, (a * b) // b, (4 * a + 8) // 4, (4 * a + 7) % 4) == (0, a, a + 2, 3)
     assert (4 * a + 5) // 4 == a + 1
-    assert (a - 1) // 2 == (a + 1) // 2 - 1  # constants are taken out, too
+    assert (a - 1) // 2 == (a + 1) // 2 - 1  # constants are factored out too
 
     assert dim.symbol("k", 3, 3) == 3
     assert str(2 * a * b - a + 1) == "2*a*b-a+1" or parse(str(2 * a * b - a + 1), ATOMS) == 2 * a * b - a + 1
 
 
 def test_quotients_of_quotients_are_one():
-    """A backbone that halves an image five times: one division, not five in parentheses."""
+    """A backbone that halves an image five times: one division instead of five nested ones."""
     a = dim.symbol("a", 1, 4096)
     halved: dim.Dim = a
     for _ in range(5):
@@ -149,7 +149,7 @@ def test_quotients_of_quotients_are_one():
     assert str(32 * halved) == "32*((a+31)//32)"
     assert halved == dim.ceil_div(a, 32)
     assert (a // 2 // 3, (a // 2 + 5) // 3) == (a // 6, (a + 4) // 6 + 1)
-    assert str((2 * (a // 2) + 1) // 3) == "((2*(a//2)+1)//3)"  # not a quotient alone
+    assert str((2 * (a // 2) + 1) // 3) == "((2*(a//2)+1)//3)"  # not only a quotient
 
 
 def test_values_are_not_known_before_running():
@@ -287,7 +287,7 @@ def test_dynamic_dimensions_from_what_users_write():
 
 @pytest.mark.parametrize("pick", [dim.minimum, dim.maximum])
 def test_an_extent_picked_twice_is_picked_once(pick: Any):
-    """A slice cuts its ends at the axis' extent, whether they were cut there before or not: one extent has one form."""
+    """A slice clamps its bounds to the axis' extent, whether or not they were clamped before: an extent has one form."""
     a, b = dim.symbol("a"), dim.symbol("b", 0, 100)
     for other in (b, 7):
         once = pick(a, other)
@@ -305,7 +305,7 @@ def test_symbols_are_replaced_at_once_and_not_by_what_replaced_others():
 
 @pytest.mark.parametrize("function", ["bounds", "symbols_of"])
 def test_a_part_that_occurs_many_times_is_looked_at_once(monkeypatch, function):
-    """Extents of windowed attention hold others twice, and these others again: a tree of them has 2^18 leaves."""
+    """Extents of windowed attention contain others twice, which contain others twice: a tree with 2^18 leaves."""
 
     def counted(d: Dim) -> Any:
         asked.append(d)
@@ -345,7 +345,7 @@ def test_extents_with_parts_that_occur_many_times_are_compared_once(monkeypatch)
 
 
 def doubled(depth: int) -> Dim:
-    """Returns an extent that holds another one twice, which holds another one twice, and so on."""
+    """Returns an extent that contains another one twice, recursively."""
     d: Dim = dim.symbol("n", 3, 9)
     for _ in range(depth):
         d = of_atom(Call("max", (d, of_atom(Call("floordiv", (d, 2))))))
@@ -353,7 +353,7 @@ def doubled(depth: int) -> Dim:
 
 
 def test_comparing_changes_nothing():
-    """Equal extents shared their parts, and with these the preferred values of one of them."""
+    """Comparing equal extents made them share parts, including the preferred values of one of them."""
     preferred, plain = (dim.symbol("n", 1, 8, optimals) for optimals in ([4], []))
     for one, other in ((preferred, plain), ((preferred + 1) // 2, (plain + 1) // 2)):
         assert one == other

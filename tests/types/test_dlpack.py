@@ -1,4 +1,4 @@
-"""DLPack both ways: numpy is the witness for its own types, a legacy and a versioned consumer for the others."""
+"""DLPack in both directions, checked with numpy for its own types, and with a legacy and a versioned consumer for others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUMPY = [t for t in dt.ALL if t not in OWN and t not in NARROW and t is not dt.s
 
 
 class Source:
-    """An exporter of one array that records what was asked of it; `legacy` ones know no keywords."""
+    """An exporter of one array that records the requests it receives; `legacy` ones accept no keywords."""
 
     def __init__(self, array, legacy=False, device=(1, 0)):
         self.array, self.legacy, self.device = array, legacy, device
@@ -144,7 +144,7 @@ def test_read_only_arrays():
     array.flags.writeable = False
     assert not import_array(Source(array)).flags.writeable
     with pytest.raises(BufferError):
-        export(array)  # an old capsule cannot say that it is read-only
+        export(array)  # an unversioned capsule cannot express that it is read-only
 
 
 def test_copies_on_request():

@@ -1,4 +1,4 @@
-"""Extents as MIGraphX's users write them: ranges, and expressions of names."""
+"""Extents in MIGraphX's notation: ranges, and expressions of names."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_cpp_programs_keep_expressions() -> None:
 
 
 def test_a_symbol_of_one_linear_extent_is_known_to_the_ops() -> None:
-    """The extents of other operations are made of a symbol that no parameter has alone."""
+    """The extents of other operations are expressions of a symbol that is never a parameter's whole extent."""
     n = {"n": (1, 8), "k": (1, 8)}
     made = mgx.Program()
     main = made.get_main_module()
@@ -129,7 +129,7 @@ NAMES = {"n": (1, 8), "m": (0, 8)}
 
 
 def of_extents(*extents: tuple[str, ...]) -> mgx.Program:
-    """A program that turns tensors with these extents into vectors."""
+    """Returns a program that reshapes tensors with these extents to vectors."""
     made = mgx.Program()
     main = made.get_main_module()
     vectors = []
@@ -151,7 +151,7 @@ def of_extents(*extents: tuple[str, ...]) -> mgx.Program:
     ],
 )
 def test_what_no_name_gives_is_known_as_a_whole(extents, lens, gives) -> None:
-    """``n//2`` decides no n, but other extents are made of it."""
+    """``n//2`` does not determine n, but other extents are expressions of it."""
     values = {name: np.zeros(dims, np.float32) for name, dims in zip("xy", lens, strict=False)}
     assert [r.get_shape().elements() for r in of_extents(*extents).run(values)] == gives
 

@@ -1,4 +1,4 @@
-"""Arrays in mapped files are found there; others are not."""
+"""Detection of arrays in memory-mapped files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_views_of_a_map_are_found_through_buffers_and_arrays(tmp_path: Path) -> 
     place = mapped(views[0][8:16])
     assert place is not None
     assert (place.first, place.end, place.map) == (32, 64, whole)
-    place = mapped(views[1][1:3, ::-1])  # steps below zero: the first byte is that of the lowest address
+    place = mapped(views[1][1:3, ::-1])  # negative strides: the first byte is at the lowest address
     assert place is not None
     assert (place.first, place.end, place.bytes.size) == (64 + 32, 64 + 96, 256)
 

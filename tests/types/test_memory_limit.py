@@ -1,4 +1,4 @@
-"""Values that are too large are refused before they are made."""
+"""Values that are too large are refused before they are allocated."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_limit_of_a_program(doubled: mgx.Program) -> None:
 
 
 def grown(sizes: list[int], steps: int) -> None:
-    """Growth is asked about uint8 arrays of these sizes, one after the other, `steps` being left after the last."""
+    """Calls the growth check for uint8 arrays of these sizes in order; `steps`: steps left after the last."""
     growth = Growth("the values")
     for n, size in enumerate(sizes):
         growth.require([np.empty(size, np.uint8)], steps + len(sizes) - 1 - n)
@@ -92,7 +92,7 @@ def test_steady_growth_is_refused_by_what_it_will_come_to() -> None:
         [1 << n for n in range(10, 26)],  # not large yet
         [1 << 27] * 9,  # does not grow
         [(1 << 26) + n * (1 << 20) for n in range(9)],  # by a row at a time
-        [1 << 10, 1 << 26, 1 << 27],  # no habit yet
+        [1 << 10, 1 << 26, 1 << 27],  # no trend yet
         [1 << n for n in range(16, 26)] + [1 << 25] * 9,  # has ended
     ],
 )
@@ -112,7 +112,7 @@ def test_letters_and_sequences_count() -> None:
 
 
 def test_long_lists_count_by_their_last_items() -> None:
-    """A list of which each trip reads all items takes as long as the square of their number."""
+    """A list of which each trip reads all items takes time quadratic in their number."""
 
     class Counted(list):  # type: ignore[type-arg]
         seen = 0
