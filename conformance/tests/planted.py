@@ -1,4 +1,4 @@
-"""Targets with one fault each, as a stranger might write them; the kit must find every one."""
+"""Targets with one fault each, as third parties might write them; the kit must detect each of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mgx_core.types.dtype import float32
 
 
 class Planted(Target):
-    """A target with one kernel for one op in float32; the rest runs on the host."""
+    """A target with one kernel for one op in float32; other ops run on the host."""
 
     name = "planted"
     op: type[Operation] = Softmax
@@ -46,14 +46,14 @@ def softmax(x: Any, axis: int) -> Any:
 
 
 class Right(Planted):
-    """No fault at all."""
+    """Has no fault."""
 
     def make(self, op: Any) -> Any:
         return lambda x: softmax(x, op.axis)
 
 
 class Overflows(Planted):
-    """The maximum is not taken off first: wrong for large values only."""
+    """Does not subtract the maximum first: wrong for large values only."""
 
     def make(self, op: Any) -> Any:
         def run(x: Any) -> Any:
@@ -65,7 +65,7 @@ class Overflows(Planted):
 
 
 class DropsTail(Planted):
-    """A product in blocks of four columns that forgets the last ones."""
+    """Computes a product in blocks of four columns and omits the remainder."""
 
     op = Dot
 
@@ -80,7 +80,7 @@ class DropsTail(Planted):
 
 
 class HalfPrecision(Planted):
-    """A product that sums in 16 bits."""
+    """Accumulates a product in 16 bits."""
 
     op = Dot
 
@@ -92,7 +92,7 @@ class HalfPrecision(Planted):
 
 
 class WritesInput(Planted):
-    """Computes in place, in its input."""
+    """Computes in place, overwriting its input."""
 
     def make(self, op: Any) -> Any:
         def run(x: Any) -> Any:
@@ -118,7 +118,7 @@ class WritesBeyond(Planted):
 
 
 class Unstable(Planted):
-    """Right each time, but not the same bits each time."""
+    """Returns correct results that are not bitwise reproducible."""
 
     def make(self, op: Any) -> Any:
         turn = itertools.count()
@@ -131,7 +131,7 @@ class Unstable(Planted):
 
 
 class OneBuffer(Planted):
-    """Every run writes its result to the same memory."""
+    """Writes the results of all runs to the same memory."""
 
     def make(self, op: Any) -> Any:
         kept: dict[Any, Any] = {}
@@ -145,7 +145,7 @@ class OneBuffer(Planted):
 
 
 class Leaks(Planted):
-    """Every run keeps a buffer."""
+    """Leaks a buffer in every run."""
 
     def make(self, op: Any) -> Any:
         kept: list[Any] = []
@@ -158,14 +158,14 @@ class Leaks(Planted):
 
 
 class ClaimsReference(Planted):
-    """Says that an op is on the target, and hands over the reference."""
+    """Reports an op as run on the target, but calls the reference implementation."""
 
     def make(self, op: Any) -> Any:
         return Reference(op)
 
 
 class ClaimsSmall(Planted):
-    """The same for products of few rows; equal ops of more rows are reported on the host."""
+    """The same for products of few rows; products of more rows are reported on the host."""
 
     op = Dot
 
@@ -180,14 +180,14 @@ class ClaimsSmall(Planted):
 
 
 class ClaimsQuietly(Planted):
-    """The same behind a kernel of its own name."""
+    """The same with a kernel name of its own."""
 
     def make(self, op: Any) -> Any:
         return lambda x: op.compute(x)
 
 
 class Raises(Planted):
-    """Says yes to everything and refuses at run time."""
+    """Accepts everything and raises at run time."""
 
     def make(self, op: Any) -> Any:
         def run(x: Any) -> Any:
@@ -197,14 +197,14 @@ class Raises(Planted):
 
 
 class WrongType(Planted):
-    """Gives float64."""
+    """Returns float64."""
 
     def make(self, op: Any) -> Any:
         return lambda x: softmax(x.astype(np.float64), op.axis)
 
 
 class IgnoresPlugins(Planted):
-    """Runs every op by its definition, whichever kernel its launch has."""
+    """Runs every op with its reference implementation, whichever kernel its launch has."""
 
     def make(self, op: Any) -> Any:
         return lambda x: softmax(x, op.axis)
@@ -218,7 +218,7 @@ class IgnoresPlugins(Planted):
 
 
 class FirstOutputs(Right):
-    """Whoever asks for some results gets the first ones."""
+    """Returns the first results when a subset is requested."""
 
     def runner(self, module: Any, plan: Any, context: Any, options: Any) -> Any:
         class Runner(HostRunner):

@@ -1,4 +1,4 @@
-"""Tolerances: tight enough to see a fault, wide enough for any order of rounding."""
+"""Tolerances: tight enough to detect a fault, wide enough for any order of rounding."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def allowed(op, *xs):
 
 def test_growth():
     assert growth(1) == 2
-    assert growth(16) == 17  # a short sum: every rounding may go the same way
-    assert growth(10_000) == 601  # a long one: they cancel, at six deviations
+    assert growth(16) == 17  # a short sum: all roundings may have the same sign
+    assert growth(10_000) == 601  # a long one: they cancel, at six standard deviations
 
 
 def test_exact_ops_must_agree_bit_for_bit():
@@ -58,7 +58,7 @@ def test_product_in_half_precision_is_seen():
 
 
 def test_condition_enters():
-    """sin near a multiple of pi: an error of the argument shows, that of the result does not."""
+    """sin near a multiple of pi: errors of the argument matter, errors of the result do not."""
     x = np.array([0.5, np.pi, 1000 * np.pi], np.float32)
     _, limit = allowed(make("sin"), x)
     assert np.all(limit < 4 * 8 * 2**-23)
@@ -92,7 +92,7 @@ def test_pointwise_tolerance_sees_a_thousandth(name):
 
 
 def test_noise_follows_a_decision():
-    """Any result is accepted if rounding decides a floor, and none otherwise."""
+    """Any result is accepted if rounding decides a floor, otherwise none."""
     program = Program()
     main = program.get_main_module()
     x = main.add_parameter("x", Shape("float32", (3,)))

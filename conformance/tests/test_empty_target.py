@@ -1,4 +1,4 @@
-"""A target may decline anything: one that declines everything passes the kit, and no failure is expected of it."""
+"""A target may decline anything: one that declines everything passes the kit without expected failures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mgx_core.ops.linear import Dot
 
 
 def kit(folder: Path, *words: str) -> dict[str, dict[str, int]]:
-    """Outcomes by level of a run of the suite on the empty target."""
+    """Runs the suite on the empty target; returns outcomes by level."""
     card = folder / "card.json"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "mgx_conformance.suite"]
     done = subprocess.run(
@@ -37,14 +37,14 @@ def test_parts_of_parts_are_rounded_one_by_one(layout):
     attempt(case, layout, EmptyTarget())
 
 
-@pytest.mark.slow  # onnx takes eight seconds to make its tests
+@pytest.mark.slow  # onnx takes eight seconds to create its tests
 @pytest.mark.parametrize("name", ["4d_causal_fp16", "4d_causal_fp16_expanded", "4d_gqa_with_past_and_present_fp16"])
 def test_node_tests_whose_parts_are_rounded_one_by_one(name):
     judge(node_tests()[f"attention_{name}"], EmptyTarget())
 
 
 class RoughTarget(EmptyTarget):
-    """Rounds products far more than 16 bits do."""
+    """Rounds products far more coarsely than 16 bits do."""
 
     def kernels(self, context):
         plans = Kernels(self.name)

@@ -1,4 +1,4 @@
-"""Cases for ops of packages: made from their schemas, taken from the package, or missing and said so."""
+"""Cases for ops of packages: generated from their schemas, supplied by the package, or reported as missing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Scale(Pointwise):
 
 @define_op("acme_edge")
 class Edge(Operation):
-    """The first or last element along the last axis, of one operand or the sum of several."""
+    """Returns the first or last element along the last axis, of one operand or of the sum of several."""
 
     side: Literal["first", "last"] = "first"
     keep: bool = False

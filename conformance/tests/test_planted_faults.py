@@ -1,7 +1,7 @@
-"""The kit finds every planted fault, and no fault where there is none.
+"""The kit finds every planted fault, and none in a correct target.
 
-The suite's own functions are called on the planted targets here; sessions of pytest are started where options and exit codes are
-the question.
+The suite's functions are called directly on the planted targets; pytest sessions are started only to test options and exit
+codes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OPS = {f"{case.id}/{layout}": (case, layout) for case, layout in selected()}
 
 
 def tried(target, case):
-    """Describes the failure of a target in a case of the level ops; empty if it passes."""
+    """Returns the failure of a target in a case of the level ops; empty if it passes."""
     try:
         attempt(*OPS[case], target())
     except (AssertionError, NotImplementedError, PluginError) as error:
@@ -43,7 +43,7 @@ def tried(target, case):
 
 
 def held(target, promise, *arguments):
-    """Describes a target's violation of one promise of the level contract; empty if it is kept."""
+    """Returns a target's violation of one rule of the level contract; empty if there is none."""
     program = layers()
     program.compile(target())
     try:
@@ -77,7 +77,7 @@ def test_wrong_for_large_values():
 def test_forgets_the_tail():
     assert tried(planted.DropsTail, "dot-matrix-float32/contiguous")
     assert tried(planted.DropsTail, "dot-odd-float32/contiguous")
-    assert tried(planted.DropsTail, "dot-large-float32/contiguous") == ""  # a multiple of the block
+    assert tried(planted.DropsTail, "dot-large-float32/contiguous") == ""  # a multiple of the block size
 
 
 def test_too_little_precision():
@@ -87,7 +87,7 @@ def test_too_little_precision():
 
 @pytest.mark.parametrize("target", [planted.WritesInput, planted.WritesBeyond])
 def test_writes_outside(target):
-    # only where the kernel gets the kit's own buffer: elsewhere the fault would hurt the process that looks for it
+    # only if the kernel receives the kit's own buffer: otherwise the fault would corrupt the testing process
     assert "overwritten" in tried(target, "softmax-last-float32/contiguous")
 
 
@@ -174,7 +174,7 @@ def test_fault_in_a_model_file(tmp_path):
 
 
 class Outcome:
-    """Outcome of a run of the suite: its exit code, what it printed, each test's outcome and reason."""
+    """Outcome of a run of the suite: its exit code, its output, each test's outcome and reason."""
 
     def __init__(self, folder, words):
         card = folder / "card.json"

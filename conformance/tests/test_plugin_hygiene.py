@@ -1,4 +1,4 @@
-"""The level hygiene on packages installed as a stranger's would be."""
+"""The level hygiene on packages installed like third-party ones."""
 
 from __future__ import annotations
 

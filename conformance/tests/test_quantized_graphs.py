@@ -1,4 +1,4 @@
-"""Random quantized programs: what counts as one unit, and that the comparison sees what is wrong."""
+"""Random quantized programs: the size of one unit, and that the comparison detects errors."""
 
 from __future__ import annotations
 

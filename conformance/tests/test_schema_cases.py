@@ -1,4 +1,4 @@
-"""Cases made from schemas find kernels that mistake attributes, ranks or lengths, and nothing in a right kernel."""
+"""Cases generated from schemas detect kernels that misuse attributes, ranks or lengths, and accept a correct kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mgx_core.types.dtype import DType, float32
 
 @define_op("acme_echo")
 class Echo(Operation):
-    """y[t] = x[t] + rate * x[t - lag] along one axis, and a bias for the last.
+    """y[t] = x[t] + rate * x[t - lag] along one axis, plus a bias along the last one.
 
     x: float [.., n, ..], bias: float [m] or absent -> same shape as x.
     """
@@ -152,7 +152,7 @@ def test_cases_name_what_they_vary(cases):
 
 @define_op("acme_integers")
 class Integers(Operation):
-    """A matrix of integers and one of truth values, of equal extents."""
+    """A matrix of integers and one of booleans, of equal extents."""
 
     kind: DType = float32
     parts: tuple[int, ...] = (1,)

@@ -1,4 +1,6 @@
-"""Our own targets prove themselves with the public kit, as any stranger's would: cpu on every op, the others on samples; the rest is slow."""
+"""Our own targets pass the public kit like any third-party target: cpu on every op, the others on samples; other tests are
+slow.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,10 @@ from mgx_conformance.trial import NotApplicable, attempt, selected
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
 PACKAGES = {"ref": ("mgx_ref", "ref"), "cpu": ("mgx_cpu_dnnl", "cpu_dnnl"), "gpu": ("mgx_gpu_hip", "gpu_hip")}
-# one of each way to make a kernel: elementwise, rows, columns, windows, products, fused groups, indices, orders, states
+# one op for each kind of kernel: elementwise, rows, columns, windows, products, fused groups, indices, orders, states
 KERNELS = "softmax or layernorm or reduce_sum or pooling or dot or attention or gather or scatter_add or topk or concat or group or gru"
-# On ref the levels ops and onnx would compare the definitions with themselves, or repeat the standard's suite.
+# On ref, the levels ops and onnx would compare the reference implementations with themselves, or repeat ONNX's own
+# suite.
 SAMPLES = [
     ("ref", "hygiene", 1, {"hygiene": 5}),
     ("ref", "contract", 1, {"contract": 25}),
@@ -33,11 +36,13 @@ SAMPLES = [
     ("gpu", "contract", 1, {"contract": 25}),
     ("gpu", "ops", 120, {"ops": 20}),
 ]
-PARTS = 8  # of what is tried in this process
+PARTS = 8  # of the cases run in this process
 
 
 def kit(target: str, folder: Path, *options: str, device: str = "host:1") -> dict[str, dict[str, int]]:
-    """Outcomes by level of a session that must succeed; `device` is the emulated GPU: host:0 has waves of 64, host:1 of 32."""
+    """Runs a session that must pass; returns outcomes by level.  device: the emulated GPU: host:0 has waves of 64, host:1 of
+    32.
+    """
     package, plugin = PACKAGES[target]
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
@@ -106,13 +111,13 @@ def test_ops_on_cpu(part: int) -> None:
 
 @pytest.fixture(scope="module")
 def standard() -> dict[str, Any]:
-    """The standard's node tests; loading them computes their results, which takes seconds."""
+    """Returns the ONNX node tests; loading them computes their results, which takes seconds."""
     return {name: test for name, test in sorted(node_tests().items()) if name not in out_of_reach()}
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_standard_on_cpu(part: int, standard: dict[str, Any]) -> None:
-    """The standard's node tests, all of them: an eighth missed one for a day that every target failed."""
+    """All ONNX node tests: a sample of an eighth missed one that failed on every target."""
     assert len(standard) > 1800
     target, failing = mgx.get_target("cpu"), expected_failures("cpu")
     for name in list(standard)[part::PARTS]:

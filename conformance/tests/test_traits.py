@@ -1,4 +1,4 @@
-"""Traits that ops declare follow from their definitions."""
+"""Declared traits of ops agree with their reference implementations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mgx_core.ops.scalar import NUMPY
 
 @cache
 def runs() -> tuple[tuple[Case, list[Any], Any], ...]:
-    """Cases of ops without modules, with drawn operands and the result."""
+    """Returns cases of ops without modules, with generated operands and the result."""
     found = []
     for case in all_cases():
         if case.op.takes_modules or case.error is not None or case.op.random or case.shapes:
@@ -31,13 +31,13 @@ def runs() -> tuple[tuple[Case, list[Any], Any], ...]:
         try:
             found.append((case, xs, case.op.evaluate(xs)))
         except MgxError:
-            continue  # a case of what must be refused
+            continue  # a case that must be rejected
     return tuple(found)
 
 
 def stating(trait: str) -> Iterator[tuple[Case, list[Any], Any]]:
     found = [run for run in runs() if getattr(run[0].op, trait)]
-    assert found, f"nothing states {trait}"
+    assert found, f"no op declares {trait}"
     yield from found
 
 
@@ -46,7 +46,7 @@ def is_float(x: Any) -> bool:
 
 
 def floats(value: Any) -> Iterator[Any]:
-    """The float arrays of a result."""
+    """Returns the float arrays of a result."""
     if isinstance(value, (tuple, list)):
         for item in value:
             yield from floats(item)
@@ -85,7 +85,7 @@ def test_ops_that_compute_are_not_exact():
 
 
 def test_linear_ops_are_sums_of_products():
-    """Each operand enters in the first power, and no term is larger than on operands that are all positive."""
+    """Each operand occurs to the first power, and no term exceeds its value for all-positive operands."""
     tried = set()
     for case, xs, _ in stating("linear"):
         wide = [x.astype(np.float64) if is_float(x) else x for x in xs]
@@ -126,7 +126,7 @@ def test_what_aligns_gives_each_element_equally_often_and_in_order():
 
 
 def test_what_picks_takes_elements_from_where_its_second_operand_says():
-    """The places of numbered elements are those from which the result's elements come."""
+    """On numbered elements, the result's elements show the positions they were taken from."""
     for case, xs, _ in stating("picks"):
         assert case.op.moves and xs[1].dtype.kind in "iu", case.id
         numbered = np.arange(xs[0].size).reshape(xs[0].shape)
@@ -151,7 +151,7 @@ def test_reductions_combine_elements_by_the_primitive_that_they_state():
             for a, b in ((3.0, 4.0), (-2.0, 0.5)):
                 got = cls(axes=(0,)).evaluate([np.array([a, b], np.float32)])[0]
                 assert got * (2 if issubclass(cls, ReduceMean) else 1) == NUMPY[cls.combine](a, b), cls.name
-    assert not OPS.get("reduce_any").combine  # of other elements than it is given
+    assert not OPS.get("reduce_any").combine  # with other element values than in the case
 
 
 def test_reductions_look_along_their_axes_alone():

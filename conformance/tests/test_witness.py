@@ -1,4 +1,6 @@
-"""Every definition against its witnesses: no unexplained disagreement, no stale explanation, no op without a witness."""
+"""Every reference implementation is compared with its witnesses: disagreements are explained, explanations are current, and
+every op has a witness.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def answers():
-    """Each question's verdicts and ops."""
+    """Returns each question's verdicts and ops."""
     return {name: verdicts(question) for name, question in questions().items()}
 
 
@@ -53,7 +55,7 @@ def test_no_stale_explanation(answers, listed, witness):
 
 
 def test_witnesses_mostly_speak(answers):
-    """A witness that declines nearly everything would be none."""
+    """A witness that declines nearly everything would be useless."""
     words = Counter((v.witness, v.word) for found, _ in answers.values() for v in found)
     assert words["onnx.reference", "agrees"] > 1000
     assert words["onnx.reference", "declines"] < 100
@@ -70,13 +72,13 @@ def test_every_op_has_a_witness_or_a_reason(answers):
                     by_op[op].add(v.witness)
     names = {op.name for op in OPS}
     if not version("onnxruntime"):
-        pytest.skip("some ops have onnxruntime for their only witness")
+        pytest.skip("some ops have onnxruntime as their only witness")
     assert sorted(names - set(by_op)) == sorted(UNWITNESSED)
     assert sum(len(by_op[n]) == 2 for n in names) > 190
 
 
 def test_a_wrong_definition_is_seen(monkeypatch):
-    """A witness that never objects would be none either."""
+    """A witness that never disagrees would be useless."""
     softmax = OPS.get("softmax")
     right = softmax.compute
     monkeypatch.setattr(softmax, "compute", lambda self, x: right(self, x) * x.dtype.type(1.01))

@@ -1,4 +1,4 @@
-"""Programs of one op, for the tests of plans."""
+"""Fixtures and programs of one op for tests of plans."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ LAYOUTS = ("contiguous", "transposed", "sliced")
 def program_of(
     op: mgx.Operation, arrays: Sequence[Any], layout: str = "contiguous"
 ) -> tuple[mgx.Program, dict[str, Any]]:
-    """A compiled program and what it is fed, so that the op sees the arrays in a layout; None is an absent operand."""
+    """Returns a compiled program and its inputs, such that the op reads the arrays in a given layout; None is an absent
+    operand.
+    """
     program, feeds, inputs = mgx.Program(), {}, []
     m = program.get_main_module()
     for n, a in enumerate(arrays):
@@ -48,13 +50,13 @@ def program_of(
 
 
 def wide(a: Any) -> Any:
-    """Narrow floats as float32, which numpy's tests understand."""
+    """Converts narrow floats to float32, for numpy's assertions."""
     return a.astype(np.float32) if dt.of(a.dtype) in (dt.bfloat16, dt.float16) else a
 
 
 @pytest.fixture(params=LAYOUTS)
 def agrees(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Checks that an op on arrays gives what its definition does, without a step on the host; in every layout."""
+    """Checks, for every layout, that an op on arrays equals its reference implementation without a step on the host."""
 
     def check(op: mgx.Operation, *arrays: Any, tolerance: float = 0.0) -> None:
         program, feeds = program_of(op, arrays, request.param)
@@ -73,7 +75,7 @@ def agrees(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 @pytest.fixture
 def fails() -> Callable[..., None]:
-    """Checks that an op on arrays fails with a text, and that the program goes on with others."""
+    """Checks that an op on arrays fails with a message, and that the program still runs on other arrays."""
 
     def check(
         text: str, op: mgx.Operation, bad: Sequence[Any], good: Sequence[Any], error: Any = mgx.ShapeError
@@ -89,7 +91,7 @@ def fails() -> Callable[..., None]:
 
 
 def drawn_bytes(r: Any, kind: Any, lens: Any) -> Any:
-    """Bytes with many at both ends of their range."""
+    """Returns random bytes with many values at both ends of their range."""
     found = r.integers(np.iinfo(kind).min, int(np.iinfo(kind).max) + 1, lens).astype(kind)
     found[r.random(lens) < 0.3] = np.iinfo(kind).max
     found[r.random(lens) < 0.1] = np.iinfo(kind).min
@@ -98,14 +100,14 @@ def drawn_bytes(r: Any, kind: Any, lens: Any) -> Any:
 
 @pytest.fixture
 def drawn() -> Callable[..., Any]:
-    """The function that draws bytes."""
+    """The function `drawn_bytes`."""
     return drawn_bytes
 
 
 def both_results(
     program: Any, feed: dict[str, Any], threads: int = 1, fast_math: bool = True
 ) -> tuple[Any, Any, list[str]]:
-    """The results here and by the definition, and the names of the steps."""
+    """Returns the results here and of the reference implementation, and the names of the steps."""
     mine, right = program.clone(), program
     mine.compile(CpuTarget(), threads=threads, fast_math=fast_math)
     right.compile(mgx.get_target("ref"), optimize=False)
@@ -115,12 +117,12 @@ def both_results(
 
 @pytest.fixture
 def both() -> Callable[..., tuple[Any, Any, list[str]]]:
-    """The function that runs a program here and by the definition."""
+    """The function `both_results`."""
     return both_results
 
 
 def copied_to_the_end_of_a_page(array: Any) -> Any:
-    """Returns a copy behind which nothing may be read."""
+    """Returns a copy that ends at an inaccessible page."""
     whole = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
     pages = mmap.mmap(-1, whole + mmap.PAGESIZE)
     end = ctypes.addressof(ctypes.c_char.from_buffer(pages)) + whole
@@ -134,12 +136,14 @@ def copied_to_the_end_of_a_page(array: Any) -> Any:
 
 @pytest.fixture
 def at_the_end_of_a_page() -> Callable[[Any], Any]:
-    """The function that copies bytes to the end of a page."""
+    """The function `copied_to_the_end_of_a_page`."""
     return copied_to_the_end_of_a_page
 
 
 def compiled_on_cpu(build: Any) -> tuple[Any, list[str]]:
-    """A validated program of what `build` adds to its module, without steps on the host, and the names of its steps."""
+    """Returns a validated program of the instructions that `build` adds, without steps on the host, and the names of its
+    steps.
+    """
     program = mgx.Program()
     m = program.get_main_module()
     m.add_return([build(m)])
@@ -151,13 +155,13 @@ def compiled_on_cpu(build: Any) -> tuple[Any, list[str]]:
 
 @pytest.fixture
 def compiled() -> Callable[..., tuple[Any, list[str]]]:
-    """The function that compiles a program."""
+    """The function `compiled_on_cpu`."""
     return compiled_on_cpu
 
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the kernels whose plans were asked."""
+    """Collects the names of the kernels whose plans were called."""
     found: list[str] = []
     ask = CpuEmitter.run_kernel
 

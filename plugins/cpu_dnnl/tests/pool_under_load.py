@@ -1,4 +1,6 @@
-"""Many threads on the pool at once: one program, programs of their own, changes of the number of threads, runs in host steps."""
+"""Many threads on the pool at the same time: a shared program, own programs, changes of the thread count, runs within host
+steps.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def wanted(x: Any) -> Any:
 
 
 def main(seconds: float = SECONDS, threads: int = 8) -> int:
-    """How many runs were done.  Errors: AssertionError for a wrong result."""
+    """Returns the number of completed runs.  Errors: AssertionError for a wrong result."""
     shared = program_of(mgx.dim.symbol("n", 1, 64))
     end = time.monotonic() + seconds
     runs, failures = [0] * threads, []
@@ -58,7 +60,7 @@ def main(seconds: float = SECONDS, threads: int = 8) -> int:
         w.start()
     for w in workers:
         w.join(seconds + 60)
-    assert not any(w.is_alive() for w in workers), "locked up"
+    assert not any(w.is_alive() for w in workers), "deadlocked"
     if failures:
         raise failures[0]
     native().set_threads(native().available_threads())

@@ -1,4 +1,4 @@
-"""Views in front of attention become part of its groups."""
+"""Views before attention become part of its groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ rng = np.random.default_rng(2)
 
 
 def heads(shared: bool = False) -> Program:
-    """Queries, keys and values sliced out of one tensor, and attention on them; shared: the keys are a result as well."""
+    """Queries, keys and values sliced from one tensor, and attention on them; shared: the keys are also a result."""
     program = Program()
     m = program.get_main_module()
     length = symbol("length", 1, 64)

@@ -1,4 +1,4 @@
-"""Branches inside a native program: which steps run, what memory they share, what reports and files say of them."""
+"""Branches within a native program: which steps run, which memory they share, and their representation in reports and files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def branch(main: Module, condition: Instruction, then: Module, other: Module, it
 
 
 def two_layers() -> Program:
-    """A product with other weights on each side, of a value that both read, and the value itself behind the branch."""
+    """A product with different weights in each branch, of a value that both read and that is read again after the branch."""
     program = Program()
     main = program.get_main_module()
     c = main.add_parameter("c", Shape("bool", [1]))
@@ -119,7 +119,7 @@ def test_an_index_out_of_bounds_is_reported_by_the_side_that_runs_alone():
 
 
 class Drawn:
-    """A random program: pointwise ops, products and views, and branches in each other that read what is around them."""
+    """A random program: pointwise ops, products and views, and nested branches that read outer values."""
 
     def __init__(self, seed: int, batch: Any = 3) -> None:
         self.draw = random.Random(seed)

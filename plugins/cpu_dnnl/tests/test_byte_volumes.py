@@ -1,4 +1,6 @@
-"""Depthwise convolutions of volumes of bytes: computed as floats where those hold the sums, with the definition's results."""
+"""Depthwise convolutions of volumes of bytes: computed in floats if these represent the sums exactly; results equal the
+reference.
+"""
 
 from __future__ import annotations
 

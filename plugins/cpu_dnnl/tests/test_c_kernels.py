@@ -1,4 +1,4 @@
-"""Kernels for the cpu target that come from outside: a numpy function, and a C function by its address."""
+"""Third-party kernels for the cpu target: a numpy function, and a C function by its address."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_in
 
 
 class Extended(CpuTarget):
-    """The cpu target with plans that are asked first, as those of an installed package are."""
+    """The cpu target with additional plans that are tried first, like those of an installed package."""
 
     def __init__(self, plans: Kernels) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ def by_text(text: str = TEXT, **options: Any) -> Callable[[Operation], Kernel]:
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """An empty cache directory, and the texts that are compiled."""
+    """An empty cache directory, and the list of sources that are compiled."""
     texts: list[str] = []
     real = CLibraries._compiled
 

@@ -1,4 +1,4 @@
-"""What the context reports of the caches behind it."""
+"""The context's report of cache memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equal instructions are emitted once and repeated; what differs between them must still count."""
+"""Equal instructions are emitted once and replayed; differences between them must be respected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LENS = [4, 64]
 
 
 def ran(build: Callable[[mgx.Module, mgx.Instruction], list[mgx.Instruction]], x: Any) -> tuple[list[Any], Schedule]:
-    """The results of what `build` makes of parameter x, and the schedule."""
+    """Returns the results of the module that `build` makes of parameter x, and the schedule."""
     program = mgx.Program()
     main = program.get_main_module()
     given = main.add_parameter("x", mgx.shape(type="float32", lens=list(x.shape)))
@@ -42,7 +42,9 @@ def layers(weights: list[Any]) -> Callable[[mgx.Module, mgx.Instruction], list[m
 
 @pytest.mark.parametrize("rows", [1, 3, 16])
 def test_layers_with_their_own_weights(rows: int, planned: list[str]) -> None:
-    """Some weights are numbers of bfloat16, which few rows read in half the bytes: layers then are equal only in their shapes."""
+    """Some weights are representable in bfloat16, which few rows read at half the size: the layers are then equal only in
+    shape.
+    """
     rng = np.random.default_rng(3)
     weights = [(rng.standard_normal((64, 64)) / 8).astype(np.float32) for _ in range(8)]
     for n in (1, 2, 5):
@@ -55,7 +57,7 @@ def test_layers_with_their_own_weights(rows: int, planned: list[str]) -> None:
     np.testing.assert_allclose(got, exact, atol=2e-6)
     assert len(e.steps) == 8
     if rows > 3 and not shared().engine.wide:
-        assert len(planned) <= 2, planned  # the first layer reads a parameter, the others what the one before gives
+        assert len(planned) <= 2, planned  # the first layer reads a parameter, the others the previous layer's result
 
 
 def test_what_a_plan_may_know_of_its_operands() -> None:
@@ -101,7 +103,7 @@ def test_names_and_sources_are_each_their_own() -> None:
 
     got, e = ran(build, np.ones((16, 64), np.float32))
     assert [s.sources for s in e.steps] == [(f"layer{n}",) for n in range(6)]
-    if not shared().engine.wide:  # else they are oneDNN's
+    if not shared().engine.wide:  # otherwise oneDNN runs them
         assert [s.name for s in e.steps] == [f"gemm layer{n}" for n in range(6)]
     assert len({id(s.instruction) for s in e.steps}) == 6
     np.testing.assert_allclose(got[0], 720.0, rtol=1e-5)

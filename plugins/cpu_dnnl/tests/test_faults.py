@@ -1,4 +1,4 @@
-"""What goes wrong is told clearly, and the program can be used afterwards."""
+"""Failures have clear messages, and the program remains usable afterwards."""
 
 from __future__ import annotations
 
@@ -121,7 +121,9 @@ def test_a_loop_that_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(engine), "_compile", fails)
     with pytest.raises(mgx.DeviceError, match="LLVM is out of sorts"):
         build()
-    with pytest.raises(mgx.DeviceError, match="LLVM is out of sorts"):  # not silence, nor address 0
+    with pytest.raises(
+        mgx.DeviceError, match="LLVM is out of sorts"
+    ):  # neither silently ignored nor a call to address 0
         build()
     monkeypatch.undo()
     x = np.random.default_rng(0).random((3, 5, 7)) * 0.5
@@ -144,7 +146,7 @@ def test_other_shapes_go_on_where_one_does_not_compile(monkeypatch: pytest.Monke
     monkeypatch.setattr(engine, "_cache", None)
     monkeypatch.setattr(type(engine), "_compile", fails)
     refused = 0
-    for n in (7, 64, 300, 4096):  # not all of them need code of their own
+    for n in (7, 64, 300, 4096):  # some share code
         try:
             program.run({"x": np.ones((n, 3), np.float32)})
         except mgx.DeviceError:

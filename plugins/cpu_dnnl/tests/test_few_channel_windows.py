@@ -1,4 +1,4 @@
-"""Pooling of few channels: element ops on shifted images, with the definition's results."""
+"""Pooling of few channels: pointwise ops on shifted images; results equal the reference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ rng = np.random.default_rng(4)
 
 
 def pooled(x: Any, steps: list[str] | None = None, dims: list[tuple[int, int]] | None = None, **attributes: Any) -> Any:
-    """Returns what the target makes of a pooling, and adds the names of its steps to a list."""
+    """Returns the result of a pooling on the target, and appends the names of its steps to a list."""
     program = mgx.Program()
     main = program.get_main_module()
     given = mgx.Shape("float32", list(x.shape)) if dims is None else mgx.Shape("float32", dyn_dims=dims)
@@ -82,10 +82,13 @@ def test_open_extents_may_be_too_small_for_a_window(mode: str) -> None:
     ("lens", "attributes"),
     [
         ((1, 9, 12, 12), {"mode": "max", "lengths": (3, 3)}),  # more channels
-        ((1, 5, 12, 12), {"mode": "max", "lengths": (3, 3), "stride": (2, 2)}),  # parts that lie apart
+        ((1, 5, 12, 12), {"mode": "max", "lengths": (3, 3), "stride": (2, 2)}),  # non-contiguous slices
         ((1, 1, 40, 40), {"mode": "max", "lengths": (17, 17)}),  # large windows
-        ((1, 1, 12, 12), {"mode": "average", "lengths": (3, 3), "padding": (1, 1)}),  # edges are means of fewer
-        ((1, 1, 12, 13), {"mode": "average", "lengths": (2, 2), "stride": (2, 2), "ceil_mode": True}),  # likewise
+        (
+            (1, 1, 12, 12),
+            {"mode": "average", "lengths": (3, 3), "padding": (1, 1)},
+        ),  # windows at the edges average fewer elements
+        ((1, 1, 12, 13), {"mode": "average", "lengths": (2, 2), "stride": (2, 2), "ceil_mode": True}),  # as above
     ],
 )
 def test_other_windows_stay(lens: tuple[int, ...], attributes: dict[str, Any]) -> None:

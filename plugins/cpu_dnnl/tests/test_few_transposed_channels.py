@@ -1,4 +1,4 @@
-"""Transposed convolutions with few channels of results: convolutions with the definition's results."""
+"""Transposed convolutions with few output channels, run as convolutions; results equal the reference."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_strides_of_1(both: Callable[..., Any], window: list[int]) -> None:
 
 
 def test_what_follows_a_backward_pass_is_a_loop(both: Callable[..., Any]) -> None:
-    """oneDNN has no kernel for extents that the stride does not divide other than the backward pass, and that has no epilogue."""
+    """If the stride does not divide the extents, oneDNN has only the backward pass, which supports no epilogue."""
     rng = np.random.default_rng(4)
     program = mgx.Program()
     main = program.get_main_module()

@@ -1,4 +1,4 @@
-"""Attention loops against float64 numpy: masks, causality, layouts, heads that share keys, odd extents."""
+"""Attention loops, compared with float64 numpy: masks, causality, layouts, heads that share keys, odd extents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def shape_of(array):
 
 
 def score(dims, scale, mask=None, flag=None):
-    """scores * scale (+ mask), or -inf where a flag is false."""
+    """Returns scores * scale (+ mask), or -inf where a flag is false."""
     body = Module("score")
     wide = lambda v: v if v.shape.dims == tuple(dims) else body.add(Multibroadcast(out_lens=tuple(dims)), v)  # noqa: E731
     s = body.add_parameter("s", Shape("float32", dims))
@@ -55,7 +55,7 @@ def expected(q, k, v, scale, mask=None, flag=None, causal=None):
 
 
 def operands(batch, m, n, d, e, dtype=np.float32, heads_last=True, seed=0):
-    """q, k, v [b, h, ..]; on memory [b, .., h, ..] if `heads_last`."""
+    """Returns q, k, v [b, h, ..]; stored as [b, .., h, ..] if `heads_last`."""
     r = np.random.default_rng(seed)
     out = []
     for rows, width in ((m, d), (n, d), (n, e)):
@@ -95,7 +95,7 @@ def test_extents(engine, batch, m, n, d, e, heads_last):
 @pytest.mark.parametrize("n", [9, 15, 16, 17, 24, 25, 31, 33, 47, 48, 49, 63, 65, 97, 127, 129, 145, 176])
 @pytest.mark.parametrize(("m", "turned"), [(7, False), (8, True), (13, False)])
 def test_keys_that_fill_no_tile(engine, m, n, turned):
-    """Tiles with some vectors of keys or none beside full ones, with a mask that lies no further than the keys."""
+    """Tiles with some or no vectors of keys next to full ones, with a mask that is allocated up to the last key only."""
     q, k, v = operands((1, 2), m, n, 20, 24)
     if turned:
         k = np.ascontiguousarray(k.swapaxes(-1, -2)).swapaxes(-1, -2)
@@ -128,7 +128,7 @@ def test_flags_and_rows_without_keys(engine):
 
 
 def test_guarded_rows(engine):
-    """Rows that see no key give zeros instead of NaN where that is asked for."""
+    """With guards, rows that see no key give zeros instead of NaN."""
     q, k, v = operands((1, 1), 9, 20, 16, 16)
     flag = np.ones((9, 20), bool)
     flag[4] = False
@@ -140,7 +140,7 @@ def test_guarded_rows(engine):
 
 @pytest.mark.parametrize("m", [1, 9])
 def test_rows_without_keys_beside_scores_that_are_nan(engine, m):
-    """Where rows without keys give zeros, a NaN in a key makes NaN of the rows that see it, and of no others."""
+    """With guards, a NaN in a key affects the rows that see it and no others."""
     q, k, v = operands((1, 1), m, 20, 16, 16)
     k[:, :, 3, 5] = np.nan
     for seen in (True, False):
@@ -165,7 +165,7 @@ def test_causal(engine, m, n):
 
 
 def test_turned_keys_and_shared_heads(engine):
-    """Keys kept as [b, d, n], two heads that read the same keys and values."""
+    """Keys stored as [b, d, n], and two heads that read the same keys and values."""
     q, k, v = operands((1, 4), 20, 150, 32, 32, heads_last=False)
     kt = np.ascontiguousarray(k[:, ::2].swapaxes(-1, -2)).swapaxes(-1, -2)
     few = np.ascontiguousarray(v[:, ::2])

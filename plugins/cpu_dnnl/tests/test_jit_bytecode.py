@@ -1,4 +1,4 @@
-"""Interpreted loops against compiled ones: every opcode, random chains and reductions, equal bit by bit."""
+"""Interpreted loops are bitwise equal to compiled ones: every opcode, random chains and reductions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TWO = ("add", "sub", "mul", "div", "max", "min", "add", "mul", "sub")
 
 @pytest.fixture(params=[None, "x86-64-v3"], ids=["host", "avx2"])
 def engines(request: pytest.FixtureRequest) -> Engines:
-    """Returns an engine that compiles, and one that interprets."""
+    """Returns an engine that compiles and one that interprets."""
     cpu = request.param
     if cpu not in MADE:
         compiling, other = Engine(cpu, cache=None), Engine(cpu, cache=None)
@@ -52,7 +52,7 @@ def drawn(r: np.random.Generator, dtype: DType, n: int) -> np.ndarray:
 
 
 def compared(engines: Engines, builder: Any, graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> bool:
-    """Returns True if the loop was interpreted; checks that its results, and those of its deferred loop, are the compiled loop's."""
+    """Returns True if the loop was interpreted; checks its results, and those of its deferred loop, against the compiled loop."""
     compiling, other = engines
     compiled, kernel = (builder.build(graph, inputs, outputs, e, "loop") for e in (compiling, other))
     if isinstance(compiled, No):
@@ -71,7 +71,7 @@ def compared(engines: Engines, builder: Any, graph: Graph, inputs: Sequence[Shap
 
 
 def results(kernel: JitKernel, arrays: Sequence[np.ndarray], outputs: Sequence[Shape]) -> list[np.ndarray]:
-    """Returns results as bits, with one kind of NaN."""
+    """Returns results as bits, with NaNs canonicalized."""
     made = [np.full(o.element_space(), 1, o.dtype.numpy) for o in outputs]
     run_numpy(kernel, [*(a.copy() for a in arrays), *made], 3)
     for x in made:
@@ -89,7 +89,7 @@ def strides_of(lens: Sequence[int], order: Sequence[int]) -> list[int]:
 
 
 def read(graph: Graph, inputs: list[Shape], dtype: DType, lens: Sequence[int], order: Sequence[int] = ()) -> Node:
-    """Returns a new operand of a graph."""
+    """Adds a new operand to a graph."""
     inputs.append(Shape(dtype, lens, strides_of(lens, order or range(len(lens)))))
     steps = [0 if n == 1 else s for n, s in zip(lens, inputs[-1].strides(), strict=True)]
     return graph.load(len(inputs) - 1, dtype, steps)
@@ -101,7 +101,7 @@ def read(graph: Graph, inputs: list[Shape], dtype: DType, lens: Sequence[int], o
     ids=lambda o: f"{o.name} {o.operands[-1]} {o.result}",
 )
 def test_operations(engines: Engines, operation: Operation) -> None:
-    """Along rows of several lengths, and of one number for each row, whose code is another."""
+    """Along rows of several lengths, and for one number per row, which has another encoding."""
     ran = []
     for lens, operand in (((3, 131), (3, 131)), ((2, 1030), (2, 1030)), ((3, 70), (3, 1))):
         graph, inputs = Graph(lens, frozenset()), list[Shape]()
@@ -119,7 +119,7 @@ def test_operations(engines: Engines, operation: Operation) -> None:
 
 
 def grown(r: np.random.Generator, graph: Graph, nodes: list[Node], count: int) -> None:
-    """Adds random operations."""
+    """Adds random operations to a graph."""
 
     def some() -> Node:
         return nodes[int(r.integers(len(nodes)))]
@@ -141,7 +141,7 @@ def grown(r: np.random.Generator, graph: Graph, nodes: list[Node], count: int) -
 
 
 def operands(r: np.random.Generator, graph: Graph) -> tuple[list[Shape], list[Node]]:
-    """Returns operands with repeated axes, axes in other orders, and narrow floats."""
+    """Returns operands with broadcast axes, permuted axes and narrow floats."""
     inputs: list[Shape] = []
     nodes = []
     rank = len(graph.dims)
@@ -174,7 +174,7 @@ def test_chains(engines: Engines) -> None:
 
 
 def test_reductions(engines: Engines) -> None:
-    """Rows and columns, reductions that need one another, results with and without the reduced axes, softmax."""
+    """Rows and columns, reductions that depend on one another, results with and without the reduced axes, softmax."""
     ran = []
     for seed in range(70):
         r = np.random.default_rng(seed)
@@ -209,7 +209,7 @@ def test_sums_of_integers(engines: Engines) -> None:
 
 
 def test_results_take_the_place_of_operands(engines: Engines) -> None:
-    """Two results on the memory of two operands."""
+    """Two results in the memory of two operands."""
     lens = (5, 1300)
     graph, inputs = Graph(lens, frozenset()), list[Shape]()
     a, b = (read(graph, inputs, dt.float32, lens) for _ in range(2))

@@ -1,4 +1,4 @@
-"""The engine: sharing, the cache on disk and its damage, other machines, loops and branches of the IR writer."""
+"""The engine: code sharing, the disk cache and damaged entries, other machines, loops and branches of the IR writer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_one_function_per_key():
 
 @pytest.mark.parametrize("times", [1, LONG_BODY])
 def test_indices_of_long_loops_are_hidden_from_strength_reduction(times):
-    """LLVM weighs all ways of counting all addresses of a loop, which takes more time than it saves in long ones."""
+    """LLVM considers all ways of computing all addresses of a loop, which takes more time than it saves in long loops."""
     texts = []
 
     def several(c: Code) -> None:
@@ -82,14 +82,14 @@ def test_cache_on_disk(tmp_path):
 
 
 def calling_nothing(c: Code) -> None:
-    """Calls a function that no library has, as loops of another version's library may."""
+    """Calls a function that no library exports, as loops built for another version of the library may."""
     c.declared["mgx_missing"] = "declare void @mgx_missing()"
     c.emit("call void @mgx_missing()")
     doubling(c)
 
 
 def test_objects_in_the_cache_that_cannot_be_loaded_are_compiled_anew(tmp_path):
-    """Objects of another function and of nothing known: they are replaced, and those beside them stay as they are."""
+    """Objects of another function and invalid ones are replaced, and the others remain unchanged."""
     keys = ("one", "two", "three")
     first = Engine(cache=tmp_path)
     symbols = [first.function(key, doubling).symbol for key in keys]
@@ -99,7 +99,7 @@ def test_objects_in_the_cache_that_cannot_be_loaded_are_compiled_anew(tmp_path):
     assert others is not None
     for bad in (others, b"\x7fELF" + bytes(200)):
         kept.put(symbols[0], bad)
-        for compiled in (1, 0):  # and again out of the mended cache
+        for compiled in (1, 0):  # and again from the repaired cache
             engine = Engine(cache=tmp_path)
             functions = [engine.function(key, doubling) for key in keys]
             assert [doubled(f) for f in functions] == [[0, 2, 4, 6, 8]] * 3
@@ -107,7 +107,7 @@ def test_objects_in_the_cache_that_cannot_be_loaded_are_compiled_anew(tmp_path):
 
 
 def test_a_function_that_cannot_be_loaded_leaves_the_others(tmp_path):
-    """Also those whose objects are in the cache, and also for the engines after it."""
+    """Also functions whose objects are in the cache, and also in later engines."""
     Engine(cache=tmp_path).function("double", doubling).address  # noqa: B018
     for _ in range(2):
         engine = Engine(cache=tmp_path)
@@ -173,7 +173,7 @@ def test_lanes_follow_the_machine(cpu):
 
 
 def test_carried_values_and_branches():
-    """The sum of the even numbers below `end`, by a loop with a branch in it."""
+    """Sums the even numbers below `end` with a loop that contains a branch."""
 
     def build(c: Code) -> None:
         base = c.load(c.gep(V("%buffers", "ptr", 0), 0, "ptr"), "ptr", 0)

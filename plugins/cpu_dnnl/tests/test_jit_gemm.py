@@ -1,4 +1,4 @@
-"""Products with packed weights against float64 numpy: every tile height, ragged panels, both weight types, fused work."""
+"""Products with packed weights, compared with float64 numpy: every tile height, partial panels, both weight types, fused ops."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def engine(request):
 
 
 def panels(b, width):
-    """Full panels, and the last one padded if there is a rest; as the kernel wants them."""
+    """Returns full panels and, for a remainder, a padded one, in the kernel's layout."""
     k, n = b.shape
     full = np.ascontiguousarray(b[:, : n // width * width].reshape(k, -1, width).swapaxes(0, 1))
     if n % width == 0:
@@ -49,7 +49,7 @@ def run(engine, a, b, out, body=None, at=0, extra=(), chunks=1, threads=1):
 
 
 def bound(a, b):
-    """Rounding of k products and as many sums in float32, whatever their order."""
+    """Returns the bound of rounding errors of k float32 products and sums, in any order."""
     size = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)
     return 2.0**-24 * (a.shape[1] + 2) * size
 
@@ -70,7 +70,7 @@ def test_every_number_of_rows(engine, m, weights):
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("m", [1, 2, 3])
 def test_few_rows_are_multiplied_with_several_panels_at_a_time(m, native, weights):
-    """With AVX2 alone: every number of panels of a group, the last of them full or not."""
+    """With AVX2 only: every number of panels in a group, with a full or a partial last panel."""
     engine = Engine("x86-64-v3", cache=None)
     width = panel_width(engine)
     r = np.random.default_rng(m)
@@ -80,7 +80,9 @@ def test_few_rows_are_multiplied_with_several_panels_at_a_time(m, native, weight
         out = np.full((m, columns), np.nan, np.float32)
         kernel = run(engine, a, b, out, None if native else tail(m, columns, [("tanh", None)]), chunks=2)
         assert isinstance(kernel.code, NativeLoop) == native
-        assert kernel.scratch_bytes == 4 * m * width * min(4, max(1, -(-columns // width) // 4))  # sums of a group
+        assert kernel.scratch_bytes == 4 * m * width * min(
+            4, max(1, -(-columns // width) // 4)
+        )  # accumulators of a group
         exact = a.astype(np.float64) @ b.astype(np.float64)
         assert (np.abs(out - (exact if native else np.tanh(exact))) <= bound(a, b) + 2e-6).all()
 
@@ -88,7 +90,7 @@ def test_few_rows_are_multiplied_with_several_panels_at_a_time(m, native, weight
 @pytest.mark.parametrize("columns", [16, 39, 16 * 70])
 @pytest.mark.parametrize("m", [1, 2, 3])
 def test_sums_of_few_rows_keep_their_digits(m, columns):
-    """With AVX2 alone: panels by themselves and side by side.  One float32 sum of so many terms is off by 8e-7."""
+    """With AVX2 only: single panels and adjacent ones.  A single float32 sum of that many terms has an error of 8e-7."""
     r = np.random.default_rng(m)
     a, b = r.random((m, 4096)).astype(np.float32), r.random((4096, columns)).astype(np.float32)
     out = np.full((m, columns), np.nan, np.float32)
@@ -112,10 +114,10 @@ def test_depths_and_blocks(engine, m, k, n, weights):
 
 @pytest.mark.parametrize("m", range(1, 14))
 def test_every_height_of_a_tile_takes_rows_with_gaps_in_pieces(engine, m):
-    """Each row's address is part of an instruction; sums of later pieces begin with those of earlier ones."""
+    """Each row's address is part of an instruction; later blocks of k start from the sums of earlier ones."""
     r = np.random.default_rng(m)
     room = r.standard_normal((m, 2080)).astype(np.float32)
-    for k in (2055, 21):  # three pieces, one piece; neither in whole trips
+    for k in (2055, 21):  # three blocks, one block; neither has a whole number of iterations
         a, b = room[:, 9 : 9 + k], r.standard_normal((k, 49)).astype(np.float32)
         out = np.full((m, 49), np.nan, np.float32)
         run(engine, a, b, out, threads=2)
@@ -124,7 +126,7 @@ def test_every_height_of_a_tile_takes_rows_with_gaps_in_pieces(engine, m):
 
 @pytest.mark.parametrize(("elements", "blocks"), [(72 * 1024, 2), (146 * 1024, 1)])
 def test_blocks_of_rows_fill_the_cache(monkeypatch, elements, blocks):
-    """Panels are read once for each block of rows."""
+    """Panels are read once per block of rows."""
     monkeypatch.setattr(gemm, "block_elements", lambda: elements)
     engine = Engine(cache=None)
     r = np.random.default_rng(8)
@@ -136,9 +138,9 @@ def test_blocks_of_rows_fill_the_cache(monkeypatch, elements, blocks):
 
 
 def test_products_of_any_size_share_one_function(engine):
-    """Extents, the order of the loops and what is prefetched are numbers of a kernel, not part of its code.
+    """Extents, loop order and prefetch distances are arguments of a kernel, not part of its code.
 
-    With AVX2 alone products of few rows have a function of their own.
+    With AVX2 only, products of few rows have a function of their own.
     """
     body = lambda m, n: tail(m, n, [("tanh", None)])  # noqa: E731  # the native module does not do it
     r = np.random.default_rng(7)
@@ -229,15 +231,15 @@ def test_terms_and_bounds_need_no_compiled_code(engine, m, k, n, steps, native):
 @pytest.mark.parametrize("m", [1, 19])
 @pytest.mark.parametrize("columns", [8, 40, 37, 136])
 def test_columns_that_fill_their_vectors_need_no_masks(m, columns):
-    """With AVX2 alone: some processors take ten times as long for a store under a mask."""
+    """With AVX2 only: masked stores take ten times as long on some processors."""
     engine = Engine("x86-64-v3", cache=None)
     r = np.random.default_rng(columns)
     a, b = r.standard_normal((m, 20)).astype(np.float32), r.standard_normal((20, columns)).astype(np.float32)
     out = np.full((m, columns), np.nan, np.float32)
-    waiting = engine._waiting  # the list that compiling empties is another one
+    waiting = engine._waiting  # compiling empties another list
     kernel = run(engine, a, b, out, tail(m, columns, [("tanh", None)]))
     (text,) = (p.text for p in waiting if p.function is kernel.code)
-    assert ("@llvm.umin" in text) == (columns % 8 != 0)  # of a count of lanes
+    assert ("@llvm.umin" in text) == (columns % 8 != 0)  # of the number of lanes
     assert "@llvm.masked.store" not in text
     assert (np.abs(out - np.tanh(a.astype(np.float64) @ b)) <= bound(a, b) + 2e-6).all()
 
@@ -245,7 +247,7 @@ def test_columns_that_fill_their_vectors_need_no_masks(m, columns):
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize(("k", "far", "lines"), [(16, True, 5), (33, True, 0), (16, False, 0)])
 def test_lines_of_far_results_are_loaded_ahead_of_shallow_products(monkeypatch, native, k, far, lines):
-    """With AVX2 alone, where the results are more than the second-level cache holds."""
+    """With AVX2 only, if the results exceed the second-level cache."""
     monkeypatch.setattr(gemm.native(), "cache_sizes", lambda: {"l2": 4 * 67 * 72 - far})
     engine = Engine("x86-64-v3", cache=None)
     r = np.random.default_rng(k)
@@ -281,7 +283,7 @@ def test_bfloat16_results_are_rounded_once(engine):
 
 
 def fused(dims, bias, residual, first):
-    """relu(product + bias) * residual; the product is the first parameter, or the last."""
+    """relu(product + bias) * residual; the product is the first or the last parameter."""
     body = Module("tail")
     wide = lambda v: v if v.shape.dims == tuple(dims) else body.add(Multibroadcast(out_lens=tuple(dims)), v)  # noqa: E731
     given = {}
@@ -317,7 +319,7 @@ def test_pointwise_work_on_the_results(engine, first, bias, rows):
 
 @pytest.mark.parametrize("step", [1, -1, 2])
 def test_columns_of_an_operand_step_either_way(engine, step):
-    """Kernels that differ in nothing else, one after the other on one engine."""
+    """Kernels that differ in nothing else, compiled consecutively by one engine."""
     r = np.random.default_rng(8)
     a, b = r.standard_normal((5, 20)).astype(np.float32), r.standard_normal((20, 40)).astype(np.float32)
     x = r.standard_normal(80).astype(np.float32)[:: 2 if step == 2 else 1][:40][:: min(step, 1)]
@@ -353,7 +355,7 @@ def test_a_result_may_lie_on_what_is_read_where_it_is_written(engine, turned, n,
 
 @pytest.mark.parametrize("m", [2, 14, 50])
 def test_several_results(engine, m):
-    """relu(product) and the product plus a row, also where the columns are an axis in the middle."""
+    """relu(product) and the product plus a row, also if the columns are a middle axis."""
     r = np.random.default_rng(6)
     a, b = r.standard_normal((m, 30)).astype(np.float32), r.standard_normal((30, 37)).astype(np.float32)
     bias = r.standard_normal(37).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Requantization in loops: which conversions are left, and bytes equal to those of the definition for every kind of number."""
+"""Requantization in loops: the conversions that remain, and bytes equal to the reference for every kind of number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies from channels apart to channels together, for as many rows and element types as are woven and some that are not."""
+"""Copies from channels-first to channels-last layout, for channel counts and element types with and without interleaving code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def shape(array):
 def test_channels_come_together(engine, lens, kind):
     r = np.random.default_rng(1)
     room = (r.standard_normal((lens[0], lens[1] + 2, *lens[2:])) * 50).astype(kind)
-    source = room[:, 1:-1]  # images lie apart
+    source = room[:, 1:-1]  # images are not contiguous
     target = np.moveaxis(np.full((lens[0], *lens[2:], lens[1]), 77, kind), -1, 1)
     assert compile_interleave(shape(source), shape(target), engine, "copy") is not None
     kernel = compile_copy(shape(source), shape(target), engine)

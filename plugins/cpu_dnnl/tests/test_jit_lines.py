@@ -1,4 +1,4 @@
-"""Pads and nearest resampling as lines of stretches: which of them are, and that results are the definition's."""
+"""Pads and nearest resampling by native line copies: which of them qualify, and that results equal the reference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def image(dims, dtype=np.float32):
 
 
 def moved(op, x, chunks=1):
-    """Returns what a pad or nearest resampling gives, and whether lines of the native module made it."""
+    """Returns the result of a pad or nearest resampling, and whether the native module's line copies computed it."""
     wanted = op.compute(x)
     given, out = Shape(x.dtype, x.shape), np.full_like(wanted, 77)
     engine, result = Engine(cache=None), Shape(out.dtype, out.shape)
@@ -55,7 +55,7 @@ def test_repeated_pixels(times, dtype):
 
 
 def test_what_is_moved_otherwise():
-    assert not moved(Resize(sizes=(1, 1, 9, 67)), image((1, 1, 9, 40)))  # every stretch is one or two pixels
+    assert not moved(Resize(sizes=(1, 1, 9, 67)), image((1, 1, 9, 40)))  # every run is one or two pixels
     assert not moved(Pad(pads=(0, 1, 0, 1)), image((100, 4)))  # short lines
     x, out = Shape("uint32", [4, 64], [1, 4]), Shape("uint32", [6, 64])  # rows are not contiguous in x
     assert compile_lines(x, out, {0: Taps([[], [0], [1], [2], [3], []])}, 0, "pad") is None

@@ -1,4 +1,4 @@
-"""Every primitive over its range, against float64 numpy."""
+"""Every primitive over its range, compared with float64 numpy."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ INTEGERS = (dt.int8, dt.uint8, dt.int16, dt.int32, dt.uint32, dt.int64, dt.uint6
 
 @pytest.fixture(scope="module", params=["host", "avx2", "other"])
 def engine(request):
-    """other: the host's, dividing where it takes an estimate, and the other way round."""
+    """An engine; other: divides where the host's code uses an estimate, and vice versa."""
     made = Engine(AVX2, cache=None) if request.param == "avx2" else Engine(cache=None)
     made.divides ^= request.param == "other"
     return made
 
 
 def run(engine, name, dtype, arrays, lanes=None):
-    """A primitive, over equally long arrays (a multiple of 16 elements)."""
-    arity, flag, _ = PRIMITIVES.get(name, (1, False, None))  # graphs make sigmoids
+    """Runs a primitive on arrays of equal length (a multiple of 16 elements)."""
+    arity, flag, _ = PRIMITIVES.get(name, (1, False, None))  # sigmoids are composed in graphs
     types = [dt.bool_, dtype, dtype] if name == "where" else [dtype] * arity
     result = dt.bool_ if flag else dtype
     n = lanes if lanes is not None else engine.lanes
@@ -83,19 +83,19 @@ def floats(low, high, n=1 << 15, log=False, seed=0):
 
 
 def bits(n=1 << 15, seed=0):
-    """Floats of every size and sign."""
+    """Returns floats of all magnitudes and signs."""
     x = np.random.default_rng(seed).integers(0, 1 << 32, n, dtype=np.uint64).astype(np.uint32).view(np.float32)
     return np.concatenate([x, np.array([*SPECIAL, 2.0, 3.0], np.float32)])
 
 
 def ulps(out, exact):
-    """Distance in units of the last place of the exact result (at least the least denormal's)."""
+    """Returns the distance in units in the last place of the exact result (at least of the smallest denormal)."""
     with np.errstate(all="ignore"):
         near = exact.astype(np.float32)
     assert np.array_equal(np.isnan(out), np.isnan(near)), out[np.isnan(out) != np.isnan(near)]
     whole = np.isfinite(near)
     edge = ~whole & ~np.isnan(near)
-    over = edge & np.isfinite(out)  # the last float before infinity is near enough
+    over = edge & np.isfinite(out)  # the largest finite float is close enough
     assert np.all(np.abs(out[over]) > 3.4028e38)
     assert np.array_equal(np.sign(out[edge]), np.sign(near[edge]))
     size = np.clip(np.abs(near[whole]), np.float32(1.1754944e-38), np.float32(3.4e38))
@@ -222,7 +222,7 @@ def wide_exact(name, x):
         return 1 / (1 + np.exp(-wide)) if name == "sigmoid" else getattr(np, name)(wide)
 
 
-@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 60, reason="no wider float to compare with")
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 60, reason="there is no wider float type to compare with")
 @pytest.mark.parametrize("name", WIDE)
 def test_float64_over_all_of_its_range(engine, name):
     low, high = WIDE[name]
@@ -245,7 +245,7 @@ def test_float64_over_all_of_its_range(engine, name):
     places = [r.uniform(low, high, 1 << 14), np.exp(r.uniform(-80, 0, 1 << 12)), -np.exp(r.uniform(-80, 0, 1 << 12))]
     x = np.concatenate([*places, special, near, r.uniform(-1e9, 1e9, 1 << 12), r.uniform(-1e12, 1e12, 64)])
     if name == "sigmoid":
-        x = x[(x > -708) | (x < -800)]  # between, e^-x overflows, and 0 is near enough
+        x = x[(x > -708) | (x < -800)]  # in between, e^-x overflows, and 0 is close enough
     x = np.concatenate([x, np.zeros(-x.size % 16)])
     out, exact = run(engine, name, dt.float64, [x]), wide_exact(name, x)
     with np.errstate(all="ignore"):
@@ -319,14 +319,14 @@ def test_integers(engine, name, dtype):
 
 @pytest.mark.parametrize("name", ["asin", "acos", "atan"])
 def test_inverse_angles_are_vectors(name):
-    """No element by element call of libm stands behind them."""
+    """They contain no scalar calls of libm."""
     c = Code(16, True)
     apply(c, name, dt.float32, [V("%x", "float", 16)])
     assert not c.extra and not any(f"@{name}f" in line for line in c.declared.values())
 
 
 def test_whole_numbers_of_floats_are_vectors():
-    """LLVM's saturating conversion, which it takes apart into elements, is not used."""
+    """LLVM's saturating conversion is scalarized and therefore not used."""
     c = Code(16, True)
     for target in (dt.int32, dt.uint32, dt.int64, dt.uint64):
         convert(c, V("%x", "float", 16), dt.float32, target)

@@ -1,4 +1,4 @@
-"""Pad and resize loops against the ops' own compute, in several layouts."""
+"""Pad and resize loops, compared with the ops' own compute, in several layouts."""
 
 from __future__ import annotations
 
@@ -98,7 +98,9 @@ def test_resize(engine, layout, op):
     Resize(scales=(0.4, 0.3), axes=(2, 3), mode="cubic", antialias=True),
 ], ids=str)  # fmt: skip
 def test_resize_of_numbers_that_are_not_finite(engine, layout, number, op):
-    """Each alone, at borders and within: also where weights are 0, or elements beyond a border stand for the same one."""
+    """One at a time, at borders and inside: also with weights of 0, and where several positions beyond a border read the same
+    element.
+    """
     for at in [(0, 0), (6, 3), (3, 8), (2, 4)]:
         x = image((1, 3, 7, 9))
         x[0, 1][at] = number
@@ -108,7 +110,7 @@ def test_resize_of_numbers_that_are_not_finite(engine, layout, number, op):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_fast_resize_leaves_out_elements_of_weight_0(engine, layout):
-    """Other results are those of the definition, at borders too, where an infinity with weights of both signs is NaN."""
+    """Other results equal the reference, also at borders, where an infinity with weights of both signs gives NaN."""
     op = Resize(scales=(2.0, 2.0), axes=(2, 3), mode="cubic")
     x = image((1, 3, 7, 9))
     x[0, 1, 0, 0] = np.inf
@@ -137,11 +139,11 @@ def test_long_axes_are_resized(engine):
 @pytest.mark.parametrize(
     ("lens", "layout", "out", "passes"),
     [
-        ((1, 21, 32, 32), (0, 2, 3, 1), (256, 256), [[3], [2]]),  # rows of pixels that follow each other
-        ((1, 21, 32, 32), (0, 1, 2, 3), (256, 256), [[3], [2]]),  # fewer elements that lie apart
+        ((1, 21, 32, 32), (0, 2, 3, 1), (256, 256), [[3], [2]]),  # rows of adjacent pixels
+        ((1, 21, 32, 32), (0, 1, 2, 3), (256, 256), [[3], [2]]),  # fewer elements, non-contiguous
         ((1, 256, 64, 64), (0, 1, 2, 3), (16, 16), [[2], [3]]),
         ((1, 2048, 2, 2), (0, 2, 3, 1), (3, 3), [[3], [2]]),
-        ((1, 3, 8, 9), (0, 1, 2, 3), (8, 9), [[]]),  # a copy, which failed where no rule had taken it away
+        ((1, 3, 8, 9), (0, 1, 2, 3), (8, 9), [[]]),  # a copy, which failed unless a rule had removed it
     ],
 )
 def test_passes_of_resampling(lens, layout, out, passes):

@@ -1,4 +1,4 @@
-"""Chains on rows, sums of columns and copies of rows that the native module does, beside the interpreter and numpy; LLVM stays out of them."""
+"""Chains on rows, column sums and row copies of the native module, compared with the interpreter and numpy, without LLVM."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def shape_of(array):
 
 
 def chain_body(dims, steps):
-    """A module, and in it a chain of operations that begins with x."""
+    """Returns a module, and a chain of operations in it that begins with x."""
     body = Module("chain")
     y = body.add_parameter("x", Shape("float32", dims))
     for i, (name, what) in enumerate(steps):
@@ -48,7 +48,7 @@ def chain_body(dims, steps):
 
 
 def body_of(dims, steps, mean):
-    """The sum or mean over the axes in the middle of a chain."""
+    """Returns the sum or mean of a chain over its middle axes."""
     body, y = chain_body(dims, steps)
     kind = reduce.ReduceMean if mean else reduce.ReduceSum
     body.add_return([body.add(kind(axes=tuple(range(1, len(dims) - 1))), y)])
@@ -70,7 +70,7 @@ def test_sums_of_columns(engine, dims, steps, native, mean):
     r = np.random.default_rng(len(dims))
     body = body_of(dims, steps, mean)
     given = [r.standard_normal(p.shape.lens()).astype(np.float32) for p in body.parameters.values()]
-    turned = np.ascontiguousarray(given[0].swapaxes(1, -2)).swapaxes(1, -2)  # the reduced axes lie in another order
+    turned = np.ascontiguousarray(given[0].swapaxes(1, -2)).swapaxes(1, -2)  # the reduced axes have another order
     wanted = Interpreter().run(body, given)[0]
     out = np.full(wanted.shape, np.nan, np.float32)
     for first in (given[0], turned):
@@ -86,7 +86,7 @@ def test_sums_of_columns(engine, dims, steps, native, mean):
 @pytest.mark.parametrize("dims", [(4, 6000, 24), (4, 1500, 4, 24), (4, 4, 1500, 24)])
 @pytest.mark.parametrize("swap", [False, True])
 def test_long_columns_are_summed_in_blocks(engine, dims, steps, native, swap):
-    """A running sum of 6000 terms is off by up to 3e-6 of it; one of sums of 64 terms each by a third of that at most."""
+    """A running sum of 6000 terms has a relative error of up to 3e-6; summing blocks of 64 terms has at most a third of that."""
     body = body_of(dims, steps, mean=False)
     r = np.random.default_rng(0)
     given = [r.random(p.shape.lens(), np.float32) - i for i, p in enumerate(body.parameters.values())]
@@ -130,7 +130,7 @@ def test_copies_of_rows_leave_gaps_alone(engine, lens, kind):
     assert (room[..., 8:] == source).all() and (room[..., :8] == 77).all()
 
 
-# source: its extents, what is taken of it, and the order of axes
+# source: its extents, the slice, and the order of axes
 MOVES = {
     "heads": ((4, 16, 8, 5), np.s_[:], (0, 2, 1, 3)),
     "few elements": ((3, 8, 16, 2), np.s_[:], (0, 2, 1, 3)),
@@ -148,7 +148,7 @@ MOVES = {
 @pytest.mark.parametrize("kind", [np.float32, np.uint8, np.float16, np.int64])
 @pytest.mark.parametrize("name", MOVES)
 def test_elements_in_any_order(engine, name, kind):
-    """Compiled are only copies that turn square tiles; beside the result nothing is written."""
+    """Only copies that transpose square tiles are compiled; nothing is written outside the result."""
     lens, part, order = MOVES[name]
     source = (np.random.default_rng(1).standard_normal(lens) * 50).astype(kind)[part].transpose(order)
     if name.startswith("repeated"):
@@ -178,14 +178,14 @@ ROWS = [
     ([("add", "all")], True),
     ([("mul", "all"), ("max", "row"), ("min", "all"), ("min", 0.5)], True),
     ([("sub", "row")], False),
-    ([("max", float("nan"))], False),  # the bound would be passed over
+    ([("max", float("nan"))], False),  # the bound would be ignored
 ]
 
 
 @pytest.mark.parametrize(("steps", "native"), ROWS, ids=["batch norm", "sum", "bounds", "difference", "no number"])
 @pytest.mark.parametrize("dims", [(2, 5, 64), (3, 2, 2, 301), (9000,), (2, 8200), (4, 9), (5, 65)])
 def test_chains_on_rows(engine, dims, steps, native):
-    """The operands are slices of wider arrays, and so is the result, beside which nothing is written."""
+    """The operands and the result are slices of wider arrays; nothing is written outside the result."""
     r = np.random.default_rng(len(dims))
     body, y = chain_body(dims, steps)
     body.add_return([y])
@@ -213,7 +213,7 @@ def test_a_chain_may_write_over_its_operand(engine):
 
 
 def test_neither_llvm_nor_what_writes_for_it_is_loaded_for_a_native_loop():
-    """Importing them takes longer than all else that a small network is compiled with."""
+    """Importing them takes longer than the rest of compiling a small network."""
     program = """
 import sys
 import mgx_core as mgx

@@ -1,4 +1,4 @@
-"""Numbers that loops are given as arguments: layers that differ in them alone share code."""
+"""Numbers that are passed to loops as arguments: layers that differ only in them share code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def scaled(number: float, op: str = "mul") -> mgx.Module:
 
 
 def test_scales_of_attention(engine: Engine) -> None:
-    """The numbers of scores are arguments, but those for which code is simpler, and those that are not added or multiplied."""
+    """Numbers applied to scores are arguments, except those with simpler code, and those that are neither added nor
+    multiplied.
+    """
     q, k, v = (np.random.default_rng(i).standard_normal((2, n, 8)).astype(np.float32) for i, n in enumerate((5, 7, 7)))
     shapes = [mgx.Shape(dt.float32, x.shape) for x in (q, k, v, q)]
     wide = q.astype(np.float64) @ k.swapaxes(1, 2)
@@ -74,7 +76,7 @@ def test_what_norms_add_to_variances(engine: Engine) -> None:
 
 @pytest.mark.parametrize("kind", ["float32", "int32", "int64"])
 def test_numbers_of_pointwise_groups(engine: Engine, kind: str) -> None:
-    """Terms of all types, and factors and bounds of float32, share code; products of integers do not."""
+    """Addends of all types, and float32 factors and bounds, share code; integer products do not."""
     x = np.arange(-60, 60).reshape(3, 40).astype(kind)
     shape, wide = mgx.Shape(kind, x.shape), kind == "float32"
     small = {"sub": 0.5, "mul": 0.5, "greater": 0.5} if wide else {"sub": 7, "mul": 7}

@@ -1,4 +1,4 @@
-"""Pointwise loops against the interpreter: random groups, every layout, odd extents, every element type."""
+"""Pointwise loops, compared with the interpreter: random groups, every layout, odd extents, every element type."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def get_engine(which):
 
 
 def strided(array, order, gap=0):
-    """The same values on memory whose axes lie in another order, perhaps with gaps."""
+    """Returns the same values with permuted axes in memory, possibly with gaps."""
     array = np.asarray(array)
     lens = [array.shape[a] for a in order]
     if gap and lens:
@@ -103,7 +103,7 @@ def test_extents(engine, dims, op):
 @pytest.mark.parametrize("op", [pointwise.Max(), pointwise.Min()], ids=str)
 @pytest.mark.parametrize("dtype", [dt.float32, dt.float64, dt.bfloat16], ids=str)
 def test_a_bound_that_is_not_a_number(engine, op, dtype):
-    """The definition gives NaN; code for bounds that are constants takes them for numbers."""
+    """The reference gives NaN; code for constant bounds assumes that they are numbers."""
     body = Module("bounded")
     x = body.add_parameter("x", Shape(dtype, (3, 37)))
     bound = body.add(Multibroadcast(out_lens=(3, 37)), body.add_literal(np.array([np.nan], dtype.numpy)))
@@ -157,7 +157,7 @@ def test_convert(engine, source, target):
         with np.errstate(over="ignore"):
             x = x.astype(np.float32).astype(source.numpy)
         if target.kind == "u":
-            x = np.abs(x)  # what a negative number gives is not the same everywhere in numpy
+            x = np.abs(x)  # numpy's results for negative numbers depend on the platform
     elif source is dt.bool_:
         x = r.integers(0, 2, 212).astype(bool)
     else:
@@ -174,7 +174,7 @@ def test_convert(engine, source, target):
 
 
 def test_views(engine):
-    """Bias by column, by channel, a scalar, and a value that is made small and spread afterwards."""
+    """A bias by column, by channel, a scalar, and a value that is reduced and broadcast again."""
     body = Module("views")
     x = body.add_parameter("x", Shape("float32", (2, 3, 50)))
     row = body.add_parameter("row", Shape("float32", (50,)))
@@ -192,7 +192,7 @@ def test_views(engine):
 
 
 def test_division_by_a_spread_number(engine):
-    """Extreme divisors that do not vary along the loop."""
+    """Extreme divisors that are constant along the loop."""
     body = Module("division")
     x = body.add_parameter("x", Shape("float32", (12, 20)))
     y = body.add_parameter("y", Shape("float32", (12, 1)))
@@ -253,9 +253,9 @@ EXACT = (pointwise.Neg, activation.Relu, pointwise.Abs, pointwise.Max, pointwise
 
 @st.composite
 def groups(draw):
-    """A body of a few ops on inputs of random layouts, and the arrays.
+    """Returns a body of a few ops on inputs of random layouts, and the arrays.
 
-    Comparisons are of values that were not rounded: which of two is less must not hang on the last bit of a tanh.
+    Comparisons use unrounded values: their result must not depend on the last bit of a tanh.
     """
     rank = draw(st.integers(1, 4))
     dims = tuple(draw(st.integers(1, 20 if rank > 2 else 70)) for _ in range(rank))
@@ -316,12 +316,14 @@ def test_copies(engine, dtype, order, to):
 
 
 @pytest.mark.parametrize(("dims", "source", "target", "inner", "outer"), [
-    ((300, 3, 64), (3, 1, 900), (3, 1, 900), 300, (64, 3)),  # a factor lies along the long steps, which are not taken
+    ((300, 3, 64), (3, 1, 900), (3, 1, 900), 300, (64, 3)),  # a factor has the large strides, which are not chosen
     ((64, 40, 2, 40, 2), (4, 40 * 256, 2, 256, 1), (6400, 160, 80, 2, 1), 20, (40, 2, 64, 2, 2)),  # depth to space
-    ((196, 64, 4), (1, 196, 64 * 196), (256, 4, 1), 64, (196, 4)),  # all axes turned
+    ((196, 64, 4), (1, 196, 64 * 196), (256, 4, 1), 64, (196, 4)),  # all axes reversed
 ])  # fmt: skip
 def test_short_inner_axes(engine, dims, source, target, inner, outer):
-    """Vectors run along the axis, or a part of it, whose lines take the least of a near cache, and these are used up first."""
+    """Vectors run along the axis, or the part of it, whose lines use least of the first-level cache, and finish these lines
+    first.
+    """
     shapes = [Shape("float32", dims, source), Shape("float32", dims[1:])]
     out = Shape("float32", dims, target)
     graph = Graph(dims, frozenset())
@@ -342,7 +344,7 @@ def test_short_inner_axes(engine, dims, source, target, inner, outer):
 ])  # fmt: skip
 @pytest.mark.parametrize("chunks", [1, 5])
 def test_short_rows(engine, dims, pairs, chunks):
-    """Many rows of few elements are walked one after the other, with what is added to each row, and to each column."""
+    """Many rows of few elements are processed consecutively, with an operand per row and one per column."""
     row, column = (*dims[:-1], 1), (*dims[:-2], 1, dims[-1])
     body = Module("short")
     x, *others = (

@@ -1,4 +1,4 @@
-"""Reduction loops against the interpreter: softmax and normalisations, any axes and layouts, empty and odd extents."""
+"""Reduction loops, compared with the interpreter: softmax and normalisations, any axes and layouts, empty and odd extents."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def get_engine(which):
 
 
 def strided(array, order, gap=0):
-    """The same values on memory whose axes lie in another order, perhaps with gaps."""
+    """Returns the same values with permuted axes in memory, possibly with gaps."""
     array = np.asarray(array)
     lens = [array.shape[a] for a in order]
     if gap and lens:
@@ -61,7 +61,7 @@ def numbers(dims, dtype=np.float32, seed=0):
 
 
 def compare(outs, expected, count, tolerance=None, term=0.0):
-    """Compares results of `count` terms of at most `term` each: where they cancel, their rounding is all that is left."""
+    """Compares results of `count` terms of magnitude up to `term`: if the terms cancel, only their rounding errors remain."""
     for out, e in zip(outs, expected, strict=True):
         if e.dtype.kind in "biu":
             assert np.array_equal(out, e)
@@ -228,7 +228,7 @@ def test_all_results_are_made_before_one_takes_the_place_of_an_operand(engine, d
 
 
 def test_several_outputs(engine):
-    """Means, a maximum over them, and the centred values at once."""
+    """Means, a maximum of them, and the centred values in one group."""
     body = Module("several")
     x = body.add_parameter("x", Shape("float32", (6, 50)))
     mean = body.add(reduce.ReduceMean(axes=(1,)), x)
@@ -247,7 +247,7 @@ CUT = [
 @pytest.mark.parametrize(("dims", "axes"), CUT)
 @pytest.mark.parametrize("name", ["sum", "mean", "max"])
 def test_long_rows_are_cut(engine, dims, axes, name):
-    """Pieces of long rows run by themselves; the result is the same for any share of the work."""
+    """Blocks of long rows run separately; the result does not depend on the partition among threads."""
     x = numbers(dims)
     body = reducing(OPS[name](axes=axes), Shape("float32", dims))
     expected = OPS[name](axes=axes).compute(x.astype(np.float64))
@@ -264,7 +264,7 @@ def test_long_rows_are_cut(engine, dims, axes, name):
 
 
 def test_cut_rows_with_work_around(engine):
-    """The root mean square of a difference from a row value, and a maximum, in one cut group."""
+    """The root mean square of a difference from a row value, and a maximum, in one split group."""
     body = Module("around")
     x = body.add_parameter("x", Shape("float32", (2, 100000)))
     y = body.add_parameter("y", Shape("float32", (2, 1)))
@@ -300,7 +300,7 @@ BINARY = [pointwise.Add(), pointwise.Sub(), pointwise.Mul(), pointwise.Max()]
 
 @st.composite
 def groups(draw):
-    """A body with up to three reductions that may need one another."""
+    """Returns a body with up to three reductions that may depend on one another."""
     rank = draw(st.integers(1, 4))
     dims = tuple(draw(st.integers(1, 12 if rank > 2 else 60)) for _ in range(rank))
     axes = tuple(sorted(draw(st.sets(st.integers(0, rank - 1), min_size=1))))
@@ -342,7 +342,7 @@ def groups(draw):
 @pytest.mark.parametrize("inner", [7, 9, 10, 15, 17, 31])
 @pytest.mark.parametrize("which", ["host", "avx2"])
 def test_kept_values_do_not_overrun_each_other(which, inner):
-    """Two values kept in scratch over rows whose last vector reaches beyond the row."""
+    """Two values stored in scratch for rows whose last vector extends past the row."""
     outer = next(n for n in range(2, 200) if 0 < -n * inner % 64 < 8)
     dims = (outer, 2, inner)
     body = Module("kept")
@@ -357,7 +357,7 @@ def test_kept_values_do_not_overrun_each_other(which, inner):
 
 @pytest.mark.parametrize("channels", [40, 37])
 def test_channels_are_stored_without_masks(channels):
-    """With AVX2 alone: some processors take ten times as long for a store under a mask."""
+    """With AVX2 only: masked stores take ten times as long on some processors."""
     engine = Engine("x86-64-v3", cache=None)
     dims = (1, channels, 5, 6)
     body = Module("gated")
@@ -398,13 +398,13 @@ def test_columns_of_dear_work_from_far_memory_are_several_vectors_wide(engine, c
     y = body.add(trigonometry.Tanh(), body.add_parameter("x", Shape("float32", x.shape)))
     body.add_return([y, body.add(reduce.ReduceMean(axes=(2,)), y)])
     kernel = check(engine, body, (2,), [x], orders={0: [0, 2, 1]}, chunks=2, tolerance=1e-5)
-    wanted = vectors * (2 if vectors == 2 and not engine.wide else 1)  # 8 lanes divide 192 once more
+    wanted = vectors * (2 if vectors == 2 and not engine.wide else 1)  # 8 lanes divide 192 evenly
     assert kernel.work == -(-channels // (wanted * engine.lanes))
 
 
 @pytest.mark.parametrize(("length", "channels", "across"), [(40, 128, True), (9, 784, True), (40, 5, False)])
 def test_weighted_sums_of_rows_read_no_elements_apart(engine, length, channels, across):
-    """The sum over the rows of x [n, rows, channels] times weights [n, rows, 1], whose elements follow each other along a row."""
+    """The sum over the rows of x [n, rows, channels] times weights [n, rows, 1], whose elements are contiguous along a row."""
     x, w = numbers((3, length, channels)), numbers((3, length, 1))
     body = Module("pool")
     a, b = (body.add_parameter(name, Shape("float32", v.shape)) for name, v in (("a", x), ("b", w)))

@@ -1,4 +1,4 @@
-"""Sums with constant factors that end in bytes: which operations are left of them."""
+"""Sums with constant factors that are converted to bytes: which operations remain."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Builder:
         return self.add("mul", self.add("sub", self.graph.convert(q, dt.float32), zero), scale)
 
     def left(self, out: Any) -> tuple[list[str], list[float]]:
-        """The operations and constants that are left."""
+        """Returns the remaining operations and constants."""
         self.graph.outputs = [out]
         keep_integral(self.graph)
         combine_sums(self.graph)

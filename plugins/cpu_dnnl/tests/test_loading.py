@@ -1,4 +1,4 @@
-"""What loading a model on the cpu imports: each process pays for it."""
+"""Imports caused by loading a model on the cpu target, which delay the start of each process."""
 
 import subprocess
 import sys
@@ -14,9 +14,9 @@ from mgx_core.ops.standard import STANDARD
 from mgx_cpu_dnnl.plans import LAZY
 from mgx_cpu_dnnl.plans.representation import VIEWS
 
-# libraries that only messages, people or large data need
+# libraries needed only for messages, by users, or for large data
 SPARED = {"difflib", "hashlib", "hmac", "importlib.metadata", "logging", "pydoc", "unittest"}
-# families that a network of convolutions has no use for
+# families that a convolutional network does not need
 FAMILIES = {
     f"mgx_core.ops.{name}"
     for name in ("fourier", "nms", "optional", "random", "roi", "scan", "scatter", "sequence", "signal", "trees")
@@ -37,7 +37,7 @@ print(*sys.modules)
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> list[set[str]]:
-    """The modules of a process that has read and compiled a convolution with its bounds, and those after a run."""
+    """Returns the modules of a process that has loaded and compiled a convolution with its bounds, and those after a run."""
     folder: Path = tmp_path_factory.mktemp("loading")
     weights = numpy_helper.from_array(np.ones((8, 3, 3, 3), np.float32), "w")
     nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4), helper.make_node("Relu", ["y"], ["z"])]
@@ -74,5 +74,5 @@ def test_rare_plans_are_named_by_their_ops(module: str) -> None:
 
 
 def test_every_view_of_the_standard_set_has_its_plan() -> None:
-    """The plans name them, so that families without any need not be loaded."""
+    """The plans refer to them, so that families without any need not be loaded."""
     assert set(VIEWS) == {cls for cls in STANDARD if cls.view is not None and cls is not Fill}

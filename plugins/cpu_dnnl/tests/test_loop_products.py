@@ -1,4 +1,4 @@
-"""Products and convolutions of every number type as loops: right to the last bit for integers, and never on the host."""
+"""Products and convolutions of every number type as loops: exact for integers, and never on the host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ rng = np.random.default_rng(5)
 
 
 def data(name: str, *lens: int) -> Any:
-    """Random numbers over the whole range of a type."""
+    """Returns random numbers over the whole range of a type."""
     kind = dt.of(name)
     if kind.is_float:
         return rng.standard_normal(lens).astype(kind.numpy)
@@ -106,7 +106,7 @@ assert (found == 64 * 255 * 127).all(), found
 
 @pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
 def test_quantised_products_where_pairs_of_bytes_saturate(isa: str) -> None:
-    """oneDNN's own limit stands for a processor without instructions that sum four products in 32 bits."""
+    """oneDNN's ISA limit emulates a processor without instructions that accumulate four products in 32 bits."""
     done = subprocess.run(
         [sys.executable, "-c", SATURATING], env=os.environ | {"ONEDNN_MAX_CPU_ISA": isa}, capture_output=True, text=True
     )

@@ -1,4 +1,6 @@
-"""Loops inside a native program: trips, states, rows, what the body reads from around it, and what reports and files say of them."""
+"""Loops within a native program: trips, states, rows, outer values read by the body, and their representation in reports and
+files.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def looped(main: Module, operands: list[Instruction], body: Module, count: int, 
 
 
 def stepping(batch: Any = 2) -> Program:
-    """h = tanh(h w + x i) while a sum is below a limit, for as many trips as are asked for; x and h are read behind the loop."""
+    """h = tanh(h w + x i) while a sum is below a limit, for up to a given number of trips; x and h are read after the loop."""
     program = Program()
     main = program.get_main_module()
     trips, going = main.add_parameter("trips", Shape("int64", [])), main.add_parameter("going", Shape("bool", []))
@@ -109,7 +111,7 @@ def test_placements_name_what_the_body_launches():
 
 @pytest.mark.parametrize("sure", [True, False])
 def test_states_that_change_places(sure):
-    """Each trip swaps two states and turns a third around: none may be overwritten before it is read."""
+    """Each trip swaps two states and transposes a third: none may be overwritten before it is read."""
     program = Program()
     main = program.get_main_module()
     trips = main.add_parameter("trips", Shape("int64", []))
@@ -161,7 +163,7 @@ def test_scans_along_any_axis_both_ways(directions, axis_in, axis_out):
 
 
 class Drawn:
-    """A random program: pointwise ops, products and views, and loops and branches in each other that read what is around them."""
+    """A random program: pointwise ops, products and views, and nested loops and branches that read outer values."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)

@@ -1,4 +1,4 @@
-"""The team beside threads that do not run: steps stay on one thread only where waiting costs more than the team saves."""
+"""The team when its threads are not scheduled: steps run on one thread only if waiting costs more than the team saves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def two_threads() -> Iterator[None]:
 
 
 def two_parts(first: Callable[[], Any], second: Callable[[], Any]) -> Any:
-    """A program of one step in two parts; the caller does the first."""
+    """A program of one step in two parts; the caller runs the first."""
     function = Loop(lambda _p, _a, begin, _end, _s: (first, second)[begin]() and None)
     program = n.NativeProgram("parts", 0)
     program.add_loop("parts", ctypes.cast(function, ctypes.c_void_p).value, function, [], work=2, grain=1)
@@ -40,7 +40,7 @@ def two_parts(first: Callable[[], Any], second: Callable[[], Any]) -> Any:
 
 
 def helped(second: Callable[[], Any]) -> Any:
-    """A program whose second part is begun by a thread of the team, unless none came within a second; the caller waits for it."""
+    """A program whose second part is started by a team thread, unless none arrives within a second; the caller waits for it."""
     begun, caller = threading.Event(), threading.get_ident()
 
     def other() -> None:
@@ -52,7 +52,7 @@ def helped(second: Callable[[], Any]) -> Any:
 
 
 def short() -> Any:
-    """A program whose step is short, once it has been measured."""
+    """A program whose step is short, after it has been measured."""
     program = two_parts(lambda: None, lambda: None)
     for _ in range(20):
         program.run_arrays([])
@@ -60,7 +60,7 @@ def short() -> Any:
 
 
 def test_a_thread_that_works_longer_than_the_caller_is_no_reason_to_stay_alone() -> None:
-    """As in a process's first runs, where one thread meets more pages and cold caches than the other."""
+    """As in a process's first runs, in which one thread has more page faults and cold caches than the other."""
     program = helped(lambda: hashlib.sha256(BLOCK).digest())
 
     def absent() -> int:
@@ -68,13 +68,13 @@ def test_a_thread_that_works_longer_than_the_caller_is_no_reason_to_stay_alone()
         program.run_arrays([])
         return int(n.team_counts()[0] - before)
 
-    assert any(not absent() for _ in range(100))  # other processes may really keep a thread from running
+    assert any(not absent() for _ in range(100))  # other processes may in fact keep a thread from running
 
 
 def test_short_steps_stay_alone_after_a_thread_did_not_run_and_are_shared_again() -> None:
     program, quick = helped(lambda: time.sleep(0.02)), short()
     before = n.team_counts()
-    for _ in range(5):  # what the team saved before covers the first
+    for _ in range(5):  # earlier savings of the team cover the first delay
         program.run_arrays([])
     quick.run_arrays([])
     after = n.team_counts()
@@ -87,12 +87,12 @@ def test_short_steps_stay_alone_after_a_thread_did_not_run_and_are_shared_again(
             break
         seen = n.team_counts()[1]
     else:
-        pytest.fail("short steps stay alone for good")
+        pytest.fail("short steps never return to the team")
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
 def test_a_thread_leaves_the_processor_of_the_caller() -> None:
-    """The system leaves it there where every other processor has a thread that spins."""
+    """The kernel leaves it there if every other processor runs a spinning thread."""
     code = """
         import ctypes, os, subprocess, sys, threading, time
         here, there = sorted(os.sched_getaffinity(0))[:2]

@@ -1,4 +1,4 @@
-"""Finding and loading oneDNN."""
+"""Locating and loading oneDNN."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from mgx_cpu_dnnl import native_library
 def test_the_library_of_the_wheel_is_found() -> None:
     path = native_library.preload()
     assert path.name == "libdnnl.so.3" and path.is_file()
-    assert path.parent == Path(native_library.native().__file__).parent  # wherever the package lies, as with --target
+    assert (
+        path.parent == Path(native_library.native().__file__).parent
+    )  # wherever the package is installed, as with --target
     assert (path.parent / "onednn" / "LICENSE").is_file()
 
 

@@ -1,4 +1,4 @@
-"""Weights that are copied to panels: the same numbers as in their own layout, whatever that is."""
+"""Weights packed into panels: bitwise copies, whatever their layout."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def packed(source: Any, lens: tuple[int, ...], strides: list[int]) -> Any:
 @pytest.mark.parametrize("order", [(0, 2, 1), (1, 0, 2), (2, 0, 1), (0, 1, 2), (2, 1, 0), (1, 2, 0)])
 @pytest.mark.parametrize("lens", EXTENTS)
 def test_panels_of_every_layout(lens: tuple[int, int, int], order: tuple[int, int, int]) -> None:
-    """order: the axes in memory, the longest step first; any bits, so NaN among them."""
+    """order: the axes in memory, the largest stride first; arbitrary bits, including NaN."""
     bits = np.random.default_rng(0).integers(0, 1 << 32, [lens[axis] for axis in order], np.uint32)
     seen = bits.transpose(np.argsort(order))
     found = packed(bits, lens, [step // 4 for step in seen.strides])

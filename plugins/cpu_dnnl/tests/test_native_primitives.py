@@ -1,4 +1,4 @@
-"""oneDNN primitives against numpy, one by one."""
+"""Each oneDNN primitive, compared with numpy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def floats(*dims: int) -> np.ndarray:
 
 
 def run(primitive: Any, args: Mapping[int, np.ndarray], weights: Mapping[int, Any] | None = None) -> None:
-    """Execute on arrays as they lie, and on weights packed from row-major arrays."""
+    """Executes a primitive on arrays in place, and on weights packed from row-major arrays."""
     addresses = {arg: a.ctypes.data for arg, a in args.items()}
     kept = []
     for arg, (array, md) in (weights or {}).items():
@@ -106,7 +106,7 @@ def test_convolution_of_one_and_three_spatial_axes() -> None:
 
 
 def test_deconvolution() -> None:
-    x, w = floats(1, 4, 5, 5), floats(4, 6, 3, 3)  # the weights as ONNX has them: inputs first
+    x, w = floats(1, 4, 5, 5), floats(4, 6, 3, 3)  # weights in ONNX's order: inputs first
     p = n.deconvolution(
         MD(x.shape, "float32", "nhwc"),
         MD((6, 4, 3, 3), "float32", "any"),
@@ -330,7 +330,7 @@ def test_the_machine_is_described() -> None:
 
 
 def test_primitives_are_planned_for_the_threads_of_the_process() -> None:
-    """Not for the processors of the machine, of which a control group or the option `threads` may leave a few."""
+    """Not for the machine's processors, of which a control group or the option `threads` may allow only a few."""
     code = (
         "from mgx_cpu_dnnl.native_library import native as n\n"
         "n = n(); n.set_threads(2); d = n.MemoryDesc([64, 64], 'float32')\n"
@@ -343,9 +343,9 @@ def test_primitives_are_planned_for_the_threads_of_the_process() -> None:
 
 @pytest.mark.parametrize("pixels", [(6, 6), (3, 11), (12, 4), (5, 5), (7, 7)])
 def test_convolutions_of_bytes_write_their_result_alone(pixels: tuple[int, int]):
-    """oneDNN's convolution of one element by tile registers wrote past results of 33 to 48 pixels.
+    """oneDNN's convolution of one element with tile registers wrote past results of 33 to 48 pixels.
 
-    Weights are even and small: without VNNI oneDNN halves them, and sums of two products have to fit 16 bits.
+    Weights are even and small: without VNNI oneDNN halves them, and sums of two products must fit 16 bits.
     """
     rows, columns = pixels
     x = RNG.integers(-128, 128, (1, rows, columns, 64)).astype(np.int8)
@@ -372,7 +372,7 @@ def test_convolutions_of_bytes_write_their_result_alone(pixels: tuple[int, int])
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["spread rows first", "close rows first"])
 def test_products_that_differ_only_in_the_step_of_one_row_each_run_their_own_code(order: tuple[int, int]) -> None:
-    """oneDNN's cache takes the two for equal, though it may give them different implementations with other weights."""
+    """oneDNN's cache treats the two as equal, though it may choose different implementations with different packed weights."""
     k = 9 + order[0]
     a, b = floats(4, 1, k), floats(4, k, 32)
     plain = MD([4, k, 32], "float32")

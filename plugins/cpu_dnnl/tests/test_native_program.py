@@ -26,7 +26,7 @@ def literal(program: Any, array: np.ndarray) -> int:
 
 
 def mlp(width: int = 256, rows: int = 64) -> tuple[Any, np.ndarray, np.ndarray]:
-    """relu(x @ w) @ w on one arena."""
+    """relu(x @ w) @ w in one arena."""
     rng = np.random.default_rng(1)
     w = rng.standard_normal((width, width)).astype(np.float32) / 16
     x = rng.standard_normal((rows, width)).astype(np.float32)
@@ -168,12 +168,14 @@ def test_gather_rows_and_refuse_rows_outside(wide: bool) -> None:
     for bad in (10, -11):
         with pytest.raises(ShapeError, match=rf"embedding.*index {bad} is out of bounds"):
             program.run_arrays([np.array([0, bad, 0, 0, 0], index)])
-    np.testing.assert_array_equal(program.run_arrays([picked])[0], table[:, picked])  # the failure is over
+    np.testing.assert_array_equal(
+        program.run_arrays([picked])[0], table[:, picked]
+    )  # the failure has no lasting effect
 
 
 @pytest.mark.parametrize("item", ["uint8", "uint16", "float32", "float64", "complex128"])
 def test_gather_single_items(item: str) -> None:
-    """Items of each width that has a loop of its own, shared by threads in the middle of an axis."""
+    """Items of each width with specialized code, partitioned among threads in the middle of an axis."""
     table = np.arange(3 * 40_000).reshape(3, 40_000).astype(item)
     program = n.NativeProgram("gather", 0)
     rows, out = program.input(np.int64, (70_001,)), program.output(table.dtype, (3, 70_001))
@@ -186,7 +188,7 @@ def test_gather_single_items(item: str) -> None:
 
 
 def loop(source: str) -> tuple[int, Any]:
-    """The address of a function compiled from LLVM IR, and what keeps it alive."""
+    """Returns the address of a function compiled from LLVM IR, and the object that owns its code."""
     llvm = pytest.importorskip("llvmlite.binding")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -267,7 +269,7 @@ def test_host_steps_see_arrays_and_objects() -> None:
 
     def double(inputs: list[Any]) -> Any:
         seen.append(inputs[1])
-        return [2 * inputs[0], inputs[0][1:]]  # the second one looks at the run's memory
+        return [2 * inputs[0], inputs[0][1:]]  # the second one reads the run's memory
 
     def add(inputs: list[Any], outputs: list[Any]) -> None:
         outputs[0][:] = inputs[0] + len(inputs[1])
@@ -293,8 +295,11 @@ def test_errors_of_host_steps_reach_the_caller() -> None:
     def bad(inputs: list[Any]) -> Any:
         raise KeyError("inside")
 
-    cases = [(bad, KeyError, "inside"), (lambda _: [], DeviceError, "must return 1 results"),
-             (lambda _: [np.zeros(3)], ShapeError, r"wrong: the result must be float32\[2\], got float64\[3\]")]  # fmt: skip
+    cases = [
+        (bad, KeyError, "inside"),
+        (lambda _: [], DeviceError, "must return 1 results"),
+        (lambda _: [np.zeros(3)], ShapeError, r"wrong: the result must be float32\[2\], got float64\[3\]"),
+    ]  # at most as many concurrent runs as threads
     for function, error, text in cases:
         program = n.NativeProgram("host", 0)
         out = program.output(np.float32, (2,))
@@ -367,7 +372,7 @@ def test_many_threads_on_one_program() -> None:
     for t in threads:
         t.join()
     assert not failures
-    assert program.frames <= n.thread_count()  # no more runs at a time than threads
+    assert program.frames <= n.thread_count()  # planned for more
     program.prepare_single()
     np.testing.assert_allclose(program.run_arrays([x])[0], expected, rtol=1e-3, atol=1e-2)
 
@@ -379,7 +384,9 @@ def test_the_number_of_threads_is_bounded() -> None:
     try:
         n.set_threads(1)
         assert n.thread_count() == 1
-        np.testing.assert_allclose(program.run_arrays([x])[0], expected, rtol=1e-3, atol=1e-3)  # planned for more
+        np.testing.assert_allclose(
+            program.run_arrays([x])[0], expected, rtol=1e-3, atol=1e-3
+        )  # Returns whether something holds in a forked process, within 30 seconds.
     finally:
         n.set_threads(before)
     np.testing.assert_allclose(program.run_arrays([x])[0], expected, rtol=1e-3, atol=1e-3)

@@ -1,4 +1,4 @@
-"""Whether the native module was built from the sources beside the package."""
+"""Detection of a native module that was built from other sources than those beside the package."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHECKOUT = Path(__file__).parents[1]
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    """A copy of the sources, as old as they are."""
+    """A copy of the sources with their modification times."""
     shutil.copy2(CHECKOUT / "CMakeLists.txt", tmp_path)
     shutil.copytree(CHECKOUT / "src", tmp_path / "src")
     return tmp_path
@@ -30,7 +30,7 @@ def sources(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """A native module in place of the real one, with what it was built from."""
+    """Replaces the native module and the record of its sources."""
     real = native()
     module = ModuleType("mgx_cpu_dnnl._native")
     vars(module).update(__file__=real.__file__, SOURCE_SIZES=real.SOURCE_SIZES, SOURCE_HASHES=real.SOURCE_HASHES)

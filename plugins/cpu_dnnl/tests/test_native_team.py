@@ -1,4 +1,4 @@
-"""The team of threads: oneDNN works with it in place of OpenMP's, results do not depend on it, a forked child needs none."""
+"""The thread team: oneDNN uses it instead of OpenMP, results do not depend on it, and a forked child does not need it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(code: str, *arguments: str, **env: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("isa", ["ALL", "AVX2"])  # products with barriers inside are chosen on AVX2
+@pytest.mark.parametrize("isa", ["ALL", "AVX2"])  # on AVX2, products with barriers inside are selected
 @pytest.mark.parametrize("code", [RECURRENT, CONVOLUTION], ids=["gru", "convolution"])
 def test_results_do_not_depend_on_the_threads(code: str, isa: str, tmp_path: object) -> None:
     results = []
@@ -61,7 +61,7 @@ def test_results_do_not_depend_on_the_threads(code: str, isa: str, tmp_path: obj
 
 
 def test_onednn_starts_no_threads_of_its_own() -> None:
-    """A copy brings the team's threads into being; a product then works with them, where OpenMP would make others."""
+    """A copy starts the team's threads; a product then uses them, where OpenMP would start others."""
     code = """
         import os
         import numpy as np

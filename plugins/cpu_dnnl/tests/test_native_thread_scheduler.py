@@ -1,4 +1,4 @@
-"""Runs of many threads at once: each gets its own results and errors, in its turn, with few threads working."""
+"""Concurrent runs of many threads: each gets its own results and errors, in turn, with few threads working."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def gather(steps: int = 1) -> tuple[Any, np.ndarray]:
 
 
 def together(count: int, work: Callable[[int], None]) -> None:
-    """Calls work(0) to work(count - 1) from as many threads; fails as they do."""
+    """Calls work(0) to work(count - 1) from as many threads; raises their first error."""
     failures: list[BaseException] = []
     start = threading.Barrier(count)
 
@@ -49,7 +49,7 @@ def together(count: int, work: Callable[[int], None]) -> None:
         t.start()
     for t in threads:
         t.join(60)
-    assert not any(t.is_alive() for t in threads), "locked up"
+    assert not any(t.is_alive() for t in threads), "deadlocked"
     if failures:
         raise failures[0]
 
@@ -72,7 +72,7 @@ def test_results_and_errors_go_to_who_asked(threads: int) -> None:
         together(8, work)
     finally:
         n.set_threads(before)
-    assert program.frames <= max(threads, before)  # no more runs at a time than threads
+    assert program.frames <= max(threads, before)  # at most as many concurrent runs as threads
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_results_and_errors_go_to_who_asked(threads: int) -> None:
     [(1000, 1, 3), (1000, 1, 2), (7, 2, 4), (96, 32, 2), (1 << 31, 1 << 20, 2), (70, 1, 70)],
 )
 def test_a_loop_is_done_once_and_by_who_has_time(work: int, grain: int, threads: int) -> None:
-    """Whoever begins at 0 waits until the others are done with all that may be taken from it."""
+    """The caller that starts at 0 waits until the others have finished everything that can be stolen from it."""
     done: list[tuple[int, int]] = []
-    helped = work <= 1000 and threads < 64  # beyond, everybody keeps its own part
+    helped = work <= 1000 and threads < 64  # above that, each thread keeps its own part
 
     def items(parts: list[tuple[int, int]]) -> int:
         return sum(end - begin for begin, end in parts)
@@ -109,7 +109,7 @@ def test_a_loop_is_done_once_and_by_who_has_time(work: int, grain: int, threads:
     assert items(done) == sorted(done)[-1][1] == work
     assert all(end - begin >= grain for begin, end in done)
     if helped and work >= 4 * grain:
-        assert done[-1][0] == 0  # so that the others did the rest of its part
+        assert done[-1][0] == 0  # so that the others ran the rest of its part
         assert done[-1][1] < work // threads
 
 

@@ -1,4 +1,6 @@
-"""Programs with open extents, run for one set of shapes after the other: each as if compiled for it alone."""
+"""Programs with symbolic extents, run for successive sets of shapes: each result equals that of a program compiled for the
+shapes alone.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,7 @@ def sequences_weights() -> dict[str, Any]:
 
 
 def parsed(nodes: str, given: str, weights: Mapping[str, Any]) -> mgx.Program:
-    """Returns an ONNX graph with a result y, from its nodes and its input x, as text, and its constants."""
+    """Parses an ONNX graph with a result y, from the text of its nodes and its input x, and its constants."""
     text = f"<ir_version: 8, opset_import: ['' : 17]> net ({given} x) => (float[R] y) {{ {nodes} }}".replace("'", '"')
     model = parser.parse_model(text)
     del model.graph.output[0].type.tensor_type.shape.dim[:]
@@ -115,7 +117,7 @@ def parsed(nodes: str, given: str, weights: Mapping[str, Any]) -> mgx.Program:
 
 
 def image(rng: np.random.Generator) -> Any:
-    """One or two images; some of their extents meet those of channels."""
+    """One or two images; some extents equal those of channels."""
     n, h, w = rng.choice([1, 1, 1, 2]), *rng.choice([4, 5, 8, 16, 17, 32, 40, 64, 65], 2)
     return rng.standard_normal((n, 3, h, w)).astype(np.float32)
 
@@ -153,7 +155,7 @@ def test_each_new_set_of_shapes_runs_as_if_compiled_alone(name: str, fast_math: 
 
 
 def test_what_keeps_its_extents_is_not_planned_again(planned: list[str]) -> None:
-    """The work on [1, 8, 1, 1], two products and the activations behind them, is as it was for the other images."""
+    """The ops on [1, 8, 1, 1], two products and their activations, do not depend on the image extents."""
     nodes, given, weights, _ = NETS["images"]
     program = parsed(nodes, given, weights())
     program.compile(CpuTarget())
@@ -162,14 +164,14 @@ def test_what_keeps_its_extents_is_not_planned_again(planned: list[str]) -> None
         planned.clear()
         program.run({"x": np.zeros((n, 3, h, w), np.float32)})
         counts.append(len(planned))
-    assert counts[1] == counts[0]  # it comes for the second time
+    assert counts[1] == counts[0]  # used for the second time
     assert counts[2] <= counts[0] - 3
     assert counts[3] == counts[0]
 
 
 @pytest.mark.parametrize("name", list(NETS))
 def test_graphs_of_bodies_are_those_that_each_would_give(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nodes are found once for bodies that differ in extents alone, with the strides of each."""
+    """Nodes are extracted once for bodies that differ only in extents, with the strides of each."""
     shared = body.prepared
 
     def checked(module: Any, inputs: Any, dims: Any, axes: Any = (), *prepare: Any) -> Graph:
@@ -184,7 +186,7 @@ def test_graphs_of_bodies_are_those_that_each_would_give(name: str, monkeypatch:
 
     for module in (pointwise, reduce, gemm_epilogue):
         monkeypatch.setattr(module, "prepared", checked)
-    monkeypatch.setattr(shared_caches(), "kernels", KernelCache())  # in which all may be already
+    monkeypatch.setattr(shared_caches(), "kernels", KernelCache())  # in which all may be cached already
     nodes, given, weights, draw = NETS[name]
     rng = np.random.default_rng(5)
     program = parsed(nodes, given, weights())

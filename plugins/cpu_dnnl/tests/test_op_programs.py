@@ -1,4 +1,4 @@
-"""Ops that run one by one because their extents depend on data: when a program of their own is made for them."""
+"""Ops that run one by one because their extents depend on data: when they get a program of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results in the memory of arguments that a caller lets go of."""
+"""Results in the memory of arguments that the caller releases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def matrix(main: Module, name: str) -> Instruction:
 
 
 def runs(program: Program, *values: np.ndarray) -> list[np.ndarray]:
-    """Returns the results of a second run, as those of the first are checked and copied."""
+    """Returns the results of a second run, since those of the first are checked and copied."""
     assert program.executable is not None
     program.executable.run_values([v.copy() for v in values])
     return [np.asarray(r) for r in program.executable.run_values(list(values))]

@@ -1,4 +1,4 @@
-"""Matrix products of whole programs: constant weights in panels, float32 and bfloat16, with what is fused behind them."""
+"""Matrix products of whole programs: constant weights in panels, float32 and bfloat16, with fused epilogues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def numbers(seed: int, *lens: int, kind: Any = np.float32) -> Any:
 
 
 def nearest(exact: Any, got: Any, slack: Any) -> bool:
-    """Whether bfloat16 results are what `exact` rounds to, moved by no more than `slack` before."""
+    """Returns whether bfloat16 results are the rounded values of `exact`, allowing for a prior error of at most `slack`."""
     low, high = ((exact + s * slack).astype(np.float32).astype(BF16).astype(np.float32) for s in (-1, 1))
     return bool(((got >= low) & (got <= high)).all())
 
@@ -60,7 +60,7 @@ def test_products_of_all_sizes(compiled: Any, m: int, k: int, n: int, constant: 
 @pytest.mark.parametrize("kind", [np.float32, BF16])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_batches_of_products(compiled: Any, batch: int, kind: Any) -> None:
-    """The same weights for all of a batch, and weights of each."""
+    """The same weights for all matrices of a batch, and weights for each."""
     a, b, c = numbers(1, batch, 9, 30, kind=kind), numbers(2, 30, 45, kind=kind), numbers(3, batch, 45, 20, kind=kind)
 
     def build(module: mgx.Module) -> mgx.Instruction:
@@ -119,7 +119,7 @@ def test_fused_bias_activation_and_residual(compiled: Any, rows: int, reshaped: 
 
 
 def test_rows_that_lie_apart(compiled: Any) -> None:
-    """A transposed left operand is copied once, a slice of columns is read where it lies."""
+    """A transposed left operand is copied once; a slice of columns is read in place."""
     a, b = numbers(1, 8, 48), numbers(2, 16, 32)
 
     def build(m: mgx.Module) -> mgx.Instruction:
@@ -139,7 +139,7 @@ def test_rows_that_lie_apart(compiled: Any) -> None:
 
 
 def steps_of_turned(compiled: Any, lens: list[int], permutation: list[int]) -> Any:
-    """The steps of a product whose left operand has another order of axes, and whose results are right."""
+    """Returns the steps of a product whose left operand has permuted axes, after checking its results."""
     a, b = numbers(1, *lens), numbers(2, lens[permutation[2]], 50)
 
     def build(m: mgx.Module) -> mgx.Instruction:
@@ -162,13 +162,13 @@ def test_a_left_operand_that_lies_across_is_not_copied_for_our_own_loop(compiled
 
 
 def test_rows_that_are_whole_but_in_another_order_are_copied_for_our_own_loop(compiled: Any) -> None:
-    """States of recurrent layers, steps before sequences: oneDNN multiplies each sequence by itself, unblocked."""
+    """States of recurrent layers, steps before sequences: oneDNN multiplies each sequence separately, without blocking."""
     steps = steps_of_turned(compiled, [43, 3, 96], [1, 0, 2])
     assert any(s.startswith("gemm") for s in steps), steps
 
 
 def test_weights_that_are_views(compiled: Any) -> None:
-    """A transposed constant and a slice of one, both packed from where they lie."""
+    """A transposed constant and a slice of one, both packed directly from their source."""
     a, b = numbers(1, 20, 24), numbers(2, 70, 24)
 
     def build(m: mgx.Module) -> mgx.Instruction:

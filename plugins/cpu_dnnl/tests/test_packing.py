@@ -1,4 +1,4 @@
-"""Constants that lie in a file: once they are packed, their pages are let go."""
+"""Constants in mapped files: after they are packed, their pages are released."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS, COLUMNS = 512, 256  # 128 pages
 
 @pytest.fixture
 def table(tmp_path: Path) -> tuple[Path, Any]:
-    """A file and an array on it, read once."""
+    """Returns a file and an array mapped from it, read once."""
     path = tmp_path / "table.bin"
     np.arange(ROWS * COLUMNS, dtype=np.float32).tofile(path)
     with path.open("rb") as file:

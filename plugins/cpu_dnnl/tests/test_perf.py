@@ -1,4 +1,4 @@
-"""Times with the work of each launch, and the machine's measured ceilings."""
+"""Timings with the work of each launch, and the machine's measured peaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans whose choice of steps is the point: shared concatenations, LSTM loops, sums in epilogues, times per step."""
+"""Plans tested by their choice of steps: shared concatenations, LSTM loops, sums in epilogues, times per step."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_conversion_between_product_and_epilogue_rounds() -> None:
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_concatenation_that_is_also_an_operand_of_a_longer_one(order: tuple[int, int]) -> None:
-    """Both share memory, in which the shorter one has two places."""
+    """Both share memory, which contains the shorter one twice."""
     program = mgx.Program()
     m = program.get_main_module()
     x, y = (m.add_parameter(name, mgx.Shape("float32", [2, 3])) for name in "xy")
@@ -148,7 +148,7 @@ def test_a_refused_copy_leaves_shared_concatenations_alone() -> None:
     ids=str,
 )
 def test_resampling_axis_by_axis(attributes: dict[str, Any], dtype: str) -> None:
-    """Values between the passes are as precise as the definition's; behind a convolution they lie channels last."""
+    """Intermediate values between the passes are as precise as the reference's; after a convolution they are channels-last."""
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape(dtype, [2, 5, 9, 13]))
@@ -164,7 +164,7 @@ def test_resampling_axis_by_axis(attributes: dict[str, Any], dtype: str) -> None
 
 
 def test_a_sum_of_a_part_of_channels_keeps_them_last() -> None:
-    """Attention over splits: behind a convolution, sums of halves of its channels lie as the channels do."""
+    """Attention over splits: after a convolution, sums of halves of its channels keep its channels-last layout."""
     program = mgx.Program()
     main = program.get_main_module()
     x = main.add_parameter("x", mgx.Shape("float32", [1, 16, 8, 8]))
@@ -179,7 +179,7 @@ def test_a_sum_of_a_part_of_channels_keeps_them_last() -> None:
     program.compile(CpuTarget())
     np.testing.assert_allclose(np.asarray(program.run(feed)[0]), wanted, rtol=1e-4, atol=1e-4)
     steps = [s.name.split()[0] for s in program.executable.instances()[-1].runner.schedule.steps]
-    assert steps.count("copy") <= 2, steps  # of x, and of the result: none between the sum and what reads it
+    assert steps.count("copy") <= 2, steps  # of x, and of the result: none between the sum and its reader
 
 
 @pytest.mark.parametrize(
@@ -187,12 +187,12 @@ def test_a_sum_of_a_part_of_channels_keeps_them_last() -> None:
     [
         ((1, 16, 2, 2, 6, 5), (0, 1, 4, 2, 5, 3), (1, 16, 12, 10)),  # depth to space
         ((2, 16, 2, 2, 3, 5), (0, 1, 4, 2, 5, 3), (2, 16, 6, 10)),
-        ((1, 4, 16, 6, 5), (0, 2, 1, 3, 4), (1, 64, 6, 5)),  # shuffled channels
+        ((1, 4, 16, 6, 5), (0, 2, 1, 3, 4), (1, 64, 6, 5)),  # channel shuffle
         ((1, 8, 8, 6, 5), (0, 2, 1, 3, 4), (1, 64, 30, 1)),
     ],
 )
 def test_images_that_are_put_together_keep_channels_last(apart: Any, turned: Any, joined: Any) -> None:
-    """Between two convolutions elements move once: to where the second one reads them."""
+    """Between two convolutions elements are moved once, directly to where the second one reads them."""
     program = mgx.Program()
     m = program.get_main_module()
     lens = [apart[0], 8, *((apart[-2], apart[-1]))]

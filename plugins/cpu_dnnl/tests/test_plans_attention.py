@@ -1,4 +1,4 @@
-"""The ops attention and rotary_embedding: one step each, whatever masks, limits and groups of heads they have."""
+"""The ops attention and rotary_embedding: one step each, with all kinds of masks, lengths and grouped heads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def floats(*lens: int, dtype: Any = np.float32) -> Any:
 
 
 def steps(op: Any, operands: list[Any], tolerance: float, finite: bool = True) -> list[str]:
-    """Names of the native steps of a program of one op, whose results agree with the op's own."""
+    """Returns the names of the native steps of a program of one op, after checking its results against the op's own."""
     program = mgx.Program()
     m = program.get_main_module()
     inputs, given = [], {}

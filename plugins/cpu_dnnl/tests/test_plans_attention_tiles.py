@@ -1,4 +1,4 @@
-"""Attention in bfloat16: products by the processor's tiles where these are faster than the loop over blocks of keys."""
+"""Attention in bfloat16: products in tile registers if these are faster than the loop over blocks of keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BF16 = dt.bfloat16.numpy
 
 
 def attention(queries: int, keys: int, head: int, heads: int = 3, scale: bool = False, bias: str = "") -> list[str]:
-    """Compares attention between transposes with its definition in float32; returns the names of the steps."""
+    """Compares attention between transposes with its reference in float32; returns the names of the steps."""
     program = mgx.Program()
     m = program.get_main_module()
     given: dict[str, Any] = {}
@@ -60,12 +60,12 @@ def attention(queries: int, keys: int, head: int, heads: int = 3, scale: bool = 
     return [s.name for s in program.executable.instances()[0].runner.schedule.steps]
 
 
-@pytest.mark.skipif(not TILES, reason="the processor has no tiles of bfloat16")
+@pytest.mark.skipif(not TILES, reason="the processor has no tile registers for bfloat16")
 @pytest.mark.parametrize(("queries", "keys", "head"), [(33, 50, 64), (77, 77, 39), (40, 197, 80), (300, 301, 32)])
 @pytest.mark.parametrize("scores", [{}, {"scale": True}, {"scale": True, "bias": "rows"}, {"bias": "across"}], ids=str)
 def test_products_by_tiles(queries: int, keys: int, head: int, scores: dict[str, Any]) -> None:
     names = attention(queries, keys, head, **scores)
-    tiles = head >= 64 or scores.get("bias") != "across"  # else a loop over the scores would cost what is won
+    tiles = head >= 64 or scores.get("bias") != "across"  # otherwise a loop over the scores would cancel the gain
     assert any(n.startswith("attention") for n in names) is not tiles
     products = [n for n in names if n.startswith("matmul")]
     assert len(products) == (0 if not tiles else 4 if queries == 300 else 2)  # two parts of heads
@@ -73,7 +73,7 @@ def test_products_by_tiles(queries: int, keys: int, head: int, scores: dict[str,
     assert any(n.startswith("scores") for n in names) is (tiles and scores.get("bias") == "across")
 
 
-@pytest.mark.skipif(not TILES, reason="the processor has no tiles of bfloat16")
+@pytest.mark.skipif(not TILES, reason="the processor has no tile registers for bfloat16")
 def test_rows_of_a_long_head_are_divided() -> None:
     names = attention(1100, 1000, 32, 1, scale=True, bias="rows")
     assert sum(n.startswith("matmul") for n in names) == 2 * 2 * 3, names  # products, heads, parts of each

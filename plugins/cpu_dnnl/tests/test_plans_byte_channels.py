@@ -1,4 +1,4 @@
-"""Convolutions of bytes of each channel by itself by dot products of four bytes: exact sums, and what follows on them."""
+"""Depthwise convolutions of bytes with dot products of four bytes: exact sums, and their epilogues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not has_avx512_vnni(), reason="the processor has
 def convolution(
     drawn: Any, x: Any, window: Any, kind: Any, zero: int | None, points: Any = None, weights: Any = np.int8, **how: Any
 ) -> Any:
-    """A program of one convolution of channels by themselves, and what it reads."""
+    """A program of one depthwise convolution, and its inputs."""
     r = np.random.default_rng(x[1])
     program = mgx.Program()
     main = program.get_main_module()
@@ -125,5 +125,5 @@ def test_work_behind_them_ends_within_one_unit(both: Any, drawn: Any, n: int, ze
     assert any(s.startswith("conv fours") for s in steps)
     apart = np.abs(got.astype(np.int64) - wanted.astype(np.int64))
     assert np.ptp(wanted.astype(np.int64)) > 60
-    assert apart.max() <= 1  # where a sum lies half way between two units the last one may be the other
+    assert apart.max() <= 1  # if a sum is half way between two units, the last one may differ
     assert (apart > 0).mean() < 0.002

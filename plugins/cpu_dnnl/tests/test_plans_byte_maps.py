@@ -1,4 +1,4 @@
-"""Tables of bytes on the processor: every byte, any length, and straight into the memory of a concatenation."""
+"""Byte look-up tables on the cpu target: every byte, any length, and directly into the memory of a concatenation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_every_byte_of_any_length(kind: str, length: int) -> None:
 
 def test_loops_agree() -> None:
     if "avx512_vbmi" not in native().cpu_features():
-        pytest.skip("the processor picks no bytes from registers")
+        pytest.skip("the processor cannot permute bytes in registers")
     import ctypes
 
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
@@ -64,7 +64,7 @@ def test_tables_without_avx512_hold_every_byte(length: int) -> None:
 
 
 def test_operands_of_a_concatenation_are_written_in_place() -> None:
-    """Bytes with channels innermost, as convolutions leave them, and one operand that is no table."""
+    """Channels-last bytes, as convolutions return them, and one operand that is not a table look-up."""
     lens = [1, 24, 9, 9]
     program = mgx.Program()
     m = program.get_main_module()
@@ -80,7 +80,12 @@ def test_operands_of_a_concatenation_are_written_in_place() -> None:
     (got,) = program.run(given)
     a, b, c = (given[n].transpose(0, 2, 3, 1) for n in "abc")
     np.testing.assert_array_equal(np.asarray(got), np.concatenate([TABLE[a], c, TABLE[::-1][b]], 3))
-    assert sorted(names(program)) == ["copy", "copy", "table", "table"]  # the operand that is no table, and the result
+    assert sorted(names(program)) == [
+        "copy",
+        "copy",
+        "table",
+        "table",
+    ]  # the operand that is not a table look-up, and the result
 
 
 @pytest.mark.parametrize("optimize", [True, False])
@@ -95,7 +100,7 @@ def test_work_becomes_a_table_only_when_optimized(optimize: bool) -> None:
 
 
 def test_repeated_bytes_are_mapped_once_and_results_lie_as_what_is_not_repeated() -> None:
-    """A statistic a pixel, beside channels that lie last."""
+    """A statistic per pixel, next to channels-last values."""
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape(dt.uint8, [2, 5, 5, 24]))

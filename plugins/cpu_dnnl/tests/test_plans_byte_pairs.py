@@ -1,4 +1,4 @@
-"""Products of bytes by sums of pairs: exact sums of all bytes, as no sum of two products in 16 bits would be."""
+"""Products of bytes by sums of pairs: exact sums of all bytes, unlike sums of two products in 16 bits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def without_dot_products(monkeypatch: Any) -> None:
 def product(
     drawn: Any, a: Any, n: int, kind: Any, zero: int | None, other: Any = np.int8, column_zeros: bool = False
 ) -> Any:
-    """A program of one product, and what it reads."""
+    """A program of one product, and its inputs."""
     r = np.random.default_rng(n)
     program = mgx.Program()
     main = program.get_main_module()
@@ -36,7 +36,7 @@ def product(
 
 
 def convolution(drawn: Any, x: Any, w: Any, kind: Any, zero: int | None, **attributes: Any) -> Any:
-    """A program of one convolution, and what it reads."""
+    """A program of one convolution, and its inputs."""
     r = np.random.default_rng(w[0])
     program = mgx.Program()
     main = program.get_main_module()
@@ -67,7 +67,7 @@ def test_unsigned_weights_and_zero_points_of_columns(both: Any, drawn: Any, colu
 
 
 def test_pairs_of_the_largest_products_do_not_saturate(both: Any) -> None:
-    """255 * 127 twice is 64770, and -255 * 128 twice -65280: more than 16 bits hold."""
+    """255 * 127 twice is 64770, and -255 * 128 twice -65280: both exceed 16 bits."""
     program = mgx.Program()
     main = program.get_main_module()
     x = main.add_parameter("x", mgx.Shape(dt.uint8, [6, 4]))
@@ -151,7 +151,7 @@ def test_sums_of_minimal_filtering_are_exact(
 
 @pytest.mark.parametrize(("channels", "filtered"), [(1827, True), (1828, False)])
 def test_minimal_filtering_of_the_largest_sums(both: Any, channels: int, filtered: bool) -> None:
-    """Four times a sum of 9 * 1828 products of 255 and 128 is 2 ** 31 and more."""
+    """Four times a sum of 9 * 1828 products of 255 and 128 exceeds 2 ** 31."""
     program = mgx.Program()
     main = program.get_main_module()
     x = main.add_parameter("x", mgx.Shape(dt.uint8, [1, channels, 4, 4]))
@@ -212,5 +212,5 @@ def test_work_behind_them_ends_within_one_unit(both: Any, drawn: Any, n: int, gr
     assert any(s.startswith({1: "conv filters", 2: "conv pairs", 36: "conv channels"}[group]) for s in steps)
     apart = np.abs(got.astype(np.int64) - wanted.astype(np.int64))
     assert np.ptp(wanted.astype(np.int64)) > 60
-    assert apart.max() <= 1  # where a sum lies half way between two units the last one may be the other
+    assert apart.max() <= 1  # if a sum is half way between two units, the last one may differ
     assert (apart > 0).mean() < 0.002

@@ -1,4 +1,4 @@
-"""Products of bytes by either plan: what their tests have in common."""
+"""Products of bytes: tests that apply to both plans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from mgx_cpu_dnnl.plans import byte_pairs
 
 @pytest.fixture(params=["pairs", "tiles"])
 def plan(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The plan that is taken: on processors with dot products of bytes that of pairs declines, but its kernels run there too."""
+    """Selects the plan under test: on processors with dot products of bytes the plan for pairs declines, but its kernels run
+    there too.
+    """
     if request.param == "pairs":
         monkeypatch.setattr(byte_pairs, "accumulates_int32", lambda e: False)
     elif not native().multiplies_tiles():

@@ -55,7 +55,7 @@ def test_sums_of_products_are_exact(
 
 @pytest.mark.parametrize("a", [(33, 24), (65, 31), (34, 25), (33, 40), (64, 24)])
 def test_nothing_is_read_behind_the_rows(both: Any, drawn: Any, at_the_end_of_a_page: Any, a: tuple[int, int]) -> None:
-    """A step of 64 numbers from the end of a short row covers several rows."""
+    """A load of 64 bytes from the end of a short row covers several rows."""
     program = mgx.Program()
     main = program.get_main_module()
     x = main.add_parameter("x", mgx.Shape(dt.uint8, list(a)))
@@ -67,7 +67,7 @@ def test_nothing_is_read_behind_the_rows(both: Any, drawn: Any, at_the_end_of_a_
 
 @pytest.mark.skipif(not TILED, reason="the processor has no tile registers for bytes")
 def test_a_process_that_only_loads_code_has_the_tile_registers(tmp_path: Any) -> None:
-    """Linux ends a process that uses them and has not asked for them."""
+    """Linux kills a process that uses them without having requested permission."""
     program = mgx.Program()
     main = program.get_main_module()
     x = main.add_parameter("x", mgx.Shape(dt.uint8, [64, 128]))
@@ -102,7 +102,7 @@ def test_sums_of_convolutions_are_exact(both: Any, drawn: Any, x: tuple[int, ...
 @pytest.mark.parametrize("zero", [0, 5])
 @pytest.mark.parametrize("n", [64, 100])
 def test_work_behind_them_ends_within_one_unit(both: Any, drawn: Any, n: int, zero: int, kind: Any) -> None:
-    """A bias, rounding, a sum with other bytes, relu and rounding; the library's tiles run before and after."""
+    """A bias, rounding, a sum with other bytes, relu and rounding; oneDNN's tile kernels run before and after."""
     r = np.random.default_rng(2)
     program = mgx.Program()
     main = program.get_main_module()
@@ -139,13 +139,13 @@ def test_work_behind_them_ends_within_one_unit(both: Any, drawn: Any, n: int, ze
     assert sum(s.startswith(f"conv {HOW}") for s in steps) == 2
     apart = np.abs(got.astype(np.int64) - wanted.astype(np.int64))
     assert np.ptp(wanted.astype(np.int64)) > 60
-    # where a sum lies half way between two units the last one may be the other, and the last convolution adds such units
+    # if a sum is half way between two units, the last one may differ, and the last convolution sums such units
     assert apart.max() <= 2
     assert (apart > 0).mean() < 0.02
 
 
 def test_work_that_is_alike_once_rewritten_numbers_its_operands_alike() -> None:
-    """acc s + y and y + acc s share code, though they read s and y in another order."""
+    """acc s + y and y + acc s share code, though they read s and y in a different order."""
     made = []
     for product_first in (True, False):
         body = mgx.Module("work")
@@ -174,7 +174,7 @@ def test_work_that_is_alike_once_rewritten_numbers_its_operands_alike() -> None:
 
 @pytest.mark.parametrize("large", [1e5, 1e7, 3e38])
 def test_sums_are_not_put_together_without_fast_math(both: Any, large: float) -> None:
-    """A large number is added and taken away again, which rounds: to whole numbers with 1e7, to 0 with 3e38."""
+    """Adding and subtracting a large number rounds: to integers with 1e7, to 0 with 3e38."""
     program = mgx.Program()
     main = program.get_main_module()
     x = main.add_parameter("x", mgx.Shape(dt.uint8, [26, 42]))

@@ -1,4 +1,4 @@
-"""Products with weights in 4 bits: one loop for any number of rows, numbers as the definition gives them."""
+"""Products with 4-bit weights: one loop for any number of rows; results equal the reference."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TILES = native().multiplies_tiles() and "amx_bf16" in native().cpu_features()
 
 
 def products(x: Any, operands: list[Any], block: int, bits: int = 4, kept: int = 0) -> tuple[Any, Any, list[str]]:
-    """The products here and by the definition, and the kinds of the steps.
+    """Returns the products here and of the reference implementation, and the kinds of the steps.
 
     kept: bits of the rows.
     """
@@ -36,7 +36,7 @@ def products(x: Any, operands: list[Any], block: int, bits: int = 4, kept: int =
 
 
 def coded(bits: int, k: int, n: int, block: int, points: bool) -> list[Any]:
-    """Returns codes [n, k] with the scales of their blocks, and their zero points if there are some."""
+    """Returns codes [n, k] with the scales and, if requested, the zero points of their blocks."""
     blocks = -(-k // block)
     codes = rng.integers(0, 256, (n, blocks * block // 2 if bits == 4 else k)).astype(np.uint8)
     scales = rng.uniform(0.01, 0.1, (n, blocks)).astype(np.float32)
@@ -49,7 +49,7 @@ def coded(bits: int, k: int, n: int, block: int, points: bool) -> list[Any]:
     [(4, 1104, 32), (5, 1104, 32), (31, 2208, 96), (270, 64, 64), (2, 1000, 16), (31, 1104, 48)],
 )
 def test_rows_and_blocks_of_any_count(rows: int, k: int, block: int, points: bool) -> None:
-    """More rows than pass at once, rows and columns that fill no register tile, blocks that cross those of the loop."""
+    """More rows than one pass processes, rows and columns that do not fill register tiles, blocks across those of the loop."""
     n, blocks = 39, -(-k // block)
     codes = rng.integers(0, 256, (n, blocks * block // 2)).astype(np.uint8)
     operands = [codes, rng.uniform(0.01, 0.1, (n, blocks)).astype(np.float32)]
@@ -69,7 +69,7 @@ def test_rows_and_blocks_of_any_count(rows: int, k: int, block: int, points: boo
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 9])
 @pytest.mark.parametrize(("k", "n", "block"), [(1000, 39, 16), (300, 9, 300), (512, 70, 128), (5, 3, 5)])
 def test_few_rows_and_codes_of_8_bits(rows: int, k: int, n: int, block: int, points: bool) -> None:
-    """Blocks that end within a vector, and weights that are no whole number of streams."""
+    """Blocks that end within a vector, and weights that do not fill a whole number of streams."""
     blocks = -(-k // block)
     operands = [rng.integers(0, 256, (n, k), np.uint8), rng.uniform(0.01, 0.1, (n, blocks)).astype(np.float32)]
     if points:
@@ -90,7 +90,7 @@ def test_few_rows_and_codes_of_8_bits(rows: int, k: int, n: int, block: int, poi
     ],
 )  # fmt: skip
 def test_codes_that_become_panels_of_floats(bits: int, rows: int, k: int, n: int, block: int, points: bool) -> None:
-    """Blocks that end within sixteen bytes, rows that are no whole number of these, columns that fill no panel."""
+    """Blocks that end within sixteen bytes, rows that are not a multiple of these, columns that do not fill a panel."""
     operands = coded(bits, k, n, block, points)
     x = rng.standard_normal((rows, k)).astype(np.float32)
     got, wanted, steps = products(x, operands, block, bits)
@@ -101,7 +101,7 @@ def test_codes_that_become_panels_of_floats(bits: int, rows: int, k: int, n: int
 @pytest.mark.skipif(not TILES, reason="the processor has no tile registers for bfloat16")
 @pytest.mark.parametrize("block", [32, 2080])
 def test_tiles_keep_the_digits_of_floats(block: int) -> None:
-    """Numbers of all sizes, some of them infinite or NaN, in blocks beyond those that the loop unpacks at once."""
+    """Numbers of all magnitudes, some infinite or NaN, in blocks larger than those that the loop unpacks at once."""
     rows, n, k = 70, 17, 2080
     operands = [rng.integers(0, 256, (n, k // 2)).astype(np.uint8), np.full((n, k // block), 0.25, np.float32)]
     x = (rng.standard_normal((rows, k)) * 10.0 ** rng.integers(-12, 12, (rows, 1))).astype(np.float32)
@@ -117,7 +117,7 @@ def test_tiles_keep_the_digits_of_floats(block: int) -> None:
 
 
 def exact_product(x: Any, operands: list[Any], block: int) -> tuple[Any, Any]:
-    """The product in float64, and of magnitudes, each number the largest of its 128."""
+    """Returns the product in float64, and the product of magnitudes, each number replaced by the largest of its 128."""
     codes, scale, *points = operands
     numbers = np.stack([codes & 15, codes >> 4], -1).reshape(len(codes), -1).astype(np.float64)
     point = np.repeat(points[0].astype(np.float64), block, 1) if points else 8.0
@@ -129,7 +129,7 @@ def exact_product(x: Any, operands: list[Any], block: int) -> tuple[Any, Any]:
 @pytest.mark.parametrize("points", [False, True])
 @pytest.mark.parametrize(("k", "block"), [*PARTS, (1000, 128), (1023, 512), (1100, 1100), (8, 32)])
 def test_one_row_in_bytes_keeps_the_digits_of_the_largest_of_128_floats(k: int, block: int, points: bool) -> None:
-    """Units of several blocks, blocks of several units, a last unit that is not full, numbers of very different sizes."""
+    """Units of several blocks, blocks of several units, a partial last unit, numbers of very different magnitudes."""
     n, blocks = 39, -(-k // block)
     operands = [rng.integers(0, 256, (n, blocks * block // 2)).astype(np.uint8)]
     operands.append(rng.uniform(0.01, 0.1, (n, blocks)).astype(np.float32))
@@ -158,7 +158,7 @@ def test_sums_of_the_largest_codes_and_numbers_do_not_overflow(code: int) -> Non
 
 @pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
 def test_one_row_with_a_number_that_is_not_finite(number: float) -> None:
-    """The same infinities and NaN as the definition's, also where a code stands for 0."""
+    """Infinities and NaN equal the reference's, also where a code represents 0."""
     operands = [rng.integers(0, 256, (300, 128)).astype(np.uint8), np.full((300, 2), 0.5, np.float32)]
     x = rng.standard_normal((1, 256)).astype(np.float32)
     x[0, 200] = number
@@ -178,7 +178,7 @@ def test_one_row_of_zeros_and_of_numbers_too_small_for_a_scale() -> None:
 @pytest.mark.parametrize("points", [False, True])
 @pytest.mark.parametrize("block", [32, 128] if BYTES else [128])
 def test_one_row_keeps_digits_beside_a_large_number_whose_weight_is_0(largest: float, points: bool, block: int) -> None:
-    """The sum of floats has them: what the large number adds is 0."""
+    """The float result keeps them: the contribution of the large number is 0."""
     operands = [
         rng.integers(0, 256, (40, 128)).astype(np.uint8),
         rng.uniform(0.01, 0.1, (40, 256 // block)).astype(np.float32),
@@ -208,7 +208,7 @@ def test_points_beyond_the_codes(point: int, block: int) -> None:
 @pytest.mark.parametrize("size", [32, 128, 256])
 @pytest.mark.parametrize("scale", [np.inf, 1e38])
 def test_weights_that_are_not_finite(rows: int, size: int, scale: float) -> None:
-    """A code that stands for 0 times an infinite scale is NaN, which no scaled sum of integers shows; so are huge ones inf."""
+    """A code of value 0 times an infinite scale is NaN, which a scaled integer sum cannot represent; huge values become inf."""
     codes = rng.integers(0, 256, (20, 500)).astype(np.uint8)
     codes[3] = 0x99
     scales = rng.uniform(0.1, 1, (20, -(-1000 // size))).astype(np.float32)
@@ -223,7 +223,9 @@ def test_weights_that_are_not_finite(rows: int, size: int, scale: float) -> None
 
 
 def rounded(x: Any, block: int, bits: int) -> Any:
-    """Rows of which each part of a block, of at most as many numbers as 64 bytes of codes, is 127 steps of its largest."""
+    """Returns rows in which each part of a block, up to the number of elements in 64 bytes of codes, has a maximum of 127
+    steps.
+    """
     held = 512 // bits
     parts = np.pad(x, ((0, 0), (0, -x.shape[1] % held))).reshape(len(x), -1, block if held % block == 0 else held)
     most = np.abs(parts).max(-1, keepdims=True)
@@ -240,7 +242,7 @@ def rounded(x: Any, block: int, bits: int) -> Any:
      (13, 1000, 39, 32), (7, 640, 7, 64), (9, 1100, 33, 256), (70, 90, 32, 90)],
 )  # fmt: skip
 def test_rows_that_may_be_rounded_to_bytes(rows: int, k: int, n: int, block: int, bits: int, points: bool) -> None:
-    """Rows and columns that fill no tile, parts of units and blocks of several, more units than a panel holds."""
+    """Rows and columns that do not fill tiles, partial units and blocks of several, more units than a panel holds."""
     operands = coded(bits, k, n, block, points)
     x = rng.standard_normal((rows, k)).astype(np.float32)
     x[0, 16:32] = 0
@@ -256,7 +258,7 @@ def test_rows_that_may_be_rounded_to_bytes(rows: int, k: int, n: int, block: int
 @pytest.mark.parametrize("rows", [1, 8])
 @pytest.mark.parametrize("number", [np.inf, np.nan, 1e-40])
 def test_rounded_rows_with_numbers_that_have_no_scale(rows: int, number: float) -> None:
-    """One that is not finite makes its row NaN, and no other; ones too small for a scale are 0."""
+    """A non-finite number makes its row NaN, and no other; rows too small for a scale are 0."""
     operands = [rng.integers(0, 256, (40, 128)).astype(np.uint8), np.full((40, 8), 0.5, np.float32)]
     x = np.full((rows, 256), 1e-40, np.float32)
     x[0, 200] = number

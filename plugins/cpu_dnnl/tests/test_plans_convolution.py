@@ -1,4 +1,4 @@
-"""Convolutions through oneDNN: channels with several results, numbers below the normal range, windows that AMX gets wrong."""
+"""Convolutions by oneDNN: channel multipliers, subnormal numbers, windows for which AMX kernels are wrong."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AMX = "amx_bf16" in native().cpu_features()
 
 
 def depthwise(steps: Sequence[str]) -> bool:
-    """True if all convolutions are done by depthwise loops, oneDNN's (dw) or our own, and there is one."""
+    """True if there are convolutions and all are run by depthwise loops, oneDNN's (dw) or our own."""
     found = [name for name in steps if name.startswith("conv ")]
     return bool(found) and all("dw" in name or name == "conv depthwise" for name in found)
 
@@ -29,7 +29,7 @@ def depthwise(steps: Sequence[str]) -> bool:
 def convolved(
     dtype: str, lens: list[int], weights: list[int], tolerance: float, relu: bool = False, **attributes: Any
 ) -> list[str]:
-    """Compares one convolution with its definition; returns the names of the steps."""
+    """Compares one convolution with its reference implementation; returns the names of the steps."""
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape("float32", lens))
@@ -86,7 +86,9 @@ def test_pixels_that_lie_apart_are_copied_for_many_results(
 def test_lines_and_wide_gaps_are_depthwise(
     dtype: str, relu: bool, lens: list[int], gap: int, padding: list[int]
 ) -> None:
-    """oneDNN's depthwise loops know images alone and narrow borders; its others take up to a hundred times as long."""
+    """oneDNN's depthwise loops support only 2-d images and narrow padding; its other kernels take up to a hundred times as
+    long.
+    """
     axes, tolerance = len(lens) - 2, 2e-2 if dtype == "bfloat16" else 1e-5
     steps = convolved(
         dtype, lens, [lens[1], 1, *[3] * axes], tolerance, relu, padding=padding, stride=[1] * axes, dilation=[gap] * axes,
@@ -109,7 +111,7 @@ def test_lines_and_wide_gaps_are_depthwise(
 def test_volumes_are_depthwise(
     dtype: str, lens: list[int], window: list[int], step: list[int], gap: list[int], padding: list[int]
 ) -> None:
-    """oneDNN's depthwise loops know images alone; its others took twenty times as long."""
+    """oneDNN's depthwise loops support only 2-d images; its other kernels took twenty times as long."""
     tolerance = 2e-2 if dtype == "bfloat16" else 1e-5
     steps = convolved(
         dtype, lens, [lens[1], 1, *window], tolerance, True, padding=padding, stride=step, dilation=gap, group=lens[1]
@@ -119,7 +121,7 @@ def test_volumes_are_depthwise(
 
 @pytest.mark.parametrize("window", [[3, 3, 3], [3, 1, 1]])
 def test_a_depthwise_convolution_of_volumes_takes_its_epilogue_along(window: list[int]) -> None:
-    """Bias, one number for each image, an operand for each pixel, and a residual that nothing else reads."""
+    """A bias, one number per image, an operand per pixel, and a residual without other readers."""
     lens = [2, 24, 4, 6, 5]
     program = mgx.Program()
     m = program.get_main_module()
@@ -147,7 +149,7 @@ def test_a_depthwise_convolution_of_volumes_takes_its_epilogue_along(window: lis
 
 
 def test_a_depthwise_convolution_of_lines_takes_its_epilogue_along() -> None:
-    """Bias, an operand for each pixel, and a residual that nothing else reads."""
+    """A bias, an operand per pixel, and a residual without other readers."""
     program = mgx.Program()
     m = program.get_main_module()
     x, y = (m.add_parameter(n, mgx.Shape("float32", [2, 24, 50])) for n in "xy")
@@ -195,7 +197,7 @@ def test_an_infinity_stays_in_its_group() -> None:
 @pytest.mark.parametrize("step", ["relu", "exp", "clip", "max", "min", "gelu_erf"])
 @pytest.mark.parametrize("window", [1, 3])
 def test_without_fast_math_what_follows_keeps_nan_and_infinities(step: str, window: int) -> None:
-    """oneDNN's own steps do not: they would give 0, a bound or the other operand for NaN, and NaN for an infinity."""
+    """oneDNN's own post-ops do not: they would give 0, a bound or the other operand for NaN, and NaN for an infinity."""
     kernel = np.zeros([16, 1, window, window], np.float32)
     kernel[:, :, window // 2, window // 2] = 1
     attributes = {"padding": [0, 0], "stride": [1, 1], "dilation": [1, 1], "group": 16}
@@ -211,7 +213,7 @@ def test_without_fast_math_what_follows_keeps_nan_and_infinities(step: str, wind
         others = [m.add_literal(np.full(made.shape.lens(), number, np.float32)) for number in range(bounds)]
         m.add_return([m.add(mgx.op(step), made, *others)])
         program.compile(mgx.get_target(target), fast_math=False)
-        with np.errstate(invalid="ignore"):  # the definition multiplies infinities by the zeros beside them
+        with np.errstate(invalid="ignore"):  # the reference multiplies infinities by adjacent zeros
             both.append(np.asarray(program.run({"x": given})[0]))
     assert np.isnan(both[0]).any()
     np.testing.assert_allclose(both[1], both[0], rtol=1e-5, atol=1e-6)
@@ -235,14 +237,14 @@ def test_without_fast_math_a_sigmoid_keeps_nan_where_the_padding_exceeds_the_win
 def test_windows_of_even_width_in_bfloat16(channels: int, window: int) -> None:
     attributes = {"padding": [0, 0], "stride": [window] * 2, "dilation": [1, 1], "group": 1}
     steps = convolved("bfloat16", [1, channels, 28, 28], [32, channels, window, window], 2e-2, **attributes)
-    if AMX:  # refused there, and so done in float32
+    if AMX:  # rejected there, and hence computed in float32
         assert "conv brgconv:avx512_core" in steps
 
 
 @pytest.mark.parametrize(("groups", "channels"), [(2, 48), (3, 48), (2, 20), (3, 33)])
 @pytest.mark.parametrize("window", [2, 4])
 def test_groups_with_windows_of_even_width_in_bfloat16(groups: int, channels: int, window: int) -> None:
-    """Neither the channels of a group nor those of all fill tiles."""
+    """Neither the channels of a group nor all channels fill tiles."""
     attributes = {"padding": [0, 0], "stride": [window] * 2, "dilation": [1, 1], "group": groups}
     weights = [groups * 32, channels, window, window]
     steps = convolved("bfloat16", [1, groups * channels, 28, 28], weights, 2e-2, **attributes)
@@ -251,7 +253,7 @@ def test_groups_with_windows_of_even_width_in_bfloat16(groups: int, channels: in
 
 
 def test_primitives_take_numbers_below_the_normal_range_for_zero() -> None:
-    """Loops beside them keep such numbers."""
+    """Adjacent loops keep such numbers."""
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape("float32", [4, 16, 20, 20]))
@@ -304,7 +306,7 @@ def test_single_pixels_are_a_product(lens: list[int], results: int, word: str, a
 
 
 def test_a_product_of_numbers_below_the_normal_range_is_quick_and_small() -> None:
-    """Their products are 0, and the mode in which that is so ends with the step."""
+    """Their products are flushed to 0, and the flush mode ends with the step."""
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape("float32", [16, 32]))
@@ -353,7 +355,7 @@ def test_an_image_of_one_column_takes_its_epilogue_along() -> None:
 @pytest.mark.parametrize("name", ["convolution", "convolution_backwards"])
 @pytest.mark.parametrize("channels", [1, 3, 5, 17])
 def test_infinities_stay_where_they_belong_without_fast_math(name: str, channels: int) -> None:
-    """oneDNN multiplies pairs of channels of bfloat16, and makes NaN of an infinity beside an odd one."""
+    """oneDNN multiplies pairs of bfloat16 channels, and turns an infinity next to an odd last one into NaN."""
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape("bfloat16", [1, channels, 12]))

@@ -1,4 +1,4 @@
-"""Transposed convolutions through oneDNN against their definition."""
+"""Transposed convolutions by oneDNN, compared with the reference."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_float32(dims: Any, weights: Any, attributes: dict[str, Any], epilogue: 
 def test_sums_of_many_terms_are_finished_once(
     channels: int, extents: Any, window: Any, step: int, padding: int
 ) -> None:
-    """oneDNN's loops for AVX-512 added the bias, and took the maximum with 0, for each of several parts of these sums."""
+    """oneDNN's loops for AVX-512 applied the bias and relu to each of several partial sums."""
     attributes = {"stride": [step] * 2, "padding": [padding] * 2}
     check(np.float32, (1, channels, *extents), (channels, 64, *window), attributes, True, True, 1e-5)
 

@@ -1,4 +1,4 @@
-"""Depthwise convolutions: values against sums in float64, and which step does them."""
+"""Depthwise convolutions: values compared with float64 sums, and the kernel that runs them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def numbers(*lens: int) -> Any:
 
 
 def direct(x: Any, w: Any, padding: list[int], stride: list[int], gaps: list[int]) -> tuple[Any, Any]:
-    """Returns the results in float64, and the same of absolute values."""
+    """Returns the results in float64, and those of absolute values."""
     axes = w.ndim - 2
     around = list(zip(padding[:axes], padding[axes:], strict=True))
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), *around))
@@ -34,7 +34,7 @@ def direct(x: Any, w: Any, padding: list[int], stride: list[int], gaps: list[int
 
 
 def ours(steps: list[str]) -> None:
-    """With AVX2 alone oneDNN does them."""
+    """With AVX2 only, oneDNN runs them."""
     assert ("conv depthwise" in steps) == shared().engine.wide, steps
 
 
@@ -56,7 +56,7 @@ def check(compiled: Any, x: Any, w: Any, padding: list[int], stride: list[int], 
 @pytest.mark.parametrize("step", [1, 2])
 @pytest.mark.parametrize("channels", [16, 24, 70])
 def test_every_width_of_a_row(compiled: Any, channels: int, step: int, window: int) -> None:
-    """Rows of 1 to 43 inputs are parted among tiles of all sizes, with zeros beside them and without."""
+    """Rows of 1 to 43 inputs are split into tiles of all sizes, with and without adjacent zero padding."""
     for wide in (1, 2, 3, 5, 8, 11, 13, 14, 15, 20, 24, 29, 43):
         x, w = numbers(2, channels, 5, wide), numbers(channels, 1, window, window)
         ours(check(compiled, x, w, [window // 2] * 4, [step] * 2, [1, 1]))
@@ -89,7 +89,7 @@ def test_windows_that_it_has_no_tiles_for(compiled: Any, window: Any, stride: li
 
 @pytest.mark.parametrize(("channels", "step", "left"), [(32, 2, True), (32, 1, False), (256, 1, True), (240, 1, False)])
 def test_inputs_from_afar(compiled: Any, channels: int, step: int, left: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of few products are left to oneDNN, where steps or crowded sets of the cache make them wait."""
+    """Convolutions with few products are left to oneDNN if large strides or cache set conflicts make them wait."""
     x = numbers(1, channels, 9, 17)
     monkeypatch.setattr(depthwise_convolution, "UNCACHED_BYTES", x.nbytes - 1)
     steps = check(compiled, x, numbers(channels, 1, 3, 3), [1] * 4, [step] * 2, [1, 1])
@@ -194,7 +194,9 @@ def test_not_a_number_stays(compiled: Any) -> None:
     ],
 )  # fmt: skip
 def test_narrow_groups(both: Any, per: int, groups: int, window: Any, ours: bool, step: int, threads: int) -> None:
-    """Groups of two, four and eight channels, some of which fill no vector at the end; test_plans_grouped_convolution has more of their values."""
+    """Groups of two, four and eight channels, some of which leave a partial last vector; more values in
+    test_plans_grouped_convolution.
+    """
     lens, w = [2, per * groups, 11, 33], numbers(per * groups, per, *window) / 4
     program = mgx.Program()
     m = program.get_main_module()
@@ -208,7 +210,7 @@ def test_narrow_groups(both: Any, per: int, groups: int, window: Any, ours: bool
 
 @pytest.mark.parametrize("fast_math", [True, False])
 def test_groups_of_two_beside_infinities(fast_math: bool) -> None:
-    """Two groups are one of four channels with zeros between them, unless infinities have to stay in their groups."""
+    """Two groups become one of four channels with zeros between them, unless infinities must stay in their groups."""
     x, w = numbers(1, 16, 6, 9), numbers(16, 2, 3, 3)
     program = mgx.Program()
     m = program.get_main_module()

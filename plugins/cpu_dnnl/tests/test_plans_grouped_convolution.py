@@ -1,4 +1,4 @@
-"""Convolutions in groups of some channels each: values against sums in float64, and which step does them."""
+"""Grouped convolutions with several channels per group: values compared with float64 sums, and the kernel that runs them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def numbers(*lens: int) -> Any:
 
 
 def direct(x: Any, w: Any, group: int, padding: list[int], stride: list[int], gaps: list[int]) -> tuple[Any, Any]:
-    """Returns the results in float64, and the same of absolute values."""
+    """Returns the results in float64, and those of absolute values."""
     axes = w.ndim - 2
     around = list(zip(padding[:axes], padding[axes:], strict=True))
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), *around))
@@ -47,12 +47,12 @@ def direct(x: Any, w: Any, group: int, padding: list[int], stride: list[int], ga
 
 
 def ours(steps: list[str], per: int, out: int) -> None:
-    """With AVX-512 oneDNN has loops for groups, but fills whole vectors with 24 channels of one."""
+    """With AVX-512 oneDNN has loops for groups, but fills whole vectors only with 24 channels per group."""
     assert ("conv groups" in steps) == (not shared().engine.wide or per == out == 24), steps
     assert not any(s.startswith("conv ") and s != "conv groups" for s in steps) or shared().engine.wide, steps
 
 
-# channels and results of a group, groups
+# input and output channels of a group, groups
 SIZES = [
     (4, 4, 8),
     (4, 8, 3),
@@ -70,7 +70,7 @@ SIZES = [
 @pytest.mark.parametrize("window", [3, 1, 5])
 @pytest.mark.parametrize(("per", "out", "group"), SIZES)
 def test_every_width_of_a_row_and_size_of_a_group(compiled: Any, per: int, out: int, group: int, window: int) -> None:
-    """Rows of 1 to 27 results are parted among tiles of all sizes."""
+    """Rows of 1 to 27 results are split into tiles of all sizes."""
     for wide in (1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 20, 27):
         x, w = numbers(2, per * group, 4, wide), numbers(out * group, per, window, window)
         padding = [window // 2] * 4
@@ -92,7 +92,7 @@ def test_every_width_of_a_row_and_size_of_a_group(compiled: Any, per: int, out: 
         ((1, 15, 14), (3, 3), [1, 1, 1, 1], [2, 2], [1, 1]),
         ((3, 9, 16), (3, 3), [2, 2, 2, 2], [1, 1], [2, 2]),
         ((1, 40, 7), (5, 2), [0, 1, 3, 0], [3, 1], [1, 1]),
-        ((1, 3, 3), (3, 3), [4, 4, 4, 4], [1, 1], [1, 1]),  # rows and columns of zeros alone
+        ((1, 3, 3), (3, 3), [4, 4, 4, 4], [1, 1], [1, 1]),  # rows and columns of zeros only
         ((1, 5, 90), (1, 7), [0, 3, 0, 3], [1, 2], [1, 3]),
         ((2, 61), (9,), [4, 4], [1], [1]),
         ((1, 200, 130), (3, 3), [1, 1, 1, 1], [1, 1], [1, 1]),
@@ -109,7 +109,7 @@ def test_strides_gaps_and_borders(
     channels: int,
     group: int,
 ) -> None:
-    """extents: images, then places."""
+    """extents: images, then positions."""
     lens, per = (extents[0], channels, *extents[1:]), channels // group
     x, w = numbers(*lens), numbers(channels, per, *window)
 

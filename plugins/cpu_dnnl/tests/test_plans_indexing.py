@@ -1,4 +1,4 @@
-"""Elements and slices taken from, or put to, places that indices give, against the definitions."""
+"""Gather and scatter ops, compared with the reference."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_slices_of_every_rank(agrees: Check, batch: int, k: int) -> None:
 @pytest.mark.parametrize("name", [*FLOATS, *INTEGERS, "bool"])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_putting(agrees: Check, name: str, reduction: str) -> None:
-    """Many updates share a place; integers wrap, narrow floats are rounded once."""
+    """Many updates of the same element; integers wrap, narrow floats are rounded once."""
     x, at = numbers(name, 5, 6, 4), rng.integers(-6, 6, (5, 17, 4))
     tolerance = 1e-6 if name == "float32" else 0
     agrees(mgx.op(f"scatter_{reduction}", axis=1), x, at, numbers(name, 5, 17, 4), tolerance=tolerance)

@@ -1,4 +1,4 @@
-"""Products of bytes with the work behind them: which steps there are, and numbers within one unit of the definition."""
+"""Products of bytes with epilogues: the steps, and results within one unit of the reference."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(8)
-pytestmark = pytest.mark.skipif(not native().onednn_sums_bytes(), reason="products of bytes are summed in 16 bits here")
+pytestmark = pytest.mark.skipif(
+    not native().onednn_sums_bytes(), reason="this processor accumulates products of bytes in 16 bits"
+)
 
 
 class Builder:
-    """A program of quantized work."""
+    """Builds a program of quantized ops."""
 
     def __init__(self) -> None:
         self.program = mgx.Program()
@@ -42,13 +44,13 @@ class Builder:
         return self.add("quantizelinear", x, *self.scales(scale, zero))
 
     def convolved(self, x: Any, scale: float) -> Any:
-        """A convolution of 16 channels to 24 by windows of one pixel; scale: of the weights."""
+        """A convolution of 16 channels to 24 with windows of one pixel; scale: of the weights."""
         w = self.main.add_literal(rng.integers(-127, 128, (24, 16, 1, 1), np.int8))
         scales = self.main.add_literal(np.full(24, scale, np.float32))
         return self.add("convolution", self.wide(x, 0.05, 128), self.add("dequantizelinear", w, scales, axis=0))
 
     def compared(self, feed: dict[str, Any], out: Any) -> list[str]:
-        """The names of the steps, once the result is within one unit of the definition's."""
+        """Returns the names of the steps, after checking that the result is within one unit of the reference."""
         self.main.add_return([out])
         self.mine = mine = self.program.clone()
         right = self.program
@@ -74,7 +76,7 @@ def test_a_residual_addition_is_done_by_the_convolution() -> None:
 
 
 def test_each_of_two_products_that_are_added_ends_in_its_own_work() -> None:
-    """No sums in int32 are stored and converted by themselves."""
+    """No int32 sums are stored and converted by steps of their own."""
     b = Builder()
     x = b.given("x", 1, 16, 6, 6)
     parts = [b.convolved(x, scale) for scale in (0.01, 0.02)]
@@ -83,7 +85,9 @@ def test_each_of_two_products_that_are_added_ends_in_its_own_work() -> None:
 
 
 def test_a_rounded_product_is_added_by_the_later_one() -> None:
-    """The branch of a residual network that changes the number of channels: its bytes are not made floats by a step of their own."""
+    """The branch of a residual network that changes the number of channels: its bytes are not converted to floats by a
+    separate step.
+    """
     b = Builder()
     x = b.given("x", 1, 16, 6, 6)
     parts = []
@@ -95,7 +99,7 @@ def test_a_rounded_product_is_added_by_the_later_one() -> None:
 
 
 def test_left_operands_whose_rows_lie_across_are_laid_in_rows() -> None:
-    """oneDNN multiplies them by a loop that takes 60 times as long."""
+    """oneDNN's kernel for transposed left operands takes 60 times as long."""
     b = Builder()
     x = b.given("x", 64, 40)
     w = b.main.add_literal(rng.integers(-127, 128, (64, 32), np.int8))
@@ -117,7 +121,7 @@ def test_unsigned_right_operands_are_multiplied_by_the_library() -> None:
 
 
 def test_a_sum_that_cannot_be_in_place_reads_its_operand() -> None:
-    """The other operand is read again afterwards."""
+    """The other operand is read again later."""
     b = Builder()
     x = b.given("x", 1, 16, 5, 5)
     w = b.add("dequantizelinear", b.main.add_literal(rng.integers(-9, 10, (16, 16, 3, 3), np.int8)), b.main.add_literal(np.float32(0.1)))  # fmt: skip
@@ -130,7 +134,7 @@ def test_a_sum_that_cannot_be_in_place_reads_its_operand() -> None:
 
 
 def test_a_chain_of_sums_of_products_is_stored_in_bytes() -> None:
-    """As skip connections of a WaveNet: each convolution adds to the sum of those before it, and ends there."""
+    """Like skip connections of a WaveNet: each convolution adds the preceding sum in its epilogue."""
     b = Builder()
     x, total = b.wide(b.given("x", 1, 16, 50), 0.05, 128), None
     for n in range(4):
@@ -151,7 +155,7 @@ def test_a_chain_of_sums_of_products_is_stored_in_bytes() -> None:
 @pytest.mark.parametrize("zero", [82, 83])
 @pytest.mark.parametrize("kind", ["quant_convolution", "quant_dot"])
 def test_numbers_beside_a_tie_are_rounded_before_the_zero_point_is_added(kind: str, zero: int) -> None:
-    """12.500001 is 13; with 82 added it is 94.5 in float32, which rounds to 94."""
+    """12.500001 rounds to 13; with 82 added it is 94.5 in float32, which rounds to 94."""
     b, window = Builder(), kind == "quant_convolution"
     lens = [1, 64, 8, 8] if window else [64, 64]
     picked = np.eye(64, dtype=np.int8)
@@ -184,7 +188,7 @@ def test_several_results_a_channel_are_depthwise(channels: int, times: int, wind
     made = b.add("convolution", b.wide(x, 0.05, 131), weights, group=channels, padding=[w // 2 for w in window])
     b.compared({"x": rng.integers(0, 256, lens, np.uint8)}, b.narrow(made, 0.4, 120))
     names = [s.name for s in b.mine.executable.instances()[-1].runner.schedule.steps]
-    assert not any("brgconv" in name for name in names), names  # which computes a vector of results for each channel
+    assert not any("brgconv" in name for name in names), names  # which computes a vector of results per channel
 
 
 NARROW = """
@@ -223,7 +227,7 @@ for end in (3, 4):
 
 
 def test_products_where_the_loops_of_onednn_for_avx2_and_vnni_are_wrong() -> None:
-    """oneDNN's own limit stands for a processor with dot products of bytes and without AVX-512."""
+    """oneDNN's ISA limit emulates a processor with dot products of bytes and without AVX-512."""
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI"}
     done = subprocess.run([sys.executable, "-c", NARROW], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

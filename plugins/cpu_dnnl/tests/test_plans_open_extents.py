@@ -1,4 +1,4 @@
-"""Results whose extents depend on data, and ops after them."""
+"""Results with data-dependent extents, and ops after them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_nonzero(agrees: Check, fill: float) -> None:
 @pytest.mark.parametrize("name", ["nonzero", "compress"])
 @pytest.mark.parametrize("after", [True, False])
 def test_nothing_to_count(name: str, after: bool) -> None:
-    """Operands without elements leave no choice: the extents of the result follow from theirs."""
+    """Empty operands determine the extents of the result."""
     program = mgx.Program()
     m = program.get_main_module()
     given = {"x": np.zeros((2, 0), np.float32)}

@@ -1,4 +1,4 @@
-"""Pooling: bytes, whose results do not begin where their memory does, and large windows, axis by axis."""
+"""Pooling: bytes whose results start at an offset in their memory, and large windows, axis by axis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mgx_core import dtype as dt
 def test_maxima_of_bytes(
     both: Callable[..., Any], at_the_end_of_a_page: Callable[[Any], Any], channels: int, kind: Any
 ) -> None:
-    """Windows at the edges, and none behind the last channel."""
+    """Windows at the edges, and none after the last channel."""
     program = mgx.Program()
     main = program.get_main_module()
     x = main.add_parameter("x", mgx.Shape(dt.of(np.dtype(kind)), [2, channels, 9, 7]))
@@ -86,7 +86,7 @@ def test_maxima_of_few_channels_are_taken_of_images_as_they_lie(
     attributes: dict[str, Any],
     channels: int,
 ) -> None:
-    """Windows of padding alone, NaN, and no copy beside the pooling."""
+    """Windows that consist of padding, NaN, and no copy next to the pooling."""
     given = {"dilations": [1] * len(extents), "mode": "max", **attributes}
     program = mgx.Program()
     main = program.get_main_module()

@@ -1,4 +1,4 @@
-"""oneDNN's primitives on values whose strides it has no descriptor for, or misreads."""
+"""oneDNN primitives on values whose strides have no descriptor or are misread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mgx_cpu_dnnl.target import CpuTarget
 
 
 class Net:
-    """A program of float32 values that runs on no host."""
+    """A program of float32 values without steps on the host."""
 
     def __init__(self) -> None:
         self.program = mgx.Program()
@@ -123,7 +123,7 @@ def test_the_only_number_of_a_product_as_one_without_axes() -> None:
 
 @pytest.mark.parametrize("k", [1, 3, 16, 17])
 def test_infinities_stay_in_their_results_where_heads_share_a_matrix(k: int) -> None:
-    """oneDNN's products of bfloat16 take rows of repeated matrices by pairs; an odd one has something beside it."""
+    """oneDNN's products of bfloat16 process rows of repeated matrices in pairs; an odd last row has a neighbour."""
     program = mgx.Program()
     m = program.get_main_module()
     a = m.add_parameter("a", mgx.Shape("bfloat16", [2, 3, 5, k]))
@@ -142,7 +142,9 @@ def test_infinities_stay_in_their_results_where_heads_share_a_matrix(k: int) -> 
 
 @pytest.mark.parametrize(("rows", "repeated", "together"), [(8, True, True), (16, True, False), (8, False, False)])
 def test_many_small_products_with_the_same_matrix_are_one(rows: int, repeated: bool, together: bool) -> None:
-    """Blocks of an image times one matrix: the blocks' rows are put together; not where there are many, or other matrices."""
+    """Blocks of an image times one matrix: the blocks' rows are concatenated, unless there are many rows or different
+    matrices.
+    """
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.shape(type="float32", lens=[1, 3, 4, rows, 5, 6]))
@@ -156,7 +158,7 @@ def test_many_small_products_with_the_same_matrix_are_one(rows: int, repeated: b
     program.compile(CpuTarget())
     np.testing.assert_allclose(program.run(feed)[0].to_numpy(), wanted, rtol=1e-5, atol=1e-5)
     steps = [s.name.split()[0] for s in program.executable.instances()[0].runner.schedule.steps]
-    assert ("product" not in steps) == together, steps  # loops take them as they lie
+    assert ("product" not in steps) == together, steps  # loops read them in place
 
 
 def test_one_row_far_from_the_next_multiplies_by_the_kernel_of_one_close_to_it() -> None:

@@ -1,4 +1,4 @@
-"""Recurrent layers by loops of our own and through oneDNN, against their definition."""
+"""Recurrent layers by our own loops and by oneDNN, compared with the reference."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def layer(
     states: str = "hc",
     coded: bool = False,
 ) -> tuple[mgx.Program, dict[str, Any], list[Any]]:
-    """A program of one layer, its arguments, and its results by definition; coded: its weights are as after quantization."""
+    """A program of one layer, its arguments, and its reference results; coded: its weights are as after quantization."""
     name, attributes = KINDS[kind]
     ways, gates = 2 if direction == "bidirectional" else 1, {"lstm": 4, "gru": 3, "rnn": 1}[name]
     if "actv_func" in attributes:
@@ -161,7 +161,9 @@ def test_weights_as_whole_numbers_and_factors() -> None:
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("kind", ["lstm", "gru", "late gru", "relu"])
 def test_threads_that_share_units_change_nothing(kind: str, batch: int, direction: str) -> None:
-    """A layer whose weights exceed a processor's cache, beside runs of other threads, more threads than processors."""
+    """A layer whose weights exceed a processor's cache, concurrent with runs of other threads, with more threads than
+    processors.
+    """
     program, given, wanted = layer(kind, direction, batch, 480 if kind == "relu" else 360, 12)
     program.compile(CpuTarget(), threads=6)
     right: list[bool] = []

@@ -1,4 +1,4 @@
-"""Images read at the places of grids, in regions and in windows, and choices of boxes, against the definitions."""
+"""Images sampled by grids, regions and windows, and selection of boxes, compared with the reference."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_grids_of_other_types(agrees: Check, name: str, grid: str) -> None:
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
 @pytest.mark.parametrize("name", ["float32", "float64", "float16", "bfloat16"])
 def test_grids_of_images_with_channels_innermost(mode: str, name: str) -> None:
-    """As convolutions leave them; the result is like them, so that nothing is turned for the next convolution."""
+    """As returned by convolutions; the result has the same layout, so that the next convolution needs no copy."""
     x, found = floats(2, 9, 7, 19, name=name), []
     grid = "float64" if name == "float64" else "float32"
     places = (rng.random((2, 4, 5, 2)) * 2.4 - 1.2).astype(grid)
@@ -65,7 +65,7 @@ def test_grids_of_images_with_channels_innermost(mode: str, name: str) -> None:
         m.add_return([m.add(mgx.op("transpose", permutation=[0, 2, 3, 1]), sampled)])
         program.compile(mgx.get_target(target))
         found.append(program.run({"x": x, "grid": places})[0].to_numpy().astype(np.float64))
-        if target == "cpu" and name == grid:  # others are widened before and narrowed behind
+        if target == "cpu" and name == grid:  # others are widened before and narrowed after it
             steps = program.executable.instances()[0].runner.schedule.steps
             assert [s.name for s in steps] == ["grid_sample"]
     assert np.abs(found[0] - found[1]).max() <= 4 * TOLERANCE[name] * np.abs(found[0]).max()
@@ -216,7 +216,7 @@ def test_deformed_windows(agrees, stride, dilation, padding, groups, masked):
 
 
 def places(op, x, w):
-    """Returns the extents of the places of windows."""
+    """Returns the extents of the window positions."""
     plain = mgx.op("convolution", stride=op.stride, dilation=op.dilation, padding=op.padding)
     return plain.infer(*(mgx.Shape("float32", a.shape) for a in (x, w))).lens()[2:]
 
@@ -244,5 +244,5 @@ def test_integers_are_resampled_as_floats_and_not_on_the_host(dtype: str, mode: 
     program.compile(CpuTarget())
     found, wanted = (np.asarray(p.run({"x": image})[0]).astype(np.int64) for p in (program, right))
     assert np.ptp(wanted) > 50
-    assert np.abs(found - wanted).max() <= 1  # sums in another order may lie on the other side of an integer
+    assert np.abs(found - wanted).max() <= 1  # sums in another order may round to the other side of an integer
     assert not any(s.host for s in program.executable.instances()[-1].runner.schedule.steps)

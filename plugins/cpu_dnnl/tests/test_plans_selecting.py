@@ -1,4 +1,4 @@
-"""The first k in order, positions of extremes, running sums and truth values, against the definitions."""
+"""Top-k, argmin and argmax, cumulative sums and booleans, compared with the reference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uin
 
 
 def few(name: str, *lens: int) -> Any:
-    """Numbers of which many are equal, with infinities, both zeros and, among floats, NaN."""
+    """Returns numbers of which many are equal, with infinities, both zeros and, for floats, NaN."""
     kind = dt.of(name).numpy
     if name not in FLOATS:
         info = np.iinfo(kind) if name != "bool" else None
@@ -95,7 +95,7 @@ def test_running(agrees: Check, exclusive: bool, reverse: bool, axis: int) -> No
     for name in FLOATS:
         kind = dt.of(name)
         x = rng.standard_normal((3, 9, 70)).astype(kind.numpy)
-        step = float(kind.epsilon) if kind.bits < 32 else 0.0  # the definition rounds to float32 on the way
+        step = float(kind.epsilon) if kind.bits < 32 else 0.0  # the reference rounds to float32 in between
         for op in ("prefix_scan_sum", "prefix_scan_prod"):
             agrees(mgx.op(op, axis=axis, exclusive=exclusive, reverse=reverse), x, tolerance=step)
 

@@ -1,4 +1,4 @@
-"""Steps of sequences moved by each one's own length, caches, and other forms of the same elements, against the definitions."""
+"""Steps of sequences shifted by each sequence's length, caches, and views of the same elements, compared with the reference."""
 
 from __future__ import annotations
 

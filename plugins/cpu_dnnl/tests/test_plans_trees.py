@@ -1,4 +1,4 @@
-"""Ensembles of decision trees that rows walk down in the native loop, against the definitions."""
+"""Decision tree ensembles evaluated by the native loop, compared with the reference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEVELS = 4
 
 
 def forest(trees: int, outputs: int, modes: int = 6, votes: int = 2) -> dict[str, Any]:
-    """Full trees of LEVELS levels over three features; splits lie between float32 numbers or on what features hold."""
+    """Full trees of LEVELS levels over three features; thresholds are between float32 numbers or equal to features."""
     inner, leaves = 2**LEVELS - 1, 2**LEVELS
     nodes = trees * inner
 
@@ -70,7 +70,7 @@ def test_nodes_that_all_compare_by_one_rule(agrees: Check, mode: int, tracks: bo
 
 @pytest.mark.parametrize("scores", [dt.float32, dt.float64])
 def test_features_in_float64_are_compared_unrounded(agrees: Check, scores: Any) -> None:
-    """0.1 and 0.1 + 1e-12 are one number in float32."""
+    """0.1 and 0.1 + 1e-12 are equal in float32."""
     for rows in (1, 75):
         x = np.where(rng.random((rows, 3)) < 0.5, 0.1 + 1e-12, features(rows, np.float64))
         agrees(mgx.op("tree_ensemble", dtype=scores, **forest(13, 3)), x, tolerance=1e-6)

@@ -1,4 +1,4 @@
-"""Convolutions with more weights than caches hold against sums in float64."""
+"""Convolutions whose weights exceed the caches, compared with float64 sums."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compiled(x: Any, w: Any, relu: bool = False, **attributes: Any) -> tuple[Any, Any, list[str]]:
-    """Returns results of the cpu target, with bias and relu or without, those of the definition in float64, and the steps."""
+    """Returns results of the cpu target, with or without bias and relu, those of the reference in float64, and the steps."""
     bias = rng.standard_normal((w.shape[0], *(1 for _ in w.shape[2:])))
 
     def built(dtype: str, target: mgx.Target) -> mgx.Program:

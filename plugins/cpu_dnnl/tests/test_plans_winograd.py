@@ -1,4 +1,4 @@
-"""Winograd convolutions against sums in float64, within bounds that follow from the transforms and the number of terms."""
+"""Winograd convolutions, compared with float64 sums, within bounds that follow from the transforms and the number of terms."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ from mgx_cpu_dnnl.winograd import Partition, Problem, Tile, best_tile, partition
 
 rng = np.random.default_rng(5)
 POINTS = {1: [], 4: [1.0], 6: [5 / 8, 3 / 2], 10: [0.4, 0.8, 1.25, 2.5]}
-GROWTH = {1: 1, 4: 2, 6: 4, 10: 10}  # of rounding errors against those of direct sums, by the points of an axis
+GROWTH = {
+    1: 1,
+    4: 2,
+    6: 4,
+    10: 10,
+}  # ratio of rounding errors to those of direct sums, by the number of points of an axis
 
 
 def matrices(outputs: int, taps: int, stride: int = 1) -> tuple[Any, Any, Any]:
-    """Of outputs, taps and inputs: y = (a [g . t] b x) with the products at the points between."""
+    """Returns the matrices of outputs, taps and inputs: y = (a [g . t] b x) with the products at the points in between."""
     if stride == 2:
         back, forth, inputs = matrices(outputs, 2)
         reach = 2 * outputs + 1
@@ -48,7 +53,7 @@ def matrices(outputs: int, taps: int, stride: int = 1) -> tuple[Any, Any, Any]:
 
 
 def bound(tile: Tile, x: Any, w: Any) -> float:
-    """Of the rounding error of any output: what each stage can add, as if all signs were the same."""
+    """Returns a bound of an output's rounding error: the sum over all stages, as if all signs were equal."""
     down = matrices(tile.down, tile.taps_down, tile.stride)
     across = matrices(tile.across, tile.taps_across, tile.stride)
     values = np.abs(down[2]).sum(1).max() * np.abs(across[2]).sum(1).max() * np.abs(x).max()
@@ -81,7 +86,7 @@ def compiled(
 
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Takes a tile for its filter whatever it costs."""
+    """Forces a tile regardless of its cost."""
 
     def force(tile: Tile) -> None:
         monkeypatch.setattr(winograd, "TILES", (tile,))
@@ -121,7 +126,7 @@ def test_values(only: Any, tile: Tile, dims: tuple[int, ...], outputs: int, arou
 
 
 def in_groups(x: Any, w: Any, padding: list[int], stride: int, group: int) -> Any:
-    """Sums in float64 of each group's channels."""
+    """Returns float64 sums of each group's channels."""
     inputs, filters = np.split(x, group, 1), np.split(w, group, 0)
     return np.concatenate([direct(a, b, padding, np.float64, stride) for a, b in zip(inputs, filters, strict=True)], 1)
 
@@ -185,7 +190,7 @@ AFTER = {
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("name", AFTER)
 def test_what_follows_is_done_in_the_same_step(only: Any, name: str, group: int) -> None:
-    """A bias, an activation, a factor, a residual: twelve by ten outputs, so that tiles hang over; a part of a vector."""
+    """A bias, an activation, a factor, a residual: twelve by ten outputs, so that tiles extend past them; a partial vector."""
     only(winograd.TILES[0])
     emit, meaning = AFTER[name]
     c = 21 * group
@@ -213,7 +218,7 @@ def test_what_follows_is_done_in_the_same_step(only: Any, name: str, group: int)
 @pytest.mark.parametrize("tile", winograd.TILES, ids=lambda t: "x".join(map(str, t.numbers)))
 @pytest.mark.parametrize("channels", [32, 24])
 def test_residuals_and_relu_on_sums_in_registers(only: Any, tile: Tile, channels: int) -> None:
-    """A bias for each channel, a residual for each output, relu, which keeps what is not a number; whole and other tiles."""
+    """A bias per channel, a residual per output, relu, which preserves NaN; whole and partial tiles."""
     only(tile)
     x = rng.standard_normal((1, 16, 17, 18)).astype(np.float32)
     w = rng.standard_normal((channels, 16, tile.taps_down, tile.taps_across)).astype(np.float32) * 0.1
@@ -254,7 +259,7 @@ def test_tanh_keeps_its_digits_near_zero(only: Any) -> None:
     (found,) = program.run({"x": x})
     assert any("winograd" in s.name for s in program.executable.instances()[0].runner.schedule.steps)
     wanted = np.tanh(direct(x, w, [1] * 4, np.float64))
-    assert np.abs(found.to_numpy() - wanted).max() <= 16 * 9 * 2.0**-24 * np.abs(wanted).max()  # a rounding a term
+    assert np.abs(found.to_numpy() - wanted).max() <= 16 * 9 * 2.0**-24 * np.abs(wanted).max()  # one rounding per term
 
 
 def test_lines_are_planes_of_one_row(only: Any) -> None:
@@ -293,12 +298,12 @@ def test_choice_of_tiles(lanes: int) -> None:
 
     assert chosen(1, 64, 64, 56, 56, 3, 3) == Tile(4, 3, 4, 3)
     assert chosen(1, 128, 128, 28, 28, 3, 3) == Tile(4, 3, 4, 3)
-    assert chosen(1, 3, 64, 224, 224, 3, 3) is None  # transforms of the outputs for three channels only
-    assert chosen(1, 512, 512, 2, 2, 3, 3) is None  # reading the weights is all the work
-    assert chosen(1, 64, 64, 56, 56, 4, 4) is None  # no transforms
+    assert chosen(1, 3, 64, 224, 224, 3, 3) is None  # only three channels share the transforms of the outputs
+    assert chosen(1, 512, 512, 2, 2, 3, 3) is None  # reading the weights dominates
+    assert chosen(1, 64, 64, 56, 56, 4, 4) is None  # no transforms exist
     assert chosen(1, 128, 128, 28, 28, 3, 3, 2) == Tile(3, 3, 3, 3, 2)
     few_tiles = chosen(1, 512, 512, 6, 6, 3, 3)
-    assert few_tiles == (Tile(2, 3, 2, 3) if lanes == 16 else None)  # with AVX2 reading more weights takes too long
+    assert few_tiles == (Tile(2, 3, 2, 3) if lanes == 16 else None)  # with AVX2, reading more weights takes too long
     small, large = chosen(1, 256, 256, 14, 14, 3, 3), chosen(32, 256, 256, 14, 14, 3, 3)
     assert large == Tile(4, 3, 4, 3)
     assert small is not None
@@ -320,14 +325,14 @@ def test_work_is_cut_without_rest(threads: int, lanes: int, extent: int) -> None
 
 @pytest.mark.parametrize(
     ("channels", "blocks"), [(1024, 2), (16, 3)]
-)  # weights beyond every near cache, and in all of them
+)  # weights that exceed every near cache, and weights that fit all of them
 def test_weights_beyond_the_cache_are_read_for_larger_blocks(channels: int, blocks: int) -> None:
     p, tile = Problem(1, channels, channels, 14, 14, 3, 3), Tile(2, 3, 2, 3)
     assert -(-p.tiles(tile) // partition(p, tile, 16, 1).block) == blocks
 
 
 def test_operands_of_a_concatenation_are_written_in_place(only: Any) -> None:
-    """Each of two results beside the other, and no copy of either; an operand that no convolution makes lies between them."""
+    """Each of two results next to the other, and no copy of either; between them an operand that no convolution computes."""
     only(Tile(4, 3, 4, 3))
     x = rng.standard_normal((1, 16, 13, 13)).astype(np.float32)
     first, second = (rng.standard_normal((n, 16, 3, 3)).astype(np.float32) for n in (24, 20))
@@ -342,12 +347,12 @@ def test_operands_of_a_concatenation_are_written_in_place(only: Any) -> None:
     wanted = [direct(x, first, around, np.float64), x, direct(x, second, around, np.float64)]
     np.testing.assert_allclose(found.to_numpy(), np.concatenate(wanted, 1), atol=bound(Tile(4, 3, 4, 3), x, first))
     steps = [s.name for s in program.executable.instances()[0].runner.schedule.steps]
-    each = ["copy", "conv winograd 4x4"]  # x with channels last, for each of both
+    each = ["copy", "conv winograd 4x4"]  # x in channels-last layout, for each of the two
     assert steps == [*each, *each, "copy", "copy"]  # then the operand that is x, and the result
 
 
 def test_a_wide_sum_on_the_way_to_bytes_takes_no_place_among_joined_bytes(both: Callable[..., Any]) -> None:
-    """Both are of the same extents: the sums of a convolution, and what they are rounded to."""
+    """Both have the same extents: the sums of a convolution, and their rounded values."""
     rng = np.random.default_rng(3)
     program = mgx.Program()
     main = program.get_main_module()

@@ -1,4 +1,4 @@
-"""Loops that were compiled with the package: their files, what becomes of stale and damaged ones, networks that need no LLVM."""
+"""Loops that were compiled with the package: their files, stale and damaged files, networks that do not need LLVM."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def results(function: Any) -> list[float]:
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
-    """The file of this processor's kind, with one loop: under the key `times`, what multiplies by 3."""
+    """The file for this kind of processor, with one loop: key `times`, code that multiplies by 3."""
     engine = Engine(cache=None)
     engine.stamp = "a processor"
     engine.function("times", times(3)).address  # noqa: B018
@@ -56,7 +56,7 @@ def kept(tmp_path: Path) -> Path:
 
 
 def test_loops_of_the_file_are_compiled_no_more(kept: Path, tmp_path: Path) -> None:
-    """Before those of the cache, so that a process computes what later ones do."""
+    """They take precedence over the cache, so that a process computes the same as later ones."""
     cache = tmp_path / "cache"
     Engine(cache=cache).function("times", times(5)).address  # noqa: B018
     engine = Engine(cache=cache, ready=["/nowhere", str(kept.parent)])
@@ -71,7 +71,7 @@ def test_processors_that_lack_what_loops_use_have_theirs_compiled(
     kept: Path, missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Machine:
-        """The native module of a virtual machine that hides something."""
+        """The native module of a virtual machine that hides some features."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(native(), name)
@@ -87,7 +87,7 @@ def test_processors_that_lack_what_loops_use_have_theirs_compiled(
 
 @pytest.mark.parametrize("part", ["sizes", "contents"])
 def test_loops_of_another_generator_are_not_used(kept: Path, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Contents are compared where a source is newer than the file, sizes always."""
+    """Contents are compared if a source is newer than the file, sizes always."""
     monkeypatch.setattr(prebuilt, f"_{part}", lambda sources: "another")
     assert len(prebuilt.PrebuiltLoops(kept)) == (part == "contents")
     newest = max(stat.st_mtime_ns for stat in prebuilt._sources().values())
@@ -120,7 +120,7 @@ def test_objects_of_the_file_that_cannot_be_loaded_are_compiled(tmp_path: Path) 
 
 
 def test_the_package_was_built_with_loops() -> None:
-    """For the generator that is here: an edit of it asks for a build (`make .venv-test/native`)."""
+    """For the current generator: an edit of it requires a build (`make .venv-test/native`)."""
     for kind in prebuilt.PROCESSORS:
         found = [Path(folder, prebuilt.file_name(kind)) for folder in mgx_cpu_dnnl.__path__]
         assert [len(prebuilt.PrebuiltLoops(path)) > 500 for path in found if path.is_file()] == [True], kind
@@ -201,7 +201,7 @@ def test_a_network_of_common_layers_loads_no_compiler(network: str, tmp_path: Pa
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_of_samples_are_those_of_networks(name: str) -> None:
-    """Each is finite, and 0 or near it at 0 or a constant there."""
+    """Each is finite, and 0 or nearly constant there."""
     n = Network()
     program = n.finished(ACTIVATIONS[name](n, n.input(3)))
     program.compile(mgx.get_target("ref"))

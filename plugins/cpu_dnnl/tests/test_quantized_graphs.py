@@ -1,4 +1,4 @@
-"""Random quantized programs on the processor: within one unit of the last quantization of their definitions."""
+"""Random quantized programs on the cpu target: within one unit of the reference's last quantization."""
 
 from __future__ import annotations
 

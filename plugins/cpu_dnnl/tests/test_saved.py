@@ -1,4 +1,4 @@
-"""Compiled programs of the cpu target in files: made again without plans and compilers, refused where they do not fit."""
+"""Compiled programs of the cpu target in files: restored without plans and compilers, rejected if they do not fit."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_weights_are_read_where_they_lie_in_the_file(tmp_path):
         assert not array.flags.writeable
     sizes = [e[2] for e in entries["values"] if e[0] == "literal"]
     assert sum(sizes) >= 4 * (16 * 8 * 9 + 16 * 12 + 20 * 12)
-    # the plain literals of the module are in the file once
+    # the module's plain literals are stored once in the file
     assert (tmp_path / "a.mxr").stat().st_size < 2 * sum(sizes) + 20_000
 
 
@@ -202,7 +202,7 @@ def test_steps_of_this_process_are_not_saved(monkeypatch):
 
 
 def refused_of(count: int) -> int:
-    """How many of `count` damaged variants of a file are refused; the others must compute what the file did."""
+    """Returns how many of `count` damaged variants of a file are rejected; the others must compute the same as the file."""
     program, given = network(), values()
     data, wanted = mgx.save_buffer(program), result(program, given)
     refused = 0
@@ -219,7 +219,7 @@ def refused_of(count: int) -> int:
             read = mgx.load_buffer(bytes(broken))
         except StoreError:
             refused += 1
-        else:  # bytes that mean nothing, or packed weights that are packed again
+        else:  # bytes without meaning, or packed weights that are packed again
             np.testing.assert_array_equal(result(read, given), wanted)
     return refused
 
@@ -251,7 +251,7 @@ def test_programs_that_compute_nothing_are_restored(tmp_path, result):
 
 
 def test_what_a_file_lacks_is_noted_when_it_is_loaded(tmp_path):
-    """`inverse` has no kernel on cpu: a step on the host lives in its process only."""
+    """`inverse` has no kernel on cpu: a step on the host exists only in its process."""
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape("float32", [3, 3]))

@@ -1,4 +1,4 @@
-"""A plan is what runs: bytes, steps and placements of schedules against those of the native programs."""
+"""The plan is what runs: bytes, steps and placements of schedules equal those of the native programs."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def attention(m: mgx.Module) -> list[mgx.Instruction]:
 
 
 def declined(m: mgx.Module) -> list[mgx.Instruction]:
-    """Something that no plan takes, in the middle."""
+    """A program with an op in the middle that no plan accepts."""
     x = m.add_parameter("x", mgx.Shape("float32", [6, 6]))
     y = m.add(mgx.op("det"), m.add(mgx.op("exp"), x))
     return [m.add(mgx.op("mul"), x, m.add(mgx.op("multibroadcast", out_lens=[6, 6]), y))]
 
 
 def counted(m: mgx.Module) -> list[mgx.Instruction]:
-    """Extents that depend on data, and what follows from them."""
+    """A program with data-dependent extents, and ops after them."""
     x = m.add_parameter("x", mgx.Shape("float32", [5, 7]))
     places = m.add(mgx.op("nonzero"), m.add(mgx.op("relu"), m.add(mgx.op("sin"), x)))
     return [m.add(mgx.op("add"), places, places)]
@@ -76,20 +76,20 @@ def compiled(build: Callable[[mgx.Module], list[mgx.Instruction]], **options: An
 
 
 def check(instance: Instance) -> Schedule:
-    """What the plan says is what the native program does."""
+    """Checks that the plan agrees with the native program."""
     plan, runner = instance.plan, instance.runner
     assert isinstance(plan, Schedule)
     assert isinstance(runner, CpuRunner)
     assert runner.program is not None
     native = runner.program.program
-    # the arena that every run allocates is the plan's peak, and the buffers lie in it
+    # every run allocates an arena of the plan's peak size, and the buffers are inside it
     assert native.arena_bytes == plan.peak
     assert max((b.offset + b.bytes for b in plan.buffers), default=0) == plan.peak
     assert plan.lower_bound <= plan.peak
-    # the steps are those that run, in order, and those on the host say so
+    # the steps are those that run, in order, and host steps are marked as such
     assert native.step_names == [s.name for s in plan.steps]
     assert [kind == "host" for kind in native.step_kinds] == [bool(s.host) for s in plan.steps]
-    # each launch was placed where its steps are, under the name of the kernel that they belong to
+    # each launch's placement is that of its steps, with the name of their kernel
     placed = Counter((p.sources, p.op, p.kernel, p.place) for p in instance.placements)
     launches = {i: i.op for i in instance.module if isinstance(i.op, Launch)}
     assert all(s.instruction in launches for s in plan.steps)
@@ -115,7 +115,7 @@ def test_what_is_planned_runs(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["convolutions", "attention"])
 def test_memory_reuse_changes_what_is_allocated(name: str) -> None:
-    """Without it every value has memory of its own: no two buffers overlap, and no step writes over what it reads."""
+    """Without it every value has its own memory: no two buffers overlap, and no step overwrites its operands."""
     program, instance = compiled(GRAPHS[name])
     other, separate = compiled(GRAPHS[name], memory_reuse=False)
     shared, apart = check(instance), check(separate)
@@ -152,7 +152,7 @@ def test_a_loop_writes_over_what_nothing_else_reads(read_later: bool) -> None:
 @pytest.mark.parametrize("kind", ["transposed", "both", "first row", "product"])
 @pytest.mark.parametrize("n", [3, 40])
 def test_what_is_read_elsewhere_than_it_is_written_is_not_written_over(kind: str, n: int) -> None:
-    """Work on a matrix and on a view of it."""
+    """A pointwise op on a matrix and on a view of it."""
     a, b, c = (rng.standard_normal((n, n)).astype(np.float32) for _ in range(3))
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
@@ -180,7 +180,7 @@ def test_what_is_read_elsewhere_than_it_is_written_is_not_written_over(kind: str
 @pytest.mark.parametrize("n", [3, 40])
 @pytest.mark.parametrize("kind", ["plain", "transposed", "first row"])
 def test_a_group_given_as_such_does_not_write_over_what_it_reads_elsewhere(kind: str, n: int) -> None:
-    """z c - x y, the second product read through a view behind other work: in a group that no pass has taken apart."""
+    """z c - x y, with the second product read through a view after other ops: in a group that no pass has split."""
     a, b, c = (rng.standard_normal((n, n)).astype(np.float32) for _ in range(3))
     program, shape = mgx.Program(), mgx.Shape("float32", [n, n])
     main, tail, group = program.get_main_module(), program.create_module("tail"), program.create_module("group")
@@ -242,7 +242,7 @@ def test_models(path: Path) -> None:
 
 
 def test_parts_that_are_results_are_copied_while_their_source_is_new() -> None:
-    """Else all sources would be alive until the end."""
+    """Otherwise all sources would be alive until the end."""
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape("float32", [64, 64]))

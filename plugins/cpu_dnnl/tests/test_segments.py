@@ -1,4 +1,4 @@
-"""Control flow, and what lies behind it or behind extents that depend on data."""
+"""Control flow, and code after it or after data-dependent extents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ rng = np.random.default_rng(5)
 
 
 def both(program: Program, given: dict[str, Any], tolerance: float = 2e-6) -> tuple[list[Any], CpuRunner]:
-    """Results on cpu, compared with those by definition; and the runner."""
+    """Returns results on cpu, after comparing them with the reference, and the runner."""
     program = program.clone()
     expected = evaluated(program, given)
     program.compile(mgx.get_target("cpu"))
@@ -75,7 +75,7 @@ def test_a_body_runs_as_one_program_and_so_does_what_follows():
     _, runner = both(program, given)
     kinds = [name_of(item.what) for item in runner._items]
     assert kinds == ["loop", "get_tuple_elem", "get_tuple_elem", "part"]
-    assert len(runner.inner) == 2  # the body and what follows, made before anything ran
+    assert len(runner.inner) == 2  # the body and the part after the loop, prepared before the first run
     assert not any(inner.rest for inner in runner.inner)
     assert not [p for p in runner.schedule.placements if p.place == "host"]
 
@@ -155,7 +155,7 @@ def test_extents_that_depend_on_data_then_a_part_for_each_count():
 
 
 def test_a_symbol_that_no_operand_has():
-    """Rows of zeros as many as were found: the part's operands are the same for all counts."""
+    """As many rows of zeros as were found: the part's operands are the same for all counts."""
     program = Program()
     main = program.get_main_module()
     x = main.add_parameter("x", Shape("float32", [30]))
@@ -179,12 +179,12 @@ def test_times_of_what_follows():
     timings = program.executable.time(given, 3, 1)
     names = [name_of(t.instruction) for t in timings]
     assert names.count("loop") == 1
-    assert names.count("dot") + names.count("group") >= 1  # of the part behind the loop
+    assert names.count("dot") + names.count("group") >= 1  # of the part after the loop
     assert all(t.seconds and min(t.seconds) > 0 for t in timings)
 
 
 def test_counts_of_one_body_are_each_their_own():
-    """Two ops of one kind on operands of one shape find different numbers of rows."""
+    """Two ops of the same type on operands of the same shape find different numbers of rows."""
     program = Program()
     main = program.get_main_module()
     c = main.add_parameter("c", Shape("bool", []))
@@ -226,7 +226,7 @@ def test_programs_are_made_no_more_often_than_shapes_come_again():
 
 @pytest.mark.parametrize("opened", [False, True])
 def test_results_that_have_no_memory_of_their_own(opened: bool) -> None:
-    """A tuple as it is, returned or read by control flow; an absent result; arguments and constants; beside computed extents."""
+    """Tuples returned or read by control flow; an absent result; arguments and constants; next to data-dependent extents."""
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape("float32", [4, 2]))
@@ -255,7 +255,7 @@ def test_results_that_have_no_memory_of_their_own(opened: bool) -> None:
     ids=["concat", "dot", "add"],
 )
 def test_operands_that_do_not_fit_once_rows_are_counted_are_not_read(op: Any, operand: tuple[int, int]) -> None:
-    """Four rows fit, more or fewer would be read from memory behind an operand."""
+    """Four rows fit; for other counts, memory after an operand would be read."""
     program = Program()
     m = program.get_main_module()
     found = m.add(mgx.op("nonzero"), m.add_parameter("x", Shape("float32", [3, 3])))
@@ -294,7 +294,9 @@ def test_ops_with_several_results_are_part_of_what_follows_a_count():
 
 
 def counting() -> Program:
-    """Numbers above 0, of an argument and of what is computed: rows by their places, the places themselves, boxes picked."""
+    """Positive numbers of an argument and of a computed value: rows by their positions, the positions themselves, selected
+    boxes.
+    """
     program = Program()
     main = program.get_main_module()
     x = main.add_parameter("x", Shape("float32", [9, 4]))
@@ -339,7 +341,7 @@ def test_a_file_keeps_ops_that_count(tmp_path, monkeypatch):
 
 
 def test_a_number_that_is_computed_bounds_what_is_counted_apart():
-    """Memory for the most boxes that there could be is not taken where an operand says how many there are at most."""
+    """If an operand gives the maximum number of boxes, memory for the largest possible number is not allocated."""
     program = Program()
     main = program.get_main_module()
     boxes = main.add_parameter("x", Shape("float32", [1, 9, 4]))
@@ -353,7 +355,7 @@ def test_a_number_that_is_computed_bounds_what_is_counted_apart():
 
 
 def with_operand(op: Operation, x: Shape, operand: Any, results: int = 0) -> Program:
-    """(x, a small vector) -> the results of an op whose extents the vector says."""
+    """(x, a small vector) -> the results of an op whose extents the vector determines."""
     program = Program()
     m = program.get_main_module()
     given = m.add_parameter("x", x), m.add_parameter("n", Shape(str(operand.dtype), list(operand.shape)))
@@ -410,7 +412,7 @@ def test_sizes_that_keep_changing_run_by_definition_and_those_that_come_again_do
 
     assert [size(n) for n in range(5, 30)] == [*range(5, 30)]
     assert len(built) == ONCE
-    assert [size(n) for n in (5, 40, 5, 41)] == [5, 40, 5, 41]  # 5 comes again, and others get their turn
+    assert [size(n) for n in (5, 40, 5, 41)] == [5, 40, 5, 41]  # 5 is used again, then others
     assert len(built) == ONCE + 2
 
 
@@ -425,7 +427,7 @@ def test_operands_that_no_program_fits_are_refused_in_each_run() -> None:
 
 
 def test_bodies_that_take_lists_run_what_is_between_as_programs() -> None:
-    """Parts of other lengths in each trip, put into a list that is joined behind the loop."""
+    """Slices of different lengths in each trip, inserted into a list that is concatenated after the loop."""
     program = Program()
     m = program.get_main_module()
     x = m.add_parameter("x", Shape("float32", [12, 3]))

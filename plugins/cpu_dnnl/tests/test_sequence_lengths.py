@@ -1,4 +1,4 @@
-"""Recurrent layers over sequences of different lengths: on the target, with the definition's results."""
+"""Recurrent layers over sequences of different lengths run on the target; results equal the reference."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def layer(kind: str, direction: str, states: bool, last: str) -> tuple[mgx.Progr
     }
     m.add_return([results[last]()])
     values = rng.standard_normal([STEPS, BATCH, WIDTH]).astype(np.float32)
-    values[4:, 1] = np.nan  # behind the end of a sequence
+    values[4:, 1] = np.nan  # after the end of a sequence
     return program, {"x": values, "lengths": np.array([STEPS, 4, 1, 0, 5], np.int32)}
 
 

@@ -1,4 +1,4 @@
-"""Whole programs on the cpu target against the unoptimised reference."""
+"""Whole programs on the cpu target, compared with the unoptimised reference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def broadcast(m: mgx.Module, x: mgx.Instruction, like: mgx.Instruction) -> mgx.I
 
 
 def check(build: Callable[[mgx.Module], list[mgx.Instruction]], tolerance: float = 1e-5, host: int = 0) -> mgx.Program:
-    """The program's results on cpu equal the reference's; `host` steps are expected to run there."""
+    """Checks that the program's results on cpu equal the reference's; `host`: the steps expected on the host."""
     program = mgx.Program()
     m = program.get_main_module()
     m.add_return(build(m))
@@ -112,7 +112,7 @@ def test_dot_with_epilogue(activation: str) -> None:
 
 
 def test_dot_of_its_own_residual() -> None:
-    """The left operand is also what is added: it must not be overwritten while it is read."""
+    """The left operand is also the addend: it must not be overwritten while it is read."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         x = m.add(mgx.op("exp"), image(m, 5, 16))

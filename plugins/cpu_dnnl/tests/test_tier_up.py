@@ -1,4 +1,4 @@
-"""Tiered execution: a first result without LLVM, equal results once they are compiled, files of programs."""
+"""Tiered execution: a first result without LLVM, equal results after loops are compiled, saved programs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def with_machine() -> Engine:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Engine:
-    """The process's engine, with the interpreter and without any other loop."""
+    """The process's engine, with the interpreter and without other loops."""
     monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "cache"))
     made = with_machine()
     monkeypatch.setitem(vars(shared()), "engine", made)
@@ -45,7 +45,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Engine:
 
 
 def program() -> mgx.Program:
-    """Rows around their largest element, and numbers one by one: two loops."""
+    """Rows normalized by their maximum, and single numbers: two loops."""
     n = Network()
     x, y = n.input(96, 700), n.input(9000)
     top = n.add("reduce_max", n.each("abs", x), axes=(1,))
@@ -60,7 +60,7 @@ def run(made: mgx.Program, times: int = 1) -> list[np.ndarray]:
 
 
 def waited(engine: Engine, compiled: int) -> bool:
-    """Returns whether so many functions were compiled within a minute."""
+    """Waits up to a minute for a number of compiled functions; returns whether it was reached."""
     end = time.monotonic() + 60
     while engine.compiled < compiled and time.monotonic() < end:
         time.sleep(0.01)
@@ -150,7 +150,7 @@ def test_a_process_that_forks_meanwhile_leaves_no_lock_closed_in_its_child(
     run(made, 2000)
     assert began.wait(60)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of later Pythons, for any process with threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # later versions of Python warn in any process with threads
         child = os.fork()
     if not child:
         signal.alarm(30)

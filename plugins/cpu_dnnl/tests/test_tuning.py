@@ -1,4 +1,4 @@
-"""The option exhaustive_tune: plans are timed once, the choice is kept and reused, and nonsense in the cache does no harm."""
+"""The option exhaustive_tune: plans are timed once, the choice is stored and reused, and invalid cache entries do no harm."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def compiled(context: CpuContext, relu: bool = False, rows: Any = 8) -> mgx.Prog
 
 
 def check(program: mgx.Program, relu: bool = False) -> dict[str, str]:
-    """The choices of its last instance, after a look at what it computes."""
+    """Returns the choices of a program's last instance, after checking its results."""
     wanted = GIVEN.astype(np.float64) @ WEIGHTS
     got = program.run({"x": GIVEN})[0].to_numpy()
     np.testing.assert_allclose(got, np.maximum(wanted, 0) if relu else wanted, rtol=1e-4, atol=1e-4)

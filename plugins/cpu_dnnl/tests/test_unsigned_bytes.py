@@ -1,4 +1,4 @@
-"""Signed bytes that become unsigned: which ones, with the same numbers before and after."""
+"""Signed bytes that become unsigned: which ones, with equal results before and after."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mgx_cpu_dnnl.unsigned_bytes import UnsignedBytes
 
 
 class Net:
-    """A module of quantized values of one scale."""
+    """A module of quantized values with one scale."""
 
     def __init__(self, zero: int = -128) -> None:
         self.module = Module()
@@ -38,7 +38,7 @@ class Net:
         return self.add("dequantizelinear", q, self.scale, self.zero)
 
     def turned(self, *results: Instruction) -> bool:
-        """Runs the pass; the results must be the same as before."""
+        """Runs the pass; the results must be unchanged."""
         self.module.add_return(results)
         x = np.random.default_rng(3).normal(0, 4, (1, 4, 6, 6)).astype(np.float32)
         x.reshape(-1)[:2] = np.inf, -np.inf
@@ -50,7 +50,7 @@ class Net:
         return changed
 
     def bytes(self) -> set[Any]:
-        """The types of values of one byte that are not constants."""
+        """Returns the types of one-byte values that are not constants."""
         found = (i for i in self.module if isinstance(i.result, mgx.Shape) and not i.is_literal)
         return {i.shape.dtype for i in found} & {dt.int8, dt.uint8}
 

@@ -1,4 +1,4 @@
-"""Products with one column: sums of rows with the definition's results."""
+"""Products with one column: sums of rows; results equal the reference."""
 
 from __future__ import annotations
 

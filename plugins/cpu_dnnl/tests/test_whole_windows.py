@@ -1,4 +1,4 @@
-"""Convolutions of bytes whose window has one place: computed as products or sums, with the definition's results."""
+"""Convolutions of bytes whose window has one position: computed as products or sums; results equal the reference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def drawn(dtype: str, *dims: int) -> Any:
 
 
 def kinds(op: Any, x: Any, *others: Any, dims: Any = None, requantized: bool = False) -> list[str]:
-    """The kinds of steps, once the results are those of the definition."""
+    """Returns the kinds of steps, after comparing the results with the reference."""
     program = mgx.Program()
     main = program.get_main_module()
     given = [main.add_absent() if o is None else main.add_literal(o) for o in others]
@@ -63,7 +63,7 @@ def test_depthwise(window: tuple[int, ...], first: str, zero: int | None, requan
     assert "conv" not in found and "reduce" in found
 
 
-@pytest.mark.skipif(not native().onednn_sums_bytes(), reason="products of bytes are summed in 16 bits here")
+@pytest.mark.skipif(not native().onednn_sums_bytes(), reason="this processor accumulates products of bytes in 16 bits")
 def test_others_stay_convolutions() -> None:
     op = mgx.op("quant_convolution", padding=(1, 1, 1, 1))
     assert "conv" in kinds(op, drawn("uint8", 1, 8, 3, 3), drawn("int8", 8, 8, 3, 3))

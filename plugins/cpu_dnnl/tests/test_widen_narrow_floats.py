@@ -1,4 +1,4 @@
-"""Narrow floats computed in float32: which roundings go, and what keeps its type."""
+"""Narrow floats computed in float32: which roundings are removed, and which values keep their type."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ rng = np.random.default_rng(5)
 
 
 def turned(text: str) -> tuple[bool, str]:
-    """Whether the pass changed a module, and its text afterwards."""
+    """Returns whether the pass changed a module, and its text afterwards."""
     module = parse_module(f"module main\n{text}", STANDARD)
     changed = WidenNarrowFloats(NARROW).apply(module)
     module.sweep()
@@ -117,7 +117,7 @@ def test_constants_keep_their_rounding_and_are_converted_before_they_are_repeate
 @pytest.mark.parametrize(
     "text",
     [
-        # only moved
+        # only moves elements
         """
         %x = @param["x"] -> bfloat16[4, 3]
         %i = @param["i"] -> int64[2]
@@ -125,7 +125,7 @@ def test_constants_keep_their_rounding_and_are_converted_before_they_are_repeate
         %2 = transpose[permutation=[1, 0]](%1) -> bfloat16[3, 2]
         @return(%2)
         """,
-        # read as it is by a kernel that computes in float32
+        # read directly by a kernel that computes in float32
         """
         %x = @param["x"] -> float32[1, 2, 1, 8]
         %k = @param["k"] -> float16[1, 2, 30, 8]
@@ -134,7 +134,7 @@ def test_constants_keep_their_rounding_and_are_converted_before_they_are_repeate
         %2 = attention(%1, %k, %v) -> float16[1, 2, 1, 8]
         @return(%2)
         """,
-        # bits
+        # reinterpreted bits
         """
         %x = @param["x"] -> float32[4]
         %1 = convert[target_type=bfloat16](%x) -> bfloat16[4]
@@ -147,7 +147,7 @@ def test_constants_keep_their_rounding_and_are_converted_before_they_are_repeate
         %1 = convert[target_type=bfloat16](%x) -> bfloat16[4]
         @return(%1)
         """,
-        # nothing narrow
+        # no narrow values
         """
         %x = @param["x"] -> float32[4]
         %1 = exp(%x) -> float32[4]
@@ -196,7 +196,7 @@ def test_results_of_several_values_and_values_that_nested_modules_read() -> None
 
 
 def network(kind: DType) -> mgx.Program:
-    """A small one whose parameters and results are narrow."""
+    """A small network whose parameters and results are narrow."""
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.shape(type=kind.name, lens=[1, 8, 12, 12]))
@@ -219,7 +219,9 @@ def test_networks_are_nearer_to_exact_results(kind: DType) -> None:
     assert not runner.program.hosted, runner.notes
     found = [a.to_numpy() for a in program.run({"x": given})]
     assert all(a.dtype == kind.numpy for a in found)
-    widened = kind in CpuTarget._not_multiplied()  # a processor that multiplies the type rounds between the ops
+    widened = (
+        kind in CpuTarget._not_multiplied()
+    )  # a processor with native arithmetic for the type rounds between the ops
     WidenNarrowFloats(NARROW).apply(main)
     main.sweep()
     for got, wanted, rounded in zip(found, Interpreter().run(main, [given]), narrow, strict=True):
@@ -245,7 +247,7 @@ def test_options_that_leave_programs_narrow(options: dict[str, Any]) -> None:
     assert dt.float32 in {i.shape.dtype for m in nested(again.executable.module) for i in m if not i.is_return}
 
 
-@pytest.mark.skipif("avx512_bf16" in native().cpu_features(), reason="the processor multiplies bfloat16 itself")
+@pytest.mark.skipif("avx512_bf16" in native().cpu_features(), reason="the processor has native bfloat16 products")
 def test_by_default_no_rounding_lies_between() -> None:
     program = mgx.Program()
     m = program.get_main_module()
@@ -263,7 +265,7 @@ def test_by_default_no_rounding_lies_between() -> None:
 def test_weights_that_are_bfloat16_are_read_as_such_by_products_of_few_rows(
     rows: int, kept: int, columns: int, turn: bool
 ) -> None:
-    """Float32 weights whose numbers are all bfloat16 lose nothing; activations are not rounded."""
+    """Float32 weights that are representable in bfloat16 lose nothing; activations are not rounded."""
     weights = rng.standard_normal((columns, 64) if turn else (64, columns)).astype(BF16).astype(np.float32)
     a = rng.standard_normal((rows, 64)).astype(np.float32)
     program = mgx.Program()

@@ -1,4 +1,4 @@
-"""Zero points of weights, and several an operand: the library multiplies, and results are those of the definitions."""
+"""Zero points of weights, and several per operand: oneDNN computes the products, and results equal the reference."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from mgx_core import dim
 from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.target import CpuTarget
 
-pytestmark = pytest.mark.skipif(not native().onednn_sums_bytes(), reason="products of bytes are summed in 16 bits here")
+pytestmark = pytest.mark.skipif(
+    not native().onednn_sums_bytes(), reason="this processor accumulates products of bytes in 16 bits"
+)
 
 
 def steps_of(op: Any, operands: Sequence[Any], dims: Sequence[Any] | None = None) -> list[str]:
-    """The kinds of steps of a product whose operands after the first are constant, once its result is the definition's."""
+    """Returns the kinds of steps of a product whose later operands are constant, after comparing its result with the
+    reference.
+    """
     first, *others = operands
     program = mgx.Program()
     main = program.get_main_module()
@@ -56,7 +60,7 @@ def test_weights_of_convolutions_of_any_batch() -> None:
 
 @pytest.mark.parametrize("count", [1, 6])
 def test_weights_of_convolutions_with_any_number_of_zero_points(count: int) -> None:
-    """What the number is, one or one a kernel, is known only at run time."""
+    """Whether there is one or one per kernel is known only at run time."""
     program = mgx.Program()
     main = program.get_main_module()
     x = main.add_parameter("x", mgx.Shape("uint8", [3, 4, 9]))
@@ -84,7 +88,7 @@ def test_a_zero_point_an_element_stays_with_the_product() -> None:
 
 
 def test_a_quantized_layer_of_unsigned_weights_is_a_product_of_the_library() -> None:
-    """As tools write them that take weights of both signs as uint8 with a zero point a kernel."""
+    """As written by tools that store weights of both signs as uint8 with a zero point per kernel."""
     rng = np.random.default_rng(1)
     program = mgx.Program()
     main = program.get_main_module()

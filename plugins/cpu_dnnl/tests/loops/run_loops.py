@@ -1,4 +1,4 @@
-"""What tests of compiled loops share."""
+"""Shared code of tests of compiled loops."""
 
 import ctypes
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_in
 
 
 def run_numpy(kernel: JitKernel, arrays: Sequence[np.ndarray[Any, Any]], chunks: int = 1) -> None:
-    """Runs a kernel on arrays (inputs then outputs), in `chunks` ranges."""
+    """Runs a kernel on arrays (inputs, then outputs), split into `chunks` ranges."""
     pointers = [a.ctypes.data for a in arrays]
     workspace = np.empty(kernel.workspace_bytes + 64, np.uint8)
     if kernel.workspace_bytes:

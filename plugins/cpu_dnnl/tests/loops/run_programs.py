@@ -1,4 +1,4 @@
-"""Runs programs of one native runner, beside what their ops are defined as."""
+"""Runs programs of one native runner next to their reference implementations."""
 
 from __future__ import annotations
 
