@@ -1,4 +1,4 @@
-"""Fixtures of the gpu target's tests: a cache of their own, emulated devices, a stand-in for AMD's runtime."""
+"""Fixtures of the gpu target's tests: a separate cache, emulated devices, a fake of AMD's runtime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from mgx_gpu_hip.compile.build import build
 from mgx_gpu_hip.compile.source import kernels, parameter_codes, signature
 from mgx_gpu_hip.runtime import Device, Driver, available, open_device
 
-needs_cxx = pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="no C++ compiler here")
+needs_cxx = pytest.mark.skipif(
+    not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="no C++ compiler is installed"
+)
 
 
 def pytest_collection_modifyitems(items):
@@ -26,10 +28,10 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder(request, tmp_path_factory):
-    """A cache of this session's own, but for compiled code: that is named by what it was made from, and lasts."""
+    """A cache for this session, except for compiled code, which is keyed by its inputs and persists."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("cache")
-        cache = getattr(request.config, "cache", None)  # none with -p no:cacheprovider
+        cache = getattr(request.config, "cache", None)  # missing with -p no:cacheprovider
         if cache is not None:
             for name in ("kernels", "emulator"):
                 (folder / name).symlink_to(cache.mkdir(f"mgx-{name}").resolve())
@@ -43,7 +45,7 @@ class RealDevice:
     def __init__(self, flags=()):
         found = available()
         if not found:
-            pytest.skip("no GPU here")
+            pytest.skip("no GPU found")
         self.device = open_device(found[0])
         self.wave = self.device.properties.wave
         self.flags = tuple(flags)
@@ -73,31 +75,31 @@ class RealKernel:
 
 @pytest.fixture(params=[32, 64], ids=["wave32", "wave64"])
 def emulated(request):
-    """An emulated device by itself, of either wave."""
+    """An emulated device without the driver, for both wave sizes."""
     return HostDevice(request.param)
 
 
 @pytest.fixture(params=[32, 64, pytest.param(0, marks=pytest.mark.gpu)], ids=["wave32", "wave64", "gpu"])
 def runner(request):
-    """An emulated device of either wave, or the GPU that is there."""
+    """An emulated device for both wave sizes, or the GPU if there is one."""
     return HostDevice(request.param) if request.param else RealDevice()
 
 
 @pytest.fixture(params=[32, pytest.param(0, marks=pytest.mark.gpu)], ids=["wave32", "gpu"])
 def lanes(request):
-    """Where only single lanes matter: the emulated device, or the GPU that is there."""
+    """For tests that use single lanes only: the emulated device, or the GPU if there is one."""
     return HostDevice(request.param) if request.param else RealDevice()
 
 
 @pytest.fixture
 def gpu():
-    """The GPU that is there."""
+    """The GPU of this machine."""
     return RealDevice()
 
 
 @pytest.fixture(scope="session")
 def fake_hip(cache_folder):
-    """Path of the stand-in libamdhip64."""
+    """Path of the fake libamdhip64."""
     source = Path(__file__).parent / "fake_hip" / "fake_hip.cpp"
     emulator = gxx.EMULATOR
     return gxx.build([emulator / "device.cpp", source], "libamdhip64", [f'-DEMULATOR="{emulator}"'])
@@ -110,7 +112,7 @@ def fake_driver(fake_hip):
 
 @pytest.fixture(params=["host:0", "host:1", "hip:0", "hip:1"])
 def device(request):
-    """A device of the emulated driver and of the stand-in for AMD's, of either wave."""
+    """A device of the emulated driver and of the fake of AMD's, for both wave sizes."""
     kind, index = request.param.split(":")
     if kind == "host":
         return open_device("host", int(index))

@@ -1,7 +1,7 @@
-"""Library plans on a real GPU: numbers against torch, and time against torch eager, both as replayed graphs.
+"""Library plans on a real GPU: results and times compared with torch eager, both as replayed graphs.
 
-As a script it prints one table; `pytest device_library.py` checks the numbers only.  torch is the oracle and the allocator here;
-the package does not need it.
+As a script it prints one table; `pytest device_library.py` only checks the results.  torch is the reference and the allocator
+here; the package does not need it.
 
     PYTHONPATH=.:plugins/gpu_hip python plugins/gpu_hip/tests/device_library.py [--tune N] [--only WORD] [--check]
 """
@@ -23,7 +23,7 @@ from mgx_gpu_hip.library import Activation, AttentionProblem, ConvProblem, GemmP
 RELU, RELU6 = Activation("relu"), Activation("relu", high=6.0)
 GELU, GELU_TANH, SWISH = Activation("gelu_erf"), Activation("gelu_tanh"), Activation("swish")
 HALF, SINGLE, BRAIN = dtype.float16, dtype.float32, dtype.bfloat16
-# largest error allowed, as a part of the largest value; TF32 would be at 3e-4
+# maximum error relative to the largest value; TF32 would have 3e-4
 LIMIT = {HALF: 2e-3, SINGLE: 2e-5, BRAIN: 1.6e-2}
 
 
@@ -140,7 +140,7 @@ def odd_attentions() -> Iterator[AttentionProblem]:
 
 
 def by_heads(b: int, h: int, s: int, d: int, **more: Any) -> AttentionProblem:
-    """Operands as slices of one [batch, length, 3, heads, size] tensor, result as [batch, length, heads, size]."""
+    """Returns operands as slices of one [batch, length, 3, heads, size] tensor, result as [batch, length, heads, size]."""
     inside = (s * 3 * h * d, d, 3 * h * d, 1)
     return AttentionProblem(
         b, h, s, s, d, inside, inside, inside, (s * h * d, d, h * d, 1), 1 / math.sqrt(d), **more
@@ -148,7 +148,7 @@ def by_heads(b: int, h: int, s: int, d: int, **more: Any) -> AttentionProblem:
 
 
 class Case(NamedTuple):
-    """A problem with memory to run it: addresses for launches, the result, what it should be, torch's own way."""
+    """A problem with memory to run it: addresses for launches, the result, the expected result, torch's implementation."""
 
     problem: Any
     operands: dict[str, Any]
@@ -193,7 +193,7 @@ def gemm_case(p: GemmProblem) -> Case:
     import torch
 
     def matrix(x: Matrix, rows: int, columns: int, scale: float = 1.0) -> tuple[Any, Any]:
-        """Memory and the operand as a batch of [rows, columns]."""
+        """Returns memory and the operand as a batch of [rows, columns]."""
         inner = columns if x.transposed else rows
         memory = random(max(x.batch_stride * (p.batch - 1), 0) + inner * x.ld, of=x.dtype, scale=scale)
         steps = (x.batch_stride, 1, x.ld) if x.transposed else (x.batch_stride, x.ld, 1)
@@ -292,7 +292,7 @@ def attention_case(p: AttentionProblem) -> Case:
 
 
 def seconds(run: Callable[[], Any], repeat: int = 20) -> float:
-    """Seconds of one run inside a replayed graph of `repeat` runs: median of 5."""
+    """Returns seconds per run in a replayed graph of `repeat` runs: median of 5."""
     import torch
 
     stream = torch.cuda.Stream()
@@ -318,7 +318,7 @@ def seconds(run: Callable[[], Any], repeat: int = 20) -> float:
 
 
 class Runner:
-    """The libraries, and plans launched on torch's current stream with torch's memory."""
+    """The libraries, with plans launched on torch's current stream in torch's memory."""
 
     def __init__(self) -> None:
         import torch
@@ -336,7 +336,7 @@ class Runner:
         return made(p)
 
     def plans(self, p: Any, count: int) -> list[LibraryPlan] | No:
-        """Plans that need no compilation; where there are none, a few that do."""
+        """Returns plans that need no compilation; if there are none, a few that do."""
         if isinstance(p, AttentionProblem):
             return self.libraries.plans(p, count)
         ready = self.libraries.plans(p, count, compiled=False)
@@ -350,7 +350,7 @@ class Runner:
         return lambda: plan.launch(torch.cuda.current_stream().cuda_stream, **addresses, workspace=workspace)
 
     def error(self, plan: LibraryPlan, case: Case) -> float:
-        """Largest error as a part of the largest value."""
+        """Returns the largest error relative to the largest value."""
         import torch
 
         case.result.fill_(math.nan)
@@ -394,7 +394,7 @@ def test_a_saved_choice_gives_the_same_plan(runner: Runner) -> None:
 
 
 def report(runner: Runner, problems: list[Any], tune: int) -> tuple[list[float], int]:
-    """Print a line for each problem; the ratios to torch and the number of failures."""
+    """Prints one line per problem; returns the ratios to torch and the number of failures."""
     ratios, failed = [], 0
     for p in problems:
         started = time.perf_counter()
@@ -440,9 +440,9 @@ def mean(ratios: list[float]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--tune", type=int, default=0, help="time so many plans of each problem")
-    parser.add_argument("--only", default="", help="problems whose line holds this word")
-    parser.add_argument("--check", action="store_true", help="odd problems as well")
+    parser.add_argument("--tune", type=int, default=0, help="number of plans to time per problem")
+    parser.add_argument("--only", default="", help="only problems whose line contains this word")
+    parser.add_argument("--check", action="store_true", help="include problems with odd extents")
     options = parser.parse_args()
     import torch
 

@@ -1,7 +1,7 @@
-"""Public models on a real GPU against onnxruntime: python device_models.py MODELS [--only a,b] [--fp16] [--kind cuda]
+"""Public models on a real GPU, compared with onnxruntime: python device_models.py MODELS [--only a,b] [--fp16] [--kind cuda]
 
-MODELS holds NAME.onnx and NAME.in.npz.  Prints, for each model, compile time, time of a run on device buffers (events over graph
-replays), the largest error relative to the largest output, launches, and what ran on the host.
+MODELS contains NAME.onnx and NAME.in.npz.  For each model, prints compile time, time of a run on device buffers (events around
+graph replays), the largest error relative to the largest output, launches, and the ops that ran on the host.
 """
 
 from __future__ import annotations

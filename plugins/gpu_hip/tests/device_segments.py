@@ -1,8 +1,10 @@
 """A detector's tail on a real GPU: python device_segments.py MODELS
 
-MODELS holds yolo_nms.onnx and yolo_nms.in.npz.  The boxes that were picked are those that NonMaxSuppression's definition picks from
-the boxes and scores that the same run gives; inputs of different strength give different numbers of them.  Then programs whose
-numbers of rows vary are compared with their definitions, and a new number is timed.
+MODELS contains yolo_nms.onnx and yolo_nms.in.npz.  The selected boxes equal those that NonMaxSuppression's reference selects
+from
+the boxes and scores of the same run; inputs of different magnitudes give different numbers of boxes.  Then programs with
+varying
+row counts are compared with their references, and new row counts are timed.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def detector(models: Path, half: bool) -> None:
     runner = instance.runner
     whole = runner.continuation is not None and runner.continuation.whole(runner.continued_whole) is not None
     print(
-        f"yolo_nms {'fp16' if half else 'fp32'}: on the host {host}, one program for all numbers of rows: {whole}, boxes {seen}, "
+        f"yolo_nms {'fp16' if half else 'fp32'}: on the host {host}, one program for all row counts: {whole}, boxes {seen}, "
         f"wrong {wrong}, ms {[round(t, 1) for t in times]}",
         flush=True,
     )
@@ -70,9 +72,9 @@ def rows(name: str, build: Any, feeds: list[dict[str, Any]]) -> None:
         program.run(feeds[-1])
     known = (time.perf_counter() - start) / 20 * 1e3
     print(
-        f"{name}: on the host {hosted}, largest error {worst:.1e}, first {times[0]:.1f} ms, new numbers of rows "
+        f"{name}: on the host {hosted}, largest error {worst:.1e}, first {times[0]:.1f} ms, new row counts "
         f"{np.median(times[1:]):.2f} (largest {max(times[1:]):.1f}) ms, a known one {known:.2f} ms, "
-        f"{len(list(runner.continuation.runners()))} programs kept",
+        f"{len(list(runner.continuation.runners()))} programs cached",
         flush=True,
     )
 

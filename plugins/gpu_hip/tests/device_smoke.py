@@ -1,4 +1,4 @@
-"""A real GPU through runtime and compilers, with figures: ``python device_smoke.py [cuda|hip]``."""
+"""Smoke test of runtime and compilers on a real GPU, with timings: ``python device_smoke.py [cuda|hip]``."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ def launches(device: Device) -> None:
         last.wait()
         kernel = last.since(first) / 20 / n * 1e3
         print(
-            f"chain of {n}, overlap {overlap}: host {host / n * 1e6:.2f} us a launch; graph {kernel:.2f} us a kernel,"
+            f"chain of {n}, overlap {overlap}: host {host / n * 1e6:.2f} us per launch; graph {kernel:.2f} us per kernel,"
         )
-        print(f"  {queued / 20 * 1e6:.1f} us a graph launch on the host")
+        print(f"  {queued / 20 * 1e6:.1f} us per graph launch on the host")
     for launch in queue:
         launch.set(2, 2.0)
     with device.capture(stream) as again:
@@ -180,10 +180,10 @@ def with_torch(device: Device) -> None:
     try:
         import torch
     except ImportError:
-        print("no torch here")
+        print("torch is not installed")
         return
     if not torch.cuda.is_available():
-        print("torch sees no GPU")
+        print("torch finds no GPU")
         return
     code = build([source(0)], device.arch)[0]
     function = device.load(code.image).function("add0", parameter_codes(source(0).text, "add0"))

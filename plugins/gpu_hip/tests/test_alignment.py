@@ -73,7 +73,7 @@ CASES: dict[str, tuple[Operation, list[tuple[int, ...]]]] = {
 
 
 def layout(rng: np.random.Generator, of: str, lens: tuple[int, ...]) -> Tensor:
-    """A tensor with its axes in some order in memory, some with gaps, at an address of some alignment."""
+    """Draws a tensor with permuted axes in memory, some with gaps, at an address of some alignment."""
     kind, rank = dt.of(of), len(lens)
     order = list(range(rank))
     if rank > 1 and rng.random() < 0.5:
@@ -98,7 +98,7 @@ def fuzzed(name: str, of: str, seed: int, wave: int) -> None:
     wanted = op.evaluate(arrays)
     outs = [layout(rng, str(np.asarray(wanted).dtype), np.asarray(wanted).shape)]
     source = generate(op, ins, outs, traits(wave))
-    if isinstance(source, No):  # a layout that no kernel takes is copied first
+    if isinstance(source, No):  # a layout that no kernel accepts is copied first
         outs = [Tensor.of(Shape(outs[0].dtype, outs[0].lens))]
         ins = [Tensor.of(Shape(x.dtype, x.lens)) for x in ins]
         source = generate(op, ins, outs, traits(wave))
@@ -111,10 +111,11 @@ def fuzzed(name: str, of: str, seed: int, wave: int) -> None:
 
 
 def same_attention(got: Array, op: Attention, arrays: list[Array], tolerance: float) -> None:
-    """Within one unit in the last place of each value of float32's, what rounding of the weights explains, and the tolerance.
+    """Compares within one ulp of each float32 value, the rounding of the weights, and the tolerance.
 
-    A weight is wrong by up to half a unit of 1, relatively; half of that is granted of the sum of the sizes of weighted values,
-    as the errors of many keys partly cancel.
+    A weight has a relative error of up to half an ulp of 1; half of that is allowed for the sum of absolute weighted values,
+    since the
+    errors of many keys partly cancel.
     """
     assert got.dtype == arrays[0].dtype
     q, k, v, *bias = (x.astype(np.float32) for x in arrays)
@@ -123,7 +124,7 @@ def same_attention(got: Array, op: Attention, arrays: list[Array], tolerance: fl
     unit = np.spacing(np.abs(wanted).astype(got.dtype)).astype(np.float64)
     near = tolerance * (np.abs(wanted) + np.abs(wanted).max(initial=1.0))
     excess = np.abs(got.astype(np.float64) - wanted) / (unit + dt.bfloat16.epsilon / 4 * sizes + near)
-    assert excess.max() <= 1, f"{excess.max()} times what rounding explains"
+    assert excess.max() <= 1, f"{excess.max()} times the allowed rounding"
 
 
 @pytest.mark.parametrize("of", ["float16", "float32"])
@@ -196,7 +197,7 @@ def test_arguments_and_results_at_odd_addresses(shift: int) -> None:
     held = [DeviceArray(buffer, dt.float16, (5, 32), offset=shift) for buffer in room]
     for value, array in zip(given, held, strict=False):
         gpu.default_stream.copy_in(array.address, value)
-    for _ in range(2):  # recorded, then repeated
+    for _ in range(2):  # recorded, then replayed
         made.run_async({"x0": held[0], "x1": held[1], "main:#output_0": held[2]})
         gpu.default_stream.wait()
         np.testing.assert_array_equal(held[2].to_host(), given[0] + given[1])

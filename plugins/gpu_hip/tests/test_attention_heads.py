@@ -1,4 +1,4 @@
-"""Grouped-query attention: keys and values are not copied per head, and the results are the same."""
+"""Grouped-query attention: keys and values are not copied per head, and results are the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mgx_gpu_hip.target import GpuTarget
 
 
 def attention(queries: int, keys: int, masked: bool, of: Any, batch: int = 1) -> tuple[mgx.Program, dict[str, Any]]:
-    """6 heads in 2 groups, 16 wide, as a decoder is exported: keys repeated, scores scaled and masked."""
+    """6 heads in 2 groups of 16 elements, as decoders are exported: keys repeated, scores scaled and masked."""
     rng = np.random.default_rng(queries)
     program = mgx.Program()
     m = program.get_main_module()
@@ -61,7 +61,7 @@ def test_shared_keys_are_not_copied(queries: int, keys: int, batch: int, masked:
 
 @pytest.mark.parametrize("queries", [1, 2])
 def test_one_kernel_for_all_numbers_of_keys(queries: int) -> None:
-    """Heads that do not share queries' rows: the repetition's attribute is a number, and was one in the kernel's text."""
+    """For heads that do not share queries' rows: the repeat count is an argument, and was a literal in the kernel's source."""
     program = mgx.Program()
     m = program.get_main_module()
     t = symbol("t", 1, 512)

@@ -15,7 +15,7 @@ from mgx_gpu_hip.target import GpuTarget
 
 
 class Recorded:
-    """A launch that remembers the arguments that were changed."""
+    """A launch that records the arguments that were changed."""
 
     def __init__(self, early: bool) -> None:
         self.early = early
@@ -72,5 +72,5 @@ def test_only_kernels_that_wait_are_let_start_early() -> None:
     assert [x[-1].early for x in (a, b, c, d)] == [False, True, True, False]
     assert list(a[-1].changed.values()) == [1]  # its successor waits for it
     assert not b[-1].changed  # a library's kernel need not
-    assert not c[-1].changed and not d[-1].changed  # a step on the host, and the end
+    assert not c[-1].changed and not d[-1].changed  # a host step, and the end
     assert not any(x.changed for launches in bound([first, second], overlap=False) for x in launches)

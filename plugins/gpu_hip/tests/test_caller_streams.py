@@ -1,4 +1,4 @@
-"""Runs on a caller's stream that is under capture."""
+"""Runs on a caller's stream during capture."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_runs_become_part_of_the_callers_graph() -> None:
         gpu.default_stream.wait()
 
     given(0.0)
-    for _ in range(2):  # recorded, then repeated
+    for _ in range(2):  # recorded, then replayed
         made.executable.run_async({"x": held}, stream.handle, "")
     with gpu.capture(stream) as captured:
         (found,) = made.executable.run_async({"x": held}, stream.handle, "")

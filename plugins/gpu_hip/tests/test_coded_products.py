@@ -1,4 +1,4 @@
-"""Products with quantized weights against their definition."""
+"""Products with quantized weights, compared with the reference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CASES = [  # rows, k, n, bits, block, zero points
     ((1,), 640, 130, 8, 128, False),
     ((2,), 33, 9, 4, 16, True),
     ((2,), 16, 8, 4, 32, False),
-    ((1,), 2048, 40, 4, 128, False),  # several parts of k for each wave
+    ((1,), 2048, 40, 4, 128, False),  # several parts of k per wave
     ((1, 11), 512, 48, 4, 64, True),
     ((1,), 1536, 50, 8, 256, True),
     ((3,), 192, 33, 4, 32, True),
@@ -35,7 +35,7 @@ CASES = [  # rows, k, n, bits, block, zero points
 def drawn_weights(
     rng: np.random.Generator, n: int, k: int, bits: int, block: int, zeros: bool, largest: float
 ) -> list[Any]:
-    """Returns codes, scales from 0.01 to `largest` and, if wanted, zero points of n columns in blocks along k."""
+    """Returns codes, scales from 0.01 to `largest` and optionally zero points of n columns in blocks along k."""
     blocks = -(-k // block)
     width = k if bits == 8 else blocks * block // 2
     weights: list[Any] = [
@@ -128,7 +128,7 @@ def test_products_of_one_row_share_a_launch() -> None:
 @pytest.mark.parametrize(("of", "device"), [("float32", 0), ("float16", 0), ("float16", 1), ("bfloat16", 1)])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_gated_halves_are_one_launch(of: str, device: int, rows: int) -> None:
-    """SwiGLU of two products with codes: they are joined, and their sums combined where they are made."""
+    """SwiGLU of two products with codes: the products are joined, and the kernel combines their sums."""
     rng = np.random.default_rng(rows)
     kind, n, k = dt.of(of), 88, 256
     x = rng.standard_normal((rows, k)).astype(kind.numpy)
@@ -160,7 +160,7 @@ def test_matrix_units_multiply_codes_where_a_device_has_them(arch: str, size: in
 
 @pytest.mark.parametrize(("bits", "parts", "n"), [(4, 1, 40), (8, 2, 48), (4, 2, 20)])
 def test_codes_in_tiles_are_where_lanes_read_them(bits: int, parts: int, n: int) -> None:
-    """Codes, scales and columns behind the last, which are zeros, by the places that the kernel computes."""
+    """Codes, scales and zero columns after the last one, at the positions that the kernel computes."""
     rng = np.random.default_rng(n)
     size, of_byte = 8, 8 // bits
     piece = 4 * size * of_byte

@@ -1,4 +1,4 @@
-"""Attention kernels against the op's reference, from ops and from fused groups."""
+"""Attention kernels, compared with the op's reference, from ops and from fused groups."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SIZES = {
 
 
 def beside(b: int, h: int, s: int, d: int) -> tuple[int, int, int, int]:
-    """Strides of [b, h, s, d] in memory as [b, s, h, d]."""
+    """Returns the strides of [b, h, s, d] stored as [b, s, h, d]."""
     return s * h * d, d, h * d, 1
 
 
@@ -69,7 +69,7 @@ def test_attention(size: str, of: str, wave: int) -> None:
 
 
 def declared(text: str) -> int:
-    """Returns bytes of the shared arrays of half_t that a kernel declares."""
+    """Returns the bytes of the shared arrays of half_t that a kernel declares."""
     found = re.findall(r"SHARED\(half_t, \w+, ((?:\[\d+\])+)\)", text)
     return sum(2 * math.prod(map(int, re.findall(r"\d+", dims))) for dims in found)
 
@@ -112,7 +112,7 @@ def test_waves_that_share_the_keys_of_a_block(case: str, wave: int) -> None:
     q, k, v = (values(rng, kind, n) for n in ((b, h, s, d), (b, h, t, d), (b, h, t, e)))
     some = rng.random((s, t)) < 0.7
     some[3] = False
-    some[5, :128] = False  # two waves see nothing
+    some[5, :128] = False  # two waves have no unmasked keys
     arrays = [q, k, v, *([some] if case == "mask" else [])]
     op = Attention(causal=True, offset=-2) if case == "causal" else Attention()
     ins = [tensor("float16", a.shape, beside(*a.shape)) for a in arrays[:3]]
@@ -128,7 +128,7 @@ def test_waves_that_share_the_keys_of_a_block(case: str, wave: int) -> None:
 
 @pytest.mark.parametrize("keys", [77, 300])
 def test_an_infinite_value_of_the_last_key_stays_infinite(keys: int) -> None:
-    """Also where the keys are no whole number of those that are read together."""
+    """Also if the number of keys is not a multiple of those loaded at once."""
     rng = np.random.default_rng(3)
     q, k, v = (values(rng, dt.float32, n) for n in ((1, 2, 1, 64), (1, 1, keys, 64), (1, 1, keys, 64)))
     v[0, 0, -1, 5] = np.inf
@@ -148,7 +148,7 @@ FEW_TO_TILES = {
 @pytest.mark.parametrize("of", ["float16", "float32"])
 @pytest.mark.parametrize("size", FEW_TO_TILES)
 def test_scores_that_are_nan_make_their_row_nan(size: str, of: str, mask: str) -> None:
-    """And rows without keys stay zero, whatever their scores are."""
+    """And rows without keys remain zero, whatever their scores."""
     b, h, g, s, t, d, e = FEW_TO_TILES[size]
     rng = np.random.default_rng(3)
     kind = dt.of(of)
@@ -171,7 +171,7 @@ def test_scores_that_are_nan_make_their_row_nan(size: str, of: str, mask: str) -
 @pytest.mark.parametrize("of", ["float16", "float32"])
 @pytest.mark.parametrize("size", FEW_TO_TILES)
 def test_keys_behind_a_length_are_not_read(size: str, of: str) -> None:
-    """A cache's unwritten entries may hold anything."""
+    """A cache's unwritten entries may have any value."""
     h, g, s, t, d, e = FEW_TO_TILES[size][1:]
     rng = np.random.default_rng(3)
     kind = dt.of(of)
@@ -239,7 +239,7 @@ ROUNDED = {
 @pytest.mark.parametrize("of", ["float16", "float32"])
 @pytest.mark.parametrize("size", ROUNDED)
 def test_bytes_made_of_the_result(size: str, of: str, way: str, wave: int) -> None:
-    """Work that makes bytes of a result is done in its kernel: in front of the movement, or behind it with a row of channels."""
+    """Conversions of a result to bytes run in its kernel, before a transpose or, with a row of channels, after it."""
     b, s, d, units = ROUNDED[size]
     h, t, kind = 3, 150, dt.of(of)
     zero, to = (0.0, dt.int8) if way == "numbers first" else (3.0, dt.uint8)
@@ -273,7 +273,7 @@ def test_bytes_made_of_the_result(size: str, of: str, way: str, wave: int) -> No
     module.add_return([made])
     rng = np.random.default_rng(5)
     arrays = [values(rng, kind, p.shape.lens()) for p in (q, k, v, row)]
-    arrays[0] = (arrays[0].astype(np.float32) / 4).astype(kind.numpy)  # scores that are not far apart
+    arrays[0] = (arrays[0].astype(np.float32) / 4).astype(kind.numpy)  # scores of similar size
     (wanted,) = Interpreter().run(module, arrays)
     assert FuseAttention(rounds=True).apply(module)
     group = next(i for i in module if i.op.name == "group")
@@ -305,7 +305,7 @@ def test_refusals_say_why() -> None:
 @pytest.mark.parametrize("most", [49152, 65536, 232448])
 @pytest.mark.parametrize("heads", [(160, 160), (192, 64), (256, 256), (256, 64)])
 def test_large_heads_take_no_more_shared_memory_than_there_is(heads: tuple[int, int], most: int) -> None:
-    """The emulated device refuses kernels that declare more than CUDA or AMD's devices allow."""
+    """The emulated device rejects kernels that declare more than CUDA or AMD's devices allow."""
     (d, e), wave = heads, 64 if most == 65536 else 32
     rng = np.random.default_rng(4)
     arrays = [values(rng, dt.float16, (1, 2, n, size)) for n, size in ((66, d), (35, d), (35, e))]
@@ -317,7 +317,7 @@ def test_large_heads_take_no_more_shared_memory_than_there_is(heads: tuple[int, 
 
 
 def test_sizes_of_asked_memory_are_numbers_where_heads_are_symbolic() -> None:
-    """NVIDIA's and AMD's compilers take no arrays whose size is an argument; the host's does."""
+    """NVIDIA's and AMD's compilers reject arrays whose size is an argument; the host's accepts them."""
     lens = (1, 2, 66, SymbolicInt.symbol("d", 256))
     x = Tensor(dt.float16, lens, tuple(row_major(lens)))
     source = generate(Attention(), [x, x, x], [x], traits()._replace(shared_most=232448))

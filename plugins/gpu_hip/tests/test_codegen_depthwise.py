@@ -27,7 +27,7 @@ LIMITS = {"float32": 1e-5, "float16": 1e-2}
 
 
 @pytest.mark.parametrize("of", LIMITS)
-@pytest.mark.parametrize("sm", [1, 400])  # strips of neighbours, or one output a thread
+@pytest.mark.parametrize("sm", [1, 400])  # strips of adjacent outputs, or one output per thread
 @pytest.mark.parametrize(
     "attributes",
     [
@@ -135,7 +135,7 @@ def test_refusals_say_why() -> None:
 
 @pytest.mark.parametrize("wave", [32, 64])
 def test_pixels_with_gaps_between_them_are_read_where_they_lie(wave: int) -> None:
-    """A product whose columns were rounded up to whole vectors leaves them; they were copied away first."""
+    """A product whose columns were padded to whole vectors leaves gaps; they used to be removed by a copy."""
     lens, pitch = [2, 30, 9, 11], 32
     context = GpuTarget("host", {32: 1, 64: 0}[wave]).get_context()
     e = GpuEmitter(PLANS, context)

@@ -1,4 +1,4 @@
-"""Every primitive and conversion, as HIP C++ on the emulated device."""
+"""Every primitive and conversion as HIP C++ on the emulated device."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_refusals_name_the_extents_that_they_are_about() -> None:
 
 
 def opened(x: Tensor, names: tuple[str, ...]) -> Tensor:
-    """The tensor with extents that are symbols where they have a name."""
+    """Returns the tensor with symbols for the extents that have a name."""
     lens = tuple(SymbolicInt.symbol(s, n) if s else n for s, n in zip(names, x.lens, strict=True))
     return x._replace(lens=lens, strides=row_major(lens))
 
@@ -93,5 +93,7 @@ def test_one_text_for_many_extents(name: str, wave: int) -> None:
         plainly = generate(op, fixed, [out], traits(wave))
         assert isinstance(plainly, KernelSource)
         more, fewer = (sum(len(la.args) for la in s.launches) for s in (source, plainly))
-        assert fewer < more or plainly.text == source.text  # where rows are merged, their number is an argument anyway
+        assert (
+            fewer < more or plainly.text == source.text
+        )  # if rows are merged, their number is an argument in any case
     assert len(texts) <= 3, "\n".join(texts)

@@ -1,4 +1,4 @@
-"""Random pointwise and reduction groups with random layouts, against the interpreter."""
+"""Random pointwise and reduction groups with random layouts, compared with the interpreter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BINARY = (Add, Mul, Sub, Max)
 
 
 def layout(draw: Any, lens: Sequence[int]) -> tuple[int, ...]:
-    """Row-major, permuted, or with gaps."""
+    """Draws a row-major, permuted or padded layout."""
     order = draw(st.permutations(range(len(lens))))
     gap = draw(st.sampled_from([0, 0, 1, 8]))
     strides, step = [0] * len(lens), 1
@@ -120,7 +120,9 @@ def reduce_case(draw: Any) -> tuple[Module, tuple[int, ...], list[Tensor], list[
     reductions = [ReduceMean, ReduceMax, ReduceMin, ReduceSum]
     for _ in range(draw(st.integers(1, 3))):
         reduce = draw(st.sampled_from(reductions))
-        if reduce is ReduceSum:  # the sum of what cancels is its rounding, which a second one multiplies by the terms
+        if (
+            reduce is ReduceSum
+        ):  # a cancelling sum is all rounding error, which a second sum multiplies by the number of terms
             reductions.remove(ReduceSum)
         total = module.add(reduce(axes=axes), at)
         if draw(st.booleans()):
@@ -145,7 +147,7 @@ def test_random_reductions(wave: int, case: Any) -> None:
 
 
 def normalised(lens: tuple[int, ...], axes: tuple[int, ...]) -> Module:
-    """x less its mean, over the root of its mean square, by hand."""
+    """Returns the reference for x less its mean, divided by its root mean square."""
     from mgx_core.ops.pointwise import Rsqrt
 
     module = Module("norm")
@@ -165,14 +167,14 @@ def normalised(lens: tuple[int, ...], axes: tuple[int, ...]) -> Module:
 @pytest.mark.parametrize(
     ("lens", "axes", "strides", "launches"),
     [
-        ((600, 40), (1,), None, 1),  # several rows a wave
-        ((6, 768), (1,), None, 1),  # a wave or a block a row, in registers
-        ((3, 9000), (1,), None, 1),  # read again
+        ((600, 40), (1,), None, 1),  # several rows per wave
+        ((6, 768), (1,), None, 1),  # a wave or a block per row, in registers
+        ((3, 9000), (1,), None, 1),  # read twice
         ((1, 40000), (1,), None, 3),  # split over blocks
-        ((2, 40, 60), (1,), None, 1),  # across memory
-        ((2, 3, 1200), (1,), None, 1),  # across memory, by one thread each
+        ((2, 40, 60), (1,), None, 1),  # reduced along strided axes
+        ((2, 3, 1200), (1,), None, 1),  # reduced along strided axes, one thread each
         ((2, 3, 35), (1,), None, 1),
-        ((1, 16, 50, 50), (2, 3), channels_last((1, 16, 50, 50)), 3),  # across memory, split
+        ((1, 16, 50, 50), (2, 3), channels_last((1, 16, 50, 50)), 3),  # reduced along strided axes, split
     ],
 )
 def test_ways_to_reduce(lens: tuple[int, ...], axes: tuple[int, ...], strides: Any, launches: int, wave: int) -> None:
@@ -232,7 +234,7 @@ def test_views_that_move_members_are_refused() -> None:
 
     module = Module("odd")
     x = module.add_parameter("x", Shape.of(dt.float32, (4, 4)))
-    total = module.add(ReduceSum(axes=(1,)), x)  # [4, 1], looked at as [1, 4]
+    total = module.add(ReduceSum(axes=(1,)), x)  # [4, 1], viewed as [1, 4]
     turned = module.add(Unsqueeze(axes=(0,)), module.add(Squeeze(axes=(1,)), total))
     module.add_return([module.add(Sub(), x, module.add(Multibroadcast(out_lens=(4, 4)), turned))])
     t = tensor("float32", (4, 4))

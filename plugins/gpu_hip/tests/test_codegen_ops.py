@@ -1,4 +1,4 @@
-"""Generated kernels of single ops, against their reference compute."""
+"""Generated kernels of single ops, compared with their reference compute."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def check(
     terms: int = 64,
     tolerance: float | None = None,
 ) -> KernelSource:
-    """The generated kernel gives what `compute` gives."""
+    """Checks that the generated kernel's result equals that of `compute`."""
     layouts = layouts or {}
     ins = [None if a is None else tensor(a.dtype, a.shape, layouts.get(i)) for i, a in enumerate(arrays)]
     wanted = op.evaluate(arrays)
@@ -89,7 +89,8 @@ def loose(of: str) -> float:
     return 1e-5 if of == "float32" else 1e-2
 
 
-# moving ------------------------------------------------------------------------------------------------------------------
+# movement
+# ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("of", ALL)
@@ -142,7 +143,7 @@ def test_indices_out_of_range_do_not_leave_the_tensor() -> None:
     x, at = some("float32", 5, 8), np.array([4, 99, -99])
     ins, outs = [tensor("float32", x.shape), tensor("int64", (3,))], [tensor("float32", (3, 8))]
     got = run(generate(Gather(axis=0), ins, outs, traits()), [x, at], ins, outs)
-    assert np.isin(got[0], x).all()  # the emulated device would have refused an address outside
+    assert np.isin(got[0], x).all()  # the emulated device would have rejected an address outside
 
 
 def test_indices_above_all_of_int64_are_not_counted_from_the_end() -> None:
@@ -187,7 +188,7 @@ def test_scatters(of: str) -> None:
 
 @pytest.mark.parametrize("of", ["float32", "float16", "bfloat16", "float64", "int32"])
 def test_scattered_rows_move_in_vectors(of: str) -> None:
-    """Rows with many for one place: narrow floats are combined in float32 and rounded once."""
+    """Several rows per position: narrow floats are combined in float32 and rounded once."""
     r, data, rows = rng(), some(of, 11, 32), some(of, 520, 32)
     ones = np.ones((520, 32)).astype(dt.of(of).numpy)
     at = r.integers(0, 11, (520, 1))
@@ -249,7 +250,7 @@ def test_pooling(of: str, mode: str) -> None:
 @pytest.mark.parametrize("of", [*ALL, "bfloat16", "float64"])
 @waves
 def test_max_unpool(of: str, wave: int) -> None:
-    """What pooling found goes back, windows apart and overlapping, on every axis and into larger results."""
+    """Positions from pooling are restored, for separate and overlapping windows, on every axis and into larger results."""
     for lens, more in (
         ((2, 3, 8, 6), dict(lengths=(2, 2), stride=(2, 2))),
         ((2, 3, 9, 7), dict(lengths=(3, 3), stride=(2, 2), padding=(1, 1))),
@@ -313,7 +314,8 @@ def test_resize(mode: str, where: str) -> None:
         check(Resize(sizes=(2, 8, 3, 4), antialias=mode != "nearest", **attributes), [x])
 
 
-# orders, scans, choices ----------------------------------------------------------------------------------------------------
+# orders, scans, selection
+# -----------------------------------------------------------------------------------------------
 
 
 @waves
@@ -357,9 +359,9 @@ def test_long_scans_are_split(of: str, wave: int) -> None:
     for exclusive in (False, True):
         for reverse in (False, True):
             attributes = dict(exclusive=exclusive, reverse=reverse)
-            assert launches(True, 2, 16385, axis=1, **attributes) == 2  # neighbours in a line, odd
-            assert launches(True, 1, 20488, axis=1, **attributes) == 2  # in groups, the last part shorter
-            assert launches(True, 17000, 3, axis=0, **attributes) == 2  # a few lines side by side
+            assert launches(True, 2, 16385, axis=1, **attributes) == 2  # adjacent in a line, odd
+            assert launches(True, 1, 20488, axis=1, **attributes) == 2  # in groups, with a shorter last part
+            assert launches(True, 17000, 3, axis=0, **attributes) == 2  # a few adjacent lines
             assert launches(True, 701, 37, axis=0, **attributes) == 3  # many
             assert launches(True, 9, 1200, axis=1, **attributes) == 1  # enough lines
             assert launches(False, 1, 16387, axis=1, **attributes) == (1 if dt.of(of).is_float else 2)
@@ -370,7 +372,7 @@ def test_split_scans_keep_infinities_behind_their_place() -> None:
     x[0, 9500], x[0, 14000] = np.inf, -np.inf
     assert len(check(PrefixScanSum(axis=1), [x], terms=1000).launches) == 2
     zero = np.full((1, 18000), 2, np.float32)
-    zero[0, 1000] = 0  # what follows stays 0, whatever its product alone would be
+    zero[0, 1000] = 0  # later values remain 0, whatever their product alone would be
     check(PrefixScanProd(axis=1), [zero])
 
 
@@ -413,7 +415,7 @@ def test_box_choice(centre: bool, wave: int) -> None:
 @pytest.mark.parametrize("of", FLOATS)
 @pytest.mark.parametrize("least", [None, 0.3])
 def test_choice_among_many_boxes(least: float | None, of: str, wave: int) -> None:
-    """More boxes than a block has threads, equal scores, NaN, boxes without an area; some choices end, some are cut."""
+    """More boxes than a block has threads, equal scores, NaN, boxes without area; some selections end early, some are cut off."""
     r = rng()
     corner = r.random((2, 1100, 2))
     boxes = np.concatenate([corner, corner + r.random((2, 1100, 2)) * 0.6], -1).astype(dt.of(of).numpy)
@@ -527,7 +529,7 @@ def test_determinants(of: str, wave: int) -> None:
     nan[0, 2, 0] = nan[1, 1, 2] = np.nan
     nan[1, [0, 1, 2], [0, 1, 2]] = 1
     with np.errstate(invalid="ignore"):
-        check(Det(), [nan], wave)  # 0 where a column has no pivot, else NaN
+        check(Det(), [nan], wave)  # 0 if a column has no pivot, otherwise NaN
 
 
 def test_determinants_of_large_matrices_stay_on_the_host() -> None:

@@ -15,7 +15,7 @@ waves = pytest.mark.parametrize("wave", [32, 64])
 
 
 def line(of: str, *lens: int) -> np.ndarray:
-    """Numbers many of which are equal; of floats some are NaN, infinite or a negative zero."""
+    """Returns numbers with many duplicates; floats include NaN, infinities and a negative zero."""
     rng = np.random.default_rng(sum(lens))
     kind = dt.of(of)
     low = -50 if kind.kind in "if" else 0
@@ -24,13 +24,13 @@ def line(of: str, *lens: int) -> np.ndarray:
         odd = rng.integers(0, 12, lens)
         for number, value in enumerate((np.nan, -np.inf, np.inf, -0.0)):
             x[odd == number] = value
-    elif kind.bits == 64:  # values that differ in their upper halves alone
+    elif kind.bits == 64:  # values that differ only in their upper halves
         x = x * kind.numpy.type(1 << 32) + kind.numpy.type(7)
     return x
 
 
 def check(op: Topk, x: np.ndarray, wave: int = 32) -> KernelSource:
-    """The kernels give the values and indices that `compute` gives, bit by bit."""
+    """Checks that the kernels return the values and indices of `compute`, bitwise."""
     wanted = op.evaluate([x])
     ins, outs = [tensor(x.dtype, x.shape)], [tensor(w.dtype, w.shape) for w in wanted]
     source = generate(op, ins, outs, traits(wave))
@@ -70,7 +70,7 @@ def test_lines_that_are_strided(wave: int) -> None:
 
 
 def test_work_grows_with_the_number_of_elements() -> None:
-    """A line of 46,080 values was gone through once for each of the 200 wanted, or once for each of its elements."""
+    """A line of 46,080 values used to be read once for each of the 200 results, or once for each of its elements."""
     source = check(Topk(k=200), line("float32", 1, 46080))
     threads = sum(int(np.prod(a.grid)) * int(np.prod(a.block)) for a in source.launches)
     assert len(source.launches) == 2 and threads < 46080

@@ -1,4 +1,4 @@
-"""Reports of the memory that the caches of a context use."""
+"""Reports of the memory used by a context's caches."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def test_constants_are_counted_while_somebody_holds_them() -> None:
 
 
 def loaded_kernels() -> set[str]:
-    """The emulated device's libraries that are mapped into this process."""
+    """Returns the emulated device's libraries that are mapped into this process."""
     with open("/proc/self/maps", encoding="utf-8") as file:
         return {line.split()[5] for line in file if "/kernels-" in line}
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not list mapped files")
 def test_code_is_unloaded_with_its_program() -> None:
-    """A process may map some 65,000 ranges, and a library takes five: what stayed would end a long session of tests."""
+    """A process may have some 65,000 mappings, and a library takes five: leaks would end a long session of tests."""
     gc.collect()
     before = loaded_kernels()
     for op in ("softmax", "tanh"):
@@ -53,6 +53,6 @@ def test_host_memory_of_a_caller_is_pinned_until_it_is_let_go():
     array = np.zeros(4096, np.uint8)
     pinned = GpuTarget("host").get_context().pin(array)
     assert pinned is not None
-    assert GpuTarget("host").get_context().pin(array) is None  # the driver refuses it twice
+    assert GpuTarget("host").get_context().pin(array) is None  # the driver rejects it twice
     del pinned
     assert GpuTarget("host").get_context().pin(array) is not None

@@ -19,7 +19,7 @@ from mgx_gpu_hip.steps import KernelStep, LibraryStep
 from mgx_gpu_hip.target import GpuTarget
 from mgx_gpu_hip.tuning import TimedPlan
 
-ODD = 12.0  # microseconds where channels are no whole vectors
+ODD = 12.0  # microseconds if channels are not whole vectors
 
 
 class Tuner:
@@ -56,7 +56,7 @@ def emitter(us: float, symmetric: bool = False) -> GpuEmitter:
 
 
 def emitted(channels: int, window: int, us: float) -> tuple[list[Any], Any]:
-    """The steps for an image of so many channels, which lies channels last, with 40 filters of ones; the result."""
+    """Returns the steps for a channels-last image of so many channels with 40 filters of ones, and the result."""
     e = emitter(us)
     weights = e.literal(np.ones((40, channels, window, window), np.float16))
     lens = [4, channels, 56, 56]
@@ -67,7 +67,7 @@ def emitted(channels: int, window: int, us: float) -> tuple[list[Any], Any]:
 
 @pytest.mark.parametrize("window", [1, 3])
 def test_channels_become_whole_vectors_where_that_is_faster(window: int) -> None:
-    """21 channels to 126 at 112 x 112, batch 32, were 210 us on an H200."""
+    """21 channels to 126 at 112 x 112, batch 32, took 210 us on an H200."""
     (copy, step), made = emitted(21, window, 4.0)
     assert isinstance(copy, KernelStep) and copy.outputs[0].lens == [4, 24, 56, 56]
     assert isinstance(step, LibraryStep)
@@ -91,7 +91,7 @@ def test_whole_vectors_are_left_alone() -> None:
 
 @pytest.mark.parametrize("zeros", [True, False])
 def test_channels_that_a_product_wrote_behind_the_others_are_read(zeros: bool) -> None:
-    """Its filters were rounded up with rows of zeros; those of a slice of a wider image may hold anything, and are left out."""
+    """Its filters were padded with rows of zeros; padding from a slice of a wider image has arbitrary values and is not read."""
     e = emitter(4.0)
     filters = np.ones((21 if zeros else 24, 16, 1, 1), np.float16)
     x = e.input(Shape(dt.float16, [4, 56, 56, 16]), 0)

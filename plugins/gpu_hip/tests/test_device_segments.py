@@ -12,7 +12,7 @@ import mgx_core as mgx
 from mgx_core.ir.interpreter import Interpreter
 from mgx_gpu_hip.target import GpuTarget
 
-WIDE, NARROW = 72, 8  # squares of them are more and fewer weights than the device is worth
+WIDE, NARROW = 72, 8  # their squares are above and below the number of weights for which the device pays off
 
 
 def weights(m: mgx.Module, width: int) -> mgx.Instruction:
@@ -20,7 +20,9 @@ def weights(m: mgx.Module, width: int) -> mgx.Instruction:
 
 
 def first_of_parts(m: mgx.Module, width: int) -> list[mgx.Instruction]:
-    """A product with the first part of x: a list of parts is the host's, and its first part has rows that a run alone knows."""
+    """A product with the first part of x: a list of parts stays on the host, and its first part has a data-dependent number of
+    rows.
+    """
     x = m.add_parameter("x", mgx.shape(type="float32", lens=(12, width)))
     lens = m.add_parameter("lens", mgx.shape(type="int64", lens=(2,)))
     parts = m.add(mgx.op("split_to_sequence", axis=0), x, lens)
@@ -29,7 +31,7 @@ def first_of_parts(m: mgx.Module, width: int) -> list[mgx.Instruction]:
 
 
 def powers(m: mgx.Module, width: int) -> list[mgx.Instruction]:
-    """x times the weights as often as the first of `lens` says."""
+    """Multiplies x with the weights as many times as the first of `lens` says."""
     x = m.add_parameter("x", mgx.shape(type="float32", lens=(12, width)))
     lens = m.add_parameter("lens", mgx.shape(type="int64", lens=(2,)))
     trips = m.add(mgx.op("squeeze", axes=[0]), m.add(mgx.op("slice", axes=[0], starts=[0], ends=[1]), lens))

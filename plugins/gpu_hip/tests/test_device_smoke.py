@@ -1,4 +1,4 @@
-"""The smoke script as a test, where there is a GPU."""
+"""The smoke script as a test, on machines with a GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mgx_gpu_hip.runtime import available
 def test_smoke(capsys):
     found = available()
     if not found:
-        pytest.skip("no GPU here")
+        pytest.skip("no GPU found")
     spec = importlib.util.spec_from_file_location("device_smoke", Path(__file__).with_name("device_smoke.py"))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -1,4 +1,4 @@
-"""The Python of gpu.md's chapters on running and on kernels runs, on the emulated device."""
+"""The Python code of gpu.md's chapters on running and on kernels runs on the emulated device."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def ran(chapter, count):
-    """Runs the blocks of a chapter, which has `count`; returns their names."""
+    """Runs the `count` blocks of a chapter; returns their names."""
     page = Path(__file__).parents[3] / "docs" / "gpu.md"
     text = page.read_text(encoding="utf-8").partition(f"## {chapter}\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)

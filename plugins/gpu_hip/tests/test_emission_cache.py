@@ -14,7 +14,7 @@ from mgx_gpu_hip.target import GpuTarget
 
 
 def attention(m: mgx.Module, x: mgx.Instruction, n: int) -> mgx.Instruction:
-    """A layer with products, a softmax and an activation, with constants of its own."""
+    """A layer with products, a softmax and an activation, with its own constants."""
     rng = np.random.default_rng(n)
 
     def weight(*lens: int) -> mgx.Instruction:

@@ -1,4 +1,4 @@
-"""Operands without elements: the definition's error, and no access outside the operand."""
+"""Empty operands: the reference's error, and no access outside the operand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions of few input channels on matrix units against their definition."""
+"""Convolutions of few input channels on matrix units, compared with the reference."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def launched(
 
 
 def operands(name: str, of: str, kind: str, last: bool) -> Any:
-    """An image in one of two orders and any type, weights, and the exact result; whole numbers, so that sums are exact."""
+    """Returns an image in one of two layouts and any type, weights, and the exact result; integers, so that sums are exact."""
     filters, op, x_lens, w_lens = case(name)
     rng = np.random.default_rng(1)
     x = rng.integers(-4, 5, x_lens).astype(dt.of(kind).numpy)
@@ -102,12 +102,12 @@ def test_the_fewest_runs_are_taken_and_of_these_the_best_aligned() -> None:
         f = runs_of(c, (k, k), (s, s), (d, d), (0, 0))
         return f.taken, f.per_row, f.align
 
-    assert taken(3, 7, 2) == (3, 3, 4)  # 21 elements of a row; four a pixel would be 28
+    assert taken(3, 7, 2) == (3, 3, 4)  # 21 elements of a row; four per pixel would be 28
     assert taken(3, 3, 2) == (4, 2, 16)
     assert taken(3, 3, 1) == (4, 2, 8)
     assert taken(3, 16, 16) == (3, 6, 16)
     assert taken(1, 3, 1) == (2, 1, 4)
-    assert taken(2, 3, 1, 2) == (8, 3, 16)  # a run for each pixel
+    assert taken(2, 3, 1, 2) == (8, 3, 16)  # one run of elements per pixel
     assert taken(8, 1, 1) == (8, 1, 16)
 
 
@@ -117,7 +117,7 @@ SHAPES = [(4, 2, 2, 4, 6, 3), (2, 1, 1, 2, 16, 3), (4, 1, 2, 3, 20, 3), (4, 4, 1
 @pytest.mark.parametrize("wave", [32, 64])
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
 def test_tiles_with_all_rows_of_the_window_and_some(shape: Any, wave: int) -> None:
-    """Blocks of several tiles, edges in both axes and among the filters, two filters' blocks."""
+    """Blocks of several tiles, edges on both axes and among the filters, blocks of two filters."""
     filters = runs_of(3, (3, 3), (1, 2), (1, 1), (1, 1))
     op = Convolution(padding=(1, 1), stride=(1, 2))
     rng = np.random.default_rng(6)
@@ -137,12 +137,12 @@ def test_tiles_with_all_rows_of_the_window_and_some(shape: Any, wave: int) -> No
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_what_lies_behind_a_run_does_not_count(unit: str) -> None:
-    """Runs are whole vectors: they reach beyond the window, where the image may hold anything."""
+    """Runs are padded to whole vectors: they extend past the window, where the image may have any value."""
     wave, kind = UNITS[unit]
     filters = runs_of(3, (1, 7), (1, 7), (1, 1), (0, 0))
     x = np.random.default_rng(1).integers(-4, 5, (1, 3, 4, 28)).astype(np.float16)
     x[..., 14:21] = np.inf  # the third of four windows
-    x[..., 7] = np.nan  # the second begins so
+    x[..., 7] = np.nan  # the second starts with this
     w = np.full((8, 3, 1, 7), 1, np.float16)
     ins = [tensor("float16", x.shape), tensor("float16", (16, filters.depth))]
     out = tensor("float16", (1, 8, 4, 4), channels_last((1, 8, 4, 4)))
@@ -189,7 +189,7 @@ def programmed(
     target: Any = None,
     batch: Any = 0,
 ) -> tuple[Array, list[str], Any]:
-    """A program on the emulated device: the image, permuted and converted, its convolution and what follows it."""
+    """Returns a program on the emulated device: the image, permuted and converted, its convolution and its epilogue."""
     program = mgx.Program()
     m = program.get_main_module()
     lens = [batch or x.shape[0], *x.shape[1:]]

@@ -1,4 +1,4 @@
-"""Products of one row fused with the reduction before and the pointwise work after them, on the emulated device."""
+"""Products of one row, fused with a preceding reduction and pointwise ops after it, on the emulated device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = Any
 
 @dataclass
 class Built:
-    """A program with the same numbers in float64 beside it."""
+    """A program with a float64 reference."""
 
     kind: Any
     program: mgx.Program = field(default_factory=mgx.Program)
@@ -44,7 +44,7 @@ class Built:
         return self.add("multibroadcast", w, out_lens=[1, k, n]), wide
 
     def normed(self, x: Any, wide: Array, centred: bool) -> tuple[Any, Array]:
-        """RMS norm or layer norm without weights, written out in float32."""
+        """RMS norm or layer norm without weights, decomposed in float32."""
         lens = list(wide.shape)
         y = self.add("convert", x, target_type=dt.float32)
         if centred:

@@ -1,4 +1,4 @@
-"""Products of one row with epilogues against their definition, on the emulated device."""
+"""Products of one row with epilogues, compared with the reference on the emulated device."""
 
 from __future__ import annotations
 

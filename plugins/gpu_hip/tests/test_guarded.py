@@ -1,4 +1,4 @@
-"""The guarded target detects faults inside the arena; programs of odd extents run without any."""
+"""The guarded target detects faults inside the arena; programs with odd extents run without any."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Negatives(Operation):
 
 
 def negatives(write: str, more: int = 0) -> Kernels:
-    """A kernel for the op that takes a value to have `more` elements than it has."""
+    """A kernel for the op that accesses `more` elements than its value has."""
     plans = Kernels("gpu")
 
     @plans.plan(Negatives)
@@ -46,7 +46,7 @@ def negatives(write: str, more: int = 0) -> Kernels:
 
 
 def run(target: GpuTarget) -> Any:
-    """tanh, then the op on its middle row, then tanh: what the op reads and writes lies in the arena."""
+    """tanh, then the op on its middle row, then tanh: the op's operand and result are in the arena."""
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", Shape("float32", [3, 12]))
@@ -79,7 +79,7 @@ def test_a_right_kernel_passes(made: type[GuardedTarget]) -> None:
     ],
 )
 def test_a_fault_inside_the_arena_is_found_and_named(write: str, more: int, said: str) -> None:
-    """The real target runs the same kernels without a word: these places lie inside its one allocation."""
+    """The normal target runs the same kernels without an error: the accesses stay inside its single allocation."""
     with pytest.raises(DeviceError, match=rf"kernel '?negatives.*{said}|{said}.*kernel '?negatives"):
         run(with_kernel(GuardedTarget(1), write, more))
 

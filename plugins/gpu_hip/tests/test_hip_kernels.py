@@ -26,7 +26,9 @@ from mgx_gpu_hip.target import GpuTarget
 
 @define_op("acme.row_sums")
 class RowSums(Operation):
-    """Sums along the last axis and their count; the definition is wrong on purpose: a kernel that ran is told from it."""
+    """Sums along the last axis and their count; the reference is deliberately wrong, so that results show whether a kernel
+    ran.
+    """
 
     factor: float = 1.0
 
@@ -137,7 +139,7 @@ def test_aligned_shared_memory(declared: str) -> None:
 
 
 def test_alignment_comes_before_other_attributes() -> None:
-    """As clang 17 demands, which is the compiler of ROCm 6.0; later ones, and NVRTC, take it in either place."""
+    """As required by clang 17, the compiler of ROCm 6.0; later versions and NVRTC accept either order."""
     texts = [p for p in Path(mgx_gpu_hip.__file__).parent.rglob("*") if p.suffix in (".h", ".hip", ".py")]
     assert len(texts) > 50
     found = [p.name for p in texts if re.search(r"__\w+__ +alignas", p.read_text())]

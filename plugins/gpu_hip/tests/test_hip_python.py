@@ -1,6 +1,6 @@
-"""Programs that mix calls of hip-python with ours, on the stand-in for AMD's runtime.
+"""Programs that mix calls of hip-python with ours, on the fake of AMD's runtime.
 
-The package is hip-python itself where it is installed, else a stand-in in its style.
+The package is hip-python itself if it is installed, otherwise a fake with its conventions.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ else:
 
 @pytest.fixture
 def rocm(fake_hip: Path, tmp_path: Path) -> dict[str, str]:
-    """An environment whose ROCm is the stand-in, which only hip-python's way to find libraries leads to."""
+    """An environment whose ROCm is the fake, which can be found only by hip-python's search."""
     (tmp_path / "rocm" / "lib").mkdir(parents=True)
     for name in ("libamdhip64.so", "libhiprtc.so"):
         (tmp_path / "rocm" / "lib" / name).symlink_to(fake_hip)
@@ -96,7 +96,7 @@ def test_the_example(rocm: dict[str, str]) -> None:
 
 
 def test_libraries_are_found_by_it(rocm: dict[str, str]) -> None:
-    """Also those of which ROCm's folders say nothing: hip-python knows where wheels have them."""
+    """Including libraries that are not in ROCm's folders: hip-python knows their location in wheels."""
     code = "from mgx_gpu_hip.runtime.driver import candidates; print(candidates('hip')[0])\n"
     code += "from mgx_gpu_hip.library.miopen import MIOPEN\nfrom mgx_gpu_hip.library.loading import candidates\n"
     code += "print(next(candidates(MIOPEN)))\n"

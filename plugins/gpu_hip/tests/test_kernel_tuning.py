@@ -27,7 +27,7 @@ SLOW = Kernels("gpu")
 
 @offer(SLOW, PointwiseGroup, name="slow")
 def emit_slow(e: GpuEmitter, op: Any, modules: Sequence[Any], args: Sequence[Any]) -> Any:
-    """The same thing forty times."""
+    """Emits the same steps forty times."""
     for _ in range(39):
         emit_generated(e, write_pointwise, op, modules, args)
     return emit_generated(e, write_pointwise, op, modules, args)
@@ -40,7 +40,7 @@ class Planted(GpuTarget):
 
 @pytest.fixture
 def folder(tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Choices of this test alone; compiled code is the session's."""
+    """Tuning results for this test only; compiled code is shared by the session."""
     for name in ("kernels", "emulator"):
         if (cache_folder / name).exists():
             (tmp_path / name).symlink_to(cache_folder / name)
@@ -49,7 +49,7 @@ def folder(tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def compiled(target: GpuTarget, **options: Any) -> tuple[mgx.Program, Any]:
-    """A program, checked against the definition, and its schedule."""
+    """Returns a program, after comparing it with the reference, and its schedule."""
     program = mgx.Program()
     m = program.get_main_module()
     m.add_return([m.add(mgx.op("tanh"), m.add_parameter("x", mgx.Shape("float32", GIVEN.shape)))])
@@ -107,11 +107,11 @@ def test_what_cannot_run_is_not_chosen(folder: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(kernel_tuning.GpuTuning, "seconds", refused)
     _, schedule = compiled(Planted("host", 1), exhaustive_tune=True)
-    assert {s.kernel for s in schedule.steps} == {"slow pointwise"}  # none could be timed: the order decides
+    assert {s.kernel for s in schedule.steps} == {"slow pointwise"}  # none could be timed: the order of plans decides
 
 
 def test_groups_and_layouts_are_timed_as_they_lie(folder: Path) -> None:
-    """A model with groups, views and constants: whatever is chosen, results are those of the definition."""
+    """A model with groups, views and constants: with any choice, results equal the reference."""
     program = mgx.Program()
     m = program.get_main_module()
     w = np.linspace(-1, 1, 24 * 16, dtype=np.float32).reshape(24, 16)
@@ -128,7 +128,7 @@ def test_groups_and_layouts_are_timed_as_they_lie(folder: Path) -> None:
 
 
 def bytes_and_floats(**options: Any) -> Any:
-    """The schedule of a product of bytes and of one of floats."""
+    """Returns the schedule of a product of bytes and of one of floats."""
     program = mgx.Program()
     m = program.get_main_module()
     a = m.add_parameter("a", mgx.Shape("int8", [40, 64]))
@@ -157,7 +157,7 @@ def test_products_of_bytes_try_several_tiles(folder: Path, monkeypatch: pytest.M
 
 
 def test_products_of_bytes_are_timed_where_library_plans_are(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No model tells cuDNN's product of bytes and our tiles apart; the kernels of other ops keep their order."""
+    """No cost model compares cuDNN's product of bytes with our tiles; the kernels of other ops keep their order."""
     timed: list[str] = []
 
     def choice(self: Any, e: Any, kernels: Any, op: Any, modules: Any, args: Any) -> None:
@@ -176,7 +176,7 @@ def test_products_of_bytes_are_timed_where_library_plans_are(folder: Path, monke
 
 
 class Untimed:
-    """Stands for the tuner of a device whose libraries have nothing to offer."""
+    """The tuner of a device whose libraries offer nothing."""
 
     measures = True
 

@@ -42,7 +42,7 @@ def window(flat: Array, t: Tensor, shape: tuple[int, ...]) -> Array:
 
 
 def check(op: Operation, arrays: list[Array], spread: dict[int, tuple[int, ...]], flags: tuple[str, ...] = ()) -> None:
-    """spread: strides of some operands and results by their number; the others are row-major."""
+    """Compares an op with its reference; spread: strides of some operands and results by index; the others are row-major."""
     wanted = np.asarray(op.evaluate(arrays))
     every = [*arrays, wanted]
     ts = [Tensor(dt.of(x.dtype), x.shape, spread.get(n, tuple(row_major(x.shape)))) for n, x in enumerate(every)]
@@ -94,7 +94,7 @@ def test_offsets_beyond_32_bits(name: str) -> None:
 
 
 def test_distances_of_neighbours_that_one_thread_reads() -> None:
-    """Signed numbers wrap here, as they may on a device: 7 distances exceed 31 bits."""
+    """Signed arithmetic wraps here, as it may on a device: 7 distances exceed 31 bits."""
     x, y = (values(np.random.default_rng(n), dt.int8, (1024, 8)) for n in range(2))
     check(Add(), [x, y], {0: (3, step(8))}, ("-fwrapv",))
 

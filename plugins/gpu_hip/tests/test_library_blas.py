@@ -17,7 +17,7 @@ RELU = Activation("relu")
 
 
 class FakeBlas:
-    """cublasLt or hipBLASLt: gives handles, keeps attributes, offers `offers` algorithms, records products."""
+    """Fakes cublasLt or hipBLASLt: returns handles, stores attributes, offers `offers` algorithms, records products."""
 
     def __init__(self, table: BlasTable, offers: int = 2) -> None:
         self.table = table
@@ -130,7 +130,7 @@ def test_a_row_major_product_is_handed_over_as_its_transpose(table: BlasTable) -
     )
     assert (handle.value, a, b, c, d, space, size, stream) == (blas.handle.value, 0xB0, 0xA0, 0xD0, 0xD0, None, 0, 0x51)
     assert (alpha.contents.value, beta.contents.value) == (1.0, 0.0)
-    assert fake.layouts[a_layout.value] == (2, 32, 16, 32)  # b, [n, k] in memory: column-major [k, n]
+    assert fake.layouts[a_layout.value] == (2, 32, 16, 32)  # b, stored as [n, k]: column-major [k, n]
     assert fake.layouts[b_layout.value] == (2, 32, 8, 32)
     assert fake.layouts[d_layout.value] == (2, 16, 8, 16)
     plain, turned = table.operation

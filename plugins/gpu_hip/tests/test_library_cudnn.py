@@ -23,7 +23,7 @@ CONV = ConvProblem((1, 8, 6, 6), 16, (3, 3), pads=((1, 1), (1, 1)), epilogue=("b
 
 
 class FakeCudnn:
-    """Keeps each descriptor's attributes; offers engines by their notes, of which those in `broken` do not compile."""
+    """Stores each descriptor's attributes; offers engines by their notes, of which those in `broken` do not compile."""
 
     def __init__(
         self, engines: tuple[tuple[Note, ...], ...] = ((), ()), broken: tuple[int, ...] = (), space: int = 0
@@ -208,7 +208,7 @@ def test_parameters_of_activations() -> None:
     cudnn_problems.plan(Cudnn(fake), ConvProblem((1, 8, 6, 6), 8, (1, 1), epilogue=steps))
     relu, least, elu, swish = fake.of(Kind.POINTWISE)
     assert (relu[Attr.POINTWISE_MODE], relu[Attr.POINTWISE_RELU_LOWER_CLIP_SLOPE]) == ([100], [0.1])
-    assert least[Attr.POINTWISE_MODE] == [2]  # the upper clip is a node of its own, with a number
+    assert least[Attr.POINTWISE_MODE] == [2]  # the upper bound is a separate node, with a number
     assert (elu[Attr.POINTWISE_MODE], elu[Attr.POINTWISE_ELU_ALPHA]) == ([103], [2.0])
     assert (swish[Attr.POINTWISE_MODE], swish[Attr.POINTWISE_SWISH_BETA]) == ([106], [1.0])
 

@@ -1,4 +1,4 @@
-"""Convolutions by MIOpen on a recording fake; the library itself has never been run."""
+"""Convolutions by MIOpen on a recording fake; they have never run on the library itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RELU = Activation("relu")
 
 
 class FakeMIOpen:
-    """Hands out handles, offers two solutions, records every call."""
+    """Returns handles, offers two solutions, records every call."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, tuple[Any, ...]]] = []

@@ -88,7 +88,7 @@ def test_rows_that_are_read_in_vectors_may_be_longer() -> None:
 
 
 def run(target: GpuTarget, **launch: Any) -> Any:
-    """A running sum by a kernel of another package, launched so."""
+    """Runs a cumulative sum by another package's kernel with these launch parameters."""
     text = "KERNEL(64) wrong(const float* x, float* y) { y[threadIdx.x] = 7; }"
     plans = Kernels("gpu")
     plans.plan(PrefixScanSum)(

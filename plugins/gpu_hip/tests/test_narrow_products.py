@@ -1,4 +1,4 @@
-"""Low-precision products and convolutions on matrix units against their definitions."""
+"""Low-precision products and convolutions on matrix units, compared with the reference."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_each_unit_and_pair_of_types(unit: str, pair: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize(("rows", "cut"), [(64, False), (197, True)])
 def test_rows_behind_the_last_are_not_read(rows: int, cut: bool) -> None:
-    """All blocks of a tile that is not full read the last row again and again: 16 us instead of 7 for 197 rows on an H200."""
+    """All blocks of a partial tile read the last row repeatedly: 16 us instead of 7 for 197 rows on an H200."""
     ins = [tensor("int8", (rows, 128)), tensor("int8", (64, 128)), None, None, None]
     tile = next(t for t in TILES if (t.rows, t.columns, t.depth) == (64, 64, 128))
     source = narrow_product(ins, [tensor("int32", (rows, 64))], None, None, DeviceTraits(), tile)
@@ -94,8 +94,8 @@ JOINT_PAIRS = [p for p in PAIRS if "fnuz" not in p[0] and p[1] != "uint8"]
 
 @pytest.mark.parametrize("pair", JOINT_PAIRS, ids="-".join)
 def test_joint_tiles_in_each_type(pair: tuple[str, str], runner: Any) -> None:
-    """Neither rows nor k are a multiple of the tile's; the sums of columns stand for units that take bytes less 128."""
-    rng, tile = np.random.default_rng(3), replace(JOINT[-1], stages=JOINT[-1].stages - 1)  # what 64 KiB hold
+    """Neither rows nor k are multiples of the tile's; the sums of columns emulate units that take bytes less 128."""
+    rng, tile = np.random.default_rng(3), replace(JOINT[-1], stages=JOINT[-1].stages - 1)  # the capacity of 64 KiB
     m, n, k = 70, tile.columns + 16, 208
     a, b = numbers(rng, pair[0], (m, k)), numbers(rng, pair[1], (n, k))
     whole = not dt.of(pair[0]).is_float
@@ -125,7 +125,7 @@ def test_joint_tiles_are_for_units_that_have_them() -> None:
 
 
 def test_zero_points_of_columns_are_not_for_joint_tiles() -> None:
-    """The sums of rows that they need come out of the other tiles' loop."""
+    """They need sums of rows, which the other tiles' loop computes."""
     ins = [tensor("int8", (4096, 768)), tensor("int8", (3072, 768)), None, None, tensor("int8", (3072,))]
     source = narrow_product(ins, [tensor("int32", (4096, 3072))], None, None, DeviceTraits(shared_most=232448))
     assert not isinstance(source, mgx.No) and "group_mma" not in source.text
@@ -280,7 +280,7 @@ def test_two_results_of_the_work_behind_a_product(device: int) -> None:
 
 
 def test_gelu_and_rounding_follow_the_sums_in_one_launch() -> None:
-    """erf and the rounding behind it took a launch of their own, which read the sums' float16 and wrote bytes."""
+    """erf and the rounding after it were a separate launch, which read the sums as float16 and wrote bytes."""
     rng = np.random.default_rng(8)
     a, b = numbers(rng, "int8", (6, 32)), numbers(rng, "int8", (32, 16))
     program = mgx.Program()
@@ -296,13 +296,13 @@ def test_gelu_and_rounding_follow_the_sums_in_one_launch() -> None:
     program.compile(GpuTarget("host", 1))
     got = np.asarray(program.run({"a": a})[0]).astype(int)
     (step,) = program.executable.instances()[0].runner.schedule.steps
-    assert "erf(" not in step.source.text  # whose last digits bytes do not show
+    assert "erf(" not in step.source.text  # whose last digits are rounded away in bytes
     assert np.abs(got - np.asarray(wanted.run({"a": a})[0]).astype(int)).max() <= 1
     assert len(np.unique(got)) > 20
 
 
 def test_comparisons_behind_the_sums_get_an_exact_gelu() -> None:
-    """A truth value has 8 bits, and shows the last digit of what it is of."""
+    """A comparison depends on the last bit of its operand."""
     rng = np.random.default_rng(9)
     a, b = numbers(rng, "int8", (6, 32)), numbers(rng, "int8", (32, 16))
     program = mgx.Program()
@@ -320,7 +320,7 @@ def test_comparisons_behind_the_sums_get_an_exact_gelu() -> None:
 
 
 def test_cudnn_gets_gelu_by_tanh() -> None:
-    """The steps, read as a library does: numbers are numbers, whole ones are earlier steps, -1 the sums."""
+    """The steps as a library reads them: floats are constants, integers refer to earlier steps, -1 to the sums."""
     x = np.linspace(-40, 40, 16001)
     made: dict[Any, Any] = {-1: x}
 

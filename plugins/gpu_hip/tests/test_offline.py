@@ -47,7 +47,7 @@ def test_a_program_is_compiled_saved_and_refused_here(arch: str) -> None:
 
 
 def network() -> mgx.Program:
-    """Returns convolutions (dense, depthwise, grouped), gates, attention, norms and a recurrent layer with an open batch."""
+    """Returns convolutions (dense, depthwise, grouped), gates, attention, norms and a recurrent layer with a symbolic batch."""
     rng = np.random.default_rng(3)
     program = mgx.Program()
     m = program.get_main_module()

@@ -26,7 +26,7 @@ def target(request: pytest.FixtureRequest) -> GpuTarget:
     if request.param is not None:
         return GpuTarget("host", request.param)
     if not available():
-        pytest.skip("no GPU here")
+        pytest.skip("no GPU found")
     return GpuTarget()
 
 
@@ -44,13 +44,15 @@ def test_results_of_changing_lengths_are_right_and_stay_as_they_are(target: GpuT
         results = program.run({n: context.upload(v) for n, v in given.items()} if on_device else given)
         assert on_device == isinstance(results[0].value, DeviceArray)
         earlier.append((results, given))
-    for results, given in earlier:  # nothing was written again since
+    for results, given in earlier:  # nothing has been written since
         close(LAYERS, results, given)
     assert isinstance(runner(program), PiecesRunner)
 
 
 def test_a_length_that_comes_again_records_nothing_but_what_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Graphs are recorded for pieces that no length touches, at addresses that stay; not for the attention to a cache."""
+    """Graphs are recorded only for parts that do not depend on the length, at fixed addresses; not for the attention to a
+    cache.
+    """
     program, recorded = decoder(LAYERS, GpuTarget("host", 1)), []
     record = graph_cache.GraphCache._capture
 
@@ -115,7 +117,9 @@ def test_threads_run_one_program_in_pieces() -> None:
 
 
 def test_runs_that_are_enqueued_are_those_of_the_whole_program(target: GpuTarget) -> None:
-    """A caller's stream may be recorded, or still be writing the arguments: pieces, which wait for the host, are not for that."""
+    """A caller's stream may be capturing, or may still be writing the arguments: parts, which wait on the host, are
+    unsuitable.
+    """
     program = decoder(LAYERS, target, offload_copy=False)
     context = program.executable.context  # type: ignore[union-attr]
 
@@ -144,7 +148,7 @@ def test_device_arrays_whose_extents_contradict_each_other_are_refused(offload_c
 
 
 def fixed_work(m: Any, y: Any) -> Any:
-    """Twelve layers that no changing extent touches."""
+    """Twelve layers that do not depend on the changing extent."""
     rng = np.random.default_rng(0)
     for _ in range(12):
         w = m.add_literal((rng.standard_normal((WIDTH, WIDTH)) / 4).astype(np.float32))

@@ -18,11 +18,11 @@ from mgx_gpu_hip.steps import KernelStep, LibraryStep
 from mgx_gpu_hip.target import GpuTarget
 from mgx_gpu_hip.tuning import TimedPlan
 
-UNPADDED = 12.0  # microseconds of a product whose rows are no whole vectors
+UNPADDED = 12.0  # microseconds of a product whose rows are not whole vectors
 
 
 class Tuner:
-    """Stands for times on a device: `us` for products with rows of whole vectors."""
+    """Scripted times on a device: `us` for products with rows of whole vectors."""
 
     def __init__(self, us: float) -> None:
         self.us = us
@@ -33,7 +33,7 @@ class Tuner:
 
 
 def emitted(batch: int, k: int, n: int, us: float) -> tuple[GpuEmitter, list[Any], Any]:
-    """The emitter and its steps for [batch, 4, k] times weights [k, n] that are repeated over the batch."""
+    """Returns the emitter and its steps for [batch, 4, k] times weights [k, n] that are broadcast over the batch."""
     context = GpuTarget().get_context()
     context.compile_for("sm_90")
     context.__dict__.update(libraries=object(), tuner=Tuner(us))
@@ -47,7 +47,7 @@ def emitted(batch: int, k: int, n: int, us: float) -> tuple[GpuEmitter, list[Any
 
 @pytest.mark.parametrize("n", [32, 37])
 def test_weights_that_all_products_share_are_one_matrix(n: int) -> None:
-    """Also where their columns are rounded up: a batch of copies was a constant of its size, and products of few rows."""
+    """Also if their columns are padded: a batch of copies used to become a constant of full size, and products of few rows."""
     _, (step,), weights = emitted(5, 16, n, 1.0)
     assert isinstance(step, LibraryStep)
     assert (step.plan.problem.folded.m, step.plan.problem.folded.batch) == (20, 1)

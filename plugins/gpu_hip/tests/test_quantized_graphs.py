@@ -1,4 +1,4 @@
-"""Random quantized programs on the emulated device, with both sizes of waves: within one unit of their definitions."""
+"""Random quantized programs on the emulated device, with both wave sizes: within one unit of the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent layers with one launch per step against their definition, on the emulated device."""
+"""Recurrent layers with one launch per step, compared with the reference on the emulated device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMITS = {"float16": 0.01, "float32": 2e-5}
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize(("of", "hidden", "vector"), [("float16", 136, 8), ("float32", 66, 2), ("float16", 76, 4)])
 def test_weights_are_read_as_vectors(of: str, hidden: int, vector: int, constant: bool) -> None:
-    """The last vectors of a row belong to some of the threads; constant ones are read before the step before has ended."""
+    """The last vectors of a row are read by some of the threads; constant weights are read before the previous step has ended."""
     directions, steps, sequences, width = 2, 3, 2, 4
     rng = np.random.default_rng(4)
 
@@ -48,7 +48,7 @@ def test_weights_are_read_as_vectors(of: str, hidden: int, vector: int, constant
 @pytest.mark.parametrize("kind", [Lstm, Gru])
 @pytest.mark.parametrize(("of", "hidden", "units"), [("float16", 136, 1), ("float32", 300, 1), ("float32", 66, 80)])
 def test_a_wave_takes_several_sequences(kind: type[Any], of: str, hidden: int, units: int) -> None:
-    """Weights are read once for up to four sequences, the last of which may be missing, where waves enough are left."""
+    """Weights are read once for up to four sequences, the last of which may be missing, if enough waves remain."""
     steps, sequences, width = 3, 5, 4
     rng = np.random.default_rng(5)
     op = kind(hidden_size=hidden, **({"linear_before_reset": True} if kind is Gru else {}))

@@ -1,4 +1,4 @@
-"""RoI align: kernels against the definition in every layout, and placement on the device."""
+"""RoI align: kernels compared with the reference in every layout, and placement on the device."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def made(mode: str = "avg", place: str = "half_pixel", ratio: int = 0, scale: fl
 
 
 def operands(of: str, count: int = 9, lens: Any = (2, 8, 11, 13), kind: str = "int64", seed: int = 3) -> list[Array]:
-    """An image with regions inside and outside of it, some of which have no area or are turned around."""
+    """Returns an image with regions inside and outside of it, some empty or inverted."""
     rng = np.random.default_rng(seed)
     corners = rng.random((count, 2)) * 20 - 4
     boxes = np.concatenate([corners, corners + rng.random((count, 2)) * 15 - 1], 1)
@@ -45,7 +45,7 @@ def operands(of: str, count: int = 9, lens: Any = (2, 8, 11, 13), kind: str = "i
 
 
 def check(op: Any, arrays: list[Array], wave: int = 32, last: bool = False, sm_count: int = 4) -> KernelSource:
-    """The kernel gives what `compute` gives; last: channels lie innermost in the image and in the result."""
+    """Compares the kernel with `compute`; last: image and result are channels-last."""
     ins = [tensor(a.dtype, a.shape) for a in arrays]
     wanted = op.evaluate(arrays)
     out = tensor(wanted.dtype, wanted.shape, channels_last(wanted.shape) if last else None)
@@ -69,7 +69,7 @@ def test_every_attribute(mode: str, place: str, ratio: int, of: str) -> None:
 @pytest.mark.parametrize("channels", [1, 3, 6, 16])
 @pytest.mark.parametrize("wave", [32, 64])
 def test_channels_of_a_thread(channels: int, wave: int) -> None:
-    """Vectors where channels lie innermost, several apart where they do not, one where their number is odd."""
+    """Vectors for channels-last, several channels apart otherwise, one if their number is odd."""
     for of in ("float32", "float16"):
         for mode in ("avg", "max"):
             arrays = operands(of, lens=(3, channels, 7, 6))
@@ -91,13 +91,13 @@ def test_images_and_results_in_any_layout() -> None:
 
 
 def permuted(lens: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns strides of a tensor whose axes lie in memory in an order, with a gap behind each row."""
+    """Returns strides of a tensor with permuted axes in memory and a gap after each row."""
     packed = row_major([lens[a] + (n == 3) for n, a in enumerate(order)])
     return tuple(packed[order.index(a)] for a in range(4))
 
 
 def test_points_on_the_rims() -> None:
-    """A point counts up to one pixel before the image and up to its end, both included."""
+    """A sample counts from one pixel before the image to its end, both inclusive."""
     x = np.arange(1.0, 31.0, dtype=np.float32).reshape(1, 1, 5, 6)
     at = np.arange(-3, 9, dtype=np.float32)
     boxes = np.stack([at - 0.5, np.full(12, 1.0, np.float32), at + 0.5, np.full(12, 3.0, np.float32)], 1)
@@ -109,7 +109,7 @@ def test_points_on_the_rims() -> None:
 
 @pytest.mark.parametrize("mode", ["avg", "max"])
 def test_vast_regions_end_soon(mode: str) -> None:
-    """An open number of points is counted inside of the image only; uninitialised rows may hold any corners."""
+    """An adaptive number of samples is evaluated only inside the image; uninitialised rows may contain any corners."""
     ins = [tensor("float32", (1, 4, 5, 6)), tensor("float32", (4, 4)), tensor("int64", (4,))]
     out = tensor("float32", (4, 4, 1, 1))
     big = 3.0e38
@@ -126,7 +126,7 @@ def test_vast_regions_end_soon(mode: str) -> None:
 
 
 def test_what_is_not_there_is_held() -> None:
-    """Images out of range are the first or the last; a region that is not finite gives NaN, its neighbours are right."""
+    """Image indices out of range are clamped; a non-finite region gives NaN and does not affect its neighbours."""
     x = operands("float32", lens=(3, 4, 5, 6))[0]
     boxes = np.array([[0, 0, 4, 4]] * 5 + [[0, 0, np.inf, 4], [np.nan, 0, 4, 4]], np.float32)
     numbers = np.array([0, 2, 99, -99, 1 << 40, 1, 1])
@@ -152,11 +152,11 @@ def test_one_text_for_many_numbers_of_regions() -> None:
         assert isinstance(source, KernelSource)
         texts.add(source.text)
         same(run(source, arrays, ins, [out]), wanted, tolerance=2e-5)
-    assert len(texts) <= 3  # a region, some, many
+    assert len(texts) <= 3  # one region, some, many
 
 
 def program_of(count: Any, of: str, **attributes: Any) -> mgx.Program:
-    """Returns an activation, regions of it, and work behind them."""
+    """Returns a program of an activation, its regions, and ops after them."""
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape(of, (2, 8, 11, 13)))

@@ -1,4 +1,4 @@
-"""Library paths from hip-python, and answers that are ignored."""
+"""Library paths from hip-python, and ignored answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mgx_gpu_hip.rocm_files import rocm_file
 
 @pytest.fixture
 def found(monkeypatch):
-    """Asks for a library when `paths` is hip-python's module."""
+    """Looks up a library with `paths` as hip-python's module."""
 
     def ask(paths: Any) -> str | None:
         for name in ("rocm", "rocm.bindings", "rocm.bindings.util"):

@@ -1,4 +1,4 @@
-"""Rounding to 8-bit integers in kernels: equal to the definition at ties, bounds, infinities and NaN."""
+"""Rounding to 8-bit integers in kernels: equal to the reference at ties, bounds, infinities and NaN."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ZEROS = {"int8": [None, -128, 7], "uint8": [None, 128, 3]}
 
 
 def numbers(scale: float) -> np.ndarray[Any, Any]:
-    """Returns ties and what lies beside them, in and around the range of bytes, and what is far away."""
+    """Returns ties and adjacent numbers, in and around the range of bytes, and distant numbers."""
     halves = np.arange(-600, 601, dtype=np.float32) / 2 * np.float32(scale)
     around = [np.nextafter(halves, np.float32(way)) for way in (-np.inf, np.inf)]
     drawn = np.random.default_rng(0).standard_normal(2000).astype(np.float32) * np.float32(scale * 60)
@@ -27,7 +27,7 @@ def numbers(scale: float) -> np.ndarray[Any, Any]:
 
 
 def run(x: np.ndarray[Any, Any], scale: float, of: str, zero: int | None, device: int) -> tuple[Any, str]:
-    """Returns what the emulated device and the definition make of numbers, and the kernel's text."""
+    """Returns the results of the emulated device and of the reference, and the kernel's source."""
     program = mgx.Program()
     m = program.get_main_module()
     given = [m.add_parameter("x", mgx.Shape(dt.float32, x.shape)), m.add_literal(np.array(scale, np.float32))]

@@ -1,4 +1,4 @@
-"""Grid sampling: kernels against the definition, and programs without host steps."""
+"""Grid sampling: kernels compared with the reference, and programs without host steps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def image(of: str, *lens: int) -> Array:
 
 
 def places(of: str, *lens: int, far: float = 2.5) -> Array:
-    """A grid whose coordinates lie inside and outside; some are at edges, between two elements, or not finite."""
+    """Returns a grid with coordinates inside and outside; some at edges, half way between elements, or not finite."""
     made = np.random.default_rng(6).uniform(-far, far, lens)
     some = [np.nan, np.inf, -np.inf, -1e30, 1e9, -1, 1, 0, 0.5, -0.5, 1 / 3, 0.2]
     flat = made.reshape(-1)[: 2 * len(some) : 2]
@@ -48,7 +48,7 @@ def places(of: str, *lens: int, far: float = 2.5) -> Array:
 def check(
     op: GridSample, x: Array, grid: Array, wave: int = 32, layout: Any = None, multiprocessors: int = 4
 ) -> KernelSource:
-    """The generated kernel gives what the definition gives."""
+    """Compares the generated kernel with the reference."""
     with np.errstate(invalid="ignore"):
         wanted = op.evaluate([x, grid])
     xs = [tensor(x.dtype, x.shape, layout and layout(x.shape)), tensor(grid.dtype, grid.shape)]
@@ -83,7 +83,7 @@ def test_every_float(mode: Any, padding: Any, of: str, grid: str) -> None:
 @modes
 @pytest.mark.parametrize("of", ["int8", "uint8", "int32", "int64", "bool"])
 def test_integers_of_which_none_is_between_two_others(mode: Any, of: str) -> None:
-    """At whole places, as what lies between them is cut, and cutting shows how it was rounded."""
+    """At integer positions, since interpolated values are truncated, which would reveal their rounding."""
     x = image(of, 1, 3, 5, 5)
     grid = np.stack(np.meshgrid(*[np.linspace(-1.5, 1.5, 7)] * 2), -1)[None]
     check(GridSample(mode=mode, align_corners=True), x, grid)
@@ -92,7 +92,7 @@ def test_integers_of_which_none_is_between_two_others(mode: Any, of: str) -> Non
 @modes
 @paddings
 def test_elements_that_are_not_finite(mode: Any, padding: Any) -> None:
-    """Those outside count nothing, those inside count whatever their weight."""
+    """Elements outside do not contribute; elements inside do, whatever their weight."""
     x = image("float32", 1, 2, 5, 6)
     x[0, 0, 0, 0], x[0, 0, 2, 3], x[0, 1, 4, 5] = np.nan, np.inf, -np.inf
     grid = places("float32", 1, 30, 40, 2, far=1.6)
@@ -103,7 +103,7 @@ def test_elements_that_are_not_finite(mode: Any, padding: Any) -> None:
 @modes
 @pytest.mark.parametrize("size", [7, 12, 49])
 def test_places_in_the_middle_between_elements(mode: Any, size: int) -> None:
-    """A coordinate that is rounded otherwise picks another neighbour."""
+    """A coordinate that is rounded differently selects another neighbour."""
     steps = (np.arange(4 * size + 1) / (4 * size) * 2.4 - 1.2).astype(np.float32)
     halves = ((np.arange(2 * size + 1) + 0.5) / size - 1).astype(np.float32)
     grid = np.concatenate([steps, halves]).reshape(1, -1, 1)
@@ -169,7 +169,9 @@ def test_what_is_refused() -> None:
 
 
 def warped(mode: str, batch: Any, of: str) -> mgx.Program:
-    """Returns a convolution, whose result is moved by a flow that another makes of it, and a convolution behind."""
+    """Returns a convolution, whose result is warped by a flow that another convolution computes from it, and a convolution
+    after it.
+    """
     rng = np.random.default_rng(3)
     program = mgx.Program()
     m = program.get_main_module()
@@ -197,7 +199,7 @@ def test_no_step_of_a_warping_program_is_on_the_host(mode: str, of: str, open_ba
     wanted.compile(mgx.get_target("ref"))
     x = image(of, 2, 3, 8, 10)
     got, right = (p.run({"x": x})[0].to_numpy().astype(np.float64) for p in (ours, wanted))
-    # nearest: a flow that is rounded otherwise may pick another element
+    # nearest: a differently rounded flow may select another element
     wrong = np.abs(got - right) > (2e-2 if of == "float16" else 1e-4) * np.abs(right).max()
     assert wrong.mean() <= (0.2 if mode == "nearest" else 0)
     steps = on_device(ours)
@@ -205,7 +207,7 @@ def test_no_step_of_a_warping_program_is_on_the_host(mode: str, of: str, open_ba
 
 
 def on_device(program: mgx.Program) -> Sequence[str]:
-    """Returns the names of all steps, none of which is on the host."""
+    """Returns the names of all steps, after checking that none is on the host."""
     (instance,) = program.executable.instances()
     names = [s.name for s in instance.runner.schedule.steps]
     assert not [s for s in names if s.startswith("host")], names

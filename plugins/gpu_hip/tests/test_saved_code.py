@@ -21,7 +21,7 @@ from mgx_gpu_hip.target import GpuTarget
 
 @pytest.fixture
 def device(monkeypatch) -> dict[str, int]:
-    """Returns the target "gpu" as program files describe it, with waves of 32; the number may be changed (0: waves of 64)."""
+    """Returns the target "gpu" as described in program files, with waves of 32; the number may be changed (0: waves of 64)."""
     which = {"id": 1}
     plugin: Any = ModuleType("emulated_gpu_plugin")
     plugin.make = lambda: GpuTarget("host", which["id"])
@@ -35,7 +35,7 @@ def device(monkeypatch) -> dict[str, int]:
 
 @pytest.fixture
 def compiled_texts(monkeypatch) -> list[str]:
-    """The texts that are compiled from now on; the cache on disk holds none."""
+    """Collects the sources compiled from now on; the disk cache is empty."""
     texts: list[str] = []
     once = HostCompiler.compile
 
@@ -76,7 +76,7 @@ def test_loading_compiles_nothing(device, compiled_texts, format, extent, tmp_pa
     assert read.executable.notes == []
     assert compiled_texts == []
     if extent != 2:
-        (other,) = read.run({"x": X[:1]})  # an instance that the file does not have
+        (other,) = read.run({"x": X[:1]})  # an instance that is not in the file
         np.testing.assert_allclose(other.to_numpy(), wanted.to_numpy()[:1], rtol=1e-6)
 
 

@@ -29,7 +29,7 @@ def literal(m: mgx.Module, *shape: int) -> mgx.Instruction:
 
 
 def convolutions(m: mgx.Module) -> list[mgx.Instruction]:
-    """Two convolutions whose operands are alive together, a pooling, and a product."""
+    """Two convolutions whose operands are alive at the same time, a pooling, and a product."""
     x = m.add_parameter("x", mgx.Shape("float32", [2, 4, 9, 9]))
     op = mgx.op("convolution", padding=[1, 1], stride=[1, 1], dilation=[1, 1])
     y = m.add(mgx.op("relu"), m.add(op, x, literal(m, 8, 4, 3, 3)))
@@ -40,7 +40,7 @@ def convolutions(m: mgx.Module) -> list[mgx.Instruction]:
 
 
 def sorted_rows(m: mgx.Module) -> list[mgx.Instruction]:
-    """An op with two results, one without a kernel, scratch memory, and a result that is an operand, too."""
+    """An op with two results, one without a kernel, scratch memory, and a result that is also an operand."""
     x = m.add_parameter("x", mgx.Shape("float32", [6, 300]))
     y = m.add(mgx.op("tanh"), x)
     top = m.add(mgx.op("topk", k=3, axis=1), y)
@@ -78,7 +78,7 @@ def program_of(
 
 
 def allocated(runner: Any) -> int:
-    """Bytes of device memory that a runner holds for intermediate values."""
+    """Returns the bytes of device memory that a runner holds for intermediate values."""
     return int(runner.arena.size)
 
 
@@ -145,7 +145,7 @@ def test_the_placement_names_what_is_called(build: Build, monkeypatch: pytest.Mo
 )
 @pytest.mark.slow
 def test_public_models_hold_what_is_planned(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """$MGX_TEST_MODELS holds NAME.onnx and NAME.in.npz; nothing is compiled."""
+    """$MGX_TEST_MODELS contains NAME.onnx and NAME.in.npz; nothing is compiled."""
 
     def nothing(self: Any, kept: Any) -> None:
         self.step_sources, self.codes, self.functions = [], [], {}

@@ -1,4 +1,4 @@
-"""Data-dependent extents: continuations run on the device, for every number of rows."""
+"""Data-dependent extents: continuations run on the device, for every row count."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Build = Callable[[mgx.Module], list[mgx.Instruction]]
 
 @pytest.fixture
 def target() -> GpuTarget:
-    """Waves of 32: what is tried here are the cuts, not the lanes of their kernels."""
+    """Waves of 32: these tests concern the cuts, not the lanes of kernels."""
     return GpuTarget("host", 1)
 
 
@@ -47,7 +47,7 @@ def same(results: Any, wanted: Any) -> None:
 
 
 def check(build: Build, target: GpuTarget, feeds: list[dict[str, Any]], whole: bool | None, **options: Any) -> Any:
-    """Right for every feed, nothing on the host; whole: whether one program serves all numbers of rows."""
+    """Checks every feed against the reference, without host steps; whole: whether one program serves all row counts."""
     program = made(build)
     plain = program.get_main_module().clone()
     program.compile(target, **options)
@@ -80,7 +80,7 @@ def suppressed(m: mgx.Module, count: int, classes: int) -> tuple[mgx.Instruction
 
 
 def test_boxes_are_picked_and_gathered(target: GpuTarget) -> None:
-    """The tail of a detector: no, one, few and many boxes by one program, which computes as many rows as there may be."""
+    """The tail of a detector: no, one, few and many boxes by one program, which computes the maximum number of rows."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         given, found = suppressed(m, 40, 3)
@@ -98,7 +98,7 @@ def test_boxes_are_picked_and_gathered(target: GpuTarget) -> None:
 
 
 def test_regions_of_picked_boxes(target: GpuTarget) -> None:
-    """The head of a two-stage detector: features of the boxes that were kept, as many rows as there may be."""
+    """The head of a two-stage detector: features of the kept boxes, for the maximum number of rows."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         given, found = suppressed(m, 40, 3)
@@ -117,7 +117,7 @@ def test_regions_of_picked_boxes(target: GpuTarget) -> None:
 
 
 def test_rows_that_look_at_each_other(either_wave: GpuTarget) -> None:
-    """A mean over the rows, and positions from their end, need the true number; kernels are compiled before it is known."""
+    """A mean over the rows, and positions from their end, need the actual count; kernels are compiled before it is known."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         x = m.add_parameter("x", mgx.shape(type="float32", lens=(6, 8)))
@@ -133,7 +133,9 @@ def test_rows_that_look_at_each_other(either_wave: GpuTarget) -> None:
 
 
 def texts_behind(program: mgx.Program, x: Any, counts: range) -> set[str]:
-    """Returns the texts of all kernels behind the border of a program that keeps the first rows of x, so many in each run."""
+    """Returns the sources of all kernels after the border of a program that keeps the first rows of x, a different number in
+    each run.
+    """
     runner, texts = program.executable.instances()[0].runner, set[str]()
     for count in counts:
         program.run({"x": x, "keep": np.arange(len(x)) < count})
@@ -142,7 +144,7 @@ def texts_behind(program: mgx.Program, x: Any, counts: range) -> set[str]:
 
 
 def test_another_number_of_rows_compiles_nothing(target: GpuTarget) -> None:
-    """Forty numbers of rows share the texts of a few choices: vector widths, a row of one."""
+    """Forty row counts share the sources of a few variants: vector widths, a single row."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         x = m.add_parameter("x", mgx.shape(type="float32", lens=(40, 12)))
@@ -158,7 +160,7 @@ def test_another_number_of_rows_compiles_nothing(target: GpuTarget) -> None:
 
 
 def test_numbers_that_follow_from_others_are_arguments(target: GpuTarget) -> None:
-    """Extents that are computed from a number of rows in ways that no rule follows stand in no kernel's text either."""
+    """Extents computed from a row count without a known rule are not literals in any kernel's source either."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         x = m.add_parameter("x", mgx.shape(type="float32", lens=(90, 4)))
@@ -183,7 +185,7 @@ def test_numbers_that_follow_from_others_are_arguments(target: GpuTarget) -> Non
 
 
 def test_many_boxes_in_tiles(either_wave: GpuTarget) -> None:
-    """More boxes than a tile holds and than shared memory sorts, equal scores and NaN among them, as the definition picks them."""
+    """More boxes than a tile holds and than shared memory sorts, with equal scores and NaN, as the reference selects them."""
     rng = np.random.default_rng(9)
     feed = boxes(2300, 1, rng)
     feed["boxes"] = feed["boxes"] * np.float32(4)
@@ -206,7 +208,7 @@ def test_many_boxes_in_tiles(either_wave: GpuTarget) -> None:
 
 
 def test_compressed_columns(target: GpuTarget) -> None:
-    """Rows are counted along an inner axis; what follows finds them by strides."""
+    """Rows are counted along an inner axis; later kernels use its strides."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         x = m.add_parameter("x", mgx.shape(type="float32", lens=(5, 9)))
@@ -233,7 +235,7 @@ def test_one_cut_behind_another(target: GpuTarget) -> None:
 
 
 def test_a_cut_beside_an_axis_that_varies(target: GpuTarget) -> None:
-    """The axes that are not counted carry the symbols of the program's parameters."""
+    """The other axes have the symbols of the program's parameters."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         x = m.add_parameter("x", mgx.Shape("float32", [symbol("n", 1, 9), 3, 4]))
@@ -266,7 +268,7 @@ def test_a_cut_that_follows_from_another(target: GpuTarget) -> None:
 
 
 def test_extents_that_vary_before_the_cut(target: GpuTarget) -> None:
-    """Programs with symbolic extents are cut too: the most rows follow from the extents of each instance."""
+    """Programs with symbolic extents are also cut: the maximum number of rows follows from each instance's extents."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         x = m.add_parameter("x", mgx.shape(type="float32", lens=(symbol("n"), 6)))
@@ -304,7 +306,7 @@ def test_extents_that_are_computed(target: GpuTarget) -> None:
 
 
 def test_ranges_of_computed_length(target: GpuTarget) -> None:
-    """A range is evaluated on the host, which its placement says; what is made of it runs on the device."""
+    """A range is evaluated on the host, as its placement reports; its users run on the device."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         n = m.add_parameter("n", mgx.shape(type="int64", lens=(1,)))
@@ -329,7 +331,7 @@ def test_ranges_of_computed_length(target: GpuTarget) -> None:
 
 
 def test_numbers_that_are_read_serve_the_host_too(target: GpuTarget) -> None:
-    """They decide the extents of a reshape, and lengths of parts, which the host takes."""
+    """They determine the extents of a reshape, and lengths of parts, which the host reads."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         x = m.add_parameter("x", mgx.shape(type="float32", lens=(12,)))
@@ -349,7 +351,7 @@ def test_numbers_that_are_read_serve_the_host_too(target: GpuTarget) -> None:
 
 
 def test_device_arrays(target: GpuTarget) -> None:
-    """Without copies to the host results are device arrays of the true extents, which outlive the next run."""
+    """Without copies to the host, results are device arrays with the actual extents, which outlive the next run."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         given, found = suppressed(m, 16, 2)
@@ -389,7 +391,7 @@ def test_saved_programs_hold_what_follows(target: GpuTarget, tmp_path: Any, monk
 
 @pytest.mark.parametrize("opened", [False, True])
 def test_results_that_have_no_memory_of_their_own(target: GpuTarget, opened: bool) -> None:
-    """A tuple as it is, returned or read by control flow; an absent result; arguments and constants; beside computed extents."""
+    """Tuples returned or read by control flow; an absent result; arguments and constants; next to data-dependent extents."""
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape("float32", [4, 2]))
@@ -413,7 +415,7 @@ def test_results_that_have_no_memory_of_their_own(target: GpuTarget, opened: boo
 
 
 def test_joined_numbers_of_rows_must_be_equal(target: GpuTarget) -> None:
-    """Two counts side by side: equal ones are joined, and others refused, also where nothing is left of the result."""
+    """Two counts: equal ones are joined, others are rejected, even if the result is empty."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         given = [m.add_parameter(name, mgx.shape(type="float32", lens=(4,))) for name in "xy"]
@@ -427,12 +429,12 @@ def test_joined_numbers_of_rows_must_be_equal(target: GpuTarget) -> None:
 
 
 def test_the_first_of_what_was_found(target: GpuTarget) -> None:
-    """As detectors do: the best of the rows that were found, as many as there are, and a branch on their number."""
+    """As in detectors: the best of the rows found, at most as many as there are, and a branch on their number."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         x = m.add_parameter("x", mgx.shape(type="float32", lens=(8,)))
         found = m.add(mgx.op("gather", axis=0), x, m.add(mgx.op("squeeze", axes=[0]), m.add(mgx.op("nonzero"), x)))
-        # the number takes a way that no rule of extents knows
+        # the number is computed in a way that no rule of extents covers
         number = m.add(mgx.op("bitwise_and"), m.add(mgx.op("dimensions_of"), found), m.add_literal(np.int64([255])))
         k = m.add(mgx.op("min"), number, m.add_literal(np.int64([3])))
         best = m.add(mgx.op("get_tuple_elem", index=0), m.add(mgx.op("topk", axis=0), found, k))
@@ -454,7 +456,7 @@ def test_the_first_of_what_was_found(target: GpuTarget) -> None:
 
 @pytest.fixture
 def lowered(monkeypatch: pytest.MonkeyPatch) -> list[mgx.Module]:
-    """The parts behind borders that runs lower."""
+    """Collects the parts after borders that runs lower."""
     found: list[mgx.Module] = []
     plain = Part.lowered
 
@@ -467,13 +469,13 @@ def lowered(monkeypatch: pytest.MonkeyPatch) -> list[mgx.Module]:
 
 
 def softmax_of_nonzeros(m: mgx.Module, x: mgx.Instruction) -> mgx.Instruction:
-    """Keeps what is not zero; a softmax looks at all of it."""
+    """Keeps the non-zero elements; a softmax reads all of them."""
     at = m.add(mgx.op("squeeze", axes=[0]), m.add(mgx.op("nonzero"), x))
     return m.add(mgx.op("softmax", axis=0), m.add(mgx.op("gather", axis=0), x, at))
 
 
 def test_a_run_lowers_nothing_twice(target: GpuTarget, lowered: list[mgx.Module]) -> None:
-    """What lies between two ops that count is lowered for itself, and not again with what lies before it."""
+    """The code between two counting ops is lowered separately, and not again with the code before it."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         x = m.add_parameter("x", mgx.shape(type="float32", lens=(8,)))
@@ -491,7 +493,7 @@ def test_a_run_lowers_nothing_twice(target: GpuTarget, lowered: list[mgx.Module]
 
 
 def test_other_numbers_that_lead_to_equal_extents_lower_nothing(target: GpuTarget, lowered: list[mgx.Module]) -> None:
-    """The best three of however many were found: what follows them is there already."""
+    """The best three of any number found: the code after them is already compiled."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         x = softmax_of_nonzeros(m, m.add_parameter("x", mgx.shape(type="float32", lens=(8,))))

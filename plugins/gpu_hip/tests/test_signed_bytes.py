@@ -18,7 +18,7 @@ K, N, ROWS = 48, 40, 6
 
 
 def network(zero: Any, signed: bool, moved: bool, residual: bool, constant: bool = True) -> mgx.Program:
-    """x is rounded to bytes, laid otherwise, multiplied with bytes, and read again."""
+    """x is quantized to bytes, transposed, multiplied with bytes, and dequantized."""
     rng = np.random.default_rng(4)
     program = mgx.Program()
     m = program.get_main_module()
@@ -76,7 +76,9 @@ def test_products_that_keep_their_unsigned_bytes(case: str) -> None:
 
 @pytest.mark.parametrize("fast_math", [True, False])
 def test_bytes_that_are_given(fast_math: bool) -> None:
-    """Unsigned bytes of the caller's lose 128 where the product reads them, but not where sums may not be rounded otherwise."""
+    """The caller's unsigned bytes are reduced by 128 where the product reads them, unless sums must not be rounded
+    differently.
+    """
     rng = np.random.default_rng(4)
     program = mgx.Program()
     m = program.get_main_module()
@@ -94,7 +96,7 @@ def test_bytes_that_are_given(fast_math: bool) -> None:
 
 
 class Recorder:
-    """Stands for the tuner of a device whose library is asked for products and has none."""
+    """The tuner of a device whose library is queried for products and has none."""
 
     measures, budget = True, 16
 
@@ -113,7 +115,7 @@ class Recorder:
 
 
 def test_the_library_adds_the_zero_point_of_the_bytes_that_it_stores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It rounds and bounds what it stores by itself."""
+    """It rounds and clamps its results itself."""
     rng = np.random.default_rng(4)
     program = mgx.Program()
     m = program.get_main_module()

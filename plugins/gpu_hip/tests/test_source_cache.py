@@ -126,7 +126,7 @@ def opened(lens: tuple[int, ...], names: tuple[str, ...]) -> Tensor:
 
 def test_what_has_no_key_is_written_each_time() -> None:
     class Form:
-        """What plans give to generators of their own instead of an op."""
+        """The value that plans pass to generators instead of an op."""
 
     written: list[Any] = []
 
@@ -214,7 +214,7 @@ def weight(m: Any, *lens: int) -> Any:
 
 
 def encoder(m: Any) -> list[Any]:
-    """Layers of attention and products over a text of open length, whose end is masked."""
+    """Layers of attention and products for a text of symbolic length with a masked end."""
     t, width, heads = symbol("t", 1), 32, 2
     x = m.add_parameter("x", mgx.Shape("float32", [1, t, width]))
     mask = m.add_parameter("mask", mgx.Shape("float32", [1, 1, 1, t]))
@@ -233,7 +233,7 @@ def encoder(m: Any) -> list[Any]:
 
 
 def images(m: Any) -> list[Any]:
-    """Convolutions, pooling and a mean over an image of open extents, and its upper left part beside the rest."""
+    """Convolutions, pooling and a mean over an image of symbolic extents, and its upper left part next to the rest."""
     h, w = symbol("h", 4), symbol("w", 4)
     x = m.add_parameter("x", mgx.Shape("float32", [1, 3, h, w]))
     y = m.add(mgx.op("convolution", padding=[1, 1], stride=[2, 2]), x, weight(m, 8, 3, 3, 3))
@@ -245,7 +245,7 @@ def images(m: Any) -> list[Any]:
 
 
 def rows(m: Any) -> list[Any]:
-    """Sums along rows and columns, gathered and scaled, of two open extents."""
+    """Sums along rows and columns, gathered and scaled, with two symbolic extents."""
     n, k = symbol("n", 1), symbol("k", 1)
     x = m.add_parameter("x", mgx.Shape("float32", [n, k]))
     at = m.add_parameter("at", mgx.Shape("int64", [k]))
@@ -269,7 +269,7 @@ EXTENTS = [1, 2, 3, 4, 7, 8, 16, 31, 32, 33, 64, 65]
 def test_programs_give_for_any_extents_what_a_fresh_one_gives(
     make: Any, device: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a trace gives is compared with what is written, and the results with those of other executables."""
+    """Traced sources are compared with generated ones, and the results with those of other executables."""
     served: list[bool] = []
     found = source_cache._Entry.lookup
 
@@ -310,4 +310,4 @@ def test_programs_give_for_any_extents_what_a_fresh_one_gives(
         ):
             assert one.to_numpy().tobytes() == fresh.to_numpy().tobytes()
             np.testing.assert_allclose(one.to_numpy(), want.to_numpy(), rtol=2e-4, atol=2e-5)
-    assert sum(served) > len(served) // 10  # a fresh program has no traces
+    assert sum(served) > len(served) // 10  # a new program has no traces

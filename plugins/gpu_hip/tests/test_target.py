@@ -1,4 +1,4 @@
-"""Whole programs on the emulated device against the unoptimised reference."""
+"""Whole programs on the emulated device, compared with the unoptimised reference."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Build = Callable[[mgx.Module], list[mgx.Instruction]]
 
 @pytest.fixture
 def target() -> GpuTarget:
-    """For what the wave is no part of."""
+    """For tests that do not depend on the wave size."""
     return GpuTarget("host", 1)
 
 
@@ -77,7 +77,7 @@ def compiled(build: Build, target: GpuTarget, **options: Any) -> tuple[mgx.Progr
 
 
 def check(build: Build, target: GpuTarget, tolerance: float = 1e-5, host: tuple[str, ...] = ()) -> None:
-    """The results equal the reference's, twice; just `host` names the ops that run there."""
+    """Checks that the results of two runs equal the reference's; `host`: the ops that run there."""
     program, given, wanted = compiled(build, target)
     for _ in range(2):
         for a, b in zip(program.run(given), wanted, strict=True):

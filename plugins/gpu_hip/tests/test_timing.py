@@ -18,7 +18,7 @@ from mgx_gpu_hip.timing import enqueue_marked
 
 
 def ranges(*steps: BoundStep) -> tuple[list[str], Any]:
-    """What was called in which order, and the count of ranges or the error."""
+    """Returns the calls in order, and the count of ranges or the error."""
     said: list[str] = []
     stream: Any = SimpleNamespace(handle=0)
     try:
@@ -63,7 +63,7 @@ def test_times_and_rows_name_the_kernels_that_ran() -> None:
     executable: Any = program.executable
     (instance,) = executable.instances()
     (timing,) = executable.time({"x": np.ones((1, 16, 6, 6), np.float16)}, 1, 0)
-    # the library is asked for the group first, and is not there on the emulated device
+    # the group's library is queried first, and is missing on the emulated device
     assert timing.instruction.op.kernel.name == "library group"
     assert (
         timing.kernels

@@ -16,7 +16,7 @@ from mgx_gpu_hip.runtime import DeviceArray
 @pytest.fixture(autouse=True)
 def emulated(monkeypatch):
     monkeypatch.setenv("MGX_GPU_DEVICE", "host:1")
-    monkeypatch.setattr("mgx_core.plugins.manager._manager", [])  # a context of this test's own
+    monkeypatch.setattr("mgx_core.plugins.manager._manager", [])  # a context for this test only
 
 
 @pytest.mark.parametrize("of", [np.float32, np.int64, np.bool_, np.float16])
@@ -45,7 +45,7 @@ def test_a_program_on_memory_of_the_caller() -> None:
     ("dims", "strides"), [((1, 3), (1, 1)), ((1, 1, 3), (9, 3, 1)), ((3, 1), (1, 5)), ((0, 3), (1, 1))]
 )
 def test_axes_of_one_element_lie_anyhow(dims: tuple[int, ...], strides: tuple[int, ...]) -> None:
-    """The last step of a sequence, as a caller has it, counts as contiguous, with the strides of all steps."""
+    """The last step of a sequence, with the caller's strides of all steps, counts as contiguous."""
     program = mgx.Program()
     m = program.get_main_module()
     m.add_return([m.add(mgx.op("neg"), m.add_parameter("x", mgx.Shape("float", dims)))])
@@ -166,7 +166,7 @@ def test_host_copies_of_the_same_functions() -> None:
 def test_numpy_takes_a_copy_of_device_memory_that_lasts() -> None:
     array = np.arange(4096, dtype=np.float32)
     held = mgx.to_gpu(array)
-    taken = np.asarray(held)  # numpy asks for a buffer, then an array interface, and keeps only the argument alive
+    taken = np.asarray(held)  # numpy requests a buffer, then an array interface, and keeps only the argument alive
     others = [np.zeros_like(array) for _ in range(8)]
     np.testing.assert_array_equal(taken, array)
     assert not any(o.any() for o in others) and not hasattr(held, "__array_interface__")

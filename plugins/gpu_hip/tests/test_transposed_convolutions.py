@@ -1,4 +1,4 @@
-"""Transposed convolutions run as convolutions, with the same numbers."""
+"""Transposed convolutions that run as convolutions; results are equal."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_an_infinity_stays_in_its_windows_without_fast_math(
 
 
 def test_mostly_zeros_stay_transposed() -> None:
-    """Windows of one element and strides of three would multiply eight zeros for each weight."""
+    """Windows of one element with strides of three would multiply eight zeros for each weight."""
     program, feed = transposed([1, 3, 4, 4], [3, 2, 1, 1], stride=[3, 3])
     plain = program.clone()
     plain.compile(mgx.get_target("ref"))

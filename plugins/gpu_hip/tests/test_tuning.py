@@ -1,4 +1,4 @@
-"""Choices among library plans: timed, stored, and left to the library once the budget is spent."""
+"""Selection of library plans: timed, stored, and left to the library once the budget is spent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER = GemmProblem.packed(64, 32, 48)
 
 
 class Plan:
-    """A plan that takes `us`."""
+    """A plan that takes `us` microseconds."""
 
     workspace = 0
 
@@ -32,7 +32,7 @@ class Plan:
 
 
 class Library:
-    """Knows three plans, the second of which is the fastest; counts what it is asked."""
+    """Has three plans, the second of which is the fastest; counts its queries."""
 
     def __init__(self, version: str = "1") -> None:
         self.all = {n: Plan(n, us, version) for n, us in (("first", 9.0), ("second", 4.0), ("third", 6.0))}
@@ -55,7 +55,7 @@ class Library:
 
 @pytest.fixture
 def tuned(tmp_path, monkeypatch):
-    """Makes tuners that share a folder, or have one of their own."""
+    """Creates tuners with a shared or separate cache folder."""
     monkeypatch.setattr(plan_timing, "microseconds", lambda device, plan, *rest: plan.us)
 
     def make(library: Any, folder: str = "a", **more: Any) -> Tuner:
@@ -89,7 +89,7 @@ def test_another_process_does_not_measure_again(tuned, way) -> None:
     if way == "file":
         second.learn(first.choices_made())
     found = second.gemm(PROBLEM)
-    assert (found.us, library.asked) == (4.0, [])  # to compare it, nothing has to be made
+    assert (found.us, library.asked) == (4.0, [])  # comparing it creates nothing
     assert found.plan is library.all["second"]
     assert library.asked == ["second"]
 
@@ -105,7 +105,7 @@ def test_a_plan_of_another_version_is_measured_again(tuned) -> None:
 
 
 class Refusing(Library):
-    """Knows no plan."""
+    """Has no plan."""
 
     def plan(self, problem: GemmProblem, choice: Any = None) -> Any:
         return No("no such product")
@@ -169,7 +169,7 @@ def test_programs_that_run_rarely_take_known_choices_and_the_librarys(tuned, exh
     for _ in range(2):
         assert spare.gemm(OTHER, exhaustive=exhaustive).plan is library.all["first"]
     assert library.asked == ["all", "second", "first"]
-    assert tuner.gemm(OTHER, exhaustive=exhaustive).us == 4.0  # what the other took unmeasured is not its own
+    assert tuner.gemm(OTHER, exhaustive=exhaustive).us == 4.0  # an unmeasured choice of the other tuner is not shared
 
 
 def test_a_plan_that_cannot_be_had_any_more_is_an_error(tuned) -> None:

@@ -1,4 +1,4 @@
-"""Runs that request some of their results."""
+"""Runs that request a subset of their results."""
 
 from __future__ import annotations
 

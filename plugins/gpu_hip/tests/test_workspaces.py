@@ -53,7 +53,7 @@ def test_a_single_workspace_stays_as_it_is() -> None:
 
 
 class Nodes:
-    """A driver's graph: nodes in a chain, by number; odd ones fill memory."""
+    """A driver's graph: a chain of nodes by number; odd ones fill memory."""
 
     def __init__(self, kinds: list[tuple[int, int, int] | None]) -> None:
         self.kinds = dict(enumerate(kinds, 1))
@@ -66,7 +66,7 @@ class Nodes:
 
         def call(*args: Any) -> None:
             for kind, value in zip(TYPES[name], args, strict=True):
-                kind.from_param(value)  # as the driver's functions take them
+                kind.from_param(value)  # with the conventions of the driver's functions
             found(*args)
 
         return call
@@ -134,7 +134,7 @@ def test_a_counter_in_the_part_of_an_earlier_step_is_cleared_before_its_own_step
     steps = [step(4 * HEAD) for _ in range(3)]
     share_workspaces(steps)
     assert [s.window for s in steps] == [2 * HEAD, HEAD, 0]
-    cleared = [[], [HEAD, 2 * HEAD], [0]]  # the first step leaves something where the second keeps its second counter
+    cleared = [[], [HEAD, 2 * HEAD], [0]]  # the first step writes to the memory of the second's counter
     bound = [
         BoundStep(s, [*(lambda handle, a=a: fill(4096 + a, 0, 4) for a in fills), lambda handle: recorded.append(None)])  # type: ignore[misc]
         for s, fills in zip(steps, cleared, strict=True)
@@ -151,7 +151,7 @@ def test_counters_are_cleared_once_for_all_steps() -> None:
     host = np.full(4 * HEAD, 0xFF, np.uint8)
 
     class Plan:
-        """Clears its counter, reads it, and leaves something there."""
+        """Clears its counter, reads it, and leaves a non-zero value there."""
 
         def __init__(self, number: int) -> None:
             self.number = number
@@ -160,7 +160,7 @@ def test_counters_are_cleared_once_for_all_steps() -> None:
             stream = device.stream(handle)
             stream.fill(workspace, 0, 4)
             stream.copy(out.address + 4 * self.number, workspace, 4)
-            stream.copy(workspace, memory.address + 3 * HEAD + 8, 4)  # which holds no zeros
+            stream.copy(workspace, memory.address + 3 * HEAD + 8, 4)  # which is not cleared
 
     steps = [step(HEAD, Plan(n)) for n in range(3)]
     share_workspaces(steps)

@@ -1,4 +1,4 @@
-"""A server in a process of its own, and small models to serve."""
+"""A server in a separate process, and small models to serve."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-# what needs Ray, KServe or MLServer has an environment of its own, and a process each: two clients bring the same messages
+# tests that need Ray, KServe or MLServer have separate environments and processes: two clients register the same
+# messages
 needed = {"cluster": "ray", "kserve_client": "ray", "mlserver_runtime": "mlserver"}
 collect_ignore = [folder for folder, package in needed.items() if importlib.util.find_spec(package) is None]
 
 
 @dataclass
 class Running:
-    """A server's process, its ports, and the line that says them."""
+    """A server's process, its ports, and the line that announces them."""
 
     process: subprocess.Popen[str]
     http: str
@@ -76,7 +77,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def serve() -> Iterator[Callable[..., Running]]:
-    """Starts ``mgx-serve`` with free ports; ends it with SIGTERM."""
+    """Starts ``mgx-serve`` on free ports; stops it with SIGTERM."""
     started: list[Running] = []
 
     def serve(*arguments: object) -> Running:

@@ -1,4 +1,4 @@
-"""The queue of one model, with a model whose runs the tests see."""
+"""The queue of one model, with a model whose runs are visible to the tests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from mgx_serve.tensors import DeferredInput, Layout, Tensor
 
 
 class Watched:
-    """y = 2 * x, z = -x; notes the shape and the thread of each run, and which outputs it was asked for."""
+    """y = 2 * x, z = -x; records the shape, the thread and the requested outputs of each run."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = ModelSettings(**settings)
@@ -61,7 +61,7 @@ class Watched:
 
 
 class Slow(Watched):
-    """Runs for as long as the test says; notes what it was given."""
+    """Runs for as long as the test says; records its inputs."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -75,7 +75,7 @@ class Slow(Watched):
 
 
 class NoRecorder(Recorder):
-    """Keeps nothing."""
+    """Records nothing."""
 
     def waiting(self, model: Signature, count: int) -> None: ...
 
@@ -118,7 +118,7 @@ def test_shapes_that_were_not_seen_leave_the_event_loop_alone(max_batch: int) ->
     loop = asyncio.run(ask(model))
     small = [thread for shape, thread in model.runs if shape == (1, 4)]
     assert loop in small[1:] and small[0] != loop
-    for shape in ((1, 5), (48 if max_batch else 33, 4)):  # filled up to a size of runs
+    for shape in ((1, 5), (48 if max_batch else 33, 4)):  # padded to a size of runs
         assert [thread == loop for at, thread in model.runs if at == shape] == [False]
 
 
@@ -210,7 +210,7 @@ def test_runs_that_are_short_have_no_thread(
     size: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """measured: seconds of a run on zeros; spent: of each run; inside: those that are made in the event loop."""
+    """measured: seconds of a run on zeros; spent: of each run; inside: the runs made in the event loop."""
     left = iter(spent)
     monkeypatch.setattr("mgx_serve.batching.run", lambda *given: (run(*given)[0], Spent(next(left), 0.0)))
 
@@ -237,7 +237,7 @@ def test_a_whole_batch_begins_as_soon_as_the_one_before_it_ends() -> None:
         while len(model.given) < 1:
             await asyncio.sleep(0.001)
         model.end.release()
-        # the event loop does nothing from here on: the thread has the next whole batch, and no more than that
+        # the event loop is blocked from here on: the thread has the next whole batch, and no more
         until = time.monotonic() + 60
         while len(model.given) < 2 and time.monotonic() < until:
             time.sleep(0.001)
@@ -265,7 +265,7 @@ def test_a_thread_goes_on_with_what_waits_when_a_run_ends() -> None:
             await until(lambda: len(model.given) == 1)
         await asyncio.sleep(0.01)
         model.end.release()
-        # the event loop does nothing from here on
+        # the event loop is blocked from here on
         end = time.monotonic() + 60
         while len(model.given) < 2 and time.monotonic() < end:
             time.sleep(0.001)
@@ -301,7 +301,7 @@ def test_a_thread_that_finds_nothing_ends_its_turn() -> None:
 
 
 def held_up() -> tuple[Any, threading.Event, threading.Event]:
-    """A model whose runs wait, with what tells that one began and what lets them end."""
+    """A model whose runs block, with an event that a run has started and one that lets runs finish."""
     model: Any = Watched(max_batch=4)
     began, end = threading.Event(), threading.Event()
     plain = model.run
@@ -359,7 +359,7 @@ def test_a_queue_is_closed_once_its_runs_are_answered() -> None:
         closing = asyncio.create_task(close())
         await asyncio.sleep(0.01)
         model.end.release()
-        assert await closing == [3], "figures that come later would be those of a model that is not there"
+        assert await closing == [3], "later metrics would belong to a removed model"
         await asked
 
     asyncio.run(ask())
@@ -407,7 +407,7 @@ def test_a_run_is_asked_for_what_its_requests_want() -> None:
 
 def test_requests_of_a_batch_that_failed_get_what_they_want() -> None:
     class Picky(Watched):
-        """Takes one row."""
+        """Accepts one row only."""
 
         def run(self, feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
             if len(feeds["x"]) > 1:
@@ -462,7 +462,7 @@ def test_inputs_are_put_together_while_another_batch_runs(columns: int, monkeypa
         asked = [asyncio.create_task(batcher.infer({"x": np.full((1, columns), n, np.float32)})) for n in range(6)]
         await until(lambda: len(copied) == 2)
         assert len(model.given) == 1 and not model.runs
-        assert (copied[-1] == threading.get_ident()) == (columns == 4)  # a thread for those that take long
+        assert (copied[-1] == threading.get_ident()) == (columns == 4)  # long runs have a thread
         for _ in range(3):
             model.end.release()
         for n, (_, (y, _)) in enumerate(await asyncio.gather(*asked)):
@@ -473,9 +473,9 @@ def test_inputs_are_put_together_while_another_batch_runs(columns: int, monkeypa
 
 
 class Rows:
-    """Requests of one row whose elements are their number, beside a run that has begun.
+    """Requests of one row whose elements are their number, next to a run that has started.
 
-    What is copied by threads is noted by its number; a request is worth a thread.
+    Rows copied by threads are recorded by their number; a request is large enough for a thread.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
@@ -492,7 +492,7 @@ class Rows:
         self.copied += place[: sum(v.shape[0] for v in values), 0].tolist()
 
     async def begun(self, *numbers: float, **given: Any) -> None:
-        """Asks for numbers, one after the other, and waits until the first run has begun."""
+        """Sends numbers one by one, and waits until the first run has started."""
         for number in numbers:
             x = np.full((1, 4), number, np.float32)
             self.asked.append(asyncio.create_task(self.batcher.infer({"x": x}, **given)))
@@ -513,7 +513,7 @@ def test_large_requests_are_copied_when_they_come(monkeypatch: pytest.MonkeyPatc
         rows = Rows(monkeypatch, max_batch=8)
         await rows.begun(0, 1, 2, 3)
         await until(lambda: sorted(rows.copied) == [1, 2, 3])
-        assert not rows.model.runs, "while the run before has not ended"
+        assert not rows.model.runs, "before the previous run has ended"
         assert await rows.ended(2) == [0, 2, 4, 6]
         assert [shape[0] for shape, _ in rows.model.runs] == [1, 3]
         assert len(rows.copied) == 3, "once each"
@@ -621,7 +621,7 @@ def test_a_run_that_has_no_thread_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("instances", [1, 2])
 def test_every_request_gets_its_own_rows(monkeypatch: pytest.MonkeyPatch, instances: int) -> None:
-    """Requests of several shapes and priorities come and leave while runs and copies take as long as they like."""
+    """Requests of several shapes and priorities arrive and leave while runs and copies take arbitrary times."""
     draw = random.Random(instances)
 
     def slowly(values: Sequence[Any], place: Any) -> None:
@@ -632,7 +632,7 @@ def test_every_request_gets_its_own_rows(monkeypatch: pytest.MonkeyPatch, instan
         def run(self, feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
             made = super().run(feeds, wanted)
             time.sleep(draw.choice((0, 0.001, 0.003)))
-            np.testing.assert_array_equal(made[0], 2 * feeds["x"])  # nobody writes to a batch that is run
+            np.testing.assert_array_equal(made[0], 2 * feeds["x"])  # nothing writes to a batch while it runs
             return made
 
     async def ask() -> None:
@@ -688,8 +688,8 @@ def test_urgent_requests_go_before_those_that_were_copied(monkeypatch: pytest.Mo
         (lambda n: n, [1] * 5, [4, 1]),  # seconds of a run: 4 + 1 rows take less than 6
         (lambda n: n, [1] * 7, [6, 1]),
         (lambda n: n, [1] * 8, [8]),
-        (lambda n: n, [2, 3, 2], [8]),  # 6 would hold two of them, and be filled up, too
-        (lambda n: n, [5], [6]),  # no request is divided
+        (lambda n: n, [2, 3, 2], [8]),  # 6 would hold two of them, and be padded
+        (lambda n: n, [5], [6]),  # a request is never split
         (lambda n: n, [1, 4, 1, 1], [6, 1]),
         (lambda n: n, [3, 2], [3, 2]),
         (lambda n: 10 + n, [1] * 5, [6]),  # two runs take longer than a larger one
@@ -863,13 +863,13 @@ X = np.arange(8, dtype=np.float32).reshape(2, 4)
 
 
 class Counted(Memory):
-    """The bytes of an array; notes where they are copied to."""
+    """The bytes of an array; records where they are copied to."""
 
     def __init__(self, data: np.ndarray[Any, Any]) -> None:
         self.data, self.places, self.gone, self.closed = data.tobytes(), list[int](), False, False
 
     def read(self, at: int, size: int) -> memoryview:
-        raise AssertionError("elements are copied on the way to their batch")
+        raise AssertionError("elements were copied on the way to their batch")
 
     def read_into(self, at: int, place: memoryview) -> None:
         if self.gone:
@@ -892,7 +892,7 @@ class CountedRegion(Region):
 
 
 async def inputs_in(*memories: Counted) -> list[DeferredInput]:
-    """Returns the contents of memories as inputs; their regions are unregistered by then."""
+    """Returns the contents of memories as inputs, with their regions unregistered."""
     regions, given = Regions(True), []
     for number, memory in enumerate(memories):
         size = len(memory.data)
@@ -915,7 +915,7 @@ def test_inputs_are_copied_once_to_the_memory_of_their_batch() -> None:
     np.testing.assert_array_equal(made, np.concatenate([X, X + 5, X + 9, *[(X + 9)[-1:]] * 2]))
     start = made.__array_interface__["data"][0]
     assert [m.places for m in memories] == [[start], [start + 64]]
-    assert not any(m.closed for m in memories), "memory stays for as long as an input lies in it"
+    assert not any(m.closed for m in memories), "memory must stay mapped while an input refers to it"
     del given
     assert all(m.closed for m in memories)
 

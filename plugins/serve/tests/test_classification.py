@@ -1,4 +1,4 @@
-"""The classification extension, asked by another project's client, and what is made of one output."""
+"""The classification extension, used by a third-party client, and the encoding of one output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def asked(request: pytest.FixtureRequest, serve: Any, models: Any) -> Any:
 
 
 def texts(result: Any) -> list[Any]:
-    """Returns classes as text: the client makes bytes or text of them, by the form that they came in."""
+    """Returns classes as text: the client returns bytes or text, depending on the encoding."""
     made: list[Any] = result.as_numpy("y").astype("S").astype("U").tolist()
     return made
 
@@ -46,7 +46,7 @@ def test_classes(module: Any, binary: bool, asked: Any) -> None:
             wanted.append(module.InferRequestedOutput("z", **options))
             return c.infer(model, [given], outputs=wanted)
 
-        result = ask("double", X, 2)  # whose requests are joined: rows have their own classes
+        result = ask("double", X, 2)  # whose requests are batched: rows have their own classes
         assert texts(result) == [["8.000000:1", "6.000000:3"], ["18.000000:0", "18.000000:1"]]
         np.testing.assert_array_equal(result.as_numpy("z"), X.sum(1, keepdims=True))
         alone = ask("fixed", np.concatenate([X, X[:1]]), 3)

@@ -1,4 +1,4 @@
-"""What Triton's clients ask for beside the protocol: configurations, traces, the log, several versions at a time."""
+"""Triton's extensions of the protocol: configurations, traces, the log, several versions at a time."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_version_that_is_gone_is_served_no_more(serve: Any, small_model: Calla
         (tmp_path / "m" / "4" / "model.onnx").write_bytes(b"no model")
         with pytest.raises(InferenceServerException, match="cannot be loaded"):
             c.load_model("m")
-        # none of the new ones is left loaded
+        # none of the new ones remains loaded
         assert [r["version"] for r in c.get_model_repository_index()] == ["2", "3"]
         c.unload_model("m")
         assert [(r["version"], r["state"]) for r in c.get_model_repository_index()] == [("4", "UNAVAILABLE")]

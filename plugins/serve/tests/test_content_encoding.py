@@ -1,4 +1,4 @@
-"""Compressed bodies: what they unpack to comes in parts, and what they may hold is bounded."""
+"""Compressed bodies are decompressed in parts, and their size is bounded."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mgx_serve.content_encoding import PART, Decompressor
 from mgx_serve.errors import BadRequest, TooLarge
 from mgx_serve.http_infer import read_body
 
-EMPTY = b"\0\0\0\xff\xff"  # a block of deflate that holds nothing, and is not the last
+EMPTY = b"\0\0\0\xff\xff"  # an empty deflate block that is not the last one
 
 
 def unpacked(data: bytes, step: int) -> list[bytes]:
-    """Returns the parts that data unpacks to, which comes in pieces of `step` bytes."""
+    """Decompresses data that arrives in pieces of `step` bytes; returns the parts."""
     packed = Decompressor()
     parts = [part for at in range(0, len(data), step) for part in packed.parts(data[at : at + step])]
     packed.require_end()
@@ -69,7 +69,7 @@ def test_members_that_unpack_to_nothing_are_bounded() -> None:
 
 @pytest.mark.parametrize(("blocks", "fits"), [(400, True), (500, False)])
 def test_bodies_that_unpack_to_nothing_are_bounded(blocks: int, fits: bool) -> None:
-    """They could go on for as long as a body may take."""
+    """They could keep the server busy up to the body timeout."""
     packed = zlib.compress(b"x")
     data = packed[:2] + EMPTY * blocks + packed[2:]
     given = iter([data[at : at + 100] for at in range(0, len(data), 100)])

@@ -1,4 +1,4 @@
-"""Requests that are given up in time, whatever else waits."""
+"""Requests that time out, whatever else is waiting."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ X = {"x": np.ones((1, 4), np.float32)}
 
 
 class Stuck:
-    """A model whose runs last until the test says so."""
+    """A model whose runs last until the test ends them."""
 
     def __init__(self, timeout: float) -> None:
         self.settings = ModelSettings(timeout=timeout)
@@ -54,7 +54,7 @@ def test_each_request_has_its_own_time() -> None:
                 await batcher.infer(X, timeout=limit)
             ended.append(limit)
 
-        kept = asyncio.create_task(batcher.infer(X))  # runs, and has a minute
+        kept = asyncio.create_task(batcher.infer(X))  # runs, and has a timeout of a minute
         await asyncio.gather(*(one(limit) for limit in (0.3, 0.1, 0.2)))
         assert ended == [0.1, 0.2, 0.3] and not kept.done()
         model.end.set()

@@ -1,5 +1,6 @@
-"""Tensors in a device's memory, handed over by another project's client: on the emulated device, where a handle is the name of an
-object of shared memory."""
+"""Tensors in device memory, shared by a third-party client: on the emulated device, where a handle is the name of a
+shared-memory object.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def emulated(
 
 @pytest.fixture
 def memory() -> Iterator[Path]:
-    """256 bytes of what the emulated driver takes for another process' memory; they begin with `X`."""
+    """256 bytes that the emulated driver treats as another process' memory; they begin with `X`."""
     path = Path(f"/dev/shm/mgx_device_{os.getpid()}")
     path.write_bytes(X.tobytes().ljust(256, b"\0"))
     yield path
@@ -70,7 +71,7 @@ def test_inputs_and_outputs(module: Any, emulated: Any, memory: Path) -> None:
         status = str(c.get_cuda_shared_memory_status(**options))
         assert "mine" in status and "256" in status
         assert "mine" not in str(c.get_system_shared_memory_status(**options))
-        c.unregister_system_shared_memory()  # regions of the other kind stay
+        c.unregister_system_shared_memory()  # regions of the other kind remain
         np.testing.assert_array_equal(ask(c, module).as_numpy("z"), X.sum(1, keepdims=True))
         np.testing.assert_array_equal(np.frombuffer(memory.read_bytes(), np.float32, 8, 64).reshape(2, 4), 2 * X)
         c.unregister_cuda_shared_memory("mine")

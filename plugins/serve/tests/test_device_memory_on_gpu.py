@@ -1,4 +1,4 @@
-"""Tensors in a GPU's memory, which a client's process shares with the server by a handle of the driver."""
+"""Tensors in GPU memory that a client process shares with the server by a driver handle."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GET = {"cuda": "cuIpcGetMemHandle", "hip": "hipIpcGetMemHandle"}
 @pytest.fixture(scope="module")
 def device() -> Any:
     if not runtime.available():
-        pytest.skip("no GPU here")
+        pytest.skip("no GPU found")
     return runtime.open_device()
 
 
@@ -37,7 +37,7 @@ def server(
 
 
 def handle(device: Any, address: int) -> str:
-    """Returns the driver's handle of an allocation, as the protocol writes it."""
+    """Returns the driver's handle of an allocation in the protocol's encoding."""
     held = ctypes.create_string_buffer(64)
     get = getattr(device.driver.library, GET[device.kind])
     assert get(held, ctypes.c_void_p(address)) == 0
@@ -67,7 +67,7 @@ def test_inputs_and_outputs_lie_in_memory_of_the_client(device: Any, server: str
         "inputs": [{"name": "x", "shape": [2, 4], "datatype": "FP32", "parameters": placed("mine", 32)}],
         "outputs": [{"name": "y", "parameters": placed("mine", 32, 64)}, {"name": "z"}],
     }
-    for factor in (1, 10):  # the region is read anew in each request
+    for factor in (1, 10):  # the region is read again for each request
         device.default_stream.copy_in(memory.address, factor * X)
         device.default_stream.wait()
         answer = {o["name"]: o for o in post(server, "models/double/infer", body)["outputs"]}

@@ -1,4 +1,4 @@
-"""What of an error's text reaches clients."""
+"""The part of an error's text that reaches clients."""
 
 from __future__ import annotations
 

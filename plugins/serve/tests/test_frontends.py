@@ -1,4 +1,4 @@
-"""Several processes in front of one engine: what clients see is one server."""
+"""Several front-end processes with one engine process: clients see one server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ X = np.arange(8, dtype=np.float32).reshape(2, 4)
 
 @pytest.fixture
 def memory() -> Iterator[tuple[Arena, Borrowed, list[int]]]:
-    """4096 bytes, the two views of them, and the starts of blocks that were given back."""
+    """4096 bytes, their two views, and the offsets of released blocks."""
     number, back = os.memfd_create("test"), list[int]()
     os.truncate(number, 4096)
     yield Arena(number, 4096), Borrowed(number, 4096, back.append), back
@@ -94,7 +94,7 @@ def test_messages_pass_with_few_bytes_and_with_more_than_there_is_memory_for() -
         one = await Channel.opened(Ends(ours.detach(), forth, back, size), lambda *_: None)
         other = await Channel.opened(Ends(theirs.detach(), back, forth, size), lambda *m: came.put_nowait(m))
         sizes = [0, 10, 100_000, 90_000, 1 << 20, 100_000]
-        for turn in range(3):  # memory is there again
+        for turn in range(3):  # memory is available again
             for size in sizes:
                 one.send([turn, "\ud800", {"a": [1.5, None]}], [bytes([turn]) * size, b"end"])
             for size in sizes:
@@ -203,7 +203,7 @@ def test_every_front_end_answers_and_the_figures_are_of_all(module: Any, fronted
     before = answered()
     large = np.random.default_rng(0).random((20_000, 4), np.float32)
     with ThreadPoolExecutor(8) as threads:
-        small = list(threads.map(lambda _: ask(module, fronted), range(40)))  # a connection each
+        small = list(threads.map(lambda _: ask(module, fronted), range(40)))  # one connection each
         made = ask(module, fronted, "softmax", large)
     for result in small:
         np.testing.assert_array_equal(result.as_numpy("y"), 2 * X)
@@ -245,15 +245,15 @@ def test_a_front_end_that_is_killed_is_replaced(fronted: Any) -> None:
     def all_answer() -> bool:
         try:
             return all(ask(tritonclient.http, fronted).as_numpy("y")[1, 3] == 14 for _ in range(20))
-        except OSError:  # the new one does not listen yet, or the killed one's connections are still there
+        except OSError:  # the new one is not listening yet, or the killed one's connections still exist
             return False
 
     until(all_answer)
-    until(lambda: memories(fronted.process.pid) == 2 * COUNT + 4)  # those of the killed one are given back
+    until(lambda: memories(fronted.process.pid) == 2 * COUNT + 4)  # those of the killed one are released
 
 
 def memories(process: int) -> int:
-    """Returns how many pieces of memory a process has open."""
+    """Returns the number of shared-memory objects that a process has open."""
     return sum("memfd:mgx-serve" in os.readlink(path) for path in Path(f"/proc/{process}/fd").iterdir())
 
 
@@ -322,7 +322,7 @@ def test_a_front_end_is_replaced_whatever_its_start_fails_with(models: Path, mon
         async with asyncio.timeout(60):
             while frontends_of(os.getpid()) in (set(), {first}):
                 await asyncio.sleep(0.02)
-            while len(os.listdir("/proc/self/fd")) != files:  # starts that failed leave none open
+            while len(os.listdir("/proc/self/fd")) != files:  # failed starts leave none open
                 await asyncio.sleep(0.02)
         await server.stop()
 
@@ -352,7 +352,7 @@ def has_ipv6() -> bool:
     return True
 
 
-@pytest.mark.skipif(not has_ipv6(), reason="needs a machine with IPv6")
+@pytest.mark.skipif(not has_ipv6(), reason="IPv6 is not available")
 @pytest.mark.parametrize("count", [0, 1])
 def test_both_versions_of_ip(count: int, serve: Callable[..., Any], models: Path) -> None:
     server = serve(models, "--host", "::", "--frontends", count)

@@ -1,4 +1,4 @@
-"""Which of its threads gRPC reads sockets in: said in its environment while it is imported, and nowhere else."""
+"""The thread in which gRPC reads sockets: set in the environment during the import of gRPC only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ print(seen())
 
 
 def seen(code: str = "", **environment: str) -> list[str]:
-    """Returns what gRPC's environment is inside and behind the block, in a process of its own."""
+    """Returns gRPC's environment inside and after the block, in a separate process."""
     given = {k: v for k, v in os.environ.items() if k != "GRPC_EXPERIMENTS"} | environment
     command = [sys.executable, "-c", SEEN.format(code=code)]
     return subprocess.run(command, capture_output=True, text=True, check=True, env=given).stdout.split()

@@ -1,4 +1,4 @@
-"""Requests over gRPC: taken apart, they mean what protobuf makes of them."""
+"""gRPC requests: decoded fields equal those decoded by protobuf."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read(given: bytes) -> Any:
 
 
 def whole(given: bytes) -> Any:
-    """Returns what protobuf makes of a message; None for what is none."""
+    """Decodes a message with protobuf; returns None if it is invalid."""
     try:
         return messages()["ModelInferRequest"].FromString(given)
     except Exception:
@@ -47,7 +47,7 @@ def test_a_head_is_read_once_for_requests_that_differ_in_id_and_elements() -> No
         call = request.call()
         assert call.model == "model" and call.id == request.id
         np.testing.assert_array_equal(call.feeds["x0"], values.reshape(1, 4))
-    assert first.call().feeds is not first.call().feeds, "one request's inputs would be another's"
+    assert first.call().feeds is not first.call().feeds, "one request's inputs would become another's"
 
 
 def test_elements_lie_in_the_message() -> None:

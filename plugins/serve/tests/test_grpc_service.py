@@ -1,4 +1,4 @@
-"""Streams of gRPC when the server ends: a client that asks nothing more is not told of it."""
+"""gRPC streams during shutdown: a client that sends no further requests is not affected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mgx_serve.inference import Inference
 
 
 class Ending(Inference):
-    """The server begins to end while it answers the first request, which it refuses."""
+    """The server starts to shut down while it answers the first request, which it rejects."""
 
     def __init__(self) -> None:
         self.access, self.budget, self.reads_headers, self.ending = Access({}), Budget(1 << 20), False, asyncio.Event()
@@ -40,7 +40,7 @@ class Details:
 
 
 async def answers(behind: str) -> list[bytes]:
-    """Returns the answers to a request, behind which a client ends its stream, asks again, or does neither."""
+    """Returns the answers to a request, after which a client ends its stream, sends another request, or does neither."""
 
     async def requests() -> AsyncIterator[bytes]:
         yield b""

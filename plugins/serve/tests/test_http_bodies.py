@@ -1,4 +1,4 @@
-"""Large bodies of HTTP requests, which are read past the parser."""
+"""Large bodies of HTTP requests, which bypass the parser."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Talk = Callable[[Server, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[
 
 
 def request(x: np.ndarray[Any, Any], *lines: str) -> bytes:
-    """Returns a whole request for y = 2 * x."""
+    """Returns a complete request for y = 2 * x."""
     given = {"name": "x", "datatype": "FP32", "shape": x.shape, "parameters": {"binary_data_size": x.nbytes}}
     wanted = [{"name": "y", "parameters": {"binary_data": True}}]
     head = json.dumps({"inputs": [given], "outputs": wanted}).encode()
@@ -46,7 +46,7 @@ def doubled(body: bytes, x: np.ndarray[Any, Any]) -> bool:
 
 @pytest.fixture
 def talk(small_model: Any, tmp_path: Path) -> Callable[..., None]:
-    """Talks over a connection to a server in this process; what requests take of its memory is given back in the end."""
+    """Connects to a server in this process; checks that memory reserved by requests is released in the end."""
     path = small_model(tmp_path / "double" / "1" / "model.onnx").parents[2]
 
     def talked(said: Talk, **settings: Any) -> None:
@@ -173,7 +173,7 @@ def test_a_body_that_does_not_come_is_refused(talk: Callable[..., None], monkeyp
         whole = request(X)
         writer.write(whole[:-100_000])
         assert (await answer(reader))[0] == 408
-        writer.write(whole[-100_000:] + whole)  # what comes too late is no request
+        writer.write(whole[-100_000:] + whole)  # data that arrives too late is not a request
         status, body = await answer(reader)
         assert (status, doubled(body, X)) == (200, True)
 

@@ -1,4 +1,4 @@
-"""Requests for inference in HTTP's messages, of which what they have in common is read once."""
+"""Inference requests over HTTP, whose common parts are parsed once."""
 
 from __future__ import annotations
 

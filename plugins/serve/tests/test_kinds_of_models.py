@@ -1,4 +1,4 @@
-"""Models of kinds that need care: strings, shapes that only a run can refuse, states."""
+"""Models that need special handling: strings, shapes that only a run can reject, states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Malformed requests: each is refused with its reason, and the server goes on."""
+"""Malformed requests are rejected with a reason, and the server continues."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_memory_of_requests_is_bounded(serve: Callable[..., Any], models: Path) 
     given = INPUT | {"shape": [100, 4], "parameters": {"binary_data_size": 1600}}
     del given["data"]
     head = json.dumps({"inputs": [given], "parameters": {"binary_data_output": True}}).encode()
-    for _ in range(20):  # what a request took is given back, that of a refused one too
+    for _ in range(20):  # memory reserved by requests is released, including rejected ones
         assert post(server, "/v2/models/double/infer", numbers, {})[0] == 413
         length = {"Inference-Header-Content-Length": str(len(head))}
         assert post(server, "/v2/models/double/infer", head + bytes(1600), length)[0] == 200
@@ -169,7 +169,7 @@ def test_memory_of_answers_is_bounded(module: Any, serve: Callable[..., Any], tm
                     c.infer("zeros", [given])
 
 
-# the time of compression is left out: it would make the names of the tests differ between processes
+# compression without a timestamp, which would make the names of the tests differ between processes
 COMPRESSED = gzip.compress(b"{}", mtime=0)
 
 
@@ -223,7 +223,7 @@ def test_connections_without_a_whole_head_are_closed(models: Path, monkeypatch: 
         for sent in (b"", b"GET /v2", b"GET /v2 HTTP/1.1\r\nHost: ", live + b"GET /v2"):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.http_port)
             writer.write(sent)
-            said = await asyncio.wait_for(reader.read(), 30)  # ends where the connection does
+            said = await asyncio.wait_for(reader.read(), 30)  # ends when the connection does
             assert said.count(b"200 OK") == sent.count(live)
             writer.close()
         await server.stop()
@@ -232,7 +232,7 @@ def test_connections_without_a_whole_head_are_closed(models: Path, monkeypatch: 
 
 
 def signed(folder: Path, name: str, extension: str, issuer: str = "") -> None:
-    """Makes NAME.key and NAME.pem with openssl, signed by the issuer or by itself."""
+    """Creates NAME.key and NAME.pem with openssl, signed by the issuer or by itself."""
     given = ["openssl", "req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{name}.key"]
     (folder / f"{name}.ext").write_text(extension)
     sign = [

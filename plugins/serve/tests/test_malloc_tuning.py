@@ -1,4 +1,4 @@
-"""Memory of a message is used again for the next one."""
+"""Memory of a message is reused for the next one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ print((faults() - before) // 50)
 
 
 def faults(call: str) -> int:
-    """Returns page faults for each of 50 messages in four buffers of 1 MB, one behind the other, in a process of its own."""
+    """Returns page faults for each of 50 messages in four consecutive buffers of 1 MB, in a separate process."""
     command = [sys.executable, "-c", FAULTS.format(call=call)]
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
@@ -33,4 +33,4 @@ def faults(call: str) -> int:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no mallopt")
 def test_freed_memory_is_used_again() -> None:
     assert faults("assert keep_freed_memory()") < 10
-    assert faults("") > 500  # as it is without: else this test could not fail
+    assert faults("") > 500  # as without it: otherwise this test could not fail

@@ -31,7 +31,7 @@ def tensor(name: str, kind: int, *dims: object) -> Any:
 
 
 def write(path: Path, outputs: Sequence[Any] = (), nodes: Sequence[Any] = ()) -> Path:
-    """tokens = rows of a table by ids, 0 where the mask is; mean = of those of the mask."""
+    """tokens = rows of a table by ids, 0 where masked; mean = over the unmasked ones."""
     nodes = nodes or [
         helper.make_node("Gather", ["table", "ids"], ["found"]),
         helper.make_node("Cast", ["mask"], ["real"], to=TensorProto.FLOAT),

@@ -1,4 +1,4 @@
-"""The protocol, spoken by another project's client over HTTP and gRPC."""
+"""The protocol, used by a third-party client over HTTP and gRPC."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_health_and_metadata(module: Any, server: Any) -> None:
 
 
 def health(server: Any, service: bytes = b"") -> bytes:
-    """Returns what gRPC's health protocol answers: field 1 of the question is a service, of the answer a status."""
+    """Returns the answer of gRPC's health protocol: field 1 of the request is a service, of the answer a status."""
     with grpc.insecure_channel(server.grpc) as channel:
         check = channel.unary_unary("/grpc.health.v1.Health/Check")
         made: bytes = check(b"\x0a" + bytes([len(service)]) + service if service else b"", timeout=30)
@@ -180,7 +180,7 @@ def test_statistics_have_every_field_that_clients_read(
     spent = {name: (told["inference_stats"][name]["count"], told["inference_stats"][name]["ns"]) for name in names}
     assert spent == {n: ((s := getattr(same.inference_stats, n)).count, s.ns) for n in names}
     counts = [count for count, _ in spent.values()]
-    assert counts == [3, 0, 3, 3, 3, 3, 0, 0], "what is divided by a count needs one"
+    assert counts == [3, 0, 3, 3, 3, 3, 0, 0], "a value divided by a count needs one"
     assert spent["success"][1] == spent["queue"][1] + spent["compute_infer"][1] > 0
     assert (told["inference_count"], told["execution_count"]) == (7, 3) == (same.inference_count, same.execution_count)
     sizes = [(b["batch_size"], b["compute_infer"]["count"], b["compute_input"]["count"]) for b in told["batch_stats"]]
@@ -211,7 +211,7 @@ def test_models_are_replaced_unloaded_and_loaded(
         c.load_model("m")
         np.testing.assert_array_equal(ask(tritonclient.grpc, g, model="m").as_numpy("y"), 7 * X)
         while b'model="m",version="1"' in (said := get(server, "/metrics")[1]):
-            time.sleep(0.01)  # until the last request of the former version has been answered
+            time.sleep(0.01)  # until the last request of the previous version has been answered
         assert b'model="m",version="2"' in said
         g.unload_model("m")
         with pytest.raises(InferenceServerException, match="unloaded"):
@@ -243,7 +243,7 @@ def test_pages_for_people_and_tools(server: Any) -> None:
 
 
 def raw(server: Any, request: bytes) -> int:
-    """Returns the status that the server answers a request of these bytes with."""
+    """Returns the status of the server's answer to a request with these bytes."""
     host, port = server.http.split(":")
     with socket.create_connection((host, int(port)), 30) as connection:
         connection.sendall(request)
@@ -263,7 +263,7 @@ def test_without_a_token_nothing_but_health(serve: Callable[..., Any], models: P
     tokens.write_text('all = ["*"]\nsome = ["fixed"]\n')
     server = serve(models, "--tokens", tokens)
     status = raw(server, b"POST /v2/repository/index HTTP/1.1\r\nHost: x/v2/health/live?\r\nContent-Length: 0\r\n\r\n")
-    assert status == 401  # a host's name is no path
+    assert status == 401  # a host name is not a path
     assert get(server, "/v2/health/live")[0] == 200
     settings = ("/v2/models/double/config", "/v2/models/double/trace/setting", "/v2/trace/setting", "/v2/logging")
     others = ("/", "/v2", "/metrics", "/openapi.json", "/v2/models/double", "/v2/models/nosuch", "/v2/models/stats")

@@ -1,4 +1,4 @@
-"""The commands at the top of the package's README, as they stand there."""
+"""The commands at the top of the package's README, verbatim."""
 
 from __future__ import annotations
 

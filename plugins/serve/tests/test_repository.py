@@ -21,7 +21,7 @@ from mgx_serve.tracing import NoTraces
 
 
 class Deployed(Deployment):
-    """A model that only notes that it was closed."""
+    """A model that only records that it was closed."""
 
     def __init__(self, name: str, version: str) -> None:
         self.signature = Signature(name, version, "ref", 60.0, (), ())
@@ -39,7 +39,7 @@ class Deployed(Deployment):
 
 
 class Compiling(Backend):
-    """Compiles `slow` until it is told to be done; `broken`: a version that cannot be."""
+    """Compiles `slow` until the test ends it; `broken`: a version that cannot be compiled."""
 
     def __init__(self) -> None:
         self.started, self.done = asyncio.Event(), asyncio.Event()
@@ -232,7 +232,7 @@ def test_a_folder_that_cannot_be_read_leaves_the_others_alone(
     whole = Path.iterdir
 
     def iterdir(folder: Path) -> Iterator[Path]:
-        if folder.name == "closed":  # as for anyone but root, whom no mode of a folder keeps out
+        if folder.name == "closed":  # as for any user except root, to whom folder permissions do not apply
             raise PermissionError(13, "Permission denied", str(folder))
         return whole(folder)
 
@@ -257,4 +257,4 @@ def test_why_a_model_cannot_be_loaded_names_no_place_of_the_server(
         assert str(root) not in repository.entries["quick"].reason
 
     asyncio.run(refused())
-    assert str(root / "quick" / "config.toml") in caplog.text  # who runs the server reads where it is
+    assert str(root / "quick" / "config.toml") in caplog.text  # the server's operator sees its path

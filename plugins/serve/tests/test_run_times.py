@@ -1,4 +1,4 @@
-"""Which runs are made in the event loop."""
+"""Selection of the runs that execute in the event loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def kept(first: Spent, measured: float = math.inf) -> RunTimes:
 
 
 def runs_before_a_try(paces: RunTimes, spent: Spent, most: int = 1000) -> int:
-    """Returns how many runs had threads until one is to be made in the loop."""
+    """Returns how many runs had threads before one is tried in the loop."""
     for n in range(most):
         if paces.short("k"):
             return n
@@ -31,7 +31,7 @@ def test_the_first_run_of_a_kind_has_a_thread() -> None:
 
 def test_short_runs_are_made_in_the_loop() -> None:
     assert kept(QUICK).short("k")
-    assert kept(WAITED, measured=HALF).short("k")  # what a quiet machine measured counts more
+    assert kept(WAITED, measured=HALF).short("k")  # measurements on a quiet machine have more weight
     assert not kept(WAITED).short("k")
     assert not kept(DEVICE, measured=HALF).short("k")
 
@@ -57,7 +57,7 @@ def test_tries_in_vain_get_rare() -> None:
 
 def test_runs_that_end_together_are_followed_by_a_try() -> None:
     paces = kept(WAITED)
-    for _ in range(TRY_AFTER + 1):  # the last two were begun before either had ended
+    for _ in range(TRY_AFTER + 1):  # the last two started before either had ended
         paces.in_thread("k", WAITED, lambda: math.inf)
     assert paces.short("k")
 

@@ -1,4 +1,4 @@
-"""Requests for inference that a front end sends to the engine's process, many a message."""
+"""Inference requests that a front end sends to the engine process, several per message."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Parts:
         return self.batchers[name]
 
     async def lying(self, at: int, count: int = 2, room: int = 32, **given: Any) -> Any:
-        """Returns the place of y for rows that lie in a region at `at`; y goes behind them."""
+        """Returns the location of y for rows stored in a region at `at`; y is stored after them."""
         stored = {"x": Stored("FP32", (count, 4), Place("mine", 16 * count, at))}
         call = Call("m", "", {}, stored, places={"y": Place("mine", room, at + 64)}, **given)
         answer = await self.engine.infer(call, Share(self.engine.budget))
@@ -215,7 +215,7 @@ def test_what_is_under_way_is_refused_when_the_engine_ends() -> None:
 
 
 class Bytes(Memory):
-    """The memory of a region; writes to `full` and behind it fail as on a full disk."""
+    """The memory of a region; writes to `full` and beyond fail like on a full disk."""
 
     def __init__(self, size: int, full: int) -> None:
         self.bytes, self.full = bytearray(size), full
@@ -240,7 +240,7 @@ class Known(Region):
 
 
 async def filled(parts: Parts, *values: float, full: int = 1 << 20) -> Bytes:
-    """Registers a region that has two rows of each value, 128 bytes after each other."""
+    """Registers a region with two rows of each value, 128 bytes apart."""
     memory = Bytes(128 * len(values), full)
     for n, value in enumerate(values):
         memory.bytes[128 * n : 128 * n + 32] = rows(2, value).tobytes()

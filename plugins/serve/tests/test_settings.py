@@ -1,4 +1,4 @@
-"""A model's settings in `config.toml` and Triton's `config.pbtxt`, and what a model makes of them."""
+"""A model's settings in `config.toml` and Triton's `config.pbtxt`, and how a model applies them."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_how_many_versions_are_served(policy: str, served: int, tmp_path: Path) 
 
 
 def test_a_stated_size_of_0_holds_where_the_server_joins_rows(tmp_path: Path) -> None:
-    """Rows of such a model may depend on each other: Triton does not join them."""
+    """Rows of such a model may depend on each other: Triton does not batch them."""
     joining = ModelSettings(max_batch=8)
     for text, most in (("max_batch_size: 0", 0), ("max_batch_size: 4", 4), ("", 8)):
         (tmp_path / "config.pbtxt").write_text(text)
@@ -200,7 +200,7 @@ def test_inputs_in_toml(tmp_path: Path) -> None:
 
 @pytest.fixture
 def made(small_model: Callable[..., Path], tmp_path: Path) -> Callable[..., Model]:
-    """Makes a model of x: FP32[-1, 4], y: FP32[-1, 4], z: FP32[-1, 1]."""
+    """Writes a model of x: FP32[-1, 4], y: FP32[-1, 4], z: FP32[-1, 1]."""
     path = small_model(tmp_path / "m.onnx")
     return lambda text: Model.read("m", "1", path, read(tmp_path, text))
 

@@ -1,4 +1,4 @@
-"""Tensors in shared memory, handed over by another project's client; and regions that lie."""
+"""Tensors in shared memory, registered by a third-party client; and invalid regions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sharing(request: pytest.FixtureRequest, serve: Callable[..., Any], models: P
 
 @pytest.fixture
 def region() -> Iterator[Any]:
-    """256 bytes of shared memory that hold `X`."""
+    """256 bytes of shared memory that contain `X`."""
     made = shm.create_shared_memory_region("mine", f"/mgx_test_{os.getpid()}", 256)
     shm.set_shared_memory_region(made, [X])
     yield made
@@ -148,7 +148,7 @@ class SlowRegion(Region):
 
 @dataclass(frozen=True)
 class SlowToOpen(SlowRegion):
-    """Is opened once the memory is ready."""
+    """Can be opened only once the memory is ready."""
 
     started: threading.Event
 
@@ -165,7 +165,7 @@ def test_memory_is_given_back_where_the_request_was_given_up(monkeypatch: pytest
         regions, memory, started = Regions(True), Slow(threading.Event()), threading.Event()
         asked = asyncio.create_task(regions.register(SlowToOpen("mine", 16, memory, started)))
         assert await asyncio.to_thread(started.wait, 60)
-        for name in ("mine", "other"):  # what is being opened counts
+        for name in ("mine", "other"):  # regions that are being opened count
             with pytest.raises(BadRequest, match="at most 1 regions"):
                 await regions.register(SlowRegion(name, 16, Slow(threading.Event())))
         asked.cancel()
@@ -175,14 +175,14 @@ def test_memory_is_given_back_where_the_request_was_given_up(monkeypatch: pytest
         memory.ready.set()
         assert await asyncio.to_thread(memory.closed.wait, 60)
         assert not regions.status(Region)
-        await regions.register(SlowRegion("mine", 16, Slow(threading.Event())))  # there is room again
+        await regions.register(SlowRegion("mine", 16, Slow(threading.Event())))  # the budget has room again
         regions.close()
 
     asyncio.run(give_up())
 
 
 def test_long_copies_leave_the_event_loop_alone() -> None:
-    """Two copies end only once the loop has done something else: meanwhile it unregisters the regions and leaves one request."""
+    """Two copies end only after the loop has done other work: meanwhile it unregisters the regions and one client disconnects."""
     size, ready = 1 << 20, threading.Event()
     memories = [Slow(ready), Slow(ready)]
 
@@ -211,7 +211,7 @@ def test_one_that_may_not_use_it_learns_nothing(
     tokens = tmp_path / "tokens.toml"
     tokens.write_text('all = ["*"]\none = ["double"]\n')
     server = serve(models, "--shared-memory", "--tokens", tokens, "--frontends", count)
-    for module in MODULES:  # there is no such region, which only those are told that may use regions
+    for module in MODULES:  # there is no such region, which only authorized clients are told
         for token, said in (("one", "does not allow"), ("all", "no region")):
             headers = {("Authorization" if module is tritonclient.http else "authorization"): f"Bearer {token}"}
             with client(module, server) as c, pytest.raises(InferenceServerException, match=said):

@@ -1,4 +1,4 @@
-"""Connections that several processes share out; here, several parts in one process."""
+"""Connections balanced among processes; here, among several parts in one process."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ COUNT = 3
 
 
 def inherited(part: Part) -> Part:
-    """Returns a part with descriptors of its own, as another process has them."""
+    """Returns a part with its own descriptors, as in another process."""
     gives = [os.dup(number) for number in part.gives]
     return dataclasses.replace(part, counts=os.dup(part.counts), takes=os.dup(part.takes), gives=gives)
 
 
 class Parts:
-    """A listening socket for each part; clients are connected to the one that is named."""
+    """A listening socket for each part; clients connect to the given one."""
 
     def __init__(self) -> None:
         self.sharing = Sharing(COUNT, shared_memory)
@@ -43,7 +43,7 @@ class Parts:
             sharer.take(self.kept[number].append)
 
     def connect(self, number: int, times: int) -> None:
-        """Connects clients to a process and lets it accept."""
+        """Connects clients to a process and lets it accept them."""
         for _ in range(times):
             self.clients.append(socket.create_connection(self.listening[number].getsockname()))
         with contextlib.suppress(BlockingIOError):
@@ -127,7 +127,7 @@ def test_connections_that_a_process_has_no_files_for_do_not_count(caplog: pytest
 def test_nothing_is_handed_to_a_process_that_has_ended() -> None:
     async def shared() -> None:
         with parts() as given:
-            # it ends before it takes what it is given
+            # it ends before it accepts the connection passed to it
             asyncio.get_running_loop().remove_reader(given.sharers[2]._takes)
             given.connect(0, 3)
             await asyncio.sleep(0.05)
@@ -168,7 +168,7 @@ def test_a_process_keeps_what_another_one_is_too_busy_to_take() -> None:
                         break
             given.connect(0, 5)
             assert [len(k) for k in given.kept] == [5, 0, 0]
-            for sharer in given.sharers[1:]:  # what was written carries no connection
+            for sharer in given.sharers[1:]:  # the message carries no connection
                 while True:
                     try:
                         sharer._takes.recv(1)
@@ -184,7 +184,7 @@ def server(serve: Callable[..., Any], small_model: Callable[..., Any], tmp_path_
 
 
 def test_front_ends_have_as_many_connections_each(server: Any) -> None:
-    """The kernel alone gives each of three processes four of twelve connections once in fifteen times."""
+    """The kernel alone gives each of three processes four of twelve connections in one of fifteen attempts."""
     host, _, port = server.http.rpartition(":")
     with contextlib.ExitStack() as stack:
         for _ in range(12):
@@ -197,7 +197,7 @@ def test_front_ends_have_as_many_connections_each(server: Any) -> None:
 
 
 def connections(port: int) -> list[int]:
-    """Returns how many connections to a port of this machine each process has that has any."""
+    """Returns the number of connections to a local port for each process that has any."""
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     those = {f"socket:[{line[9]}]" for line in lines if line[1].endswith(f":{port:04X}") and line[3] == "01"}
     counts = Counter[str]()

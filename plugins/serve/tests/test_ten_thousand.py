@@ -1,4 +1,4 @@
-"""Ten thousand malformed requests, drawn at random: each is refused, none takes anything from the server."""
+"""Ten thousand random malformed requests: each is rejected, and none leaks resources of the server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TEXTS = ("", "x", "y", "FP32", "FP33", "BYTES", "\ud800", "\0", "é" * 50, "x" *
 
 
 class Draw(random.Random):
-    """Draws requests of which no part can be trusted."""
+    """Generates requests of which every part may be malformed."""
 
     def value(self, depth: int = 0) -> Any:
         kind = self.randrange(8 if depth < 4 else 6)
@@ -57,7 +57,7 @@ class Draw(random.Random):
         return {self.choice(TEXTS[:6] + TEXTS[7:]): self.value(depth + 1) for _ in range(self.randrange(4))}
 
     def changed(self, given: dict[str, Any], *more: str) -> dict[str, Any]:
-        """Returns an object with members replaced, added or taken out."""
+        """Returns an object with members replaced, added or removed."""
         made = dict(given)
         for _ in range(self.randrange(1, 3)):
             name = self.choice((*given, *more))
@@ -116,7 +116,7 @@ class Draw(random.Random):
         return made
 
     def message(self) -> bytes:
-        """Returns a ModelInferRequest, or bytes that are none."""
+        """Returns a ModelInferRequest, or bytes that do not encode one."""
         known = messages()
         if self.random() < 0.2:
             return self.randbytes(self.randrange(200))
@@ -161,7 +161,7 @@ def over_http(draw: Draw, connection: http.client.HTTPConnection) -> str:
 
 
 def over_a_socket(draw: Draw, host: str, port: int) -> str:
-    """Sends bytes that HTTP has no sense for, or a part of a request, and leaves."""
+    """Sends bytes that are not valid HTTP, or a part of a request, and disconnects."""
     with socket.create_connection((host, port)) as connection:
         head = b"POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\n"
         length = str(draw.choice((-1, 10, 10**12, "x"))).encode()
@@ -208,7 +208,7 @@ def test_ten_thousand_malformed_requests(serve: Callable[..., Any], models: Path
     with grpc.insecure_channel(server.grpc) as channel:
         for turn in range(COUNT):
             if turn == COUNT // 5:
-                before = held(server.process.pid)  # what is kept for ever has been taken by now
+                before = held(server.process.pid)  # permanent allocations have been made by now
             kind = turn % 10
             if kind == 9:
                 seen[over_a_socket(draw, host, int(port))] += 1

@@ -38,12 +38,12 @@ from mgx_serve.tracing import NoTraces
 from mgx_serve.tray_claims import ENGINE, PAGE, TRAYS, WORDS, Claims, Offer
 from mgx_serve.trays import Filled, TrayMemory, Trays
 
-WIDTH = 1 << 13  # numbers of a row: 32 KiB
+WIDTH = 1 << 13  # elements of a row: 32 KiB
 MOST = 8
 SIZE = 64 << 20
 LAID = [("x", np.dtype(np.float32), (WIDTH,))]
 MADE = [("y", np.dtype(np.float32), (WIDTH,))]
-QUEUE = 100  # requests that may wait
+QUEUE = 100  # queue limit
 
 
 def rows(count: int, value: float) -> Any:
@@ -71,7 +71,7 @@ def filling(memory: TrayMemory, own: int = 1) -> TrayWriter:
 
 
 def offer(trays: Trays, owner: object = 1, count: int = 2) -> Offer:
-    """Returns what a process is told of requests of so many rows."""
+    """Returns the offer of tray space that a process receives for a request of `count` rows."""
     made = trays.add(owner, Form(count, "key", 1, 0, 60.0, [0]), lambda number: (owner, number))  # type: ignore[arg-type,return-value]
     assert made is not None
     return made
@@ -82,7 +82,7 @@ def given(trays: Trays, number: int = 1, count: int = 2, owner: object = 1) -> P
 
 
 def put(front: TrayWriter, trays: Trays, value: float, count: int = 2, owner: object = 1) -> PendingRequest:
-    """Puts rows in a tray."""
+    """Copies rows to a tray."""
     made = given(trays, int(value), count, owner)
     assert front.put(made, [rows(count, value).reshape(-1).view(np.uint8).data])
     return made
@@ -95,7 +95,7 @@ def taken(trays: Trays) -> Filled:
 
 
 def answers(front: TrayWriter) -> dict[int, Any]:
-    """Returns the first numbers of the outputs that a front end finds, by the numbers of the requests."""
+    """Returns the first element of each output that a front end finds, by request number."""
     found: dict[int, Any] = {}
     front.rung(lambda p, parts: found.update({p.number: parts and float(np.frombuffer(parts[0], np.float32)[0])}))
     return found
@@ -104,7 +104,7 @@ def answers(front: TrayWriter) -> dict[int, Any]:
 def test_rows_of_several_processes_follow_each_other(memory: TrayMemory, trays: Trays) -> None:
     one, other = filling(memory, 1), filling(memory, 2)
     puts = [put(one, trays, 1), put(other, trays, 2, 3), put(one, trays, 3), put(other, trays, 4)]
-    assert [p.lies for p in puts] == [(0, 1, 0), (0, 1, 2), (0, 1, 5), (1, 2, 0)]  # the fourth finds one row left
+    assert [p.lies for p in puts] == [(0, 1, 0), (0, 1, 2), (0, 1, 5), (1, 2, 0)]  # the fourth finds one free row
     filled = taken(trays)
     assert (filled.tray, filled.firsts, filled.ends, filled.numbers) == (0, [0, 2, 5], [2, 5, 7], [1, 2, 3])
     assert trays.inputs[0]["x"][:7, -1].tolist() == [1, 1, 2, 2, 2, 3, 3]
@@ -173,7 +173,7 @@ def test_a_request_that_is_marked_too_late_is_put_in_the_next_tray(
 
 
 def test_a_request_that_a_run_did_not_see_is_told_so(memory: TrayMemory, trays: Trays) -> None:
-    """As where the process that marks it was stopped at its last word."""
+    """As if the process that marks it were stopped before its last store."""
     front = filling(memory)
     put(front, trays, 1)
     late = put(front, trays, 2)
@@ -221,7 +221,7 @@ def test_a_model_that_would_take_most_of_the_memory_has_no_trays(memory: TrayMem
 
 @contextlib.contextmanager
 def held(memory: TrayMemory, trays: Trays) -> Iterator[int]:
-    """Yields the number of a process that has the lock of a set and does nothing."""
+    """Yields the id of a process that holds the lock of a set and does nothing."""
     read, write = os.pipe()
     child = os.fork()
     if not child:
@@ -257,7 +257,7 @@ def test_a_process_that_is_stopped_with_the_lock_holds_nobody_up(memory: TrayMem
 
 
 def test_a_process_is_not_followed_before_its_rows_are_given_up(memory: TrayMemory, trays: Trays) -> None:
-    """Rows of one that has its number would count as its."""
+    """Otherwise rows of a new process with the same id would count as its own."""
     with held(memory, trays):
         memory.left(1, 1)
         assert not memory.settled(1) and memory.settled(2)
@@ -271,7 +271,7 @@ def test_a_process_that_is_killed_while_it_claims_rows_leaves_its_tray_to_others
         pass
 
     class Words:
-        """Memory whose second word of a claim is never written."""
+        """Shared memory for which the second word of a claim is never stored."""
 
         def __init__(self, words: memoryview) -> None:
             self.words, self.written = words, 0
@@ -311,7 +311,7 @@ def test_the_first_request_after_a_look_in_vain_wakes_the_engine(memory: TrayMem
     assert rung() and woken == [1] and not rung()
     taken(trays)
     put(front, trays, 3)
-    assert not rung()  # whoever took the tray looks again
+    assert not rung()  # the process that claimed the tray checks again
     taken(trays)
     assert trays.take() is None
     put(front, trays, 4)
@@ -321,14 +321,14 @@ def test_the_first_request_after_a_look_in_vain_wakes_the_engine(memory: TrayMem
 class Doubling:
     """y = 2 * x in batches of up to 8 rows; fails for rows with -1; a run waits for `go`.
 
-    pins: None for a target without memory of its own, else whether it can pin memory of others; width: of rows, -1 for any.
+    pins: None for a target without its own memory, else whether it can pin other memory; width: of rows, -1 for any.
     """
 
     batches = True
 
     def __init__(self, pins: bool | None = None, width: int = WIDTH, **settings: Any) -> None:
         self.own_memory, self._pins = pins is not None, pins
-        self.pinned: list[int] = []  # bytes of what was pinned
+        self.pinned: list[int] = []  # bytes of pinned memory
         self.settings, self.sizes = ModelSettings(max_batch=MOST, **settings), batch_sizes(MOST)
         x, y = (Tensor(name, "FP32", (-1, width)) for name in "xy")
         self.signature = Signature("m", "1", "ref", 60.0, (x,), (y,), MOST)
@@ -336,8 +336,8 @@ class Doubling:
         self.buckets = False  # widths are padded to multiples of 32
         self.go = threading.Event()
         self.go.set()
-        self.stops: dict[int, threading.Event] = {}  # what runs wait for, by their numbers
-        self.ran: list[int] = []  # where the inputs of each run lay
+        self.stops: dict[int, threading.Event] = {}  # the events that runs wait for, by their numbers
+        self.ran: list[int] = []  # addresses of the inputs of each run
         self.rows: list[int] = []
 
     def host_memory(self, size: int) -> Any:
@@ -368,7 +368,7 @@ class Doubling:
 
 
 class Front:
-    """A front end and what the engine's process does for it, in one event loop."""
+    """A front end and its counterpart in the engine process, in one event loop."""
 
     def __init__(self, memory: TrayMemory, find: Callable[[str, str], Batcher], own: int) -> None:
         self.sent = RequestSender(lambda: self)  # type: ignore[arg-type,return-value]
@@ -406,21 +406,21 @@ class Parts:
         self.size = memory.size
 
     def in_place(self) -> list[bool]:
-        """Returns for each run whether its inputs lay in trays."""
+        """Returns for each run whether its inputs were in trays."""
         return [self.start <= at < self.start + self.size for at in self.model.ran]
 
     def offered(self) -> list[Trays]:
         return [s.trays for s in self.batcher.trays._sets if not s.trays.ended]
 
     async def idle(self) -> None:
-        """Waits until all trays can be used again."""
+        """Waits until all trays can be reused."""
         (trays,) = self.offered()
         async with asyncio.timeout(20):
             while not trays.settle():
                 await asyncio.sleep(0.001)
 
     async def known(self) -> None:
-        """Has the front ends know where to put requests."""
+        """Sends requests so that the front ends know the trays."""
         for front in self.fronts:
             await asyncio.gather(front.infer(1), front.infer(1, 2), front.infer(1, 3))
             front.messages = 0
@@ -428,7 +428,7 @@ class Parts:
         self.model.rows.clear()
 
     async def blocked(self) -> asyncio.Task[None]:
-        """Returns a request whose run has begun and waits for `go`."""
+        """Returns a request whose run has started and waits for `go`."""
         await self.known()
         self.model.go.clear()
         task = asyncio.create_task(self.fronts[0].infer(5))
@@ -473,7 +473,7 @@ def test_requests_of_two_front_ends_are_run_where_they_put_them(memory: TrayMemo
 def test_large_outputs_are_copied_while_the_next_batch_runs(
     most: int, memory: TrayMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """most: bytes that are copied before the next run begins."""
+    """most: bytes that are copied before the next run starts."""
     copied, go = tray_runs._copied, threading.Event()
 
     def waits(*given: Any) -> None:
@@ -500,7 +500,7 @@ def test_large_outputs_are_copied_while_the_next_batch_runs(
 
 
 async def ask_often(front: Front, width: int) -> None:
-    """Asks until requests of a width have trays, and once more."""
+    """Sends requests of a width until they have trays, and one more."""
     for value in range(tray_sets.OFTEN + 1):
         await front.infer(value, width=width)
 
@@ -521,7 +521,7 @@ def test_requests_of_open_extents_that_come_often_have_trays_of_their_own(memory
             parts.model.rows.clear()
             asked = [parts.fronts[n % 2].infer(n, width=width) for n in range(20) for width in (32, 64, 32, 48)]
             await asyncio.gather(*asked)
-            assert one.messages + other.messages == 20  # those of 48 alone
+            assert one.messages + other.messages == 20  # only those of 48
             assert len(parts.model.rows) < 40 and sum(parts.in_place()) > len(parts.in_place()) // 3
 
     asyncio.run(ask())
@@ -569,7 +569,7 @@ def test_full_batches_of_the_queue_do_not_go_before_older_requests_in_trays(memo
                 await turns()
             parts.model.go.set()
             await asyncio.gather(*asked)
-            assert parts.model.rows == [MOST, 2, MOST, MOST, MOST]  # a tray waits since the first of its requests came
+            assert parts.model.rows == [MOST, 2, MOST, MOST, MOST]  # a tray waits from the arrival of its first request
 
     asyncio.run(ask())
 
@@ -631,7 +631,7 @@ def test_a_target_with_memory_of_its_own_pins_trays_or_has_none(pins: bool, memo
             await asyncio.gather(first, *others)
             assert parts.in_place() == [pins, pins] and bool(parts.batcher.trays) == pins
             words = -(-WORDS * MOST * 8 // PAGE) * PAGE
-            assert parts.model.pinned == [TRAYS * (2 * MOST * WIDTH * 4 + words)]  # tried once, all of it
+            assert parts.model.pinned == [TRAYS * (2 * MOST * WIDTH * 4 + words)]  # tried once, in full
 
     asyncio.run(ask())
 
@@ -673,7 +673,7 @@ def test_rows_that_fill_a_run_up_were_taken_by_an_earlier_one(memory: TrayMemory
             await parts.known()
             (trays,) = parts.offered()
             for tray in trays.inputs:
-                tray["x"][:] = -1  # rows that the model does not take, in all that nobody has filled
+                tray["x"][:] = -1  # rows that the model rejects, in all unfilled rows
             for n in range(5 * TRAYS):
                 await asyncio.gather(*(one.infer(value) for value in range(5 + n % 3)))
             assert len(parts.model.ran) == 5 * TRAYS  # none of which failed
@@ -690,7 +690,7 @@ def test_rows_that_fill_a_run_up_were_taken_by_an_earlier_one(memory: TrayMemory
 
 @pytest.mark.parametrize("before", [0, 1])
 def test_rows_that_no_run_took_fill_no_run_up(before: int, memory: TrayMemory) -> None:
-    """Those of a request that was not marked in time; before: the rows in front of them that are."""
+    """Those of a request that was not marked in time; before: the rows before them that are marked."""
     trays = offered(memory, 2)
     one, other = filling(memory, 1), filling(memory, 2)
     runs = tray_runs.TrayRuns(Doubling(), trays, None, None)
@@ -720,7 +720,7 @@ def test_rows_that_no_run_took_fill_no_run_up(before: int, memory: TrayMemory) -
         other._give_back(trays.plan.number, late.lies[0], 7)
     for _ in range(TRAYS):
         put(one, trays, 3, 5)
-        turn()  # which fails if a row holds -1
+        turn()  # which fails if a row contains -1
 
 
 def test_two_runs_that_end_sooner_take_the_place_of_one(memory: TrayMemory) -> None:
@@ -732,7 +732,7 @@ def test_two_runs_that_end_sooner_take_the_place_of_one(memory: TrayMemory) -> N
             await turns()
             parts.model.go.set()
             await asyncio.gather(first, *others)
-            assert parts.model.rows == [1, 6, 2]  # 5 rows filled up, and 2, in the place of 7 of 8
+            assert parts.model.rows == [1, 6, 2]  # 5 rows padded, and 2, in place of 7 of 8
             assert parts.in_place() == [True] * 3
 
     asyncio.run(ask())
@@ -759,7 +759,7 @@ def test_a_request_that_waits_for_others_is_run_when_its_time_has_passed(memory:
             await asyncio.sleep(0.01)
             await asyncio.gather(first, *(front.infer(3, 2) for front in parts.fronts))
             assert parts.model.rows == [1, 6] and loop.time() - start > 0.39
-            assert len(woken) <= 1  # by the first, unless the engine looked again by itself before it was woken
+            assert len(woken) <= 1  # by the first, unless the engine checked again before it was woken
             parts.model.rows.clear()
             start = loop.time()
             await asyncio.gather(*(parts.fronts[n % 2].infer(3, 2) for n in range(4)))  # a whole batch
@@ -821,7 +821,7 @@ def test_a_request_in_a_tray_is_given_up_when_its_time_has_passed(memory: TrayMe
             assert all(isinstance(task.exception(), DeadlinePassed) for task in late)
             parts.model.go.set()
             await asyncio.gather(first, kept)
-            assert parts.model.rows[-1] == 2  # and not the rows of those that were given up
+            assert parts.model.rows[-1] == 2  # and not the rows of abandoned requests
             await parts.idle()
 
     asyncio.run(ask())
@@ -939,7 +939,7 @@ def test_an_output_that_is_not_what_the_model_says_is_not_handed_out(memory: Tra
 
 @pytest.mark.parametrize("runs", [False, True])
 def test_a_client_that_leaves_takes_nothing_from_others(runs: bool, memory: TrayMemory) -> None:
-    """runs: the run of its batch has begun."""
+    """runs: the run of its batch has started."""
 
     async def ask() -> None:
         async with connected(memory) as parts:
@@ -977,7 +977,7 @@ def test_a_model_that_is_loaded_anew_is_asked_with_what_lay_in_no_tray_of_the_ol
                 front.taken.changed()
             closing = asyncio.create_task(former.close())
             await turns()
-            late = asyncio.create_task(one.infer(21))  # which knows of the old trays alone
+            late = asyncio.create_task(one.infer(21))  # which knows only the old trays
             await turns()
             parts.model.go.set()
             await asyncio.gather(closing, first, between, late)
@@ -999,7 +999,7 @@ def wide(serve: Callable[..., Any], small_model: Callable[..., Path], tmp_path_f
 
 
 def asked(server: Any, seed: int, model: str = "wide", widths: Sequence[int] = (WIDTH,)) -> Iterator[float]:
-    """Returns the largest difference of answers from what they must be."""
+    """Yields the largest error of each answer."""
     random = np.random.default_rng(seed)
     with tritonclient.http.InferenceServerClient(server.http) as client:
         for _ in range(20):
@@ -1020,7 +1020,7 @@ def test_every_client_gets_its_own_rows_also_after_a_front_end_was_killed(wide: 
         assert max(threads.map(lambda seed: max(asked(wide, seed)), range(8))) == 0
 
     def killed(seed: int) -> int:
-        """Returns how many answers came before the connection was lost."""
+        """Returns how many answers arrived before the connection was lost."""
         count = 0
         with contextlib.suppress(OSError, HTTPParseError):
             for difference in asked(wide, seed):
@@ -1032,6 +1032,6 @@ def test_every_client_gets_its_own_rows_also_after_a_front_end_was_killed(wide: 
         return count
 
     with ThreadPoolExecutor(8) as threads:
-        assert max(threads.map(killed, range(8))) == 20  # the connections of the other one stay
+        assert max(threads.map(killed, range(8))) == 20  # the other one's connections remain
     with ThreadPoolExecutor(8) as threads:
         assert max(threads.map(lambda seed: max(asked(wide, seed)), range(4))) == 0

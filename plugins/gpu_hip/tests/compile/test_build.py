@@ -30,7 +30,7 @@ KERNEL(64) add{n}(float* x, u32 n) {{ if (threadIdx.x < n) x[threadIdx.x] += ste
 
 
 class Counting:
-    """The host's compiler, counting."""
+    """The host's compiler, with a call counter."""
 
     name = "counting"
     version = "1"

@@ -1,4 +1,4 @@
-"""The prelude and sample kernels through every installed compiler."""
+"""The prelude and sample kernels, compiled with every installed compiler."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_nvrtc(arch, sample):
 def test_offline_clang(arch, sample):
     image = compiler(OfflineClang).compile(SAMPLES[sample], (), arch)
     assert image[:4] == b"\x7fELF" and image[18] == EM_AMDGPU and image[7] == ELFOSABI_AMDGPU_HSA
-    assert f"amdgcn-amd-amdhsa--{arch}".encode() in image  # the target, in the kernels' metadata
+    assert f"amdgcn-amd-amdhsa--{arch}".encode() in image  # the target named in the kernels' metadata
 
 
 def test_nvrtc_says_what_is_wrong_and_where():

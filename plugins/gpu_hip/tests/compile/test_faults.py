@@ -86,7 +86,7 @@ def test_writes_before_a_start(emulated):
 
 @pytest.fixture
 def guard_before(emulated):
-    """An emulated device whose allocations begin at a page that must not be touched."""
+    """An emulated device whose allocations start at a guard page."""
     emulated.library.hostSetGuard(0x11, 1)
     yield emulated
     emulated.library.hostSetGuard(0xFF, 0)

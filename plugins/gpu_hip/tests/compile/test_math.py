@@ -1,4 +1,4 @@
-"""Scalar functions of the prelude against numpy, by the device library and by the prelude's own."""
+"""Scalar functions of the prelude, compared with numpy, from the device library and from the prelude itself."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_integer_functions_follow_the_primitives(lanes, rng, type, dtype):
     y[:4], x[0] = [0, 1, 2, 3], info.min + 1
     out = np.zeros((len(names) + 2, 256), dtype)
     lanes.compile(source)((1,), (256,), 0, [x, y, out, 256])
-    keep = (y >= 0) | (x != 0)  # 0 to a negative power has no value
+    keep = (y >= 0) | (x != 0)  # 0 to a negative power is undefined
     with np.errstate(all="ignore"):
         for row, name in enumerate(names):
             np.testing.assert_array_equal(out[row][keep], NUMPY[name](x, y).astype(dtype)[keep], err_msg=name)

@@ -1,4 +1,4 @@
-"""Matrix fragments: the lane layout of each instruction against numpy."""
+"""Matrix fragments: the lane layout of each instruction, compared with numpy."""
 
 from __future__ import annotations
 

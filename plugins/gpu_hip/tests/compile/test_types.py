@@ -41,7 +41,7 @@ def test_floats_round_to_the_nearest_narrow_value(lanes, rng, type):
     every = np.sort(every[np.isfinite(every)])
     halves = (every[1:].astype(np.float64) + every[:-1].astype(np.float64)) / 2
     exponents = rng.uniform(-50, 40, 4000)
-    edge = (3 * every[-1].astype(np.float64) - every[-2]) / 2  # half a step beyond the largest
+    edge = (3 * every[-1].astype(np.float64) - every[-2]) / 2  # half an ulp above the largest
     halves = np.concatenate([halves, [edge, -edge]])
     above = np.nextafter(halves.astype(np.float32), np.float32(1e30))
     below = np.nextafter(halves.astype(np.float32), np.float32(-1e30))

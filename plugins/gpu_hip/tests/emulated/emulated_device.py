@@ -1,4 +1,4 @@
-"""The emulated device by itself: compile kernel text with the host's C++ compiler, run it on arrays."""
+"""The emulated device without a driver: compiles kernel source with the host's C++ compiler and runs it on arrays."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ class HostFunction:
         args: Sequence[Any],
         order: str | int | None = None,
     ) -> None:
-        """Runs to the end.
+        """Runs to completion.
 
-        args: for pointers numpy arrays (what the kernel writes is copied back; other memory is out of reach and reading
-        beyond an end is an error) or addresses made by ``HostDevice.array``; numbers for scalars.
-        Errors: DeviceError for errors that the kernel made.
+        args: for pointers, numpy arrays (the kernel's writes are copied back; other memory is inaccessible, and reading past an
+        end is an
+        error) or addresses from ``HostDevice.array``; numbers for scalars.
+        Errors: DeviceError for errors detected in the kernel.
         """
         self.device.run(self, grid, block, shared_bytes, args, order)
 
@@ -54,7 +55,7 @@ class HostFunction:
 
 
 class HostDevice:
-    """An emulated GPU; `wave` lanes wide, threads run ``forward``, ``backward``, ``shuffled`` or as a seed above 1 says."""
+    """An emulated GPU with waves of `wave` lanes; threads run ``forward``, ``backward``, ``shuffled`` or by a seed above 1."""
 
     def __init__(self, wave: int = 32, order: str | int = "forward", flags: Sequence[str] = ()) -> None:
         self.wave = wave
@@ -66,7 +67,7 @@ class HostDevice:
         self.library.hostInit(0)
 
     def compile(self, text: str, name: str = "", flags: Sequence[str] = ()) -> HostFunction:
-        """Returns the kernel `name` of a text (its only or first one by default)."""
+        """Returns the kernel `name` of a source (its only or first one by default)."""
         names = kernels(text)
         if not names:
             raise ParameterError("the text defines no kernel with KERNEL(threads) name(...)")

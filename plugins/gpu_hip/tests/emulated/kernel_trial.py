@@ -1,4 +1,4 @@
-"""Running generated kernels on the emulated device against the reference."""
+"""Runs generated kernels on the emulated device and compares them with the reference."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tensor(of: Any, lens: Sequence[int], strides: Sequence[int] | None = None) -
 
 
 def channels_last(lens: Sequence[int]) -> tuple[int, ...]:
-    """Returns strides of [n, c, *s] in memory as [n, *s, c]."""
+    """Returns the strides of [n, c, *s] stored as [n, *s, c]."""
     n, c, *s = lens
     packed = row_major([n, *s, c])
     return (packed[0], packed[-1], *packed[1:-1])
@@ -53,7 +53,7 @@ def values(rng: np.random.Generator, of: DType, lens: Sequence[int]) -> Array:
 
 
 def placed(x: Array, at: Tensor) -> Array:
-    """Returns the memory of a strided tensor that holds x; the memory between its elements holds random values."""
+    """Returns the memory of a strided tensor that contains x; memory between its elements has random values."""
     flat = np.full(at.space * x.dtype.itemsize, 0xFF, np.uint8).view(x.dtype)
     steps = [s * x.dtype.itemsize for s in at.strides]
     np.lib.stride_tricks.as_strided(flat, x.shape, steps)[...] = x
@@ -71,7 +71,7 @@ def generate(
     device: DeviceTraits,
     modules: Sequence[Module] = (),
 ) -> KernelSource | No:
-    """Returns the text of the first plan that has a generator for an op, or every refusal."""
+    """Returns the source of the first plan that has a generator for an op, or every refusal."""
     refused = []
     for name, kernel in PLANS.offers(op, [None if x is None else x.shape for x in inputs], None, modules):
         if isinstance(kernel, GpuKernel) and kernel.write is not None:
@@ -92,7 +92,7 @@ def run(
     wave: int = 32,
     order: str = "backward",
 ) -> list[Array]:
-    """Runs a kernel on arrays, each at an address that is no more aligned than its tensor says; returns its outputs."""
+    """Runs a kernel on arrays, each at an address with exactly its tensor's alignment; returns its outputs."""
     assert isinstance(source, KernelSource), source
     given = [None if a is None or t is None else placed(a, t) for a, t in zip(arrays, inputs, strict=True)]
     made = [np.full(t.space * t.dtype.size, 0xFF, np.uint8).view(t.dtype.numpy) for t in outputs]
@@ -109,7 +109,9 @@ def run(
 
 @contextmanager
 def _shifted(on: HostDevice, args: Sequence[Any], shifts: Mapping[int, int]) -> Iterator[list[Any]]:
-    """Context manager: the arguments, arrays with a shift (by their id) copied to that many bytes behind an aligned address."""
+    """Copies arrays with a shift (by their id) to that many bytes after an aligned address; a context manager that returns the
+    arguments.
+    """
     held = {n: (a, shifts[id(a)]) for n, a in enumerate(args) if id(a) in shifts and a.nbytes}
     starts = {
         n: on.array(np.concatenate([np.zeros(shift, np.uint8), a.view(np.uint8)])) for n, (a, shift) in held.items()
@@ -124,7 +126,7 @@ def _shifted(on: HostDevice, args: Sequence[Any], shifts: Mapping[int, int]) -> 
 
 
 def same(got: Sequence[Array], wanted: Any, terms: int = 1, tolerance: float | None = None) -> None:
-    """Equal to what rounding of `terms` sums in the result's type (at least 32 bits inside) explains; exact for integers."""
+    """Asserts equality up to rounding of `terms` sums in the result's type (at least 32 bits internally); exact for integers."""
     wanted = wanted if isinstance(wanted, (tuple, list)) else (wanted,)
     assert len(got) == len(wanted)
     for a, b in zip(got, wanted, strict=True):

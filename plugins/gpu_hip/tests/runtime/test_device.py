@@ -106,7 +106,7 @@ def test_graphs_replay_with_new_data_and_take_new_arguments(device, axpy, x):
     graph = record(2)
     assert graph.nodes() == 2
     exec = graph.instantiate()
-    np.testing.assert_array_equal(device.download(np.empty_like(x), b, stream), 0 * x)  # nothing ran yet
+    np.testing.assert_array_equal(device.download(np.empty_like(x), b, stream), 0 * x)  # nothing has run yet
     exec.launch(stream.handle)
     exec.launch(stream.handle)
     np.testing.assert_array_equal(device.download(np.empty_like(x), b, stream), 4 * x)
@@ -115,7 +115,7 @@ def test_graphs_replay_with_new_data_and_take_new_arguments(device, axpy, x):
     exec.launch(stream.handle)
     np.testing.assert_array_equal(device.download(np.empty_like(x), b, stream), 2 * x[::-1])
     launch.set(2, 10.0)
-    exec.launch(stream.handle)  # arguments are those of the capture
+    exec.launch(stream.handle)  # the arguments are those at capture time
     np.testing.assert_array_equal(device.download(np.empty_like(x), b, stream), 4 * x[::-1])
     assert exec.update(record(2))
     exec.launch(stream.handle)
@@ -137,7 +137,7 @@ def test_capture_keeps_what_failed_inside_visible(device, axpy, x):
 
 
 class Plan:
-    """An object in a circle whose end a driver would not allow in a capture."""
+    """An object in a reference cycle whose finalizer a driver would not allow during a capture."""
 
     def __init__(self, ended):
         self.itself, self.ended = self, ended
@@ -151,7 +151,7 @@ def test_garbage_is_not_collected_inside_a_capture(device):
     for _ in range(10):
         Plan(ended)
     with device.capture(device.stream()):
-        kept = [[] for _ in range(2 * gc.get_threshold()[0])]  # of which one would begin a collection
+        kept = [[] for _ in range(2 * gc.get_threshold()[0])]  # one of which would start a collection
         assert not ended and kept
     gc.collect()
     assert len(ended) == 10
@@ -308,7 +308,7 @@ def test_threads_that_ask_at_once_get_the_same_device(monkeypatch) -> None:
 
     def slow(driver: Driver, index: int) -> NullDevice:
         opened.append(index)
-        time.sleep(0.1)  # the others ask meanwhile
+        time.sleep(0.1)  # the other threads request it meanwhile
         return NullDevice("gfx942")
 
     def ask(_: int) -> object:

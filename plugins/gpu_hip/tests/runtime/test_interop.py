@@ -1,4 +1,4 @@
-"""Exchange of device arrays.  The emulated device's memory is host memory, so numpy can be the other library."""
+"""Exchange of device arrays.  The emulated device's memory is host memory, so numpy serves as the other library."""
 
 from __future__ import annotations
 

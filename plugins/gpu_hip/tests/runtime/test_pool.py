@@ -65,12 +65,12 @@ def test_memory_in_use_on_a_stream_waits_for_it(device, monkeypatch):
 
 
 def test_everything_kept_is_given_up_before_memory_runs_out(device, monkeypatch):
-    """On a device of 100 MiB: what the emulated one has is written when it is allocated."""
+    """On a device of 100 MiB, because the emulated device writes all memory that it allocates."""
     real = device.driver.out
 
     def out(call, *arguments):
         if call == "malloc" and device.pool.reserved + arguments[0] > 100 << 20:
-            return real("malloc", 1 << 60)  # which the driver refuses, as it does when memory runs out
+            return real("malloc", 1 << 60)  # which the driver rejects, as it does when memory runs out
         return real(call, *arguments)
 
     monkeypatch.setattr(device.driver, "out", out)

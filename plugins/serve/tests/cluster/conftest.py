@@ -1,4 +1,4 @@
-"""Servers and data sets on a Ray cluster of this machine, with worker processes of its own."""
+"""Servers and data sets on a local Ray cluster with its own worker processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ray import serve as ray_serve
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The cache folder of every process, to see what is in it."""
+    """The cache folder of all processes, for inspection."""
     folder = tmp_path_factory.mktemp("cache")
     former = os.environ.get("MGX_CACHE_DIR")
     os.environ["MGX_CACHE_DIR"] = str(folder)
@@ -41,7 +41,7 @@ def cluster(cache: Path, serve: Callable[..., Any], repository: Path) -> Any:
 
 @pytest.fixture(scope="session")
 def workers(cache: Path) -> Iterator[None]:
-    """A cluster that this process has started, for all tests that need not start or end one: that takes longer than they do."""
+    """A cluster started by this process, for all tests that need not start or stop one, which takes longer than they do."""
     ray.init(num_cpus=4, log_to_driver=False, include_dashboard=False, namespace="mgx")
     yield
     ray_serve.shutdown()
@@ -50,7 +50,7 @@ def workers(cache: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def emptied(workers: None) -> Iterator[None]:
-    """The cluster of `workers`, without what a module leaves there."""
+    """The cluster of `workers`, without the state that a module leaves there."""
     yield
     for name in list(ray_serve.status().applications):
         ray_serve.delete(name)

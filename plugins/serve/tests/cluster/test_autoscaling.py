@@ -1,4 +1,4 @@
-"""Replicas between a least and a most number, as many as the load asks for."""
+"""Replicas scale with the load, between a minimum and a maximum."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 import ray
 import tritonclient.http
 
-PATIENCE = 150.0  # seconds, for machines that do much else
+PATIENCE = 150.0  # seconds, for busy machines
 
 
 def replicas() -> int:
-    """Returns how many processes run `grown`."""
+    """Returns the number of processes that run `grown`."""
     found = 0
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -32,7 +32,7 @@ def replicas() -> int:
 def test_load_starts_another_replica(
     serve: Callable[..., Any], small_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S", "1")  # Ray's own is ten seconds
+    monkeypatch.setenv("RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S", "1")  # Ray's default is ten seconds
     small_model(tmp_path / "grown" / "1" / "model.onnx", 19)
     (tmp_path / "grown" / "config.toml").write_text("replicas = 1\nmax_replicas = 2\nload = 1.0\ncpus = 0.2\n")
     server = serve(tmp_path, "--ray-address", ray.get_runtime_context().gcs_address)

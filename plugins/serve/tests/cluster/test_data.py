@@ -1,4 +1,4 @@
-"""Models over data sets, and as steps of graphs, in worker processes."""
+"""Models on data sets, and as steps of graphs, in worker processes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_columns_that_do_not_fit(small_model: Callable[..., Path], tmp_path: Pat
 
 
 def cast_model(path: Path, kind: int) -> Path:
-    """y = x, of one element type."""
+    """y = x, for one element type."""
     x, y = (helper.make_tensor_value_info(name, kind, ["batch"]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [x], [y])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)

@@ -1,4 +1,4 @@
-"""``mgx-serve --ray --frontends``: processes that take requests ask replicas by themselves."""
+"""``mgx-serve --ray --frontends``: front ends call replicas directly."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_every_front_end_answers_and_the_figures_are_of_all(module: Any, fronted
 
 def test_front_ends_ask_replicas_of_their_machine_past_ray(fronted: Any) -> None:
     def channels() -> int:
-        """Returns how many there are to replicas: connected sockets, not those that listen."""
+        """Returns the number of channels to replicas: connected sockets, not listening ones."""
         lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
         return sum(line[3] == "00000000" and line[-1].startswith("@mgx-serve-") for line in lines)
 

@@ -1,4 +1,4 @@
-"""Replicas asked past Ray by processes of their machine, without a cluster: both ends in one event loop."""
+"""Replicas called directly by processes on the same machine, without a cluster: both ends in one event loop."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HERE = "node-1"
 
 
 class Multiplying:
-    """y = factor * x, of one row a run; each run takes `seconds_of_a_run`."""
+    """y = factor * x, one row per run; each run takes `seconds_of_a_run`."""
 
     batches, own_memory, sizes = True, False, ()
 
@@ -56,7 +56,7 @@ class Multiplying:
 
 
 class Counts(Recorder):
-    """Counts what it is told."""
+    """Counts metrics."""
 
     def __init__(self) -> None:
         self.told = Counter[str]()
@@ -74,7 +74,7 @@ class Counts(Recorder):
 
 
 class Runs(Counts):
-    """Keeps runs for the door."""
+    """Queues runs for the endpoint."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Runs(Counts):
 
 
 class Handle:
-    """A handle of Ray, whose replica answers with zeros."""
+    """A Ray handle whose replica answers with zeros."""
 
     asked = 0
 
@@ -102,7 +102,7 @@ class Handle:
 
 
 class Machine:
-    """A process that asks, and replicas with doors; `members` is what the exchange says."""
+    """A calling process, and replicas with local endpoints; `members` is the registry's content."""
 
     def __init__(self) -> None:
         self.counts, self.handle = Counts(), Handle()
@@ -136,7 +136,7 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(self: Links) -> None:
         await asyncio.sleep(3600)
 
-    monkeypatch.setattr(Links, "_follow", never)  # tests say themselves what the exchange does
+    monkeypatch.setattr(Links, "_follow", never)  # tests control the registry's content
 
 
 @contextlib.asynccontextmanager
@@ -154,7 +154,7 @@ def test_requests_go_to_the_replica_with_the_fewest_of_this_process() -> None:
         async with machine() as given:
             for factor in (2, 3, 5):
                 given.replica(factor, 0.02)
-            assert await given.ask() == 0  # nothing is known of any yet
+            assert await given.ask() == 0  # none is known yet
             await given.see()
             found = Counter(await asyncio.gather(*(given.ask() for _ in range(12))))
             assert found == {2: 4, 3: 4, 5: 4} and given.handle.asked == 1
@@ -193,7 +193,7 @@ def test_a_request_whose_replica_ends_is_given_to_another() -> None:
                 visitor._channel._transport.abort()
             assert await asyncio.gather(*under_way) == [3, 3, 3, 3]
             assert given.counts.told["failed"] == given.handle.asked == 0
-            await given.see()  # it is announced still
+            await given.see()  # it is still announced
             assert {await given.ask() for _ in range(4)} == {3}
 
     asyncio.run(asked())

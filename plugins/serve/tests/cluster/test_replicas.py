@@ -1,4 +1,4 @@
-"""Replicas that fail under a request, without a cluster."""
+"""Replicas that fail during a request, without a cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mgx_serve.on_ray.replicas import Replicas
 
 
 class Counts(Recorder):
-    """Counts what it is told."""
+    """Counts metrics."""
 
     def __init__(self) -> None:
         self.told = Counter[str]()

@@ -1,4 +1,4 @@
-"""``mgx-serve --ray``: replicas in processes of their own, replaced and killed while clients ask."""
+"""``mgx-serve --ray``: replicas in separate processes, replaced and killed while clients send requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
-PATIENCE = 120.0  # seconds, for machines that do much else
+PATIENCE = 120.0  # seconds, for busy machines
 
 
 def ask(connection: Any, module: Any = tritonclient.http, x: Any = X) -> Any:
@@ -29,7 +29,7 @@ def ask(connection: Any, module: Any = tritonclient.http, x: Any = X) -> Any:
 
 
 def replicas() -> list[int]:
-    """Numbers of the processes that run `double`."""
+    """Returns the ids of the processes that run `double`."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -42,7 +42,7 @@ def replicas() -> list[int]:
 
 @contextmanager
 def load(server: Any, clients: int = 4) -> Iterator[list[Any]]:
-    """Asks all the time; yields the answers: a factor by which the input was multiplied, or the error."""
+    """Sends requests continuously; yields the answers: the factor by which the input was multiplied, or the error."""
     answers: list[Any] = []
     ended = threading.Event()
 

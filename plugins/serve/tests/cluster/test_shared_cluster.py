@@ -1,4 +1,4 @@
-"""A server in a cluster that others use, too; and the files that it leaves there."""
+"""A server in a cluster that others use too; and the files that it leaves there."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_servers_end_their_own_applications_alone(
 def test_auto_is_the_cluster_of_this_machine(
     serve: Callable[..., Any], small_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # where several clusters live, as those of other modules may, Ray takes the one that the environment names
+    # if there are several clusters, such as those of other modules, Ray uses the one named by the environment
     monkeypatch.setenv("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
     small_model(tmp_path / "found" / "1" / "model.onnx", 3)
     (tmp_path / "found" / "config.toml").write_text("cpus = 0.2\n")

@@ -1,4 +1,4 @@
-"""Traces, received as any collector receives them."""
+"""Traces, received by an OpenTelemetry collector."""
 
 from __future__ import annotations
 

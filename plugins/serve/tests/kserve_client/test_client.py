@@ -1,4 +1,4 @@
-"""The protocol, asked by KServe's own client."""
+"""The protocol, used by KServe's own client."""
 
 from __future__ import annotations
 

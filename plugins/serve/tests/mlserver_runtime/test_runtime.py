@@ -1,4 +1,4 @@
-"""This engine inside a server of MLServer's, asked by tritonclient."""
+"""This engine inside an MLServer server, used by tritonclient."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_why_a_model_cannot_be_loaded(extra: Any, said: str, small_model: Callab
         (tmp_path / "model.onnx").write_bytes(b"no model")
     model = {"name": "m", "implementation": "mgx_serve.mlserver.MgxRuntime"}
     parameters = {"uri": str(tmp_path / "model.onnx"), "extra": {"target": "ref", **extra}}
-    # in a process of its own: MLServer and tritonclient bring the same messages
+    # in a separate process: MLServer and tritonclient register the same messages
     load = "import asyncio, sys; from mlserver import ModelSettings; from mgx_serve.mlserver import MgxRuntime; "
     load += "asyncio.run(MgxRuntime(ModelSettings.model_validate_json(sys.argv[1])).load())"
     command = [sys.executable, "-c", load, json.dumps({**model, "parameters": parameters})]

@@ -1,4 +1,4 @@
-"""A stand-in for hip-python, for tests: the calls that they use, in its style, on whatever libamdhip64 it finds."""
+"""A fake of hip-python for tests: the calls that they use, with its conventions, on any libamdhip64 that it finds."""
 
 from rocm.bindings import hip
 

@@ -1,4 +1,4 @@
-"""Calls of HIP: each gives a tuple, an error code first."""
+"""HIP calls: each returns a tuple that starts with an error code."""
 
 import ctypes
 import enum
@@ -24,7 +24,7 @@ class ihipEvent_t(Pointer):
 
 
 def address(value):
-    """The address of a handle or of a host array."""
+    """Returns the address of a handle or of a host array."""
     return ctypes.c_size_t(int(value) if isinstance(value, Pointer) else value.__array_interface__["data"][0])
 
 

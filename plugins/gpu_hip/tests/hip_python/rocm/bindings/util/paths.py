@@ -1,4 +1,4 @@
-"""Where libraries are: under $ROCM_PATH, else wherever the system finds them."""
+"""Library paths: under $ROCM_PATH, otherwise the system's search path."""
 
 import os
 
