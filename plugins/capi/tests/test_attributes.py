@@ -1,4 +1,4 @@
-"""Attributes of an op as C and C++ programs write them."""
+"""Attributes of an op in the notation of C and C++ programs."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 HERE: Final = Path(__file__).parent
 ENVIRONMENT: Final = {
     **{k: v for k, v in os.environ.items() if not k.startswith("PYTHON")},
-    "PYTHONMALLOC": "malloc",  # every object is a block of its own, which the tools watch
+    "PYTHONMALLOC": "malloc",  # every object is a separate allocation, which the tools track
     "MGX_PYTHON": sys.executable,
     "MGX_GPU_DEVICE": "host:1",
 }
@@ -37,14 +37,14 @@ PROGRAMS: Final = {
     "models.cpp": ["{models}"],
     "custom_operator.cpp": [],
     "device_operator.cpp": [],
-    "threads.cpp": ["4", "20", "1000000000"],  # growth is judged without the tools, whose own books grow
+    "threads.cpp": ["4", "20", "1000000000"],  # growth is measured without the tools, whose own data grows
     "forking.c": ["{library}"],
 }
 VALGRIND: Final = (
     "valgrind --quiet --xml=yes --track-origins=yes --leak-check=full --show-leak-kinds=definite --error-limit=no "
     "--num-callers=40 --child-silent-after-fork=yes --fair-sched=yes"
 )
-# where unwritten bytes that CPython reads come from
+# origins of uninitialised bytes that CPython reads
 ORIGINS: Final = {
     "_PyLong_New": "int(0) has one digit that is never written; its value is the size, 0, times that digit",
 }
@@ -69,7 +69,7 @@ def output(done: subprocess.CompletedProcess[str]) -> str:
     return f"status {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
 
 
-# AddressSanitizer: the library and the programs are compiled with it
+# AddressSanitizer, with an instrumented library and instrumented programs
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +97,7 @@ def address(sanitized: Path, tmp_path: Path, model: Path, models: Path) -> Run:
 
     def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         program = compiled(name, tmp_path, sanitized, "-fsanitize=address")
-        # freed blocks are held back for 16 MB, so that growth is the program's
+        # a quarantine of 16 MB, so that growth is the program's
         environment = ENVIRONMENT | {"ASAN_OPTIONS": "detect_leaks=1:quarantine_size_mb=16"}
         given = arguments or words(name, model, models, sanitized)
         return subprocess.run([program, *given], cwd=tmp_path, env=environment, capture_output=True, text=True)
@@ -131,12 +131,12 @@ def test_address_sanitizer_inside_a_python_process(sanitized: Path) -> None:
     assert done.returncode == 0, output(done)
 
 
-# valgrind: the library as it is installed
+# valgrind, on the installed library
 
 
 @pytest.fixture
 def memcheck(tmp_path: Path, model: Path, models: Path) -> Callable[..., list[str]]:
-    """Runs a program under valgrind; returns the errors that are not CPython's or the dynamic loader's own."""
+    """Runs a program under valgrind; returns the errors that are not caused by CPython or the dynamic loader."""
     if shutil.which("valgrind") is None:
         pytest.skip("valgrind is not installed")
 
@@ -187,7 +187,7 @@ def test_valgrind_finds_faults(memcheck: Callable[..., list[str]]) -> None:
     assert not [fault for fault in faults if not any(f"{fault} (faulty_c)" in error for error in found)], found
 
 
-# the library by itself
+# the library without tools
 
 
 def test_eight_threads_for_a_minute(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ def emulated(monkeypatch):
     """Selects a target gpu with an emulated device of 32 lanes."""
     pytest.importorskip("mgx_gpu_hip")
     monkeypatch.setenv("MGX_GPU_DEVICE", "host:1")
-    monkeypatch.setattr("mgx_core.plugins.manager._manager", [])  # a context of this test's own
+    monkeypatch.setattr("mgx_core.plugins.manager._manager", [])  # a context for this test only
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def test_sizes_whose_modules_and_kernels_are_made_at_once(target: str) -> None:
     for rows in (2, 8):
         assert p.run({"x": np.ones((rows, 3), np.float32)})[0].tolist() == [2] * rows * 3
     assert set(p.core.executable.instances()) == set(made)
-    p.run({"x": np.ones((4, 3), np.float32)})  # others when they come
+    p.run({"x": np.ones((4, 3), np.float32)})  # other sizes on first use
     assert len(p.core.executable.instances()) == 3
     assert {place.place for one in p.core.executable.instances() for place in one.placements} == {"target"}
 

@@ -270,7 +270,7 @@ def test_a_loaded_program_shows_its_runs(model, tmp_path, monkeypatch, caplog) -
     p = migraphx.parse_onnx(model)
     p.compile(migraphx.get_target("ref"))
     monkeypatch.setenv("MIGRAPHX_TRACE_EVAL", "2")
-    with caplog.at_level(logging.DEBUG, logger="mgx"):  # which is the level again behind the block
+    with caplog.at_level(logging.DEBUG, logger="mgx"):  # which is restored after the block
         loaded = migraphx.load_buffer(migraphx.save_buffer(p))
         loaded.run({"input": np.ones((1, 3, 8, 8), np.float32)})
     assert any("convolution" in r.getMessage() for r in caplog.records)

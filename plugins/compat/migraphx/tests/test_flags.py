@@ -29,7 +29,7 @@ class Trial(NamedTuple):
     command: str
     words: str
     shows: Callable[[str, Path], bool]
-    without: str | None = ""  # the words of the run that must differ; None where there is none
+    without: str | None = ""  # the words of the run that must differ; None if there is none
 
 
 def has(text: str) -> Callable[[str, Path], bool]:
@@ -110,13 +110,13 @@ TRIALS: Final[dict[str, Trial]] = {
 
 
 def items() -> list[str]:
-    """The flags of the page's rows that only look for the flag in the help."""
+    """Returns the flags of the page's rows that only search for the flag in the help."""
     return [item for row in ROWS.findall(PAGE.read_text(encoding="utf-8")) for item in row.split("; ")]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files that the trials read."""
+    """A folder with the files that the trials read."""
     here, node = tmp_path_factory.mktemp("flags"), helper.make_node
 
     def saved(name: str, *nodes: onnx.NodeProto, w: np.ndarray = np.ones((4, 4), np.float32)) -> None:  # noqa: B008
@@ -170,7 +170,7 @@ def graphs(here: Path) -> None:
 
 
 def said(command: str, words: str) -> str:
-    if "--log" in words:  # which sets up the logging of a process
+    if "--log" in words:  # which configures the logging of a process
         line = [sys.executable, "-m", "mgx_core", command, *words.split()]
         return subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout
     done = CliRunner().invoke(driver, [command, *words.split()])

@@ -228,7 +228,7 @@ def quantized() -> Any:
 
 
 def onnx_option(name: str) -> Any:
-    """The field of mgx-onnx's options."""
+    """Returns a field of mgx-onnx's options."""
     from mgx_onnx.options import OnnxOptions
 
     return OnnxOptions.__dataclass_fields__[name]

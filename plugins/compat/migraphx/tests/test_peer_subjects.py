@@ -29,7 +29,7 @@ CONV_INPUTS = {"0": [1, 3, 32, 32], "1": [1, 3, 5, 5], "2": [1]}
 def saved(
     folder: Path, nodes: list[Any], inputs: dict[str, list[Any]], kind: int = TensorProto.FLOAT, **kinds: int
 ) -> str:
-    """The file of a model with one result, y."""
+    """Writes a model with one result, y."""
     given = [helper.make_tensor_value_info(n, kinds.get(n, kind), dims) for n, dims in inputs.items()]
     y = helper.make_tensor_value_info("y", kinds.get("y", kind), None)
     made = helper.make_model(
@@ -80,7 +80,7 @@ def test_cpu_takes_buffers_of_bytes_and_a_scalar(tmp_path: Path) -> None:
     assert result.tolist() == list(range(1, 121))
 
 
-# test_array, test_gpu, test_gpu_offload, test_gpu_async: on the device that the processor emulates
+# test_array, test_gpu, test_gpu_offload, test_gpu_async: on the emulated device
 
 
 @pytest.mark.usefixtures("emulated")

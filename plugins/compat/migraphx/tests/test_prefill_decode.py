@@ -47,7 +47,7 @@ def parsed(model: Path, option: str = "unify_prefill_decode", buffer: bool = Fal
 def test_a_module_for_each_length(option: str, buffer: bool, model: Path) -> None:
     p = parsed(model, option, buffer)
     names = [i.name() for i in p.get_main_module()]
-    assert names.count("select_module") == 1 and names.count("@literal") == 1  # the weight is there once
+    assert names.count("select_module") == 1 and names.count("@literal") == 1  # the weight is stored once
     length = p.get_parameter_shapes()["x"].dyn_dims()[1]
     assert length.is_symbolic() and (length.min, length.max) == (1, LONGEST)
     text = str(p)

@@ -34,7 +34,7 @@ def file(data, nodes=(), modules=None, **more):
     return {"version": 8, "migraphx_version": "2.16.0", "targets": [], "contexts": [], "modules": stored} | more
 
 
-WEIGHTS = np.arange(6, dtype=np.float32)  # of [3, 2], column by column
+WEIGHTS = np.arange(6, dtype=np.float32)  # of [3, 2] in column-major order
 X = np.array([[1, 2, 3], [-4, 5, -6]], np.float32)
 PRODUCT = X @ WEIGHTS.reshape(2, 3).T
 
@@ -51,7 +51,7 @@ def test_msgpack_and_json(tmp_path) -> None:
         node("main:@3", "convert", {"target_type": 3}, ["main:@2"]),
         node("main:@4", "@return", {}, ["main:@3"]),
     ]
-    whole = msgpack.packb(file([raw[:8], raw[8:]], nodes))  # binary data comes in pieces
+    whole = msgpack.packb(file([raw[:8], raw[8:]], nodes))  # binary data is split into pieces
     (tmp_path / "a.mxr").write_bytes(whole)
     (tmp_path / "a.json").write_text(json.dumps(file({"bytes": list(raw), "subtype": None}, nodes)))
     for program in map(migraphx.load, (tmp_path / "a.mxr", tmp_path / "a.json")):

@@ -1,4 +1,4 @@
-"""`program.verify`: a target's results against the reference."""
+"""`program.verify`: a target's results compared with the reference."""
 
 from __future__ import annotations
 

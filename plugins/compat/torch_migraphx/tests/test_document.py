@@ -112,7 +112,7 @@ print(f"Speedup: {torch_avg / migraphx_avg:.2f}x")
 """
 
 TORCHVISION = importlib.util.find_spec("torchvision") is not None
-WHOLE = [pytest.mark.slow] if TORCHVISION else []  # its networks take above 5 s
+WHOLE = [pytest.mark.slow] if TORCHVISION else []  # its networks take more than 5 s
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_comparison_with_torch(
     torch.save(nn.Sequential(nn.Conv2d(3, 4, 7, 16), nn.ReLU(), nn.AdaptiveAvgPool2d(1)), tmp_path / "model.pt")
     monkeypatch.chdir(tmp_path)
     with torch.serialization.safe_globals(parts), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own, of the exporter
+        warnings.simplefilter("ignore")  # of torch's own exporter
         scope = ran(COMPARISON)
     assert "Speedup: " in capsys.readouterr().out
     with torch.no_grad():

@@ -15,7 +15,7 @@ from confined import Confined
 
 __all__ = ["Campaign", "asked"]
 
-HANGS = 60.0  # seconds without an answer
+HANGS = 60.0  # timeout in seconds
 
 
 def asked(says: str | None, more: Iterable[tuple[str, dict[str, Any]]]) -> argparse.Namespace:

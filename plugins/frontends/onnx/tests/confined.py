@@ -19,7 +19,7 @@ __all__ = ["Confined"]
 class Confined:
     """Runs ``function(request)`` of the Python file `code` in another process.
 
-    memory: bytes of address space; seconds: how long one request may take.
+    memory: bytes of address space; seconds: timeout of one request.
     """
 
     def __init__(self, code: Path, function: str, memory: int = 4 << 30, seconds: float = 5.0) -> None:
@@ -39,7 +39,7 @@ class Confined:
         )
         assert process.stdout is not None
         if process.stdout.readline() != "ready\n":
-            raise RuntimeError(f"the worker does not start: {' '.join(self.argv)}")
+            raise RuntimeError(f"the worker process does not start: {' '.join(self.argv)}")
         return process
 
     def ask(self, request: Any) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _work(code: str, function: str, memory: int) -> None:
     import resource
 
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # models may make anything print
+    os.dup2(2, 1)  # models may cause output from any library
     sys.path.insert(0, str(Path(code).parent))
     spec = importlib.util.spec_from_file_location("confined_code", code)
     assert spec is not None

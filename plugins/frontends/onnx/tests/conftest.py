@@ -1,4 +1,4 @@
-"""Fixtures: one ONNX node on the ref target, alone or against onnxruntime with the same inputs."""
+"""Fixtures: one ONNX node on the ref target, on its own or compared with onnxruntime for the same inputs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def feeds_of(inputs: Sequence[Any], fixed: Sequence[int]) -> list[Any]:
 
 @pytest.fixture
 def run() -> Callable[..., list[Any]]:
-    """``run(op_type, *inputs, opset=, outputs=, domain=, fixed=, **attributes)``: results on the ref target."""
+    """``run(op_type, *inputs, opset=, outputs=, domain=, fixed=, **attributes)``: returns results on the ref target."""
 
     def once(
         op_type: str,

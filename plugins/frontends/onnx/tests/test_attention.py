@@ -1,4 +1,4 @@
-"""Attention and rotary embeddings of the standard."""
+"""The ONNX operators Attention and RotaryEmbedding."""
 
 from __future__ import annotations
 

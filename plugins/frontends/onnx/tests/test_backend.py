@@ -1,4 +1,4 @@
-"""The adapters that the standard suites call."""
+"""The adapters called by ONNX's test suites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ai.onnx.ml: every operator and version, against onnxruntime where it is installed."""
+"""ai.onnx.ml: every operator and version, compared with onnxruntime if it is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention operators of com.microsoft against onnxruntime."""
+"""Attention operators of com.microsoft, compared with onnxruntime."""
 
 from __future__ import annotations
 

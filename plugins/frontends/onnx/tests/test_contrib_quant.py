@@ -16,7 +16,7 @@ RNG = np.random.default_rng(31)
 F = np.float32
 MS: dict[str, Any] = {"domain": "com.microsoft"}
 EXACT: dict[str, Any] = {**MS, "atol": 0}
-NEAR: dict[str, Any] = {**MS, "atol": 1}  # sums in another order may round a tie the other way
+NEAR: dict[str, Any] = {**MS, "atol": 1}  # another order of summation may round a tie differently
 
 
 def narrow(kind: Any, *dims: int) -> Any:
@@ -107,7 +107,7 @@ def test_matmul_nbits_may_name_the_accuracy_of_its_sums(run: Any, caplog: pytest
     given = {"N": 2, "K": 16, "bits": 4, "block_size": 16, **MS}
     (exact,) = run("MatMulNBits", x, weights, scales, **given)
     (allowed,) = run("MatMulNBits", x, weights, scales, accuracy_level=4, **given)
-    np.testing.assert_array_equal(allowed, exact)  # the definition keeps floats
+    np.testing.assert_array_equal(allowed, exact)  # the reference stays in floats
     assert not caplog.records
     with pytest.raises(MgxError, match="accuracy_level must be from 0 to 4, got 5"):
         run("MatMulNBits", x, weights, scales, accuracy_level=5, **given)
@@ -253,7 +253,7 @@ def test_embeddings_are_unpacked_after_rows_are_picked(agree: Any, kind: Any, sh
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 def test_dynamic_quantize_lstm(agree: Any, direction: str) -> None:
     d, h, i = 2 if direction == "bidirectional" else 1, 6, 5
-    # seven bits: where the processor has no products of bytes, onnxruntime's sums of two saturate at 16 bits
+    # seven bits: on processors without products of bytes, onnxruntime's sums of two saturate at 16 bits
     weights = (
         narrow(np.int8, d, i, 4 * h) // 2,
         narrow(np.int8, d, h, 4 * h) // 2,

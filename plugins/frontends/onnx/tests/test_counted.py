@@ -73,7 +73,7 @@ def test_counted_by_a_state(parts: dict[str, object], trips: object, target: str
 
 
 NOT_COUNTED = [
-    ({"ends": "d = Less(i, count)"}, lambda n: n + 1),  # of the trip before
+    ({"ends": "d = Less(i, count)"}, lambda n: n + 1),  # of the previous trip
     ({"ends": "d = Less(next, count)", "step": "next = Add(i, i)", "start": 1}, lambda n: (n - 1).bit_length()),
     ({"ends": "d = Greater(next, minus)", "step": "next = Add(i, minus)", "start": 2}, lambda n: 3),
     (

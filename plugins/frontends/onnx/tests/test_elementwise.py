@@ -1,4 +1,4 @@
-"""Elementwise operators in all their historical forms."""
+"""Elementwise operators of all opsets."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def test_a_run_finds_nothing(cases: int) -> None:
 
 
 def test_what_escapes_is_found(tmp_path: Path) -> None:
-    """The harness notices foreign exceptions, crashes and hangs."""
+    """The harness detects foreign exceptions, crashes and hangs."""
     (tmp_path / "careless.py").write_text(
         "import os, time\n"
         "def work(request):\n"

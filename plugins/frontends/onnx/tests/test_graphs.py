@@ -1,4 +1,4 @@
-"""Random graphs on ref and cpu against onnxruntime with a fixed seed, more among the slow tests; see FUZZING.md."""
+"""Random graphs on ref and cpu, compared with onnxruntime, with a fixed seed; more in the slow tests; see FUZZING.md."""
 
 from __future__ import annotations
 

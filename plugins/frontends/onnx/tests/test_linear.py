@@ -1,4 +1,4 @@
-"""Matrix products, einsum and their fused forms."""
+"""Matrix products, einsum and their fused variants."""
 
 from __future__ import annotations
 

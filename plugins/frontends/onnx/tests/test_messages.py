@@ -1,4 +1,4 @@
-"""The package onnx without its import: the same classes and schemas, whichever comes first."""
+"""ONNX's protobuf classes and schemas without importing the package onnx: the same ones in either import order."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_attributes_that_an_operator_does_not_have(given, operator, caplog):
 
 def test_attributes_that_have_an_effect_or_that_the_standard_knows(caplog):
     mgx.parse_onnx_buffer(of_attributes("LeakyRelu", alpha=0.5, consumed_inputs=[0]), strict=False)
-    assert len(caplog.records) == 1  # consumed_inputs ended with opset 6
+    assert len(caplog.records) == 1  # consumed_inputs was removed in opset 6
     caplog.clear()
     mgx.parse_onnx_buffer(of_attributes("QuickGelu", "com.microsoft", alpha=0.5), strict=True)
     mgx.parse_onnx_buffer(of_attributes("Dropout", seed=3), strict=True)

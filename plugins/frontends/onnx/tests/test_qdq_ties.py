@@ -1,6 +1,7 @@
 """Quantized products whose results are ties round like onnxruntime without optimization: to even, before the zero point is added.
 
-Scales are powers of two, so that every step is exact and the results must be equal.
+They round to even, before the zero point is added.  Scales are powers of two, so that every step is exact and results must be
+equal.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ RNG = np.random.default_rng(5)
 
 
 def model(op_type: str, kind: Any, weights: Any, dims: tuple[int, ...], zero: int) -> bytes:
-    """x -> pair of quantizations -> product with quantized weights -> quantized in steps of 2."""
+    """x -> quantize and dequantize -> product with quantized weights -> quantized in steps of 2."""
     constants = {"one": np.float32(1), "two": np.float32(2), "zx": kind(3), "w": weights, "zw": weights.dtype.type(0),
                  "zy": kind(zero)}  # fmt: skip
     nodes = [

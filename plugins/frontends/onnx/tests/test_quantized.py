@@ -75,7 +75,7 @@ def test_dynamic_quantize(agree: Any, run: Any, x: Any) -> None:
 
 
 def test_matmul_integer(agree: Any) -> None:
-    # seven bits: where the processor has no products of bytes, onnxruntime's sums of two saturate at 16 bits
+    # seven bits: on processors without products of bytes, onnxruntime's sums of two saturate at 16 bits
     for b in (u8(4, 3), i8(4, 3) // 2):
         agree("MatMulInteger", u8(2, 5, 4), b, scalar(9, np.uint8), RNG.integers(0, 9, 3).astype(b.dtype), opset=10)
         agree("MatMulInteger", u8(5, 4), b, opset=10)

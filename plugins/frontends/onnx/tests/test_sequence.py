@@ -1,4 +1,4 @@
-"""Sequences, optionals and strings through whole models."""
+"""Sequences, optionals and strings in whole models."""
 
 from __future__ import annotations
 

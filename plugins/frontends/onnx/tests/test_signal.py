@@ -1,4 +1,4 @@
-"""Fourier transforms, windows, mel weights."""
+"""Fourier transforms, window functions and mel weights."""
 
 from __future__ import annotations
 

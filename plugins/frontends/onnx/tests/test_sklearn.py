@@ -24,7 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # what the exporter and scikit-learn warn of is not ours
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of the exporter and scikit-learn are not ours
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 4)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Convolution, pooling and resampling converters against onnxruntime."""
+"""Convolution, pooling and resampling converters, compared with onnxruntime."""
 
 from __future__ import annotations
 

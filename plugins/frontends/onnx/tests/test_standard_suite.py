@@ -22,7 +22,7 @@ Cases = dict[str, Callable[[Any], None]]
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cases]:
-    """The suite's test functions by group and name."""
+    """Returns the suite's test functions by group and name."""
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
         patch.setenv("ONNX_HOME", str(tmp_path_factory.mktemp("onnx")))  # where the suite unpacks its own models
@@ -39,7 +39,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cases]:
     }
 
 
-@pytest.mark.filterwarnings("default")  # the suite's own code warns
+@pytest.mark.filterwarnings("default")  # the suite's own code emits warnings
 @pytest.mark.parametrize(("group", "part"), [(group, part) for group, parts in GROUPS.items() for part in range(parts)])
 def test_group(group: str, part: int, cases: dict[str, Cases], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONNX_HOME", str(tmp_path))

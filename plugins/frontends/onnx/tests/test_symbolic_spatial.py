@@ -14,7 +14,7 @@ RNG = np.random.default_rng(15)
 
 
 def model(dims: Any, *nodes: Any, **constants: Any) -> Any:
-    """Nodes from ``x`` of the given dims to ``y``."""
+    """A model of nodes from ``x`` with the given dims to ``y``."""
     graph = helper.make_graph(
         nodes,
         "g",

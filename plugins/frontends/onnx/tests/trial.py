@@ -50,8 +50,10 @@ def attempt(
         text = str(program)
         if again and len(text) < 1 << 20:
             full = program.text(full=True)
-            assert mgx.parse_program(full).text(full=True) == full, "the text reads back differently"
-            assert mgx.load_buffer(mgx.save_buffer(program)).text(full=True) == full, "the file reads back differently"
+            assert mgx.parse_program(full).text(full=True) == full, "parsing the text does not restore it"
+            assert mgx.load_buffer(mgx.save_buffer(program)).text(full=True) == full, (
+                "loading the file does not restore the text"
+            )
         program.compile(mgx.get_target("ref"))
         given = inputs_for(program.get_parameter_shapes()) if feeds is None else feeds
         results = program.run(given)
@@ -76,7 +78,7 @@ def check(n: int, shape: AnyShape, found: mgx.Argument) -> None:
             and all(isinstance(d, Sym) or d == m for d, m in zip(shape.dims, got.dims, strict=True))
         )
     )
-    assert fits, f"result {n} is {got}, promised was {shape}"
+    assert fits, f"result {n} is {got}, declared as {shape}"
 
 
 def inputs_for(shapes: Mapping[str, AnyShape]) -> dict[str, Any]:

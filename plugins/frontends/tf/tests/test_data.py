@@ -24,7 +24,7 @@ def data_folder() -> Path | None:
 def data() -> Path:
     found = data_folder()
     if found is None:
-        pytest.skip("the public TensorFlow models are not here (MGX_TEST_DATA)")
+        pytest.skip("the public TensorFlow models are not available (set MGX_TEST_DATA)")
     return found
 
 

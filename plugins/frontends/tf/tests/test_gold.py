@@ -29,10 +29,10 @@ def step_of(path: Path) -> float:
 @pytest.mark.parametrize("form", ["saved", "frozen", "lite", "int8"])
 @pytest.mark.parametrize("name", NAMES)
 def test_network(name: str, form: str):
-    """Within 1e-5 of range (int8: four steps of the logits), for batches of one and of two."""
+    """Within 1e-5 of the range (int8: four steps of the logits), for batches of one and two."""
     path = {"saved": name, "frozen": f"{name}.pb", "lite": f"{name}.tflite", "int8": f"{name}_int8.tflite"}[form]
     if not (FOLDER / path).exists():
-        pytest.skip("the converter does not make it")
+        pytest.skip("the converter does not support it")
     gold = np.load(FOLDER / f"{name}.npz")
     wanted = gold["out"] if form in ("saved", "frozen") else gold[form]
     span = 4 * step_of(FOLDER / path) if form == "int8" else 1e-5 * np.abs(wanted).max()

@@ -54,7 +54,7 @@ def test_small_model(name: str, form: str, target: str):
             case, side, label = key.split("|")
             cases[case][side][label] = words(gold[key])
     if not path.exists() or form not in cases["0"]:
-        pytest.skip("the converter does not make it")
+        pytest.skip("the converter does not support it")
     program = mgx.parse(path)
     program.compile(mgx.get_target(target))
     for case in sorted(cases):

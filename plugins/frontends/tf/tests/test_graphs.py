@@ -196,7 +196,7 @@ def test_functions_that_nothing_calls_are_not_read(new_graph: Any):
     g = new_graph()
     g.placeholder("x", F, [3])
     add_function(g, "other", "Neg")
-    g.proto.library.function[-1].ret.clear()  # a body that is refused once it is read
+    g.proto.library.function[-1].ret.clear()  # a body that is rejected once it is parsed
     g.node("Relu", "y", "x")
     x = np.array([-1, 2, 3], np.float32)
     np.testing.assert_array_equal(run(g, ["y"], x=x)[0], np.maximum(x, 0))
@@ -219,7 +219,7 @@ def test_arithmetic_on_constants_is_done_while_reading(new_graph: Any):
     np.testing.assert_allclose(run(g, ["y"], x=x)[0], x / np.sqrt(variance + np.float32(1e-3)), rtol=1e-6)
 
 
-# what is refused
+# errors
 
 
 def refused(g: Any, kind: type[Exception], match: str, **options: Any) -> None:
@@ -306,7 +306,7 @@ def test_saved_model_without_variables(tmp_path: Any, new_graph: Any):
     program.compile(mgx.get_target("ref"))
     x = np.array([[0.5, -1]], np.float32)
     np.testing.assert_allclose(np.asarray(program.run({"x": x})[0]), 1 / (1 + np.exp(-x)), rtol=1e-6)
-    # variables and assets lie beside it
+    # variables and assets beside it
     assert (program.files, mgx.parse(tmp_path / "saved_model.pb").files) == ((), ())
     with pytest.raises(mgx.ParameterError, match="tagged 'gpu'"):
         mgx.parse(tmp_path, tags="gpu")

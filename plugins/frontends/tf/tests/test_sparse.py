@@ -68,7 +68,7 @@ def test_crosses_of_columns():
 
 
 def test_hashes_by_a_key(new_graph: Any):
-    # the vector of the paper: key 00 .. 0f, input 00 .. 0e
+    # the test vector of the paper: key 00 .. 0f, input 00 .. 0e
     key = [int.from_bytes(bytes(range(k, k + 8)), "little") for k in (0, 8)]
     assert keyed_hash(bytes(range(15)), *key) == 0xA129CA6149BE45E5
     g = new_graph()

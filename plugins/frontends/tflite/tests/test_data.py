@@ -14,7 +14,7 @@ import pytest
 import mgx_core as mgx
 from mgx_tflite.model import read_model
 
-STEPS = {"attention_lite_int8": 2}  # kernels of TFLite differ by as many among themselves
+STEPS = {"attention_lite_int8": 2}  # TFLite's own kernels differ by this much
 
 
 def data_folder() -> Path | None:
@@ -83,10 +83,10 @@ def test_model(name: str, target: str):
                 step = allowed.get(output, 0.0) * STEPS.get(name, 1)
                 close = 1e-5 * span if gold.dtype.kind == "f" else 0
                 worst = float(np.abs(value.astype(np.float64) - gold.astype(np.float64)).max(initial=0))
-                assert worst <= step * 1.001 + close, f"{output}: {worst} off, a step is {step}"
+                assert worst <= step * 1.001 + close, f"{output}: off by {worst}, a step is {step}"
 
 
-@pytest.mark.skipif(FOLDER is None, reason="the public TFLite models are not here (MGX_TEST_DATA)")
+@pytest.mark.skipif(FOLDER is None, reason="the public TFLite models are not available (set MGX_TEST_DATA)")
 def test_states_are_set_back():
     assert FOLDER is not None
     path = FOLDER / "tflite" / "stateful_counter.tflite"
@@ -103,7 +103,7 @@ def test_states_are_set_back():
         mgx.save_buffer(program)
 
 
-@pytest.mark.skipif(FOLDER is None, reason="the public TFLite models are not here (MGX_TEST_DATA)")
+@pytest.mark.skipif(FOLDER is None, reason="the public TFLite models are not available (set MGX_TEST_DATA)")
 def test_damaged_files_are_refused_or_read():
     """A file that is truncated anywhere, or has any byte changed, is parsed or raises an error of mgx's tree."""
     assert FOLDER is not None

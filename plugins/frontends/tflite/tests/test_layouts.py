@@ -20,15 +20,15 @@ from mgx_tflite.parser import parse_model
 FOLDER = os.environ.get("MGX_TEST_DATA")
 
 
-@pytest.mark.skipif(FOLDER is None, reason="the public models are not here (MGX_TEST_DATA)")
+@pytest.mark.skipif(FOLDER is None, reason="the public models are not available (set MGX_TEST_DATA)")
 def test_values_between_convolutions_keep_their_axes():
     assert FOLDER is not None
     module = mgx.parse(Path(FOLDER) / "tf_models" / "tflite" / "mobilenet_lite_int8.tflite").get_main_module()
     moves = [i for i in module if isinstance(i.op, Transpose) and i.shape.rank == 4]
-    of_images = [i for i in moves if isinstance(i.shape.dims[0], mgx.dim.Sym)]  # batches are open, weights are not
+    of_images = [i for i in moves if isinstance(i.shape.dims[0], mgx.dim.Sym)]  # batches are symbolic, weights are not
     assert sum(isinstance(i.op, Convolution) for i in module) > 5
     assert sum(isinstance(i.op, Quantizelinear) for i in module) > 5
-    assert len(of_images) <= 2  # at the network's edges
+    assert len(of_images) <= 2  # at the network's inputs and outputs
 
 
 def test_borders_of_bytes_are_zero_points():

@@ -19,7 +19,7 @@ def nested(subgraphs: int, tensors: int, name: bytes = b"") -> bytes:
     data = bytearray(struct.pack("<I", 8) + b"TFL3")
 
     def table(fields: list[int]) -> int:
-        """Adds a table of four-byte fields; its place."""
+        """Adds a table of four-byte fields; returns its position."""
         places = struct.pack(
             f"<HH{len(fields)}H", 4 + 2 * len(fields), 4 + 4 * len(fields), *range(4, 4 + 4 * len(fields), 4)
         )

@@ -33,7 +33,7 @@ def test_attributes_of_custom_operators():
 
 
 def one_tensor(dims: list[int], signature: list[int]) -> bytes:
-    """A file whose one tensor, of type float32 and empty buffer 1, has some extents and an open form of them."""
+    """A file with one float32 tensor, in the empty buffer 1, with static extents and a shape signature."""
     b = flatbuffers.Builder(0)
 
     def vector(values: list[int], prepend: Any) -> int:
@@ -67,7 +67,7 @@ def one_tensor(dims: list[int], signature: list[int]) -> bytes:
 
 
 def test_a_tensor_without_elements_may_have_an_open_extent():
-    """As a value that is computed; one of known extents is a constant."""
+    """Like a computed value; a tensor of known extents is a constant."""
     (open_,) = read_model(one_tensor([1, 0], [-1, 0]), 1 << 20).subgraphs[0].tensors
     (closed,) = read_model(one_tensor([1, 0], [1, 0]), 1 << 20).subgraphs[0].tensors
     assert open_.dims == [-1, 0] and open_.value is None

@@ -46,7 +46,7 @@ def test_vectors_and_strings():
     "data",
     [
         b"\xff\xff\xff\x7f" + b"\0" * 12,  # the table
-        struct.pack("<Ii", 4, 1 << 20) + b"\0" * 8,  # the places of its fields
+        struct.pack("<Ii", 4, 1 << 20) + b"\0" * 8,  # the offsets of its fields
         table({0: struct.pack("<I", 1 << 30)}),  # a vector
         table({0: reaching(1, 0)}, struct.pack("<I", 1 << 28)),  # the end of a vector
     ],

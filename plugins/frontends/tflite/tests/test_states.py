@@ -25,7 +25,7 @@ class Options:
         return lambda: self.values.get(name, 0)
 
 
-VARIABLE = Options(Container=b"", SharedName=b"caf\xe9")  # no UTF-8: bytes like others
+VARIABLE = Options(Container=b"", SharedName=b"caf\xe9")  # not UTF-8: bytes like any other
 PLAIN = Options()
 
 

@@ -1,4 +1,4 @@
-"""One seed for every test, and nothing kept of what Dynamo compiled for another."""
+"""Fixtures: a fixed seed for every test, and reset of what Dynamo compiled for another."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def overloads() -> ModuleType:
 
 @pytest.fixture
 def same() -> Callable[..., None]:
-    """Compares a function under the backend with eager torch; all of it must be mgx's."""
+    """Compares a function compiled by the backend with eager torch; mgx must run all of it."""
     from mgx_torch import explain
 
     def compare(function: Callable[..., Any], *args: Any, tolerance: float = 1e-5) -> None:

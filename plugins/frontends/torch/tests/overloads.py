@@ -1,4 +1,4 @@
-"""Single calls of torch's operators, computed by mgx: a graph of one node, converted and run."""
+"""Single calls of torch operators, computed by mgx: a graph of one node, converted and run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONVERTERS = all_converters()
 
 
 def one_call(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[torch.fx.GraphModule, list[torch.Tensor]]:
-    """A graph of one call whose tensors are its inputs, and those tensors."""
+    """Returns a graph of one call whose tensors are its inputs, and those tensors."""
     flat, spec = tree_flatten((tuple(args), dict(kwargs)))
     graph = torch.fx.Graph()
     mode = FakeTensorMode(shape_env=ShapeEnv())
@@ -57,13 +57,13 @@ def one_call(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[torc
 
 
 def computed(op: Any, args: Sequence[Any], kwargs: dict[str, Any], target: str) -> list[Any]:
-    """The results of one call on a target.  Errors: those of conversion."""
+    """Returns the results of one call on a target.  Errors: those of conversion."""
     gm, tensors = one_call(op, args, kwargs)
     return CompiledGraph(gm, CONVERTERS, TorchOptions(target=target))(*tensors)
 
 
 class Recorder(TorchDispatchMode):
-    """Keeps the calls of operators that are made while it is active."""
+    """Records the calls of operators that are made while it is active."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ def _kept(value: Any) -> Any:
 
 
 def recorded(run: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
-    """Calls (overload, args, kwargs, result) that a function makes."""
+    """Returns the calls (overload, args, kwargs, result) that a function makes."""
     with Recorder() as recorder:
         run()
     yield from recorder.calls

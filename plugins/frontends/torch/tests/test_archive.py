@@ -1,4 +1,4 @@
-"""``.pt2`` files: read without running anything of theirs."""
+"""``.pt2`` files are read without executing code from them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def saved(tmp_path: Path) -> tuple[nn.Module, Path]:
 
 
 def changed(path: Path, change: Callable[[str, bytes], bytes]) -> bytes:
-    """A copy of an archive with its entries changed."""
+    """Copies an archive with changed entries."""
     out = io.BytesIO()
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(out, "w") as new:
         for name in old.namelist():
@@ -225,7 +225,7 @@ def test_sizes_that_are_computed_from_others_are_read(tmp_path: Path) -> None:
 def test_statements_about_sizes_are_read(tmp_path: Path) -> None:
     class Masked(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x[x > 0].sum()  # with an assertion that the number of places is not negative
+            return x[x > 0].sum()  # with an assertion that the number of positions is not negative
 
     x = torch.randn(3, 4)
     torch.export.save(torch.export.export(Masked(), (x,)), tmp_path / "masked.pt2")

@@ -1,4 +1,4 @@
-"""Attention: masks in every form that torch broadcasts."""
+"""Attention: all masks that torch broadcasts."""
 
 from __future__ import annotations
 

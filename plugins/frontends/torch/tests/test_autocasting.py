@@ -1,4 +1,4 @@
-"""Casts of autocast in exported programs: element types and values are those of the module."""
+"""Casts of autocast in exported programs: element types and values equal the module's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mgx_torch import lower_to_mgx
 
 
 class Mixed(nn.Module):
-    """What torch's autocast casts through: it passes by these operators, and casts the products within."""
+    """Operators that autocast does not cast, although it casts the products in their decompositions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Mixed(nn.Module):
 
 @pytest.mark.skipif(
     not torch.ops.mkldnn._is_mkldnn_bf16_supported(),
-    reason="torch itself refuses an LSTM under autocast on processors without AVX-512",
+    reason="torch itself rejects an LSTM under autocast on processors without AVX-512",
 )
 def test_autocast_within_an_exported_program_casts_as_torch_does() -> None:
     module, x = Mixed().eval(), torch.randn(2, 5, 8)
@@ -39,7 +39,9 @@ def test_autocast_within_an_exported_program_casts_as_torch_does() -> None:
 
 
 class Nested(nn.Module):
-    """Einsums whose operands are half floats, the result of one, or come to a branch: regions have inputs named like operators."""
+    """Einsums whose operands are half floats, results of others, or captured by a branch: inputs of regions are named like
+    operators.
+    """
 
     def forward(self, x: torch.Tensor) -> Any:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -50,7 +52,7 @@ class Nested(nn.Module):
 
 
 class Branched(nn.Module):
-    """A branch in a region: torch.export writes calls around it, and no graph of its own."""
+    """A branch in a region: torch.export encloses it in calls instead of a graph."""
 
     def forward(self, x: torch.Tensor) -> Any:
         def product(x: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""``torch.compile(backend="mgx")`` against eager torch."""
+"""``torch.compile(backend="mgx")``, compared with eager torch."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_weights_follow_writes_of_all_kinds() -> None:
         close(compiled(x), model(x))
         model[0].weight.mul_(2)
         close(compiled(x), model(x))
-        model[0].weight.data.mul_(2)  # torch does not count this
+        model[0].weight.data.mul_(2)  # not counted by torch's version counter
         close(compiled(x), model(x))
         x = torch.randn(9, 8)  # another graph on the same weights
         close(compiled(x), model(x))
@@ -231,7 +231,7 @@ def test_unknown_operator_stays_with_torch_and_is_named() -> None:
 
 def test_each_refusal_keeps_one_operator_with_torch() -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
-        for _ in range(2):  # refused only when it is converted: between the corners of one element
+        for _ in range(2):  # rejected only by the converter: interpolation between corners of one element
             x = torch.sin(x) + nn.functional.interpolate(x, (4, 1), mode="bilinear", antialias=True, align_corners=True)
         return x
 
@@ -361,7 +361,7 @@ def test_graph_that_is_left_to_torch_is_told_of(
 
 
 class Deep(nn.Module):
-    """A convolution, whose filters are kept, and a product, whose matrix is passed at each call."""
+    """A convolution with constant filters, and a product whose matrix is passed in each call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -385,13 +385,13 @@ def test_compiled_programs_are_taken_from_the_cache(monkeypatch: pytest.MonkeyPa
     run()
     run()
     assert len(compiles) == 1
-    model.first.weight.data[0, 0, 0, 0] += 1.0  # other filters are another program
+    model.first.weight.data[0, 0, 0, 0] += 1.0  # other filters need another program
     run()
     assert len(compiles) == 2
-    model.second.weight.data[0, 0] += 1.0  # which are no part of the program
+    model.second.weight.data[0, 0] += 1.0  # which are not part of the program
     run()
     assert len(compiles) == 2
-    for entry in (tmp_path / "torch").iterdir():  # damage is found
+    for entry in (tmp_path / "torch").iterdir():  # damage is detected
         entry.write_bytes(entry.read_bytes()[:-9])
     run()
     assert len(compiles) == 3
@@ -399,7 +399,7 @@ def test_compiled_programs_are_taken_from_the_cache(monkeypatch: pytest.MonkeyPa
 
 def test_parts_know_sizes_that_only_the_whole_can_tell_apart() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
-        rows = torch.special.i0(x.reshape(-1, 4))  # which stays with torch: what follows sees s0 * s1 rows
+        rows = torch.special.i0(x.reshape(-1, 4))  # which torch runs: the code after it sees s0 * s1 rows
         return rows.masked_fill(rows[:, :1] > 1.2, 0.0).sum(1).view(-1, 2) + rows.repeat(2, 1).sum()
 
     compiled = torch.compile(function, backend="mgx", dynamic=True)
@@ -460,7 +460,7 @@ def test_caches_are_written_where_they_lie(monkeypatch: pytest.MonkeyPatch) -> N
             close(model.keys, eager.keys)
             close(model.values, eager.values)
             assert model.keys._version > version
-    assert apart == [True, True, False, False, False, False]  # the results of the first run are looked at
+    assert apart == [True, True, False, False, False, False]  # the results of the first run are validated
 
 
 def test_memory_in_any_order_is_written_to() -> None:

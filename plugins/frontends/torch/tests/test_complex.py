@@ -1,4 +1,4 @@
-"""Complex numbers: functions, movement, operators that torch makes of others, gradients of spectra."""
+"""Complex numbers: functions, movement, operators that torch decomposes, gradients of spectra."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_gradient_of_a_spectrum_is_taken() -> None:
 
 def test_parts_of_a_graph_may_give_one_complex_tensor() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
-        return torch.linalg.inv(torch.complex(x, x + torch.eye(3))) * 2  # the inverse stays with torch
+        return torch.linalg.inv(torch.complex(x, x + torch.eye(3))) * 2  # torch runs the inverse
 
     x = torch.randn(3, 3)
     torch.testing.assert_close(torch.compile(function, backend="mgx")(x), function(x))

@@ -31,7 +31,7 @@ def test_transformer_encoders_are_taken(norm_first: bool, mask: Any, same: Same)
 
 
 def test_encoders_that_look_into_their_mask_stay_with_torch() -> None:
-    """Unless told, nn.TransformerEncoder reads whether its mask is the causal one: Dynamo gives no graph to any backend then."""
+    """By default, nn.TransformerEncoder tests whether its mask is the causal one: Dynamo then gives no graph to any backend."""
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
     model, x = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval(), torch.randn(2, 5, 16)
     with torch.no_grad():
@@ -41,7 +41,7 @@ def test_encoders_that_look_into_their_mask_stay_with_torch() -> None:
 
 
 def test_numbers_that_only_assertions_read_keep_nothing_from_mgx() -> None:
-    """Under fullgraph Dynamo takes the look into the mask into its graph, where nothing comes of it without gradients."""
+    """With fullgraph Dynamo captures the test of the mask, whose result is unused without gradients."""
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
     model, x = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval(), torch.randn(2, 5, 16)
     compiled = torch.compile(model, backend="mgx", fullgraph=True, options={"strict": True})
@@ -198,7 +198,7 @@ def test_numbers_that_change_are_converted() -> None:
 
 
 def test_autocast_reaches_what_whole_operators_are_made_of() -> None:
-    """torch casts no einsum and no recurrent cell, but the products within."""
+    """torch does not cast einsum and recurrent cells, but the products in them."""
     cell, weight = nn.GRUCell(8, 8), torch.randn(8, 6)
 
     def run(x: torch.Tensor) -> Any:
@@ -212,7 +212,7 @@ def test_autocast_reaches_what_whole_operators_are_made_of() -> None:
     with torch.no_grad():
         want, bounds = cast(x), {"rtol": 1e-2, "atol": 1e-2}
         assert want[0].dtype is torch.bfloat16
-        # without AVX-512 torch rounds sums on the way: float32 tells
+        # without AVX-512, torch rounds intermediate sums: compare with float32
         if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             want = tuple(e.to(w.dtype) for e, w in zip(run(x), want, strict=True))
             bounds = {"rtol": 2e-2, "atol": 3e-2}
@@ -250,7 +250,7 @@ def test_autocast_within_a_part_that_is_computed_again_reaches_them() -> None:
 
 
 def test_products_may_be_wider_than_their_operands() -> None:
-    """What torch itself computes on devices alone."""
+    """torch itself computes these on devices only."""
     a, b, c = torch.randn(3, 40).half(), torch.randn(40, 5).half(), torch.randn(3, 5)
 
     def run(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Any:

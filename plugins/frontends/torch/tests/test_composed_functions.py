@@ -87,7 +87,7 @@ def test_frequencies(same: Same) -> None:
 
 
 class Sampler(torch.nn.Module):
-    """The inverse of a distribution function, as hierarchical samplers of radiance fields compute it."""
+    """The inverse of a distribution function, as computed by hierarchical samplers of radiance fields."""
 
     def forward(self, weights: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
         sums = torch.cumsum(weights / weights.sum(-1, keepdim=True), -1)

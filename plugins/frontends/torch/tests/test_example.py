@@ -1,4 +1,4 @@
-"""The example that runs on torch's stream, and the page of this package."""
+"""The example that runs on torch's stream, and this package's documentation page."""
 
 from __future__ import annotations
 

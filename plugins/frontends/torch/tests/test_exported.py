@@ -1,4 +1,4 @@
-"""Exported programs and lowered modules against torch."""
+"""Exported programs and lowered modules, compared with torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mgx_torch.exported import parse_exported
 
 
 class Tagger(nn.Module):
-    """Layers that torch takes apart and mgx keeps whole."""
+    """Layers that torch decomposes and mgx keeps whole."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def test_what_torch_says_of_results_that_nothing_reads_does_not_count() -> None:
     functional = torch.export.export(First().eval(), (torch.randn(5, 2, 4),)).run_decompositions(table(converters))
     (node,) = (n for n in functional.graph.nodes if "lstm" in str(n.target))
     y, h, c = node.meta["val"]
-    node.meta["val"] = (y, h.unsqueeze(0), c)  # as torch has it on some devices
+    node.meta["val"] = (y, h.unsqueeze(0), c)  # torch's layout on some devices
     assert "lstm" in str(parse_exported(functional, converters))
     node.meta["val"] = (y.unsqueeze(0), h, c)
     with pytest.raises(mgx_core.PluginError, match="where torch has"):

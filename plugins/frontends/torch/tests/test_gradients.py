@@ -1,4 +1,4 @@
-"""Gradients under ``torch.compile(backend="mgx")`` against eager's."""
+"""Gradients under ``torch.compile(backend="mgx")``, compared with eager torch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Layers(nn.Module):
 
 
 class Strided(nn.Module):
-    """A view by strides, whose gradient is a scatter by strides."""
+    """A strided view, whose gradient is a strided scatter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ RECURRENT = ("lstm", "gru")
 
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_eagers(name: str) -> None:
-    """Recurrent layers are taken step by step where the user lets Dynamo have them."""
+    """Recurrent layers are decomposed into steps if the user allows Dynamo to trace them."""
     build, dims = CASES[name]
     module = build()
     x = torch.randint(0, 7, (3, 5)) if dims is None else torch.randn(dims)
@@ -109,7 +109,7 @@ def test_gradients_are_eagers(name: str) -> None:
 
 @pytest.mark.parametrize("name", RECURRENT)
 def test_recurrent_layers_have_eagers_gradients_from_torch(name: str) -> None:
-    """As long as the user does not let Dynamo have them."""
+    """Unless the user allows Dynamo to trace them."""
     build, dims = CASES[name]
     module = build()
     other, x = copy.deepcopy(module), torch.randn(dims)
@@ -123,7 +123,7 @@ def test_recurrent_layers_have_eagers_gradients_from_torch(name: str) -> None:
 
 
 def test_scatter_by_strides(overloads: ModuleType) -> None:
-    """Elements of a transposed tensor's memory are replaced."""
+    """Replaces elements of a transposed tensor's memory."""
     op = torch.ops.aten.as_strided_scatter.default
     for x in (torch.randn(4, 6), torch.randn(6, 4).T):
         args = (x, torch.randn(2, 3), [2, 3], [9, 2], 1)
@@ -132,7 +132,7 @@ def test_scatter_by_strides(overloads: ModuleType) -> None:
 
 
 def test_setting_of_onednn_survives_two_graphs_at_once() -> None:
-    """The second to begin ends last: it must find the user's setting, not the first's."""
+    """The second one to begin ends last: it must restore the user's setting, not the first one's."""
     first_is_in, first_may_go, second_is_in = threading.Event(), threading.Event(), threading.Event()
 
     def first() -> None:
@@ -191,7 +191,7 @@ def test_derivatives_within_the_graph_are_eagers(how: str, enabled: bool) -> Non
 
 
 def test_means_over_any_number_of_rows() -> None:
-    """Their gradients divide by a product of sizes, in Python's numbers."""
+    """Their gradients divide by a product of sizes, in Python numbers."""
     module = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
     other = copy.deepcopy(module)
     parts: list[Part] = []
@@ -227,7 +227,7 @@ def test_steps_of_optimizers_are_taken(kind: Any) -> None:
 
 
 class Solved(nn.Module):
-    """Of its inputs one is not read by the graph, and AOTAutograd passes nothing for it."""
+    """The graph does not read one of its inputs, for which AOTAutograd passes nothing."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tensors on a GPU: results are fresh, on the caller's stream and inside torch's graph capture."""
+"""Tensors on a GPU: results are new tensors, on the caller's stream and within torch's graph capture."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_writes_to_weights_are_seen() -> None:
 
     with torch.no_grad():
         check()
-        model[0].weight.data.mul_(1.5)  # torch does not count this one
+        model[0].weight.data.mul_(1.5)  # not counted by torch's version counter
         check()
         model[5].weight.add_(0.1)
         check()

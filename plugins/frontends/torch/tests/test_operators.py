@@ -1,4 +1,4 @@
-"""Converters of single operators against torch: samples of torch's own tests, by overload."""
+"""Converters of single operators, compared with torch: samples of torch's own tests, by overload."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
-# (relative, absolute) of results of a type: what torch.testing.assert_close takes, rounded up for sums in another order
+# (relative, absolute) tolerance by result type: that of torch.testing.assert_close, rounded up for other orders of
+# summation
 TOLERANCE = {
     torch.float32: (1e-5, 2e-5), torch.float64: (1e-7, 1e-7), torch.bfloat16: (1.6e-2, 1e-2), torch.float16: (2e-3, 1e-3),
 }  # fmt: skip
@@ -25,7 +26,7 @@ OPS = sorted({op.name: op for op in op_db if op.dtypes}.values(), key=lambda op:
 
 
 def known(func: Any, overloads: ModuleType) -> bool:
-    """True if a converter takes real tensors; samples with complex ones are skipped."""
+    """True if a converter accepts real tensors; samples with complex ones are skipped."""
     name = func._schema.name.partition("::")
     return any(overloads.CONVERTERS.find(name[0], p, 1) for p in (f"{name[2]}.{func._overloadname}", name[2]))
 
@@ -43,7 +44,7 @@ def skipped(func: Any, args: Any, kwargs: Any, overloads: ModuleType) -> bool:
     )
 
 
-# what differs from torch, by operator and overload, why, and on which target (else on both): all else agrees
+# differences from torch, by operator and overload, with reason and target (both by default); everything else agrees
 DIFFERENCES = json.loads(Path(__file__).with_name("differences.json").read_text(encoding="utf-8"))
 
 
@@ -54,11 +55,12 @@ def different(target: str) -> set[tuple[str, str]]:
 @pytest.mark.parametrize("target", ["ref", pytest.param("cpu", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("part", range(12))
 def test_samples_of_torchs_own_tests(part: int, target: str, overloads: ModuleType) -> None:
-    """Calls that the samples make agree, 98 of 100 in each part at least; the others are named, and no name is left that `ref` does not need.
+    """At least 98 of 100 calls of the samples agree in each part; the others are listed, and every listed one must still
+    differ on `ref`.
 
-    What torch rounds on its way, mgx may round elsewhere, but its error against float64 is not greater than torch's and one rounding.
-    Where torch is the one that is further off, which in narrow floats depends on the processor, no name is needed.
-    A call that gives no result is wrong under any name.
+    mgx may round intermediate results elsewhere than torch, but its error against float64 is at most torch's plus one rounding.
+    If torch's error is larger, which for narrow floats depends on the processor, no entry is needed.
+    A call without a result is an error even if it is listed.
     """
     done, wrong, seen, named = 0, [], set(), different(target)
     differing = 0
@@ -78,14 +80,16 @@ def test_samples_of_torchs_own_tests(part: int, target: str, overloads: ModuleTy
     assert differing <= 0.02 * done, f"{differing} of {done} calls differ"
     names = {op.name for op in OPS[part::12]}
     stale = [key for key in named if key[0] in names and key not in seen]
-    assert target != "ref" or not stale, f"these agree now, take them out of differences.json: {stale}"
+    assert target != "ref" or not stale, f"these agree now, remove them from differences.json: {stale}"
 
 
 FURTHER, REFUSED, NEARER = "further from float64 than torch", "gives no result", "nearer to float64 than torch"
 
 
 def first_samples(op: Any, dtype: torch.dtype, most: int = 2) -> list[Any]:
-    """The first samples of an operator in a type; none where the operator does not take it, or torch's generator lacks a library."""
+    """Returns the first samples of an operator for a type; none if the operator does not support it, or torch's generator
+    lacks a library.
+    """
     if dtype not in op.dtypes:
         return []
     torch.manual_seed(0)
@@ -97,7 +101,7 @@ def first_samples(op: Any, dtype: torch.dtype, most: int = 2) -> list[Any]:
 
 
 def tried(op: Any, sample: Any, target: str, overloads: ModuleType) -> tuple[int, list[str]]:
-    """The number of calls that a sample makes, and for each that differs its overload and what is wrong."""
+    """Returns the number of calls that a sample makes and, for each that differs, its overload and the difference."""
     try:
         calls = list(overloads.recorded(lambda: op(sample.input, *sample.args, **sample.kwargs)))
     except Exception:  # samples that this build of torch does not run
@@ -118,7 +122,7 @@ def tried(op: Any, sample: Any, target: str, overloads: ModuleType) -> tuple[int
 
 
 def nearer(func: Any, args: Any, kwargs: Any, got: Any, want: Any) -> bool:
-    """True if results in a narrow float are not further from those in float64 than torch's own and one rounding."""
+    """True if the error of narrow float results against float64 is at most torch's own plus one rounding."""
     theirs = tree_leaves(want)
     if not any(isinstance(w, torch.Tensor) and w.dtype in NARROW for w in theirs):
         return False

@@ -1,4 +1,4 @@
-"""Models that torchao quantizes: torch's values, on integers or on weights in codes."""
+"""Models quantized by torchao: results equal torch's, with integer arithmetic or coded weights."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def kernels(program: Program) -> list[str]:
 @pytest.mark.parametrize("target", ["ref", "cpu"])
 @pytest.mark.parametrize("kernel", CONFIGURATIONS)
 def test_linear_layers_of_torchao(kernel: str, target: str) -> None:
-    """One layer where inputs are rounded to integers: behind another one, sums in another order move them by a whole step."""
+    """A single layer if inputs are quantized: after another one, a different order of summation changes them by a whole step."""
     more = [] if kernel == "quant_dot" else [nn.Linear(96, 32)]
     module = nn.Sequential(nn.Linear(128, 96), nn.ReLU(), *more).eval()
     ao.quantize_(module, CONFIGURATIONS[kernel]())
@@ -60,7 +60,7 @@ def test_linear_layers_of_torchao(kernel: str, target: str) -> None:
 
 
 def test_scales_of_rows_are_torchs_to_the_last_place() -> None:
-    """A scale that differs in its last place rounds the greatest element of its row to another integer."""
+    """A scale that differs in its last bit quantizes the largest element of its row to another integer."""
     module = nn.Linear(512, 256).eval()
     ao.quantize_(module, ao.Int8DynamicActivationInt8WeightConfig())
     x = torch.randn(64, 512)

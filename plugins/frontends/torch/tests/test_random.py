@@ -1,4 +1,4 @@
-"""Random numbers: mgx's own in exported programs, torch's own under torch.compile."""
+"""Random numbers: mgx's own in exported programs, torch's under torch.compile."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Calls(nn.Module):
 
 
 def runs(function: Callable[[torch.Tensor], Any], x: torch.Tensor, times: int = 1) -> list[list[Array]]:
-    """The results of some runs of an exported function."""
+    """Returns the results of some runs of an exported function."""
     program = from_exported(torch.export.export(Calls(function), (x,)))
     program.compile(mgx_core.get_target("ref"))
     given = {name: x.numpy() for name in program.get_parameter_names()}
     return [[r.to_numpy() for r in program.run(given)] for _ in range(times)]
 
 
-# function of 4000 quarters, and the mean, deviation, least and greatest of what it draws
+# function of 4000 quarters, and the mean, standard deviation, minimum and maximum of its samples
 DRAWN = {
     "rand": (lambda x: torch.rand(COUNT), 0.5, 12**-0.5, 0, 1),
     "rand_like": (torch.rand_like, 0.5, 12**-0.5, 0, 1),
@@ -59,11 +59,11 @@ def test_distribution(name: str) -> None:
     function, mean, deviation, least, greatest = DRAWN[name]
     (first,), (second,) = runs(function, torch.full((COUNT,), 0.25), times=2)
     assert first.shape == (COUNT,)
-    assert not np.array_equal(first, second), "each run draws anew"
+    assert not np.array_equal(first, second), "each run draws new numbers"
     both = np.concatenate([first, second])
     assert least <= both.min()
     assert both.max() <= greatest
-    # both bounds are more than six deviations of their own
+    # both bounds exceed six standard deviations
     assert abs(both.mean() - mean) < 0.07 * deviation
     assert abs(both.std() - deviation) < 0.15 * deviation
 
@@ -113,7 +113,7 @@ def test_compiled_functions_draw_as_torch_does(train: bool | None) -> None:
 def test_attempts_that_are_given_up_draw_no_numbers() -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = torch.relu(x + torch.rand(4)) * 2
-        spread = torch.as_strided(y.expand(3, 4), (2, 2), (1, 1))  # which is refused when it is converted
+        spread = torch.as_strided(y.expand(3, 4), (2, 2), (1, 1))  # which is rejected on conversion
         return y, spread + 1
 
     x = torch.zeros(4)
@@ -127,7 +127,7 @@ def test_attempts_that_are_given_up_draw_no_numbers() -> None:
 
 
 def test_every_core_operator_has_a_way() -> None:
-    """Each overload of Core ATen has a converter, breaks down, or never is in a functional graph."""
+    """Each overload of Core ATen has a converter, is decomposed, or never occurs in a functional graph."""
     converters = all_converters()
     broken = table(converters)
     left = []

@@ -1,4 +1,4 @@
-"""Sizes and memory of tensors as numbers, and what torch calls core."""
+"""Sizes and strides of tensors as numbers, and torch's core operators."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_sizes_are_results_of_lowered_modules() -> None:
 
 
 def test_part_takes_memory_in_any_order() -> None:
-    """What torch's own part gives need not lie as it lay when the part was compiled: no guard of Dynamo's watches it."""
+    """Results of parts run by torch may have other strides than when the part was compiled: no guard of Dynamo checks them."""
     straight = True
 
     @torch.library.custom_op("mgx_tests::laid", mutates_args=(), schema="(Tensor x) -> Tensor")
@@ -209,7 +209,9 @@ def test_images_resized_by_a_factor_have_the_extents_that_torch_rounds_to(size: 
 
 
 def test_nearest_elements_are_those_that_torch_picks() -> None:
-    """By steps in float32; on a CPU one kernel of two repeats elements where an extent comes out the same or doubled."""
+    """torch computes positions in float32; on a CPU, one of its two kernels repeats elements if an extent is unchanged or
+    doubled.
+    """
     cases: list[tuple[torch.Tensor, dict[str, Any]]] = []
     for mode in ("nearest", "nearest-exact"):
         for dims, factor in (
@@ -259,9 +261,9 @@ def test_view_with_rows_that_overlap_stays_with_torch() -> None:
         assert torch.equal(compiled(x), (x * 2).as_strided((rows - 1, 12), (8, 1)) + 1)
 
 
-@pytest.mark.skipif(not DECIDED, reason="this version of torch cannot be asked to refuse guards")
+@pytest.mark.skipif(not DECIDED, reason="this version of torch cannot be configured to reject guards")
 def test_converter_that_takes_the_size_of_the_moment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its result would hold for the first size only, with no guard of Dynamo's that sees to it."""
+    """Its result would be valid for the first size only, without a guard of Dynamo."""
 
     @torch.library.custom_op("mgx_tests::rows", mutates_args=(), schema="(Tensor x) -> Tensor")
     def rows(x: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""NaN, infinities, signed zeros and values whose squares overflow: what torch makes of them."""
+"""NaN, infinities, signed zeros and values whose squares overflow: results equal torch's."""
 
 from __future__ import annotations
 

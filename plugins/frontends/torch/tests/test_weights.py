@@ -1,4 +1,4 @@
-"""Seals of weights, and the cache of programs: every write is seen, whatever it is; what differs is not taken for the same."""
+"""Weight fingerprints and the program cache: every write is detected, and different contents are never mistaken for equal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int8
 
 
 def negated(values: np.ndarray) -> None:
-    values[:, -1] ^= 0x80  # the signs of floating elements
+    values[:, -1] ^= 0x80  # the signs of floating-point elements
 
 
 def two_negated(values: np.ndarray) -> None:
@@ -97,7 +97,7 @@ def test_threads_that_run_a_new_program_store_it_once(monkeypatch: pytest.Monkey
         if threading.get_ident() in looked or threading.current_thread() is threading.main_thread():
             return found
         looked.add(threading.get_ident())
-        both.wait(20)  # both have seen that the program is not stored yet
+        both.wait(20)  # both have found that the program is not cached yet
         return found
 
     def put(variant: compiled.Variant, value: Stored | None) -> None:
@@ -133,7 +133,7 @@ def test_programs_of_other_versions_of_plugins_are_not_taken(monkeypatch: pytest
     gm = make_fx(lambda a: torch.relu(a) + 1)(x)
 
     def stored() -> bool:
-        """Runs as a new process would; True if it takes its program from the cache."""
+        """Runs like a new process; returns True if its program comes from the cache."""
         variant = compiled.Variant(CompiledGraph(gm, all_converters(), options), (x,))
         found = variant.unstored is None
         variant.run((x,))
@@ -165,7 +165,7 @@ def test_complex_weights_are_followed(weight: torch.Tensor) -> None:
     with torch.no_grad():
         for _ in range(3):
             torch.testing.assert_close(compiled_model(x), model(x), rtol=1e-5, atol=1e-5)
-            weight.data.mul_(2)  # which torch does not count
+            weight.data.mul_(2)  # not counted by torch's version counter
 
 
 def test_write_to_a_negated_weight_is_seen() -> None:

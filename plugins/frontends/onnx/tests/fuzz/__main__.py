@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-# refusals that say little of what is wrong
+# refusals that say little about the fault
 SOFT = re.compile("cannot be computed from these|wrong number, type or rank of operands|malformed node")
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 

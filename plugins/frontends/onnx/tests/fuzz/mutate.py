@@ -78,7 +78,7 @@ def mutated(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
     for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 6))):
         try:
             rng.choice(CHANGES)(model, rng, donor)
-        except (AttributeError, IndexError, ValueError, TypeError):  # nothing there to change
+        except (AttributeError, IndexError, ValueError, TypeError):  # nothing to change there
             continue
     out: bytes = model.SerializeToString()
     return damaged(out, rng, other) if rng.random() < 0.05 else out

@@ -16,7 +16,7 @@ __all__ = ["seeds"]
 
 
 def seeds(folder: str = "") -> list[bytes]:
-    """Serialized models: those of a folder (at most 64 KB each), or the built-in ones."""
+    """Returns serialized models: those of a folder (at most 64 KB each), or the built-in ones."""
     if folder:
         files = sorted(f for f in Path(folder).glob("*.onnx") if f.stat().st_size <= 1 << 16)
         return [f.read_bytes() for f in files]

@@ -1,4 +1,4 @@
-"""Random graphs on every target against onnxruntime.
+"""Random graphs on every target, compared with onnxruntime.
 
 python graphs [--seconds N] [--random N] [--gpu CHANCE] [--kind KIND] [--case N]
 

@@ -23,7 +23,7 @@ KINDS: dict[str, float] = {
     "bfloat16": 2.0**-7,
     "open-float16": 2.0**-10,
     "open-bfloat16": 2.0**-7,
-    "int8": 2.0**-23,  # against `ref`, since which tensors become bytes is ours to say
+    "int8": 2.0**-23,  # compared with `ref`, because the selection of quantized tensors is ours
 }
 
 
@@ -150,7 +150,7 @@ def sensitive(case: Case, name: str, got: Any) -> bool:
     share = KINDS[case.kind] / 2 if narrow else 2e-6
 
     def jittered(v: Any, turn: int) -> Any:
-        if turn == 0 and narrow and v.dtype.kind == "f":  # which numbers become equal matters, too
+        if turn == 0 and narrow and v.dtype.kind == "f":  # which numbers become equal also matters
             mantissa, power = np.frexp(v)
             return np.ldexp(np.rint(mantissa / share) * share, power).astype(v.dtype)
         return (v * (1 + share * rng.standard_normal(v.shape))).astype(v.dtype) if v.dtype.kind == "f" else v
@@ -177,7 +177,7 @@ def wrong(case: Case, target: str, options: Mapping[str, Any], way: str = "") ->
     step = KINDS[case.kind]
     for (name, wanted), got in zip(case.results.items(), ours(case, target, options, way), strict=True):
         said = difference(wanted, got, name in case.exact, case.rounds, step)
-        # what is counted may hang on rounding
+        # counts may depend on rounding
         alike = wanted.shape == got.shape or (step > 1e-6 and wanted.ndim == got.ndim)
         alike = alike and wanted.dtype == got.dtype
         if said and not (alike and name not in case.exact and not case.special and sensitive(case, name, got)):

@@ -162,7 +162,7 @@ class Graph:
         self.values: dict[str, Any] = {} if parent is None else dict(parent.values)
         self.exact: set[str] = set() if parent is None else set(parent.exact)
         self.count: itertools.count[int] = itertools.count() if parent is None else parent.count
-        self.rounds = False  # whether numbers that are not exact were quantized
+        self.rounds = False  # whether inexact numbers were quantized
 
     # chance
 
@@ -281,7 +281,7 @@ class Graph:
     # nodes
 
     def add(self, op: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any) -> Any:
-        """Returns the name of the result, or those of several."""
+        """Returns the name of the result, or of the results."""
         names = [self.name() for _ in range(outputs)]
         self.add_node(helper.make_node(op, inputs, names, name=f"{op}_{names[0]}", **attributes))
         return names[0] if outputs == 1 else names

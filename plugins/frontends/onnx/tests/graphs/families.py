@@ -162,7 +162,8 @@ def order(g: Graph) -> Any:
     return g.add("TopK", [x, g.ints(g.between(1, g.values[x].shape[axis]))], 2, axis=axis, largest=g.between(0, 1))
 
 
-# places ----------------------------------------------------------------------------------------------------------------
+# positions
+# -------------------------------------------------------------------------------------------------------------
 
 
 @family(3)
@@ -357,7 +358,7 @@ def shape_arithmetic(g: Graph) -> Any:
         return g.add("Slice", [dims, g.ints(at), g.ints(at + 1), *([g.ints(0)] if g.odds(0.5) else [])])
 
     def changed(n: str) -> str:
-        """The same number by way of others."""
+        """Returns the same number, computed in a roundabout way."""
         match g.between(0, 7):
             case 0:
                 return g.add("Div", [g.add("Mul", [n, g.ints(6)]), g.ints(g.one([6, 6, 3]))])
@@ -654,7 +655,7 @@ def drawn(seed: Sequence[int]) -> tuple[Graph, list[str]]:
     g = Graph(rng, int(rng.choice([13, 17, 18, 20, 21, 22])), special=bool(rng.random() < 0.05))
     for _ in range(g.between(1, 3)):
         g.give(g.numbers(g.shape()), "input")
-    # few families at a time, which then meet more often
+    # a few families at a time, so that they are combined more often
     chosen_ones = [f for f in FAMILIES if g.odds(0.4)] or list(FAMILIES)
     weights = np.array([FAMILIES[f] for f in chosen_ones])
     wanted = g.between(3, 40)

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-MOST = 1 << 30  # bytes that a refusal may take
-HANGS = 300.0  # seconds without an answer
+MOST = 1 << 30  # maximum memory of a refusal in bytes
+HANGS = 300.0  # timeout in seconds
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import bombs  # noqa: E402, F401
@@ -55,7 +55,7 @@ def peak(reset: bool = False) -> int:
 
 
 def wrong(expect: str, found: dict[str, Any]) -> str:
-    """Describes the error of an answer, or returns nothing."""
+    """Describes why an answer is wrong; empty if it is correct."""
     if found["outcome"] not in ("ran", "refused"):
         return f"{found['outcome']}: {found['error']}"
     if found["outcome"] == "ran" and expect == "refuse":
@@ -72,11 +72,11 @@ def wrong(expect: str, found: dict[str, Any]) -> str:
 def main() -> int:
     ask = argparse.ArgumentParser(description=__doc__)
     ask.add_argument("--match", default="")
-    ask.add_argument("--part", default="0/1", metavar="K/N", help="every N-th case, from the K-th on")
-    ask.add_argument("--slow", action="store_true", help="the slow ones, too")
-    ask.add_argument("--json", default="", help="where to write all answers")
-    ask.add_argument("--list", action="store_true", help="print the names only")
-    ask.add_argument("-v", action="store_true", help="print good answers, too")
+    ask.add_argument("--part", default="0/1", metavar="K/N", help="every N-th case, starting at the K-th")
+    ask.add_argument("--slow", action="store_true", help="include slow cases")
+    ask.add_argument("--json", default="", help="file for all answers")
+    ask.add_argument("--list", action="store_true", help="only print the names")
+    ask.add_argument("-v", action="store_true", help="also print correct answers")
     options = ask.parse_args()
     if options.list:
         print("\n".join(case.name for case in CASES.values()))

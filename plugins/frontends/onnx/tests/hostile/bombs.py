@@ -115,7 +115,7 @@ def growing(step: list, state: list, trips: int = 10**9, kind: int = T.FLOAT, ro
     return model([n("Loop", ["c", "", "x"], outputs, body=body)], [info("x", (2,), kind)], outputs, [array("c", trips)])
 
 
-for trips in (10**9, 1000):  # more than are allowed, and few
+for trips in (10**9, 1000):  # a few more than are allowed
     few = "" if trips > 1000 else f", {trips} trips"
     doubled = [n("Concat", ["s", "s"], ["s2"], axis=0)]
     add("memory", f"Loop that doubles{few}", growing(doubled, ["n"], trips))

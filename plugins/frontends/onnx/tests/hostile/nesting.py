@@ -173,7 +173,7 @@ def looped(depth: int) -> onnx.ModelProto:
 
 
 add("depth", "loops 6 deep that grow", looped(6), "run")
-# 2^20 bodies: where the count of nodes ends them is an option, and a small one ends them as the usual one does
+# 2^20 bodies: the limit on nodes is an option, and a small limit stops them like the default
 add(
     "depth",
     "loops 20 deep that grow",

@@ -1,4 +1,4 @@
-"""Decoding of images."""
+"""Image decoding."""
 
 from __future__ import annotations
 

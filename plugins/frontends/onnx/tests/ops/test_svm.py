@@ -29,7 +29,7 @@ KERNELS = {
 
 
 def same_apart(op: Any, x: Any) -> None:
-    """Checks that what an op is taken apart into gives what it does."""
+    """Checks that an op's decomposition gives the op's results."""
     parts = decomposed(op, [shape_of(x)])
     assert isinstance(parts, Module)
     whole = op.evaluate([x])
@@ -131,7 +131,7 @@ def test_pairs_vote() -> None:
 
 
 def test_probabilities_agree_with_the_pairs() -> None:
-    """Class probabilities are recovered from the pairwise probabilities made of them."""
+    """Class probabilities are recovered from pairwise probabilities computed from them."""
     p = np.array([0.2, 0.5, 0.3])
     first, second = np.triu_indices(3, 1)
     logits = np.log(p[second] / p[first])

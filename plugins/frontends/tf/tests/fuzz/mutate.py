@@ -39,7 +39,7 @@ def damaged(files: dict[str, bytes], rng: random.Random) -> dict[str, bytes]:
         graph = name.endswith(".pb") and rng.random() < 0.75
         try:
             out[name] = _said(name, out[name], rng) if graph else _bytes(out[name], rng)
-        except Exception:  # it no longer reads as messages, or a value does not fit its field: change bytes
+        except Exception:  # it no longer parses as messages, or a value does not fit its field: change bytes
             out[name] = _bytes(out[name], rng)
     return out
 

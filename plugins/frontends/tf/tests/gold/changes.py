@@ -1,4 +1,4 @@
-"""Models that change parts of variables, that give gradients through control flow, and that Keras quantizes or adapts."""
+"""Models that assign slices of variables, compute gradients through control flow, or are quantized or adapted by Keras."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every layer of keras.layers by itself, in one or several configurations."""
+"""Every layer of keras.layers on its own, in one or several configurations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WINDOWS = {
 
 
 def entry(name: str, build: Callable[[], Any], *dims: tuple[int, ...], cases: Any = None) -> None:
-    """Registers a layer on inputs of some extents, with a batch of two and one of three."""
+    """Registers a layer on inputs of given extents, with batches of two and three."""
 
     def made() -> tuple[Any, list[list[Any]]]:
         given = [L.Input(d, name=f"x{k}") for k, d in enumerate(dims)]
@@ -47,7 +47,7 @@ def words(name: str, build: Callable[[], Any], values: list[Any]) -> None:
 
 
 class Functional:
-    """A layer that takes its inputs by name or several of them."""
+    """A layer that takes several inputs, or inputs by name."""
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self.call = call

@@ -1,4 +1,4 @@
-"""Functions: images, ragged values, control flow, linear algebra, positions, signals, strings, boxes, variables."""
+"""Functions: images, ragged tensors, control flow, linear algebra, indexing, signals, strings, boxes, variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of positions and words met less often: bags, tables from files, searches, graphs, maps, examples."""
+"""Less common functions of indices and strings: bags, tables from files, searches, graphs, maps, examples."""
 
 from __future__ import annotations
 

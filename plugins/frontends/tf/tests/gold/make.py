@@ -1,11 +1,12 @@
-"""Networks of keras.applications with random weights: SavedModels, frozen graphs, .tflite files, and TensorFlow's values for them.
+"""Networks of keras.applications with random weights: SavedModels, frozen graphs, .tflite files, and TensorFlow's results.
 
-Runs in an environment of its own that has TensorFlow (`make gold-tf`), never beside mgx:
+Runs in a separate environment with TensorFlow (`make gold-tf`), without mgx:
 
     python make.py FOLDER [NAME ...]
 
-Each network gives FOLDER/NAME (SavedModel), FOLDER/NAME.pb (frozen), FOLDER/NAME.tflite, FOLDER/NAME_int8.tflite and FOLDER/NAME.npz
-(`in`, `out`, and for the .tflite files `lite` and `int8` with what their interpreter gives).
+Each network gives FOLDER/NAME (SavedModel), FOLDER/NAME.pb (frozen), FOLDER/NAME.tflite, FOLDER/NAME_int8.tflite and
+FOLDER/NAME.npz
+(`in`, `out`, and the interpreter's results `lite` and `int8` for the .tflite files).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import convert_to_constants
 
-SIZE = 128  # of images; the operators are those of larger ones, and gold is made sooner
-# whose speed is measured
+SIZE = 128  # of images; the operators equal those for larger images, and generation is faster
+# networks used for benchmarks
 SIZES = dict.fromkeys(["MobileNetV2", "ResNet50", "EfficientNetB0", "DenseNet121", "ConvNeXtTiny"], 224)
 NETWORKS = [
     "ConvNeXtTiny",
@@ -71,8 +72,8 @@ NETWORKS = [
 ]
 
 
-# So deep that statistics which do not fit the values amplify roundings: TensorFlow's own .tflite of EfficientNetV2M was 0.33 of
-# the range away from its SavedModel.
+# So deep that statistics which do not fit the values amplify rounding errors: TensorFlow's own .tflite of
+# EfficientNetV2M deviated from its SavedModel by 0.33 of the range.
 FITTED = ["EfficientNetV2M", "EfficientNetV2L"]
 
 
@@ -85,9 +86,9 @@ def fit(model: Any, size: int) -> None:
 
 
 def build(name: str) -> tuple[Any, int]:
-    """A network with random weights and logits, and its image size; statistics of normalisations are made uneven.
+    """Returns a network with random weights and logits, and its image size; statistics of normalisations are made uneven.
 
-    Probabilities of random weights are all alike: in 8 bits they would be one number, and agree whatever came before.
+    With random weights, probabilities are nearly equal: in 8 bits they would be one number, and agree for any input.
     """
     tf.keras.utils.set_random_seed(0)
     size = SIZES.get(name, SIZE)
@@ -106,7 +107,7 @@ def build(name: str) -> tuple[Any, int]:
 
 
 def frozen(model: Any, path: Path) -> None:
-    """Writes a frozen graph with functions kept."""
+    """Writes a frozen graph that keeps functions."""
     call = tf.function(lambda x: model(x, training=False))
     concrete = call.get_concrete_function(tf.TensorSpec([None, *model.input_shape[1:]], tf.float32, name="image"))
     made = convert_to_constants.convert_variables_to_constants_v2(concrete)
@@ -114,7 +115,7 @@ def frozen(model: Any, path: Path) -> None:
 
 
 def lite(folder: Path, path: Path, samples: np.ndarray | None) -> None:
-    """Writes a .tflite file, in int8 with float edges where samples are given."""
+    """Writes a .tflite file, in int8 with float inputs and outputs if samples are given."""
     converter = tf.lite.TFLiteConverter.from_saved_model(str(folder))
     if samples is not None:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -124,7 +125,7 @@ def lite(folder: Path, path: Path, samples: np.ndarray | None) -> None:
 
 
 def interpreted(path: Path, x: np.ndarray) -> np.ndarray:
-    """Returns the interpreter's results, one image after the other."""
+    """Returns the interpreter's results, image by image."""
     interpreter = tf.lite.Interpreter(str(path), num_threads=2)
     runner = interpreter.get_signature_runner()
     (given,), (made,) = runner.get_input_details(), runner.get_output_details()
@@ -152,7 +153,7 @@ def make(name: str, folder: Path) -> dict[str, Any]:
         try:
             lite(folder / name, path, samples)
             found[key] = interpreted(path, x)
-        except Exception as error:  # the converter cannot do everything
+        except Exception as error:  # the converter does not support everything
             path.unlink(missing_ok=True)
             notes[key] = f"{type(error).__name__}: {str(error)[:200]}"
         done(key)

@@ -1,4 +1,4 @@
-"""Networks of Keras layers in forms that are met less often: states, masks, stacks of cells, salts, crosses, spectrograms."""
+"""Less common configurations of Keras layers: states, masks, stacked cells, hashing with salts, crosses, spectrograms."""
 
 from __future__ import annotations
 

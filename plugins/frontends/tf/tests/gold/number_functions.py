@@ -1,4 +1,4 @@
-"""Functions of numbers met less often: quantisation, gradients, bits, decompositions, waves, projections of images."""
+"""Less common numeric functions: quantization, gradients, bits, decompositions, waves, image projections."""
 
 from __future__ import annotations
 

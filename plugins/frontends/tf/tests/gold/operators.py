@@ -1,10 +1,10 @@
-"""Single operators with TensorFlow's values: `operators.json` beside the tests, which need no TensorFlow.
+"""Single operators with TensorFlow's results: `operators.json` beside the tests, which do not need TensorFlow.
 
-Runs in an environment of its own that has TensorFlow, never beside mgx:
+Runs in a separate environment with TensorFlow, without mgx:
 
     python operators.py FILE
 
-An entry has the graph (base64), inputs and outputs as lists with their types; an operator is left out whose kernel is missing.
+An entry has the graph (base64), inputs and outputs as lists with their types; operators without a kernel are omitted.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def i(*values: Any, kind: Any = np.int64) -> np.ndarray:
 
 
 class Fixed:
-    """An input that graphs hold as a constant."""
+    """An input that is a constant in the graph."""
 
     def __init__(self, value: np.ndarray) -> None:
         self.value = value
@@ -54,7 +54,7 @@ def c(*values: Any, kind: Any = np.int64) -> Any:
 
 
 class Open:
-    """An input whose extents the graph leaves open."""
+    """An input whose extents are unknown in the graph."""
 
     def __init__(self, value: np.ndarray) -> None:
         self.value = value
@@ -69,7 +69,7 @@ def case(name: str, function: Any, *inputs: Any) -> None:
 
 
 def raw(op: str, *inputs: Any, tag: str = "", **attributes: Any) -> None:
-    """A case for an operator; inputs by position, attributes by name."""
+    """Registers a case for an operator; inputs by position, attributes by name."""
     names = [p for p in inspect.signature(getattr(RAW, op)).parameters if p not in attributes and p != "name"]
     CASES.append(
         (op + tag, lambda *xs: getattr(RAW, op)(**dict(zip(names, xs, strict=False)), **attributes), list(inputs))
@@ -322,7 +322,7 @@ raw(
     f(2, 3),
 )
 
-# strings, bytes, sounds
+# strings, bytes, audio
 raw("DecodeRaw", s(b"\x01\x02\x03\x04", b"\xff\xfe\x00\x80"), out_type=tf.int16)
 raw("DecodePaddedRaw", s(b"\x01\x02\x03\x04", b"\xff"), c(6, kind=np.int32), out_type=tf.uint8)
 case("DecodeCSV", lambda x: RAW.DecodeCSV(records=x, record_defaults=[np.float32([0.5]), i([7], kind=np.int32), s(b"")]),
@@ -476,7 +476,7 @@ case(
 )
 
 
-# extents and thresholds that are known only at run time
+# extents and thresholds known only at run time
 def image(*dims: int) -> Open:
     return Open(f(*dims))
 

@@ -1,4 +1,6 @@
-"""Programs that people write around networks: decoders with loops of their own, fake quantization, routing, words, nested control."""
+"""Programs written around networks: decoders with hand-written loops, fake quantization, routing, strings, nested control
+flow.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from registry import Call, R, f, model, spec
 
 @model
 def greedy_decoder():
-    """A recurrent cell whose tokens are gathered until one ends the sentence."""
+    """A recurrent cell whose tokens are collected until one ends the sentence."""
     table, w, u, v = (tf.constant(f(*d)) for d in ((11, 6), (6, 8), (8, 8), (8, 11)))
 
     def decode(start, state):

@@ -1,4 +1,4 @@
-"""Models by name, each a function that builds one with its cases; what their builders share."""
+"""Models by name, each a function that builds one with its cases; shared code of their builders."""
 
 from __future__ import annotations
 

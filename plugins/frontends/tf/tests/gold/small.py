@@ -1,11 +1,12 @@
-"""Small models of many kinds, as SavedModels, frozen graphs and .tflite files, with TensorFlow's values.
+"""Small models of many kinds, as SavedModels, frozen graphs and .tflite files, with TensorFlow's results.
 
-Runs in an environment of its own that has TensorFlow, never beside mgx:
+Runs in a separate environment with TensorFlow, without mgx:
 
     python small.py FOLDER [NAME ...]
 
-Each model gives FOLDER/NAME (SavedModel), FOLDER/NAME.tflite where the converter makes it with builtin operators alone (with
-FOLDER/NAME.dynamic.tflite and FOLDER/NAME.int8.tflite), else FOLDER/NAME.flex.tflite, and FOLDER/NAME.npz with `CASE|in|NAME`,
+Each model gives FOLDER/NAME (SavedModel), FOLDER/NAME.tflite if the converter needs builtin operators only (with
+FOLDER/NAME.dynamic.tflite and FOLDER/NAME.int8.tflite), otherwise FOLDER/NAME.flex.tflite, and FOLDER/NAME.npz with
+`CASE|in|NAME`,
 `CASE|out|NAME`, and `CASE|FORM|NAME` for each form; graphs of TensorFlow 1 are FOLDER/NAME.pb.
 """
 
@@ -56,7 +57,7 @@ def v1_control():
 
 
 def lite(folder: Path, path: Path, form: str, samples: list[dict[str, np.ndarray]]) -> None:
-    """Writes a .tflite file: `flex` with TensorFlow's operators where TFLite lacks them, `dynamic` with weights in int8, `int8`."""
+    """Writes a .tflite file: `flex` with TensorFlow's operators where TFLite lacks them, `dynamic` with int8 weights, `int8`."""
     converter = tf.lite.TFLiteConverter.from_saved_model(str(folder), signature_keys=["serving_default"])
     if form == "flex":
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS]
@@ -72,8 +73,8 @@ def words(array: np.ndarray) -> np.ndarray:
 
 
 def interpreted(path: Path, form: str, cases: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Returns what the interpreter gives for each case."""
-    kernels = tf.lite.experimental.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES  # whose int8 products are exact
+    """Returns the interpreter's results for each case."""
+    kernels = tf.lite.experimental.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES  # with exact int8 products
     runner = tf.lite.Interpreter(str(path), experimental_op_resolver_type=kernels).get_signature_runner()
     made = {}
     for k, case in enumerate(cases):
@@ -83,7 +84,7 @@ def interpreted(path: Path, form: str, cases: list[dict[str, np.ndarray]]) -> di
 
 
 def made(name: str, folder: Path) -> str:
-    """Makes one model in all forms; returns why some were not made."""
+    """Writes one model in all forms; returns the reasons why some were not written."""
     tf.keras.utils.set_random_seed(0)
     built, given = MODELS[name]()
     where = folder / name
@@ -100,17 +101,17 @@ def made(name: str, folder: Path) -> str:
         given = {k: tf.constant(v) for k, v in case.items()}
         results = {key: words(np.asarray(value.numpy())) for key, value in signature(**given).items()}
         if "random" in name and any((results[key] != v.numpy()).any() for key, v in signature(**given).items()):
-            notes.append("random")  # drawn anew in each run: nothing to compare with
+            notes.append("random")  # random in each run: nothing to compare with
             continue
         found |= {f"{k}|out|{key}": value for key, value in results.items()}
     floats = all(v.dtype == np.float32 for v in cases[0].values())
     for form in ("lite", "flex", "dynamic", "int8"):
         if (form == "flex") != any(n.startswith("lite:") for n in notes) or (form == "int8" and not floats):
-            continue  # TensorFlow's operators are asked for only where TFLite's do not do, and then weights stay as they are
+            continue  # TensorFlow's operators are enabled only if TFLite's do not suffice, and then weights are not quantized
         path = folder / (f"{name}.tflite" if form == "lite" else f"{name}.{form}.tflite")
         try:
             lite(where, path, form, cases)
-            if form != "flex":  # whose operators the interpreter lacks: its values are those of the SavedModel
+            if form != "flex":  # whose operators the interpreter lacks: its results are those of the SavedModel
                 found |= interpreted(path, form, cases)
         except Exception as error:
             path.unlink(missing_ok=True)
