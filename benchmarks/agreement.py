@@ -1,12 +1,13 @@
-"""Programs without optimisation against the same programs optimised, both on the reference target.
+"""Compares unoptimised programs with optimised ones, both on the reference target.
 
 python benchmarks/agreement.py [MODELS] [--only a,b] [--nodes] [--json FILE]
 
-MODELS is a folder of models, run on their example inputs; `--nodes` takes the node tests of the ONNX standard, with their data.
-A result's error is its largest difference over its largest magnitude, in units of the element type's rounding step.  Each
-instruction may add one such unit, so as many as the unoptimised program has instructions are allowed; integers, truth values and
-text must be equal.  What disagrees with itself in a second run draws random numbers, and is counted apart.  Exit status 1 if
-anything else disagrees.
+MODELS is a folder of models, run on their example inputs; `--nodes` uses the ONNX node tests and their data.
+
+A result's error is its largest difference over its largest magnitude, in units of the element type's rounding step.  The
+tolerance is one unit per instruction of the unoptimised program; integers, booleans and text must be equal.  Programs that
+disagree with themselves in a second run draw random numbers, and are counted separately.  Exit status 1 if anything else
+disagrees.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from mgx_core.compile.pipeline import size
 
 
 def plain(value: Any) -> Any:
-    """Returns a value as numpy arrays and Python lists."""
+    """Converts a value to numpy arrays and Python lists."""
     if isinstance(value, mgx.Argument):
         value = value.value if not isinstance(value.value, (list, tuple)) else value.get_sub_objects()
     return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
@@ -44,7 +45,9 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def units(one: Any, other: Any) -> float:
-    """The largest difference of two results in rounding steps of their type at their largest magnitude; infinite if unlike."""
+    """Returns the largest difference of two results in rounding steps of their type at their largest magnitude; infinite if
+    their types or shapes differ.
+    """
     if one is None or other is None:
         return 0.0 if one is other else np.inf
     a, b = np.asarray(one), np.asarray(other)
@@ -54,7 +57,7 @@ def units(one: Any, other: Any) -> float:
         return 0.0 if np.array_equal(a, b) else np.inf
     try:
         step = float(ml_dtypes.finfo(a.dtype).eps)
-    except ValueError:  # narrow integers that numpy does not know as such
+    except ValueError:  # narrow integers without a numpy type
         return 0.0 if np.array_equal(a, b) else np.inf
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
     a, b = a.astype(wide), b.astype(wide)
@@ -67,7 +70,9 @@ def units(one: Any, other: Any) -> float:
 
 
 def compared(program: mgx.Program, feeds: Sequence[Mapping[str, Any]]) -> tuple[float, int]:
-    """The largest error over all results (negative if the program disagrees with itself), and its number of instructions."""
+    """Returns the largest error over all results (negative if the program disagrees with itself), and the number of
+    instructions.
+    """
     count = size(program.get_main_module())
     worst = difference(program, feeds, True)
     if worst > count and difference(program, feeds, False) > count:
@@ -76,7 +81,7 @@ def compared(program: mgx.Program, feeds: Sequence[Mapping[str, Any]]) -> tuple[
 
 
 def difference(program: mgx.Program, feeds: Sequence[Mapping[str, Any]], optimize: bool) -> float:
-    """The largest error between runs without optimisation and then with (or without again)."""
+    """Returns the largest error between a run without optimisation and one with it (or a second one without)."""
     results = []
     for second in (False, True):
         program.compile(mgx.get_target("ref"), optimize=second and optimize)
@@ -118,7 +123,7 @@ def main() -> None:
     parser.add_argument("--json")
     given = parser.parse_args()
     if given.nodes == (given.models is not None):
-        parser.error("either a folder of models or --nodes")
+        parser.error("pass a folder of models, or --nodes")
     warnings.simplefilter("ignore")
     rows: dict[str, dict[str, Any]] = {}
     for name, program, feeds in nodes(given.only) if given.nodes else models(given.models, given.only):
@@ -140,7 +145,7 @@ def main() -> None:
     equal = sum(1 for r in rows.values() if r.get("units") == 0)
     agree = sum(1 for r in rows.values() if r["agree"])
     random = sum(1 for r in rows.values() if r.get("random"))
-    print(f"{agree} of {len(rows)} agree, {equal} of them bit for bit; {random} draw random numbers")
+    print(f"{agree} of {len(rows)} agree, {equal} of them bitwise; {random} draw random numbers")
     if given.json:
         with open(given.json, "w") as file:
             json.dump(rows, file, indent=1)

@@ -1,4 +1,4 @@
-"""More architectures than the model folders have, written node by node as exporters write them, filled with random weights.
+"""Architectures missing from the model folders, written node by node like exporters do, with random weights.
 
 python benchmarks/architectures.py OUT_DIR [NAME ...]
 
@@ -24,7 +24,7 @@ FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 
 class Graph:
-    """Nodes in order, with weights drawn by name."""
+    """Nodes in order, with random weights seeded by name."""
 
     def __init__(self, name: str, opset: int = 17) -> None:
         self.name, self.opset = name, opset
@@ -47,7 +47,7 @@ class Graph:
         return name
 
     def output(self, value: str, name: str = "", kind: int = FLOAT, dims: Sequence[Any] | None = None) -> None:
-        """dims: where shape inference does not find them."""
+        """dims: if shape inference cannot determine them."""
         name = name or f"out{len(self.outputs)}"
         self.nodes.append(helper.make_node("Identity", [value], [name]))
         self.outputs.append(helper.make_tensor_value_info(name, kind, dims))
@@ -85,7 +85,7 @@ class Graph:
         onnx.save(model, folder / f"{self.name}.onnx")
         np.savez(folder / f"{self.name}.in.npz", **self.feed)
 
-    # what several architectures share
+    # layers shared by several architectures
 
     def conv(
         self, x: str, into: int, out: int, kernel: int, stride: int = 1, groups: int = 1, bias: bool = True
@@ -104,7 +104,7 @@ class Graph:
         return self("Add", self.weight(out, scale=0.1), y) if bias else y
 
     def layer_norm(self, x: str, size: int) -> str:
-        """As exporters before opset 17 wrote it."""
+        """As written by exporters before opset 17."""
         mean = self("ReduceMean", x, axes=[-1])
         centred = self("Sub", x, mean)
         variance = self("ReduceMean", self("Pow", centred, self.number(2)), axes=[-1])
@@ -160,7 +160,7 @@ def mobilenet_v3() -> Graph:
     x = g.input("x", g.random.standard_normal((2, 3, 96, 96), np.float32), ["batch", 3, 96, 96])
 
     def hard_swish(x: str) -> str:
-        """In parts, as opset 11 has it."""
+        """Decomposed, as in opset 11."""
         gate = g("Clip", g("Add", x, g.number(3)), g.number(0), g.number(6))
         return g("Div", g("Mul", x, gate), g.number(6))
 
@@ -452,7 +452,7 @@ def seq2seq() -> Graph:
     memory = g("Reshape", states, g.ints(0, 0, 2 * size))
     start = g.linear(g("Reshape", g("Transpose", last, perm=[1, 0, 2]), g.ints(-1, 2 * size)), 2 * size, size)
     body = Graph("body")
-    body.count = 1000  # names are unique over nested graphs
+    body.count = 1000  # names are unique across nested graphs
     body.random = g.random
     hidden = helper.make_tensor_value_info("hidden", FLOAT, ["batch", size])
     step = helper.make_tensor_value_info("step", INT64, [])

@@ -1,4 +1,4 @@
-"""The planned arena against the largest sum of bytes alive at one time, for each model of a folder on the reference plan.
+"""Compares the planned arena with the peak of live bytes, for each model of a folder on the reference plan.
 
 python benchmarks/arena.py MODELS [--only a,b] [--target ref] [--json FILE]
 

@@ -1,10 +1,11 @@
-"""Latency beside busy processes: the cpu target and onnxruntime in turn, under each load.
+"""Latency on a busy machine: the cpu target and onnxruntime alternate under each load.
 
     python benchmarks/busy.py MODELS [NAME ...] [--busy 0 1 3] [--loads loops products engine] [--json FILE]
 
-Each engine has a process of its own; they run in turn, a few calls each, so that both see the same load. `loops`: one thread
-that counts; `products`: matrix products on all threads; `engine`: onnxruntime on the first model, on all threads. The table
-holds the median and the mean call of both, in milliseconds, and ours over onnxruntime's.
+Each engine has its own process; they alternate after a few calls, so that both run under the same load.  `loops`: one counting
+thread; `products`: matrix products on all threads; `engine`: onnxruntime on the first model, on all threads.  The table
+contains
+the median and the mean latency of both, in milliseconds, and the ratio of ours to onnxruntime's.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 
 ROUNDS = 12
-SECONDS = 0.25  # of calls of one engine in a round
+SECONDS = 0.25  # of calls of one engine per round
 
 
 def ours(model: Path) -> Callable[[dict[str, Any]], Any]:
@@ -47,7 +48,7 @@ ENGINES = {"ours": ours, "onnxruntime": onnxruntime}
 
 
 def serve(engine: str, model: Path) -> None:
-    """Answers each number of seconds on stdin with the times of the calls made in them."""
+    """Reads numbers of seconds from stdin; for each, runs calls for that time and prints their latencies."""
     feed = dict(np.load(model.with_suffix(".in.npz")))
     run = ENGINES[engine](model)
     run(feed)
@@ -63,7 +64,7 @@ def serve(engine: str, model: Path) -> None:
 
 
 def burden(load: str, model: Path) -> None:
-    """Keeps processors busy until it is ended."""
+    """Keeps processors busy until it is stopped."""
     if load == "loops":
         while True:
             sum(range(1 << 20))

@@ -1,9 +1,9 @@
-"""Peak memory of parse and optimise (normalize to fuse), each model in a fresh process, beside the bytes of its weights.
+"""Peak memory of parsing and optimising (normalize to fuse), each model in a new process, compared with its weights' size.
 
 python benchmarks/compile_memory.py MODELS [--only a,b] [--compile TARGET] [--json FILE]
 
-The peak is the process's highest resident set (VmHWM), interpreter and imports included, and the pages of the model's file that
-are mapped; the bound is 2 x weights + 150 MB.  `--compile` goes on to a compiled program for a target.
+The peak is the process's maximum resident set (VmHWM), including interpreter, imports and mapped pages of the model's file; the
+bound is 2 x weights + 150 MB.  `--compile` continues to a compiled program for a target.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ print(json.dumps({"imports": before, "peak": megabytes("VmHWM"), "after": megaby
 
 
 def weights(path: Path) -> float:
-    """Returns megabytes of a model's initializers."""
+    """Returns the size of a model's initializers in megabytes."""
     model = onnx.load(path, load_external_data=False)
     sizes = (onnx.helper.tensor_dtype_to_np_dtype(t.data_type).itemsize for t in model.graph.initializer)
     total = 0

@@ -1,9 +1,10 @@
-"""Parse and optimise (normalize to fuse) against onnx.load + onnxruntime's session creation, for each model of a folder.
+"""Compares parsing and optimising (normalize to fuse) with onnx.load + onnxruntime's session creation, for each model of a
+folder.
 
 python benchmarks/compile_time.py MODELS [--only a,b] [--rounds 5] [--json FILE]
 
-After imports, interleaved, medians of each round's ratio.  `parse` is parse_onnx alone against onnx.load + session; `optimise`
-is parse + stages normalize to fuse against session creation from the file.
+Times exclude imports and are interleaved; ratios are medians over rounds.  `parse` is parse_onnx compared with onnx.load +
+session; `optimise` is parsing + stages normalize to fuse compared with session creation from the file.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json")
     given = parser.parse_args()
-    os.environ["MGX_KEEP_PROGRAMS"] = "0"  # what an earlier run compiled is not to be taken
+    os.environ["MGX_KEEP_PROGRAMS"] = "0"  # programs compiled by earlier runs must not be used
     names = given.only.split(",") if given.only else sorted(p.stem for p in given.models.glob("*.onnx"))
     results: dict[str, dict[str, float]] = {}
     mgx.get_onnx_operators()

@@ -1,10 +1,11 @@
-"""The cpu target under lasting load from many threads, beside onnxruntime in the same run.
+"""The cpu target under sustained load from many threads, compared with onnxruntime in the same run.
 
   python benchmarks/cpu_endurance.py MODEL.onnx [--threads 16] [--seconds 60] [--turn 5]
 
-The threads call one program, in turns with as many that call one session of onnxruntime; every result is compared with that of a
-lone run.  Where other processes share the machine, runs a second of processor time are what can be compared: the scheduler deals
-by threads, and the two have different numbers of them.  MODEL.in.npz holds the inputs.
+The threads call one program, alternating with as many that call one session of onnxruntime; every result is compared with that
+of
+a single run.  If other processes share the machine, compare runs per second of processor time: the scheduler allocates time per
+thread, and the two engines have different numbers of threads.  MODEL.in.npz contains the inputs.
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ TOLERANCE = 1e-4
 
 
 def resident() -> float:
-    """Returns megabytes of memory that the process has now."""
+    """Returns the process's resident memory in megabytes."""
     gc.collect()
     text = Path("/proc/self/status").read_text()
     return int(next(line for line in text.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
 
 
 def turn(run: Callable[[], Sequence[Any]], wanted: Sequence[Any], threads: int, seconds: float) -> tuple[int, float]:
-    """Runs done by some threads together, and the processor time that they took; every result must be the wanted one."""
+    """Returns the number of runs by several concurrent threads, and the processor time used; every result must equal the
+    expected one.
+    """
     counts, failures, spent = [0] * threads, [], time.process_time()
     end = time.perf_counter() + seconds
 
@@ -54,7 +57,7 @@ def turn(run: Callable[[], Sequence[Any]], wanted: Sequence[Any], threads: int, 
     for w in workers:
         w.join(seconds + 60)
     if any(w.is_alive() for w in workers):
-        raise AssertionError("threads are locked up")
+        raise AssertionError("threads are deadlocked")
     if failures:
         raise failures[0]
     return sum(counts), time.process_time() - spent

@@ -1,13 +1,17 @@
-"""From the start of Python to the first result: whole processes beside onnxruntime's, interleaved, medians.
+"""From the start of Python to the first result: whole processes, compared with onnxruntime's, interleaved, medians.
 
     python benchmarks/first_result.py MODELS [--parse] [--only a,b] [--rounds 9] [--peer PYTHON] [--json OUT]
 
-MODELS holds NAME.onnx and NAME.in.npz.  Every process imports numpy and its engine, reads the input, makes the model ready and
-runs it once on two threads.  warm: the user's cache is as an earlier process left it; cold: it is empty; mxr: a compiled program
-from its file.  Compiled programs are kept once they are compiled a second time; --parse: every process parses and compiles
+MODELS contains NAME.onnx and NAME.in.npz.  Every process imports numpy and its engine, reads the input, loads the model and
+runs it
+once on two threads.  warm: with the cache left by an earlier process; cold: with an empty cache; mxr: a compiled program from
+its
+file.  Programs are cached once they are compiled a second time; --parse: every process parses and compiles
 (MGX_KEEP_PROGRAMS=0).
-Byte code of Python is there, written by the processes that are not counted where it was not, as an installer leaves it.
-Seconds are processor time of the whole process, user and system, which other processes disturb least; MB its peak of resident
+
+Python's bytecode caches exist, as after an installation; if they did not, uncounted processes have written them.
+
+Seconds are processor time of the whole process, user and system, which other processes disturb least; MB is its peak resident
 memory.  peer: an interpreter with onnxruntime, by default this one.
 """
 
@@ -57,20 +61,20 @@ onnxruntime.InferenceSession(path, chosen, providers=["CPUExecutionProvider"]).r
 
 
 class Used(NamedTuple):
-    """What one process took."""
+    """Resources used by one process."""
 
     seconds: float
     megabytes: float
 
 
 def used(python: str, kind: str, model: Path, saved: Path, cache: Path, parse: bool) -> Used:
-    """Runs one child to its end; parse: with no programs kept between processes.  Errors: CalledProcessError if it fails."""
+    """Runs one child process to completion; parse: without the program cache.  Errors: CalledProcessError if it fails."""
     words = [python, "-c", CHILDREN[kind], str(model), str(saved)]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MGX_CPU_THREADS"), "2")
     ours = {"MGX_CACHE_DIR": str(cache), "MGX_KEEP_PROGRAMS": "0" if parse else ""}
     given = {
         k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"
-    }  # else sources are compiled in each process
+    }  # otherwise sources are compiled in each process
     process = subprocess.Popen(words, env=given | threads | ours)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -80,7 +84,7 @@ def used(python: str, kind: str, model: Path, saved: Path, cache: Path, parse: b
 
 
 def measured(model: Path, python: str, rounds: int, folder: Path, parse: bool) -> dict[str, list[Used]]:
-    """Returns the rounds of one model, after two processes that fill the cache and one of each kind that is not counted."""
+    """Returns the rounds of one model, after two processes that fill the cache and one uncounted process of each kind."""
     saved, warm = folder / "saved.mxr", folder / "warm"
     for _ in range(2):
         used(sys.executable, "save", model, saved, warm, parse)
@@ -130,7 +134,7 @@ def main() -> None:
         time, memory = (
             statistics.geometric_mean(r[f"{k}_{what}"] for r in rows.values()) for what in ("ratio", "mb_ratio")
         )
-        print(f"{k}: geometric mean of the time {time:.2f}, of the memory {memory:.2f}")
+        print(f"{k}: geometric mean of the time ratio {time:.2f}, of the memory ratio {memory:.2f}")
     if given.json:
         given.json.write_text(json.dumps(rows, indent=1))
 

@@ -1,10 +1,12 @@
-"""From parsing to the first result on the gpu target: with nothing kept, and with its kernels kept by another process.
+"""From parsing to the first result on the gpu target: with empty caches, and with kernels cached by another process.
 
     python benchmarks/gpu_compile.py MODELS [--only a,b] [--precision fp16] [--rounds 1]
 
-MODELS holds NAME.onnx and NAME.in.npz.  Each time is that of a process of its own, in which the device is open and a trivial
-program has run before: seconds from the file to the first result in host memory.  empty: the cache is empty; kernels: another
-process has compiled the same before.  Runs nothing beside.
+MODELS contains NAME.onnx and NAME.in.npz.  Each time is measured in a separate process that has opened the device and run a
+trivial
+program: seconds from the file to the first result in host memory.  empty: the cache is empty; kernels: another process has
+compiled
+the same model before.  Nothing else runs at the same time.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ WAYS = ("empty", "kernels")
 
 
 def seconds(model: Path, precision: str, cache: str) -> float:
-    """Returns what one process measured.  Errors: CalledProcessError, with the process's own words on stderr."""
+    """Returns the time measured by one process.  Errors: CalledProcessError, with the process's output on stderr."""
     environment = {**os.environ, "MGX_CACHE_DIR": cache}
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(model), precision],
@@ -53,7 +55,7 @@ def seconds(model: Path, precision: str, cache: str) -> float:
 
 
 def measured(model: Path, precision: str, rounds: int) -> dict[str, float]:
-    """Returns the median seconds of each way."""
+    """Returns the median seconds of each variant."""
     times: dict[str, list[float]] = {way: [] for way in WAYS}
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as cache:

@@ -1,13 +1,14 @@
-"""Shapes that keep changing, threads that share programs, and the device memory that a program takes.
+"""Changing shapes, threads that share programs, and the device memory that programs use.
 
 python benchmarks/gpu_endurance.py MODELS [--shapes N] [--shape-seconds S] [--every N] [--seconds S] [--threads N] [--parts a,b]
 
-Needs bert_base_dyn.onnx, resnet50_dyn.onnx and mobilenet_v2_dyn.onnx, and onnxruntime as the witness.  Prints:
+Needs bert_base_dyn.onnx, resnet50_dyn.onnx and mobilenet_v2_dyn.onnx, and onnxruntime as the reference.  Prints:
 
-memory   for each model of the folder alone: device bytes taken against weights plus the plan's lower bound for one run
-shapes   bert_base_dyn in fp16 with random batch (1..8) and length (1..256): milliseconds for a new and for a known shape, device
-         memory after each tenth, and the largest error of samples against the witness (float32)
-threads  some threads running three programs with their own inputs, host and device arrays mixed: runs, wrong results, memory
+memory   for each model of the folder: device bytes allocated, compared with weights plus the plan's lower bound for one run
+shapes   bert_base_dyn in fp16 with random batch (1..8) and length (1..256): milliseconds for a new and for a known shape,
+device
+         memory after each tenth, and the largest error of samples against the reference (float32)
+threads  several threads running three programs with their own inputs, host and device arrays mixed: runs, wrong results, memory
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def relative(got: Any, wanted: np.ndarray) -> float:
 
 
 def used() -> tuple[float, float]:
-    """Device megabytes in use as the driver sees them, and host megabytes of this process."""
+    """Returns device megabytes in use as reported by the driver, and host megabytes of this process."""
     free, total = open_device().memory()
     with open("/proc/self/statm") as file:
         resident = int(file.read().split()[1]) * resource.getpagesize()
@@ -100,7 +101,7 @@ def memory(models: Path) -> None:
 
 
 def answer(models: Path, name: str, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """Returns the witness' results, in a process of its own: its memory should not count as ours."""
+    """Returns the reference results, computed in a separate process so that its memory does not count as ours."""
     if name not in _sessions:
         _sessions[name] = witness(models, name)
     return list(_sessions[name].run(None, feed))
@@ -143,7 +144,7 @@ def shapes(models: Path, count: int, seconds: float, every: int) -> None:
 
 
 def cases(models: Path) -> list[tuple[str, mgx.Program, dict[str, Any], list[np.ndarray], float]]:
-    """Returns programs with inputs, host or device arrays, and right results."""
+    """Returns programs with inputs, host or device arrays, and expected results."""
     made = []
     for name, half, offload, limit in (
         ("bert_base_dyn", True, True, 1e-2), ("resnet50_dyn", True, False, 1e-2), ("mobilenet_v2_dyn", False, True, 1e-4)
@@ -207,7 +208,7 @@ def main() -> None:
     parser.add_argument("models", type=Path)
     parser.add_argument("--shapes", type=int, default=1000)
     parser.add_argument("--shape-seconds", type=float, default=600)
-    parser.add_argument("--every", type=int, default=10, help="one of so many runs is compared with the witness")
+    parser.add_argument("--every", type=int, default=10, help="compare one of N runs with the reference")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--parts", default="memory,shapes,threads")

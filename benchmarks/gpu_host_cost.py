@@ -1,10 +1,11 @@
-"""Cost of a `run_async` for the calling thread, without the device's own time.
+"""Host time of a `run_async` call, excluding device time.
 
 python benchmarks/gpu_host_cost.py MODELS [--only a,b] [--torch]
 
-For each model in fp16 on device arrays: microseconds of a call (median over bursts of 20 calls after a wait), of replaying the
-bare graph, and of a call whose arguments were never seen before (checked, and a graph recorded).  `--torch` gives torch tensors
-and torch's stream instead of our own arrays.
+For each model in fp16 on device arrays: microseconds of a call (median over bursts of 20 calls after a synchronization), of
+replaying the device graph, and of a call with new arguments (which are validated, and a graph is recorded).  `--torch` passes
+torch
+tensors on torch's stream instead of our own arrays.
 """
 
 from __future__ import annotations

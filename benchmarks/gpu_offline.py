@@ -1,10 +1,11 @@
-"""Every kernel that the gpu target emits for some models, compiled for architectures that are not here.
+"""Cross-compiles every kernel that the gpu target emits for some models, for architectures of absent devices.
 
 python benchmarks/gpu_offline.py MODELS [--only a,b] [--arch gfx90a,sm_90] [--precision fp32,fp16]
 
-MODELS holds NAME.onnx, and NAME.in.npz where extents vary.  Prints, for each architecture, the number of launches, of distinct
-kernels, those whose code is no ELF file, and failures.  Needs a compiler for each: ziglang (or ROCm's hipRTC) for gfx, NVRTC for
-sm.
+MODELS contains NAME.onnx, and NAME.in.npz for models with symbolic extents.  Prints, for each architecture, the number of
+launches,
+of distinct kernels, of kernels whose code is not an ELF file, and of failures.  Needs a compiler for each: ziglang (or ROCm's
+hipRTC) for gfx, NVRTC for sm.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def main() -> None:
 
 
 def made(program: mgx.Program, inputs: Path) -> None:
-    """Puts the program together for these inputs; to run it is refused, since the device is not here."""
+    """Assembles the program for these inputs; running it is refused, since the device is absent."""
     try:
         program.run(dict(np.load(inputs)))
     except DeviceError as error:

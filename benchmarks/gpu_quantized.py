@@ -1,9 +1,11 @@
-"""Networks in int8 and fp8 against float16, and weights of 4 bits, on a GPU: python benchmarks/gpu_quantized.py NETS [--only a,b]
+"""Networks in int8 and fp8 compared with float16, and 4-bit weights, on a GPU: python benchmarks/gpu_quantized.py NETS [--only
+a,b]
 
-NETS holds NAME.onnx with a free batch; of weights that a file leaves out, NAME.json lists names and extents, and they are drawn
-at random.  Prints the time of a run on device buffers (events over replays of the graph) and of float16's, by batch; bursts of
-all alternate.  Kinds: int8, uint8 (activations with zero points, the default of quantize_int8), fp8, and with "-faster" only
-those products that are faster (`only_faster` of quantize).
+NETS contains NAME.onnx with a symbolic batch; NAME.json lists names and extents of weights missing from the file, which are
+generated at random.  Prints the time of a run on device buffers (events around graph replays) and that of float16, by batch;
+bursts
+of all alternate.  Kinds: int8, uint8 (activations with zero points, the default of quantize_int8), fp8, and with "-faster" only
+the products that become faster (`only_faster` of quantize).
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ import mgx_core as mgx
 from mgx_core.quantize import quantize_fp8, quantize_fp16, quantize_int4_weights, quantize_int8
 from mgx_gpu_hip.target import GpuTarget
 
-WORDS = 128  # tokens of a sentence
+WORDS = 128  # tokens per sentence
 ROUNDS = 9
 
 
 def restored(path: Path) -> Path:
-    """Returns the file with the weights that it leaves out."""
+    """Returns the file with its missing weights."""
     listed = path.with_suffix(".json")
     if not listed.exists():
         return path
@@ -58,7 +60,7 @@ def inputs(program: mgx.Program, batch: int) -> dict[str, Any]:
 
 
 class Replay:
-    """A program that ran once: its results, and the time of a replay of its graph."""
+    """A program that ran once: its results, and the time of a graph replay."""
 
     def __init__(self, program: mgx.Program, feed: dict[str, Any]) -> None:
         self.results = [r.to_numpy() for r in program.run(feed)]
@@ -83,7 +85,7 @@ class Replay:
 
 
 def milliseconds(replays: Sequence[Replay]) -> list[float]:
-    """Returns the median time of a replay of each program; bursts of all alternate, the first of each does not count."""
+    """Returns the median time of a graph replay of each program; bursts of all alternate, and the first of each is discarded."""
     for n in range(ROUNDS + 1):
         for one in replays:
             one.burst()
@@ -133,7 +135,7 @@ def compare(path: Path, batches: list[int], kinds: list[str], show: bool) -> Non
 
 
 def decoder(hidden: int, inner: int, layers: int, vocabulary: int, gated: bool) -> mgx.Program:
-    """Returns the products of one decode step, with what is pointwise between them; keys and values are left out."""
+    """Returns the products of one decode step, with the pointwise ops between them; keys and values are omitted."""
     rng = np.random.default_rng(0)
     program = mgx.Program()
     m = program.get_main_module()

@@ -1,9 +1,9 @@
-"""From a saved program to its first result on a GPU, in a fresh process with empty caches.
+"""From a saved program to its first result on a GPU, in a new process with empty caches.
 
 python benchmarks/gpu_saved.py MODELS [--only a,b] [--precision fp16,fp32] [--json FILE]
 
-One process compiles, runs and saves; another, whose cache folder is empty, loads the file (trusted by name) and runs.  Seconds:
-`context` until the device is open (driver and CUDA or HIP context, once in a process), `load`, `first` result, `second` result;
+One process compiles, runs and saves; another, with an empty cache folder, loads the file (trusted by name) and runs.  Seconds:
+`context` until the device is open (driver and CUDA or HIP context, once per process), `load`, `first` result, `second` result;
 `compiled` and `timed` count what had to be compiled or measured again.  Needs MODELS/NAME.onnx with NAME.in.npz.
 """
 
@@ -28,7 +28,7 @@ NAMES = (
 
 
 def make(model: Path, file: Path, precision: str) -> dict[str, Any]:
-    """Compile, run and save; the results lie beside the file."""
+    """Compiles, runs and saves; the results are stored beside the file."""
     import mgx_core as mgx
 
     feed = dict(np.load(model.with_suffix(".in.npz")))
@@ -52,7 +52,7 @@ def make(model: Path, file: Path, precision: str) -> dict[str, Any]:
 
 
 def load(model: Path, file: Path) -> dict[str, Any]:
-    """Loads and run, counting what is made again."""
+    """Loads and runs, counting compilations and timings."""
     import mgx_core as mgx
     from mgx_gpu_hip import runner as _  # noqa: F401
     from mgx_gpu_hip.compile.rtc import Rtc
@@ -109,7 +109,7 @@ def main() -> None:
             for precision in given.precision.split(","):
                 file, row = Path(folder) / "a.mxr", {"model": name, "precision": precision}
                 for step in (precision, "load"):
-                    cache = Path(folder) / f"cache-{step}"  # the loading process finds this one empty each time
+                    cache = Path(folder) / f"cache-{step}"  # the loading process always finds this one empty
                     if step == "load":
                         cache = Path(tempfile.mkdtemp(dir=folder))
                     done = subprocess.run(

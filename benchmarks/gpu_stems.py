@@ -1,10 +1,13 @@
-"""First layers of image networks in float16 on a GPU, by each way that there is: python benchmarks/gpu_stems.py [--only a,b]
+"""First layers of image networks in float16 on a GPU, by all available kernels: python benchmarks/gpu_stems.py [--only a,b]
 
-Each is a float32 image in planes, converted, its convolution with a bias and an activation; the result lies channels last.
-Ways are the library's plans with what they need in front, our kernel for few channels in the tiles that come first by its
-model, and torch (from a channels-last float16 image, so without the conversion) where it is installed.  Times are microseconds
-of one of 20 in a graph, the least of some rounds in turn; errors are relative to the largest result in float64.  The floor is
-what reading the image and writing the result take at 4 TB/s.
+Each converts a float32 channels-first image, and computes its convolution with a bias and an activation; the result is
+channels-last.
+Candidates are the library's plans including conversion and copies, our kernel for few channels in the tiles that its cost model
+ranks first, and torch (from a channels-last float16 image, hence without the conversion) if it is installed.  Times are
+microseconds
+of one of 20 launches in a graph, the minimum over interleaved rounds; errors are relative to the largest result in float64.
+The
+floor is the time of reading the image and writing the result at 4 TB/s.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ STEMS = {
 
 
 class Wanted(GpuTuning):
-    """Takes the kernel with the wanted name instead of the fastest."""
+    """Selects the kernel with the requested name instead of the fastest."""
 
     wanted = ""
 
@@ -76,7 +79,7 @@ class Wanted(GpuTuning):
 
 @cache
 def _shared() -> dict[str, Any]:
-    """Returns the device, its libraries and the tuner of their plans, once for all contexts."""
+    """Returns the device, its libraries and the tuner of their plans, created once for all contexts."""
     context = GpuTarget().get_context()
     if context.tuner is not None:
         context.tuner.budget = 1 << 20  # sets of shapes for which plans are timed
@@ -84,7 +87,7 @@ def _shared() -> dict[str, Any]:
 
 
 class Stems(GpuTarget):
-    """The target with one kernel for first layers alone."""
+    """The target with a single kernel, which applies to first layers only."""
 
     def __init__(self, wanted: str, tiles: int) -> None:
         super().__init__()
@@ -120,7 +123,7 @@ def program_of(stem: Stem, batch: int, weights: Any, bias: Any) -> mgx.Program:
 
 
 class Way:
-    """A compiled program of one way, with what it took."""
+    """A compiled program of one candidate, with its measurements."""
 
     def __init__(self, name: str, stem: Stem, batch: int, data: Any, tiles: int) -> None:
         self.name, self.times, self.why, self.tile = name, [], "", None
@@ -140,7 +143,7 @@ class Way:
 
     @property
     def forced(self) -> bool:
-        """True if the kernel that was wanted runs."""
+        """True if the requested kernel runs."""
         return any(s.kernel.split(" group")[0] == self.name for s in self.runner.schedule.steps)
 
     def ran(self, x: Any) -> Any:
@@ -154,7 +157,7 @@ class Way:
 
 
 def exact(stem: Stem, x: Any, w: Any, bias: Any) -> Any:
-    """Returns the result in float64, channels last; of the first two images if torch is not here."""
+    """Returns the result in float64, channels-last; of the first two images if torch is not installed."""
     half = x.astype(np.float16).astype(np.float64)
     try:
         import torch
@@ -173,7 +176,7 @@ def exact(stem: Stem, x: Any, w: Any, bias: Any) -> Any:
 
 
 def by_torch(stem: Stem, x: Any, w: Any, bias: Any) -> float | None:
-    """Returns microseconds of torch's convolution and activation, fastest engine, in a graph."""
+    """Returns microseconds of torch's convolution and activation, by its fastest engine, in a graph."""
     try:
         import torch
     except ImportError:
@@ -220,7 +223,7 @@ def main() -> None:
     parser.add_argument("--batch", default="1,32")
     parser.add_argument("--tiles", type=int, default=3)
     parser.add_argument("--threads", type=int, default=12)
-    parser.add_argument("--image", type=int, help="another extent of all images, to try the script without a GPU")
+    parser.add_argument("--image", type=int, help="another image size, to test the script without a GPU")
     given = parser.parse_args()
     ours = ["few channels", *(f"few channels, tile {n + 1}" for n in range(1, given.tiles))]
     cases = [(name, int(b)) for b in given.batch.split(",") for name in given.only.split(",")]
@@ -277,11 +280,11 @@ def main() -> None:
         wrong = {way.why[:60] for way in ways if way.why and "room for" not in way.why}
         if wrong:
             print("    not measured:", "; ".join(sorted(wrong)))
-    print(f"the fastest of ours to the library's, geometric mean: {np.exp(np.nanmean(np.log(shares))):.3f}")
+    print(f"our fastest over the library's, geometric mean: {np.exp(np.nanmean(np.log(shares))):.3f}")
 
 
 def tiles_of(stem: Stem, batch: int) -> list[tuple[Any, float]]:
-    """Returns the tiles in the order of the model, with its estimates."""
+    """Returns the tiles in the cost model's order, with its estimates."""
     two = (stem.window,) * 2, (stem.stride,) * 2, (1, 1), (stem.padding,) * 2
     f = runs_of(stem.channels, *two)
     image = (stem.image + 2 * stem.padding - stem.window) // stem.stride + 1

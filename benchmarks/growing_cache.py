@@ -1,10 +1,10 @@
-"""Steps of a decoder whose cache grows by one each time, beside onnxruntime on one thread: what a length costs that is new.
+"""Steps of a decoder whose cache grows by one each time, compared with onnxruntime on one thread: the cost of a new length.
 
 python benchmarks/growing_cache.py MODEL.onnx [--target cpu] [--steps 40] [--fp16]
 
 MODEL.onnx: a decoder with its caches as inputs [batch, heads, past, width] and a mask [batch, past + 1], as exporters write it.
-Prints medians of the processor's time of a step (gpu: by the clock): onnxruntime's, ours with a length that is new, and the same
-length again.
+Prints medians of the processor time per step (gpu: wall time): onnxruntime's, ours with a new length, and the same length
+again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FIRST = 16  # length of the cache at the first step
 
 
 def feed(shapes: dict[str, Any], past: int) -> dict[str, Any]:
-    """Returns inputs for a cache of some length: caches of noise, and ones."""
+    """Returns inputs for a cache of a given length: random caches, and ones."""
     rng, found = np.random.default_rng(past), {}
     for name, shape in shapes.items():
         if shape.rank == 4:

@@ -1,4 +1,4 @@
-"""Cost of importing mgx_core beyond that of numpy: fresh processes, interleaved, medians.
+"""Cost of importing mgx_core beyond that of numpy: new processes, interleaved, medians.
 
 python benchmarks/import_time.py [--rounds 15] [--json FILE]
 """

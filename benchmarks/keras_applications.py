@@ -1,10 +1,12 @@
-"""Every network of keras.applications, as SavedModel, frozen graph, float and int8 .tflite, beside TensorFlow's values.
+"""Every network of keras.applications, as SavedModel, frozen graph, float and int8 .tflite, compared with TensorFlow's
+results.
 
     python benchmarks/keras_applications.py PYTHON FOLDER [NAME ...]
 
-PYTHON is one that has TensorFlow (`make gold-tf` makes `.venv-gold-tf/bin/python`); it makes FOLDER/NAME, which is removed after
-the network has been looked at, unless `--keep` is given.  Each form runs with batches of one and of two images on the cpu.  Float
-results are given as parts of their range, int8 results in steps of the output.
+PYTHON is an interpreter with TensorFlow (`make gold-tf` creates `.venv-gold-tf/bin/python`); it writes FOLDER/NAME, which is
+removed
+after the measurement unless `--keep` is given.  Each form runs with batches of one and two images on the cpu.  Errors of float
+results are relative to their range, those of int8 results are in steps of the output.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ FORMS = {"saved": "{}", "frozen": "{}.pb", "lite": "{}.tflite", "int8": "{}_int8
 
 
 def step_of(path: Path) -> float:
-    """Returns the scale of the first output of a .tflite file before it is made float."""
+    """Returns the scale of the first output of a .tflite file before it is dequantized."""
     from mgx_tflite.model import read_model
 
     graph = read_model(path.read_bytes(), 1 << 34).subgraphs[0]
@@ -34,7 +36,7 @@ def step_of(path: Path) -> float:
 
 
 def looked_at(path: Path, form: str, gold: Path) -> dict[str, Any]:
-    """Returns what was measured of one file: the greatest difference, seconds of parsing and compiling, peak memory in MB."""
+    """Returns the measurements of one file: the largest difference, seconds of parsing and compiling, peak memory in MB."""
     import numpy as np
 
     import mgx_core as mgx

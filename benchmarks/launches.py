@@ -1,8 +1,8 @@
-"""Launches after the fuse stage, for a target that takes every fusion, beside the model's ONNX node count.
+"""Launches after the fuse stage, for a target that accepts every fusion, next to the model's ONNX node count.
 
 python benchmarks/launches.py MODELS [--only a,b] [--json FILE]
 
-Views (transposes, slices, reshapes that move nothing), parameters, literals and tuple items are no launches.
+Views (transposes, slices, reshapes without a copy), parameters, literals and tuple items are not counted as launches.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Loading compiled programs: time until ready, private memory, sharing between processes; peer: onnxruntime's session creation.
+"""Loading compiled programs: load time, private memory, sharing between processes; peer: onnxruntime's session creation.
 
     python benchmarks/load_time.py MODELS [--only a,b] [--rounds 5] [--json OUT]
 
-MODELS holds NAME.onnx and NAME.in.npz.  Each program is compiled for cpu, run once and saved; every measurement is a fresh
+MODELS contains NAME.onnx and NAME.in.npz.  Each program is compiled for cpu, run once and saved; every measurement is a new
 process, and onnxruntime's session creation runs in the same rounds.  Columns:
 
-load: seconds of `mgx.load`, what it imports on its way included; ort: seconds of `InferenceSession(...)`
-private: MB that loading adds to what the process has for itself alone (smaps: Private_Dirty), beyond the arena
-arena: MB that a run borrows; file: MB of the file
-shared: of the file's pages that two running processes have in memory, the part that is there once for both
+load: seconds of `mgx.load`, including its imports; ort: seconds of `InferenceSession(...)`
+private: MB that loading adds to the process's private memory (smaps: Private_Dirty), excluding the arena
+arena: MB used by a run; file: MB of the file
+shared: share of the file's resident pages that two running processes have in common
 (smaps: 2 (Rss - Pss) / Rss)
 """
 
@@ -61,7 +61,7 @@ def main() -> None:
             )
             saved.unlink()
     ratios = [f["load_s"] / f["ort_s"] for f in figures.values()]
-    print(f"geometric mean of load against onnxruntime: {statistics.geometric_mean(ratios):.2f}")
+    print(f"geometric mean of load time over onnxruntime's: {statistics.geometric_mean(ratios):.2f}")
     if given.json:
         given.json.write_text(json.dumps(figures, indent=1))
 
@@ -93,7 +93,7 @@ def measured(model: Path, saved: Path, rounds: int) -> dict[str, float]:
 
 
 class Worker:
-    """A fresh process that loads, tells how that was, and waits."""
+    """A new process that loads a program, reports measurements, and waits."""
 
     def __init__(self, engine: str, model: Path, saved: Path) -> None:
         self.process = subprocess.Popen(
@@ -109,7 +109,7 @@ class Worker:
         return json.loads(self.process.stdout.readline())
 
     def ask(self) -> Any:
-        """Resident memory of the process that maps the file, in kB."""
+        """Returns the resident memory of the process that maps the file, in kB."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
@@ -156,13 +156,13 @@ def work(engine: str, model: Path, saved: Path) -> None:
 
 
 def own_memory() -> int:
-    """kB that only this process has."""
+    """Returns the private memory of this process in kB."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty"))
 
 
 def mapped(file: Path) -> dict[str, int]:
-    """Returns the figures of smaps over all maps of a file, in kB."""
+    """Returns the smaps values, summed over all mappings of a file, in kB."""
     found: dict[str, int] = {}
     inside = False
     for line in Path("/proc/self/smaps").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""Cases of `ops.py`: models of one ONNX operation each, at realistic sizes and with the attributes that change how it runs."""
+"""Cases of `ops.py`: models of one ONNX operation each, with realistic sizes and the attributes that affect how it runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ random = np.random.default_rng(0)
 
 @dataclass
 class Case:
-    """One operation: what it is called in the table, its operands, which of them are constants, its attributes."""
+    """One operation: its name in the table, its operands, which of them are constants, its attributes."""
 
     name: str
     op: str
@@ -24,7 +24,9 @@ class Case:
     opset: int = 21
     domain: str = ""
     attributes: dict[str, Any] = field(default_factory=dict)
-    allowed: float = 1e-4  # difference over the largest value, more only where onnxruntime is known to be off
+    allowed: float = (
+        1e-4  # tolerance relative to the largest value; larger only where onnxruntime is known to be inexact
+    )
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -103,7 +105,7 @@ def selecting() -> Iterator[Case]:
 
 
 def indexing() -> Iterator[Case]:
-    """Yields Gather*, Scatter*, Slice, Concat, Split, Pad, Tile, Expand, Transpose and their like."""
+    """Yields Gather*, Scatter*, Slice, Concat, Split, Pad, Tile, Expand, Transpose and related operators."""
     x, table = normal(1000, 1000), normal(30_000, 256)
     yield one("Gather", "embedding", table, whole(30_000, 16, 128), constants=[0])
     yield one("Gather", "axis 1", x, whole(1000, 500), axis=1)
@@ -212,7 +214,7 @@ def indexing() -> Iterator[Case]:
 
 
 def reducing() -> Iterator[Case]:
-    """Yields reductions, running sums, softmax and normalizations."""
+    """Yields reductions, cumulative sums, softmax and normalizations."""
     for op in ("ReduceSum", "ReduceMax", "ReduceMean", "ReduceL2", "ReduceLogSumExp", "ReduceProd"):
         for axes in ([0], [1], [2], [0, 1], [0, 2], [1, 2], [0, 1, 2]):
             if op in ("ReduceSum", "ReduceMax") or axes in ([0], [2], [0, 2]):
@@ -450,7 +452,7 @@ def convolutions() -> Iterator[Case]:
 
 
 def unpooled(n: int, c: int, h: int, w: int) -> np.ndarray:
-    """Returns indices of largest values in windows of 2x2, as MaxPool returns them."""
+    """Returns indices of maxima in windows of 2x2, as MaxPool returns them."""
     plane, i, j = np.ogrid[: n * c, :h, :w]
     within = whole(2, n * c, h, w) * 2 * w + whole(2, n * c, h, w)
     return np.asarray((plane * 4 * h * w + i * 4 * w + j * 2 + within).reshape(n, c, h, w))
@@ -599,7 +601,7 @@ def attention() -> Iterator[Case]:
 
 
 def elementwise() -> Iterator[Case]:
-    """Yields functions of each element, broadcasts, casts and quantizations."""
+    """Yields elementwise functions, broadcasts, casts and quantizations."""
     x = normal(256, 1024)
     for op in ("Erf", "Mish", "Tanh", "Sigmoid", "Exp", "Softplus", "Softsign", "Elu", "Selu", "HardSwish", "HardSigmoid", "LeakyRelu", "Sin", "Cos",
                "Tan", "Atan", "Sinh", "Asinh", "Floor", "Round", "Abs", "Neg", "Sign", "IsNaN", "Celu", "ThresholdedRelu", "Reciprocal"):  # fmt: skip
@@ -830,7 +832,7 @@ def images_and_sound() -> Iterator[Case]:
             constants=[2, 3, 4],
         )
     for n in (256, 400, 1024, 1000, 997):
-        off = 1e-4 if n & (n - 1) == 0 else 1e-3  # onnxruntime's is off by 3e-4 from float64, ours by 1e-6
+        off = 1e-4 if n & (n - 1) == 0 else 1e-3  # onnxruntime's error against float64 is 3e-4, ours is 1e-6
         yield one("DFT", f"(32, {n})", normal(32, n, 1), None, np.array(1), constants=[2], opset=20, allowed=off)
     yield one("DFT", "onesided", normal(32, 512, 1), None, np.array(1), constants=[2], onesided=1, opset=20)
     yield one("DFT", "inverse complex", normal(32, 512, 2), None, np.array(1), constants=[2], inverse=1, opset=20)

@@ -1,12 +1,14 @@
-"""One operation at a time beside onnxruntime: models of one node each, results compared, processor time on one thread.
+"""Single operations compared with onnxruntime: models of one node each, results checked, processor time on one thread.
 
 OMP_NUM_THREADS=1 MGX_CPU_THREADS=1 taskset -c 0 python benchmarks/ops.py [--only TEXT] [--rounds 5] [--seconds 0.02]
                                                                           [--above 1.2] [--markdown FILE] [--json FILE]
 
-Rounds alternate between the engines; a figure is the median over the rounds of the processor time of a run.  Cases that
-onnxruntime does in less than 20 us show what a call costs rather than its kernel: their mean is apart.  Results must be equal
-within 1e-4 of the largest value (1e-2 in float16; what a case allows), NaN and infinities alike; those whose order is free
-are compared as such.  Without --only every family of cases runs in a process of its own.
+Rounds alternate between the engines; reported is the median over rounds of the processor time per run.  Cases that take
+onnxruntime less than 20 us measure the call overhead rather than the kernel: their mean is reported separately.  Results must
+agree
+within 1e-4 of the largest value (1e-2 in float16; or a case's own tolerance), including NaN and infinities; results in
+arbitrary
+order are compared accordingly.  Without --only every family of cases runs in a separate process.
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ import mgx_core as mgx
 
 Run = Callable[[], list[Any]]
 Row = dict[str, Any]
-LEAST = 20e-6  # seconds: below, a case shows what a call costs
-HALF = 1e-2  # allowed in float16
+LEAST = 20e-6  # seconds: below, a case measures the call overhead
+HALF = 1e-2  # tolerance in float16
 
 
 def model_of(case: Case) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """Returns the model of a case, with free extents of its results, and its inputs."""
+    """Returns the model of a case, whose results have unspecified extents, and its inputs."""
     names = ["" if x is None else f"x{i}" for i, x in enumerate(case.inputs)]
     outputs = [f"y{i}" for i in range(case.outputs)]
     node = helper.make_node(case.op, names, outputs, domain=case.domain, **case.attributes)
@@ -62,7 +64,7 @@ def model_of(case: Case) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
 
 
 def theirs(model: onnx.ModelProto, feed: dict[str, np.ndarray]) -> Run:
-    """Returns a run of onnxruntime on one thread."""
+    """Returns a function that runs onnxruntime on one thread."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -72,7 +74,7 @@ def theirs(model: onnx.ModelProto, feed: dict[str, np.ndarray]) -> Run:
 
 
 def ours(model: onnx.ModelProto, feed: dict[str, np.ndarray]) -> tuple[Run, Any]:
-    """Returns a run of the cpu target, and its program."""
+    """Returns a function that runs the cpu target, and its program."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "one.onnx"
         path.write_bytes(model.SerializeToString())
@@ -83,7 +85,7 @@ def ours(model: onnx.ModelProto, feed: dict[str, np.ndarray]) -> tuple[Run, Any]
 
 
 def apart(ours: np.ndarray, wanted: np.ndarray) -> float:
-    """Returns the largest difference over the largest finite magnitude; infinite where shapes, NaN or infinities differ."""
+    """Returns the largest difference over the largest finite magnitude; infinite if shapes, NaN or infinities differ."""
     if ours.shape != wanted.shape or ours.dtype != wanted.dtype:
         return math.inf
     ours, wanted = (v.astype(np.float64) for v in (ours, wanted))
@@ -95,7 +97,7 @@ def apart(ours: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def error(case: Case, found: list[np.ndarray], wanted: list[np.ndarray]) -> float:
-    """Returns how far results are apart, in units of what is allowed."""
+    """Returns the difference of results in units of the tolerance."""
     if case.op == "TopK" and case.attributes.get("sorted") == 0:  # in any order
         found, wanted = ([np.sort(v) for v in values] for values in (found, wanted))
     halves = any(np.asarray(x).dtype == np.float16 for x in case.inputs if x is not None)
@@ -103,7 +105,7 @@ def error(case: Case, found: list[np.ndarray], wanted: list[np.ndarray]) -> floa
 
 
 def seconds(run: Run, least: float) -> float:
-    """Returns the processor time of a run, over as many as take `least` seconds."""
+    """Returns the processor time of a run, averaged over runs of at least `least` seconds in total."""
     begin = time.process_time()
     run()
     once = max(time.process_time() - begin, 1e-6)
@@ -145,7 +147,7 @@ def mean(rows: list[Row]) -> float:
 
 
 def told(rows: list[Row], above: float) -> str:
-    """Returns the table in Markdown: cases above a ratio, the slowest first, wrong ones before them, means below."""
+    """Returns the table in Markdown: cases above a ratio, the slowest first, after wrong ones, and means below."""
     timed = sorted((r for r in rows if "ratio" in r), key=lambda r: -r["ratio"])
     long, short = ([r for r in timed if (r["theirs"] >= LEAST) == wanted] for wanted in (True, False))
     lines = ["| case | mgx us | ORT us | ratio |", "| --- | --- | --- | --- |"]
@@ -164,7 +166,7 @@ def told(rows: list[Row], above: float) -> str:
 
 
 def family(index: int, given: argparse.Namespace) -> list[Row]:
-    """Returns the rows of a family, measured in a process of its own."""
+    """Returns the rows of a family, measured in a separate process."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.json"
         limits = [f"--rounds={given.rounds}", f"--seconds={given.seconds}", f"--json={path}", f"--family={index}"]
@@ -174,7 +176,7 @@ def family(index: int, given: argparse.Namespace) -> list[Row]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--only", default="", help="only cases whose name contains this")
     parser.add_argument("--family", type=int)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.02)

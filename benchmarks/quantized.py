@@ -1,9 +1,11 @@
-"""Quantized files beside onnxruntime and OpenVINO on the same file, the float model, and our own quantization of it.
+"""Quantized files compared with onnxruntime and OpenVINO on the same file, with the float model, and with our own quantization
+of it.
 
     python benchmarks/quantized.py FLOAT.onnx QUANTIZED.onnx INPUTS.npz ...
 
-takes three files for each model.  All engines run on one thread, one call of each in turn, so that other load on the machine
-meets all alike; what is printed are medians of ratios of processor time.  A peer that is not installed is left out.
+takes three files per model.  All engines run on one thread and alternate call by call, so that other load on the machine
+affects
+all equally; printed are medians of ratios of processor time.  Peers that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ def openvino(path: Path, feeds: Feeds) -> Call:
 
 
 def taken(call: Call) -> float:
-    """Returns seconds of processor time of the second of two calls."""
+    """Returns the processor time in seconds of the second of two calls."""
     call()
     begin = time.process_time()
     call()
@@ -67,7 +69,7 @@ def taken(call: Call) -> float:
 
 
 def measured(plain: Path, narrow: Path, inputs: Path) -> dict[str, float]:
-    """Returns median time of the quantized file over that of each other way to run the network."""
+    """Returns the median time of the quantized file over that of each other engine or model."""
     with np.load(inputs) as held:
         feeds = {name: held[name] for name in held.files}
     mine = ours(mgx.parse_onnx(narrow), feeds)
@@ -93,7 +95,7 @@ def main(arguments: list[str]) -> None:
         found.append(max(v for n, v in ratios.items() if n in ("onnxruntime", "openvino")))
         shown = "   ".join(f"{n} x {v:.2f}" for n, v in ratios.items())
         print(f"{narrow.name:28} {shown}   better peer x {found[-1]:.2f}", flush=True)
-    print(f"{'geometric mean':28} better peer x {geometric_mean(found):.2f}, worst {max(found):.2f}")
+    print(f"{'geometric mean':28} best peer x {geometric_mean(found):.2f}, worst {max(found):.2f}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
-"""A quantized ONNX model beside onnxruntime, part by part with equal bytes: faults without amplified last places.
+"""Compares a quantized ONNX model with onnxruntime part by part on equal bytes, which detects faults without amplified
+rounding.
 
     python benchmarks/quantized_parts.py MODEL.onnx INPUTS.npz [--target cpu] [--json FILE]
 
-Where a value lies between two bytes, a float that differs in its last place rounds to the other one, and the layers after it
-amplify that until two right programs have nothing in common.  Here the model is cut at its quantizations: every part between
-them gets the bytes, scales and zero points that onnxruntime computed, and every quantization the floats.  Printed are how far
-the parts' floats are apart, over their largest magnitude, and how many bytes differ where the floats were the same.  Operators
-that round inside (QLinearConv, DynamicQuantizeLSTM) are not cut: they belong to parts.  Exit status 1 if a part is more than
-1e-5 apart or a byte differs.
+If a value is half way between two bytes, a difference in its last bit rounds it to the other one, and later layers amplify this
+until two correct programs have nothing in common.  Here the model is cut at its quantizations: every part between them reads
+the
+bytes, scales and zero points that onnxruntime computed, and every quantization the floats.  Printed are the differences of the
+parts' floats relative to their largest magnitude, and how many bytes differ where the floats were equal.  Operators that round
+internally (QLinearConv, DynamicQuantizeLSTM) are not cut: they belong to parts.  Exit status 1 if a difference exceeds 1e-5 or
+a
+byte differs.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ Feeds = dict[str, Any]
 
 
 def results(model: onnx.ModelProto, feeds: Feeds) -> Feeds:
-    """Returns what onnxruntime computes without its fusions, by name."""
+    """Returns onnxruntime's values by name, computed without its fusions."""
     options = ort.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -45,7 +48,7 @@ def results(model: onnx.ModelProto, feeds: Feeds) -> Feeds:
 
 
 def quantizations(model: onnx.ModelProto) -> list[NodeProto]:
-    """Returns the nodes that round what is computed: not those of constants."""
+    """Returns the nodes that quantize computed values, not constants."""
     made = {name for node in model.graph.node for name in node.output}
     return [n for n in model.graph.node if n.op_type in QUANTIZERS and n.input[0] in made]
 
@@ -55,7 +58,7 @@ def given(name: str, value: Any) -> ValueInfoProto:
 
 
 def with_outputs(model: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
-    """Returns a copy that also returns the named values."""
+    """Returns a copy that also returns the given values."""
     out, known = onnx.ModelProto(), {o.name for o in model.graph.output}
     out.CopyFrom(model)
     out.graph.output.extend(ValueInfoProto(name=n) for n in dict.fromkeys(names) if n not in known)
@@ -63,7 +66,9 @@ def with_outputs(model: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
 
 
 def cut(model: onnx.ModelProto, values: Feeds) -> tuple[onnx.ModelProto, Feeds]:
-    """Returns the model in parts and their inputs: what quantizations give and read are inputs, what is computed are outputs."""
+    """Returns the model in parts and their inputs: results and operands of quantizations are inputs, computed values are
+    outputs.
+    """
     nodes = quantizations(model)
     read, made = dict.fromkeys(n.input[0] for n in nodes), [o for n in nodes for o in n.output]
     out = with_outputs(model, list(read))
@@ -81,7 +86,7 @@ def cut(model: onnx.ModelProto, values: Feeds) -> tuple[onnx.ModelProto, Feeds]:
 
 
 def apart(ours: Any, wanted: Any) -> float:
-    """Returns the largest difference over the largest finite magnitude; NaN and infinities must be the same."""
+    """Returns the largest difference over the largest finite magnitude; NaN and infinities must be equal."""
     size = np.abs(wanted[np.isfinite(wanted)]).max(initial=np.finfo(np.float32).tiny)
     with np.errstate(invalid="ignore"):
         between = np.abs(ours.astype(np.float64) - wanted)
@@ -90,7 +95,7 @@ def apart(ours: Any, wanted: Any) -> float:
 
 
 def compared(model: onnx.ModelProto, inputs: Feeds, target: str) -> dict[str, float]:
-    """Returns by name how far floats of the parts are apart, and how many of the bytes."""
+    """Returns, by name, the differences of the parts' floats and the numbers of differing bytes."""
     read = [n.input[0] for n in quantizations(model)]
     made = [o for n in quantizations(model) for o in n.output]
     parts, feeds = cut(model, results(with_outputs(model, [*made, *read]), inputs))
@@ -125,7 +130,7 @@ def main() -> int:
     wrong = sorted((v, name) for name, v in found.items() if v > MOST)
     floats = [v for v in found.values() if v < 1]
     print(
-        f"{options.model.name}: {len(found)} values, floats at most {max(floats, default=0.0):.1e} apart, {len(wrong)} wrong"
+        f"{options.model.name}: {len(found)} values, floats differ by at most {max(floats, default=0.0):.1e}, {len(wrong)} wrong"
     )
     for value, name in reversed(wrong[-10:]):
         print(f"  {name}: {value:.3g}")

@@ -1,4 +1,4 @@
-"""Cost of one run beside its kernels: a trivial program on a target, and the part of it that checks the arguments.
+"""Overhead of one run: a trivial program on a target, and the share of argument validation.
 
 python benchmarks/run_cost.py [TARGET]
 """
@@ -12,11 +12,11 @@ import numpy as np
 
 import mgx_core as mgx
 
-RUNS, REPEATS = 20, 2000  # short series: the best of them met no other process
+RUNS, REPEATS = 20, 2000  # short series: the best of them was not disturbed by other processes
 
 
 def microseconds(call: object) -> float:
-    """Returns the least mean time of a call over several series."""
+    """Returns the minimum over several series of the mean time of a call."""
     return 1e6 * min(timeit.repeat(call, number=RUNS, repeat=REPEATS)) / RUNS  # type: ignore[call-overload]
 
 

@@ -1,12 +1,15 @@
-"""Time through the stages against the size of a program: it must grow linearly.
+"""Time of the stages by program size: it must grow linearly.
 
 python benchmarks/scaling.py [--sizes 5000,10000,20000] [--programs blocks,skips,shared] [--plan] [--passes]
                              [--processor] [--json FILE]
 
-`blocks` is a chain of blocks as models have them: products with bias and activation, residual sums, normalisations, views, slices
-put together again, reductions, and constants to fold; `skips` has nothing to simplify and half of its values alive at once;
-`shared` is one long chain on elements whose links all read one value.  `optimise` is normalize to fuse; with --plan also lowering
-(every op on the host) and the memory plan.
+`blocks` is a chain of typical blocks: products with bias and activation, residual sums, normalisations, views, concatenated
+slices,
+reductions, and constants to fold; `skips` has nothing to simplify and half of its values alive at once; `shared` is one long
+chain of
+pointwise ops that all read one value.  `optimise` is normalize to fuse; with --plan also lowering (every op on the host) and
+the
+memory plan.
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ def block(main: Module, x: Instruction, random: np.random.Generator) -> Instruct
 
 
 def blocks(size: int) -> Module:
-    """About `size` instructions, one block after the other."""
+    """Returns about `size` instructions in consecutive blocks."""
     main = Module()
     random = np.random.default_rng(0)
     x = main.add_parameter("x", Shape("float", [8, 16]))
@@ -69,7 +72,9 @@ def blocks(size: int) -> Module:
 
 
 def skips(size: int) -> Module:
-    """About `size` instructions, nothing to simplify: half way down, and up again with every value on the way read once more."""
+    """Returns about `size` instructions with nothing to simplify: the second half reads each value of the first half again, in
+    reverse.
+    """
     main = Module()
     x = main.add_parameter("x", Shape("float", [8, 16]))
     weights = main.add_parameter("w", Shape("float", [16, 16]))
@@ -84,7 +89,7 @@ def skips(size: int) -> Module:
 
 
 def shared(size: int) -> Module:
-    """About `size` instructions of work on elements in one chain, each reading one value that all read."""
+    """Returns a chain of about `size` pointwise instructions, all of which also read one shared value."""
     main = Module()
     x = first = main.add_parameter("x", Shape("float", [8, 16]))
     scale = add(main, "tanh", x)
@@ -106,7 +111,7 @@ def main() -> None:
     parser.add_argument("--passes", action="store_true", help="also print each pass")
     parser.add_argument("--json")
     parser.add_argument(
-        "--processor", action="store_true", help="processor time instead of the clock's (a busy machine)"
+        "--processor", action="store_true", help="measure processor time instead of wall time (on a busy machine)"
     )
     given = parser.parse_args()
     clock = time.process_time if given.processor else time.perf_counter

@@ -1,10 +1,11 @@
-"""Many random input shapes through one compiled program: how often it optimises, what an instance costs, whether memory grows.
+"""Many random input shapes with one compiled program: how often it optimises, the cost of an instance, whether memory grows.
 
 python benchmarks/shapes.py MODEL [--target cpu] [--count 1000] [--most batch=8,seq=256] [--instances N] [--check 20]
 
-Every symbol of the model gets random values from 1 to its most.  An instance's cost in Python is the time to make it less the
-target's own share (`make-runner`); memory is the resident set, after the first 100 shapes and later.  Every `--check`-th
-result is compared with onnxruntime's, which runs in a process of its own so that its memory does not count.
+Every symbol of the model gets random values from 1 to its maximum.  An instance's cost in Python is the time to create it less
+the
+target's share (`make-runner`); memory is the resident set, after the first 100 shapes and later.  Every `--check`-th result is
+compared with onnxruntime's, which runs in a separate process so that its memory does not count.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from mgx_core.types.dim import symbols_of
 
 
 def resident() -> float:
-    """Returns megabytes of this process in memory."""
+    """Returns the resident memory of this process in megabytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
 
 
 def fed(shapes: Any, symbols: dict[str, int], random: np.random.Generator) -> dict[str, Any]:
-    """Returns random inputs: small whole numbers, masks of ones with a tail of zeros, normal floats."""
+    """Returns random inputs: small integers, masks of ones with a tail of zeros, normal floats."""
     out: dict[str, Any] = {}
     for name, shape in shapes.items():
         lens = shape.substitute(symbols).lens()
@@ -48,7 +49,7 @@ def fed(shapes: Any, symbols: dict[str, int], random: np.random.Generator) -> di
 
 @cache
 def peer(model: Path) -> Any:
-    """onnxruntime's session, in the process that asks."""
+    """Returns onnxruntime's session in the calling process."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -1,13 +1,17 @@
-"""Many architectures compiled by ``torch.compile(backend="mgx")``, compared with eager: right or wrong, and seconds to compile.
+"""Many architectures compiled by ``torch.compile(backend="mgx")``, compared with eager: correctness, and seconds to compile.
 
     python benchmarks/sweep.py OUT timm|transformers [--device cuda] [--workers 15] [--seconds 600]
         [--precision f32,f16] [NAME ...]
 
-timm: two networks of each of its modules, drawn at random from those that are not large.  transformers: each model type that
-`AutoModel` makes from a configuration, made small, with the first of several kinds of inputs that eager takes.  Random weights.
-A network is wrong if its float32 results are further from torch's in float64 than 1e-4 and three times torch's own, or its
-float16 results further than 1e-3 and twice torch's own; a call that fails and a process that ends are wrong, too.  Backends of
-torch's own are run for a network that is wrong, since some models compute something else under any.  OUT gets rows.json.
+timm: two random networks of each of its modules, except large ones.  transformers: each model type that `AutoModel` creates
+from a
+configuration, reduced in size, with the first of several kinds of inputs that eager accepts.  Random weights.
+
+A network is wrong if its float32 results differ from torch's in float64 by more than 1e-4 and three times torch's own error, or
+its
+float16 results by more than 1e-3 and twice torch's own error; failing calls and crashing processes are also wrong.  A wrong
+network is
+also run with torch's own backends, since some models compute something else under any.  OUT receives rows.json.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ LARGE = ("huge", "giant", "xlarge", "large", "_xl", "gigantic", "enormous", "384
 LARGE += ("101", "152", "200", "270", "350", "420")
 LAYERS, WIDTH, HEADS, WORDS = 2, 64, 4, 120
 MOST = 150_000_000  # parameters
-# what configurations call their sizes
+# names of sizes in configurations
 SMALL = dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "embed_dim", "embedding_size", "image_size"), WIDTH)
 SMALL |= dict.fromkeys(
     ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers"), LAYERS
@@ -56,7 +60,7 @@ TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "use_cache": 
 
 
 class Skipped(Exception):
-    """A network that is not to be had here."""
+    """A network that is not available here."""
 
 
 def main() -> None:
@@ -161,13 +165,13 @@ def compared(name: str, source: str, device: str, precision: str, **_: Any) -> d
             plain = floats(call(module, torch.float32))
             try:
                 exact = floats(call(module.double(), torch.float64))
-            except (RuntimeError, TypeError, ValueError):  # it names its types
+            except (RuntimeError, TypeError, ValueError):  # its types are explicit
                 exact = plain
             for word in precision.split(","):
                 _compare(module, call, word, exact, row)
     except Skipped as why:
         row["skipped"] = str(why)[:200]
-    except Exception as problem:  # whatever a compiler raises is a finding
+    except Exception as problem:  # any exception of a compiler is a finding
         row["wrong"] = f"{type(problem).__name__}: {problem}"[-600:]
     return row
 
@@ -210,7 +214,7 @@ def transformer(name: str, device: str) -> tuple[torch.nn.Module, Callable[..., 
         module = fitting(AutoModel.from_config(config)).to(device)
     except Skipped:
         raise
-    except Exception as problem:  # many configurations have no defaults that fit together
+    except Exception as problem:  # many configurations have inconsistent defaults
         raise Skipped(f"{type(problem).__name__}: {problem}") from None
     ids = torch.randint(3, 100, (2, 12))
     channels = getattr(config, "num_channels", 3) or 3
@@ -241,7 +245,7 @@ def transformer(name: str, device: str) -> tuple[torch.nn.Module, Callable[..., 
 
 
 def shrunk(config: Any, depth: int = 0) -> Any:
-    """Returns a configuration with few layers and short rows, those that it holds included."""
+    """Returns a configuration with few layers and short rows, including nested configurations."""
     for name, value in (SMALL | TOKENS).items():
         old = getattr(config, name, None)
         if (name in TOKENS and hasattr(config, name)) or (isinstance(old, int) and not isinstance(old, bool)):
@@ -262,14 +266,14 @@ def fitting(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def floats(result: Any) -> list[torch.Tensor]:
-    """Returns the tensors of floats among the results."""
+    """Returns the floating-point tensors among the results."""
     if hasattr(result, "to_tuple"):
         result = result.to_tuple()
     return [t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.is_floating_point()]
 
 
 def error(got: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> float:
-    """Returns the largest difference, relative to its tensor's largest value; infinite where one of two numbers is not finite."""
+    """Returns the largest difference, relative to its tensor's largest value; infinite if one of two numbers is not finite."""
     worst = 0.0
     for x, y in zip(got, wanted, strict=True):
         x, y = x.double(), y.double()

@@ -1,12 +1,17 @@
-"""TensorFlow's and TFLite's files beside OpenVINO and LiteRT on the cpu: latency, seconds of reading and compiling, peak memory.
+"""TensorFlow and TFLite files compared with OpenVINO and LiteRT on the cpu: latency, seconds of loading and compiling, peak
+memory.
 
     python benchmarks/tf_peers.py [--form=saved|lite|int8] [--processor] FOLDER NAME ...
 
-FOLDER holds NAME (a SavedModel), NAME.tflite, NAME_int8.tflite and NAME.npz as `plugins/frontends/tf/tests/gold/make.py` writes
-them.  Needs openvino and ai-edge-litert.  Each engine has a process of its own with two threads; the three take turns, call by
-call, and what is printed are medians of ratios; `--processor` compares processor time on one thread, which other load disturbs
-least.  Loading is the processor time of reading and compiling, and of the same with a first run, best of three and without
-what is kept between processes; "memory" is the growth of the peak of a process that only parses, over the bytes of the weights.
+FOLDER contains NAME (a SavedModel), NAME.tflite, NAME_int8.tflite and NAME.npz as `plugins/frontends/tf/tests/gold/make.py`
+writes
+them.  Needs openvino and ai-edge-litert.  Each engine has its own process with two threads; the three alternate call by call,
+and
+printed are medians of ratios; `--processor` compares processor time on one thread, which other load disturbs least.  Loading is
+the
+processor time of parsing and compiling, and of the same with a first run, best of three, with empty caches; "memory" is the
+growth of
+the peak of a process that only parses, over the bytes of the weights.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ from typing import Any
 import numpy as np
 
 ROUNDS = 15
-PROCESSOR = os.environ.get("TF_PEERS_PROCESSOR") == "1"  # set for the processes of the engines
+PROCESSOR = os.environ.get("TF_PEERS_PROCESSOR") == "1"  # set for the engines' processes
 THREADS = 1 if PROCESSOR else 2
 CLOCK = time.process_time if PROCESSOR else time.perf_counter
 FORMS = {"saved": "{}", "lite": "{}.tflite", "int8": "{}_int8.tflite"}
@@ -45,7 +50,7 @@ def openvino(path: Path, image: Any) -> Callable[[], Any]:
     import openvino as ov
 
     core = ov.Core()
-    # where the processor has bfloat16, OpenVINO rounds to it unless told otherwise: results then differ in the third digit
+    # on processors with bfloat16, OpenVINO rounds to it by default: results then differ in the third digit
     settings = {"INFERENCE_NUM_THREADS": THREADS, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
     request = core.compile_model(core.read_model(path), "CPU", settings).create_infer_request()
     return lambda: next(iter(request.infer([image]).values()))
@@ -70,7 +75,7 @@ ENGINES = {"mgx": ours, "openvino": openvino, "litert": litert}
 
 
 def serve(engine: str, path: Path, gold: Path) -> None:
-    """A process of one engine: says what loading took, then answers each number on its input with as many latencies."""
+    """A process of one engine: reports the load time, then reads numbers of runs and prints their latencies."""
     image = np.load(gold)["in"][:1]
     __import__({"mgx": "mgx_core", "litert": "ai_edge_litert.interpreter"}.get(engine, engine))
     begin = time.process_time()
@@ -89,7 +94,7 @@ def serve(engine: str, path: Path, gold: Path) -> None:
 
 
 def parse_only(path: Path) -> None:
-    """Prints how far peak memory grew while a file was parsed, over the bytes of its literals."""
+    """Prints the growth of peak memory while a file was parsed, over the bytes of its literals."""
     import mgx_core as mgx
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -104,7 +109,7 @@ class Worker:
     def __init__(self, engine: str, path: Path, gold: Path) -> None:
         command = [sys.executable, __file__, "--serve", engine, str(path), str(gold)]
         streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        environment = {**os.environ, "MGX_KEEP_PROGRAMS": "0"}  # the peers keep nothing from one process to the next
+        environment = {**os.environ, "MGX_KEEP_PROGRAMS": "0"}  # the peers cache nothing between processes
         self.process = subprocess.Popen(command, text=True, env=environment, **streams)  # type: ignore[call-overload]
         self.facts = self.answer()
 
@@ -156,7 +161,7 @@ def measured(path: Path, gold: Path, peers: tuple[str, ...]) -> dict[str, Any]:
 
 
 def row(name: str, form: str, path: Path, gold: Path) -> tuple[str, float]:
-    """Returns a line of the table, and the time over that of the better peer."""
+    """Returns a line of the table, and the time over that of the best peer."""
     facts = measured(path, gold, PEERS[form])
     command = [sys.executable, __file__, "--parse", str(path)]
     memory = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["ratio"]
@@ -191,7 +196,7 @@ def main(arguments: list[str]) -> None:
                 print(line, flush=True)
                 found.setdefault(form, []).append(ratio)
     for form, values in found.items():
-        print(f"{form}: geometric mean {geometric_mean(values):.2f} of the better peer, worst {max(values):.2f}")
+        print(f"{form}: geometric mean {geometric_mean(values):.2f} of the best peer, worst {max(values):.2f}")
 
 
 if __name__ == "__main__":

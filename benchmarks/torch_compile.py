@@ -1,11 +1,13 @@
-"""``torch.compile(backend="mgx")`` over public architectures with random weights: errors, graphs, recompilations, times.
+"""``torch.compile(backend="mgx")`` on public architectures with random weights: errors, graphs, recompilations, times.
 
     python -m benchmarks.torch_compile [--times] [--device cpu] [NAME ...]
 
-A line an architecture: the greatest difference from eager, relative to the largest value, at all batch sizes below; graphs at the
-first of two sizes of which the first axis is marked dynamic, and further ones at the second; graphs at the first of three sizes
-that nothing marks, as programs come without a change, and further ones at the others; operators that mgx runs and that stay with
-torch; with --times also milliseconds a call beside inductor's, taken in turns.
+One line per architecture: the largest difference from eager, relative to the largest value, at all batch sizes below; graphs at
+the
+first of two sizes whose first axis is marked dynamic, and additional ones at the second; graphs at the first of three unmarked
+sizes,
+as in unmodified programs, and additional ones at the others; operators that mgx runs and that torch runs; with --times also
+milliseconds per call next to inductor's, alternating.
 """
 
 from __future__ import annotations
@@ -37,19 +39,19 @@ def main() -> None:
             print(
                 f"{name:40} {checked(name, given.device)}", timed(name, given.device) if given.times else "", flush=True
             )
-        except Exception as error:  # the table goes on
+        except Exception as error:  # continue with the table
             print(f"{name:40} FAILED {type(error).__name__}: {str(error).splitlines()[0][:200]}", flush=True)
 
 
 def checked(name: str, device: str) -> str:
-    """Errors, numbers of graphs, and what ran where.  Errors: AssertionError if mgx ran nothing."""
+    """Returns errors, numbers of graphs, and what ran where.  Errors: AssertionError if mgx ran nothing."""
     parts: list[Part] = []
     marked_error, *marked = grown(name, device, (2, 3), True, parts)
     torch._dynamo.reset()
     plain_error, *plain = grown(name, device, (2, 3, 5), False, [])
     kept = sorted({why for part in parts for why in part.reasons})
     ours = sum(len(part.operators) for part in parts if part.target != "torch")
-    assert ours, f"mgx ran nothing of it: {kept}"
+    assert ours, f"mgx ran no part of it: {kept}"
     return (
         f"{max(marked_error, plain_error):.1e} graphs {marked[0]} at second size {marked[1]} unmarked graphs {plain[0]} "
         f"at second and third size {plain[1]} operators {ours} with torch {len(kept)} {kept[:2]}"
@@ -57,9 +59,9 @@ def checked(name: str, device: str) -> str:
 
 
 def grown(name: str, device: str, batches: Sequence[int], marked: bool, parts: list[Part]) -> tuple[float, int, int]:
-    """Returns the greatest error at some batch sizes, the graphs at the first of them, and further ones.
+    """Returns the largest error at some batch sizes, the graphs at the first of them, and additional ones.
 
-    marked: the first axis is marked dynamic; parts: receives what became of each graph.
+    marked: the first axis is marked dynamic; parts: receives the outcome of each graph.
     """
     graphs = [0]
 
@@ -88,7 +90,7 @@ def difference(got: Any, want: Any) -> float:
 
 
 def timed(name: str, device: str, rounds: int = 7) -> str:
-    """Returns milliseconds a call of mgx and of inductor, and the median of their ratios; calls take turns."""
+    """Returns milliseconds per call of mgx and of inductor, and the median of their ratios; calls alternate."""
     module, inputs = make(ARCHITECTURES[name], 1)
     module, values = module.to(device), [v.to(device) for v in inputs.values()]
     with torch.no_grad():

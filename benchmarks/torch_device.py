@@ -1,14 +1,20 @@
-"""``torch.compile(backend="mgx")`` on one GPU beside inductor (reduce-overhead): time of a call, of the host, and steps.
+"""``torch.compile(backend="mgx")`` on one GPU, compared with inductor (reduce-overhead): time per call, host time, and steps.
 
     python -m benchmarks.torch_device [--batch 1,32] [--precision f16] [--workers 8] [--modes reduce-overhead] [NAME ...]
 
-A process for each network and batch compiles it with inductor, with mgx as it is by default and with `freeze`, and waits until
-all others have, or until the time for it is up (--prepare), when those that are not ready are ended.  Then one after another has
-the device for itself: bursts of calls take turns, each ended by a synchronization.
-Columns: milliseconds a call (medians over bursts) of each; the median over bursts of the ratios of ours to the best of inductor's
-modes, by default and with `freeze`; microseconds that a call of ours keeps the host, while the device is still at work; steps
-of the device graphs, by default and with `freeze`; largest difference from eager, relative to its largest value.  With --steps
-the steps that only the default has follow, with their time.
+One process per network and batch compiles it with inductor, with mgx's defaults and with `freeze`, and waits until all others
+have
+done so, or until a timeout (--prepare), after which unfinished processes are ended.  Then one after another has exclusive use
+of the
+device: bursts of calls alternate, each followed by a synchronization.
+
+Columns: milliseconds per call (medians over bursts) of each; the median over bursts of the ratios of ours to the best of
+inductor's
+modes, by default and with `freeze`; host microseconds of our call while the device is still busy; steps of the device graphs,
+by
+default and with `freeze`; largest difference from eager, relative to its largest value.  With --steps, the steps that only the
+default
+has follow, with their times.
 """
 
 from __future__ import annotations
@@ -49,7 +55,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--batch", default="1,32")
     parser.add_argument("--precision", default="f16", choices=KINDS)
-    parser.add_argument("--modes", default="reduce-overhead", help="of inductor, divided by commas")
+    parser.add_argument("--modes", default="reduce-overhead", help="of inductor, separated by commas")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--workers", type=int, default=8)
@@ -57,7 +63,7 @@ def main() -> None:
         "--prepare",
         type=float,
         default=240,
-        help="seconds after which those that are ready are measured and the rest is ended",
+        help="seconds after which finished processes are measured and the others are ended",
     )
     parser.add_argument("--steps", action="store_true")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
@@ -65,7 +71,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.one:
         print(json.dumps(measured(given.names[0], int(given.batch), given)), flush=True)
-        os._exit(0)  # inductor's compile workers outlive an orderly end
+        os._exit(0)  # inductor's compile workers survive an orderly exit
     jobs = [(n, int(b)) for n in given.names or NAMES for b in given.batch.split(",")]
     rows: list[dict[str, Any]] = []
     for start in range(0, len(jobs), given.workers):
@@ -78,7 +84,7 @@ def main() -> None:
 
 
 def together(jobs: Sequence[tuple[str, int]], given: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measures networks whose processes prepare themselves at the same time, and prints a line for each."""
+    """Measures networks whose processes prepare concurrently, and prints a line for each."""
     rows = []
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
         waiting = {pool.submit(one, *job, Path(folder), given) for job in jobs}
@@ -120,7 +126,7 @@ def one(name: str, batch: int, folder: Path, given: argparse.Namespace) -> dict[
                 break
             except subprocess.TimeoutExpired:
                 if (folder / "go").exists() and not (folder / f"{name}.{batch}.ready").exists():
-                    os.killpg(process.pid, signal.SIGKILL)  # it would compile beside the measuring of the others
+                    os.killpg(process.pid, signal.SIGKILL)  # it would compile during the measurements of the others
                     return row | {"failed": f"not ready after {given.prepare:.0f} s"}
     if process.returncode == 0:
         return row | dict(json.loads(out.strip().splitlines()[-1]))
@@ -128,7 +134,7 @@ def one(name: str, batch: int, folder: Path, given: argparse.Namespace) -> dict[
 
 
 def measured(name: str, batch: int, given: argparse.Namespace) -> dict[str, Any]:
-    """Returns the figures of one network."""
+    """Returns the measurements of one network."""
     torch.set_num_threads(2)
     torch.backends.cudnn.benchmark = True
     kind = KINDS[given.precision]
@@ -175,7 +181,7 @@ def first(result: Any) -> torch.Tensor:
 
 
 def burst(call: Callable[[], Any], runs: int) -> float:
-    """Returns milliseconds a call."""
+    """Returns milliseconds per call."""
     torch.cuda.synchronize()
     start = time.perf_counter()
     for _ in range(runs):
@@ -185,7 +191,7 @@ def burst(call: Callable[[], Any], runs: int) -> float:
 
 
 def launched(call: Callable[[], Any]) -> float:
-    """Returns the least seconds until a call returns, with nothing waiting on the device."""
+    """Returns the minimum seconds until a call returns, with an idle device."""
     found = []
     for _ in range(30):
         torch.cuda.synchronize()
@@ -196,7 +202,7 @@ def launched(call: Callable[[], Any]) -> float:
 
 
 def steps(values: Sequence[torch.Tensor], listed: bool) -> dict[str, Any]:
-    """Returns the numbers of steps of the programs that mgx compiled, in the order in which they were, and those of one alone."""
+    """Returns the step counts of the programs that mgx compiled, in order of compilation, and those of one alone."""
     from mgx_torch.compiled import Variant
 
     made = [o for o in gc.get_objects() if type(o) is Variant]

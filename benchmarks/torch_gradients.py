@@ -1,11 +1,13 @@
-"""Gradients of public architectures under ``torch.compile(backend="mgx")``, against eager's, in float32.
+"""Gradients of public architectures under ``torch.compile(backend="mgx")``, compared with eager's, in float32.
 
     python -m benchmarks.torch_gradients [--training] [NAME ...]
 
-A line an architecture: the greatest difference of a parameter's gradient, relative to the greatest value of that gradient; the
-parameter in which it is; the same for the whole gradient; and the same against eager in float64 for both, as rounding alone
-makes some gradients differ. Then the graphs, operators that mgx runs, and reasons for those that stay with torch. Gradients whose
-greatest value is below 1e-6 of the greatest of all are rounding alone, and are compared as parts of the whole only.
+One line per architecture: the largest difference of a parameter's gradient, relative to the largest value of that gradient; its
+parameter; the same for the whole gradient; and the errors of both against eager in float64, as some gradients differ by
+rounding
+alone.  Then the graphs, operators that mgx runs, and reasons for those that torch runs.  Gradients whose largest value is below
+1e-6
+of the overall largest are rounding noise, and are compared only as parts of the whole.
 
 --training: modules in training mode, without dropout; otherwise batch norms use their running statistics.
 """
@@ -29,7 +31,7 @@ TEN = (
     "resnet18", "mobilenetv3_large_100", "convnext_atto", "vit_tiny_patch16_224", "swin_tiny_patch4_window7_224", "BertModel",
     "GPT2LMHeadModel", "LlamaForCausalLM", "T5ForConditionalGeneration", "Wav2Vec2Model", "lstm", "gru",
 )  # fmt: skip
-FLOOR = 1e-6  # of the greatest gradient: below it rounding is all that a gradient says
+FLOOR = 1e-6  # of the largest gradient: smaller gradients are rounding noise
 
 Gradients = Mapping[str, torch.Tensor]
 
@@ -43,12 +45,12 @@ def main() -> None:
         torch._dynamo.reset()
         try:
             print(f"{name:40} {checked(name, given.training)}", flush=True)
-        except Exception as error:  # the table goes on
+        except Exception as error:  # continue with the table
             print(f"{name:40} FAILED {type(error).__name__}: {str(error).splitlines()[0][:300]}", flush=True)
 
 
 def checked(name: str, training: bool) -> str:
-    """Errors, graphs, and what ran where.  Errors: AssertionError if mgx ran nothing of a graph."""
+    """Returns errors, graphs, and what ran where.  Errors: AssertionError if mgx ran no part of a graph."""
     module, inputs = make(ARCHITECTURES[name], 2)
     values = list(inputs.values())
     for part in module.modules():
@@ -70,7 +72,7 @@ def checked(name: str, training: bool) -> str:
     got = gradients(module, torch.compile(module, backend=backend), values)
     assert set(got) == set(want), f"other parameters have gradients: {sorted(set(got) ^ set(want))}"
     ours = sum(len(part.operators) for part in parts if part.target != "torch")
-    assert ours, "mgx ran nothing"
+    assert ours, "mgx ran no part of it"
     kept = sorted({why for part in parts for why in part.reasons})
     worst, where, whole = difference(got, want)
     mine, theirs = difference(got, exact), difference(want, exact)
@@ -81,7 +83,7 @@ def checked(name: str, training: bool) -> str:
 
 
 def gradients(module: nn.Module, call: Any, values: Sequence[torch.Tensor]) -> Gradients:
-    """Returns the gradients of the parameters for a fixed cotangent of the first result, a quadratic function of it."""
+    """Returns the parameters' gradients for a fixed cotangent of the first result, a quadratic function of it."""
     module.zero_grad(set_to_none=True)
     out = next(v for v in tree_leaves(call(*values)) if isinstance(v, torch.Tensor))
     weights = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
@@ -90,7 +92,7 @@ def gradients(module: nn.Module, call: Any, values: Sequence[torch.Tensor]) -> G
 
 
 def difference(got: Gradients, want: Gradients) -> tuple[float, str, float]:
-    """Returns the greatest relative difference of a gradient, its parameter, and that of all gradients as one."""
+    """Returns the largest relative difference of a gradient, its parameter, and that of the concatenated gradients."""
     top = max(float(g.abs().max()) for g in want.values())
     errors = {
         n: float((got[n] - g).abs().max() / g.abs().max())

@@ -1,4 +1,4 @@
-"""Models that torch quantizes, run by mgx: how far from torch's own values, and how much of them runs on integers.
+"""Models quantized by torch, run by mgx: errors relative to torch, and how much of them uses integer arithmetic.
 
     python -m benchmarks.torch_quantized [--target cpu] [NAME ...]
 
@@ -9,9 +9,11 @@ Needs torchao.  NAME is ARCHITECTURE:METHOD, an architecture of `benchmarks.zoo`
     int8               `quantize_` with Int8WeightOnlyConfig
     int4               `quantize_` with IntxWeightOnlyConfig of 4 bits in groups of 32
 
-A line a model: the greatest difference from torch's result of the quantized graph, relative to the greatest value, the same of
-norms, and that of torch's float32 result from the quantized graph's; convolutions and products of the model, and how many of them
-are launches on integers (dynamic, static) or on weights in codes (weight-only).
+One line per model: the largest difference from torch's result of the quantized graph, relative to the largest value, the same
+of
+norms, and that of torch's float32 result from the quantized graph's; convolutions and products of the model, and how many of
+them
+are launches with integer arithmetic (dynamic, static) or with coded weights (weight-only).
 """
 
 from __future__ import annotations
@@ -36,9 +38,7 @@ MODELS = (
 CALIBRATION = 3  # inputs
 FLOATING = ("convolution", "dot")
 NARROW = ("quant_convolution", "quant_dot", "dequant_dot")
-KINDS = re.compile(
-    r"^(?:group\[tag=\")?(\w*convolution|\w*dot)\b"
-)  # of a launch, or of the op that a group is built around
+KINDS = re.compile(r"^(?:group\[tag=\")?(\w*convolution|\w*dot)\b")  # of a launch, or of a group's anchor
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
         name, _, method = entry.partition(":")
         try:
             print(f"{entry:28} {checked(name, method, given.target)}", flush=True)
-        except Exception as error:  # the table goes on
+        except Exception as error:  # continue with the table
             print(f"{entry:28} FAILED {type(error).__name__}: {str(error).splitlines()[0][:300]}", flush=True)
 
 
@@ -80,7 +80,9 @@ def names_of(exported: Any) -> list[str]:
 
 
 def counted(program: Program) -> tuple[int, int]:
-    """Returns products and convolutions of a compiled program: those on integers or on weights in codes, and others."""
+    """Returns the counts of products and convolutions of a compiled program: with integer arithmetic or coded weights, and
+    others.
+    """
     assert program.executable is not None
     found = Counter(
         word for i in program.executable.instances() for p in i.placements for word in KINDS.findall(p.op)[:1]

@@ -1,25 +1,29 @@
-"""``torch.compile(backend="mgx")`` beside inductor on the CPU, float32: time of a call, of compiling, and memory.
+"""``torch.compile(backend="mgx")`` compared with inductor on the CPU, float32: time per call, compile time, and memory.
 
     python -m benchmarks.torch_speed [--rounds 15] [--threads 2] [--live] [--modes default,max-autotune] [NAME ...]
     python -m benchmarks.torch_speed --trivial
     python -m benchmarks.torch_speed --second resnet50
 
-Needs a C++ compiler, for inductor. A line a model: milliseconds a call of mgx and of inductor (medians), the median of their
+Needs a C++ compiler, for inductor.  One line per model: milliseconds per call of mgx and of inductor (medians), the median of
+their
 ratios in wall and in processor time, seconds of the first call with empty caches and the ratio of their processor times
-(children's included), how far the peak of resident memory in the first call of mgx is above what was resident before it (copies
-of the weights included; Linux only), and the size of the weights. Of several modes of inductor the one counts whose calls take
-least time, but its default's first call. Both keep the weights, as users who want speed have them:
-option `freeze` of mgx, `freezing` of inductor; with --live neither does.
+(including
+children), how far the peak resident memory of mgx's first call exceeds the resident memory before it (including copies of the
+weights;
+Linux only), and the size of the weights.  Of several modes of inductor, the fastest per call is reported, with the default's
+first
+call.  Both freeze the weights, as users who want speed do: option `freeze` of mgx, `freezing` of inductor; with --live neither
+does.
 
-They take turns of a few calls, so that other load meets both alike. A turn begins with calls that do not count, until the
-other's threads no longer spin: those of OpenMP do so for some 7 ms after a call, in which the next call has a processor
+They alternate after a few calls, so that other load affects both equally.  A turn begins with uncounted calls until the other's
+threads have stopped spinning: those of OpenMP spin for some 7 ms after a call, during which the next call has one processor
 less.
+On a loaded machine use one thread: threads that wait for each other spin, which counts as processor time.
 
-On a loaded machine take one thread: threads that wait for each other spin, and the processor time counts that.
-
---trivial: microseconds of a call of a function that adds one to eight numbers.
---second: seconds until the first result in a process that finds the cache that another process left, after imports; both keep the
-weights here, too.
+--trivial: microseconds per call of a function that adds one to eight numbers.
+--second: seconds until the first result in a process that uses the cache of another process, after imports; both freeze the
+weights
+here, too.
 """
 
 from __future__ import annotations
@@ -54,7 +58,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--live", action="store_true")
-    parser.add_argument("--modes", default="default", help="of inductor, divided by commas")
+    parser.add_argument("--modes", default="default", help="of inductor, separated by commas")
     parser.add_argument("--trivial", action="store_true")
     parser.add_argument("--second", metavar="NAME")
     given = parser.parse_args()
@@ -70,7 +74,7 @@ def main() -> None:
 
 
 def apart(name: str, arguments: Sequence[str], threads: int) -> str:
-    """Returns the line of one model, measured in a process of its own with caches of its own."""
+    """Returns the line of one model, measured in a separate process with its own caches."""
     options = [a for a in arguments if a not in ARCHITECTURES]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.torch_speed", name, *options]
@@ -119,26 +123,26 @@ def measured(name: str, rounds: int, threads: int, frozen: bool, modes: Sequence
 
 
 def _reset_peak() -> int:
-    """Returns the bytes that are resident, from which the system counts their peak anew."""
+    """Resets the peak of resident memory; returns the resident bytes."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     return _resident("VmRSS")
 
 
 def _resident(which: str) -> int:
-    """Returns the bytes resident now (VmRSS) or at most since the last reset (VmHWM)."""
+    """Returns the bytes resident now (VmRSS), or their maximum since the last reset (VmHWM)."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{which}:")) * 1024
 
 
 def once(call: Callable[..., Any], values: Sequence[Any]) -> tuple[float, float]:
-    """Returns seconds of wall and of processor time of one call."""
+    """Returns wall and processor seconds of one call."""
     start, work = time.perf_counter(), time.process_time()
     call(*values)
     return time.perf_counter() - start, time.process_time() - work
 
 
 def turn(call: Callable[..., Any], values: Sequence[Any]) -> tuple[float, float]:
-    """Returns seconds of wall and of processor time of a call: means of those that begin within 30 ms, after 20 ms of others."""
+    """Returns wall and processor seconds per call: means over calls that start within 30 ms, after 20 ms of uncounted ones."""
     end = time.perf_counter() + 0.02
     while time.perf_counter() < end:
         call(*values)
@@ -150,7 +154,7 @@ def turn(call: Callable[..., Any], values: Sequence[Any]) -> tuple[float, float]
 
 
 def spent(call: Callable[..., Any], values: Sequence[Any]) -> tuple[float, float]:
-    """Returns seconds of wall and of processor time of a call, with those of the processes that it ran."""
+    """Returns wall and processor seconds of a call, including its child processes."""
     children = _of_children()
     wall, work = once(call, values)
     return wall, work + _of_children() - children
@@ -162,7 +166,7 @@ def _of_children() -> float:
 
 
 def trivial(calls: int = 2000, rounds: int = 9) -> str:
-    """Returns microseconds of a call of x + 1: least of rounds, which take turns."""
+    """Returns microseconds per call of x + 1: minimum over rounds, which alternate."""
     x = torch.ones(8)
     found: dict[str, list[float]] = {}
     with torch.no_grad():

@@ -1,10 +1,11 @@
-"""Cost of serving: latency that the server adds, and throughput of many clients, beside two peers.
+"""Cost of serving: latency added by the server, and throughput with many clients, compared with two peers.
 
 python benchmarks/serving [--mlserver PYTHON] [--ray PYTHON] [--model FILE.onnx] [--requests N] [--pause S] [--seconds S]
-python benchmarks/serving --model FILE.onnx --max-batch 16    # requests that are joined, beside runs in this process
+python benchmarks/serving --model FILE.onnx --max-batch 16    # batched requests, compared with runs in this process
 
-PYTHON: interpreters of environments with mlserver, or ray[serve], and onnxruntime; peers that are not named are left out.
-Every server has two cores or what there is; clients and servers share them.  Calls of all systems are interleaved one by one.
+PYTHON: interpreters of environments with mlserver, or ray[serve], and onnxruntime; peers without an interpreter are left out.
+Every server has two cores, or as many as there are; clients and servers share them.  Calls of all systems are interleaved one
+by one.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).parent
-GROUP, AWAKE = 8, 3  # calls of a system in its turn, and those of them that are not timed
+GROUP, AWAKE = 8, 3  # calls of a system per turn, and how many of them are not timed
 sys.path.insert(0, str(HERE))
 import load  # noqa: E402
 
 
 @dataclass
 class System:
-    """A server's process and the ways to ask it; `run`: the same engine in this process."""
+    """A server process and its protocols; `run`: the same engine in this process."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -44,7 +45,7 @@ class System:
     grpc: tuple[int, bytes] | None = None  # port and message
 
     def connect(self) -> None:
-        """Opens connections: servers close those that were idle while other systems were asked."""
+        """Opens connections, because servers close those that were idle while other systems were measured."""
         self.calls = {"REST": load.rest_caller(self.port, *self.message)}
         if self.grpc is not None:
             self.calls["gRPC"] = load.grpc_caller(*self.grpc)
@@ -98,11 +99,13 @@ def ray_serve(python: str, model: Path, name: str, x: np.ndarray) -> System:
 
 
 def latencies(systems: list[System], requests: int, pause: float) -> None:
-    """Prints medians and 99th percentiles of what each protocol adds to the run in this process, in ms.
+    """Prints medians and 99th percentiles of the latency that each protocol adds to a run in this process, in ms.
 
-    pause: 0 asks the systems call by call in turns.  Otherwise each is asked GROUP times in its turn, AWAKE of them untimed,
-    after so many seconds: threads of onnxruntime go on asking for work for some 50 ms after a call, and take the processors
-    from whichever system is asked next; and what slept for longer is slow to wake.
+    pause: 0 alternates between the systems call by call.  Otherwise each gets GROUP calls per turn, the first AWAKE of them
+    untimed,
+    after a pause of that many seconds: onnxruntime's threads spin for some 50 ms after a call and take processor time from the
+    next
+    system; after a longer sleep, processes are slow to wake up.
     """
     calls = {
         (s.name, protocol): call
@@ -131,7 +134,7 @@ def latencies(systems: list[System], requests: int, pause: float) -> None:
 
 
 def processor_seconds(ancestor: int) -> float:
-    """Returns seconds of processor time that a process and its descendants have used."""
+    """Returns the processor time of a process and its descendants in seconds."""
     found: dict[int, tuple[int, int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -146,7 +149,7 @@ def processor_seconds(ancestor: int) -> float:
 
 
 def costs(systems: list[System], requests: int) -> None:
-    """Prints the processor time that a request takes in all processes of a server: other programs here change it little."""
+    """Prints the processor time per request in all processes of a server, which other programs hardly affect."""
     for system in systems:
         system.connect()
         for protocol, call in system.calls.items():
@@ -154,11 +157,15 @@ def costs(systems: list[System], requests: int) -> None:
             for _ in range(requests):
                 call()
             spent = processor_seconds(system.process.pid) - before
-            print(f"{system.name:10} {protocol:5} takes  {1e3 * spent / requests:8.3f} ms of processor time a request")
+            print(
+                f"{system.name:10} {protocol:5} takes  {1e3 * spent / requests:8.3f} ms of processor time per request"
+            )
 
 
 def batching(system: System, name: str, x: np.ndarray, most: int, rounds: int, seconds: float) -> None:
-    """Prints rows a second of runs in this process at its best batch, and of 32 clients that ask for one row each, in turns."""
+    """Prints rows per second of runs in this process at its best batch, and of 32 clients with requests of one row,
+    alternating.
+    """
 
     def rows_a_second(size: int, limit: float) -> float:
         given, rows, start = np.repeat(x, size, 0), 0, time.perf_counter()
@@ -169,7 +176,7 @@ def batching(system: System, name: str, x: np.ndarray, most: int, rounds: int, s
 
     sizes = [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= most]
     for size in sizes:
-        rows_a_second(size, 0.0)  # what is compiled for a size is compiled by now
+        rows_a_second(size, 0.0)  # all sizes are compiled by now
     best = max(sizes, key=lambda size: rows_a_second(size, seconds / 4))
     load.throughput(system.port, *system.message, clients=32, seconds=seconds)
     ratios = []
@@ -204,7 +211,7 @@ def main() -> None:
         "--pause",
         type=float,
         default=0.0,
-        help="seconds before the calls of each system in its turn; 0.1 for a model that uses threads",
+        help="seconds before each system's turn; 0.1 for a model that uses threads",
     )
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=3)

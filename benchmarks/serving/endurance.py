@@ -1,10 +1,11 @@
-"""A server under mixed load for a while, its models replaced every minute: results, refusals and memory.
+"""A server under mixed load, with models replaced every minute: results, rejections and memory.
 
 python benchmarks/serving/endurance.py [--minutes 30] [--pause SECONDS] [--frontends N]
 
-Clients ask two models over HTTP with JSON, HTTP with bytes and gRPC, and send malformed requests; every
-answer is compared with numpy's, by the version that it says it is from.  The exit status is 1 for a wrong result or for
-a request that failed and was not refused.
+Clients call two models over HTTP with JSON, HTTP with binary tensors and gRPC, and send malformed requests; every answer is
+compared
+with numpy's, for the version stated in it.  The exit status is 1 for a wrong result, or for a request that failed without being
+rejected.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ WIDTH = 64
 
 
 def write(path: Path, factor: float) -> None:
-    """y = factor * x @ w, [batch, 64]; `w` is drawn at random."""
+    """y = factor * x @ w, [batch, 64], with random `w`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", WIDTH]) for n in "xy")
     weights = numpy_helper.from_array(matrix() * np.float32(factor), "w")
@@ -47,7 +48,7 @@ def matrix() -> np.ndarray:
 
 
 class Clients:
-    """Threads that ask until they are told to stop, and what they saw."""
+    """Threads that send requests until they are stopped, and their observations."""
 
     def __init__(self, http: int, grpc: int, pause: float) -> None:
         self.http, self.grpc, self.pause = f"127.0.0.1:{http}", f"127.0.0.1:{grpc}", pause
@@ -88,7 +89,7 @@ class Clients:
             self.seen["answered"] += 1
 
     def disturb(self) -> None:
-        """Malformed requests, and clients that leave."""
+        """Sends malformed requests, and disconnects early."""
         import http.client
 
         bodies = [
@@ -110,7 +111,7 @@ class Clients:
 
 
 def resident(process: int) -> list[float]:
-    """Returns megabytes of memory of a process and of its children."""
+    """Returns the memory of a process and its children in megabytes."""
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     texts = [Path(f"/proc/{number}/status").read_text() for number in (process, *children)]
     lines = [next(line for line in text.splitlines() if line.startswith("VmRSS")) for text in texts]
@@ -148,8 +149,8 @@ def replace(root: Path, version: int, load: Callable[[str], None]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--pause", type=float, default=0.02, help="between two requests of a client, at most")
-    parser.add_argument("--frontends", type=int, default=0, help="processes that take requests")
+    parser.add_argument("--pause", type=float, default=0.02, help="maximum seconds between two requests of a client")
+    parser.add_argument("--frontends", type=int, default=0, help="number of front-end processes")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)

@@ -1,11 +1,14 @@
-"""What the engine's process does for front ends that cost nothing, with a device that does one run at a time.
+"""Throughput of the engine process with front ends that do no work, and a simulated device that executes one run at a time.
 
 python benchmarks/serving/engine.py [--kind tokens|image] [--rows 1] [--base 0.33 --row 0.083] [--clients 32] [--channels 5]
 
-Clients in another process ask over channels, as front ends do, and ask again as soon as they are answered; of their inputs
-nothing is copied there.  A run waits for `--base` milliseconds and `--row` more for each of its rows, and for the one before it.
-Printed are rows a second beside those of runs of `--max-batch` rows one after another, latencies, the times between two runs, in
-which a device would do nothing, and the processor time of the engine's process for each request.  Models as in `turnaround.py`.
+Clients in another process send requests over channels, like front ends, and again as soon as they are answered; their inputs
+are
+not copied there.  A run takes `--base` milliseconds plus `--row` for each of its rows, after the previous run has ended.
+Printed
+are rows per second relative to consecutive runs of `--max-batch` rows, latencies, the times between two runs, in which a device
+would
+be idle, and the engine process's processor time per request.  Models are those of `turnaround.py`.
 """
 
 from __future__ import annotations
@@ -44,33 +47,33 @@ from mgx_serve.tray_claims import ENGINE
 from mgx_serve.trays import TrayMemory
 
 SIZE = 512 << 20  # bytes of memory in each direction of a channel
-WARM = 0.8  # seconds that do not count
-Run = tuple[float, float]  # began, ended
+WARM = 0.8  # seconds of warm-up
+Run = tuple[float, float]  # start, end
 
 
 class Nowhere:
-    """Memory that nothing is written to."""
+    """Memory to which writes are discarded."""
 
     def __setitem__(self, place: slice, data: Any) -> None: ...
 
 
 class Light(Arena):
-    """Lends blocks and leaves them as they are."""
+    """Allocates blocks without writing to them."""
 
     def __init__(self, number: int, size: int) -> None:
         super().__init__(number, size)
-        self._memory[: 64 << 20] = bytes(64 << 20)  # so that it is there
+        self._memory[: 64 << 20] = bytes(64 << 20)  # so that it exists
         self._memory: Any = Nowhere()
 
 
 class Leaving(TrayWriter):
-    """Claims rows of trays and leaves them as they are."""
+    """Claims rows of trays without writing to them."""
 
     def _copy(self, put: PendingRequest, parts: Sequence[Any]) -> None: ...
 
 
 async def ask(ends: Sequence[Ends], trays: TrayMemory, given: argparse.Namespace) -> None:
-    """Asks over channels and prints what clients saw."""
+    """Sends requests over channels and prints the clients' measurements."""
     senders = []
     for own, end in enumerate(ends, ENGINE + 1):
         sender: list[RequestSender] = []
@@ -103,7 +106,7 @@ async def ask(ends: Sequence[Ends], trays: TrayMemory, given: argparse.Namespace
 
 
 def waiting_model(given: argparse.Namespace, seen: list[Run]) -> Model:
-    """Returns a model whose runs wait for a device and compute nothing."""
+    """Returns a model whose runs wait for the simulated device and compute nothing."""
     path = Path(tempfile.mkdtemp()) / "model.onnx"
     turnaround.write_model(path, given.kind)
     settings = ModelSettings(target="ref", max_batch=given.max_batch, instances=given.instances, queue_size=1024)
@@ -128,7 +131,7 @@ def waiting_model(given: argparse.Namespace, seen: list[Run]) -> Model:
 
 
 async def answer(ends: Sequence[Ends], trays: TrayMemory, model: Model) -> tuple[int, float]:
-    """Answers until the other process ends; returns how many requests there were, and the processor time."""
+    """Answers until the other process ends; returns the number of requests and the processor time."""
     metrics, ended = Metrics(NoTraces()), asyncio.Event()
     batcher = Batcher(model, metrics)
     asyncio.get_running_loop().add_reader(trays.bells[ENGINE], trays.rung)
@@ -153,9 +156,9 @@ async def answer(ends: Sequence[Ends], trays: TrayMemory, model: Model) -> tuple
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kind", choices=["tokens", "image"], default="image")
-    parser.add_argument("--rows", type=int, default=1, help="of a request")
-    parser.add_argument("--base", type=float, default=0.33, help="milliseconds of any run")
-    parser.add_argument("--row", type=float, default=0.083, help="milliseconds more for each row")
+    parser.add_argument("--rows", type=int, default=1, help="rows of a request")
+    parser.add_argument("--base", type=float, default=0.33, help="milliseconds per run")
+    parser.add_argument("--row", type=float, default=0.083, help="additional milliseconds per row")
     parser.add_argument("--max-batch", type=int, default=32)
     parser.add_argument("--instances", type=int, default=1)
     parser.add_argument("--clients", type=int, default=32)

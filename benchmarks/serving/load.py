@@ -1,4 +1,4 @@
-"""Clients that cost little: prepared messages over plain connections to 127.0.0.1."""
+"""Clients with low overhead: prepared messages over plain connections to 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def wait(call: Callable[[], Any], seconds: float = 240.0) -> None:
 
 
 def rest_message(name: str, x: np.ndarray) -> tuple[bytes, dict[str, str]]:
-    """Body and headers of a request with a binary tensor, which asks for binary results."""
+    """Returns body and headers of a request with a binary tensor, which requests binary results."""
     given = {"name": name, "datatype": "FP32", "shape": list(x.shape), "parameters": {"binary_data_size": x.nbytes}}
     head = json.dumps({"inputs": [given], "parameters": {"binary_data_output": True}}).encode()
     return head + x.tobytes(), {HEADER: str(len(head)), "Content-Type": "application/octet-stream"}
@@ -61,7 +61,7 @@ def grpc_message(name: str, x: np.ndarray) -> bytes:
 
 
 def rest_caller(port: int, body: bytes, headers: dict[str, str]) -> Callable[[], bytes]:
-    """Returns a function that asks once over one connection."""
+    """Returns a function that sends one request over a persistent connection."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.connect()
     connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -101,7 +101,9 @@ def grpc_caller(port: int, message: bytes) -> Callable[[], bytes]:
 
 
 def throughput(port: int, body: bytes, headers: dict[str, str], clients: int, seconds: float) -> tuple[float, float]:
-    """Returns requests a second and their 99th percentile in seconds; each client asks again as soon as it is answered."""
+    """Returns requests per second and the 99th percentile of their latency in seconds; each client continues as soon as it is
+    answered.
+    """
     lines = [f"POST {PATH} HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {len(body)}"]
     message = "\r\n".join([*lines, *(f"{k}: {v}" for k, v in headers.items()), "", ""]).encode() + body
     taken: list[float] = []

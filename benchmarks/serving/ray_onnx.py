@@ -1,4 +1,5 @@
-"""A peer: onnxruntime inside Ray Serve, behind the protocol's HTTP part.  Needs an environment with ray[serve] and onnxruntime.
+"""A peer: onnxruntime inside Ray Serve, with the HTTP part of the protocol.  Needs an environment with ray[serve] and
+onnxruntime.
 
 python ray_onnx.py MODEL.onnx HTTP_PORT
 """

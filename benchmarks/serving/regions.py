@@ -1,4 +1,4 @@
-"""A client's tensors in an object of shared memory, which the server reads and writes by itself."""
+"""A client's tensors in a shared-memory object, which the server reads and writes directly."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ NAMES = {"float32": "FP32", "float16": "FP16", "int64": "INT64", "int32": "INT32
 
 @dataclass(frozen=True)
 class Shared:
-    """What each client asks.  feeds: the inputs; results: bytes of each output that is asked for, by name."""
+    """The contents of each client's request.  feeds: the inputs; results: bytes of each requested output, by name."""
 
     feeds: Mapping[str, np.ndarray]
     results: Mapping[str, int]
 
     @classmethod
     def of(cls, feeds: Mapping[str, np.ndarray], answer: bytes, head: int) -> Self:
-        """answer: a body with binary outputs, as the server gives it without shared memory; head: bytes of its JSON."""
+        """answer: a body with binary outputs, as the server returns it without shared memory; head: bytes of its JSON."""
         outputs = json.loads(answer[:head])["outputs"]
         return cls(feeds, {o["name"]: o["parameters"]["binary_data_size"] for o in outputs})
 
 
 class Region:
-    """One client's object: inputs, and room for outputs behind them.  It is there until `close`."""
+    """One client's object: inputs, followed by space for outputs.  It exists until `close`."""
 
     def __init__(self, name: str, given: Shared) -> None:
         self.name, self._given, self._path = name, given, FOLDER / name
@@ -39,12 +39,12 @@ class Region:
         self._path.write_bytes(inputs + bytes(self._size - len(inputs)))
 
     def registration(self) -> bytes:
-        """Returns the HTTP request that registers it."""
+        """Returns the HTTP request that registers the object."""
         body = json.dumps({"key": self.name, "offset": 0, "byte_size": self._size}).encode()
         return _request(f"/v2/systemsharedmemory/region/{self.name}/register", body)
 
     def question(self) -> bytes:
-        """Returns the HTTP request for inference."""
+        """Returns the HTTP inference request."""
         inputs, outputs, at = [], [], 0
         for name, x in self._given.feeds.items():
             told = {"name": name, "datatype": NAMES[x.dtype.name], "shape": list(x.shape)}

@@ -1,14 +1,17 @@
-"""A model on several replicas: throughput as their number grows, and what clients see when one of them is killed.
+"""A model on several replicas: throughput by their number, and the effect on clients when one is killed.
 
-python benchmarks/serving/scale.py MODEL.onnx --replicas 1,2,4 [--rows 32] [--gpus 1 --target gpu --precision fp16] [--extent s=8]
+python benchmarks/serving/scale.py MODEL.onnx --replicas 1,2,4 [--rows 32] [--gpus 1 --target gpu --precision fp16] [--extent
+s=8]
 python benchmarks/serving/scale.py MODEL.onnx --replicas 2 --kill 15
-python benchmarks/serving/scale.py MODEL.onnx --replicas 0    # a server without Ray, beside runs in this process
+python benchmarks/serving/scale.py MODEL.onnx --replicas 0    # a server without Ray, compared with runs in this process
 python benchmarks/serving/scale.py MODEL.onnx --replicas 0 --shared-memory    # tensors in regions that clients register
 
-Clients are spread over processes of their own and ask over HTTP with binary tensors; each asks again as soon as it is answered.
-With --kill, one replica is ended by SIGKILL after 5 s of load; the script then counts answers, refusals and lost requests, and
-prints after how many seconds another process was there, and the rate of answers beside that of before.  The exit status is 1
-if a request was lost.
+Clients are distributed over separate processes and use HTTP with binary tensors; each continues as soon as it is answered.
+With --kill, one replica is killed by SIGKILL after 5 s of load; the script then counts answers, rejections and lost requests,
+and
+prints the time until a new process has started, and the rate of answers relative to that before.  The exit status is 1 if a
+request
+was lost.
 """
 
 from __future__ import annotations
@@ -36,15 +39,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 import load
 import regions
 
-Answered = tuple[float, float, int]  # end by the monotonic clock, seconds, status; 0 for a connection that was lost
-Prepared = bytes | regions.Shared  # a prepared HTTP request, or tensors that each client has in shared memory
+Answered = tuple[float, float, int]  # end by the monotonic clock, latency in seconds, status; 0 for a lost connection
+Prepared = bytes | regions.Shared  # a prepared HTTP request, or tensors in each client's shared memory
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 BEFORE = 5.0  # seconds of load before a replica is killed
-STEP = 0.5  # seconds over which a rate is taken
+STEP = 0.5  # seconds over which a rate is measured
 
 
 def message(feeds: dict[str, np.ndarray], outputs: list[str]) -> bytes:
-    """Returns a whole HTTP request with binary tensors for some outputs, all of them if none is named."""
+    """Returns a complete HTTP request with binary tensors for some outputs, or for all if none is named."""
     tensors = [
         {
             "name": n,
@@ -82,7 +85,7 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sen
 
 
 def client_process(port: int, asked: Prepared, clients: int, end: float, results: Any) -> None:
-    """Lets clients ask until `end` by the monotonic clock and hands over what they saw."""
+    """Runs clients until `end` by the monotonic clock and returns their measurements to the parent."""
     seen: list[Answered] = []
 
     async def client(number: int) -> None:
@@ -90,7 +93,7 @@ def client_process(port: int, asked: Prepared, clients: int, end: float, results
         if isinstance(asked, regions.Shared):
             region = regions.Region(f"mgx_bench_{os.getpid()}_{number}", asked)
             try:
-                assert await ask(*connection, region.registration()) == 200, "the server refuses the region"
+                assert await ask(*connection, region.registration()) == 200, "the server rejects the region"
                 await asking(connection, region.question())
             finally:
                 region.close()
@@ -119,10 +122,10 @@ def client_process(port: int, asked: Prepared, clients: int, end: float, results
 def clients(
     port: int, sent: Prepared, count: int, processes: int, seconds: float
 ) -> Iterator[Callable[[], list[Answered]]]:
-    """Starts clients in processes of their own; what it yields waits for them and returns what they saw."""
+    """Starts clients in separate processes; the yielded function waits for them and returns their measurements."""
     start = get_context("spawn")
     results = start.Queue()
-    end = time.monotonic() + seconds + 2  # to start an interpreter takes a second or two
+    end = time.monotonic() + seconds + 2  # an interpreter takes a second or two to start
     shares = [count // processes + (n < count % processes) for n in range(processes)]
     made = [start.Process(target=client_process, args=(port, sent, share, end, results)) for share in shares if share]
     for process in made:
@@ -150,7 +153,7 @@ def server(model: Path, *options: str) -> Iterator[int]:
 
 
 def replicas() -> list[int]:
-    """Returns numbers of the processes that run the model."""
+    """Returns the ids of the processes that run the model."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -179,7 +182,7 @@ def ready(port: int, sent: bytes) -> None:
 
 
 def shared(port: int, sent: bytes, feeds: dict[str, np.ndarray]) -> regions.Shared:
-    """Returns what to ask by way of shared memory, with as much room for outputs as an answer without it has."""
+    """Returns a request by shared memory, with as much space for outputs as an answer without it has."""
 
     async def once() -> tuple[int, bytes, bytes]:
         connection = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
@@ -195,7 +198,7 @@ def shared(port: int, sent: bytes, feeds: dict[str, np.ndarray]) -> regions.Shar
 
 
 def throughput(port: int, sent: Prepared, given: argparse.Namespace, count: int) -> tuple[float, list[float]]:
-    """Returns answers a second and the seconds that each took, after the clients have started."""
+    """Returns answers per second and each latency in seconds, once the clients have started."""
     with clients(port, sent, count, given.processes, given.seconds) as finished:
         seen = finished()
     last = seen[-1][0]
@@ -207,7 +210,7 @@ def throughput(port: int, sent: Prepared, given: argparse.Namespace, count: int)
 
 
 def killed(port: int, sent: bytes, given: argparse.Namespace, count: int, rows: int) -> bool:
-    """Kills a replica under load and prints what clients saw.  Returns False if a request was lost."""
+    """Kills a replica under load and prints the effect on clients.  Returns False if a request was lost."""
     former = replicas()
     with clients(port, sent, count, given.processes, BEFORE + given.kill) as finished:
         time.sleep(2 + BEFORE)
@@ -218,14 +221,12 @@ def killed(port: int, sent: bytes, given: argparse.Namespace, count: int, rows: 
         replaced = time.monotonic() - moment
         seen = finished()
     before = rate(seen, moment - BEFORE + 1, moment)
-    end = seen[-1][0] - 0.5  # some clients have left by then
+    end = seen[-1][0] - 0.5  # some clients have finished by then
     rates = [rate(seen, at, at + STEP) for at in np.arange(moment, end - STEP, STEP)]
     statuses = Counter(status for *_, status in seen)
     slowest = max(spent for at, spent, _ in seen if at >= moment)
     print(f"before {before * rows:.0f} rows/s; after the kill, every {STEP} s: {[round(r * rows) for r in rates]}")
-    print(
-        f"statuses {dict(statuses)}; slowest answer {slowest:.2f} s; another process after {replaced:.1f} s", end="; "
-    )
+    print(f"statuses {dict(statuses)}; slowest answer {slowest:.2f} s; new process after {replaced:.1f} s", end="; ")
     for since in (5.0, 10.0):
         if moment + since + 1 < end:
             print(f"from {since:.0f} s on {rate(seen, moment + since, end) / before:.2f} of the rate before", end="; ")
@@ -245,7 +246,7 @@ def feeds_of(model: Path, rows: int, extents: dict[str, int]) -> dict[str, np.nd
 
 
 def in_process(model: Path, given: argparse.Namespace, extents: dict[str, int]) -> float:
-    """Returns rows a second of runs in this process, one after another, at the largest batch."""
+    """Returns rows per second of consecutive runs in this process, at the largest batch."""
     import mgx_core as mgx
 
     program = mgx.parse(model)
@@ -267,27 +268,29 @@ def in_process(model: Path, given: argparse.Namespace, extents: dict[str, int]) 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", type=Path)
-    parser.add_argument("--replicas", default="1,2", help="numbers of replicas, one after another; 0: without Ray")
+    parser.add_argument("--replicas", default="1,2", help="numbers of replicas to measure in turn; 0: without Ray")
     parser.add_argument("--target", default="")
     parser.add_argument("--precision", default="")
     parser.add_argument("--cpus", type=float, default=1.0)
     parser.add_argument("--gpus", type=float, default=0.0)
     parser.add_argument("--instances", type=int, default=1)
     parser.add_argument("--max-batch", type=int, default=32)
-    parser.add_argument("--rows", default="1", help="of one request; several numbers, one after another: 1,8")
-    parser.add_argument("--frontends", type=int, default=0, help="processes that take requests")
+    parser.add_argument("--rows", default="1", help="rows per request; several numbers are measured in turn: 1,8")
+    parser.add_argument("--frontends", type=int, default=0, help="number of front-end processes")
     parser.add_argument(
-        "--shared-memory", action="store_true", help="clients hand tensors over in regions of their own"
+        "--shared-memory", action="store_true", help="clients pass tensors in shared-memory regions of their own"
     )
-    parser.add_argument("--clients", type=int, default=32, help="for one replica; more replicas have so many more")
-    parser.add_argument("--processes", type=int, default=2, help="that the clients are spread over")
+    parser.add_argument("--clients", type=int, default=32, help="clients per replica")
+    parser.add_argument("--processes", type=int, default=2, help="processes that the clients are distributed over")
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument(
-        "--settle", type=float, default=2.0, help="seconds before, in which sizes of batches are compiled"
+        "--settle", type=float, default=2.0, help="seconds of warm-up, in which batch sizes are compiled"
     )
-    parser.add_argument("--extent", action="append", default=[], help="of an open axis other than the batch: seq=128")
-    parser.add_argument("--output", action="append", default=[], help="that is asked for [default: all]")
-    parser.add_argument("--kill", type=float, default=0.0, help="seconds of load after a replica was killed")
+    parser.add_argument(
+        "--extent", action="append", default=[], help="extent of a symbolic axis other than the batch: seq=128"
+    )
+    parser.add_argument("--output", action="append", default=[], help="requested outputs [default: all]")
+    parser.add_argument("--kill", type=float, default=0.0, help="seconds of load after a replica is killed")
     given = parser.parse_args()
     extents = {name: int(value) for name, _, value in (e.partition("=") for e in given.extent)}
     options = ["--max-batch", str(given.max_batch), "--instances", str(given.instances), "--queue-size", "1024"]
@@ -322,7 +325,7 @@ def main() -> None:
                         took += (
                             f" ({p99 * local / given.max_batch / 1e3:.1f} times a run of {given.max_batch} rows here)"
                         )
-                    print(f"{said}, {rows} rows a request: {found * rows:.0f} rows/s, {took}{ratio}", flush=True)
+                    print(f"{said}, {rows} rows per request: {found * rows:.0f} rows/s, {took}{ratio}", flush=True)
                 if given.kill and number > 1:
                     whole = killed(port, text, given, count, rows) and whole
     sys.exit(0 if whole else 1)

@@ -1,12 +1,15 @@
-"""What a server's process takes between the end of one run and the start of the next, with a model that waits as for a device.
+"""Time of a server process between the end of one run and the start of the next, with a model that waits as for a device.
 
 python benchmarks/serving/turnaround.py [--kind tokens|image] [--rows 2] [--wait 10] [--frontends 0] [--clients 32]
     [--shared-memory]
 
-A run waits for `--wait` milliseconds and computes nothing; clients ask over HTTP as those of `scale.py` do.  Printed are the rows
-of a run, the times between runs, in which a device would do nothing, the part of the time that runs took, and the processor time
-for each request, of the process that runs the model and of its front ends.
-tokens: two inputs of 128 int64 and 768 numbers of float32 for each row; image: 602,112 bytes and 1,000 numbers.
+A run waits for `--wait` milliseconds and computes nothing; clients use HTTP like those of `scale.py`.  Printed are the rows per
+run,
+the times between runs, in which a device would be idle, the share of time spent in runs, and the processor time per request, of
+the
+process that runs the model and of its front ends.
+
+tokens: two inputs of 128 int64 and 768 float32 results per row; image: 602,112 bytes and 1,000 float32 results.
 """
 
 from __future__ import annotations
@@ -57,7 +60,7 @@ def write_model(path: Path, kind: str) -> None:
 
 
 def serve(wait: float, record: Path, arguments: list[str]) -> None:
-    """Runs the server with runs that wait, and writes when each began and ended."""
+    """Runs the server with runs that wait, and writes when each started and ended."""
     from mgx_serve.command import main
     from mgx_serve.model import Model
 
@@ -81,13 +84,13 @@ def serve(wait: float, record: Path, arguments: list[str]) -> None:
 
 
 def processor_seconds(process: int) -> float:
-    """Returns the processor time of a process since it began, without that of its children."""
+    """Returns the processor time of a process since its start, without that of its children."""
     times = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
     return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
 
 def front_ends(process: int) -> list[int]:
-    """Returns numbers of the processes that take requests for one."""
+    """Returns the ids of a server's front-end processes."""
     return [int(n) for n in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
@@ -111,15 +114,15 @@ def report(record: Path, seconds: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kind", choices=["tokens", "image"], default="tokens")
-    parser.add_argument("--rows", default="2", help="of a request; several numbers, one after another: 1,2")
-    parser.add_argument("--wait", type=float, default=10.0, help="milliseconds of a run")
+    parser.add_argument("--rows", default="2", help="rows per request; several numbers are measured in turn: 1,2")
+    parser.add_argument("--wait", type=float, default=10.0, help="milliseconds per run")
     parser.add_argument("--frontends", type=int, default=0)
     parser.add_argument(
-        "--shared-memory", action="store_true", help="clients hand tensors over in regions of their own"
+        "--shared-memory", action="store_true", help="clients pass tensors in shared-memory regions of their own"
     )
     parser.add_argument("--instances", type=int, default=1)
     parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--processes", type=int, default=2, help="that the clients are spread over")
+    parser.add_argument("--processes", type=int, default=2, help="processes that the clients are distributed over")
     parser.add_argument("--seconds", type=float, default=6.0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -159,7 +162,7 @@ def main() -> None:
             spent = [s for at, s, _ in seen if at > seen[-1][0] - given.seconds]
             p50, p99 = (1e3 * np.percentile(spent, p) for p in (50, 99))
             print(
-                f"{rows} rows a request: {engine:.1f} us of processor time each and {front:.1f} in front ends, p50 {p50:.1f}, "
+                f"{rows} rows per request: {engine:.1f} us of processor time each and {front:.1f} in front ends, p50 {p50:.1f}, "
                 f"p99 {p99:.1f} ms",
                 end="; ",
             )

@@ -1,22 +1,23 @@
-"""Public architectures as torch exports them: results, time, memory and the distance to peers and to the machine's limits.
+"""Public architectures as torch exports them: results, time, memory, compared with peers and with the machine's limits.
 
 python benchmarks/zoo MODELS [--target cpu] [--precision f32] [--only a,b] [--peers ort,ov] [--rounds 5] [--threads 2]
                       [--clock wall] [--limit 120] [--markdown FILE] [--json FILE]
 
-MODELS is a folder made by export.py.  Every engine runs each model in a process of its own; bursts of runs alternate
-between engines.
+MODELS is a folder written by export.py.  Every engine runs each model in a separate process; bursts of runs alternate between
+engines.
+
 Columns:
-  error     largest difference to torch's float64 result, relative to its largest value; allowed: 1e-4 in f32 (or twice
-            torch's own in f32, where a network is so badly conditioned), else 1e-3
+  error     largest difference from torch's float64 result, relative to its largest value; tolerance: 1e-4 in f32 (or twice
+            torch's own error in f32, for badly conditioned networks), else 1e-3
   ms, ratio median time of a run; median over rounds of the ratio to the best peer (--clock processor: processor time of all
             threads, for one thread on machines that others use, too)
-  compile   parse and compile to the first result, seconds
-  steps     what the runner calls in a run
-  host      steps that the target gave to the reference on the host
+  compile   parsing and compiling to the first result, seconds
+  steps     the runner's calls in a run
+  host      steps that run the reference implementation on the host
   arena     planned memory of intermediate values, MB
   rss       peak resident memory after the first run, MB
-  disturbed bursts that other processes took part of although each was tried five times (--clock wall); of all engines
-  floor     time at the machine's measured ceilings (the larger of that for the operations and that for the bytes of inputs,
+  disturbed bursts disturbed by other processes in all five attempts (--clock wall); of all engines
+  floor     time at the machine's measured peaks (the larger of that for the operations and that for the bytes of inputs,
             weights and results) over `ms`
 """
 
@@ -38,8 +39,8 @@ from typing import Any
 HERE = Path(__file__).parent
 Row = dict[str, Any]
 
-ATTEMPTS = 5  # at a burst, before one is taken that other processes disturbed
-DISTURBED = 0.08  # processors' worth of other processes during a burst
+ATTEMPTS = 5  # attempts of a burst, before a disturbed one is accepted
+DISTURBED = 0.08  # processor shares of other processes during a burst
 
 
 class Engine:
@@ -50,7 +51,7 @@ class Engine:
         self.limit = given.limit
         options = [f"--target={given.target}", f"--precision={given.precision}", f"--threads={given.threads}"]
         options.append(f"--clock={given.clock}")
-        self.disturbed = 0  # bursts that other processes took part of, however often they were repeated
+        self.disturbed = 0  # bursts that other processes disturbed in every attempt
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
         self.process = subprocess.Popen(
             [sys.executable, str(HERE / "worker.py"), engine, str(path), *options],
@@ -65,7 +66,7 @@ class Engine:
         self.started = self._answer()
 
     def _answer(self) -> Row:
-        """Returns the next line of the process as a record; {"failed": why} if it ended or took too long."""
+        """Returns the next line of the process as a record; {"failed": why} if it ended or timed out."""
         import select
 
         assert self.process.stdout is not None
@@ -82,7 +83,7 @@ class Engine:
         return {"failed": f"signal {-code}" if code < 0 else last[:200]}
 
     def undisturbed(self, seconds: float) -> float | None:
-        """Returns what `burst` does, of the first burst that other processes left alone; else of the one with least of them."""
+        """Returns the result of the first `burst` without disturbance by other processes, or else of the least disturbed one."""
         if self.process.poll() is not None:
             return None
         least, best = math.inf, None
@@ -101,7 +102,7 @@ class Engine:
         return best
 
     def _others(self) -> float:
-        """Returns the processor time that all processes but this engine's have had, in seconds."""
+        """Returns the processor time of all processes except this engine's, in seconds."""
         whole = [int(n) for n in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
         own = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         busy = sum(whole[:3]) + sum(whole[5:8])  # not idle, not waiting for a disk
@@ -125,7 +126,7 @@ class Engine:
 
 
 def compare(path: Path, given: argparse.Namespace) -> Row:
-    """Returns the figures of one model."""
+    """Returns the measurements of one model."""
     engines = [Engine("mgx", path, given)]
     row: Row = {"model": path.name.removesuffix(".onnx"), **engines[0].started}
     if "failed" not in row:
@@ -175,7 +176,7 @@ COLUMNS = (
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Returns the rows as a table, farthest from its best peer first."""
+    """Returns the rows as a table, sorted by decreasing ratio to the best peer."""
     ordered = sorted(rows, key=lambda r: (-("failed" in r), -r.get("ratio", 0.0)))
     lines = [_line(COLUMNS), _line("---" for _ in COLUMNS)]
     return "\n".join(lines + [_line(r.get(c, "") for c in COLUMNS) for r in ordered])
@@ -189,7 +190,7 @@ def geomean(values: Iterable[float]) -> float:
 def summary(rows: Sequence[Row]) -> str:
     ratios = [r["ratio"] for r in rows if "ratio" in r]
     floors = [r["floor"] for r in rows if r.get("floor", math.nan) == r.get("floor", math.nan) and "floor" in r]
-    wrong = [r["model"] for r in rows if "error" in r and not r["error"] <= r["bar"]]  # so is what is not a number
+    wrong = [r["model"] for r in rows if "error" in r and not r["error"] <= r["bar"]]  # so is NaN
     failed = [r["model"] for r in rows if "failed" in r]
     return (
         f"{len(rows)} models; failed: {', '.join(failed) or 'none'}; wrong: {', '.join(wrong) or 'none'}\n"
@@ -208,9 +209,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall")
-    parser.add_argument(
-        "--limit", type=float, default=120, help="seconds without an answer after which an engine is stopped"
-    )
+    parser.add_argument("--limit", type=float, default=120, help="timeout in seconds after which an engine is stopped")
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()

@@ -1,8 +1,10 @@
-"""Public architectures with random weights: how each is made and what it is called with.
+"""Public architectures with random weights: their constructors and inputs.
 
 timm and torchvision networks have their own depth; transformers have their own widths, two layers and a small vocabulary.
-Every entry is a line: a name, and what differs from its family's default.  Networks by hand (HANDMADE), of kinds that no such
-list names, are apart, so that figures over the list stay comparable.
+Every
+entry is a line: a name, and its differences from its family's defaults.  Hand-written networks (HANDMADE), of kinds without a
+name
+in such lists, are separate, so that figures for the list stay comparable.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ Inputs = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Architecture:
-    """One network: `build` makes the module, `inputs` its arguments by name for a batch."""
+    """One network: `build` creates the module, `inputs` its arguments by name for a batch."""
 
     name: str
     family: str
@@ -36,8 +38,9 @@ class Architecture:
 def make(architecture: Architecture, batch: int, seed: int = 0) -> tuple[nn.Module, Inputs]:
     """Returns the module in evaluation mode with random weights and statistics, and its inputs.
 
-    The statistics of batch norms are those of the inputs, moved a little, so that values stay in range through any
-    depth as they do in a trained network; weights that start as zero (heads, gates of residuals) are random.
+    The statistics of batch norms are those of the inputs, slightly perturbed, so that values stay in range at any depth, as in
+    a trained
+    network; weights that are initialized to zero (heads, residual gates) are random.
     """
     torch.manual_seed(seed)
     module, inputs = architecture.build().eval(), architecture.inputs(batch)
@@ -51,7 +54,7 @@ def make(architecture: Architecture, batch: int, seed: int = 0) -> tuple[nn.Modu
     for norm in norms:
         norm.train().momentum = 1.0
     if norms:
-        module(*(torch.cat([v, v.flip(-1)]) for v in inputs.values()))  # a norm over one value has no variance
+        module(*(torch.cat([v, v.flip(-1)]) for v in inputs.values()))  # a norm of a single value has no variance
     for norm in norms:
         norm.eval()
         assert norm.running_mean is not None and norm.running_var is not None
@@ -101,7 +104,7 @@ class _First(nn.Module):
 
 
 class _Detector(nn.Module):
-    """Returns the scores that a detector of torchvision finds in the first image; boxes of equal scores change places."""
+    """Returns the scores of a torchvision detector for the first image; boxes of equal scores may be swapped."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -114,7 +117,7 @@ class _Detector(nn.Module):
 
 
 class _Text(nn.Module):
-    """A transformers model called by keyword; returns the first tensor of its result."""
+    """A transformers model called with keywords; returns the first tensor of its result."""
 
     def __init__(self, module: nn.Module, names: tuple[str, ...]) -> None:
         super().__init__()
@@ -179,7 +182,7 @@ def _wave(length: int, batch: int) -> Inputs:
     return {"input_values": torch.randn(batch, length)}
 
 
-# name, size of the image
+# name, image size
 _TIMM = """
 resnet18 224|resnet50 224|resnext50_32x4d 224|wide_resnet50_2 224|seresnet50 224|ecaresnet50d 224|resnest26d 224
 skresnet34 224|res2net50_26w_4s 224|resnetv2_50 224|regnetx_032 224|regnety_032 224|regnetz_c16 224|densenet121 224
@@ -204,7 +207,7 @@ efficientformer_l1 224|efficientformerv2_s0 224|fasternet_t0 224|botnet26t_256 2
 haloregnetz_b 224|bat_resnext26ts 256|eca_nfnet_l0 224|nf_regnet_b1 256|dm_nfnet_f0 192|resnetblur50 224|tresnet_m 224
 """
 
-# model, length of the text, changes of the configuration
+# model, text length, changes of the configuration
 _ENCODERS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("BertModel", {}),
     ("RobertaModel", {"max_position_embeddings": 514}),
@@ -321,7 +324,7 @@ def _decoder(layers: int) -> nn.Module:
 
 
 def _cached(layers: int, known: int, length: int, batch: int) -> Inputs:
-    """Returns tokens and a cache of `known` positions, as the default sizes of examples/generate have them."""
+    """Returns tokens and a cache of `known` positions, with the default sizes of examples/generate."""
     past = {f"past_{n}": torch.randn(batch, 4, known, 64) for n in range(2 * layers)}
     return {"ids": torch.randint(0, 32000, (batch, length)), **past}
 
@@ -393,7 +396,7 @@ HANDMADE: Mapping[str, Architecture] = {a.name: a for a in _by_hand()}
 
 
 def named(name: str) -> Architecture:
-    """Returns a network of the list, one by hand, or any other of timm as ``timm.NAME.SIZE``."""
+    """Returns a network of the list, a hand-written one, or any other of timm as ``timm.NAME.SIZE``."""
     source, _, rest = name.partition(".")
     if source != "timm":
         return ARCHITECTURES.get(name) or HANDMADE[name]

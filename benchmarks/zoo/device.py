@@ -1,14 +1,17 @@
-"""Networks of the zoo on one GPU: ours beside torch.compile and eager torch under a CUDA graph, all in one precision.
+"""Networks of the zoo on one GPU: ours, compared with torch.compile and eager torch in a CUDA graph, all in one precision.
 
 python benchmarks/zoo/device.py OUT [--only a,timm.NAME.SIZE] [--precision f16,f32] [--modes reduce-overhead] [--workers 8]
 
-A process for each network exports it with torch in float32 (decoders with a cache in the precision at hand), compiles the peers
-and ours, and waits until all others have (or the time for that is over).  Then one after the other has the device for itself:
-bursts of all engines alternate, timed by events on one stream.  OUT gets rows.json, with the time of each of our instructions,
-and table.md.
+One process per network exports it with torch in float32 (decoders with a cache in the measured precision), compiles the peers
+and
+ours, and waits until all others have done so (or a timeout).  Then one after another has exclusive use of the device: bursts of
+all
+engines alternate, timed by events on one stream.  OUT receives rows.json, with the time of each of our instructions, and
+table.md.
+
 Columns:
-  error, own  largest difference to torch in float64 on the same weights, relative to its largest value; torch's own
-  ms, ratio   median over bursts of a run's time, of the device; median of the ratios to the best peer of each burst
+  error, own  largest difference from torch in float64 on the same weights, relative to its largest value; torch's own
+  ms, ratio   median over bursts of a run's device time; median of the ratios to the best peer of each burst
   compile     seconds from parsing to the first result, and torch.compile's
   floor       share of our time that the device needs at its measured rates: the larger of that for the products and
               convolutions that torch counts, and that for reading weights and inputs and writing the first result
@@ -44,14 +47,14 @@ ROUNDS, RUNS = 9, 20
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Context manager: no other process of this benchmark uses the device for anything that is timed."""
+    """Context manager: no other process of this benchmark uses the device for timed work."""
     with (folder / "device.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def burst(call: Run, runs: int) -> float:
-    """Returns the milliseconds of a run among several in a row."""
+    """Returns the milliseconds per run of several consecutive runs."""
     before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     before.record()
     for _ in range(runs):
@@ -62,7 +65,7 @@ def burst(call: Run, runs: int) -> float:
 
 
 def graphed(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> Run:
-    """Eager torch recorded as a CUDA graph."""
+    """Records eager torch as a CUDA graph."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(3):
@@ -84,7 +87,7 @@ def compiled(module: torch.nn.Module, inputs: Sequence[torch.Tensor], mode: str)
 
 
 def ceilings(kind: torch.dtype) -> tuple[float, float]:
-    """Returns operations a second of a large product of a type, and bytes a second of a large copy; the best of several."""
+    """Returns operations per second of a large product of a type, and bytes per second of a large copy; the best of several."""
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=kind) for _ in range(2))
     held = torch.empty(2, 1 << 30, device="cuda", dtype=torch.uint8)
     product = min(burst(lambda: torch.matmul(a, b), 5) for _ in range(5))
@@ -107,7 +110,7 @@ def first(result: Any) -> torch.Tensor:
 
 
 def error(got: Any, wide: torch.Tensor) -> float:
-    """Returns the largest difference, relative to the largest value; infinite for what is not finite."""
+    """Returns the largest difference, relative to the largest value; infinite for non-finite values."""
     difference = (
         (torch.as_tensor(np.asarray(got) if isinstance(got, np.ndarray) else got).double().cpu() - wide).abs().max()
     )
@@ -115,7 +118,7 @@ def error(got: Any, wide: torch.Tensor) -> float:
 
 
 class Ours:
-    """A program compiled for the GPU whose arguments are torch's tensors."""
+    """A program compiled for the GPU whose arguments are torch tensors."""
 
     def __init__(self, path: Path, precision: str, inputs: dict[str, torch.Tensor], options: dict[str, Any]) -> None:
         import mgx_core as mgx
@@ -138,7 +141,7 @@ class Ours:
 
 
 def wide_result(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Returns torch's result in float64, in float32 for a network that names its types."""
+    """Returns torch's result in float64, or in float32 for a network with explicit types."""
     for kind in (torch.float64, torch.float32):
         with contextlib.suppress(RuntimeError):
             return first(module.to(kind)(*[v.to(kind) if v.is_floating_point() else v for v in inputs])).double().cpu()
@@ -146,7 +149,7 @@ def wide_result(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> torc
 
 
 def measure(name: str, given: argparse.Namespace) -> Row:
-    """Returns the figures of one network."""
+    """Returns the measurements of one network."""
     sys.path.insert(0, str(HERE))
     from architectures import make, named
 
@@ -157,7 +160,7 @@ def measure(name: str, given: argparse.Namespace) -> Row:
     began = time.perf_counter()
     module, inputs = make(named(name), given.batch)
     kind = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[given.precision]
-    if named(name).family == "cache":  # decoders are exported, and keep their caches, in what they compute in
+    if named(name).family == "cache":  # decoders are exported, and keep their caches, in the precision they compute in
         module.to(kind)
         inputs = {k: v.to(kind) if v.is_floating_point() else v for k, v in inputs.items()}
     row: Row = {"model": _title(name, given.batch, given.precision)}
@@ -212,7 +215,7 @@ def describe(instruction: Any) -> str:
 
 
 def profile(ours: Ours) -> Row:
-    """Returns our steps: how many, how many on the host, and each instruction's microseconds."""
+    """Returns our number of steps, how many run on the host, and each instruction's microseconds."""
     import mgx_core as mgx
 
     executable = ours.program.executable
@@ -251,7 +254,7 @@ def line(cells: Sequence[Any]) -> str:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Returns the rows as a table, farthest from its best peer first, and a line of summary."""
+    """Returns the rows as a table, sorted by decreasing ratio to the best peer, and a summary line."""
     ordered = sorted(rows, key=lambda r: (-("failed" in r), -r.get("ratio", 0.0)))
     lines = [line(COLUMNS), line(["---"] * len(COLUMNS))] + [line([r.get(c, "") for c in COLUMNS]) for r in ordered]
     ratios = [r["ratio"] for r in rows if "ratio" in r]
@@ -273,7 +276,7 @@ def _title(name: str, batch: int, precision: str) -> str:
 
 
 def one(name: str, batch: int, precision: str, given: argparse.Namespace) -> Row:
-    """Returns the record of a network measured in a process of its own."""
+    """Returns the record of a network measured in a separate process."""
     command = [sys.executable, __file__, str(given.out), "--one", "--only", name, "--batch", str(batch)]
     command += ["--precision", precision, "--modes", given.modes, "--rounds", str(given.rounds)]
     environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "2", "OMP_NUM_THREADS": "2"}
@@ -293,18 +296,18 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", default="")
     parser.add_argument(
-        "--rows", default="", help="single measurements besides: NAME:BATCH:PRECISION, divided by commas"
+        "--rows", default="", help="additional single measurements: NAME:BATCH:PRECISION, separated by commas"
     )
-    parser.add_argument("--batch", default="1", help="one or several, divided by commas")
-    parser.add_argument("--precision", default="f16", help="f32, f16, bf16, or several, divided by commas")
-    parser.add_argument("--modes", default="reduce-overhead", help="of torch.compile, divided by commas")
-    parser.add_argument("--workers", type=int, default=16, help="networks that are prepared at the same time")
-    parser.add_argument(
-        "--prepare", type=float, default=300, help="seconds after which those that are ready are measured"
-    )
+    parser.add_argument("--batch", default="1", help="one or several, separated by commas")
+    parser.add_argument("--precision", default="f16", help="f32, f16, bf16, or several, separated by commas")
+    parser.add_argument("--modes", default="reduce-overhead", help="of torch.compile, separated by commas")
+    parser.add_argument("--workers", type=int, default=16, help="networks that are prepared concurrently")
+    parser.add_argument("--prepare", type=float, default=300, help="seconds after which prepared networks are measured")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--limit", type=float, default=240, help="seconds for one network")
-    parser.add_argument("--seconds", type=float, default=1e6, help="for everything; what is not done then is left out")
+    parser.add_argument("--limit", type=float, default=240, help="timeout in seconds for one network")
+    parser.add_argument(
+        "--seconds", type=float, default=1e6, help="timeout in seconds for all networks; unfinished ones are left out"
+    )
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -312,14 +315,14 @@ def main() -> None:
     if given.one:
         given.batch = int(given.batch)
         print(json.dumps(measure(given.only, given)), flush=True)
-        os._exit(0)  # torch's compile workers outlive an orderly end
+        os._exit(0)  # torch's compile workers survive an orderly exit
     sys.path.insert(0, str(HERE))
     from architectures import ARCHITECTURES
 
     names = given.only.split(",") if given.only else [] if given.rows else list(ARCHITECTURES)
     kinds = given.precision.split(",")
     if unknown := set(kinds) - {"f32", "f16", "bf16"}:
-        parser.error(f"--precision: f32, f16 and bf16 are there, not {', '.join(sorted(unknown))}")
+        parser.error(f"--precision: expected f32, f16 or bf16, got {', '.join(sorted(unknown))}")
     jobs = [(name, int(batch), kind) for kind in kinds for batch in given.batch.split(",") for name in names]
     jobs += [(name, int(batch), kind) for name, batch, kind in (row.split(":") for row in given.rows.split(",") if row)]
     rows: list[Row] = []
@@ -331,7 +334,7 @@ def main() -> None:
 
 
 def together(jobs: Sequence[tuple[str, int, str]], given: argparse.Namespace) -> list[Row]:
-    """Measures networks whose processes prepare themselves at the same time."""
+    """Measures networks whose processes prepare concurrently."""
     for old in (*given.out.glob("*.ready"), given.out / "go"):
         old.unlink(missing_ok=True)
     rows: list[Row] = []

@@ -2,12 +2,17 @@
 
 python benchmarks/zoo/export.py OUT [--only a,b] [--batch 1] [--open] [--exporter dynamo]
 
---only names networks of the list or by hand, all by hand as handmade, or any other of timm as timm.NAME.SIZE, which is written
-as NAME.  Without it, all of the list are exported.
-Writes NAME.bBATCH.onnx (with external weights beside it where it is large), NAME.bBATCH.in.npz and NAME.bBATCH.gold.npz, the
-results of torch in float64 (the first, where there are several) rounded to float32.  --open leaves the batch symbolic.  Each
-export runs in a process of its own with a time limit; what torch itself cannot export is listed with the last line of its error.
-Needs torch, timm, torchvision, transformers, onnxscript.
+--only selects networks of the list or hand-written ones, all hand-written ones as handmade, or any other of timm as
+timm.NAME.SIZE,
+which is written as NAME.  Without it, the whole list is exported.
+
+Writes NAME.bBATCH.onnx (with external weights beside it if it is large), NAME.bBATCH.in.npz and NAME.bBATCH.gold.npz, the
+results of
+torch in float64 (the first of several) rounded to float32.  --open leaves the batch symbolic.  Each export runs in a separate
+process
+with a time limit; networks that torch cannot export are listed with the last line of the error.  Needs torch, timm,
+torchvision,
+transformers, onnxscript.
 """
 
 from __future__ import annotations
@@ -34,7 +39,7 @@ def export(name: str, out: Path, batch: int, exporter: str, open_batch: bool) ->
     torch.set_num_threads(1)
     architecture = named(name)
     if architecture.family == "detection":
-        exporter = "torchscript"  # torch.export does not follow the loops over what was found
+        exporter = "torchscript"  # torch.export does not support the loops over detections
     module, inputs = make(architecture, batch)
     values = tuple(inputs.values())
     stem = _stem(name, batch)
@@ -43,7 +48,7 @@ def export(name: str, out: Path, batch: int, exporter: str, open_batch: bool) ->
         gold = _first(module(*values))
         wide = _first(module.double()(*(v.double() if v.is_floating_point() else v for v in values)))
         if not wide.isfinite().all():
-            raise SystemExit("torch's result in float64 is not finite: nothing to compare with")
+            raise SystemExit("torch's result in float64 is not finite: there is no reference to compare with")
         module.float()
         if exporter == "dynamo":
             shapes = tuple({0: torch.export.Dim("batch")} for _ in values) if open_batch else None
@@ -63,7 +68,7 @@ def _first(result: Any) -> Any:
 
 
 def _stem(name: str, batch: int) -> str:
-    """Returns what the files of a network begin with."""
+    """Returns the common prefix of a network's files."""
     return f"{name.split('.')[1] if '.' in name else name}.b{batch}"
 
 
@@ -74,7 +79,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--exporter", choices=("torchscript", "dynamo"), default="dynamo")
     parser.add_argument("--open", action="store_true")
-    parser.add_argument("--limit", type=float, default=300, help="seconds for one export")
+    parser.add_argument("--limit", type=float, default=300, help="timeout in seconds for one export")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""One engine with one model in a process of its own: prints a record when ready, then one for each burst asked for on stdin."""
+"""One engine with one model in a separate process: prints a record when ready, then one for each burst requested on stdin."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def openvino(path: Path, feed: Feed, given: argparse.Namespace) -> Run:
 
 
 def mgx(path: Path, feed: Feed, given: argparse.Namespace) -> tuple[Run, Callable[[], dict[str, Any]]]:
-    """Returns the run and a function that gives the figures of what was compiled."""
+    """Returns the run and a function that returns figures of the compiled program."""
     import mgx_core
 
     program = mgx_core.parse_onnx(path)
@@ -78,7 +78,7 @@ def mgx(path: Path, feed: Feed, given: argparse.Namespace) -> tuple[Run, Callabl
 
 
 def peak_memory() -> float:
-    """Returns the largest resident memory of this process so far, in MB."""
+    """Returns the peak resident memory of this process, in MB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
 

@@ -1,4 +1,4 @@
-"""Small networks written by hand, of kinds that no list of architectures names."""
+"""Small hand-written networks, of kinds that no list of architectures contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks by hand whose result is an image: made of noise, of a smaller image, of a noisy one, of two."""
+"""Hand-written networks whose result is an image: from noise, from a smaller or a noisy image, or from two images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def dcgan() -> nn.Module:
 
 
 class EDSR(nn.Module):
-    """EDSR: small residual steps, a pixel shuffle and a bicubic enlargement beside them."""
+    """EDSR: small residual steps and a pixel shuffle, in parallel with bicubic upsampling."""
 
     def __init__(self, channels: int = 32, blocks: int = 6, factor: int = 3) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class EDSR(nn.Module):
 
 
 class ResidualDense(nn.Module):
-    """ESRGAN's block: five convolutions, each over the results of all before it."""
+    """ESRGAN's block: five convolutions, each reading the results of all previous ones."""
 
     def __init__(self, channels: int = 32, growth: int = 16) -> None:
         super().__init__()
@@ -56,13 +56,13 @@ class ResidualDense(nn.Module):
 
 
 def esrgan() -> nn.Module:
-    """Returns a small ESRGAN: two residual dense blocks and an enlargement to twice the size."""
+    """Returns a small ESRGAN: two residual dense blocks and upsampling to twice the size."""
     blocks = [nn.Conv2d(3, 32, 3, padding=1), ResidualDense(), ResidualDense(), nn.Upsample(scale_factor=2)]
     return nn.Sequential(*blocks, nn.Conv2d(32, 32, 3, padding=1), nn.LeakyReLU(0.2), nn.Conv2d(32, 3, 3, padding=1))
 
 
 class PixelAttention(nn.Module):
-    """PAN, for larger images: a gate for each pixel, and a pixel shuffle."""
+    """PAN, for super-resolution: a gate for each pixel, and a pixel shuffle."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,20 +75,20 @@ class PixelAttention(nn.Module):
 
 
 def dncnn() -> nn.Module:
-    """Returns a DnCNN, which finds the noise of an image: plain convolutions of one width."""
+    """Returns a DnCNN, which estimates the noise of an image: plain convolutions of one width."""
     middle = [normed(48, 48) for _ in range(5)]
     return nn.Sequential(nn.Conv2d(1, 48, 3, padding=1), nn.ReLU(), *middle, nn.Conv2d(48, 1, 3, padding=1))
 
 
 def autoencoder() -> nn.Module:
-    """Returns an autoencoder of images with ELU and transposed convolutions."""
+    """Returns an image autoencoder with ELU and transposed convolutions."""
     encoder = [nn.Conv2d(1, 16, 3, 2, 1), nn.ELU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ELU()]
     decoder = [nn.ConvTranspose2d(32, 16, 3, 2, 1, 1), nn.ELU(), nn.ConvTranspose2d(16, 1, 3, 2, 1, 1)]
     return nn.Sequential(*encoder, *decoder, nn.Sigmoid())
 
 
 class Denoiser(nn.Module):
-    """A diffusion model's block: group norms, the time as waves, attention over pixels."""
+    """A diffusion model's block: group norms, sinusoidal time embedding, attention over pixels."""
 
     frequencies: Tensor
 
@@ -109,7 +109,7 @@ class Denoiser(nn.Module):
 
 
 class OpticalFlow(nn.Module):
-    """Optical flow: the correlation of two images at 81 displacements, and one of them moved by what follows."""
+    """Optical flow: the correlation of two images at 81 displacements, and one of them warped by the estimated flow."""
 
     def __init__(self) -> None:
         super().__init__()

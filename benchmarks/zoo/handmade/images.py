@@ -1,4 +1,4 @@
-"""Networks by hand over images, volumes and video."""
+"""Hand-written networks for images, volumes and video."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _mish, _silu = partial(normed, activation=nn.Mish), partial(normed, activation=n
 
 
 def c3d() -> nn.Module:
-    """Returns a C3D: convolutions of three axes over video."""
+    """Returns a C3D: 3-d convolutions over video."""
     return nn.Sequential(
         nn.Conv3d(3, 32, 3, padding=1),
         nn.BatchNorm3d(32),
@@ -36,7 +36,7 @@ def c3d() -> nn.Module:
 
 
 def r2plus1d() -> nn.Module:
-    """Returns an R(2+1)D: convolutions over the image and over time in turn."""
+    """Returns an R(2+1)D: alternating convolutions over the image and over time."""
     return nn.Sequential(
         nn.Conv3d(3, 24, (1, 7, 7), (1, 2, 2), (0, 3, 3)),
         nn.BatchNorm3d(24),
@@ -55,7 +55,7 @@ def r2plus1d() -> nn.Module:
 
 
 class UNet3d(nn.Module):
-    """A U-Net over volumes with one step down, instance norms without weights."""
+    """A 3-d U-Net with one downsampling step, instance norms without weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class UNet3d(nn.Module):
 
 
 class UNet(nn.Module):
-    """A U-Net with instance norms, average pools and bilinear steps up."""
+    """A U-Net with instance norms, average pooling and bilinear upsampling."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ class ConvLSTM(nn.Module):
 
 
 def _boxes(values: Tensor, width: int) -> Tensor:
-    """Returns a map's channels as rows of some width, one for each place and kind of box."""
+    """Returns a map's channels as rows of a given width, one per position and anchor."""
     return values.permute(0, 2, 3, 1).reshape(values.shape[0], -1, width)
 
 
@@ -220,7 +220,7 @@ class DETR(nn.Module):
 
 
 class YoloNeck(nn.Module):
-    """A YOLO's neck with Mish: deep features enlarged and joined to shallow ones."""
+    """A YOLO's neck with Mish: deep features upsampled and concatenated with shallow ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -234,7 +234,7 @@ class YoloNeck(nn.Module):
 
 
 class PyramidPool(nn.Module):
-    """Spatial pyramid pooling: largest values over windows of three sizes, joined."""
+    """Spatial pyramid pooling: max pooling with three window sizes, concatenated."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -247,7 +247,7 @@ class PyramidPool(nn.Module):
 
 
 class DeepLab(nn.Module):
-    """DeepLab's atrous pyramid: dilated convolutions and the mean of the image, joined."""
+    """DeepLab's atrous pyramid: dilated convolutions and the image's mean, concatenated."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -267,7 +267,7 @@ class DeepLab(nn.Module):
 
 
 class FPN(nn.Module):
-    """A feature pyramid: three maps, each with the next smaller one added, enlarged."""
+    """A feature pyramid: three maps, each added to the upsampled next smaller one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -286,7 +286,7 @@ class FPN(nn.Module):
 
 
 class SwinWindows(nn.Module):
-    """Swin's attention in shifted windows of 7 by 7, with a bias for each pair of places."""
+    """Swin's attention in shifted windows of 7 by 7, with a bias for each pair of positions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -318,7 +318,7 @@ class NonLocal(nn.Module):
 
 
 class Involution(nn.Module):
-    """An involution: kernels that each place computes for itself, shared by groups of channels."""
+    """An involution: kernels computed at each position, shared by groups of channels."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -331,7 +331,7 @@ class Involution(nn.Module):
 
 
 class CBAM(nn.Module):
-    """CBAM: gates for channels, then for pixels, from means and largest values."""
+    """CBAM: gates for channels, then for pixels, from means and maxima."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -345,7 +345,7 @@ class CBAM(nn.Module):
 
 
 class PoolMixer(nn.Module):
-    """A block of EfficientFormer: a pool in place of attention, scaled, and a perceptron."""
+    """A block of EfficientFormer: pooling instead of attention, scaled, and an MLP."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -358,7 +358,7 @@ class PoolMixer(nn.Module):
 
 
 def inverted() -> nn.Module:
-    """Returns four inverted bottlenecks in a row, without residuals."""
+    """Returns four consecutive inverted bottlenecks without residuals."""
     layers: list[nn.Module] = []
     for _ in range(4):
         layers += [normed(48, 96, 1, activation=nn.Hardswish), normed(96, 96, 5, 1, 96, nn.Hardswish)]
@@ -367,7 +367,7 @@ def inverted() -> nn.Module:
 
 
 def pools() -> nn.Module:
-    """Returns a stack of every kind of pool, between grouped convolutions."""
+    """Returns a stack of every kind of pooling, between grouped convolutions."""
     return nn.Sequential(
         normed(3, 24, 7, 2),
         nn.MaxPool2d(3, 2, 1),

@@ -1,4 +1,4 @@
-"""Networks by hand over points, graphs, coordinates, tables and distributions."""
+"""Hand-written networks for points, graphs, coordinates, tables and distributions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .parts import Network, below, inputs, normal, perceptron, uniform
 
 
 class PointNet(nn.Module):
-    """PointNet: the same layers for every point of a cloud, and the largest value over the points."""
+    """PointNet: the same layers for every point of a cloud, and the maximum over the points."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class PointNet(nn.Module):
 
 
 class EdgeConv(nn.Module):
-    """DGCNN's edge convolutions: every point with its nearest neighbours, which each layer finds again."""
+    """DGCNN's edge convolutions: every point with its nearest neighbours, recomputed in each layer."""
 
     def __init__(self, neighbours: int = 16) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class EdgeConv(nn.Module):
 
 
 class MessagePassing(nn.Module):
-    """A graph network: three rounds of messages along listed edges, added up where they arrive."""
+    """A graph network: three rounds of messages along listed edges, summed at their targets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ def _adjacency(batch: int) -> Tensor:
 
 
 class Siren(nn.Module):
-    """SIREN: a field of coordinates with sines as activations."""
+    """SIREN: a coordinate network with sine activations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Siren(nn.Module):
         for layer, bound in zip(self.layers, (1 / 2, *[(6 / 128) ** 0.5 / 30] * 2), strict=True):
             nn.init.uniform_(
                 layer.get_parameter("weight"), -bound, bound
-            )  # as its authors do, or results are badly conditioned
+            )  # as its authors do; otherwise results are badly conditioned
         self.head = nn.Linear(128, 3)
 
     def forward(self, coordinates: Tensor) -> Any:
@@ -100,7 +100,7 @@ class Siren(nn.Module):
 
 
 class NeRF(nn.Module):
-    """NeRF's field: positions as sines and cosines of rising frequencies, and a perceptron."""
+    """NeRF's field: positional encoding by sines and cosines of increasing frequencies, and an MLP."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class NeRF(nn.Module):
 
 
 class HashGrid(nn.Module):
-    """Hash grids as instant neural graphics have them: hashed cells of four resolutions look up features."""
+    """Hash grids of Instant NGP: feature look-up by hashed cells of four resolutions."""
 
     primes: Tensor
 
@@ -130,7 +130,7 @@ class HashGrid(nn.Module):
 
 
 class Tabular(nn.Module):
-    """A network over a table: embeddings of categories beside numbers, ELU and SELU."""
+    """A network for tables: embeddings of categories next to numbers, ELU and SELU."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class Tabular(nn.Module):
 
 
 class DLRM(nn.Module):
-    """DLRM, a recommender: products of every two embeddings, below the diagonal."""
+    """DLRM, a recommender: products of all pairs of embeddings, below the diagonal."""
 
     rows: Tensor
     columns: Tensor
@@ -166,7 +166,7 @@ class DLRM(nn.Module):
 
 
 class AttentiveFilter(nn.Module):
-    """Collaborative filtering: an item against a user's history, weighted by attention."""
+    """Collaborative filtering: an item compared with a user's history, weighted by attention."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class AttentiveFilter(nn.Module):
 
 
 class Experts(nn.Module):
-    """A mixture of experts: the two best of four by a gate, every expert computed and weighted."""
+    """A mixture of experts: the gate's best two of four, with every expert computed and weighted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,7 +211,9 @@ class VAE(nn.Module):
 
 
 class RealNVP(nn.Module):
-    """RealNVP, a normalizing flow: six couplings that scale and move one half by the other, and the log determinant."""
+    """RealNVP, a normalizing flow: six couplings that scale and shift one half by functions of the other, and the log
+    determinant.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -230,7 +232,7 @@ class RealNVP(nn.Module):
 
 
 class KAN(nn.Module):
-    """A Kolmogorov-Arnold layer: a learned sum of radial bumps for each pair of input and output."""
+    """A Kolmogorov-Arnold layer: a learned sum of radial basis functions for each pair of input and output."""
 
     centres: Tensor
 

@@ -1,4 +1,4 @@
-"""Pieces that networks by hand share, and what makes their inputs."""
+"""Layers shared by the hand-written networks, and generators of their inputs."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-Value = Callable[[int], Tensor]  # makes one input for a batch
+Value = Callable[[int], Tensor]  # generates one input for a batch
 Inputs = Callable[[int], dict[str, Tensor]]
 
 
 class Network(NamedTuple):
-    """One network: `build` makes the module, `inputs` its arguments by name for a batch."""
+    """One network: `build` creates the module, `inputs` its arguments by name for a batch."""
 
     build: Callable[[], nn.Module]
     inputs: Inputs
 
 
 def inputs(**values: Value) -> Inputs:
-    """Returns what makes inputs by name, in the order of the module's arguments."""
+    """Returns a generator of inputs by name, in the order of the module's arguments."""
     return lambda batch: {name: value(batch) for name, value in values.items()}
 
 
 def normal(rows: int, *shape: int) -> Value:
-    """Returns what makes normal values, `rows` for each of the batch."""
+    """Returns a generator of normal values, `rows` per batch element."""
     return lambda batch: torch.randn(rows * batch, *shape)
 
 
 def uniform(rows: int, *shape: int) -> Value:
-    """Returns what makes values between 0 and 1, `rows` for each of the batch."""
+    """Returns a generator of values between 0 and 1, `rows` per batch element."""
     return lambda batch: torch.rand(rows * batch, *shape)
 
 
 def below(limit: int, rows: int, *shape: int) -> Value:
-    """Returns what makes indices below a limit, `rows` for each of the batch."""
+    """Returns a generator of indices below a limit, `rows` per batch element."""
     return lambda batch: torch.randint(0, limit, (rows * batch, *shape))
 
 
 def image(size: int, channels: int = 3, rows: int = 1) -> Inputs:
-    """Returns what makes square images, `rows` for each of the batch."""
+    """Returns a generator of square images, `rows` per batch element."""
     return inputs(image=normal(rows, channels, size, size))
 
 
@@ -59,7 +59,7 @@ def normed(
 
 
 def perceptron(*sizes: int, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
-    """Returns linear layers of some widths, with an activation between each two."""
+    """Returns linear layers of given widths, with activations between them."""
     layers: list[nn.Module] = []
     for width, following in pairwise(sizes):
         layers += [nn.Linear(width, following), activation()]
@@ -67,10 +67,10 @@ def perceptron(*sizes: int, activation: type[nn.Module] = nn.ReLU) -> nn.Sequent
 
 
 def heads(value: Tensor, count: int) -> Tensor:
-    """Returns (batch, positions, width) as (batch, heads, positions, width of a head)."""
+    """Converts (batch, positions, width) to (batch, heads, positions, width of a head)."""
     return value.reshape(*value.shape[:2], count, -1).transpose(1, 2)
 
 
 def joined(value: Tensor) -> Tensor:
-    """Returns (batch, heads, positions, width of a head) as (batch, positions, width)."""
+    """Converts (batch, heads, positions, width of a head) to (batch, positions, width)."""
     return value.transpose(1, 2).flatten(2)

@@ -1,4 +1,4 @@
-"""Networks by hand over sound, text and other sequences."""
+"""Hand-written networks for audio, text and other sequences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .parts import Network, below, heads, inputs, joined, normal, normed, percep
 
 
 class WaveNet(nn.Module):
-    """WaveNet: gated causal convolutions of doubling dilation, whose residuals add up to the result."""
+    """WaveNet: gated causal convolutions with doubling dilation, whose residuals are summed."""
 
     def __init__(self, channels: int = 32, layers: int = 8) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class WaveNet(nn.Module):
 
 
 class TCN(nn.Module):
-    """A temporal convolutional network: residual convolutions of doubling dilation, and a mean over time."""
+    """A temporal convolutional network: residual convolutions with doubling dilation, and a mean over time."""
 
     def __init__(self, channels: int = 64) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class TCN(nn.Module):
 
 
 class Demucs(nn.Module):
-    """Demucs: an autoencoder of sound with gated convolutions, skips and an LSTM in the middle."""
+    """Demucs: an audio autoencoder with gated convolutions, skips and an LSTM in the middle."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Demucs(nn.Module):
 
 
 class Conformer(nn.Module):
-    """A block of Conformer: attention and a deep convolution between two half steps of a perceptron."""
+    """A Conformer block: attention and a depthwise convolution between two half-step MLPs."""
 
     def __init__(self, width: int = 144, count: int = 4) -> None:
         super().__init__()
@@ -114,12 +114,12 @@ class Conformer(nn.Module):
 
 
 def conformer() -> nn.Module:
-    """Returns two blocks of Conformer."""
+    """Returns two Conformer blocks."""
     return nn.Sequential(Conformer(), Conformer())
 
 
 def quartznet() -> nn.Module:
-    """Returns a QuartzNet: long separable convolutions over the frames of sound."""
+    """Returns a QuartzNet: long separable convolutions over audio frames."""
     layers: list[nn.Module] = []
     for channels in (64, 128, 128, 128, 128):
         layers += [nn.Conv1d(channels, channels, 33, padding=16, groups=channels), nn.Conv1d(channels, 128, 1)]
@@ -128,7 +128,7 @@ def quartznet() -> nn.Module:
 
 
 def vocoder() -> nn.Module:
-    """Returns a vocoder as HiFi-GAN's: transposed convolutions from frames of a spectrum to sound."""
+    """Returns a vocoder like HiFi-GAN's: transposed convolutions from spectrogram frames to audio."""
     layers: list[nn.Module] = [nn.Conv1d(80, 128, 7, padding=3)]
     for channels, outputs, stride in ((128, 64, 8), (64, 32, 8), (32, 16, 4)):
         layers += [nn.LeakyReLU(0.1), nn.ConvTranspose1d(channels, outputs, 2 * stride, stride, stride // 2)]
@@ -137,7 +137,7 @@ def vocoder() -> nn.Module:
 
 
 class MelSpectrum(nn.Module):
-    """The logarithm of a mel spectrum, with the Fourier transform as a convolution of stride 64."""
+    """A log-mel spectrogram, with the Fourier transform as a convolution of stride 64."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class MelSpectrum(nn.Module):
 
 
 class StatsPool(nn.Module):
-    """x-vectors of a speaker: convolutions over frames, then their mean and deviation over time."""
+    """Speaker x-vectors: convolutions over frames, then mean and standard deviation over time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class StatsPool(nn.Module):
 
 
 def squeezeformer() -> nn.Module:
-    """Returns the stem of Squeezeformer: strided convolutions, one of them depthwise, over a spectrum."""
+    """Returns the stem of Squeezeformer: strided convolutions, one of them depthwise, over a spectrogram."""
     first = [nn.Conv2d(1, 32, 3, 2), nn.ReLU()]
     return nn.Sequential(*first, nn.Conv2d(32, 32, 3, 2, groups=32), nn.Conv2d(32, 32, 1), nn.ReLU())
 
@@ -189,7 +189,7 @@ class FourierConvolution(nn.Module):
 
 
 class NBeats(nn.Module):
-    """N-BEATS: each block forecasts, and takes what it explains from what the next one sees."""
+    """N-BEATS: each block forecasts, and subtracts what it explains from the next one's input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -205,7 +205,7 @@ class NBeats(nn.Module):
 
 
 class RecurrentCell(nn.Module):
-    """A GRU cell in a loop of Python, unrolled by the export."""
+    """A GRU cell in a Python loop, unrolled by the export."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -232,7 +232,7 @@ class RecurrentText(nn.Module):
 
 
 class AttentiveLSTM(nn.Module):
-    """A classifier of text: a bidirectional LSTM and attention over its states."""
+    """A text classifier: a bidirectional LSTM and attention over its states."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -246,7 +246,7 @@ class AttentiveLSTM(nn.Module):
 
 
 class TextCNN(nn.Module):
-    """A classifier of text: convolutions of three lengths and their largest values."""
+    """A text classifier: convolutions of three lengths and their maxima."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -259,7 +259,7 @@ class TextCNN(nn.Module):
 
 
 class CRNN(nn.Module):
-    """CRNN, a reader of text lines: convolutions down to one row, then bidirectional LSTMs over it."""
+    """CRNN, which reads text lines: convolutions down to one row, then bidirectional LSTMs over it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -282,7 +282,7 @@ class CRNN(nn.Module):
 
 
 class RelativeText(nn.Module):
-    """T5's encoder with one table of relative positions for all layers, RMS norms and gated perceptrons."""
+    """T5's encoder with one table of relative positions for all layers, RMS norms and gated MLPs."""
 
     def __init__(self, width: int = 256, count: int = 8, layers: int = 3) -> None:
         super().__init__()
@@ -312,7 +312,7 @@ class RelativeText(nn.Module):
 
 
 class Mamba(nn.Module):
-    """A block of Mamba: a short causal convolution and a selective scan, unrolled by the export."""
+    """A Mamba block: a short causal convolution and a selective scan, unrolled by the export."""
 
     def __init__(self, width: int = 64, states: int = 8) -> None:
         super().__init__()
@@ -361,7 +361,7 @@ class FourierMixer(nn.Module):
 
 
 class Linformer(nn.Module):
-    """Linear attention: keys and values projected along the positions, and products from the right."""
+    """Linformer: keys and values projected along the positions, and products associated from the right."""
 
     def __init__(self, width: int = 192, count: int = 6) -> None:
         super().__init__()
@@ -391,7 +391,7 @@ class WindowedAttention(nn.Module):
 
 
 class RelativeAttention(nn.Module):
-    """Transformer-XL's attention: scores of positions moved into place by padding and reshaping."""
+    """Transformer-XL's attention: relative position scores shifted by padding and reshaping."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -409,7 +409,7 @@ class RelativeAttention(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A layer of MobileBERT: attention and four perceptrons in a narrow width, and scales in place of norms."""
+    """A MobileBERT layer: attention and four MLPs of narrow width, and scales instead of norms."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -457,7 +457,7 @@ class Perceiver(nn.Module):
 
 
 class DecoderStep(nn.Module):
-    """One token through an attention whose keys and values are a cache, which it returns longer."""
+    """One token through attention whose keys and values are a cache, which is returned extended."""
 
     def __init__(self) -> None:
         super().__init__()
