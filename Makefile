@@ -16,7 +16,7 @@ WITH_TORCH := . plugins/ref plugins/cpu_dnnl plugins/gpu_hip plugins/frontends/o
 RAY := . plugins/ref plugins/frontends/onnx plugins/serve
 DISTS := . $(PLUGINS) $(KIT)
 DEMO := . plugins/frontends/onnx plugins/cpu_dnnl
-# what environments depend on of the metadata of folders $(1)
+# the metadata of folders $(1) that affects environments
 metadata = $(patsubst %,build/metadata/%/installed.json,$(1))
 NATIVE := plugins/cpu_dnnl/CMakeLists.txt $(wildcard $(addprefix plugins/cpu_dnnl/,src/* mgx_cpu_dnnl/jit/*.py mgx_cpu_dnnl/prebuilt_loops/*.py))
 PIP := -m pip install --quiet --disable-pip-version-check
@@ -24,7 +24,7 @@ PYTEST := .venv-test/bin/python -m pytest -q -n $(JOBS) --dist worksteal
 export PIP_NO_INPUT := 1
 unexport PYTHONPATH
 
-# a virtual environment with a recent pip, also where the system's Python lacks ensurepip
+# a virtual environment with a recent pip, even if the system's Python lacks ensurepip
 define venv
 	@rm -rf $(1)
 	@$(PYTHON) -m venv $(1) 2>/dev/null || { rm -rf $(1); $(PYTHON) -m venv --without-pip $(1) \
@@ -32,12 +32,12 @@ define venv
 	@$(1)/bin/python $(PIP) --upgrade pip
 endef
 
-# distributions in editable form: $(1) environment, $(2) folders, $(3) more arguments.  What builds them is installed once, in the
-# same environment, so that a later build of native code compiles only what has changed.
+# editable installs: $(1) environment, $(2) folders, $(3) more arguments.  Build requirements are installed once, in the same
+# environment, so that later builds of native code are incremental.
 define editable
 	@$(1)/bin/python -c 'import sys, tomllib; print(*sorted({r for f in sys.argv[1:] \
 		for r in tomllib.load(open(f + "/pyproject.toml", "rb"))["build-system"]["requires"]}), sep="\n")' $(2) > $(1)/build.txt
-	@$(1)/bin/python $(PIP) -r $(1)/build.txt editables # which hatchling asks for only while it builds
+	@$(1)/bin/python $(PIP) -r $(1)/build.txt editables # which hatchling requires only during a build
 	@PATH="$(CURDIR)/$(1)/bin:$$PATH" $(1)/bin/python $(PIP) --no-build-isolation $(addprefix -e ,$(2)) $(3)
 endef
 
@@ -61,7 +61,7 @@ help:
 	@echo "make gold-tf   networks with TensorFlow's values (NETWORKS=... takes some), for slow tests"
 	@echo "make clean     remove environments, caches and build output"
 
-# written only when it says something else, and then as old as its source: an edit of the tools' settings rebuilds no environment
+# written only if it changes, with its source's timestamp: editing the tools' settings does not rebuild environments
 build/metadata/%/installed.json: %/pyproject.toml .ci/installed.py
 	@mkdir -p $(@D)
 	@$(PYTHON) .ci/installed.py $< > $@.new
@@ -80,12 +80,12 @@ build/metadata/%/installed.json: %/pyproject.toml .ci/installed.py
 	@.venv-test/bin/python -m compileall -q mgx_core $(wildcard conformance/mgx_* plugins/*/mgx_* plugins/*/*/*migraphx plugins/*/*/mgx_*) # as pip does
 	@touch $@ .venv-test/native
 
-# the native module is built again whenever one of its sources has changed
+# the native module is rebuilt whenever one of its sources has changed
 .venv-test/native .venv-torch/native: .venv-%/native: .venv-%/ready $(NATIVE)
 	@PATH="$(CURDIR)/.venv-$*/bin:$$PATH" .venv-$*/bin/python $(PIP) --no-build-isolation --no-deps -e plugins/cpu_dnnl
 	@touch $@
 
-# torch without CUDA, which is 3 GB less; where that index cannot be reached, whatever build the default one has
+# torch without CUDA, which saves 3 GB; if that index is unreachable, the default index's build
 .venv-torch/ready: $(call metadata,$(WITH_TORCH))
 	$(call venv,.venv-torch)
 	@.venv-torch/bin/python $(PIP) --retries 0 --index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0' \
@@ -108,7 +108,7 @@ build/metadata/%/installed.json: %/pyproject.toml .ci/installed.py
 	@.venv-core/bin/python $(PIP) -e . --group core-test
 	@touch $@
 
-# TensorFlow's values for networks of keras.applications, made once in an environment of its own; tests marked slow read them
+# TensorFlow's results for networks of keras.applications, generated once in a separate environment; slow tests read them
 gold-tf:
 	$(call venv,.venv-gold-tf)
 	@.venv-gold-tf/bin/python $(PIP) tensorflow-cpu scipy
@@ -135,22 +135,22 @@ test-torch: .venv-torch/native
 slow-torch: .venv-torch/native
 	.venv-torch/bin/python -m pytest -q -n $(JOBS) --dist worksteal -W default -m "slow and not gpu" $(addsuffix /tests,$(TORCH))
 
-# one process at a time: each starts processes of its own; two clients that bring the same messages need a process each
+# sequential, since each starts its own processes; clients that register the same messages need separate processes
 test-ray: .venv-ray/ready
 	.venv-ray/bin/python -m pytest -q -W default plugins/serve/tests/cluster
 	.venv-ray/bin/python -m pytest -q -W default plugins/serve/tests/kserve_client
 
-# the runtime for MLServer, which wants older packages than Ray
+# the runtime for MLServer, which requires older packages than Ray
 test-mlserver: .venv-mlserver/ready
 	.venv-mlserver/bin/python -m pytest -q -W default plugins/serve/tests/mlserver_runtime
 
-# everything, long runs included; a test that looks at reports in a browser skips itself where there is none
+# everything, including long runs; a test of reports in a browser is skipped if there is none
 test-all: test test-torch test-ray test-mlserver wheels core-alone test-capi test-capi-memory test-amd slow slow-torch
 
 slow: .venv-test/native
 	$(PYTEST) -m "slow and not gpu"
 
-# the example packages, each installed as a stranger installs it
+# the example packages, each installed like a third-party package
 strangers: .venv-test/native
 	$(PYTEST) -m slow examples
 
@@ -171,11 +171,11 @@ core-alone: .venv-core/ready
 test-capi: .venv-test/capi
 	.venv-test/bin/python -m pytest -q -m "not slow" plugins/capi/tests
 
-# its memory: AddressSanitizer, valgrind where it is installed, eight threads for a minute
+# its memory: AddressSanitizer, valgrind if it is installed, eight threads for a minute
 test-capi-memory: .venv-test/capi
 	.venv-test/bin/python -m pytest -q -rs -m slow plugins/capi/tests
 
-# kernels compiled for AMD GPUs that are not here, by the clang of the ziglang wheel (100 MB)
+# cross-compiles kernels for AMD GPUs with the clang of the ziglang wheel (100 MB)
 .venv-test/amd: .venv-test/ready
 	@.venv-test/bin/python $(PIP) "$$(.venv-test/bin/python -c 'import tomllib; \
 		print(*tomllib.load(open("plugins/gpu_hip/pyproject.toml", "rb"))["project"]["optional-dependencies"]["amd-offline"])')"

@@ -1,6 +1,6 @@
-"""Print what of a pyproject.toml an environment depends on: ``python installed.py pyproject.toml``.
+"""Prints the parts of a pyproject.toml that affect an environment: ``python installed.py pyproject.toml``.
 
-Settings of tools that only read the sources (style, types, import layers, tests) change often and are left out.
+Settings of tools that only read the sources (style, types, import layers, tests) change often and are omitted.
 """
 
 from __future__ import annotations

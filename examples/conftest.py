@@ -1,4 +1,4 @@
-"""The example packages are tested where they are installed: `test_strangers.py` sees to that."""
+"""The example packages' tests are excluded here: `test_strangers.py` installs each package and runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each example package is built, installed into a folder of its own, and its tests run there, as with any stranger's package."""
+"""Each example package is built, installed into a separate folder, and its tests run there, like any third-party package."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_all_packages_are_tested():
 
 @pytest.fixture(params=PACKAGES)
 def installed(request, tmp_path):
-    """A copy of a package's folder beside one of the models, and an environment in which it is installed."""
+    """Copies a package's folder and the models, and creates an environment in which it is installed."""
     source, site = tmp_path / request.param, tmp_path / "site"
     for folder in (request.param, "digits"):
         shutil.copytree(
@@ -59,7 +59,7 @@ def test_package_works_installed(installed):
 
 
 def test_commands_of_the_readme_work(installed):
-    """What a README says to type once the package is installed; `pytest` is the test above."""
+    """Commands that a README gives for the installed package; `pytest` is tested above."""
     source, environment = installed
     (block,) = re.findall(r"```sh\n(.*?)```", (source / "README.md").read_text(), re.DOTALL)
     assert block.startswith("pip install -e ")

@@ -1,8 +1,10 @@
-"""Classify handwritten digits with mgx: read digits.onnx, compile it for the best installed target, check every answer.
+"""Classifies handwritten digits with mgx: loads digits.onnx, compiles it for the best installed target, checks every answer.
 
-The images are 8x8 pixels of ink from 0 to 16; the network takes pixels / 16 as float32 [batch, 1, 8, 8].  digits.npz holds the
-images that training never saw, their labels and the answers of another runtime.  The exit status is 1 if fewer than 97 % of the
-images are classified rightly, or if an answer differs from the stored one by more than 1e-4.
+The images have 8x8 pixels with values from 0 to 16; the network takes pixels / 16 as float32 [batch, 1, 8, 8].  digits.npz
+contains
+images that were not used in training, their labels and the answers of another runtime.  The exit status is 1 if fewer than 97 %
+of
+the images are classified correctly, or if an answer differs from the stored one by more than 1e-4.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ LEAST_ACCURACY, MOST_DIFFERENCE = 0.97, 1e-4
 
 
 def drawn(pixels, colours: bool) -> Text:
-    """Returns an image two pixels a character cell: grey blocks, or where the terminal has no colours, ink or none."""
+    """Renders an image with two pixels per character cell: grey blocks, or black and white if the terminal has no colours."""
     text = Text()
     for upper, lower in zip(pixels[::2].tolist(), pixels[1::2].tolist(), strict=True):
         for a, b in zip(upper, lower, strict=True):
@@ -37,7 +39,7 @@ def drawn(pixels, colours: bool) -> Text:
 
 
 def classify(program: mgx.Program, images) -> np.ndarray:
-    """Ten probabilities for each image."""
+    """Returns ten probabilities for each image."""
     (result,) = program.run({"image": np.ascontiguousarray(images[:, None].astype(np.float32) / 16)})
     return np.asarray(result)
 
@@ -53,13 +55,13 @@ def main() -> int:
     parsed = time.perf_counter()
     program.compile(mgx.get_target(target))
     compiled = time.perf_counter()
-    classify(program, images)  # the first run of a batch size also plans for it
+    classify(program, images)  # the first run of a batch size also compiles for it
     again = time.perf_counter()
     answers = classify(program, images)
     seconds = time.perf_counter() - again
     classes = answers.argmax(1)
 
-    # right answers to look at, and whatever was got wrong
+    # show correct answers, and all wrong ones
     wrong = np.flatnonzero(classes != labels)
     shown = [*(np.flatnonzero((classes == labels) & (labels == d))[0] for d in range(10)), *wrong[:5]]
     for row in (shown[:5], shown[5:10], shown[10:]):
@@ -88,7 +90,7 @@ def main() -> int:
     }.items():
         console.print(f"{name:>14}  {value}", highlight=False)
     if not good:
-        console.print("the answers are not good enough", style="red")
+        console.print("the answers are not accurate enough", style="red")
     return 0 if good else 1
 
 

@@ -1,4 +1,4 @@
-"""The digits demo, as `make demo` runs it, and with a network that is wrong."""
+"""The digits demo as `make demo` runs it, and with a wrong network."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_wrong_labels_fail_the_demo(copied):
     rewrite(copied, labels=labels)
     done = run(copied)
     assert done.returncode == 1
-    assert "not good enough" in done.stdout
+    assert "not accurate enough" in done.stdout
 
 
 def test_answers_that_differ_fail_the_demo(copied):

@@ -1,8 +1,10 @@
-"""Train the small network that `demo.py` runs, in plain numpy, and write digits.onnx and digits.npz beside this file.
+"""Trains the small network that `demo.py` runs, in plain numpy, and writes digits.onnx and digits.npz beside this file.
 
-The data are scikit-learn's 1797 handwritten digits: 8x8 images whose pixels count ink from 0 to 16.  The network takes
-pixels / 16, so that its input lies in [0, 1], and gives ten probabilities.  A fifth of the images is held out; digits.npz holds
-those, their labels, and what onnxruntime answers for them.
+The data are scikit-learn's 1797 handwritten digits: 8x8 images with pixel values from 0 to 16.  The network takes pixels / 16,
+so that
+its input is in [0, 1], and returns ten probabilities.  A fifth of the images is held out; digits.npz contains these, their
+labels, and
+onnxruntime's answers for them.
 
 Needs scikit-learn, onnx and onnxruntime (`pip install scikit-learn onnx onnxruntime`); takes less than a minute.
 """
@@ -24,7 +26,7 @@ EPOCHS, BATCH, RATE = 25, 32, 1e-3
 
 
 class Conv:
-    """3x3 convolution of [N, C, H, W] with one pixel of zeros around."""
+    """3x3 convolution of [N, C, H, W] with one pixel of zero padding."""
 
     def __init__(self, rng, channels, filters):
         self.params = [
@@ -64,7 +66,7 @@ class Relu:
 
 
 class Pool:
-    """Maximum over 2x2 windows."""
+    """Max pooling over 2x2 windows."""
 
     params = ()
 
@@ -117,7 +119,7 @@ def train(x, labels, rng):
         loss = 0.0
         for start in range(0, len(x), BATCH):
             chosen = order[start : start + BATCH]
-            shift = rng.integers(-1, 2, 2)  # the same picture a pixel off is the same digit
+            shift = rng.integers(-1, 2, 2)  # an image shifted by a pixel is the same digit
             y = np.roll(x[chosen], shift, (2, 3))
             for layer in layers:
                 y = layer.forward(y)

@@ -2,8 +2,9 @@
 
     pip install 'mgx-serve[ray]' mgx-ref && python examples/ensemble/ensemble.py
 
-Each step is a deployment of its own, with its own replicas: requests for the encoder are joined to batches from whatever texts
-come in at the same time.  The weights are drawn at random; what the example shows is the graph.
+Each step is a separate deployment with its own replicas: the encoder batches the texts that arrive at the same time.  The
+weights are
+random; the example demonstrates the graph.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def write_models(folder: Path) -> tuple[Path, Path]:
 
 
 class Tokenizer:
-    """Words to numbers by their checksum; 0 fills up."""
+    """Maps words to numbers by their checksum; pads with 0."""
 
     def __call__(self, text: str) -> np.ndarray:
         numbers = [1 + zlib.crc32(word.encode()) % (WORDS - 1) for word in text.lower().split()[:LENGTH]]
@@ -71,7 +72,7 @@ class Classifier:
 
 
 def graph(folder: Path, target: str = ""):
-    """Returns the application; any client of Ray Serve may ask it."""
+    """Returns the application, which any client of Ray Serve may call."""
     encoder, head = write_models(folder)
     batched = ModelSettings(target=target, max_batch=16, cpus=0.25)
     one = {"num_cpus": 0.25}

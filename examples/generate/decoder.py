@@ -1,4 +1,4 @@
-"""A decoder of the llama family in plain torch whose key-value cache comes in and goes out as tensors."""
+"""A decoder of the llama family in plain torch whose key-value cache is passed and returned as tensors."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ class _Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """(ids [batch, n], past keys and values [batch, kv_heads, p, head] of every layer) -> (logits, the longer caches).
+    """(ids [batch, n], past keys and values [batch, kv_heads, p, head] of every layer) -> (logits, the extended caches).
 
-    Token i of the n stands at position p + i and sees all that stand before it.
+    Token i of the n is at position p + i and attends to all earlier ones.
     """
 
     def __init__(self, sizes: Sizes) -> None:

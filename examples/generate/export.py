@@ -2,7 +2,7 @@
 
 python examples/generate/export.py decoder.onnx [--layers 4] [--heads 8]
 
-The number of tokens and of those in the cache stay symbolic.  Needs torch and onnxscript.
+The number of tokens and the length of the cache stay symbolic.  Needs torch and onnxscript.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from decoder import Decoder, Sizes
 
 
 def export(sizes: Sizes, path: Path) -> Decoder:
-    """Writes the model; returns the module that it was made from."""
+    """Writes the model; returns its torch module."""
     torch.manual_seed(0)
     module = Decoder(sizes).eval()
     past = tuple(torch.zeros(1, sizes.kv_heads, 3, sizes.head) for _ in range(2 * sizes.layers))

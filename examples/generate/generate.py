@@ -1,9 +1,10 @@
-"""Generates tokens with a decoder whose key-value cache comes in and goes out as tensors.
+"""Generates tokens with a decoder whose key-value cache is passed and returned as tensors.
 
 python examples/generate/generate.py decoder.onnx [--target cpu] [--prompt 5,17,42] [--tokens 32] [--temperature 0]
 
-The file is compiled once; prompt and single tokens are runs of one program with other extents.  `--temperature 0` takes the
-most likely token each time, other values sample.
+The file is compiled once; prompt and single tokens are runs of one program with different extents.  `--temperature 0` selects
+the most
+likely token each time, other values sample.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ class Generator:
         }
 
     def run(self, ids: Sequence[int], past: dict[str, Any]) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
-        """Returns the logits behind the last token, and the cache with the tokens in it."""
+        """Returns the logits after the last token, and the cache including the tokens."""
         logits, *present = self.program.run({"ids": np.array([ids], np.int64), **past})
         return np.asarray(logits)[0, -1], dict(zip(self.names, present, strict=True))
 
     def tokens(self, prompt: Sequence[int], temperature: float, seed: int = 0) -> Iterator[int]:
-        """Gives token after token."""
+        """Yields tokens one by one."""
         rng = np.random.default_rng(seed)
         logits, past = self.run(prompt, self.empty)
         while True:

@@ -1,6 +1,6 @@
-"""A program that runs on torch's stream, on tensors of torch's: nothing is copied, and nobody waits before the end.
+"""Runs a program on torch's stream with torch's tensors: nothing is copied, and the host waits only at the end.
 
-Needs torch.  Without a GPU that torch and mgx both see it runs on the processor, where a run is over when it returns.
+Needs torch.  Without a GPU that both torch and mgx support it runs on the CPU, where a run has ended when it returns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
         stream.synchronize()
     found = torch.from_dlpack(result) if gpu else torch.from_numpy(result.to_numpy())
     difference = (found - torch.relu(x @ w)).abs().max().item()
-    print(f"the greatest difference from torch is {'small' if difference < 1e-2 else difference} on {place.type}")
+    print(f"the largest difference from torch is {'small' if difference < 1e-2 else difference} on {place.type}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""A program among calls of hip-python, AMD's Python bindings of HIP: its memory, stream and events, and no copy but those shown.
+"""Mixes a program with calls of hip-python, AMD's Python bindings of HIP: its memory, stream and events; all copies are
+explicit.
 
 Needs an AMD GPU, ROCm and ``pip install mgx-gpu-hip[hip]``.
 """
@@ -17,7 +18,7 @@ ROWS, COLUMNS = 32, 64
 
 
 def checked(answer: tuple[Any, ...]) -> Any:
-    """Returns the result of a call of hip-python's, which gives an error code first."""
+    """Returns the result of a hip-python call, whose return value starts with an error code."""
     error, *results = answer
     if error != hip.hipError_t.hipSuccess:
         raise RuntimeError(error.name)
@@ -53,7 +54,7 @@ def main() -> None:
     checked(hip.hipStreamSynchronize(stream))
     taken = checked(hip.hipEventElapsedTime(begin, end))
     difference = np.abs(found - np.maximum(x @ np.asarray(w), 0)).max()
-    print(f"the greatest difference from numpy is {'small' if difference < 1e-4 else difference}; {taken:.3f} ms")
+    print(f"the largest difference from numpy is {'small' if difference < 1e-4 else difference}; {taken:.3f} ms")
 
     for event in (begin, end):
         checked(hip.hipEventDestroy(event))

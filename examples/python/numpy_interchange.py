@@ -1,4 +1,4 @@
-"""Arrays into a program and out of it without copies: results as arrays, views in other layouts, memory that is shared."""
+"""Passes arrays into and out of a program without copies: results as arrays, views in other layouts, shared memory."""
 
 from __future__ import annotations
 

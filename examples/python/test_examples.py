@@ -1,4 +1,4 @@
-"""The programs of this folder that need no torch; the others run where torch is installed."""
+"""The programs of this folder that do not need torch; the others run if torch is installed."""
 
 from __future__ import annotations
 

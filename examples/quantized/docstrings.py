@@ -1,4 +1,4 @@
-"""Text that every Python installation carries: the docstrings of its own standard library, as numbers below 128."""
+"""Text contained in every Python installation: the docstrings of its standard library, as numbers below 128."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-WINDOW = 128  # characters that the model sees at once
+WINDOW = 128  # characters per window of the model
 LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "ensurepip"}
 
 
 def docstrings(held_out: bool) -> Iterator[str]:
-    """Yields the docstrings of one part of the library's modules, ordered by their names alone; one module in ten is held out."""
+    """Yields the docstrings of one part of the library's modules, selected by their names only; one module in ten is held out."""
     root = Path(sysconfig.get_paths()["stdlib"])
     files = {file.relative_to(root): file for file in root.rglob("*.py")}
     number = {place: zlib.crc32(place.as_posix().encode()) for place in files}
@@ -34,9 +34,9 @@ def docstrings(held_out: bool) -> Iterator[str]:
 
 
 def windows(held_out: bool, most: int | None = None) -> np.ndarray:
-    """int64 [n, WINDOW + 1]: each row's first WINDOW characters are what the model reads, its last WINDOW what it predicts.
+    """int64 [n, WINDOW + 1]: the first WINDOW characters of each row are the model's input, the last WINDOW its targets.
 
-    most: of the rows, the first ones.
+    most: maximum number of rows.
     """
     codes: list[int] = []
     for text in docstrings(held_out):

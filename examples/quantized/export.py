@@ -1,4 +1,4 @@
-"""Export of a trained network to a file that holds nothing of the machine it was trained on."""
+"""Exports a trained network to a file without traces of the machine it was trained on."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 
 def export(model: torch.nn.Module, example: torch.Tensor, path: Path, given: str) -> None:
-    """Writes a network of one input, named `given`, and one output, logits; the batch stays open.
+    """Writes a network with one input, named `given`, and one output, logits; the batch stays symbolic.
 
-    The exporter notes the line of source of every node, with the paths of whoever ran it: these are left out.
+    The exporter records the source line of every node, with file paths: these are removed.
     """
     open_batch = ({0: torch.export.Dim("batch")},)
     torch.onnx.export(

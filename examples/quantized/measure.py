@@ -1,7 +1,8 @@
-"""Quantize four small networks by the default methods, and measure what they lose on data that none of them was trained on.
+"""Quantizes four small networks with the default methods, and measures the loss of accuracy on held-out data.
 
 The digits network, a residual CNN and a vision transformer classify handwritten digits; a causal language model predicts
-characters of the standard library's docstrings.  Prints a table; with a folder as argument also writes each quantization's page
+characters of the standard library's docstrings.  Prints a table; with a folder as argument also writes each quantization's
+report
 there.  The exit status is 1 if a network loses more than is allowed.
 """
 
@@ -26,7 +27,7 @@ NETWORKS = {
     "language": HERE / "language.onnx",
 }
 BATCH = 32
-HELD_OUT = 256  # windows of text that perplexity is measured on
+HELD_OUT = 256  # windows of text used to measure perplexity
 
 __all__ = ["MOST", "docstrings", "lost", "measured", "windows"]
 
@@ -42,7 +43,7 @@ def texts(rows: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
 
 
 def accuracy(program: mgx.Program) -> float:
-    """Share of the held-out images that are classified rightly."""
+    """Returns the share of held-out images that are classified correctly."""
     with np.load(DIGITS / "digits.npz") as stored:
         pixels, labels = stored["images"], stored["labels"]
     found = np.concatenate([np.asarray(program.run(batch)[0]).argmax(1) for batch in images(pixels)])
@@ -50,7 +51,7 @@ def accuracy(program: mgx.Program) -> float:
 
 
 def perplexity(program: mgx.Program) -> float:
-    """exp of the mean loss on held-out text, negative, so that larger is better."""
+    """Returns exp of the mean loss on held-out text, negated, so that larger is better."""
     rows = windows(held_out=True, most=HELD_OUT)
     losses = []
     for n, batch in enumerate(texts(rows)):
@@ -63,7 +64,7 @@ def perplexity(program: mgx.Program) -> float:
 
 
 def calibration(name: str) -> Iterator[dict[str, np.ndarray]]:
-    """Batches of what the network was trained on."""
+    """Returns batches of training data."""
     if name == "language":
         return texts(windows(held_out=False, most=128))
     with np.load(HERE / "calibration.npz") as stored:
@@ -79,12 +80,12 @@ METHODS: dict[str, Quantizer] = {
         p, method="gptq", calibration=data, report=report
     ),
 }
-# by which the network may be worse: points of accuracy, or the part of perplexity
+# maximum loss: percentage points of accuracy, or relative perplexity
 MOST = {"int8": (0.003, 0.01), "fp8": (0.003, 0.01), "int4 weights": (None, 0.03), "int4 weights, gptq": (None, 0.01)}
 
 
 def measured(name: str, method: str | None, report: QuantizeReport | None = None) -> float:
-    """Accuracy of a network, or its perplexity, negative, as it is or quantized by a method."""
+    """Returns the accuracy of a network, or its negated perplexity, in float or quantized by a method."""
     program = mgx.parse_onnx(NETWORKS[name])
     if method is not None:
         METHODS[method](program, calibration(name), QuantizeReport() if report is None else report)
@@ -93,7 +94,7 @@ def measured(name: str, method: str | None, report: QuantizeReport | None = None
 
 
 def lost(name: str, before: float, after: float) -> float:
-    """Points of accuracy, or the part of perplexity."""
+    """Returns the loss in percentage points of accuracy, or in relative perplexity."""
     return after / before - 1 if name == "language" else before - after
 
 

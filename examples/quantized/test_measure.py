@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def measure():
-    """The script as a module, its neighbour `docstrings` beside it."""
+    """The script as a module, with its neighbour `docstrings` importable."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(HERE))
         spec = importlib.util.spec_from_file_location("measure", HERE / "measure.py")

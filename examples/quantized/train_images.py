@@ -1,7 +1,8 @@
-"""Train the two classifiers of handwritten digits that `measure.py` quantizes: a residual CNN and a small vision transformer.
+"""Trains the two classifiers of handwritten digits that `measure.py` quantizes: a residual CNN and a small vision transformer.
 
-Writes residual.onnx, vision_transformer.onnx and calibration.npz (images of the training part) beside this file.  The images and
-the part that is held out are those of ../digits.  Needs torch, onnxscript and scikit-learn; takes about five minutes.
+Writes residual.onnx, vision_transformer.onnx and calibration.npz (images of the training part) beside this file.  The images
+and
+the held-out part are those of ../digits.  Needs torch, onnxscript and scikit-learn; takes about five minutes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ BATCH = 64
 
 
 class Block(nn.Module):
-    """Two convolutions with batch norms beside a shortcut."""
+    """Two convolutions with batch norms and a shortcut."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -85,7 +86,7 @@ def train(model, images, labels, epochs: int, rate: float) -> None:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, steps)
     for _ in range(epochs):
         for chosen in torch.randperm(len(images)).split(BATCH):
-            shift = torch.randint(-1, 2, (2,)).tolist()  # the same picture a pixel off is the same digit
+            shift = torch.randint(-1, 2, (2,)).tolist()  # an image shifted by a pixel is the same digit
             x = torch.roll(images[chosen], shift, (2, 3))
             x = (x + 0.05 * torch.randn_like(x)).clip(0, 1)
             loss = functional.cross_entropy(model(x), labels[chosen], label_smoothing=0.05)

@@ -1,7 +1,8 @@
-"""Train the causal language model that `measure.py` quantizes, and write language.onnx beside this file.
+"""Trains the causal language model that `measure.py` quantizes, and writes language.onnx beside this file.
 
-Two transformer layers over characters of the standard library's docstrings; takes 128 of them and gives the logits of each
-next one.  Needs torch and onnxscript (`pip install torch onnxscript`); takes as many minutes as its argument says (default: 30).
+Two transformer layers over characters of the standard library's docstrings; reads 128 of them and returns the logits of each
+next one.  Needs torch and onnxscript (`pip install torch onnxscript`); takes as many minutes as its argument says (default:
+30).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ RATE = 3e-3
 
 
 class Layer(nn.Module):
-    """Attention to what came before, and two linear maps with GELU between, each added to what it read."""
+    """Causal attention, and an MLP with GELU, each with a residual connection."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Fails at import, on purpose."""
+"""Raises when it is imported, on purpose."""
 
 from __future__ import annotations
 

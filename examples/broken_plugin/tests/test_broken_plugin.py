@@ -1,4 +1,4 @@
-"""With this package installed all else works, and the report names it."""
+"""With this package installed everything else works, and the report names it."""
 
 from __future__ import annotations
 

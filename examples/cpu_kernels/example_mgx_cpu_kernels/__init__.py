@@ -1,1 +1,1 @@
-"""Three ways to bring a kernel to the cpu target of mgx."""
+"""Three ways to add a kernel to the cpu target of mgx."""

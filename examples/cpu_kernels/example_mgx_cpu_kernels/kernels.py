@@ -31,7 +31,7 @@ SOURCE = Path(__file__).with_name("decay.c")
 
 @cache
 def library() -> ctypes.CDLL | No:
-    """Returns the C function, compiled once for the texts of its source."""
+    """Returns the C function, compiled once per source."""
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("c++")
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
     path = cache_directory() / "example_mgx_cpu_kernels" / f"decay-{digest}.so"

@@ -1,4 +1,4 @@
-"""The operations: what they mean, on any target."""
+"""The operations: their definitions, valid on any target."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BentIdentity(Pointwise):
 
 
 def rows(x: Shape) -> Shape:
-    """Errors: ShapeError unless x is a float tensor with an axis."""
+    """Returns the shape of x.  Errors: ShapeError unless x is a float tensor with an axis."""
     if not x.dtype.is_float or x.rank == 0:
         raise ShapeError(f"x must be a float tensor with an axis, got {x}")
     return x.as_standard()
@@ -52,7 +52,7 @@ class Decay(Operation):
 
 @define_op("sort_rows")
 class SortRows(Operation):
-    """The elements along the last axis in rising order, NaN last.
+    """The elements along the last axis in ascending order, NaN last.
 
     x: float [.., n] -> same shape.  Errors: ShapeError if x is not a float tensor with an axis.
     """

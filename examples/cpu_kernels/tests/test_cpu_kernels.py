@@ -1,4 +1,4 @@
-"""Each kernel as its users meet it: installed, found by mgx, and run by the cpu target's executor."""
+"""Each kernel in use: installed, discovered by mgx, and run by the cpu target's executor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import mgx_core as mgx
 
 
 def compiled(name, dims, dtype="float32", **attributes):
-    """relu, the operation, and a doubling: a program with something on both sides."""
+    """relu, the operation, and a doubling: a program with other ops before and after it."""
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add(mgx.op("relu"), m.add_parameter("x", mgx.Shape(dtype, dims)))
@@ -40,7 +40,7 @@ def steps(program):
 
 
 def hosted(program):
-    """Kernels that run on the host."""
+    """Returns the kernels that run on the host."""
     return [s.kernel for s in program.executable.instances()[-1].plan.steps if s.host]
 
 

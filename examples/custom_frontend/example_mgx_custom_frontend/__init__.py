@@ -1,4 +1,4 @@
-"""Brings mgx a frontend for files that end with ``.layers.json``."""
+"""A frontend for files that end with ``.layers.json``."""
 
 from mgx_core import Lazy, hookimpl
 

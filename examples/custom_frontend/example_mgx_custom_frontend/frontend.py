@@ -1,4 +1,4 @@
-"""Perceptrons as JSON: ``[{"weights": [[..]], "bias": [..], "activation": "relu"}, ...]``."""
+"""Multi-layer perceptrons as JSON: ``[{"weights": [[..]], "bias": [..], "activation": "relu"}, ...]``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import mgx_core as mgx
 
 
 class LayersFrontend(mgx.Frontend):
-    """Makes programs of x float32[batch, n]; the batch stays symbolic, and mgx fixes it where somebody asks for that."""
+    """Parses programs of x float32[batch, n]; the batch remains symbolic, and mgx fixes it on request."""
 
     def parse_buffer(self, data: bytes) -> mgx.Program:
         layers = json.loads(data)
@@ -21,7 +21,7 @@ class LayersFrontend(mgx.Frontend):
         inputs = len(layers[0]["weights"])
         x = main.add_parameter("x", mgx.Shape.of(mgx.dtype.float32, [mgx.dim.symbol("batch"), inputs]))
         for n, layer in enumerate(layers):
-            source = [f"layer{n}"]  # what errors, reports and traces call it
+            source = [f"layer{n}"]  # the name in errors, reports and traces
             weights, bias = (main.add_literal(np.asarray(layer[k], np.float32)) for k in ("weights", "bias"))
             x = main.add(mgx.op("dot"), x, weights, sources=source)
             wide = main.add(mgx.op("multibroadcast", out_lens=x.shape.dims), bias)

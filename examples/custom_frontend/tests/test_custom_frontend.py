@@ -1,4 +1,4 @@
-"""The frontend as its users meet it: installed, chosen by extension, with every option of the driver."""
+"""The frontend in use: installed, selected by file extension, with every option of the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX operators of the domain `example`, and how they become operations."""
+"""Converters of the ONNX operators of the domain `example`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operations: each is a class with attributes, a shape rule and a meaning."""
+"""The operations: each is a class with attributes, shape inference and a reference implementation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["OPS", "MovingAverage", "Squareplus"]
 class Squareplus(Pointwise):
     """A smooth relu without an exponential: (x + sqrt(x^2 + b)) / 2.
 
-    x: float -> same shape.  b: how smooth, 0 for relu.  Source: Barron, Squareplus, 2021.
+    x: float -> same shape.  b: smoothness, 0 for relu.  Source: Barron, Squareplus, 2021.
     """
 
     b: float = 4.0
@@ -31,7 +31,7 @@ class Squareplus(Pointwise):
 
 @define_op("moving_average")
 class MovingAverage(Operation):
-    """The mean of every run of `window` neighbours along the last axis.
+    """The mean of every `window` adjacent elements along the last axis.
 
     x: float [.., n] -> [.., n - window + 1].
     Errors: ShapeError if x is not a float, a scalar, or shorter than the window.

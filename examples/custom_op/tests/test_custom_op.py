@@ -1,4 +1,4 @@
-"""The package as its users meet it: installed, found by mgx, used from a model."""
+"""The package in use: installed, discovered by mgx, used by a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def model() -> onnx.ModelProto:
 
 
 def expected(x, b=1.0, window=3):
-    """The model in plain numpy, in double precision."""
+    """Computes the model in numpy, in double precision."""
     a = (x + np.sqrt(x.astype(np.float64) ** 2 + b)) / 2
     return 2 * np.stack([a[..., i : i + window].mean(axis=-1) for i in range(x.shape[-1] - window + 1)], axis=-1)
 
@@ -58,7 +58,7 @@ def test_model_runs_on_ref(model, batch):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_decomposition_means_the_same(dtype):
     class WithoutIt(mgx.Target):
-        """A target that has a kernel for everything but moving_average."""
+        """A target with kernels for everything except moving_average."""
 
         name = "without"
 

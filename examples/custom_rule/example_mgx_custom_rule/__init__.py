@@ -12,7 +12,7 @@ RULES = Rules("example")
 
 @RULES.on(Mul, changes=ROUNDING)
 def square_of_root(i: Instruction, b: Builder) -> Instruction | No | None:
-    """sqrt(x) * sqrt(x) -> x, where x is never negative"""
+    """sqrt(x) * sqrt(x) -> x, if x is never negative"""
     left, right = i.inputs
     if left is not right or not isinstance(left.op, Sqrt):
         return None

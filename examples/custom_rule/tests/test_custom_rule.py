@@ -1,4 +1,4 @@
-"""The rule as its users meet it: installed, fired, refused, switched off."""
+"""The rule in use: installed, fired, refused, disabled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def program(first: str) -> mgx.Program:
 
 
 def names(made: mgx.Program) -> set[str]:
-    """The operations of a program, those in fused groups included."""
+    """Returns the operations of a program, including those in fused groups."""
     modules = [made.get_main_module(), *(m for i in made.get_main_module() for m in i.modules)]
     return {i.name for m in modules for i in m}
 

@@ -1,1 +1,1 @@
-"""A kernel in HIP text for the gpu target of mgx."""
+"""A kernel in HIP source for the gpu target of mgx."""

@@ -1,4 +1,4 @@
-"""The operation: its meaning, on any target."""
+"""The operation: its definition, valid on any target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["OPS", "LeakySum"]
 class LeakySum(Operation):
     """A leaky sum along the last axis: y[t] = rate * y[t - 1] + x[t].
 
-    x: float [.., n] -> same shape.  Errors: ShapeError if x is no float tensor with an axis.
+    x: float [.., n] -> same shape.  Errors: ShapeError if x is not a float tensor with an axis.
     """
 
     rate: float = 0.9

@@ -1,4 +1,4 @@
-"""What this package offers to mgx; nothing is imported until it is used."""
+"""Hooks of this package for mgx; nothing is imported until it is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel as its users meet it: installed, found by mgx, and launched on the emulated device."""
+"""The kernel in use: installed, discovered by mgx, and launched on the emulated device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def emulated(monkeypatch, tmp_path_factory):
 
 
 def compiled(dims, dtype="float32", **attributes):
-    """relu, the operation, and a doubling: a program with something on both sides."""
+    """relu, the operation, and a doubling: a program with other ops before and after it."""
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add(mgx.op("relu"), m.add_parameter("x", mgx.Shape(dtype, dims)))

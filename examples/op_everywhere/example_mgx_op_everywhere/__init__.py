@@ -1,4 +1,4 @@
-"""Brings mgx the operation `clip_rows`, an ONNX operator that becomes it, and kernels for cpu and gpu."""
+"""The operation `clip_rows`, a converter for its ONNX operator, and kernels for cpu and gpu."""
 
 from mgx_core import Lazy, hookimpl
 

@@ -1,4 +1,4 @@
-"""The kernel for cpu: C text, a row an item of work."""
+"""The kernel for cpu: C source, one row per work item."""
 
 from mgx_core import Kernels
 from mgx_core.types.dtype import float32

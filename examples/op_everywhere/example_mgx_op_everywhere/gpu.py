@@ -1,4 +1,4 @@
-"""The kernel for gpu: HIP text, one thread a row."""
+"""The kernel for gpu: HIP source, one thread per row."""
 
 from mgx_core import Kernels
 from mgx_core.types.dtype import float32

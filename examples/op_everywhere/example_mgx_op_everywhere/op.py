@@ -1,4 +1,4 @@
-"""The operation: attributes, shape rule, meaning."""
+"""The operation: attributes, shape inference, reference implementation."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from mgx_core import Operation, OpSet, Shape, ShapeError, define_op
 
 @define_op("clip_rows")
 class ClipRows(Operation):
-    """Rows shortened to a Euclidean length of at most `limit`: x * min(1, limit / |x|) along the last axis.
+    """Rows clipped to a Euclidean norm of at most `limit`: x * min(1, limit / |x|) along the last axis.
 
     x: float [.., n] -> same shape.  Errors: ShapeError if x is not a float tensor with an axis.
     """

@@ -1,4 +1,4 @@
-"""The operation as its users meet it: from ONNX, on ref, on cpu in C, on gpu in HIP."""
+"""The operation in use: from ONNX, on ref, on cpu in C, on gpu in HIP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole target."""
+"""The complete target."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def matrix(op: Operation, inputs: Sequence[Any], context: Any) -> Kernel | No:
 
 @plans.plan(Dot, dtypes=[float32])
 def batched(op: Operation, inputs: Sequence[Any], context: Any) -> Kernel | No:
-    """Asked after `matrix`: the order of definition is the order of preference."""
+    """Tried after `matrix`: the order of definition is the order of preference."""
     if inputs[0].rank > 3:
         return No(f"batches of matrices up to rank 3 only, got rank {inputs[0].rank}")
     return HostKernel("tiny batched product", np.matmul)

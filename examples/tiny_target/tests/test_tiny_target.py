@@ -1,4 +1,4 @@
-"""The target as mgx meets it: found by name, asked for plans, compared with the definitions."""
+"""The target in use: found by name, asked for plans, compared with the reference implementations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import mgx_core as mgx
 
 
 def program_of(build, dtype="float32", **shapes):
-    """A program whose parameters have these extents and whose result `build` makes."""
+    """Returns a program whose parameters have these extents and whose result `build` creates."""
     program = mgx.Program()
     main = program.get_main_module()
     parameters = [main.add_parameter(name, mgx.Shape(dtype, dims)) for name, dims in shapes.items()]

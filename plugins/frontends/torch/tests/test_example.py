@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[1] / "README.md"
 
 def test_it_gives_what_torch_gives() -> None:
     said = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, check=True).stdout
-    assert said.startswith("the greatest difference from torch is small")
+    assert said.startswith("the largest difference from torch is small")
 
 
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
