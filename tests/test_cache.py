@@ -14,7 +14,7 @@ def cache(tmp_path):
     return DiskCache("things", folder=tmp_path / "things")
 
 
-def test_what_is_put_is_got(cache):
+def test_stored_entries_are_found(cache):
     assert cache.get("a key\nof any text") is None
     cache.put("a key\nof any text", b"data")
     cache.put("another", b"")

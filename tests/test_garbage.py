@@ -14,7 +14,7 @@ from mgx_core.garbage import RARER, no_collections, rarer_collections
 from mgx_core.run import compile_module as compiling
 
 
-def test_the_block_collects_more_rarely_and_what_was_set_comes_back() -> None:
+def test_the_block_collects_less_often_and_restores_the_threshold() -> None:
     before = gc.get_threshold()
     with rarer_collections():
         assert gc.isenabled() and gc.get_threshold()[0] == RARER
@@ -24,7 +24,7 @@ def test_the_block_collects_more_rarely_and_what_was_set_comes_back() -> None:
     assert gc.get_threshold() == before
 
 
-def test_what_the_process_sets_itself_is_left_alone() -> None:
+def test_thresholds_set_by_the_process_are_kept() -> None:
     before = gc.get_threshold()
     try:
         for own in (0, RARER + 1):
@@ -80,7 +80,7 @@ def test_models_are_parsed_and_compiled_in_such_blocks(monkeypatch: pytest.Monke
     assert seen == [RARER, RARER]
 
 
-def test_what_is_there_after_many_imports_counts_as_old(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_existing_after_many_imports_count_as_old(monkeypatch: pytest.MonkeyPatch) -> None:
     before = gc.get_threshold()
     gc.set_threshold(5000, 10, 10)
     try:

@@ -103,7 +103,7 @@ def is_name(node: ast.AST, aliases: set[str]) -> bool:
 
 
 @pytest.mark.skipif(not (REPOSITORY / "plugins").exists(), reason="the plugins' sources are not available")
-def test_no_code_asks_for_the_name_of_an_op():
+def test_no_code_depends_on_the_name_of_an_op():
     found = {place(p): list(faults(p.read_text())) for p in sources()}
     excused = tuple(REASONS)
     assert [f"{p}:{n}: {t}" for p, all in found.items() if not p.startswith(excused) for n, t in all] == []

@@ -48,7 +48,7 @@ def test_values_take_one_form():
         ({"float32_precision": ["high"]}, "'float32_precision' must be one of highest, high, medium"),
     ],
 )
-def test_what_is_refused(given, message):
+def test_errors_of_invalid_input(given, message):
     with pytest.raises(ParameterError, match=message):
         CompileOptions.of(given)
 
@@ -73,7 +73,7 @@ def test_channels_last_is_refused_where_convolutions_are_not():
     program.compile(ChannelsLast(), use_nhwc=True)
 
 
-def test_another_architecture_is_refused_where_nothing_compiles_for_it():
+def test_another_architecture_is_rejected_without_a_compiler_for_it():
     program = Program()
     module = program.get_main_module()
     module.add_return([module.add(op("neg"), module.add_parameter("x", Shape("float32", [2])))])

@@ -177,12 +177,12 @@ def test_core_fixes_extents_that_a_frontend_does_not(file, options, extents):
     assert str(mgx.parse(file("m.toy"), **options).get_parameter_shapes()["x"]) == f"float32{extents}"
 
 
-def test_a_frontend_gets_the_extents_options_that_it_takes(file):
+def test_a_frontend_receives_the_extents_options_that_it_accepts(file):
     assert str(mgx.parse(file("m.bound"), dim_params={"n": 4}).get_output_shapes()[0]) == "float32[n, 3]"
     assert str(mgx.parse(file("m.bound"), default_dim_value=4).get_output_shapes()[0]) == "float32[4, 3]"
 
 
-def test_options_that_nobody_takes(file):
+def test_unknown_options(file):
     with pytest.raises(mgx.ParameterError, match=r"frontend 'toy' takes no option 'tmies'; did you mean 'times'"):
         mgx.parse(file("m.toy"), tmies=3)
     stored = file("m.mxr")
@@ -278,7 +278,7 @@ def test_bytes_of_files(file):
         ("parse_program", None, "parse_program takes a program's text, got a value of type NoneType"),
     ],
 )
-def test_what_is_no_path_and_no_bytes(call, given, said):
+def test_other_types_than_paths_and_bytes(call, given, said):
     with pytest.raises(mgx.ParameterError, match=said):
         getattr(mgx, call)(given)
     with pytest.raises(mgx.ParameterError, match="save takes the path of a file, got None"):
@@ -346,12 +346,12 @@ def test_a_value_of_another_type_is_refused_with_the_options_name(monkeypatch, f
         (Recorded, {"size": 2, "names": ("a",), "mode": "b", "folder": Path("x"), "dims": {"x": np.array([1, 2])}}),
     ],
 )
-def test_values_of_the_stated_types_are_taken(monkeypatch, frontend, given):
+def test_values_of_the_declared_types_are_accepted(monkeypatch, frontend, given):
     monkeypatch.setattr("mgx_core.parsing.frontend_of", lambda name: frontend())
     assert mgx.parse_buffer(b'{"op": "tanh"}', "toy", **given).get_output_names() == ["y"]
 
 
-def test_an_option_that_a_parse_hands_on_is_refused_likewise(tmp_path, monkeypatch):
+def test_an_option_that_a_parser_forwards_is_rejected_likewise(tmp_path, monkeypatch):
     (tmp_path / "m.toy").write_bytes(b'{"op": "tanh"}')
     monkeypatch.setattr("mgx_core.parsing.frontend_of", lambda name: Typed())
     with pytest.raises(mgx.ParameterError, match="frontend 'toy': times must be an int, got '2'"):

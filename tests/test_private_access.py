@@ -72,10 +72,10 @@ def test_private_names_stay_in_their_package(distribution):
     "text",
     ["module._first", "ins.op._axes(2)", "module._last = None", "from .parser import _reads", "user.parent._rewire()"],
 )
-def test_what_it_finds(text):
+def test_its_findings(text):
     assert foreign(ast.parse(text), set())
 
 
 @pytest.mark.parametrize("text", ["self._first", "shape._replace(a=1)", "ins.__class__", "from .parser import reads"])
-def test_what_it_lets_pass(text):
+def test_what_it_accepts(text):
     assert foreign(ast.parse(text), set()) == []

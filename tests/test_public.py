@@ -31,7 +31,7 @@ def test_these_are_the_public_names():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_name_is_there_and_says_what_it_is(name):
+def test_every_name_exists_and_is_documented(name):
     found = getattr(mgx, name)
     assert getattr(mgx, name) is found
     if inspect.isclass(found) or inspect.isfunction(found) or inspect.ismodule(found):
@@ -90,7 +90,7 @@ def test_errors_tell_their_place_outermost_first():
     assert error.message == "extents differ"
 
 
-def test_a_place_that_says_more_of_the_same_node_replaces_it():
+def test_a_more_precise_location_of_the_same_node_replaces_it():
     error = mgx.ShapeError("extents differ").located("add").at_nodes(["a"]).located("node 'a' (Add, opset 18)")
     assert str(error) == "node 'a' (Add, opset 18): add: extents differ"
     assert str(mgx.ShapeError("extents differ").at_nodes([])) == "extents differ"

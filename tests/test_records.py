@@ -119,7 +119,7 @@ def outcome(classes: dict[str, Any], text: str) -> tuple[str, str]:
         "Point.__match_args__", "Named.__match_args__", "Options.__match_args__", "[f.name for f in dataclasses.fields(Counted)]",
     ],
 )  # fmt: skip
-def test_a_record_is_what_the_standard_library_makes(text: str) -> None:
+def test_a_record_behaves_like_a_standard_dataclass(text: str) -> None:
     assert outcome(OURS, text) == outcome(THEIRS, text)
 
 
@@ -138,7 +138,7 @@ def test_a_subclass_with_arguments_of_its_own_shows_those() -> None:
     assert Other(3).y == 3
 
 
-def test_a_plain_subclass_shows_the_arguments_that_it_takes() -> None:
+def test_a_plain_subclass_shows_the_arguments_that_it_accepts() -> None:
     class Other(OURS["Point"]):
         pass
 
@@ -180,7 +180,7 @@ def test_frozen_and_other_classes_do_not_derive_from_each_other(inner: Any, oute
         outer(frozen=not frozen)(Derived)
 
 
-def test_an_argument_without_a_default_behind_one_with_it_is_refused() -> None:
+def test_an_argument_without_a_default_after_one_with_a_default_is_rejected() -> None:
     class Swapped:
         x: int = 1
         y: int

@@ -64,7 +64,7 @@ def test_condition_enters():
     assert np.all(limit < 4 * 8 * 2**-23)
 
 
-def test_narrow_results_may_be_a_step_apart():
+def test_narrow_results_may_differ_by_a_step():
     x = RNG.uniform(0.5, 2, 100).astype(np.float16)
     out, limit = allowed(make("exp"), x)
     assert not differs(np.nextafter(out, np.float16(9)), out, limit)

@@ -41,7 +41,7 @@ def softmax():
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_operand_is_what_the_view_shows(softmax, layout):
+def test_operand_equals_the_view(softmax, layout):
     trial = build(softmax, layout)
     (operand,) = trial.operands
     (fed,) = trial.feeds.values()
@@ -59,6 +59,6 @@ def test_strided_operand_has_odd_strides(softmax):
     assert operand.strides[-1] == 8
 
 
-def test_layouts_that_change_nothing_are_left_out():
+def test_layout_changes_without_effect_are_omitted():
     case = next(c for c in all_cases() if c.id == "relu-scalar-float32")
     assert [layout for layout in LAYOUTS if applies(case, layout)] == ["contiguous"]

@@ -39,7 +39,7 @@ def test_parts_of_parts_are_rounded_one_by_one(layout):
 
 @pytest.mark.slow  # onnx takes eight seconds to create its tests
 @pytest.mark.parametrize("name", ["4d_causal_fp16", "4d_causal_fp16_expanded", "4d_gqa_with_past_and_present_fp16"])
-def test_node_tests_whose_parts_are_rounded_one_by_one(name):
+def test_node_tests_with_separately_rounded_parts(name):
     judge(node_tests()[f"attention_{name}"], EmptyTarget())
 
 
@@ -57,7 +57,7 @@ class RoughTarget(EmptyTarget):
 
 
 @pytest.mark.slow
-def test_narrow_node_tests_still_find_what_rounding_does_not_explain():
+def test_narrow_node_tests_still_detect_errors_beyond_rounding():
     with pytest.raises(AssertionError, match="elements differ"):
         judge(node_tests()["attention_4d_causal_fp16"], RoughTarget())
 

@@ -87,7 +87,7 @@ def test_cases_are_made_from_the_schema(acme):
     assert {"int8", "bool", "float64"} <= {c.dtype for c in edges}
 
 
-def test_a_package_gives_cases_for_its_own_ops_only(acme, monkeypatch):
+def test_a_package_supplies_cases_for_its_own_ops_only(acme, monkeypatch):
     class Entry:
         def load(self):
             return FAMILY

@@ -100,7 +100,7 @@ def test_one_buffer_for_all_runs():
     assert held(planted.OneBuffer, "outputs_survive")
 
 
-def test_other_outputs_than_those_asked_for():
+def test_other_outputs_than_the_requested_ones():
     assert "other bits" in held(planted.FirstOutputs, "some_outputs")
 
 
@@ -121,7 +121,7 @@ def test_false_claim(target, words):
         assert words in held(target, "placement_honest")
 
 
-def test_false_claim_beside_an_equal_op_on_the_host():
+def test_false_claim_next_to_an_equal_op_on_the_host():
     program = Program()
     main = program.get_main_module()
     x, y = (main.add_parameter(name, Shape("float32", (n, n))) for name, n in (("x", 4), ("y", 8)))

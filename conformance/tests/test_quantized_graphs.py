@@ -20,7 +20,7 @@ def test_equal_numbers_give_equal_programs() -> None:
     assert repr(quantized_sketch(11)) == repr(quantized_sketch(11))
 
 
-def test_what_is_two_units_away_is_wrong() -> None:
+def test_an_error_of_two_units_is_wrong() -> None:
     for seed in range(20):
         sketch = quantized_sketch(seed)
         results = sketch.wanted()

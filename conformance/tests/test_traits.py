@@ -108,12 +108,12 @@ def test_linear_ops_are_sums_of_products():
     assert len(tried) >= 10
 
 
-def test_what_reshapes_gives_all_elements_in_order():
+def test_reshapes_return_all_elements_in_order():
     for case, xs, out in stating("reshapes"):
         assert np.array_equal(out.reshape(-1), xs[0].reshape(-1)), case.id
 
 
-def test_what_aligns_gives_each_element_equally_often_and_in_order():
+def test_aligned_tilings_cover_each_element_equally_often_and_in_order():
     for case, xs, out in stating("aligns"):
         kept = xs[0].reshape(-1)
         if not kept.size or not out.size:
@@ -125,7 +125,7 @@ def test_what_aligns_gives_each_element_equally_often_and_in_order():
         assert list(first) == sorted(first), case.id
 
 
-def test_what_picks_takes_elements_from_where_its_second_operand_says():
+def test_selecting_ops_read_the_positions_in_their_second_operand():
     """On numbered elements, the result's elements show the positions they were taken from."""
     for case, xs, _ in stating("picks"):
         assert case.op.moves and xs[1].dtype.kind in "iu", case.id
@@ -154,7 +154,7 @@ def test_reductions_combine_elements_by_the_primitive_that_they_state():
     assert not OPS.get("reduce_any").combine  # with other element values than in the case
 
 
-def test_reductions_look_along_their_axes_alone():
+def test_reductions_read_only_along_their_axes():
     for case, xs, out in runs():
         x = xs[0] if xs else None
         if not isinstance(x, np.ndarray) or not x.size or case.op.reduced_axes(x.ndim) == () or len(xs) > 1:
@@ -168,7 +168,7 @@ def test_reductions_look_along_their_axes_alone():
             same(*wide, **({} if case.op.exact else {"rtol": 1e-2, "atol": 1e-2}), err_msg=case.id)
 
 
-def test_control_flow_and_groups_take_modules():
+def test_control_flow_and_groups_require_modules():
     for cls in OPS:
         assert not (cls.control and cls.fused), cls.name
         assert cls.takes_modules or not (cls.control or cls.fused), cls.name

@@ -56,7 +56,7 @@ def test_invariants(invariant, right, wrong, says):
         raise AssertionError(found)
 
 
-def test_groups_take_what_they_are_given_and_return_their_result():
+def test_groups_read_their_inputs_and_return_their_result():
     module = read(GROUP + "  %2 = abs(%a)\n  @return(%2)")
     group = module.outputs[0]
     body = group.modules[0]
@@ -64,7 +64,7 @@ def test_groups_take_what_they_are_given_and_return_their_result():
     assert "its module takes" in groups(module)
 
 
-def test_an_op_that_nobody_can_run():
+def test_an_op_that_no_target_can_run():
     module = read("  @return(%x)")
     module.replace_return([module.add(Unknown(), module.parameters["x"])])
     kernels = Kernels("none")

@@ -29,7 +29,7 @@ def launches(program):
     return [(p.op, p.place) for p in instance.placements], instance
 
 
-def test_group_that_is_declined_is_taken_apart():
+def test_a_declined_group_is_split():
     program = Program()
     main = program.get_main_module()
     x = main.add_parameter("x", Shape("float32", [2, 3]))
@@ -41,7 +41,7 @@ def test_group_that_is_declined_is_taken_apart():
     np.testing.assert_allclose(program.run({"x": x})[0], np.tanh(np.exp(x)), rtol=1e-6)
 
 
-def test_group_of_several_results_is_taken_apart():
+def test_a_group_of_several_results_is_split():
     program = Program()
     main = program.get_main_module()
     x = main.add_parameter("x", Shape("float32", [2, 3]))

@@ -82,7 +82,7 @@ def test_passes_run_in_order_and_are_recorded(module):
     assert all(r.seconds >= 0 for r in pipeline.records)
 
 
-def test_stages_take_more_passes():
+def test_stages_accept_additional_passes():
     stage = Stage("one", (Swap("a", "b"),)).with_passes([Fail()])
     assert [p.name for p in stage.passes] == ["swap", "fail"]
     assert all(isinstance(p, Pass) for p in stage.passes)
@@ -124,7 +124,7 @@ def test_size_counts_nested_modules():
     assert size(module) == 4
 
 
-def test_records_take_counts_over_and_survive_plain_data():
+def test_records_merge_counts_and_survive_serialization():
     tally = Tally()
     passes = (Swap("relu", "abs"), Counting(tally))
     pipeline = Pipeline([Stage("s", passes)])
@@ -158,7 +158,7 @@ def no_abs(m: Module) -> str | None:
     return "abs is left" if "abs" in names(m) else None
 
 
-def test_validation_checks_what_a_stage_requires_before_it_and_after_each_pass(module):
+def test_validation_checks_preconditions_of_a_stage_before_it_and_after_each_pass(module):
     stage = Stage("tidy", (Swap("neg", "exp"), Swap("relu", "abs"), Swap("abs", "exp")), requires=no_abs)
     Pipeline([stage]).run(module.clone())
     with pytest.raises(
@@ -170,7 +170,7 @@ def test_validation_checks_what_a_stage_requires_before_it_and_after_each_pass(m
         Pipeline([stage], validate=True).run(module)
 
 
-def test_validation_checks_what_a_stage_proves(module):
+def test_validation_checks_the_invariant_of_a_stage(module):
     stage = Stage("tidy", (Swap("neg", "abs"),), proves=no_abs)
     Pipeline([stage]).run(module.clone())
     with pytest.raises(PassError, match=r"after stage 'tidy': abs is left \(after the following passes: \[swap\]\)"):

@@ -59,7 +59,7 @@ def squeezed_or_not(on_data: bool = False) -> mgx.Program:
 
 
 @pytest.mark.parametrize("rows", [1, 2])
-def test_branch_is_taken_for_the_shapes_of_a_run(rows: int) -> None:
+def test_branches_are_resolved_for_the_shapes_of_a_run(rows: int) -> None:
     program = squeezed_or_not()
     program.compile(mgx.get_target("ref"))
     x = np.linspace(-1, 1, 3 * rows, dtype=np.float32).reshape(rows, 3)
@@ -79,7 +79,7 @@ def test_branch_on_data_stays() -> None:
         np.testing.assert_array_equal(np.asarray(y), np.maximum(x[0] if first > 0 else x, 0))
 
 
-def test_only_what_waits_is_settled() -> None:
+def test_only_waiting_requests_are_completed() -> None:
     module = squeezed_or_not().get_main_module()
     assert needs_shapes(module)
     assert specialize_ranks(module) is None  # the number of rows is still open
@@ -88,7 +88,7 @@ def test_only_what_waits_is_settled() -> None:
     assert [str(s) for s in copy.output_shapes()] == ["float32[3]"]
 
 
-def test_what_is_fused_for_a_run_is_what_fixed_shapes_give() -> None:
+def test_fusion_for_a_run_equals_fusion_for_fixed_shapes() -> None:
     program = squeezed_or_not()
     program.compile(mgx.get_target("ref"))
     program.run({"x": np.ones((2, 3), np.float32)})
@@ -153,7 +153,7 @@ def padded_twice(on_data: bool = False) -> mgx.Program:
     return program
 
 
-def test_extents_computed_through_floats_are_settled_for_the_shapes_of_a_run() -> None:
+def test_extents_computed_through_floats_are_resolved_for_the_shapes_of_a_run() -> None:
     """Padding of causal convolutions: everything after the first ran op by op, with data-dependent extents."""
     program = padded_twice()
     program.compile(mgx.get_target("ref"))
@@ -169,7 +169,7 @@ def settled_for(main: mgx.Module, n: int) -> mgx.Module:
     return with_known_extents(main.clone(parameters={"x": mgx.Shape("float32", [n])}))
 
 
-def test_slices_as_long_as_a_range_are_settled_for_the_shapes_of_a_run() -> None:
+def test_slices_as_long_as_a_range_are_resolved_for_the_shapes_of_a_run() -> None:
     """Positions of patches, whose number is computed in floats: slices of that length had unknown extents on all targets."""
     program = mgx.Program()
     main = program.get_main_module()

@@ -45,7 +45,7 @@ def test_angles_are_those_of_numpy() -> None:
     np.testing.assert_allclose(np.asarray(found), np.arctan2(y, x), rtol=1e-6)
 
 
-def test_no_class_behind_the_last_is_drawn() -> None:
+def test_no_class_after_the_last_is_drawn() -> None:
     """The probabilities sum to 1 minus rounding errors, and random numbers between that sum and 1 occur."""
     node = Node()
     logits = node.made.add_parameter("x", Shape("half", [1, 15]))

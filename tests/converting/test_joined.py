@@ -29,7 +29,7 @@ def asked(joined: Converters, name: str, version: int) -> Any:
     return None if found is None else found(None)
 
 
-def test_the_frontends_own_stays_and_the_plugin_is_told():
+def test_the_frontends_own_converter_stays_and_the_plugin_is_reported():
     a = record("a")
     joined = Joined(
         table(("Relu", 1, False), says="own"), [(a, table(("Relu", 1, False), ("Odd", 1, False), says="a"))], "toy"
@@ -51,7 +51,7 @@ def test_one_that_replaces_holds_from_its_version_on():
     assert a.state == "ok"
 
 
-def test_two_plugins_are_refused_where_the_operator_is_asked_for():
+def test_two_plugins_are_rejected_on_lookup_of_the_operator():
     a, b = record("a"), record("b")
     given = [(a, table(("Odd", 2, False), ("One", 1, False), says="a")), (b, table(("Odd", 1, False), says="b"))]
     joined = Joined(Converters(), given, "toy")
@@ -63,7 +63,7 @@ def test_two_plugins_are_refused_where_the_operator_is_asked_for():
     assert "MGX_PLUGINS=-b" in a.error and a.error == b.error
 
 
-def test_of_two_plugins_the_one_that_replaces_is_taken():
+def test_of_two_plugins_the_replacing_one_is_used():
     a, b, c = record("a"), record("b"), record("c")
     given = [(a, table(("Odd", 1, False), says="a")), (b, table(("Odd", 3, True), says="b"))]
     joined = Joined(Converters(), given, "toy")
@@ -74,7 +74,7 @@ def test_of_two_plugins_the_one_that_replaces_is_taken():
         asked(joined, "Odd", 3)
 
 
-def test_tables_that_add_when_asked_serve_what_the_frontend_lacks():
+def test_tables_that_add_on_lookup_convert_operators_missing_in_the_frontend():
     called: list[int] = []
 
     def add() -> None:
@@ -87,7 +87,7 @@ def test_tables_that_add_when_asked_serve_what_the_frontend_lacks():
     assert asked(joined, "Flex", 1) == ("later", 1) and called == [1]
 
 
-def test_what_the_frontend_imports_later_is_seen():
+def test_lazy_imports_of_the_frontend_are_detected():
     own, a = Converters(), record("a")
     joined = Joined(own, [(a, table(("Odd", 1, False), says="a"))], "toy")
     assert asked(joined, "Odd", 1) == ("a", 1)

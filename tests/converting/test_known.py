@@ -42,7 +42,7 @@ def test_extents_rounded_from_constant_floats_are_known() -> None:
     assert Known().extents(module.add(mgx.op("convert", target_type=dt.int64), open_ones)) is None
 
 
-def test_halves_of_what_may_be_negative_are_known() -> None:
+def test_halves_of_possibly_negative_extents_are_known() -> None:
     """Frames left by strided convolutions, as torch's exporter writes them: `1 + (n - 3) / 2`, formerly left to run time."""
     module = mgx.Module("main")
     n = symbol("n", 0, 900)

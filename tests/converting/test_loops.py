@@ -64,7 +64,7 @@ def test_an_extent_that_changes_once_keeps_its_bounds() -> None:
     assert bounds(body.parameters["state"].shape.dims[0]) == (2, 4)
 
 
-def test_an_extent_of_what_is_around_the_loop_is_not_taken_for_one_that_changes() -> None:
+def test_an_outer_extent_is_not_mistaken_for_one_that_changes_in_the_loop() -> None:
     """The outer symbol was kept for the state, so that each trip computed with the extent of the first one."""
     around = symbol("rows", 1, 9)
     body = body_of("shrinks", around)

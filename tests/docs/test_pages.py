@@ -31,7 +31,7 @@ def test_generated_pages_are_up_to_date(name):
     assert (DOCS / name).read_text(encoding="utf-8") == made, "run python docs/generate.py"
 
 
-def test_every_public_member_of_an_interface_says_what_it_is():
+def test_every_public_member_of_an_interface_is_documented():
     made = generator()
     page = made.interfaces()
     for cls in made.INTERFACES:
@@ -48,14 +48,14 @@ def test_operation_references_have_every_operation_once():
     assert "Normalised exponential along one axis." in section
 
 
-def test_every_operation_says_what_it_is():
+def test_every_operation_is_documented():
     assert [op.name for op in ops.STANDARD | ONNX_OPS if not (op.__dict__.get("__doc__") or "").strip()] == []
 
 
 WINDOWS = {"padding", "output_padding", "stride", "dilation", "dilations"}
 
 
-def test_operations_say_what_empty_windows_mean():
+def test_operations_document_empty_windows():
     """Attributes of windows that are empty by default state the value used for each axis."""
     asked = 0
     for op in map(describe, ops.STANDARD | ONNX_OPS):

@@ -71,7 +71,7 @@ ROWS = np.arange(18, dtype=np.float32).reshape(6, 3)
         ([4, 1], "other elements"),
     ],
 )
-def test_the_largest_may_change_places_where_they_are_as_large(order: list[int], why: str) -> None:
+def test_equal_largest_elements_may_be_swapped(order: list[int], why: str) -> None:
     x = np.array([[0.1, 0.9, 0.2, 0.8999, 0.5, 0.3]], np.float32)
     places = np.array([order], np.int64)
 
@@ -87,7 +87,7 @@ def test_the_largest_may_change_places_where_they_are_as_large(order: list[int],
     assert bool(found) == bool(why)
 
 
-def test_rows_behind_a_choice_are_those_of_the_choice() -> None:
+def test_rows_after_a_selection_are_those_selected() -> None:
     """A correct selection does not excuse a gather that takes other rows."""
     x = np.array([[0.1, 0.9, 0.2, 0.8999, 0.5, 0.3]], np.float32)
     found = judged(best_two(), {"x": x, "rows": ROWS}, Nudged("gather", lambda found, rows, at: found[:, ::-1]), WIDE)

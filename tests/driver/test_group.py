@@ -70,7 +70,7 @@ def test_many_values_become_one_token():
     assert command.joined(args) == [*joined, "--input-dim", f"@y{SEPARATOR}2", "--", "-p", "q"]
 
 
-def test_errors_take_one_line_and_status_2(drive, tmp_path):
+def test_errors_are_one_line_with_status_2(drive, tmp_path):
     path = tmp_path / "m.chain"
     path.write_text("one line")
     text = drive("read", path, code=2)
@@ -140,7 +140,7 @@ print("after it")
 
 
 @pytest.mark.parametrize("form", [["params", "--json"], ["read", "--json"], ["read"]])
-def test_what_plugins_print_is_no_output_of_a_command(tmp_path, form):
+def test_output_of_plugins_is_not_output_of_a_command(tmp_path, form):
     (tmp_path / "m.loud").write_bytes(b"")
     call = [sys.executable, "-c", LOUD, form[0], str(tmp_path / "m.loud"), *form[1:]]
     done = subprocess.run(call, capture_output=True, text=True, check=True)

@@ -43,7 +43,7 @@ def test_statistics():
     assert found["p90"] == pytest.approx(4.6)
 
 
-def test_work_is_shown_beside_what_the_machine_can_do(drive, drive_json, chain, monkeypatch):
+def test_work_is_shown_relative_to_the_machines_peaks(drive, drive_json, chain, monkeypatch):
     from mgx_core.run.executable import Executable
     from mgx_core.targets.runner import Timing
     from mgx_core.targets.target import Target

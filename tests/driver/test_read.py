@@ -48,7 +48,7 @@ def test_why_names_the_rules(drive, chain):
 
 
 @pytest.mark.parametrize("words", [("--rule", "gelu=off"), ("--disable-pass", "simplify")])
-def test_what_only_optimizing_heeds_is_refused_without_it(drive, chain, words):
+def test_optimizer_options_are_rejected_without_optimizing(drive, chain, words):
     assert "add -O" in drive("read", chain("tanh"), *words, code=2)
     drive("read", chain("tanh"), "-O", *words)
 

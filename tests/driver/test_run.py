@@ -50,12 +50,12 @@ def test_seed_changes_the_values(drive_json, chain):
     assert len(set(one)) > 1
 
 
-def test_symbols_take_their_optimal_size(drive_json, chain):
+def test_symbols_use_their_optimal_size(drive_json, chain):
     assert drive_json("run", chain("neg", "n 2"))["outputs"]["y"]["dims"] == [3, 2]
     assert drive_json("run", chain("neg", "n 2"), "--dim-param", "@n", "5")["outputs"]["y"]["dims"] == [5, 2]
 
 
-def test_sizes_that_nobody_gave_are_named_when_they_do_not_fit(drive, tmp_path):
+def test_default_sizes_are_named_if_they_do_not_fit(drive, tmp_path):
     program = Program()
     main = program.get_main_module()
     x = main.add_parameter("x", Shape.of(dtype.float32, (dim.symbol("n"),)))

@@ -69,7 +69,7 @@ def test_stated_extents_are_not_changed_in_silence(drive, caplog):
     ("extents", "batch", "told"),
     [("4 3", 4, False), ("n 3", 5, False), ("1 n", 3, False), ("4 3", 7, True), ("4 3", 3, True), ("1 3", 1, False)],
 )
-def test_a_batch_that_changes_nothing_is_told(extents, batch, told, drive, chain, caplog):
+def test_a_batch_option_without_effect_is_reported(extents, batch, told, drive, chain, caplog):
     drive("params", chain("tanh", extents), "--batch", str(batch))
     dims = [int(d) for d in extents.split() if d != "n"]
     wanted = f"states the extents of its inputs, x {dims}; --input-dim sets others"

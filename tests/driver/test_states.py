@@ -56,11 +56,11 @@ def test_verify_compares_results_and_states(drive, drive_json, model):
     assert "tanh" in drive("verify", model, "--target", "wrong", "--bisect", code=1)
 
 
-def test_perf_takes_the_states(drive, model):
+def test_perf_accepts_states(drive, model):
     assert "total" in drive("perf", model, "-n", "1")
 
 
-def test_calls_beside_run_take_the_states(plugins):
+def test_other_calls_than_run_accept_states(plugins):
     program = counting()
     program.compile(get_target("host"))
     x = {"x": np.ones(3, np.float32)}

@@ -39,7 +39,7 @@ def test_a_script_keeps_the_names_that_attributes_read(name: str) -> None:
         built.run({"x": np.zeros((9, 3), np.float32)})
 
 
-def test_names_stay_apart_where_they_are_written_anew() -> None:
+def test_rewritten_names_stay_distinct() -> None:
     made = Program()
     main = made.get_main_module()
     rows = [symbol(name, 1, 8) for name in ("a.b", "a_b", "a b")]

@@ -10,7 +10,7 @@ from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module
 
 
-def test_what_is_read_becomes_parameters_and_literals_stay():
+def test_values_read_become_parameters_and_literals_stay():
     module = Module()
     x, y = (module.add_parameter(n, mgx.Shape("float32", [2])) for n in "xy")
     two = module.add_literal(np.full(2, 2, np.float32))

@@ -81,7 +81,7 @@ def test_values_die_after_their_last_use():
     assert "exp" in steps["exp"]
 
 
-def test_what_a_later_module_captures_stays():
+def test_values_captured_by_a_later_module_stay():
     module = read("""
         module main
           %c = @param["c"] -> bool[]
@@ -116,7 +116,7 @@ def test_absent_results_are_none():
     assert got[1].value is None
 
 
-def test_errors_say_where():
+def test_errors_report_the_location():
     module = read("""
         module main
           %x = @param["x"] -> float32[3]

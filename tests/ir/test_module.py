@@ -64,7 +64,7 @@ def test_instructions_come_before_the_return():
     assert verify(module) == []
 
 
-def test_a_module_without_return_gives_its_last_instruction():
+def test_a_module_without_return_returns_its_last_instruction():
     module = Module()
     assert module.outputs == ()
     x = module.add_parameter("x", S)
@@ -74,7 +74,7 @@ def test_a_module_without_return_gives_its_last_instruction():
     assert module.returned is None
 
 
-def test_what_building_refuses():
+def test_errors_of_building():
     module = two_relus()
     x = module.parameters["x"]
     with pytest.raises(ShapeError, match="add takes 2 inputs"):
@@ -90,7 +90,7 @@ def test_what_building_refuses():
     assert names(module) == ["@param", "relu", "relu", "@return"]
 
 
-def test_what_is_no_operation_or_instruction_is_refused_and_named():
+def test_other_types_than_operations_and_instructions_are_rejected_and_named():
     main = Module()
     x = main.add_parameter("x", S)
     relu = mgx.op("relu")
@@ -239,7 +239,7 @@ def test_move():
     assert verify(module) == []
 
 
-def test_what_is_read_cannot_be_removed():
+def test_instructions_with_readers_cannot_be_removed():
     module = two_relus()
     _, first, second, _ = module
     with pytest.raises(ParameterError, match="is still read by relu"):
@@ -274,7 +274,7 @@ NESTED = """
       @return(%x)"""
 
 
-def test_sweep_reaches_nested_modules_and_what_they_capture():
+def test_sweep_reaches_nested_modules_and_their_captures():
     module = read(NESTED)
     branch = module.outputs[0].inputs[0]
     assert [i.name for i in captures(branch.modules[0])] == ["relu", "@param"]
@@ -305,7 +305,7 @@ def test_a_module_that_two_instructions_run_outlives_one_of_them():
     assert len(group.modules[0]) == 0
 
 
-def test_sort_puts_inputs_first():
+def test_sort_moves_inputs_first():
     module = read(NESTED)
     _, _, relu, branch, item, end = module
     module.move(relu, end)
@@ -380,7 +380,7 @@ def test_clone_with_a_scalar_where_the_rank_was_open():
     assert module.clone(parameters={"x": Shape.unranked(dt.float64)}).output_shapes() == [Shape.unranked(dt.float64)]
 
 
-def test_inline_puts_arguments_for_parameters():
+def test_inline_replaces_parameters_by_arguments():
     body = read("""
         module body
           %a = @param["a"] -> float32[2]
@@ -440,7 +440,7 @@ def test_an_empty_module_may_be_a_programs():
     assert mgx.Program(graph).graph is graph
 
 
-def test_what_is_derived_is_kept_until_an_edit():
+def test_derived_data_is_cached_until_an_edit():
     module = two_relus()
     made = []
 
@@ -471,7 +471,7 @@ def test_neighbours_and_ends():
     assert (relu.previous, relu.next, x.previous, end.next) == (x, end, None, None)
 
 
-def test_an_op_is_replaced_with_the_result_that_is_given():
+def test_an_op_is_replaced_by_the_given_result():
     module = parse_module(
         'module main\n  %x = @param["x"] -> float32[2]\n  %1 = relu(%x) -> float32[2]\n  @return(%1)', STANDARD
     )
@@ -508,7 +508,7 @@ def test_symbols_are_substituted_in_ops_and_results():
     assert verify(module) == []
 
 
-def test_extents_are_put_in_place_where_only_an_attribute_names_them() -> None:
+def test_extents_named_only_by_an_attribute_are_substituted() -> None:
     n = dim.symbol("n", 1, 9)
     module = Module("main")
     x = module.add_parameter("x", Shape("float", [6]))

@@ -7,7 +7,7 @@ from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
 
 
-def test_what_defines_a_symbol_is_not_needed_where_it_is_defined_again() -> None:
+def test_a_definition_of_a_symbol_is_unneeded_if_it_is_redefined_later() -> None:
     m = parse_module(
         """\
 symbol d?0
@@ -30,7 +30,7 @@ module main
     assert [i.name for i in m if not i.is_param] == ["neg", "reshape", "relu", "multibroadcast", "@return"]
 
 
-def test_what_defines_a_symbol_is_not_needed_where_it_was_defined_before() -> None:
+def test_a_definition_of_a_symbol_is_unneeded_if_it_was_defined_before() -> None:
     m = parse_module(
         """\
 symbol d?0

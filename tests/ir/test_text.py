@@ -168,7 +168,7 @@ def test_odd_names_are_kept(name):
     assert read.outputs[0].sources == main.outputs[0].sources
 
 
-def test_modules_and_parameters_of_one_name_are_told_apart():
+def test_modules_and_parameters_of_one_name_are_distinguished():
     body = Module("m")
     body.add_return([body.add_parameter("x", Shape("float", []))])
     other = Module("m")
@@ -479,7 +479,7 @@ def test_text_before_the_first_module():
 
 @given(st.data())
 @settings(max_examples=150, deadline=None)
-def test_damaged_text_gives_our_own_errors(data):
+def test_damaged_text_raises_our_own_errors(data):
     text = (
         HEAD
         + '  %1 = @literal("a", "b") -> string[2]  # s\n  %2 = softmax[axis=-1](%x) -> float32[n, 3]\n  @return(%2)'

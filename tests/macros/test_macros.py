@@ -125,7 +125,7 @@ def results(name, options, inputs):
 
 
 @pytest.mark.parametrize(("name", "options", "inputs", "value"), CASES, ids=lambda v: v if isinstance(v, str) else "")
-def test_what_it_computes(name, options, inputs, value) -> None:
+def test_its_results(name, options, inputs, value) -> None:
     value = wanted(name, options, inputs) if value is None else value
     got = results(name, options, inputs)[0]
     assert (got.dtype, got.shape) == (np.asarray(value).dtype if got.dtype.kind != "f" else got.dtype, np.shape(value))
@@ -151,7 +151,7 @@ def test_names_options_and_places() -> None:
     assert all(order.index(i) < order.index(u) for u in order for i in u.inputs if not i.is_absent)
 
 
-def test_what_is_refused() -> None:
+def test_errors_of_invalid_input() -> None:
     with pytest.raises(UnsupportedError, match="there is no macro 'gem'; did you mean 'gemm'"):
         mgx.Macro("gem")
     with pytest.raises(ParameterError, match="takes no option 'trans'"):

@@ -27,7 +27,7 @@ module body
 @pytest.mark.parametrize("trips", [1, 4])
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
 @pytest.mark.parametrize("back", [0, 1])
-def test_rows_of_a_scan_lie_along_their_axis(axis, back, trips):
+def test_rows_of_a_scan_are_stacked_along_their_axis(axis, back, trips):
     text = SCAN.replace("TRIPS", str(trips)).replace("AXIS", str(axis)).replace("BACK", str(back))
     x, start = np.arange(2 * trips * 3, dtype=np.float32).reshape(2, trips, 3), np.ones((2, 3), np.float32)
     final, rows = evaluate_module(parse_module(text, STANDARD), [start, x])
@@ -37,7 +37,7 @@ def test_rows_of_a_scan_lie_along_their_axis(axis, back, trips):
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
-def test_a_scan_without_trips_gives_no_rows_along_their_axis(axis):
+def test_a_scan_without_trips_returns_no_rows_along_their_axis(axis):
     text = SCAN.replace("TRIPS", "0").replace("AXIS", str(axis)).replace("BACK", "0")
     final, rows = evaluate_module(
         parse_module(text, STANDARD), [np.ones((2, 3), np.float32), np.zeros((2, 0, 3), np.float32)]

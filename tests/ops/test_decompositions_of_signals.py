@@ -82,7 +82,7 @@ def test_transforms(dims: tuple[int, ...], axis: int, dtype: str) -> None:
         check(op, rng.standard_normal((*dims, kind)).astype(dtype), tolerance=PRECISE[dtype])
 
 
-def test_what_is_cut_off_does_not_matter() -> None:
+def test_cropped_elements_do_not_matter() -> None:
     x = np.ones((1, 18, 1), np.float32)
     x[0, 16] = np.nan
     check(Dft(axis=1, dft_length=16), x, tolerance=1e-6)

@@ -159,7 +159,7 @@ def test_methods_call_those_of_the_class_that_they_derive_from():
     assert Grandchild(size=2, more=1).evaluate([np.float32(3)]) == -7
 
 
-def test_expressions_say_how_many_inputs_there_are():
+def test_expressions_determine_the_number_of_inputs():
     assert (ScaledAdd.arity, len(ScaledAdd.inputs)) == (2, 2)
     with pytest.raises(ShapeError, match="takes 2 inputs"):
         ScaledAdd().result([S])

@@ -150,7 +150,7 @@ def test_comparisons() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64, ml_dtypes.float8_e5m2])
-def test_isinf_looks_for_the_wanted_sign(dtype: Any) -> None:
+def test_isinf_tests_the_requested_sign(dtype: Any) -> None:
     x = np.float32([np.inf, -np.inf, np.nan, 1]).astype(dtype)
     assert run(Isinf(), x).tolist() == [True, True, False, False]
     assert run(Isinf(detect_negative=False), x).tolist() == [True, False, False, False]

@@ -119,7 +119,7 @@ def test_types() -> None:
 
 
 @pytest.mark.parametrize("order", [0, 1])
-def test_indices_say_where(order: Any) -> None:
+def test_index_errors_report_the_location(order: Any) -> None:
     given = dict(lengths=(3, 2), stride=(2, 1), padding=(1, 0, 1, 1))
     y, where = MaxPoolIndices(storage_order=order, **given).evaluate([X])
     np.testing.assert_array_equal(y, Pooling(mode="max", **given).evaluate([X]))

@@ -60,7 +60,7 @@ def test_quantize_rounds_to_even_and_saturates() -> None:
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int8, np.uint16, np.int16])
-def test_quantize_gives_zero_for_nan(kind: type) -> None:
+def test_quantize_returns_zero_for_nan(kind: type) -> None:
     x = np.array([np.nan, np.inf, 4], F)
     assert run(Quantizelinear(), x, np.array(2, F), np.array(5, kind)).tolist() == [0, np.iinfo(kind).max, 7]
     same_as_parts(Quantizelinear(), x, np.array(2, F), np.array(5, kind))

@@ -57,7 +57,7 @@ def test_against_numpy(cls: Any, function: Any, dtype: Any, axes: tuple[int, ...
         np.testing.assert_array_equal(given, run(cls(axes=axes), x))
 
 
-def test_axes_given_while_running() -> None:
+def test_axes_known_at_run_time() -> None:
     x = np.arange(6.0).reshape(2, 3)
     none = np.zeros(0, np.int64)
     np.testing.assert_array_equal(run(ReduceSum(), x, none), [[15]])
@@ -176,6 +176,6 @@ def test_softmax_of_extremes() -> None:
         Softmax().result([Shape("int32", [2])])
 
 
-def test_hardmax_takes_the_first() -> None:
+def test_hardmax_selects_the_first() -> None:
     assert run(Hardmax(), np.float32([[1, 3, 3], [5, 0, 1]])).tolist() == [[0, 1, 0], [1, 0, 0]]
     assert run(Hardmax(axis=0), np.float16([[1, 3], [5, 0]])).tolist() == [[0, 1], [1, 0]]

@@ -64,7 +64,7 @@ def test_reshape_to_extents_known_while_running() -> None:
         Reshape().evaluate([X, np.array([5, 5])])
 
 
-def test_explicit_extents_give_a_rank_back() -> None:
+def test_explicit_extents_restore_a_rank() -> None:
     found = Reshape(dims=(4, -1)).result([Shape.unranked(dt.float32)])
     assert found.dims[0] == 4
     assert not isinstance(found.dims[1], int)

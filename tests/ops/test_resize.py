@@ -36,7 +36,7 @@ def resized(x: Any, **attributes: Any) -> Any:
         ("tf_half_pixel_for_nn", [1, 3, 5, 7]),
     ],
 )
-def test_where_elements_come_from(transformation: Any, expected: Any) -> None:
+def test_source_positions_of_elements(transformation: Any, expected: Any) -> None:
     out = resized(RAMP, sizes=(4,), mode="linear", coordinate_transformation_mode=transformation)
     np.testing.assert_allclose(out, expected)
 

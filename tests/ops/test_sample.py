@@ -33,7 +33,7 @@ def identity(*dims: int, corners: bool = False) -> Any:
 @pytest.mark.parametrize("corners", [False, True])
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
-def test_the_identity_grid_gives_the_image(corners: bool, mode: Any, padding: Any) -> None:
+def test_the_identity_grid_returns_the_image(corners: bool, mode: Any, padding: Any) -> None:
     op = GridSample(mode=mode, padding_mode=padding, align_corners=corners)
     np.testing.assert_allclose(op.evaluate([X, identity(*X.shape, corners=corners)]), X, atol=1e-9)
     deep = RNG.uniform(-1, 1, (1, 2, 3, 4, 2))
@@ -51,20 +51,20 @@ def test_outside(padding: Any, expected: Any) -> None:
     np.testing.assert_allclose(out[0, 0], expected)
 
 
-def test_what_is_not_finite_is_outside() -> None:
+def test_non_finite_values_are_outside() -> None:
     grid = np.array([np.nan, np.inf]).reshape(1, 2, 1).astype(np.float32)
     assert GridSample().evaluate([np.ones((1, 1, 3), np.float32), grid]).tolist() == [[[0, 0]]]
 
 
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
-def test_what_lies_outside_is_zero_beside_elements_that_are_not_finite(mode: Any) -> None:
+def test_elements_outside_are_zero_next_to_non_finite_elements(mode: Any) -> None:
     x = np.array([[[np.nan, 1, 2, 3, np.inf]]], np.float32)
     grid = np.array([-9, 9, 0.1]).reshape(1, 3, 1).astype(np.float32)
     out = GridSample(mode=mode).evaluate([x, grid])
     assert out[0, 0, :2].tolist() == [0, 0]
 
 
-def test_a_weight_of_zero_counts_whatever_the_other_places_are() -> None:
+def test_a_weight_of_zero_counts_regardless_of_the_other_positions() -> None:
     x = np.array([[[1, np.nan, 2]]], np.float32)
     alone, beside = (
         GridSample(align_corners=True).evaluate([x, np.array(at).reshape(1, -1, 1).astype(np.float32)])[0, 0]
@@ -145,7 +145,7 @@ def test_a_grid_is_columns_times_coordinates(
     assert found.dtype == expected.dtype and found.shape == expected.shape
 
 
-def test_a_grid_of_an_open_image_is_not_taken_apart() -> None:
+def test_a_grid_of_a_symbolic_image_is_not_decomposed() -> None:
     module = Module("main")
     theta = module.add_parameter("theta", Shape("float32", [1, 2, 3]))
     op = AffineGrid(size=(1, 1, symbol("h"), 4))

@@ -35,7 +35,7 @@ def test_every_primitive_has_a_meaning():
 
 
 @pytest.mark.parametrize("name", sorted(PRIMITIVES))
-def test_primitives_keep_the_dtype_or_give_bool(name):
+def test_primitives_keep_the_dtype_or_return_bool(name):
     arity, to_bool, _ = PRIMITIVES[name]
     bits = name.startswith(("bitwise", "shift"))
     for dtype in (np.uint8, np.int32) if bits else (np.float32, np.float64):
@@ -112,7 +112,7 @@ def test_minimum_and_maximum_keep_nan():
     assert np.isnan(got).all()
 
 
-def test_numbers_take_the_dtype_that_they_meet():
+def test_numbers_adopt_the_dtype_of_the_other_operand():
     assert run(x0 * 2.5 + 1, np.float32([1, 2])).dtype == np.float32
     assert run(2 - x0, np.int8([1, 2])).dtype == np.int8
     assert run(x0 + attr("alpha"), np.float64([1]), alpha=0.1).tolist() == [1.1]
@@ -142,7 +142,7 @@ def test_sub_byte_integers_compute_in_bytes():
 
 
 @pytest.mark.parametrize("t", [t for t in dt.ALL if t.numpy.isbuiltin == 1 and t is not dt.float16], ids=str)
-def test_types_out_of_a_pickle_or_brought_to_this_byte_order_are_numpys_own(t):
+def test_unpickled_and_byte_swapped_types_are_numpys_own(t):
     x = np.array([100, 1]).astype(t.numpy)
     assert widen(pickle.loads(pickle.dumps(x))).dtype == x.dtype
     assert widen(x.astype(x.dtype.newbyteorder("="))).dtype == x.dtype

@@ -75,7 +75,7 @@ def test_positions_outside(position: int) -> None:
         s.SequenceErase().evaluate([[]])
 
 
-def test_what_is_no_sequence_or_position() -> None:
+def test_invalid_sequences_and_positions() -> None:
     with pytest.raises(ShapeError, match="a sequence is required"):
         s.SequenceLength().result([FLOATS])
     with pytest.raises(ShapeError, match="int32 or int64 scalar"):

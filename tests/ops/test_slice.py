@@ -32,7 +32,7 @@ def i64(n: dim.Dim) -> Shape:
 @given(
     st.integers(0, 7), st.integers(-9, 9), st.integers(-9, 9), st.sampled_from([-END, -3, -2, -1, 1, 2, 3, END])
 )  # fmt: skip
-def test_every_range_as_python_takes_it(length: int, start: int, end: int, step: int) -> None:
+def test_every_range_behaves_like_python(length: int, start: int, end: int, step: int) -> None:
     x = np.arange(length)
     made = Slice(axes=(0,), starts=(start,), ends=(end,), steps=(step,))
     out = made.evaluate([x])

@@ -33,7 +33,7 @@ def test_nan_counts_as_largest() -> None:
     assert Topk(k=3, largest=False).evaluate([x])[1].tolist() == [0, 2, 1]
 
 
-def test_other_axis_and_k_given_while_running() -> None:
+def test_other_axis_and_k_at_run_time() -> None:
     x = np.arange(12).reshape(3, 4)
     values, indices = Topk(axis=0).evaluate([x, np.array([2])])
     assert values.tolist() == [[8, 9, 10, 11], [4, 5, 6, 7]]

@@ -161,7 +161,7 @@ def test_classes() -> None:
         ({"base_values": [1.0]}, "base_values"),
     ],
 )
-def test_what_is_no_forest(changes: dict[str, Any], message: str) -> None:
+def test_invalid_forests(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         TreeEnsemble(**stump(**changes))
 

@@ -24,7 +24,7 @@ def run(text: str, **options) -> Module:
     return module
 
 
-def test_what_depends_on_literals_alone_becomes_a_literal():
+def test_constant_expressions_become_literals():
     module = run("""\
 module main
   %x = @param["x"] -> float32[2]
@@ -109,7 +109,7 @@ module main
 
 
 @pytest.mark.parametrize(("limit", "most"), [(0, 0), (10, 160), (1 << 17, 1 << 21)])
-def test_what_is_picked_from_a_literal_may_be_larger_in_proportion_to_the_limit(limit: int, most: int) -> None:
+def test_a_gather_from_a_literal_may_be_larger_in_proportion_to_the_limit(limit: int, most: int) -> None:
     """A table of one row with two positions: the result has twice as many elements as the table."""
     for columns, folds in ((most + 2, True), (most + 3, False)):
         module = Module("main")
@@ -135,7 +135,7 @@ module main
     assert evaluate_module(module, [np.int64([[10, 20]])])[0].tolist() == [11, 23]
 
 
-def test_what_introduces_extents_keeps_its_symbol():
+def test_ops_that_introduce_extents_keep_their_symbols():
     module = run("""\
 symbol n?0 in 0..4
 symbol k?0 in 0..12
@@ -165,7 +165,7 @@ module main
     assert [i.name for i in run(text)] == ["@literal", "@literal", "gather", "@return"]
 
 
-def test_nested_modules_are_folded_but_not_what_they_capture():
+def test_nested_modules_are_folded_but_not_their_captures():
     module = run("""\
 module main
   %c = @param["c"] -> bool[]
@@ -229,7 +229,7 @@ module main
     assert total.is_literal and total.get_literal().to_numpy().tolist() == [[11.0, 21.0, 31.0], [12.0, 22.0, 32.0]]
 
 
-def test_rules_are_applied_to_what_was_folded():
+def test_rules_are_applied_to_folded_constants():
     module = run(
         """\
 module main

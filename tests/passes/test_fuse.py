@@ -649,7 +649,7 @@ def test_text(passes, before, after, counts, run_both):
     run_both(old, module)
 
 
-def test_a_pass_counts_anew_each_time():
+def test_a_pass_resets_its_counts_each_time():
     fuse = FuseAttention()
     for _ in range(2):
         module = parse_module("module main\n" + CASES[1][2], STANDARD)
@@ -663,7 +663,7 @@ def test_a_pass_counts_anew_each_time():
     }
 
 
-def test_costly_functions_follow_sums_where_a_target_takes_them() -> None:
+def test_expensive_functions_follow_sums_if_a_target_supports_them() -> None:
     before = next(c[2] for c in CASES if "%6 = gelu_erf(%5)" in c[2])
     for costly, groups in ((frozenset({"erf"}), 2), (frozenset[str](), 1)):
         module = parse_module("module main\n" + before, STANDARD)
@@ -671,7 +671,7 @@ def test_costly_functions_follow_sums_where_a_target_takes_them() -> None:
         assert sum(bool(ins.modules) for ins in module) == groups
 
 
-def test_a_product_around_a_branch_is_not_taken_into_it() -> None:
+def test_a_product_around_a_branch_is_not_moved_into_it() -> None:
     program = Program()
     main = program.get_main_module()
     condition = main.add_parameter("c", Shape("bool", []))
@@ -691,7 +691,7 @@ def test_a_product_around_a_branch_is_not_taken_into_it() -> None:
     assert any("is outside the module" in refusal.why for refusal in passes[1].tally.refusals)
 
 
-def test_a_view_stays_behind_what_makes_its_extents_known() -> None:
+def test_a_view_stays_after_the_definition_of_its_extents() -> None:
     module = parse_module(
         """\
 symbol n in 0..9

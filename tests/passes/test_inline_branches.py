@@ -58,7 +58,7 @@ module main
         run_both(parse_module(BRANCHES.format(condition), STANDARD), module, True)
 
 
-def test_a_branch_may_return_what_surrounds_it(run_both):
+def test_a_branch_may_return_outer_values(run_both):
     text = BRANCHES.format("true").replace("  %5 = relu(%x)\n  @return(%5)", "  @return(%x)")
     module = parse_module(text, STANDARD)
     assert InlineBranches().apply(module)

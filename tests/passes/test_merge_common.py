@@ -66,7 +66,7 @@ module main
         "%1 = group(%x){a}\n  %2 = group(%x){b}",
     ],
 )
-def test_what_differs_stays(line):
+def test_differing_ops_stay(line):
     text = f"""\
 module main
   %x = @param["x"] -> float32[2, 2]
@@ -80,7 +80,7 @@ module main
     assert first is not second
 
 
-def test_modules_reuse_what_encloses_them_but_not_each_other():
+def test_modules_reuse_outer_values_but_not_each_others():
     module = run("""\
 module main
   %c = @param["c"] -> bool[]
@@ -105,7 +105,7 @@ module else
     assert other.outputs[0].parent is other
 
 
-def test_groups_reuse_nothing_of_what_encloses_them():
+def test_groups_reuse_no_outer_values():
     """A program that was compiled before has groups, whose modules may read only their inputs."""
     module = run("""\
 module main
@@ -124,7 +124,7 @@ module inner
     assert all(read.parent is inner for ins in inner for read in ins.inputs)
 
 
-def test_what_reads_many_equal_values_changes_once():
+def test_readers_of_many_equal_values_change_once():
     """Otherwise joining n equal values takes O(n^2) steps."""
     count = 50
     values = "".join(f"  %{n} = relu(%x)  # node{n}\n" for n in range(1, count + 1))

@@ -46,7 +46,7 @@ def test_work_between_quantizations_is_one_table() -> None:
     np.testing.assert_array_equal(before, after)
 
 
-def test_a_table_ends_where_its_work_meets_another_tensor() -> None:
+def test_a_table_ends_where_another_tensor_is_combined() -> None:
     more = """%7 = dequantizelinear(%3, %t) -> float32[3, 100]
   %8 = quantizelinear(%7, %s, %y) -> int8[3, 100]
   %9 = sub(%8, %6) -> int8[3, 100]

@@ -212,7 +212,7 @@ def test_converters_are_checked_by_the_frontend_that_collects_them(installed):
         ),
     ],
 )
-def test_targets_that_are_none(installed, path, error):
+def test_invalid_targets(installed, path, error):
     made = installed(("broken", package(targets=[Lazy("t", f"broken_objects:{path}")]), "broken-dist"))
     with pytest.raises(mgx.PluginError) as caught:
         mgx.get_target("t")
@@ -378,7 +378,7 @@ def test_two_packages_with_one_frontend(installed, tmp_path):
         ("number", "must be a class or a factory function, got 42"),
     ],
 )
-def test_frontends_that_are_none(installed, tmp_path, path, error):
+def test_invalid_frontends(installed, tmp_path, path, error):
     installed(("broken", package(frontends=[Lazy("toy", f"broken_objects:{path}")]), "broken-dist"))
     (tmp_path / "model.toy").write_text("1")
     with pytest.raises(mgx.PluginError) as caught:
@@ -429,7 +429,7 @@ def test_an_op_of_a_plugin_that_failed(installed):
     check(made, "RuntimeError: cannot find libxpu.so.3")
 
 
-def test_a_failure_that_concerns_no_ops_is_not_told_of_ops(installed):
+def test_a_failure_unrelated_to_ops_does_not_mention_ops(installed):
     made = installed(("broken", package(kernals=lambda target: []), "broken-dist"))
     with pytest.raises(mgx.UnsupportedError) as caught:
         mgx.op("acme.gemm")
@@ -437,7 +437,7 @@ def test_a_failure_that_concerns_no_ops_is_not_told_of_ops(installed):
     check(made, "there is no hook 'kernals'")
 
 
-def test_failures_that_concern_no_targets_are_not_told_of_targets(installed):
+def test_failures_unrelated_to_targets_do_not_mention_targets(installed):
     installed(("broken", package(operations=[Lazy("o", "nowhere:O")]), "broken-dist"))
     with pytest.raises(mgx.UnsupportedError, match="plugins that failed: broken"):
         mgx.op("acme.gemm")
@@ -446,7 +446,7 @@ def test_failures_that_concern_no_targets_are_not_told_of_targets(installed):
     assert "broken" not in str(caught.value)
 
 
-def test_what_is_left_out_is_not_called_missing(installed, monkeypatch):
+def test_omitted_inputs_are_not_reported_as_missing(installed, monkeypatch):
     monkeypatch.setenv("MGX_PLUGINS", "-cpu,-vendorx")
     installed(("cpu", GOOD, "mgx-cpu-dnnl"), ("vendorx", package(), "mgx-vendorx"))
     with pytest.raises(
@@ -475,7 +475,7 @@ def test_names_of_targets_that_are_meant(installed, name, end):
     assert str(caught.value) == f"there is no target {name!r} (installed: 'host'); {end}"
 
 
-def test_what_others_call_a_target(installed):
+def test_foreign_names_of_a_target(installed):
     installed(("more", package(targets=[Lazy("gpu", "broken_objects:Host")]), "more-dist"))
     with pytest.raises(mgx.UnsupportedError, match=r"no target 'CUDA' .*; did you mean 'gpu'\?"):
         mgx.get_target("CUDA")

@@ -49,12 +49,12 @@ def test_the_first_distribution_of_a_name_counts(path):
     assert sorted(entries("mgx")) == sorted(installed._by_metadata("mgx"))
 
 
-def test_what_is_installed_here():
+def test_installed_packages():
     assert sorted(entries("mgx")) == sorted(installed._by_metadata("mgx"))
     assert entries("no such group") == []
 
 
-def test_other_finders_are_asked(monkeypatch, path):
+def test_other_finders_are_queried(monkeypatch, path):
     class Finder:
         def find_distributions(self, context):
             return []

@@ -75,7 +75,7 @@ def good(monkeypatch):
     )
 
 
-def test_what_is_installed_is_listed_without_loading(monkeypatch):
+def test_installed_plugins_are_listed_without_loading(monkeypatch):
     lazy = module(monkeypatch, "lazy_plugin", targets=lambda: [Lazy("far", "not_there.at_all:Target")])
     manager = installed(monkeypatch, lazy=lazy)
     (record,) = manager.records
@@ -132,7 +132,7 @@ def test_hooks_that_raise_are_failures_of_their_plugin(monkeypatch, good):
     assert "RuntimeError: no such thing" in manager.records[0].error
 
 
-def test_hooks_that_raise_when_asked(monkeypatch, good):
+def test_hooks_that_raise_when_called(monkeypatch, good):
     def kernels(target):
         raise RuntimeError(f"nothing for {target}")
 
@@ -346,7 +346,7 @@ def test_plugins_by_hand(good):
         manager.register(SimpleNamespace(mgx_interface=99))
 
 
-def test_threads_that_ask_at_once_get_the_same(monkeypatch):
+def test_concurrent_requests_get_the_same_object(monkeypatch):
     all_make, all_open = threading.Barrier(4), threading.Barrier(4)
 
     class Slow(One):

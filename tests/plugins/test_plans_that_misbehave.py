@@ -85,7 +85,7 @@ class Unnamed(mgx.Kernel):
         (raising(KeyError("axis")), "raised KeyError: 'axis'"),
     ],
 )
-def test_plans_that_give_no_kernel(plan, said):
+def test_plans_that_return_no_kernel(plan, said):
     with pytest.raises(mgx.PluginError) as caught:
         compiled(Given(plan))
     message = str(caught.value)
@@ -102,7 +102,7 @@ def test_an_unsupported_error_is_a_refusal_and_keeps_the_others():
     assert "bad: too small; bad: no library" in placed.refused[0]
 
 
-def test_plans_for_a_base_class_are_asked_after_those_for_the_op():
+def test_plans_for_a_base_class_follow_those_for_the_op():
     asked = []
     plans = mgx.Kernels("t")
 
@@ -148,7 +148,7 @@ def test_plans_name_classes_of_ops(wrong):
         ),
     ],
 )
-def test_members_of_targets_that_give_other_things(member, given, error):
+def test_members_of_targets_that_return_wrong_types(member, given, error):
     target = type("Wrong", (Given,), {member: given})()
     with pytest.raises(mgx.PluginError, match=error):
         compiled(target)

@@ -46,7 +46,7 @@ def test_clauses(installed, wanted, meets):
     assert unmet("asks") == ([] if meets else [f"there{wanted} is required, 1.2.3 is installed"])
 
 
-def test_what_is_not_there(installed):
+def test_missing_files(installed):
     installed("asks", "surely-not-there>=2")
     assert unmet("asks") == ["surely-not-there>=2 is required, but not installed"]
     assert unmet("surely-not-there") == []

@@ -107,7 +107,7 @@ def test_switched_by_name(acme):
         after(fusion_rules={"squrae-of-root": False})
 
 
-def test_a_name_that_is_taken_gets_the_name_of_its_set(acme):
+def test_a_duplicate_name_is_prefixed_by_its_set(acme):
     core = {"cancel-negations"}
     assert [r.name for r in plugins.manager().rules("", core).rules] == [
         "square-of-root",
@@ -157,7 +157,7 @@ def test_disabled_passes_must_exist(acme):
 
 
 @pytest.mark.parametrize("name", ["lower", "settle-extents", "order-for-memory", "join-gathers", "acme-late"])
-def test_passes_that_run_elsewhere_or_when_asked_for_can_be_disabled(acme, name):
+def test_optional_passes_and_passes_of_other_stages_can_be_disabled(acme, name):
     after(disable_passes=[name])
 
 
@@ -178,7 +178,7 @@ def test_the_driver_knows_them(acme, tmp_path):
     assert "abs" in drive("read", file, "-O")
 
 
-def test_tests_run_under_the_name_that_the_records_say():
+def test_tests_have_the_recorded_names():
     assert sys.modules[__name__].rules is rules
 
 

@@ -41,7 +41,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[mgx.Module, mgx.Comp
     return seen
 
 
-def test_a_tensor_is_looked_at_before_the_second_product_behind_it(compiled: Any) -> None:
+def test_a_tensor_is_observed_before_its_second_product(compiled: Any) -> None:
     batch = {"x": np.ones((4, WIDTH), np.float32)}
     mgx.quantize_int8(products(5), mgx.get_target("ref"), [batch])
     ((module, _),) = compiled
@@ -56,7 +56,7 @@ def test_threads_are_those_that_the_environment_sets(compiled: Any, monkeypatch:
     assert options.threads == 1
 
 
-def test_a_tensor_without_elements_says_nothing() -> None:
+def test_a_tensor_without_elements_gives_no_statistics() -> None:
     program = mgx.Program()
     main = program.get_main_module()
     x = main.add_parameter("x", mgx.Shape("float32", [4, 0]))
@@ -91,7 +91,7 @@ def residual_blocks() -> mgx.Program:
     return program
 
 
-def test_sums_before_a_function_whose_results_are_looked_at_are_not(compiled: Any) -> None:
+def test_sums_before_a_function_with_observed_results_are_not_quantized(compiled: Any) -> None:
     """They would have to be stored in addition to the results."""
     mgx.quantize_int8(residual_blocks(), mgx.get_target("ref"), images(1))
     ((module, _),) = compiled
@@ -114,7 +114,7 @@ def test_rows_of_many_channels_are_sampled_from_several_places() -> None:
     assert -(-197 // steps[1]) >= calibrate.ROWS - 1
 
 
-def test_samples_lie_in_the_middle(compiled: Any) -> None:
+def test_samples_are_centred(compiled: Any) -> None:
     """If samples were taken from the first position on, borders would be more frequent in them than in the tensor."""
     mgx.quantize_int8(residual_blocks(), mgx.get_target("ref"), images(100))
     ((module, _),) = compiled

@@ -48,7 +48,7 @@ def rounded(program: Program) -> list[str]:
     return [i.inputs[0].op.name for i in program.get_main_module() if isinstance(i.op, Quantizelinear)]
 
 
-def test_what_costly_functions_read_is_rounded() -> None:
+def test_operands_of_expensive_functions_are_quantized() -> None:
     assert rounded(quantized(network("swish"))) == ["@param", "convolution", "swish", "slice"]
     assert rounded(quantized(network("relu"))) == ["@param", "slice"]
     assert rounded(quantized(network("swish"), functions=False)) == ["@param", "slice"]
@@ -69,7 +69,7 @@ def test_results_that_are_read_in_several_places_are_rounded(name: str, read: li
     assert rounded(quantized(program)) == ["@param", *read, "mul"]
 
 
-def test_what_functions_of_matrix_products_read_is_rounded() -> None:
+def test_operands_of_functions_of_matrix_products_are_quantized() -> None:
     """The hidden layer of a transformer's two products, for sentences of any length."""
     program = Program()
     m = program.get_main_module()
@@ -136,7 +136,7 @@ def test_ends_where_a_function_is_flat_are_not_kept(name: str, low: float, high:
 
 
 @pytest.mark.parametrize("most", [1e3, 1e6, 1e8])
-def test_few_numbers_far_out_do_not_widen_what_is_kept(most: float) -> None:
+def test_a_few_outliers_do_not_widen_the_range(most: float) -> None:
     module = network("tanh").get_main_module()
     products = [i for i in module if i.op.name == "convolution"]
     (function,) = functions(products, [products[1].inputs[0]])

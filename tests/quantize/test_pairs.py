@@ -51,11 +51,11 @@ def test_results_that_are_read_as_they_are_keep_their_accuracy() -> None:
     assert rounded(program) == ["relu"]
 
 
-def test_a_sum_with_what_no_convolution_makes_is_left() -> None:
+def test_a_sum_with_another_op_than_a_convolution_is_unchanged() -> None:
     assert rounded(network("add", one=True)) == ["relu"]
 
 
-def test_functions_false_rounds_what_products_read_alone() -> None:
+def test_functions_false_quantizes_only_operands_of_products() -> None:
     assert rounded(network("add", 0.1), functions=False) == ["relu"]
 
 

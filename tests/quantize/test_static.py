@@ -222,7 +222,7 @@ def test_int4_weights(method: str) -> None:
     assert 0.01 < noise(program, data[0]["x"]) < 0.2
 
 
-def test_compensated_rounding_loses_less_on_what_it_saw() -> None:
+def test_compensated_rounding_loses_less_on_calibration_data() -> None:
     x = RNG.normal(size=(400, 64)) @ RNG.normal(size=(64, 64))
     rows = RNG.normal(size=(16, 64)).astype(np.float32)
 
@@ -392,7 +392,7 @@ def test_products_that_are_no_faster_stay_in_float(monkeypatch: pytest.MonkeyPat
     assert noise(program, next(batches())["x"]) < 0.03
 
 
-def test_a_program_that_nothing_makes_faster_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_without_a_faster_variant_is_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     scripted(monkeypatch, {(64, 96), (96, 64)}, set())
     report, program = QuantizeReport(), network()
     mgx.quantize_int8(program, mgx.get_target("ref"), batches(), report=report, only_faster=True)

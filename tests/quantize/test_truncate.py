@@ -280,7 +280,7 @@ def test_parts_whose_extents_depend_on_data_keep_their_symbols():
 
 
 @pytest.mark.parametrize("to", QUANTIZE)
-def test_sequences_keep_the_type_of_what_they_hold(to):
+def test_sequences_keep_the_type_of_their_items(to):
     program = Program()
     m = program.get_main_module()
     x, at = m.add_parameter("x", Shape("float32", [3])), m.add_literal(np.array(-1))

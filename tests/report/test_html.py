@@ -146,7 +146,7 @@ def test_large_graphs_become_tables_only(program, target):
     assert text.count("<b>tanh</b>") == 300
 
 
-def test_a_picture_draws_every_box_and_line(program, plugins):
+def test_the_diagram_draws_every_box_and_line(program, plugins):
     made = program()
     text = made.report()
     (picture,) = [part.split("</svg>")[0] for part in text.split('<svg class="layers"')[1:]]

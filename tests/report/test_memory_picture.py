@@ -46,7 +46,7 @@ def test_each_buffer_is_a_rectangle_to_scale(program, plugins):
     assert "lower bound" in words
 
 
-def test_an_empty_plan_has_a_picture(plugins):
+def test_an_empty_plan_has_a_diagram(plugins):
     from mgx_core import Module, Shape
 
     main = Module("main")

@@ -19,7 +19,7 @@ def traced(program, target, runs=2):
     return executable, instance, timings, chrome_trace(executable, instance, timings, [("parse", 0.5)])
 
 
-def test_events_have_what_the_format_asks_for(program, target):
+def test_events_have_the_fields_that_the_format_requires(program, target):
     *_, trace = traced(program, target)
     assert json.loads(json.dumps(trace)) == trace
     for event in trace["traceEvents"]:

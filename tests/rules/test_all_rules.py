@@ -29,7 +29,7 @@ def make(name: str, **attributes):
     return STANDARD.make(name, **attributes)
 
 
-def test_every_rule_has_a_case_and_says_what_it_does():
+def test_every_rule_has_a_case_and_a_docstring():
     tested = "\n".join(p.read_text() for p in Path(__file__).parents[1].glob("[rp]*s/test_*.py"))
     rules = RULES.rules
     assert len({r.name for r in rules}) == len(rules)
@@ -280,7 +280,7 @@ def after(**options) -> set[str]:
     return {i.name for m in nested(module) for i in m if not (i.is_param or i.is_literal or i.is_return)}
 
 
-def test_aggressiveness_and_fast_math_say_what_may_change():
+def test_aggressiveness_and_fast_math_control_allowed_changes():
     assert "neg" in after(aggressiveness=0)
     exact = after(aggressiveness=1, fast_math=False)
     assert "neg" not in exact
@@ -362,7 +362,7 @@ module main
         Interpreter().run(module, [np.zeros((2, 3), np.float32)])
 
 
-def test_the_list_of_rules_names_what_there_is():
+def test_the_list_of_rules_names_existing_rules():
     """Every name in code font in the right column of docs/rules.md is a rule, a pass, a fusion or an op."""
     text = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
     rows = [line.split("|")[2] for line in text.splitlines() if line.startswith("| ")]

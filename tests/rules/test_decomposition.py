@@ -109,13 +109,13 @@ def module_with(op: Operation) -> tuple[Module, Instruction]:
     return module, ins
 
 
-def test_parts_take_the_place_of_the_op() -> None:
+def test_the_decomposition_replaces_the_op() -> None:
     module, ins = module_with(Plain())
     assert [i.op for i in decompose(module, ins)] == [Add()]
     assert module.outputs[0].op == Add()
 
 
-def test_each_result_takes_its_place() -> None:
+def test_each_result_is_written_in_place() -> None:
     module, ins = module_with(Both())
     module.replace_return([module.add(GetTupleElem(index=0), ins), module.add(Second(), ins)])
     assert [i.op for i in decompose(module, ins)] == [Add(), Neg()]
@@ -132,7 +132,7 @@ def test_results_read_as_one_are_kept() -> None:
     assert [i.name for i in module] == ["@param", "test_twice_and_negated", "@return"]
 
 
-def test_an_error_inside_is_the_reason_and_leaves_nothing() -> None:
+def test_an_error_inside_is_the_reason_and_leaves_no_state() -> None:
     module, ins = module_with(Wrong())
     no = decompose(module, ins)
     assert isinstance(no, No)

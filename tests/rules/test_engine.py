@@ -71,14 +71,14 @@ module main
     assert not Rewriter(cancel()).apply(module)
 
 
-def test_rules_know_their_names_and_what_they_say():
+def test_rules_have_names_and_descriptions():
     first = cancel().rules[0]
     assert (first.name, first.says, first.roots) == ("neg-of-neg", "neg(neg(x)) -> x", (Neg,))
     assert [r.name for r in cancel().without(["neg-of-neg"]).rules] == ["relu-of-relu"]
     assert [r.name for r in (cancel() + cancel()).rules] == ["neg-of-neg", "relu-of-relu"] * 2
 
 
-def test_new_instructions_stand_in_place_and_carry_the_sources():
+def test_new_instructions_are_inserted_in_place_with_the_sources():
     rules = Rules("split")
 
     @rules.on(Abs)
@@ -121,7 +121,7 @@ def relus() -> Rules:
     return Rules("relus", [r for r in cancel().rules if r.name == "relu-of-relu"])
 
 
-def test_a_refusal_counts_once_for_each_instruction_with_the_last_word_on_it():
+def test_a_refusal_counts_once_per_instruction_with_its_last_reason():
     rules = relus()
     said = []
 
@@ -135,7 +135,7 @@ def test_a_refusal_counts_once_for_each_instruction_with_the_last_word_on_it():
     assert rewriter.tally.counts() == (("relu-of-relu", 1, 0, ""), ("talks", 0, 1, "@return reads it"))
 
 
-def test_who_reads_a_value_alone_at_last_is_asked_again():
+def test_rules_are_retried_for_the_remaining_sole_reader():
     rules = Rules("alone")
 
     @rules.on(Abs)
@@ -161,7 +161,7 @@ def test_who_reads_a_value_alone_at_last_is_asked_again():
     assert [i.name for i in module][1:-1] == ["abs", "abs"]
 
 
-def test_what_fires_at_last_was_not_refused():
+def test_a_rule_that_finally_fires_is_not_reported_as_refused():
     rules = relus()
 
     @rules.on(Relu)
@@ -224,7 +224,7 @@ def test_a_rule_that_feeds_itself_is_blamed_and_not_the_others():
     assert "innocent" not in str(caught.value)
 
 
-def test_names_that_are_taken_get_the_tables_in_front():
+def test_duplicate_names_are_prefixed_by_their_table():
     rules = Rules("Acme rules=1")
     rules.on(Neg)(lambda i, b: None)
     rules.rules = [rule._replace(name=name) for rule in rules.rules for name in ("one", "two", "two")]

@@ -132,7 +132,7 @@ def test_refuses(rule_refuses, name, before, why):
     rule_refuses(name, before, why)
 
 
-def test_no_slice_stays_behind_work_that_another_has_left():
+def test_no_slice_stays_after_ops_that_another_slice_has_passed():
     """Of two consecutive slices, the first is moved before the product first, then the second."""
     text = """\
 module main

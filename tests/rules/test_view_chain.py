@@ -55,7 +55,7 @@ def chains(draw: st.DrawFn):
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(chains())
-def test_what_is_read_off_has_the_chains_effect(chain):
+def test_the_simplified_form_equals_the_chain(chain):
     start, ops, _ = chain
     views = ViewChain(start.dims)
     for op, dims in ops:
@@ -99,7 +99,7 @@ def test_the_shortest_list_is_read_off():
     ]
 
 
-def test_what_does_not_divide_is_not_followed():
+def test_indivisible_extents_are_not_followed():
     n, m = dim.symbol("n", 1, 9), dim.symbol("m", 1, 9)
     assert not ViewChain((6, 2)).reshape((4, 3))
     assert not ViewChain((n, 2)).reshape((m, 2))
@@ -107,7 +107,7 @@ def test_what_does_not_divide_is_not_followed():
     assert ViewChain((n, m)).reshape((n * m,))
 
 
-def test_costs_prefer_what_is_free():
+def test_cost_model_prefers_free_ops():
     turn, shape = make("transpose", permutation=(1, 0)), make("reshape", dims=(6,))
     wide = make("multibroadcast", out_lens=(2, 3))
     assert cost([shape]) < cost([turn])

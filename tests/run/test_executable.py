@@ -80,7 +80,7 @@ def test_fixed_programs_are_made_ready_when_compiled():
     assert executable.instances() == [instance]
 
 
-def test_the_least_recently_used_instance_goes():
+def test_the_least_recently_used_instance_is_evicted():
     executable = compiled(BATCH, instances=2).executable
     for n in (1, 2, 1, 3):
         executable.run({"x": np.zeros((n, 3), np.float32)})
@@ -135,7 +135,7 @@ def test_several_threads():
     assert len(executable.instances()) == 2
 
 
-def test_threads_that_bring_one_shape_at_once_wait_for_its_one_instance():
+def test_threads_with_the_same_new_shape_wait_for_one_instance():
     made: list[int] = []
     all_ask = threading.Barrier(4)
 
@@ -157,7 +157,7 @@ def test_threads_that_bring_one_shape_at_once_wait_for_its_one_instance():
     assert sorted(made) == [2, 5]
 
 
-def test_instances_are_looked_at_while_others_are_made():
+def test_instances_are_inspected_while_others_are_created():
     executable = compiled(BATCH, instances=4).executable
     done = threading.Event()
 
@@ -239,7 +239,7 @@ def test_numbers_are_not_bent_into_another_type(type, given, message):
 @pytest.mark.parametrize(
     ("type", "given"), [("int8", [1, True]), ("bf16", [1, 2]), ("float8_e4m3fn", [0.5, 2]), ("bool", [True, False])]
 )
-def test_numbers_take_the_parameters_type(type, given):
+def test_numbers_adopt_the_parameters_type(type, given):
     program = mgx.Program()
     main = program.get_main_module()
     main.add_return([main.add_parameter("x", Shape(type, [2]))])
@@ -353,7 +353,7 @@ def test_results_keep_their_type():
 # compiling
 
 
-def test_compile_takes_targets_and_contexts_and_leaves_the_program_alone():
+def test_compile_accepts_targets_and_contexts_without_changing_the_program():
     program = mgx.parse_program(FIXED)
     text = program.text()
     target = Host()
@@ -387,7 +387,7 @@ def test_a_failed_compile_leaves_the_program_as_it_was():
     assert program.text() == text
 
 
-def test_a_program_that_reads_what_is_not_there_is_refused():
+def test_a_program_that_reads_missing_memory_is_rejected():
     cyclic = mgx.parse_program(FIXED)
     main = cyclic.get_main_module()
     broadcast, add, relu = [i for i in main if i.name in ("multibroadcast", "add", "relu")]
@@ -530,7 +530,7 @@ def test_arrays_unlike_those_before_are_checked():
         np.testing.assert_array_equal(program.run({"x": other})[0], expected(np.asarray(other, np.float32)))
 
 
-def test_known_arguments_do_not_keep_instances_that_were_given_up():
+def test_known_arguments_do_not_keep_evicted_instances():
     program = compiled(BATCH, instances=2)
     executable = program.executable
     one, two, three = (np.ones((n, 3), np.float32) for n in (1, 2, 3))
@@ -721,12 +721,12 @@ def test_a_runner_that_returns_too_few_results_is_named():
     ("outputs", "words"),
     [(["y"], "no output 'y'; there are 'output_0', 'output_1', 'output_2'"), (["output_0"] * 2, "at most once")],
 )
-def test_outputs_that_cannot_be_asked_for(outputs, words):
+def test_outputs_that_cannot_be_requested(outputs, words):
     with pytest.raises(ParameterError, match=words):
         compiled(SEVERAL).run({"x": np.float32([1])}, outputs=outputs)
 
 
-def test_states_go_on_where_no_result_is_wanted():
+def test_states_advance_even_without_requested_results():
     program = mgx.Program(states={"state": np.zeros(2, np.float32)})
     main = program.get_main_module()
     x = main.add_parameter("x", Shape("float32", [2]))
@@ -740,7 +740,7 @@ def test_states_go_on_where_no_result_is_wanted():
         program.run(one, outputs=["output_1"])
 
 
-def test_programs_with_states_take_mappings_alone() -> None:
+def test_programs_with_states_accept_only_mappings() -> None:
     program = mgx.Program(states={"state": np.zeros(2, np.float32)})
     main = program.get_main_module()
     state = main.add_parameter("state", Shape("float32", [2]))

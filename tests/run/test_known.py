@@ -19,7 +19,7 @@ DOUBLE = """
       @return(%1)"""
 
 
-def test_an_instance_that_was_given_up_during_its_run_is_not_made_again(monkeypatch):
+def test_an_instance_evicted_during_its_run_is_not_recreated(monkeypatch):
     program = mgx.parse_program(DOUBLE)
     program.compile(mgx.get_target("ref"), instances=1)
     executable = program.executable
@@ -73,7 +73,7 @@ def test_first_states_of_any_form_come_back(first):
         program.reset_state()
 
 
-def test_a_copy_goes_on_from_the_states_there_are():
+def test_a_copy_continues_from_the_current_states():
     program = counting(np.zeros(2, np.float32))
     one = {"x": np.ones(2, np.float32)}
     fresh = copy.deepcopy(program)

@@ -64,7 +64,7 @@ def test_a_new_length_compiles_what_depends_on_it_once_for_all_layers(
 
 
 @pytest.mark.parametrize("target", ["ref", "cpu"])
-def test_a_length_that_comes_often_is_compiled_whole(target: str, made: list[Any]) -> None:
+def test_a_frequent_length_is_compiled_as_a_whole(target: str, made: list[Any]) -> None:
     program = decoder(3, mgx.get_target(target))
     for length in range(1, WHOLE + 2):
         check(program, 3, length)

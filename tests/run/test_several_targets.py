@@ -109,7 +109,7 @@ def test_modules_for_no_target_in_the_list_are_refused(place: int) -> None:
         p.compile([Noted("first"), Noted("second")], OPTIONS)
 
 
-def test_what_is_refused() -> None:
+def test_errors_of_invalid_input() -> None:
     p, _, _ = diamond()
     ref = mgx.get_target("ref")
     with pytest.raises(ParameterError, match="assigned to 2; the index of a target from 0 to 1"):

@@ -81,7 +81,7 @@ def test_messages_at_debug(caplog) -> None:
 @pytest.mark.parametrize(
     ("setting", "wanted"), [(("MGX_TIME", "1"), "run on ref in"), (("MGX_TRACE", "run"), "softmax")]
 )
-def test_the_environment_asks(setting, wanted, monkeypatch, caplog) -> None:
+def test_the_environment_enables_it(setting, wanted, monkeypatch, caplog) -> None:
     monkeypatch.setenv(*setting)
     logger = logging.getLogger("mgx")
     before = logger.level
@@ -94,7 +94,7 @@ def test_the_environment_asks(setting, wanted, monkeypatch, caplog) -> None:
         logger.setLevel(before)
 
 
-def test_a_word_that_asks_for_nothing_is_refused(monkeypatch) -> None:
+def test_an_unknown_word_is_rejected(monkeypatch) -> None:
     monkeypatch.setenv("MGX_TRACE", "run, compiles")
     with pytest.raises(
         ParameterError, match=r"MGX_TRACE must be a comma-separated list of compile, run, got 'compiles'"

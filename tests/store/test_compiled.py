@@ -116,7 +116,7 @@ def test_another_machine_compiles_again(installed, monkeypatch, caplog):
     np.testing.assert_array_equal(np.asarray(read.run({"x": X})[0]), [[2, 3, 4]])
 
 
-def test_code_that_somebody_else_sealed_is_taken_only_on_trust(installed, monkeypatch, tmp_path):
+def test_code_signed_by_someone_else_is_loaded_only_if_trusted(installed, monkeypatch, tmp_path):
     data = mgx.save_buffer(compiled(installed, 1))
     monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "another user"))
     Doubling.made.clear()

@@ -138,7 +138,7 @@ def test_the_second_time_nothing_is_parsed_or_compiled(path, request):
     assert [r.name for r in second.executable.records] == [r.name for r in first.executable.records]
 
 
-def test_a_gpu_takes_what_was_compiled_for_it(path, request, monkeypatch):
+def test_a_gpu_loads_code_compiled_for_it(path, request, monkeypatch):
     pytest.importorskip("mgx_gpu_hip")
     monkeypatch.setenv("MGX_GPU_DEVICE", "host:1")
     first = compiled(path, mgx.get_target("gpu"))
@@ -184,7 +184,7 @@ def test_the_file_keeps_no_weights_that_the_model_has(path):
     np.testing.assert_array_equal(result(read), wanted)
 
 
-def test_whoever_looks_at_the_modules_sees_what_was_parsed(path):
+def test_accessing_the_modules_shows_the_parsed_program(path):
     first = compiled(path)
     wanted = mgx.parse_onnx(path).text(full=True)
     assert mgx.parse_onnx(path).get_main_module().text() == first.get_main_module().text()
@@ -204,7 +204,7 @@ def test_a_file_that_was_overwritten_is_refused_and_not_mixed_up(path):
         program.get_main_module()
 
 
-def test_what_was_edited_is_compiled_as_it_is(path):
+def test_edited_programs_are_compiled_as_edited(path):
     wanted = result(compiled(path))
     program = mgx.parse_onnx(path)
     main = program.get_main_module()
@@ -250,7 +250,7 @@ def test_other_weights_of_equal_size_and_age_are_another_model(path):
     ],
     ids=["option", "fp16", "threads", "context", "parsing", "setting", "library", "code", "machine"],
 )
-def test_whatever_else_differs_is_compiled_for_itself(path, monkeypatch, change):
+def test_any_other_difference_is_compiled_separately(path, monkeypatch, change):
     compiled(path)
     change(path, monkeypatch)
     assert len(entries()) == 2
@@ -259,7 +259,7 @@ def test_whatever_else_differs_is_compiled_for_itself(path, monkeypatch, change)
 
 
 @pytest.mark.parametrize("part", [0, 10, 40, 70, 2000, -30_000, -100, "cut", "empty", "seal"])
-def test_damage_is_noted_and_the_program_made_again(path, part):
+def test_damage_is_logged_and_the_program_recompiled(path, part):
     wanted = result(compiled(path))
     (entry,) = entries()
     data = bytearray(entry.read_bytes())
@@ -278,7 +278,7 @@ def test_damage_is_noted_and_the_program_made_again(path, part):
     np.testing.assert_array_equal(result(third), wanted)
 
 
-def test_a_damaged_note_of_what_was_parsed_is_nothing(path):
+def test_a_damaged_parse_record_is_ignored(path):
     compiled(path)
     (entry,) = entries("parsed")
     entry.write_bytes(entry.read_bytes()[:-1])
@@ -305,7 +305,7 @@ def test_symbolic_extents_are_kept_with_the_first_few_shapes(tmp_path):
         third.run({**values(3), "words": np.zeros(2, np.int64)})
 
 
-def test_an_expression_is_not_taken_for_its_range(tmp_path):
+def test_an_expression_is_not_equal_to_its_range(tmp_path):
     path = model(tmp_path / "b.onnx", "n")
     result(compiled(path, dim_params={"n": mgx.DynamicDimension("2 * k", {"k": (1, 8)})}))
     ranged = compiled(path, dim_params={"n": mgx.DynamicDimension(2, 16)})
@@ -313,7 +313,7 @@ def test_an_expression_is_not_taken_for_its_range(tmp_path):
 
 
 @pytest.mark.parametrize("said", ["", None])
-def test_by_default_what_is_compiled_a_second_time_is_kept(path, monkeypatch, said):
+def test_by_default_a_program_compiled_a_second_time_is_cached(path, monkeypatch, said):
     if said is None:
         monkeypatch.delenv("MGX_KEEP_PROGRAMS")
     else:
@@ -327,7 +327,7 @@ def test_by_default_what_is_compiled_a_second_time_is_kept(path, monkeypatch, sa
     np.testing.assert_array_equal(result(third), wanted)
 
 
-def test_by_default_a_first_compilation_takes_no_digest_and_no_stamp(path, monkeypatch):
+def test_by_default_a_first_compilation_computes_no_digest_and_no_stamp(path, monkeypatch):
     def failing(*args: object) -> None:
         raise AssertionError("looked at")
 
@@ -337,7 +337,7 @@ def test_by_default_a_first_compilation_takes_no_digest_and_no_stamp(path, monke
     assert runners(compiled(path)) == [CpuRunner]
 
 
-def test_only_what_could_be_kept_is_noted_as_seen(path, monkeypatch):
+def test_only_cacheable_programs_are_recorded(path, monkeypatch):
     monkeypatch.delenv("MGX_KEEP_PROGRAMS")
     edited = mgx.parse_onnx(path)
     assert edited.get_main_module().outputs
@@ -365,7 +365,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(path, monkeypatch, tmp_path)
             assert runners(compiled(path)) == [CpuRunner]
 
 
-def test_what_another_user_could_have_written_is_not_taken(path):
+def test_files_writable_by_another_user_are_not_loaded(path):
     compiled(path)
     (entry,) = entries()
     entry.chmod(0o620)
@@ -377,7 +377,7 @@ def test_what_another_user_could_have_written_is_not_taken(path):
     assert entry.stat().st_mtime_ns == before
 
 
-def test_a_model_is_known_by_a_digest_that_nobody_can_match(path):
+def test_a_model_is_identified_by_a_digest_that_cannot_be_forged(path):
     origin = program_cache.Origin.of(path, "onnx", {})
     assert origin.files[0].digest == hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -406,7 +406,7 @@ def test_the_digest_of_a_file_that_rests_is_taken_once(path, monkeypatch):
     assert len(taken) == 5
 
 
-def test_a_remembered_digest_without_the_users_seal_is_not_taken(path, monkeypatch):
+def test_a_cached_digest_without_the_users_signature_is_not_used(path, monkeypatch):
     monkeypatch.setattr(digests, "SLACK", -(1 << 62))
     right = program_cache.Origin.of(path, "onnx", {}).files[0].digest
     (entry,) = entries("digests")
@@ -416,7 +416,7 @@ def test_a_remembered_digest_without_the_users_seal_is_not_taken(path, monkeypat
     assert program_cache.Origin.of(path, "onnx", {}).files[0].digest == right
 
 
-def test_switched_off_nothing_is_written_read_or_looked_at(path, monkeypatch):
+def test_when_disabled_nothing_is_written_read_or_inspected(path, monkeypatch):
     compiled(path)
     monkeypatch.setenv("MGX_KEEP_PROGRAMS", "0")
 
@@ -445,7 +445,7 @@ def test_warnings_keep_a_program_out(tmp_path):
     assert entries() == []
 
 
-def test_a_target_of_the_callers_own_is_not_taken_for_the_installed_one(path):
+def test_a_callers_own_target_is_not_mistaken_for_the_installed_one(path):
     class Own(type(mgx.get_target("cpu"))):
         pass
 
@@ -465,7 +465,7 @@ def test_steps_that_live_in_one_process_keep_a_program_out(tmp_path):
         assert (runners(program), program.executable.notes, entries()) == ([CpuRunner], [], [])
 
 
-def test_what_takes_too_much_room_is_not_kept(path, monkeypatch):
+def test_oversized_entries_are_not_cached(path, monkeypatch):
     monkeypatch.setattr(program_cache, "LIMIT", 4 * path.stat().st_size)
     compiled(path)
     assert len(entries()) == 1
@@ -484,7 +484,7 @@ def rest(monkeypatch):
     monkeypatch.setattr(digests, "SLACK", -(1 << 62))
 
 
-def test_a_model_whose_weights_lie_beside_it_is_not_parsed_again(tmp_path, rest, request):
+def test_a_model_with_external_weights_is_not_parsed_again(tmp_path, rest, request):
     path = model(tmp_path / "c.onnx", external=True)
     first = compiled(path)
     wanted = result(first)
@@ -496,7 +496,7 @@ def test_a_model_whose_weights_lie_beside_it_is_not_parsed_again(tmp_path, rest,
     assert second.files == first.files == (path, path.with_name("data.bin").resolve())
 
 
-def test_files_beside_a_model_are_read_once_to_keep_it(tmp_path, rest, monkeypatch):
+def test_external_files_are_read_once_to_cache_a_model(tmp_path, rest, monkeypatch):
     def digest(source: object) -> str:
         taken.append(source.size)
         return ours(source)
@@ -510,13 +510,13 @@ def test_files_beside_a_model_are_read_once_to_keep_it(tmp_path, rest, monkeypat
     assert taken == [path.stat().st_size, path.with_name("data.bin").stat().st_size]
 
 
-def test_files_beside_a_model_that_changed_lately_keep_it_out(tmp_path):
+def test_recently_changed_external_files_prevent_caching(tmp_path):
     compiled(model(tmp_path / "c.onnx", external=True))
     assert (entries(), entries("parsed")) == ([], [])
 
 
 @pytest.mark.parametrize("how", ["overwritten", "replaced"])
-def test_other_weights_beside_a_model_are_another_model(tmp_path, rest, how):
+def test_other_external_weights_are_another_model(tmp_path, rest, how):
     path = model(tmp_path / "c.onnx", external=True)
     (tmp_path / "2").mkdir()
     other = model(tmp_path / "2" / "c.onnx", seed=2, external=True)
@@ -535,7 +535,7 @@ def test_other_weights_beside_a_model_are_another_model(tmp_path, rest, how):
     assert not np.array_equal(after, before)
 
 
-def test_a_link_beside_a_model_that_leads_elsewhere_is_another_file(tmp_path, rest):
+def test_a_link_next_to_a_model_with_a_new_destination_is_another_file(tmp_path, rest):
     path = model(tmp_path / "c.onnx", external=True)
     data = path.with_name("data.bin")
     data.rename(tmp_path / "1")
@@ -551,7 +551,7 @@ def test_a_link_beside_a_model_that_leads_elsewhere_is_another_file(tmp_path, re
     assert len(entries()) == 2
 
 
-def test_weights_beside_a_model_that_change_while_it_is_read_leave_no_entry(tmp_path, rest, monkeypatch):
+def test_external_weights_that_change_while_a_model_is_read_leave_no_entry(tmp_path, rest, monkeypatch):
     def parse(self: object, *given: object, **options: object) -> mgx.Program:
         program = ours(self, *given, **options)
         os.utime(tmp_path / "data.bin")
@@ -563,7 +563,7 @@ def test_weights_beside_a_model_that_change_while_it_is_read_leave_no_entry(tmp_
     assert (entries(), entries("parsed")) == ([], [])
 
 
-def test_weights_beside_a_model_that_change_while_it_is_kept_leave_no_entry(tmp_path, rest, monkeypatch):
+def test_external_weights_that_change_while_a_model_is_cached_leave_no_entry(tmp_path, rest, monkeypatch):
     def chunks(*given: object) -> object:
         yield from ours(*given)
         os.utime(tmp_path / "data.bin")
@@ -583,7 +583,7 @@ def test_a_program_whose_weights_changed_beside_it_is_not_mixed_up(tmp_path, res
         program.compile(mgx.get_target("cpu"))
 
 
-def test_a_missing_file_beside_a_model_is_told_by_the_parser(tmp_path, rest):
+def test_a_missing_external_file_is_reported_by_the_parser(tmp_path, rest):
     path = model(tmp_path / "c.onnx", external=True)
     compiled(path)
     (tmp_path / "data.bin").unlink()
@@ -597,7 +597,7 @@ def test_a_folder_of_the_callers_own_keeps_a_program_out(tmp_path, rest):
     assert entries() == []
 
 
-def test_files_beside_a_model_count_for_its_size(tmp_path, rest, monkeypatch):
+def test_external_files_count_toward_a_models_size(tmp_path, rest, monkeypatch):
     path = model(tmp_path / "c.onnx", external=True)
     both = path.stat().st_size + path.with_name("data.bin").stat().st_size
     monkeypatch.setattr(program_cache, "LIMIT", 4 * (both - 1))
@@ -686,7 +686,7 @@ def test_a_file_that_rests_and_changes_while_it_is_kept_leaves_no_entry(path, mo
     assert (entries(), entries("parsed")) == ([], [])
 
 
-def test_what_is_kept_is_not_loaded_for_a_file_that_changed(path):
+def test_entries_are_not_loaded_for_a_changed_file(path):
     compiled(path)
     program = mgx.parse_onnx(path)
     overwrite(path)
@@ -695,7 +695,7 @@ def test_what_is_kept_is_not_loaded_for_a_file_that_changed(path):
     assert len(entries()) == 1
 
 
-def test_a_file_that_changes_while_what_is_kept_is_loaded(path, monkeypatch):
+def test_a_file_that_changes_while_its_cache_entry_is_loaded(path, monkeypatch):
     def load(*given: object) -> object:
         found = ours(*given)
         overwrite(path)
@@ -738,7 +738,7 @@ def test_a_file_that_was_cut_off_is_refused(path):
 # what is not cached, and for which users
 
 
-def test_what_notes_were_made_of_is_not_kept(path, monkeypatch):
+def test_sources_of_notes_are_not_referenced(path, monkeypatch):
     monkeypatch.setattr(Executable, "note_lost", lambda self: self.note("something is missing"))
     assert compiled(path).executable.notes == ["something is missing"]
     assert entries() == []
@@ -761,7 +761,7 @@ def test_programs_of_other_classes_are_not_kept(path, monkeypatch):
         assert (type(program), entries()) == (Own, [])
 
 
-def test_what_is_kept_names_its_file(path):
+def test_entries_name_their_file(path):
     assert compiled(path).files == (path,)
     assert mgx.parse_onnx(path).files == (path,)
 
@@ -780,7 +780,7 @@ def test_several_threads_see_one_graph(path):
 
 
 @pytest.mark.parametrize("error", [OSError("no room"), RuntimeError("wrong"), MemoryError()])
-def test_what_cannot_be_written_is_not_kept(path, monkeypatch, error):
+def test_unwritable_entries_are_not_cached(path, monkeypatch, error):
     def failing(*args: object) -> None:
         raise error
 
@@ -789,7 +789,7 @@ def test_what_cannot_be_written_is_not_kept(path, monkeypatch, error):
     assert (runners(program), program.executable.notes, entries()) == ([CpuRunner], [], [])
 
 
-def test_no_more_instances_are_taken_up_than_the_program_holds(tmp_path):
+def test_no_more_instances_are_cached_than_the_program_holds(tmp_path):
     path = model(tmp_path / "b.onnx", "n")
     for batch in ((1, 3), (4,), (1, 3)):
         program = compiled(path, options={"instances": 2})
@@ -840,7 +840,7 @@ def test_metadata_is_sealed(path):
     assert note.endswith("it has no valid seal of this user for this model")
 
 
-def test_without_a_seal_nothing_is_kept_or_dropped(path):
+def test_without_a_signature_nothing_is_stored_or_removed(path):
     compiled(path)
     (entry,) = entries()
     entry.with_name("of another").write_bytes(entry.read_bytes())
@@ -925,7 +925,7 @@ def test_code_that_changed_since_mgx_was_imported_has_no_stamp(tmp_path, monkeyp
     assert stamped(folder) == ""  # the modification time is set back
 
 
-def test_code_that_cannot_be_looked_at_has_no_stamp(tmp_path, monkeypatch, path):
+def test_code_without_accessible_source_has_no_stamp(tmp_path, monkeypatch, path):
     monkeypatch.syspath_prepend(tmp_path)
     folder = package(tmp_path / "linked_package_of_ours")
     monkeypatch.setattr(fingerprints, "_packages", lambda *_: (folder.name,))
@@ -979,7 +979,7 @@ def test_plugins_that_were_registered_by_hand_have_no_stamp(path, monkeypatch):
     assert entries() == []
 
 
-def test_what_is_read_of_the_model_to_keep_it_is_given_back(tmp_path):
+def test_memory_for_reading_the_model_is_released(tmp_path):
     path = tmp_path / "weights.bin"
     np.arange(1 << 18, dtype=np.float32).tofile(path)
     with path.open("rb") as file:
@@ -1008,7 +1008,7 @@ def test_weights_are_named_by_their_place_only_where_all_bytes_are_there(tmp_pat
     assert writer.table == [["uint8", [data.size], -1 if changed is None else 0, data.size, zlib.crc32(data)]]
 
 
-def test_comparing_with_the_file_takes_little_memory(tmp_path):
+def test_comparing_with_the_file_needs_little_memory(tmp_path):
     path = tmp_path / "weights.bin"
     np.zeros(1 << 23, np.uint8).tofile(path)
     with path.open("rb") as file:

@@ -239,7 +239,7 @@ def test_nested_modules_read_enclosing_values(format):
     assert read.outputs[0].inputs[1].is_absent
 
 
-def test_symbols_known_while_running_are_made_anew():
+def test_data_dependent_symbols_are_recreated():
     program = Program()
     main = program.get_main_module()
     found = main.add(mgx.op("nonzero"), main.add_parameter("x", Shape("float", [4])))
@@ -322,7 +322,7 @@ def test_lowered_modules_are_not_stored(installed):
 # refused files
 
 
-def test_unknown_ops_are_named_with_what_wrote_the_file(monkeypatch, tmp_path):
+def test_unknown_ops_are_reported_with_the_writer_of_the_file(monkeypatch, tmp_path):
     program = Program()
     main = program.get_main_module()
     main.add_return([main.add(EveryKind(), main.add_parameter("x", Shape("float", [2])))])
@@ -497,7 +497,7 @@ def test_metadata_that_does_not_fit_together(change, message):
 
 @given(st.data())
 @settings(max_examples=200, deadline=None)
-def test_wild_metadata_gives_our_own_errors(data):
+def test_corrupt_metadata_raises_our_own_errors(data):
     whole = json.loads(mgx.save_buffer(simple(), "json"))
     del whole["digest"]
     place = whole["program"]

@@ -50,7 +50,7 @@ def test_errors_of_mgx_pass():
         ("instance_shape", r"must return a Shape for float32\[n, 2\], got 7"),
     ],
 )
-def test_members_that_give_other_things(member, required):
+def test_members_that_return_wrong_types(member, required):
     with pytest.raises(PluginError, match=f"{member}.*target 'strange'.* {required}"):
         compiled_and_run(target_with(**{member: lambda *args: 7}))
 
@@ -86,7 +86,7 @@ def test_results_of_another_type(given, error):
         compiled_and_run(runner_that(lambda self, args: given))
 
 
-def test_results_are_looked_at_once_for_each_instance():
+def test_results_are_validated_once_per_instance():
     given = [[np.ones((3, 2), np.float32)], [np.ones((3, 2), np.float32)]]
     target = runner_that(lambda self, args: given.pop())
     program = mgx.parse_program(PROGRAM)

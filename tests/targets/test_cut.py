@@ -68,7 +68,7 @@ def detector(limit: Any) -> tuple[Module, Instruction, Instruction]:
 
 
 @pytest.mark.parametrize(("limit", "rows"), [(4, 8), (0, 0), (-1, 0), (100, 18), (None, 18)])
-def test_rows_are_bounded_by_what_is_known(limit: Any, rows: int) -> None:
+def test_rows_are_bounded_by_known_limits(limit: Any, rows: int) -> None:
     """A constant limit of 4 boxes for each of 2 classes; a computed limit leaves all."""
     module, found, _ = detector(limit)
     lower(module)
@@ -82,7 +82,7 @@ def test_an_absent_limit_gives_no_boxes() -> None:
     assert Nonmaxsuppression().bounded(shapes, [None, None]) == Shape("int64", [0, 3])
 
 
-def test_what_computes_with_an_open_extent_is_not_static() -> None:
+def test_computations_with_a_data_dependent_extent_are_not_static() -> None:
     """A number repeated to a data-dependent number of columns, and from there to ten: only its result has fixed extents."""
     m = Module("main")
     found = m.add(mgx.op("nonzero"), m.add_parameter("x", Shape("float32", [12])))
@@ -127,7 +127,7 @@ def rows_of(build: Any) -> tuple[Module, Continuation[HostRunner]]:
     return m, Continuation(m, static, border(m, static), lower, lambda declared, given: given)
 
 
-def test_rows_that_do_not_look_at_each_other_run_on_all_that_there_may_be() -> None:
+def test_independent_rows_run_on_the_maximum_number_of_rows() -> None:
     _, after = rows_of(lambda m, found: m.add(mgx.op("exp"), found))
     ((axis, symbol),) = after.rows or []
     assert (axis, [symbol], after.most) == (0, after.symbols, [6])
@@ -137,7 +137,7 @@ def test_rows_that_do_not_look_at_each_other_run_on_all_that_there_may_be() -> N
     assert result.shape == (6, 3)
 
 
-def test_rows_that_look_at_each_other_wait_for_their_number() -> None:
+def test_dependent_rows_wait_for_their_count() -> None:
     _, after = rows_of(lambda m, found: m.add(mgx.op("reduce_mean", axes=[0]), found))
     assert after.rows is None and after.whole(HostRunner) is None
     rows = np.array([[1, 2, 3], [3, 4, 5]], np.float32)
@@ -192,7 +192,7 @@ def test_what_counts_again_runs_in_parts(layout_of: Any) -> None:
     assert stages == [1, 1, 0]
 
 
-def test_a_whole_that_cannot_be_made_is_not_asked_for_again() -> None:
+def test_a_failed_whole_program_is_not_requested_again() -> None:
     _, after = rows_of(lambda m, found: m.add(mgx.op("exp"), found))
     asked: list[Module] = []
     assert after.whole(asked.append) is None and after.whole(asked.append) is None  # type: ignore[arg-type,func-returns-value]

@@ -225,7 +225,7 @@ def test_a_python_function_is_called_by_its_name() -> None:
     assert [(p.kernel, p.place) for p in instance.placements] == [("numpy sin", "target"), ("my tanh", "host")]
 
 
-def test_what_no_plan_takes_is_taken_apart_or_runs_on_the_host() -> None:
+def test_declined_ops_are_decomposed_or_run_on_the_host() -> None:
     target = NumpyTarget()
     target.offer("choosy", RmsNorm, np.tanh, lambda lens: lens, "never")
     target.offer("choosy", Exp, np.tanh, lambda lens: lens, "never")
@@ -258,7 +258,7 @@ def test_a_result_that_is_no_value_is_named() -> None:
         ("abc", "failed: TypeError"),
     ],
 )
-def test_what_an_emit_raises_has_kernel_plan_package_and_node(given: Any, said: str) -> None:
+def test_errors_of_emit_name_kernel_plan_package_and_node(given: Any, said: str) -> None:
     def emit(e: Any, op: Any, modules: Any, args: Any) -> Any:
         return given["grid"]
 

@@ -50,7 +50,7 @@ def test_the_first_plan_that_says_yes_is_picked():
     assert set(plans.ops()) == {Relu, Neg}
 
 
-def test_all_refusals_are_told():
+def test_all_refusals_are_reported():
     plans = Kernels("t")
     plans.plan(Relu)(lambda op, shapes, context: No("one"))
 
@@ -78,7 +78,7 @@ def test_plans_are_joined_in_order():
     assert len(one.plans(Relu())) == 1
 
 
-def test_tables_are_made_when_one_of_their_ops_is_asked_for():
+def test_tables_are_created_on_the_first_lookup_of_one_of_their_ops():
     made = []
 
     def rare():
@@ -140,7 +140,7 @@ def test_kernels_on_the_host():
     assert reference.run([np.float32([1, 2])]).tolist() == [-1, -2]
 
 
-def test_launches_stand_for_an_op():
+def test_launches_represent_an_op():
     launch = Launch(named("quick"), Neg(), S, "plan")
     assert repr(launch) == "launch[quick]"
     assert repr(Launch(named("quick"), Neg(), S, place="host")) == "launch[quick on host]"
@@ -186,7 +186,7 @@ def test_plans_say_which_element_types_they_are_made_for():
         plans.plan(Relu, dtypes=["float"])
 
 
-def test_plans_that_ask_for_the_options_get_them():
+def test_plans_with_an_options_parameter_receive_the_options():
     plans = Kernels("one")
 
     @plans.plan(Relu)
@@ -207,7 +207,7 @@ def in_place(x):
     return x
 
 
-def test_a_kernel_that_writes_into_its_operand_is_found_where_that_is_asked_for():
+def test_a_kernel_that_overwrites_its_operand_is_detected_on_request():
     plans = mgx.Kernels("scribbling")
     plans.plan(Exp)(lambda op, inputs, context: mgx.HostKernel("in place", in_place))
     target = type("Scribbling", (mgx.Target,), {"name": "scribbling", "kernels": lambda self, context: plans})()

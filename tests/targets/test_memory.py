@@ -128,7 +128,7 @@ def test_views_share_their_sources_buffer_and_keep_it_alive():
     check(module, plan)
 
 
-def test_what_leaves_the_module_lies_elsewhere():
+def test_results_of_the_module_are_outside_the_arena():
     module = read("""
         module main
           %x = @param["x"] -> float32[4, 4]
@@ -141,7 +141,7 @@ def test_what_leaves_the_module_lies_elsewhere():
     assert plan_memory(module).peak == 0
 
 
-def test_what_nested_modules_capture_stays_alive():
+def test_captures_of_nested_modules_stay_alive():
     module = read("""
         module main
           %c = @param["c"] -> bool[]
@@ -194,7 +194,7 @@ def test_programs_that_no_memory_holds_are_refused(monkeypatch):
         fits_in_memory(plan, module)
 
 
-def test_many_buffers_lie_where_few_would(monkeypatch):
+def test_many_buffers_are_placed_like_few(monkeypatch):
     random = np.random.default_rng(3)
     for _ in range(60):
         spans = [(int(f), int(f + n), 64 * int(b)) for f, n, b in random.integers(0, (30, 9, 9), (40, 3))]

@@ -13,7 +13,7 @@ def test_choices_outlive_the_process_by_machine(tmp_path):
     assert TuningStore("another", tmp_path).choices == {}
 
 
-def test_what_was_measured_here_stays(tmp_path):
+def test_local_measurements_are_kept(tmp_path):
     store = TuningStore("machine", tmp_path)
     store.keep("known", "mine")
     store.learn({"known": "theirs", "new": "theirs"})

@@ -38,7 +38,7 @@ def test_as_migraphx_calls_it_and_tuples(tmp_path) -> None:
     assert mgx.argument.load(str(tmp_path / "pair")) == pair
 
 
-def test_the_file_holds_what_its_shape_says(tmp_path) -> None:
+def test_the_file_size_matches_its_shape(tmp_path) -> None:
     mgx.Argument(np.array([[1, 2]], np.int32)).save(tmp_path / "a")
     document = msgpack.unpackb((tmp_path / "a").read_bytes())
     assert document["shape"] == {"type": "int32_type", "lens": [1, 2], "strides": [2, 1]}
@@ -62,7 +62,7 @@ def test_damaged_files(data, tmp_path) -> None:
         mgx.Argument.load(tmp_path / "a")
 
 
-def test_what_cannot_be_kept(tmp_path) -> None:
+def test_programs_that_cannot_be_cached(tmp_path) -> None:
     with pytest.raises(ParameterError, match="tensors of numbers"):
         mgx.Argument(np.array(["a"], object)).save(tmp_path / "a")
 

@@ -220,7 +220,7 @@ def test_truncating_division():
 
 
 @given(PAIRS, st.integers(1, 5), VALUES)
-def test_truncating_division_where_the_sign_is_open(pair, by, values):
+def test_truncating_division_with_unknown_sign(pair, by, values):
     value = pair.value(values)
     assert dim.substitute(dim.trunc_div(pair.extent, by), values) == abs(value) // by * (1 if value > 0 else -1)
 
@@ -273,7 +273,7 @@ def test_symbols_state_possible_bounds():
             dim.symbol("n", lo, hi)
 
 
-def test_dynamic_dimensions_from_what_users_write():
+def test_dynamic_dimensions_from_user_notation():
     assert DynamicDimension.of(4) == 4
     assert DynamicDimension.of((1, 8, {2, 4})) == DynamicDimension(1, 8, [4, 2])
     assert DynamicDimension.of({"min": 1, "max": 8, "optimals": [2]}) == DynamicDimension(1, 8, [2])
@@ -304,7 +304,7 @@ def test_symbols_are_replaced_at_once_and_not_by_what_replaced_others():
 
 
 @pytest.mark.parametrize("function", ["bounds", "symbols_of"])
-def test_a_part_that_occurs_many_times_is_looked_at_once(monkeypatch, function):
+def test_a_shared_subexpression_is_visited_once(monkeypatch, function):
     """Extents of windowed attention contain others twice, which contain others twice: a tree with 2^18 leaves."""
 
     def counted(d: Dim) -> Any:
@@ -319,7 +319,7 @@ def test_a_part_that_occurs_many_times_is_looked_at_once(monkeypatch, function):
     assert len(asked) < 100
 
 
-def test_what_stands_for_a_part_that_occurs_many_times_is_made_once(monkeypatch):
+def test_the_replacement_of_a_shared_subexpression_is_created_once(monkeypatch):
     def counted(a: Dim, b: Dim) -> Dim:
         asked.append((a, b))
         return max(a, b)

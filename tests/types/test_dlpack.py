@@ -104,7 +104,7 @@ def test_type_codes_in_the_capsule():
     }
 
 
-def test_packed_layout_puts_the_first_element_low():
+def test_packed_layout_stores_the_first_element_in_the_low_bits():
     array = np.array([1, -1, 7], np.int8).astype(dt.int4.numpy)
     tensor, versioned = _opened(capsule := export(array))
     assert versioned is None

@@ -13,13 +13,13 @@ from mgx_core.errors import ShapeError
 
 
 @pytest.mark.parametrize("t", dt.ALL, ids=str)
-def test_every_word_for_a_type_means_it(t):
+def test_every_name_of_a_type_is_recognised(t):
     for word in (t, t.name, t.alias, f"{t.name}_type", f"{t.alias}_type", t.numpy):
         assert dt.of(word) is t
     assert pickle.loads(pickle.dumps(t)) is t
 
 
-def test_the_words_of_migraphx():
+def test_the_terms_of_migraphx():
     assert [dt.of(w).name for w in ("half_type", "float_type", "double_type", "bool_type", "fp8e4m3fn_type")] == [
         "float16",
         "float32",
@@ -92,7 +92,7 @@ def test_the_smallest_normal_number_has_all_digits():
     assert dt.int32.smallest_normal == 0
 
 
-def test_what_the_reference_computes_in():
+def test_types_of_the_reference_computation():
     assert dt.float16.accumulate == np.float32
     assert dt.float8_e5m2.accumulate == np.float32
     assert dt.float64.accumulate == np.float64

@@ -25,7 +25,7 @@ def test_a_lone_name_has_optimal_sizes() -> None:
     assert d.ranges() == {"n": DynamicDimension(1, 8, {2, 4})}
 
 
-def test_ranges_stand_in_the_text() -> None:
+def test_ranges_are_part_of_the_text() -> None:
     d = DynamicDimension("2*n({[1..20], [2..10]}, {4}) + m({[0..1]})")
     assert d == DynamicDimension("m + n*2", {"n": DynamicDimension(2, 10), "m": DynamicDimension(0, 1)})
     assert d.ranges()["n"].optimals == {4}
@@ -76,7 +76,7 @@ def test_extents_of_a_models_own_names_stay_ranges() -> None:
         ((None, 1), "ints for min and max"),
     ],
 )
-def test_what_is_no_dimension(given, message) -> None:
+def test_invalid_dimensions(given, message) -> None:
     with pytest.raises(ParameterError, match=message):
         DynamicDimension(*given)
 
@@ -150,7 +150,7 @@ def of_extents(*extents: tuple[str, ...]) -> mgx.Program:
         ([("n*m", "2"), ("n + 1", "2")], [(6, 2), (4, 2)], [12, 8]),
     ],
 )
-def test_what_no_name_gives_is_known_as_a_whole(extents, lens, gives) -> None:
+def test_an_expression_that_determines_no_symbol_is_known_as_a_whole(extents, lens, gives) -> None:
     """``n//2`` does not determine n, but other extents are expressions of it."""
     values = {name: np.zeros(dims, np.float32) for name, dims in zip("xy", lens, strict=False)}
     assert [r.get_shape().elements() for r in of_extents(*extents).run(values)] == gives
@@ -165,7 +165,7 @@ def test_what_no_name_gives_is_known_as_a_whole(extents, lens, gives) -> None:
         ([("n//m",), ("n", "m")], [(3,), (6, 0)], r"'x': axis 0 \(\(n//m\)\) has no value for m = 0, n = 6"),
     ],
 )
-def test_extents_that_no_values_of_the_names_give(extents, lens, message) -> None:
+def test_extents_that_no_values_of_the_symbols_satisfy(extents, lens, message) -> None:
     values = {name: np.zeros(dims, np.float32) for name, dims in zip("xy", lens, strict=False)}
     with pytest.raises(ParameterError, match=message):
         of_extents(*extents).run(values)

@@ -13,7 +13,7 @@ from mgx_core.types import memory_limit as room
 from mgx_core.types.memory_limit import Growth, limited, machine_memory, require_bytes, require_room
 
 
-def test_what_fits_passes_and_what_does_not_is_refused() -> None:
+def test_matching_values_pass_and_others_are_rejected() -> None:
     require_bytes(1000)
     require_room([10, 10], 4)
     with pytest.raises(
@@ -31,7 +31,7 @@ def test_the_machine_has_some_memory() -> None:
     assert 1 << 24 < machine_memory() <= 1 << 62
 
 
-def test_what_is_allowed_may_still_not_be_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allowed_changes_may_still_have_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "_free", lambda: 1 << 29)
     monkeypatch.setattr(room, "machine_memory", lambda: 1 << 40)
     require_bytes(1 << 29)
@@ -75,7 +75,7 @@ def grown(sizes: list[int], steps: int) -> None:
         growth.require([np.empty(size, np.uint8)], steps + len(sizes) - 1 - n)
 
 
-def test_steady_growth_is_refused_by_what_it_will_come_to() -> None:
+def test_steady_growth_is_refused_by_extrapolation() -> None:
     doubling = [1 << n for n in range(18, 27)]
     with limited(1 << 40):
         grown(doubling, steps=14)  # 2^40 at the end
@@ -96,7 +96,7 @@ def test_steady_growth_is_refused_by_what_it_will_come_to() -> None:
         [1 << n for n in range(16, 26)] + [1 << 25] * 9,  # has ended
     ],
 )
-def test_other_growth_is_none(sizes: list[int]) -> None:
+def test_other_growth_is_ignored(sizes: list[int]) -> None:
     with limited(1 << 30):
         grown(sizes, steps=1000)
 

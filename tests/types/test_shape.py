@@ -31,7 +31,7 @@ def test_defaults_are_one_float():
     assert Shape("int64", []).elements() == 1
 
 
-def test_lens_from_whatever_counts():
+def test_lens_from_any_integer_type():
     assert Shape("int8", np.array([2, 3])) == Shape("int8", (np.int64(2), True + 2))
 
 
@@ -83,7 +83,7 @@ def test_empty_tensors():
     assert s.packed()
 
 
-def test_narrow_types_take_a_byte_on_the_host():
+def test_narrow_types_occupy_a_byte_on_the_host():
     assert Shape("int4", [3, 5]).bytes() == 15
     assert Shape("bf16", [3, 5]).bytes() == 30
 
@@ -131,7 +131,7 @@ def test_ranges_become_separate_symbols():
 
 
 @pytest.mark.parametrize("given", [[{"min": 1}], ["x"], [(1,)], [None]])
-def test_what_is_no_range_is_refused(given):
+def test_invalid_ranges_are_rejected(given):
     with pytest.raises(ShapeError, match="dyn_dims must be a list of ranges, got"):
         Shape("float", dyn_dims=given)
     with pytest.raises(ShapeError, match="bounds must satisfy"):

@@ -42,6 +42,6 @@ def test_bytes_that_are_no_text_are_surrogates() -> None:
     assert Argument(np.array([b"\xff"])).tolist() == Argument(b"\xff").tolist() == ["\udcff"]
 
 
-def test_what_is_no_string_is_refused() -> None:
+def test_other_types_than_strings_are_rejected() -> None:
     with pytest.raises(ParameterError, match="strings are required, got an element of type int"):
         Argument(np.array(["a", 1], object))

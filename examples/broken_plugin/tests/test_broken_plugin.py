@@ -40,7 +40,7 @@ def test_the_report_names_it():
     assert records["ref"].state == "ok"
 
 
-def test_asking_for_it_says_why():
+def test_requesting_it_reports_the_reason():
     with pytest.raises(mgx.UnsupportedError, match=r"broken.*failed: OSError: libaccelerator"):
         mgx.get_target("broken")
 

@@ -50,7 +50,7 @@ def test_options_of_the_driver(file, words, dims):
     assert json.loads(done.output)["parameters"]["x"]["dims"] == dims
 
 
-def test_what_is_wrong_is_said_with_the_file(file):
+def test_errors_name_the_file(file):
     with pytest.raises(mgx.ParameterError, match=r"frontend 'layers\.json' takes no option 'bathc'"):
         mgx.parse(file, bathc=3)
     file.write_text("{}")

@@ -86,7 +86,7 @@ def test_shapes_arguments_modules_and_messages(build: Build, tmp_path: Path) -> 
     run(build("building.cpp"), folder=tmp_path)
 
 
-def test_compile_options_lie_behind_their_handle(build: Build, tmp_path: Path) -> None:
+def test_compile_options_are_accessed_by_handle(build: Build, tmp_path: Path) -> None:
     run(build("options.cpp"), folder=tmp_path)
 
 
@@ -206,7 +206,7 @@ def written_as_cpp(program: Any, body: str, folder: Path) -> list[str]:
     return run(folder / "made", folder=folder).split()
 
 
-def test_a_program_of_an_open_batch_written_as_cpp_takes_any(model: Path, tmp_path: Path) -> None:
+def test_a_program_with_a_symbolic_batch_written_as_cpp_accepts_any(model: Path, tmp_path: Path) -> None:
     import migraphx
 
     program = migraphx.parse_onnx(model, default_dyn_dim_value=migraphx.shape.dynamic_dimension(1, 8))
@@ -222,7 +222,7 @@ def test_a_program_of_an_open_batch_written_as_cpp_takes_any(model: Path, tmp_pa
     assert written_as_cpp(program, body, tmp_path) == ["2", "0", "4", "0"] * 4
 
 
-def test_a_program_written_as_cpp_gives_the_same(build: Build, tmp_path: Path) -> None:
+def test_a_program_written_as_cpp_gives_equal_results(build: Build, tmp_path: Path) -> None:
     import migraphx
 
     program = migraphx.parse_onnx(MODEL)

@@ -10,7 +10,7 @@ from mgx_c import options, tensors
 from mgx_c.handles import HandleError, Handles
 
 
-def test_what_is_lent_stands_for_the_newest_value_and_ends_with_its_owner() -> None:
+def test_borrowed_results_alias_the_newest_value_and_end_with_their_owner() -> None:
     handles = Handles()
     owner = handles.new("program", "p")
     owned = handles.owned(owner, "context", "context", "first")
@@ -22,7 +22,7 @@ def test_what_is_lent_stands_for_the_newest_value_and_ends_with_its_owner() -> N
     assert len(handles) == 0
 
 
-def test_no_record_lies_where_one_that_was_destroyed_did() -> None:
+def test_no_record_reuses_the_address_of_a_destroyed_one() -> None:
     handles = Handles()
     seen: set[int] = set()
     for _ in range(200):

@@ -53,7 +53,7 @@ def test_one_instruction_is_left() -> None:
     assert [s.name.split()[0] for s in runner.schedule.steps] == ["attention"]
 
 
-def test_what_others_read_stays_outside() -> None:
+def test_values_with_other_readers_stay_outside() -> None:
     names, program = compiled(heads(shared=True))
     assert sorted(names) == ["group", "reshape", "slice", "transpose"]
     x = rng.standard_normal((2, 9, 96)).astype(np.float32)

@@ -85,7 +85,7 @@ def test_a_file_keeps_both_sides(tmp_path, monkeypatch):
     assert len(timed) == len({i for i in kept if i is not None})
 
 
-def test_sides_of_other_extents_stay_apart():
+def test_branches_of_other_extents_stay_separate():
     program = Program()
     main = program.get_main_module()
     c = main.add_parameter("c", Shape("bool", []))

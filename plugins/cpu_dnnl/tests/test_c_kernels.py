@@ -99,7 +99,7 @@ def test_a_c_function() -> None:
         ("f", 3, [], r"address must be that of a compiled function, got 'f'"),
     ],
 )
-def test_what_a_c_function_cannot_take(address: int, work: Any, args: list[Any], word: str) -> None:
+def test_arguments_that_a_c_function_cannot_accept(address: int, work: Any, args: list[Any], word: str) -> None:
     with pytest.raises(mgx.MgxError, match=word):
         check(lambda op: c_function_kernel("mine", op, address, lambda s: work, lambda s: args))
 
@@ -157,7 +157,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return texts
 
 
-def test_a_c_text_is_what_runs(compiled: list[str]) -> None:
+def test_c_source_is_what_runs(compiled: list[str]) -> None:
     runner = check(by_text())
     assert [s.name for s in runner.schedule.steps if "cumsum" in s.name] == ["cumsum in C"]
     assert runner.program.hosted == []
@@ -178,7 +178,7 @@ def test_a_damaged_library_is_compiled_again(compiled: list[str], tmp_path: Path
     assert len(compiled) == 2
 
 
-def test_what_the_c_compiler_says_has_kernel_package_and_line() -> None:
+def test_errors_of_the_c_compiler_name_kernel_package_and_line() -> None:
     with pytest.raises(mgx.MgxError) as caught:
         check(by_text(TEXT.replace("sum +=", "total +=")))
     message = str(caught.value)
@@ -188,7 +188,7 @@ def test_what_the_c_compiler_says_has_kernel_package_and_line() -> None:
     assert "total" in message
 
 
-def test_without_a_c_compiler_the_definition_runs_and_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_c_compiler_the_reference_runs_with_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     runner = check(by_text(TEXT + "// never compiled"))
@@ -213,7 +213,7 @@ def test_texts_without_the_function(text: str, entry: str, word: str) -> None:
         check(by_text(text, entry=entry))
 
 
-def test_a_context_says_what_it_has_loaded() -> None:
+def test_a_context_reports_its_loaded_code() -> None:
     target = Extended(Kernels("cpu"))
     context = target.get_context()
     assert "C kernels of packages" not in context.memory()
@@ -252,7 +252,7 @@ void f(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, vo
 
 
 @pytest.mark.parametrize("statement", PLACES)
-def test_what_is_written_outside_the_results_is_found_where_that_is_asked_for(statement: str) -> None:
+def test_writes_outside_the_results_are_detected_on_request(statement: str) -> None:
     program = copies_and(statement)
     with pytest.raises(
         mgx.PluginError, match=rf"kernel 'copies' of prefix_scan_sum.* \(in {__name__}\) {PLACES[statement]}"
@@ -279,7 +279,7 @@ def numpy_program(function: Callable[[Any], Any]) -> mgx.Program:
     return program
 
 
-def test_a_numpy_function_that_writes_into_its_operand_is_found_where_that_is_asked_for() -> None:
+def test_a_numpy_function_that_overwrites_its_operand_is_detected_on_request() -> None:
     def scribbles(x: Any) -> Any:
         x += 1
         return np.cumsum(x)

@@ -60,5 +60,5 @@ assert len(found) == 4 and len(set(map(id, found))) == 1, found
 """
 
 
-def test_threads_that_ask_first_at_once_get_the_same_caches():
+def test_concurrent_first_requests_get_the_same_caches():
     subprocess.run([sys.executable, "-c", ASKED_AT_ONCE], check=True)

@@ -60,7 +60,7 @@ def test_layers_with_their_own_weights(rows: int, planned: list[str]) -> None:
         assert len(planned) <= 2, planned  # the first layer reads a parameter, the others the previous layer's result
 
 
-def test_what_a_plan_may_know_of_its_operands() -> None:
+def test_operand_information_available_to_a_plan() -> None:
     shape = mgx.shape(type="float32", lens=LENS)
     one, other, shared = (Buffer("arena", 1024, readers=n) for n in (1, 1, 2))
     weights, packed = Buffer("literal", 1024, array=np.zeros(LENS, np.float32)), Buffer("literal", 1024)
@@ -73,7 +73,7 @@ def test_what_a_plan_may_know_of_its_operands() -> None:
     assert operand_key([a, (b, c)]) is None
 
 
-def test_memory_is_taken_over_only_from_who_is_done_with_it() -> None:
+def test_memory_is_reused_only_after_its_last_reader() -> None:
     """The first sums may be written over their operands, the last may not: its operand is also a result."""
 
     def build(m: mgx.Module, x: mgx.Instruction) -> list[mgx.Instruction]:

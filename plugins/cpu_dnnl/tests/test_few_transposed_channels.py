@@ -82,7 +82,7 @@ def test_extents_that_are_open(dims: list[Any], least: int, attributes: dict[str
 @pytest.mark.parametrize(
     ("window", "padding", "dims"), [(3, 1, (2, 4, 0, 4)), (4, 2, (1, 4, 1, 1)), (3, 1, (2, 4, 5, 4))]
 )
-def test_open_images_of_which_nothing_is_left(window: int, padding: int, dims: tuple[int, ...]) -> None:
+def test_symbolic_images_that_become_empty(window: int, padding: int, dims: tuple[int, ...]) -> None:
     program = mgx.Program()
     main = program.get_main_module()
     x = main.add_parameter("x", mgx.Shape("float32", [symbol("b", 0, 64), 4, symbol("h", 0, 64), symbol("w", 0, 64)]))
@@ -140,7 +140,7 @@ def test_strides_of_1(both: Callable[..., Any], window: list[int]) -> None:
     assert not any(name.startswith("deconv ") for name in steps), steps
 
 
-def test_what_follows_a_backward_pass_is_a_loop(both: Callable[..., Any]) -> None:
+def test_the_epilogue_of_a_backward_pass_is_a_loop(both: Callable[..., Any]) -> None:
     """If the stride does not divide the extents, oneDNN has only the backward pass, which supports no epilogue."""
     rng = np.random.default_rng(4)
     program = mgx.Program()

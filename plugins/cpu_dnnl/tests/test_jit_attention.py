@@ -139,7 +139,7 @@ def test_guarded_rows(engine):
 
 
 @pytest.mark.parametrize("m", [1, 9])
-def test_rows_without_keys_beside_scores_that_are_nan(engine, m):
+def test_rows_without_keys_next_to_nan_scores(engine, m):
     """With guards, a NaN in a key affects the rows that see it and no others."""
     q, k, v = operands((1, 1), m, 20, 16, 16)
     k[:, :, 3, 5] = np.nan

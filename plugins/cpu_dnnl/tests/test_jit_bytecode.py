@@ -208,7 +208,7 @@ def test_sums_of_integers(engines: Engines) -> None:
         assert compared(engines, reduce, graph, inputs, [out])
 
 
-def test_results_take_the_place_of_operands(engines: Engines) -> None:
+def test_results_overwrite_operands(engines: Engines) -> None:
     """Two results in the memory of two operands."""
     lens = (5, 1300)
     graph, inputs = Graph(lens, frozenset()), list[Shape]()

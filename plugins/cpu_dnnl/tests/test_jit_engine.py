@@ -88,7 +88,7 @@ def calling_nothing(c: Code) -> None:
     doubling(c)
 
 
-def test_objects_in_the_cache_that_cannot_be_loaded_are_compiled_anew(tmp_path):
+def test_objects_in_the_cache_that_cannot_be_loaded_are_recompiled(tmp_path):
     """Objects of another function and invalid ones are replaced, and the others remain unchanged."""
     keys = ("one", "two", "three")
     first = Engine(cache=tmp_path)

@@ -113,7 +113,7 @@ def test_depths_and_blocks(engine, m, k, n, weights):
 
 
 @pytest.mark.parametrize("m", range(1, 14))
-def test_every_height_of_a_tile_takes_rows_with_gaps_in_pieces(engine, m):
+def test_every_tile_height_reads_strided_rows_in_blocks(engine, m):
     """Each row's address is part of an instruction; later blocks of k start from the sums of earlier ones."""
     r = np.random.default_rng(m)
     room = r.standard_normal((m, 2080)).astype(np.float32)
@@ -334,7 +334,7 @@ def test_columns_of_an_operand_step_either_way(engine, step):
 @pytest.mark.parametrize("at", [0, 1])
 @pytest.mark.parametrize("n", [40, 64])
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_result_may_lie_on_what_is_read_where_it_is_written(engine, turned, n, at):
+def test_a_result_may_alias_an_operand_read_at_the_same_positions(engine, turned, n, at):
     r = np.random.default_rng(9)
     a, b, x = (r.standard_normal((n, n)).astype(np.float32) for _ in range(3))
     body = Module("tail")
@@ -383,7 +383,7 @@ def test_in_place_on_an_operand(engine):
     assert (y == separate).all()
 
 
-def test_what_is_refused(engine):
+def test_errors_of_invalid_input(engine):
     f32 = lambda *lens: Shape("float32", lens)  # noqa: E731
     turned = Shape("float32", [4, 8], [1, 4])
     cases = [

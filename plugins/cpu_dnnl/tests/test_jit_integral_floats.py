@@ -78,7 +78,7 @@ def test_numbers_of_unknown_size_lose_their_conversions_and_keep_their_zero_poin
 
 
 @pytest.mark.parametrize(("zero", "low", "high"), [(0.5, -128.0, 127.0), (0.0, -129.0, 127.0), (0.0, -128.0, 128.0)])
-def test_what_bytes_do_not_hold_is_converted(zero: float, low: float, high: float) -> None:
+def test_values_out_of_the_range_of_bytes_are_converted(zero: float, low: float, high: float) -> None:
     g = Graph([4], frozenset())
     g.outputs = [requantized(g, g.load(0, dt.float32, [1]), zero, low, high)]
     before = kinds(g)

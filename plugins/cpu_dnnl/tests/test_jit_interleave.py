@@ -36,7 +36,7 @@ def test_channels_come_together(engine, lens, kind):
 
 
 @pytest.mark.parametrize("lens", [(1, 3, 2, 3), (1, 8, 40, 40), (1, 1, 40, 40)])
-def test_what_is_copied_otherwise(engine, lens):
+def test_cases_that_are_copied_otherwise(engine, lens):
     source = np.random.default_rng(2).standard_normal(lens).astype(np.float32)
     target = np.moveaxis(np.zeros((lens[0], *lens[2:], lens[1]), np.float32), -1, 1)
     assert compile_interleave(shape(source), shape(target), engine, "copy") is None

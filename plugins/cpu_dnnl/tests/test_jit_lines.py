@@ -54,7 +54,7 @@ def test_repeated_pixels(times, dtype):
     assert moved(op, image((2, 3, 9, 40), dtype), 2)
 
 
-def test_what_is_moved_otherwise():
+def test_cases_that_are_moved_otherwise():
     assert not moved(Resize(sizes=(1, 1, 9, 67)), image((1, 1, 9, 40)))  # every run is one or two pixels
     assert not moved(Pad(pads=(0, 1, 0, 1)), image((100, 4)))  # short lines
     x, out = Shape("uint32", [4, 64], [1, 4]), Shape("uint32", [6, 64])  # rows are not contiguous in x

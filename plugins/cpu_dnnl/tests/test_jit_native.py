@@ -104,7 +104,7 @@ def test_long_columns_are_summed_in_blocks(engine, dims, steps, native, swap):
     np.testing.assert_allclose(out, wanted, rtol=1e-6)
 
 
-def test_what_is_not_a_number_reaches_its_column_alone(engine):
+def test_nan_affects_only_its_column(engine):
     dims = (1, 6, 40)
     body = body_of(dims, [("max", 0.0), ("min", 6.0)], True)
     x = np.random.default_rng(0).standard_normal(dims).astype(np.float32)
@@ -212,7 +212,7 @@ def test_a_chain_may_write_over_its_operand(engine):
     np.testing.assert_array_equal(given[0], wanted)
 
 
-def test_neither_llvm_nor_what_writes_for_it_is_loaded_for_a_native_loop():
+def test_neither_llvm_nor_its_ir_writer_is_loaded_for_a_native_loop():
     """Importing them takes longer than the rest of compiling a small network."""
     program = """
 import sys

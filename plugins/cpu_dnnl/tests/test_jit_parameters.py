@@ -60,7 +60,7 @@ def squared(epsilon: float) -> mgx.Module:
     return m
 
 
-def test_what_norms_add_to_variances(engine: Engine) -> None:
+def test_epsilon_of_norms(engine: Engine) -> None:
     x: Any = np.random.default_rng(0).standard_normal((3, 72)).astype(np.float32)
     shape = mgx.Shape(dt.float32, x.shape)
     for epsilon, compiled in ((0.5, 1), (1e-3, 1), (0.0, 2)):

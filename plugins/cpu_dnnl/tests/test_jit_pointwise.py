@@ -373,7 +373,7 @@ def test_copy_of_opaque_types(engine):
 
 
 @pytest.mark.parametrize("word", ["plain", "turned", "both"])
-def test_only_what_is_read_where_it_is_written_may_be_written_over(engine, word):
+def test_only_operands_read_at_the_written_positions_may_be_overwritten(engine, word):
     shape = Shape("float32", [3, 3])
     body = Module("square")
     x, y = body.add_parameter("x", shape), body.add_parameter("y", shape)

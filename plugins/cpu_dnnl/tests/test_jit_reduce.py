@@ -213,7 +213,7 @@ def test_in_place(engine):
 
 
 @pytest.mark.parametrize("dims", [(4, 1), (1, 70)])
-def test_all_results_are_made_before_one_takes_the_place_of_an_operand(engine, dims):
+def test_all_results_are_computed_before_one_overwrites_an_operand(engine, dims):
     axis = dims.index(1)
     body = Module("several")
     x, y = body.add_parameter("x", Shape("float32", dims)), body.add_parameter("y", Shape("float32", dims))
@@ -403,7 +403,7 @@ def test_columns_of_dear_work_from_far_memory_are_several_vectors_wide(engine, c
 
 
 @pytest.mark.parametrize(("length", "channels", "across"), [(40, 128, True), (9, 784, True), (40, 5, False)])
-def test_weighted_sums_of_rows_read_no_elements_apart(engine, length, channels, across):
+def test_weighted_sums_of_rows_read_contiguous_elements(engine, length, channels, across):
     """The sum over the rows of x [n, rows, channels] times weights [n, rows, 1], whose elements are contiguous along a row."""
     x, w = numbers((3, length, channels)), numbers((3, length, 1))
     body = Module("pool")

@@ -50,7 +50,7 @@ def test_a_scaled_sum_is_rounded_after_two_operations(kind: Any, zero: float) ->
     assert b.left(b.narrow(total, 0.5, zero, kind)) == (["fma", "mul", f"rounded_{kind}"], [2.0, zero])
 
 
-def test_bytes_that_are_added_take_one_operation_each() -> None:
+def test_added_bytes_need_one_operation_each() -> None:
     b = Builder()
     total = b.add("add", b.wide(b.given(0, dt.uint8), 0.5, 100.0), b.wide(b.given(1, dt.uint8), 0.25, 50.0))
     names, numbers = b.left(b.narrow(total, 2.0, 0.0))
@@ -58,7 +58,7 @@ def test_bytes_that_are_added_take_one_operation_each() -> None:
     assert sorted(numbers) == [-(50.0 + 12.5) / 2, 0.0, 0.125, 0.25]
 
 
-def test_what_is_rounded_between_stays_rounded() -> None:
+def test_intermediate_rounding_is_kept() -> None:
     b = Builder()
     inner = b.wide(b.narrow(b.given(0), 0.5, 7.0), 0.5, 7.0)
     names, numbers = b.left(b.narrow(b.add("add", inner, b.given(1)), 2.0, 0.0))

@@ -68,7 +68,7 @@ def test_dot_of_little(lens: tuple[tuple[int, ...], ...]) -> None:
     check(mgx.op("dot"), [data("float64", *n) for n in lens])
 
 
-def test_dot_of_operands_that_lie_otherwise() -> None:
+def test_dot_of_operands_with_other_layouts() -> None:
     program = mgx.Program()
     m = program.get_main_module()
     a = m.add_parameter("a", mgx.Shape("int32", [7, 3, 5]))

@@ -60,7 +60,7 @@ def values(trips: int, going: bool = True, limit: float = 1e9, batch: int = 2) -
     return {"trips": np.int64(trips), "going": np.bool_(going), "limit": np.float32(limit), "x": x}
 
 
-def test_one_program_takes_as_many_trips_as_are_asked_for():
+def test_one_program_runs_any_number_of_trips():
     program = stepping()
     compiled = program.clone()
     compiled.compile(mgx.get_target("cpu"))

@@ -28,7 +28,7 @@ def test_panels_of_every_layout(lens: tuple[int, int, int], order: tuple[int, in
     np.testing.assert_array_equal(found, seen)
 
 
-def test_panels_whose_columns_lie_apart() -> None:
+def test_panels_with_strided_columns() -> None:
     bits = np.arange(3 * 40 * 100, dtype=np.uint32).reshape(3, 40, 100)
     seen = bits[:, :32, :70].transpose(0, 2, 1)
     np.testing.assert_array_equal(packed(bits, (3, 70, 32), [4000, 1, 100]), seen)

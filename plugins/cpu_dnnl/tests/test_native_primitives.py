@@ -265,7 +265,7 @@ def test_gru(kind: str) -> None:
         np.testing.assert_allclose(y[step], state, rtol=1e-3, atol=1e-4)
 
 
-def test_what_onednn_lacks_is_unsupported_and_wrong_calls_are_told_apart() -> None:
+def test_missing_onednn_features_and_wrong_calls_are_distinguished() -> None:
     with pytest.raises(UnsupportedError, match="element type int64"):
         MD((2,), "int64")
     with pytest.raises(UnsupportedError, match="unimplemented"):

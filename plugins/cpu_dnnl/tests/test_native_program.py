@@ -73,7 +73,7 @@ def test_programs_share_memory_for_their_runs() -> None:
     assert n.arena_pool_bytes() <= before
 
 
-def test_results_own_their_memory_and_give_it_back() -> None:
+def test_results_own_and_release_their_memory() -> None:
     program, x, _ = mlp()
     (first,) = program.run_arrays([x])
     (second,) = program.run_arrays([x])
@@ -338,7 +338,7 @@ def test_programs_in_reference_cycles_are_collected() -> None:
     assert gone() is None
 
 
-def test_building_mistakes_are_told() -> None:
+def test_building_mistakes_are_reported() -> None:
     program = n.NativeProgram("wrong", 64)
     with pytest.raises(ParameterError, match="outside the arena"):
         program.arena(32, 64)

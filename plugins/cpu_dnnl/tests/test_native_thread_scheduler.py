@@ -55,7 +55,7 @@ def together(count: int, work: Callable[[int], None]) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_results_and_errors_go_to_who_asked(threads: int) -> None:
+def test_results_and_errors_go_to_the_caller(threads: int) -> None:
     program, table = gather()
 
     def work(number: int) -> None:
@@ -79,7 +79,7 @@ def test_results_and_errors_go_to_who_asked(threads: int) -> None:
     ("work", "grain", "threads"),
     [(1000, 1, 3), (1000, 1, 2), (7, 2, 4), (96, 32, 2), (1 << 31, 1 << 20, 2), (70, 1, 70)],
 )
-def test_a_loop_is_done_once_and_by_who_has_time(work: int, grain: int, threads: int) -> None:
+def test_a_loop_runs_once_with_work_stealing(work: int, grain: int, threads: int) -> None:
     """The caller that starts at 0 waits until the others have finished everything that can be stolen from it."""
     done: list[tuple[int, int]] = []
     helped = work <= 1000 and threads < 64  # above that, each thread keeps its own part
@@ -113,7 +113,7 @@ def test_a_loop_is_done_once_and_by_who_has_time(work: int, grain: int, threads:
         assert done[-1][1] < work // threads
 
 
-def test_host_steps_stay_on_the_thread_that_asked() -> None:
+def test_host_steps_run_on_the_calling_thread() -> None:
     program = n.NativeProgram("host", 0)
     x, out = program.input(np.float32, (4,)), program.output(np.float32, (4,))
     own = threading.local()

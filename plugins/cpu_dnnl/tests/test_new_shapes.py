@@ -154,7 +154,7 @@ def test_each_new_set_of_shapes_runs_as_if_compiled_alone(name: str, fast_math: 
         np.testing.assert_allclose(got, known, rtol=1e-4, atol=1e-5, err_msg=str(x.shape))
 
 
-def test_what_keeps_its_extents_is_not_planned_again(planned: list[str]) -> None:
+def test_ops_with_unchanged_extents_are_not_planned_again(planned: list[str]) -> None:
     """The ops on [1, 8, 1, 1], two products and their activations, do not depend on the image extents."""
     nodes, given, weights, _ = NETS["images"]
     program = parsed(nodes, given, weights())

@@ -38,7 +38,7 @@ def ramp(start: float) -> np.ndarray:
     return np.arange(start, start + ROWS * WIDTH, dtype=np.float32).reshape(ROWS, WIDTH)
 
 
-def test_columns_are_written_where_the_cache_lies() -> None:
+def test_columns_are_written_to_the_cache_in_place() -> None:
     def build(main: Module) -> list[Instruction]:
         cache = matrix(main, "cache")
         places = main.add_parameter("places", Shape.of(dt.int64, [2, 1]))
@@ -89,7 +89,7 @@ def test_values_that_are_read_later_are_kept() -> None:
     assert np.array_equal(product, ((ramp(0) + ramp(1)) * ramp(0)).T)
 
 
-def test_results_keep_their_own_memory_unless_asked() -> None:
+def test_results_own_their_memory_by_default() -> None:
     def build(main: Module) -> list[Instruction]:
         return [main.add(Add(), matrix(main, "a"), matrix(main, "b"))]
 

@@ -118,7 +118,7 @@ def test_fused_bias_activation_and_residual(compiled: Any, rows: int, reshaped: 
         assert len(steps) == 1 and steps[0].startswith("gemm"), steps
 
 
-def test_rows_that_lie_apart(compiled: Any) -> None:
+def test_strided_rows(compiled: Any) -> None:
     """A transposed left operand is copied once; a slice of columns is read in place."""
     a, b = numbers(1, 8, 48), numbers(2, 16, 32)
 
@@ -155,7 +155,7 @@ def steps_of_turned(compiled: Any, lens: list[int], permutation: list[int]) -> A
     return steps
 
 
-def test_a_left_operand_that_lies_across_is_not_copied_for_our_own_loop(compiled: Any) -> None:
+def test_a_transposed_left_operand_is_not_copied_for_our_own_loop(compiled: Any) -> None:
     steps = steps_of_turned(compiled, [3, 40, 96], [0, 2, 1])
     if shared().engine.wide:
         assert not any("copy" in s or s.startswith("gemm") for s in steps), steps
@@ -205,9 +205,7 @@ def test_weights_in_which_numbers_repeat(compiled: Any, kind: Any, rows: int, le
 @pytest.mark.parametrize("rows", [1, 9])
 @pytest.mark.parametrize("batch", [0, 2])
 @pytest.mark.parametrize("grouped", [False, True])
-def test_weights_that_lie_transposed_are_packed_from_where_they_are(
-    compiled: Any, rows: int, grouped: bool, batch: int
-) -> None:
+def test_transposed_weights_are_packed_in_place(compiled: Any, rows: int, grouped: bool, batch: int) -> None:
     lead = [batch] if batch else []
     a, weights, bias = numbers(1, *lead, rows, 40), numbers(2, 50, 40), numbers(3, 50)
 

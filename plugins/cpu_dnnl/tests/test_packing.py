@@ -39,7 +39,7 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_pages_behind_a_view_are_let_go(table: tuple[Path, Any], view: str) -> None:
+def test_pages_of_a_view_are_released(table: tuple[Path, Any], view: str) -> None:
     path, array = table
     assert resident_of(path) == array.nbytes
     seen = VIEWS[view](array)
@@ -54,7 +54,7 @@ def test_only_the_pages_of_a_part(table: tuple[Path, Any]) -> None:
     assert resident_of(path) == array.nbytes - 100 * COLUMNS * 4 // mmap.PAGESIZE * mmap.PAGESIZE
 
 
-def test_what_lies_in_no_file_stays() -> None:
+def test_memory_without_a_file_stays() -> None:
     array = np.ones((ROWS, COLUMNS), np.float32)
     forget_pages(array.T)
     assert array.all()

@@ -191,7 +191,7 @@ def test_a_sum_of_a_part_of_channels_keeps_them_last() -> None:
         ((1, 8, 8, 6, 5), (0, 2, 1, 3, 4), (1, 64, 30, 1)),
     ],
 )
-def test_images_that_are_put_together_keep_channels_last(apart: Any, turned: Any, joined: Any) -> None:
+def test_reassembled_images_stay_channels_last(apart: Any, turned: Any, joined: Any) -> None:
     """Between two convolutions elements are moved once, directly to where the second one reads them."""
     program = mgx.Program()
     m = program.get_main_module()

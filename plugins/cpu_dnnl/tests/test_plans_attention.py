@@ -103,7 +103,7 @@ def test_scores_near_1e30() -> None:
 @pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
 @pytest.mark.parametrize("queries", [1, 3, 30])
 @pytest.mark.parametrize("causal", [False, True])
-def test_what_lies_behind_the_length_of_a_cache_is_not_read(queries: int, kind: Any, causal: bool) -> None:
+def test_entries_after_the_length_of_a_cache_are_not_read(queries: int, kind: Any, causal: bool) -> None:
     keys, values = floats(3, G, 300, D), floats(3, G, 300, E)
     lengths = np.array([250, 0, 131], kind)
     for n, length in enumerate(lengths):
@@ -130,6 +130,6 @@ def test_rotary(interleaved: bool, turned: int, positions: Any, dtype: Any, tole
     assert steps(op, operands, tolerance) == ["rotary-loop rotary_embedding"]
 
 
-def test_masks_shorter_than_the_keys_take_the_long_way() -> None:
+def test_masks_shorter_than_the_keys_use_the_decomposition() -> None:
     operands = [floats(B, H, S, D), floats(B, H, T, D), floats(B, H, T, E), MASK[..., :30]]
     assert "norm-loop softmax" in steps(mgx.op("attention"), operands, 2e-6)

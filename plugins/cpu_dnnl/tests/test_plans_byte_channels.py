@@ -89,7 +89,7 @@ def test_sums_of_the_largest_products(both: Any) -> None:
     assert got.min() == got.max() == -9 * 255 * 128
 
 
-def test_nothing_is_read_behind_an_image(both: Any, drawn: Any, at_the_end_of_a_page: Any) -> None:
+def test_nothing_is_read_past_an_image(both: Any, drawn: Any, at_the_end_of_a_page: Any) -> None:
     program, feed = convolution(drawn, (1, 17, 5, 7), (3, 3), np.uint8, 3, padding=(1, 1, 1, 1))
     last = np.ascontiguousarray(feed["x"].transpose(0, 2, 3, 1))
     given = at_the_end_of_a_page(last).transpose(0, 3, 1, 2)
@@ -100,7 +100,7 @@ def test_nothing_is_read_behind_an_image(both: Any, drawn: Any, at_the_end_of_a_
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 @pytest.mark.parametrize("zero", [0, 5])
 @pytest.mark.parametrize("n", [16, 36, 96, 160])
-def test_work_behind_them_ends_within_one_unit(both: Any, drawn: Any, n: int, zero: int, kind: Any) -> None:
+def test_epilogues_end_within_one_unit(both: Any, drawn: Any, n: int, zero: int, kind: Any) -> None:
     """A bias, relu, another quantized image that is added, and rounding."""
     r = np.random.default_rng(2)
     program = mgx.Program()

@@ -99,7 +99,7 @@ def test_work_becomes_a_table_only_when_optimized(optimize: bool) -> None:
     assert ("table" in names(program)) == optimize
 
 
-def test_repeated_bytes_are_mapped_once_and_results_lie_as_what_is_not_repeated() -> None:
+def test_broadcast_bytes_are_mapped_once_and_results_keep_the_layout_of_the_other_operand() -> None:
     """A statistic per pixel, next to channels-last values."""
     program = mgx.Program()
     m = program.get_main_module()

@@ -178,7 +178,7 @@ def test_a_zero_point_that_is_computed(both: Any, drawn: Any, zero: Any) -> None
 
 
 @pytest.mark.parametrize("a", [(3, 1), (3, 3), (5, 7), (2, 8), (4, 15), (3, 16), (3, 31)])
-def test_nothing_is_read_behind_the_rows(both: Any, drawn: Any, at_the_end_of_a_page: Any, a: tuple[int, int]) -> None:
+def test_nothing_is_read_past_the_rows(both: Any, drawn: Any, at_the_end_of_a_page: Any, a: tuple[int, int]) -> None:
     program, feed = product(drawn, a, 9, np.uint8, 3)
     got, wanted, _ = both(program, {"x": at_the_end_of_a_page(feed["x"])})
     np.testing.assert_array_equal(got, wanted)
@@ -187,7 +187,7 @@ def test_nothing_is_read_behind_the_rows(both: Any, drawn: Any, at_the_end_of_a_
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 @pytest.mark.parametrize("zero", [0, 5])
 @pytest.mark.parametrize(("n", "group"), [(64, 1), (100, 1), (36, 1), (36, 36), (36, 2)])
-def test_work_behind_them_ends_within_one_unit(both: Any, drawn: Any, n: int, group: int, zero: int, kind: Any) -> None:
+def test_epilogues_end_within_one_unit(both: Any, drawn: Any, n: int, group: int, zero: int, kind: Any) -> None:
     """A bias, relu and rounding."""
     r = np.random.default_rng(2)
     program = mgx.Program()

@@ -54,7 +54,7 @@ def test_sums_of_products_are_exact(
 
 
 @pytest.mark.parametrize("a", [(33, 24), (65, 31), (34, 25), (33, 40), (64, 24)])
-def test_nothing_is_read_behind_the_rows(both: Any, drawn: Any, at_the_end_of_a_page: Any, a: tuple[int, int]) -> None:
+def test_nothing_is_read_past_the_rows(both: Any, drawn: Any, at_the_end_of_a_page: Any, a: tuple[int, int]) -> None:
     """A load of 64 bytes from the end of a short row covers several rows."""
     program = mgx.Program()
     main = program.get_main_module()
@@ -101,7 +101,7 @@ def test_sums_of_convolutions_are_exact(both: Any, drawn: Any, x: tuple[int, ...
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 @pytest.mark.parametrize("zero", [0, 5])
 @pytest.mark.parametrize("n", [64, 100])
-def test_work_behind_them_ends_within_one_unit(both: Any, drawn: Any, n: int, zero: int, kind: Any) -> None:
+def test_epilogues_end_within_one_unit(both: Any, drawn: Any, n: int, zero: int, kind: Any) -> None:
     """A bias, rounding, a sum with other bytes, relu and rounding; oneDNN's tile kernels run before and after."""
     r = np.random.default_rng(2)
     program = mgx.Program()
@@ -144,7 +144,7 @@ def test_work_behind_them_ends_within_one_unit(both: Any, drawn: Any, n: int, ze
     assert (apart > 0).mean() < 0.02
 
 
-def test_work_that_is_alike_once_rewritten_numbers_its_operands_alike() -> None:
+def test_epilogues_equal_after_rewriting_number_their_operands_equally() -> None:
     """acc s + y and y + acc s share code, though they read s and y in a different order."""
     made = []
     for product_first in (True, False):
@@ -173,7 +173,7 @@ def test_work_that_is_alike_once_rewritten_numbers_its_operands_alike() -> None:
 
 
 @pytest.mark.parametrize("large", [1e5, 1e7, 3e38])
-def test_sums_are_not_put_together_without_fast_math(both: Any, large: float) -> None:
+def test_sums_are_not_combined_without_fast_math(both: Any, large: float) -> None:
     """Adding and subtracting a large number rounds: to integers with 1e7, to 0 with 3e38."""
     program = mgx.Program()
     main = program.get_main_module()

@@ -177,7 +177,7 @@ def test_one_row_of_zeros_and_of_numbers_too_small_for_a_scale() -> None:
 @pytest.mark.parametrize("largest", [1e2, 1e4, 1e6, 1e9])
 @pytest.mark.parametrize("points", [False, True])
 @pytest.mark.parametrize("block", [32, 128] if BYTES else [128])
-def test_one_row_keeps_digits_beside_a_large_number_whose_weight_is_0(largest: float, points: bool, block: int) -> None:
+def test_one_row_keeps_digits_next_to_a_large_number_with_weight_0(largest: float, points: bool, block: int) -> None:
     """The float result keeps them: the contribution of the large number is 0."""
     operands = [
         rng.integers(0, 256, (40, 128)).astype(np.uint8),

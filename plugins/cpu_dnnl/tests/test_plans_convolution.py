@@ -67,7 +67,7 @@ def test_several_results_a_channel_are_depthwise(channels: int, times: int, wind
         ([2, 40, 13, 10], 512, [2, 2], 1, False),
     ],
 )
-def test_pixels_that_lie_apart_are_copied_for_many_results(
+def test_strided_pixels_are_copied_for_many_results(
     lens: list[int], results: int, stride: list[int], padding: int, copied: bool, relu: bool
 ) -> None:
     axes = len(stride)
@@ -120,7 +120,7 @@ def test_volumes_are_depthwise(
 
 
 @pytest.mark.parametrize("window", [[3, 3, 3], [3, 1, 1]])
-def test_a_depthwise_convolution_of_volumes_takes_its_epilogue_along(window: list[int]) -> None:
+def test_a_depthwise_convolution_of_volumes_fuses_its_epilogue(window: list[int]) -> None:
     """A bias, one number per image, an operand per pixel, and a residual without other readers."""
     lens = [2, 24, 4, 6, 5]
     program = mgx.Program()
@@ -148,7 +148,7 @@ def test_a_depthwise_convolution_of_volumes_takes_its_epilogue_along(window: lis
     assert depthwise(steps), steps
 
 
-def test_a_depthwise_convolution_of_lines_takes_its_epilogue_along() -> None:
+def test_a_depthwise_convolution_of_lines_fuses_its_epilogue() -> None:
     """A bias, an operand per pixel, and a residual without other readers."""
     program = mgx.Program()
     m = program.get_main_module()
@@ -196,7 +196,7 @@ def test_an_infinity_stays_in_its_group() -> None:
 
 @pytest.mark.parametrize("step", ["relu", "exp", "clip", "max", "min", "gelu_erf"])
 @pytest.mark.parametrize("window", [1, 3])
-def test_without_fast_math_what_follows_keeps_nan_and_infinities(step: str, window: int) -> None:
+def test_without_fast_math_epilogues_keep_nan_and_infinities(step: str, window: int) -> None:
     """oneDNN's own post-ops do not: they would give 0, a bound or the other operand for NaN, and NaN for an infinity."""
     kernel = np.zeros([16, 1, window, window], np.float32)
     kernel[:, :, window // 2, window // 2] = 1
@@ -252,7 +252,7 @@ def test_groups_with_windows_of_even_width_in_bfloat16(groups: int, channels: in
         assert "conv brgconv:avx512_core_amx" in steps
 
 
-def test_primitives_take_numbers_below_the_normal_range_for_zero() -> None:
+def test_primitives_flush_subnormals_to_zero() -> None:
     """Adjacent loops keep such numbers."""
     program = mgx.Program()
     m = program.get_main_module()
@@ -334,7 +334,7 @@ def test_an_image_of_one_column_is_seen_as_one_row_in_the_layout_that_onednn_kno
     assert (back.lens, back.strides) == (lens, channels_last(lens))
 
 
-def test_an_image_of_one_column_takes_its_epilogue_along() -> None:
+def test_an_image_of_one_column_fuses_its_epilogue() -> None:
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape("float32", [2, 24, 33, 1]))

@@ -209,7 +209,7 @@ def test_narrow_groups(both: Any, per: int, groups: int, window: Any, ours: bool
 
 
 @pytest.mark.parametrize("fast_math", [True, False])
-def test_groups_of_two_beside_infinities(fast_math: bool) -> None:
+def test_groups_of_two_next_to_infinities(fast_math: bool) -> None:
     """Two groups become one of four channels with zeros between them, unless infinities must stay in their groups."""
     x, w = numbers(1, 16, 6, 9), numbers(16, 2, 3, 3)
     program = mgx.Program()

@@ -98,7 +98,7 @@ def test_a_rounded_product_is_added_by_the_later_one() -> None:
     assert [s for s in steps if s != "copy"] == ["conv", "conv"]
 
 
-def test_left_operands_whose_rows_lie_across_are_laid_in_rows() -> None:
+def test_transposed_left_operands_are_copied_to_row_major() -> None:
     """oneDNN's kernel for transposed left operands takes 60 times as long."""
     b = Builder()
     x = b.given("x", 64, 40)

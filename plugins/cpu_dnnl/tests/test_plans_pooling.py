@@ -79,7 +79,7 @@ def test_windows_of_one_element_along_an_axis(agrees: Callable[..., None], attri
         ([5, 8, 16], {"lengths": [1, 3, 1], "padding": [0, 4, 0], "stride": [1, 2, 1], "dilations": [1, 4, 1]}),
     ],
 )
-def test_maxima_of_few_channels_are_taken_of_images_as_they_lie(
+def test_maxima_of_few_channels_read_images_in_their_layout(
     both: Callable[..., Any],
     at_the_end_of_a_page: Callable[[Any], Any],
     extents: list[int],

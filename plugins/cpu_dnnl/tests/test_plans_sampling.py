@@ -95,7 +95,7 @@ def test_maxima_of_regions(agrees: Check, name: str) -> None:
     agrees(mgx.op("max_roi_pool", pooled_shape=(3, 4)), x, rois[:0].astype(x.dtype))
 
 
-def test_maxima_of_regions_that_are_none(fails: Check) -> None:
+def test_maxima_of_empty_regions(fails: Check) -> None:
     x, op = floats(1, 2, 5, 5), mgx.op("max_roi_pool", pooled_shape=(2, 2))
     here, there = (np.array([[image, 0, 0, 3, 3]], np.float32) for image in (0, 1))
     fails("index 1 is out of bounds", op, [x, there], [x, here])
@@ -117,7 +117,7 @@ def test_windows_summed_into_images(agrees: Check, name: str, lens: tuple[int, .
         agrees(op, x, tolerance=TOLERANCE.get(name, 0.0))
 
 
-def test_regions_that_are_none(fails: Check) -> None:
+def test_invalid_regions(fails: Check) -> None:
     x, roi, op = floats(1, 2, 5, 5), np.array([[0, 0, 3, 3]], np.float32), mgx.op("roialign")
     bad = np.array([[0, 0, np.inf, 3]], np.float32)
     fails("region 0 is not finite", op, [x, bad, np.array([0])], [x, roi, np.array([0])], mgx.ParameterError)

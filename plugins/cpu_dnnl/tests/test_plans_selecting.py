@@ -141,7 +141,7 @@ def test_native_loops_come_back_from_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("k", [1, 40])
-def test_topk_of_equals_takes_the_first(agrees, k, largest):
+def test_topk_of_equals_selects_the_first(agrees, k, largest):
     x = np.random.default_rng(3).integers(0, 2, (3, 2000)).astype(np.float32)
     x[1] = 1.0
     x[2, 700] = np.nan

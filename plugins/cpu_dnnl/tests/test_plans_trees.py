@@ -105,7 +105,7 @@ def test_trees_without_nodes(agrees: Check) -> None:
     agrees(mgx.op("tree_ensemble", n_targets=2, tree_roots=(), base_values=(1.0, 2.0)), features(3))
 
 
-def test_what_stays_on_the_host() -> None:
+def test_ops_that_stay_on_the_host() -> None:
     given = forest(2, 2)
     sets = {**given, "nodes_modes": [6] + [0] * 29, "members": (1.0,), "member_counts": (1,)}
     for op in (

@@ -189,7 +189,7 @@ AFTER = {
 
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("name", AFTER)
-def test_what_follows_is_done_in_the_same_step(only: Any, name: str, group: int) -> None:
+def test_the_epilogue_is_fused_into_the_step(only: Any, name: str, group: int) -> None:
     """A bias, an activation, a factor, a residual: twelve by ten outputs, so that tiles extend past them; a partial vector."""
     only(winograd.TILES[0])
     emit, meaning = AFTER[name]
@@ -351,7 +351,7 @@ def test_operands_of_a_concatenation_are_written_in_place(only: Any) -> None:
     assert steps == [*each, *each, "copy", "copy"]  # then the operand that is x, and the result
 
 
-def test_a_wide_sum_on_the_way_to_bytes_takes_no_place_among_joined_bytes(both: Callable[..., Any]) -> None:
+def test_a_wide_sum_is_not_placed_in_concatenated_bytes(both: Callable[..., Any]) -> None:
     """Both have the same extents: the sums of a convolution, and their rounded values."""
     rng = np.random.default_rng(3)
     program = mgx.Program()

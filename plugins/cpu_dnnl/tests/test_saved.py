@@ -57,7 +57,7 @@ def result(program: mgx.Program, given: dict[str, Any]) -> Any:
     return np.asarray(program.run(given)[0])
 
 
-def test_what_is_restored_computes_the_same(tmp_path):
+def test_restored_programs_compute_the_same(tmp_path):
     program, given = network(), values()
     wanted = result(program, given)
     program.save(tmp_path / "a.mxr")
@@ -123,7 +123,7 @@ def test_instances_of_a_symbolic_program(tmp_path):
     assert type(read.executable.instances()[-1].runner) is CpuRunner
 
 
-def test_weights_are_read_where_they_lie_in_the_file(tmp_path):
+def test_weights_are_read_in_place_from_the_file(tmp_path):
     program = network()
     program.save(tmp_path / "a.mxr")
     read = mgx.load(tmp_path / "a.mxr")
@@ -250,7 +250,7 @@ def test_programs_that_compute_nothing_are_restored(tmp_path, result):
     assert loaded.executable.notes == []
 
 
-def test_what_a_file_lacks_is_noted_when_it_is_loaded(tmp_path):
+def test_missing_contents_of_a_file_are_logged_on_load(tmp_path):
     """`inverse` has no kernel on cpu: a step on the host exists only in its process."""
     program = mgx.Program()
     m = program.get_main_module()

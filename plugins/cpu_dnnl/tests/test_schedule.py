@@ -108,7 +108,7 @@ def check(instance: Instance) -> Schedule:
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_what_is_planned_runs(name: str) -> None:
+def test_planned_steps_run(name: str) -> None:
     _, instance = compiled(GRAPHS[name])
     check(instance)
 
@@ -129,7 +129,7 @@ def test_memory_reuse_changes_what_is_allocated(name: str) -> None:
 
 
 @pytest.mark.parametrize("read_later", [False, True])
-def test_a_loop_writes_over_what_nothing_else_reads(read_later: bool) -> None:
+def test_a_loop_overwrites_operands_without_other_readers(read_later: bool) -> None:
     a, b, c = (rng.standard_normal((40, 40)).astype(np.float32) for _ in range(3))
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
@@ -151,7 +151,7 @@ def test_a_loop_writes_over_what_nothing_else_reads(read_later: bool) -> None:
 
 @pytest.mark.parametrize("kind", ["transposed", "both", "first row", "product"])
 @pytest.mark.parametrize("n", [3, 40])
-def test_what_is_read_elsewhere_than_it_is_written_is_not_written_over(kind: str, n: int) -> None:
+def test_operands_read_at_other_positions_are_not_overwritten(kind: str, n: int) -> None:
     """A pointwise op on a matrix and on a view of it."""
     a, b, c = (rng.standard_normal((n, n)).astype(np.float32) for _ in range(3))
 
@@ -179,7 +179,7 @@ def test_what_is_read_elsewhere_than_it_is_written_is_not_written_over(kind: str
 
 @pytest.mark.parametrize("n", [3, 40])
 @pytest.mark.parametrize("kind", ["plain", "transposed", "first row"])
-def test_a_group_given_as_such_does_not_write_over_what_it_reads_elsewhere(kind: str, n: int) -> None:
+def test_a_ready_group_does_not_overwrite_operands_read_through_views(kind: str, n: int) -> None:
     """z c - x y, with the second product read through a view after other ops: in a group that no pass has split."""
     a, b, c = (rng.standard_normal((n, n)).astype(np.float32) for _ in range(3))
     program, shape = mgx.Program(), mgx.Shape("float32", [n, n])
@@ -216,7 +216,7 @@ def test_the_report_says_that_convolutions_are_channels_last(asked: bool, says: 
     check(instance)
 
 
-def test_what_no_plan_takes_is_placed_on_the_host_with_the_reasons() -> None:
+def test_declined_ops_are_placed_on_the_host_with_the_reasons() -> None:
     _, instance = compiled(declined)
     (placement,) = [p for p in instance.placements if p.place == "host"]
     assert placement.op.startswith("det")

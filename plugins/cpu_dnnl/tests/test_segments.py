@@ -70,7 +70,7 @@ def name_of(what: Segment | Instruction) -> str:
     return "part" if isinstance(what, Segment) else str(getattr(what.op, "of", what.op).name)
 
 
-def test_a_body_runs_as_one_program_and_so_does_what_follows():
+def test_a_body_runs_as_one_program_and_so_does_the_rest():
     program, given = looping()
     _, runner = both(program, given)
     kinds = [name_of(item.what) for item in runner._items]
@@ -173,7 +173,7 @@ def test_a_symbol_that_no_operand_has():
         np.testing.assert_allclose(np.asarray(one), np.full(many, np.exp(-1), np.float32), rtol=1e-6)
 
 
-def test_times_of_what_follows():
+def test_times_of_the_following_ops():
     program, given = looping(trips=3)
     program.compile(mgx.get_target("cpu"))
     timings = program.executable.time(given, 3, 1)
@@ -273,7 +273,7 @@ def test_operands_that_do_not_fit_once_rows_are_counted_are_not_read(op: Any, op
                 program.run({"x": x.reshape(3, 3)})
 
 
-def test_ops_with_several_results_are_part_of_what_follows_a_count():
+def test_ops_with_several_results_are_part_of_the_code_after_a_count():
     program = Program()
     main = program.get_main_module()
     x = main.add_parameter("x", Shape("float32", [9, 5]))
@@ -340,7 +340,7 @@ def test_a_file_keeps_ops_that_count(tmp_path, monkeypatch):
     assert len(runner.time([given["x"], given["m"]], 2, 1)) >= 4
 
 
-def test_a_number_that_is_computed_bounds_what_is_counted_apart():
+def test_a_computed_number_bounds_each_count_separately():
     """If an operand gives the maximum number of boxes, memory for the largest possible number is not allocated."""
     program = Program()
     main = program.get_main_module()
@@ -375,7 +375,7 @@ SETTLED = {
 
 
 @pytest.mark.parametrize("name", SETTLED)
-def test_ops_whose_extents_operands_say_have_programs_for_them(monkeypatch: Any, name: str) -> None:
+def test_ops_whose_operands_determine_extents_have_their_own_programs(monkeypatch: Any, name: str) -> None:
     op, operands, results = SETTLED[name]
     x = rng.standard_normal((1, 2, 4, 4)).astype(np.float32)
     calls = []
@@ -426,7 +426,7 @@ def test_operands_that_no_program_fits_are_refused_in_each_run() -> None:
     assert [np.asarray(r).shape[2] for r in program.run({"x": x, "n": np.array([2, 2])})] == [2, 2]
 
 
-def test_bodies_that_take_lists_run_what_is_between_as_programs() -> None:
+def test_bodies_with_lists_run_the_ops_between_as_programs() -> None:
     """Slices of different lengths in each trip, inserted into a list that is concatenated after the loop."""
     program = Program()
     m = program.get_main_module()

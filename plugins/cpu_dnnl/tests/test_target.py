@@ -180,7 +180,7 @@ def test_lstm() -> None:
     check(build)
 
 
-def test_what_no_plan_takes_runs_visibly_on_the_host() -> None:
+def test_declined_ops_are_reported_on_the_host() -> None:
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         return [m.add(mgx.op("det"), image(m, 3, 3))]
 

@@ -163,7 +163,7 @@ def test_a_process_that_forks_meanwhile_leaves_no_lock_closed_in_its_child(
     assert waited(engine, 3)
 
 
-def test_a_loop_that_divides_its_work_otherwise_takes_no_place(engine: Engine) -> None:
+def test_a_loop_with_another_partition_is_not_run_in_place(engine: Engine) -> None:
     made = program()
     made.compile(CpuTarget())
     first = run(made)

@@ -92,7 +92,7 @@ def test_a_damaged_file_is_ignored_and_replaced(context: CpuContext, folder: Pat
     assert Tuning("another machine", folder).choices == {}
 
 
-def test_a_choice_that_no_plan_answers_to_is_made_again(context: CpuContext, folder: Path) -> None:
+def test_a_choice_without_a_plan_is_made_again(context: CpuContext, folder: Path) -> None:
     (key,) = check(compiled(context))
     context.tuning.choices[key] = "a kernel of another version"
     (name,) = check(compiled(context)).values()

@@ -108,7 +108,7 @@ def test_values_that_others_see_stay(how: str) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"disable_passes": ("unsigned-bytes",)}, {"fast_math": False}])
-def test_products_read_what_a_relu_gave_without_a_zero_point(options: dict[str, Any]) -> None:
+def test_products_read_results_of_relu_without_a_zero_point(options: dict[str, Any]) -> None:
     net, rng = Net(), np.random.default_rng(4)
     weights = net.module.add_literal(rng.integers(-127, 128, (8, 4, 3, 3)).astype(np.int8))
     made = net.add("convolution", net.numbers(net.quantized()), net.add("dequantizelinear", weights, net.scale))

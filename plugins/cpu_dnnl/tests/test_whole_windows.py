@@ -82,7 +82,7 @@ def test_an_open_batch() -> None:
 
 @pytest.mark.skipif(not native().multiplies_tiles(), reason="the processor has no tile registers for bytes")
 @pytest.mark.parametrize("rows", [1, 2, 5])
-def test_few_rows_of_few_weights_take_tiles(rows: int) -> None:
+def test_few_rows_of_few_weights_use_tiles(rows: int) -> None:
     assert kinds(mgx.op("quant_dot"), drawn("int8", rows, 70), drawn("int8", 70, 33), np.array(5, np.int8)) == [
         "matmul"
     ]

@@ -155,7 +155,7 @@ def test_constants_keep_their_rounding_and_are_converted_before_they_are_repeate
         """,
     ],
 )
-def test_what_stays(text: str) -> None:
+def test_ops_that_stay(text: str) -> None:
     module = parse_module(f"module main\n{text}", STANDARD)
     before = module.text()
     assert not WidenNarrowFloats(NARROW).apply(module)
@@ -248,7 +248,7 @@ def test_options_that_leave_programs_narrow(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.skipif("avx512_bf16" in native().cpu_features(), reason="the processor has native bfloat16 products")
-def test_by_default_no_rounding_lies_between() -> None:
+def test_by_default_there_is_no_intermediate_rounding() -> None:
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.shape(type="bfloat16", lens=[4]))

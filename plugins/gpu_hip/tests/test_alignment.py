@@ -203,7 +203,7 @@ def test_arguments_and_results_at_odd_addresses(shift: int) -> None:
         np.testing.assert_array_equal(held[2].to_host(), given[0] + given[1])
 
 
-def test_results_without_steps_lie_on_the_device() -> None:
+def test_results_without_steps_are_on_the_device() -> None:
     constant = np.arange(6, dtype=np.float32).reshape(2, 3)
 
     def build(m: Module, x: Any) -> list[Any]:
@@ -224,7 +224,7 @@ def test_results_without_steps_lie_on_the_device() -> None:
 
 
 @pytest.mark.parametrize("keys", [128, 197])
-def test_the_library_is_not_given_a_bias_whose_rows_have_gaps_between_elements(keys: int) -> None:
+def test_a_bias_with_strided_elements_is_not_passed_to_the_library(keys: int) -> None:
     heads = 12
     lens = (1, heads, keys, keys)
     row_by_row = AttentionProblem.packed(1, heads, keys, keys, 64, bias=lens)

@@ -60,7 +60,7 @@ def bound(steps: list[Any], overlap: bool = True) -> list[list[Recorded]]:
     return [made[id(s)] for s in steps if isinstance(s, KernelStep)]
 
 
-def test_every_kernel_takes_the_word() -> None:
+def test_every_kernel_accepts_the_keyword() -> None:
     for step in kernel_steps():
         for launch in step.source.launches:
             assert [isinstance(a, Chained) for a in launch.args].count(True) == 1

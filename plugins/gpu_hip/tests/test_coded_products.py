@@ -79,7 +79,7 @@ FINISHED = [  # rows, k, n, bits, block, zero points
 
 @pytest.mark.parametrize(("of", "device"), [("float32", 1), ("float16", 0), ("bfloat16", 1)])
 @pytest.mark.parametrize("case", range(len(FINISHED)))
-def test_work_behind_is_done_in_the_same_launch(case: int, of: str, device: int) -> None:
+def test_the_epilogue_is_in_the_same_launch(case: int, of: str, device: int) -> None:
     rng = np.random.default_rng(case)
     rows, k, n, bits, block, zeros = FINISHED[case]
     kind = dt.of(of)
@@ -159,7 +159,7 @@ def test_matrix_units_multiply_codes_where_a_device_has_them(arch: str, size: in
 
 
 @pytest.mark.parametrize(("bits", "parts", "n"), [(4, 1, 40), (8, 2, 48), (4, 2, 20)])
-def test_codes_in_tiles_are_where_lanes_read_them(bits: int, parts: int, n: int) -> None:
+def test_codes_in_tiles_are_stored_where_lanes_read_them(bits: int, parts: int, n: int) -> None:
     """Codes, scales and zero columns after the last one, at the positions that the kernel computes."""
     rng = np.random.default_rng(n)
     size, of_byte = 8, 8 // bits

@@ -170,7 +170,7 @@ def test_scores_that_are_nan_make_their_row_nan(size: str, of: str, mask: str) -
 
 @pytest.mark.parametrize("of", ["float16", "float32"])
 @pytest.mark.parametrize("size", FEW_TO_TILES)
-def test_keys_behind_a_length_are_not_read(size: str, of: str) -> None:
+def test_keys_after_a_length_are_not_read(size: str, of: str) -> None:
     """A cache's unwritten entries may have any value."""
     h, g, s, t, d, e = FEW_TO_TILES[size][1:]
     rng = np.random.default_rng(3)
@@ -294,7 +294,7 @@ def test_bytes_made_of_the_result(size: str, of: str, way: str, wave: int) -> No
     assert len(np.unique(wanted)) > 20 and apart.max() <= 1 and (apart > 0).mean() < (0.1 if of == "float16" else 0.002)
 
 
-def test_refusals_say_why() -> None:
+def test_refusals_give_reasons() -> None:
     x = tensor("float64", (1, 1, 4, 8))
     assert "float64" in str(generate(Attention(), [x, x, x], [x], traits()))
     y = tensor("float32", (1, 1, 4, 8))
@@ -304,7 +304,7 @@ def test_refusals_say_why() -> None:
 
 @pytest.mark.parametrize("most", [49152, 65536, 232448])
 @pytest.mark.parametrize("heads", [(160, 160), (192, 64), (256, 256), (256, 64)])
-def test_large_heads_take_no_more_shared_memory_than_there_is(heads: tuple[int, int], most: int) -> None:
+def test_large_heads_do_not_exceed_shared_memory(heads: tuple[int, int], most: int) -> None:
     """The emulated device rejects kernels that declare more than CUDA or AMD's devices allow."""
     (d, e), wave = heads, 64 if most == 65536 else 32
     rng = np.random.default_rng(4)

@@ -124,7 +124,7 @@ def test_with_bias_activation_and_residual(of: str, wave: int) -> None:
     same(run(source, arrays, ins, outs, wave), wanted, tolerance=LIMITS[of])
 
 
-def test_refusals_say_why() -> None:
+def test_refusals_give_reasons() -> None:
     x, w = tensor("float32", (1, 8, 5, 5)), tensor("float32", (8, 1, 3, 3))
     body = Module("convolution_0")
     p = [body.add_parameter(n, Shape.of(dt.float32, t.lens)) for n, t in (("x", x), ("w", w))]
@@ -134,7 +134,7 @@ def test_refusals_say_why() -> None:
 
 
 @pytest.mark.parametrize("wave", [32, 64])
-def test_pixels_with_gaps_between_them_are_read_where_they_lie(wave: int) -> None:
+def test_strided_pixels_are_read_in_place(wave: int) -> None:
     """A product whose columns were padded to whole vectors leaves gaps; they used to be removed by a copy."""
     lens, pitch = [2, 30, 9, 11], 32
     context = GpuTarget("host", {32: 1, 64: 0}[wave]).get_context()

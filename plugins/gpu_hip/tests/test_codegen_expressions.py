@@ -110,7 +110,7 @@ def test_convert(source: str) -> None:
 
 @pytest.mark.parametrize("target", ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2fnuz"])
 @pytest.mark.parametrize("source", ["float32", "float16", "float64", "int32"])
-def test_what_exceeds_an_8_bit_float(source: str, target: str) -> None:
+def test_overflow_of_an_8_bit_float(source: str, target: str) -> None:
     x = np.concatenate([samples(dt.of(source), 3), large(dt.of(source).numpy)])
     for saturate in (True, False):
         made = Convert(target_type=dt.of(target), saturate=saturate)

@@ -29,7 +29,7 @@ def test_polynomials_are_one_however_they_were_made() -> None:
     assert f"{n} {n!s} {n!r} {n:03d}" == "6 6 6 006" and [0, 1, 2, 3, 4, 5, 6][n] == 6
 
 
-def test_what_the_compiler_must_know_is_written_as_a_number() -> None:
+def test_compile_time_constants_are_written_as_numbers() -> None:
     n = SymbolicInt.symbol("n", 6)
     with arguments() as recorder:
         text = f"DEV int f() {{ return {n}; }}\nKERNEL(64) k(float* q0) {{\n  SHARED(float, x, [{n}]);\n"

@@ -367,7 +367,7 @@ def test_long_scans_are_split(of: str, wave: int) -> None:
             assert launches(False, 1, 16387, axis=1, **attributes) == (1 if dt.of(of).is_float else 2)
 
 
-def test_split_scans_keep_infinities_behind_their_place() -> None:
+def test_split_scans_keep_infinities_after_their_position() -> None:
     x = some("float32", 1, 18000)
     x[0, 9500], x[0, 14000] = np.inf, -np.inf
     assert len(check(PrefixScanSum(axis=1), [x], terms=1000).launches) == 2
@@ -599,7 +599,7 @@ def test_random_numbers_have_their_distribution() -> None:
         np.testing.assert_array_equal(first, run(generate(op, ins, [y], traits()), arrays, ins, [y])[0])
 
 
-def test_what_has_no_kernel_says_why() -> None:
+def test_ops_without_kernel_report_the_reasons() -> None:
     x = Tensor(dt.complex64, (4, 4), (4, 1))
     found = generate(Softmax(), [x], [x], traits())
     assert isinstance(found, No) and "complex numbers" in found.why

@@ -34,7 +34,7 @@ def test_made_once_and_forgotten_when_unused() -> None:
     assert len(calls) == 3
 
 
-def test_uploaded_once_and_given_back() -> None:
+def test_uploaded_once_and_released() -> None:
     constants, device = Constants(), open_device("host", 1)
     arrays = [np.arange(n, dtype=np.float32) for n in (1000, 7, 0)]
     gc.collect()

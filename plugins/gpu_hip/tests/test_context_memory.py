@@ -12,7 +12,7 @@ import mgx_core as mgx
 from mgx_gpu_hip.target import GpuTarget
 
 
-def test_constants_are_counted_while_somebody_holds_them() -> None:
+def test_constants_are_counted_while_referenced() -> None:
     context = GpuTarget("host").get_context()
     assert context.memory() == {"derived constants": (0, 0), "device constants": (0, 0)}
     array = np.arange(100, dtype=np.float32)

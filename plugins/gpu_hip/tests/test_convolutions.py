@@ -90,7 +90,7 @@ def test_whole_vectors_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("zeros", [True, False])
-def test_channels_that_a_product_wrote_behind_the_others_are_read(zeros: bool) -> None:
+def test_padding_channels_written_by_a_product_are_read(zeros: bool) -> None:
     """Its filters were padded with rows of zeros; padding from a slice of a wider image has arbitrary values and is not read."""
     e = emitter(4.0)
     filters = np.ones((21 if zeros else 24, 16, 1, 1), np.float16)

@@ -49,7 +49,7 @@ def test_no_places_are_sampled(lens: Any) -> None:
     assert run(mgx.op("grid_sample"), empty(*lens), grid).shape == (*lens[:2], *grid.shape[1:-1])
 
 
-def test_constants_are_put_around_nothing() -> None:
+def test_padding_of_empty_tensors_with_constants() -> None:
     got = run(mgx.op("pad", pads=(0, 2, 0, 1), value=3.0), empty(3, 0))
     assert got.shape == (3, 3) and (got == 3).all()
     assert run(mgx.op("pad", pads=(0, 1, 0, 2), mode="edge"), empty(0, 3)).shape == (0, 6)

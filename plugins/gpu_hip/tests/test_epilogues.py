@@ -15,7 +15,7 @@ from mgx_gpu_hip.target import GpuTarget
 
 
 @pytest.mark.parametrize("active", [False, True])
-def test_a_bias_behind_an_activation_is_not_joined_with_one_before_it(active: bool) -> None:
+def test_a_bias_after_an_activation_is_not_merged_with_one_before_it(active: bool) -> None:
     m = mgx.Module("main")
     x, residual = (m.add_parameter(name, mgx.Shape("float32", [2, 8])) for name in ("x", "r"))
     biases = [m.add_parameter(f"b{n}", mgx.Shape("float32", [2, 8])) for n in range(2)]

@@ -97,7 +97,7 @@ def test_each_unit_and_window(unit: str, name: str) -> None:
     np.testing.assert_array_equal(got.astype(np.float32), exact.astype(np.float16).astype(np.float32))
 
 
-def test_the_fewest_runs_are_taken_and_of_these_the_best_aligned() -> None:
+def test_the_fewest_runs_are_chosen_and_of_these_the_best_aligned() -> None:
     def taken(c: int, k: int, s: int, d: int = 1) -> tuple[int, int, int]:
         f = runs_of(c, (k, k), (s, s), (d, d), (0, 0))
         return f.taken, f.per_row, f.align
@@ -136,7 +136,7 @@ def test_tiles_with_all_rows_of_the_window_and_some(shape: Any, wave: int) -> No
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_what_lies_behind_a_run_does_not_count(unit: str) -> None:
+def test_elements_after_a_run_do_not_count(unit: str) -> None:
     """Runs are padded to whole vectors: they extend past the window, where the image may have any value."""
     wave, kind = UNITS[unit]
     filters = runs_of(3, (1, 7), (1, 7), (1, 1), (0, 0))
@@ -155,7 +155,7 @@ def test_what_lies_behind_a_run_does_not_count(unit: str) -> None:
         np.testing.assert_array_equal(got[0, 3, :, place], wanted[0])
 
 
-def test_a_device_without_matrix_units_takes_other_kernels() -> None:
+def test_a_device_without_matrix_units_uses_other_kernels() -> None:
     filters, _, _, ins, out, _ = operands("resnet", "float16", "float16", False)
     refused = few_channels(ins, [out], None, filters, DeviceTraits(arch="gfx1030"))
     assert isinstance(refused, mgx.No) and "no matrix units" in refused.why
@@ -236,7 +236,7 @@ KINDS = [
 
 @pytest.mark.parametrize("wave", [32, 64])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: "-".join(map(str, k)))
-def test_conversion_image_and_what_follows_are_one_launch(kind: tuple[str, str, str, bool], wave: int) -> None:
+def test_conversion_convolution_and_epilogue_are_one_launch(kind: tuple[str, str, str, bool], wave: int) -> None:
     given, of, behind, permuted = kind
     rng = np.random.default_rng(3)
     x = rng.integers(0, 9, (2, 3, 13, 22)).astype(dt.of(given).numpy)
@@ -325,9 +325,7 @@ def test_computed_weights_and_float32_stay_with_the_other_kernels() -> None:
         ("resnet", "gfx90a", False),
     ],
 )
-def test_the_library_is_asked_first_where_it_was_faster_or_nothing_was_measured(
-    name: str, arch: str, ours: bool
-) -> None:
+def test_the_library_is_tried_first_if_it_was_faster_or_nothing_was_measured(name: str, arch: str, ours: bool) -> None:
     filters, op, x, w = case(name)
     assert filters.depth == 768 or name != "vit"
     context = GpuTarget().get_context()

@@ -143,7 +143,7 @@ def test_joined(network: Network, k: int, n: int, kernels: list[str], of: str, d
 
 
 @pytest.mark.parametrize(("k", "n"), [(64, 64), (2047, 64), (8200, 64)], ids=["few weights", "odd row", "long row"])
-def test_others_run_apart(k: int, n: int) -> None:
+def test_others_run_separately(k: int, n: int) -> None:
     built = Built(dt.float16)
     made = rms_norm(built, k, n)
     built.program.get_main_module().add_return([y for y, _ in made])

@@ -161,7 +161,7 @@ def test_strides_reach_a_text_that_asks_for_them() -> None:
     np.testing.assert_allclose(program.run({"x": x})[0].to_numpy(), x.sum(0), rtol=1e-5)
 
 
-def test_a_saved_program_brings_its_code(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_saved_program_contains_its_code(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     plans = Kernels("gpu")
     plans.plan(RowSums)(by_text())
     plugin: Any = ModuleType("acme_plugin")
@@ -190,14 +190,14 @@ def test_an_architecture_that_is_not_here() -> None:
     assert code.image[:4] == b"\x7fELF"
 
 
-def test_what_the_compiler_says_has_the_kernel_the_package_and_the_line() -> None:
+def test_compiler_errors_name_the_kernel_the_package_and_the_line() -> None:
     wrong = TEXT.replace("sum += x[", "sum += z[")
     with pytest.raises(mgx.MgxError, match=r"kernel 'row sums by acme' of package .*acme\.row_sums.*:5:.*error.*z"):
         compiled(by_text(wrong))
 
 
 @pytest.mark.parametrize("kind", [GpuTarget, GuardedTarget])
-def test_what_a_kernel_does_wrong_has_the_kernel_the_package_and_the_op(kind: type[GpuTarget]) -> None:
+def test_errors_of_a_kernel_name_the_kernel_the_package_and_the_op(kind: type[GpuTarget]) -> None:
     wrong = TEXT.replace("y[row] = partial[row]", "y[row] = *(float*)0")
     program = compiled(by_text(wrong), kind=kind)
     package = __name__.partition(".")[0]
@@ -255,7 +255,7 @@ def test_a_plan_of_another_package_comes_before_ours() -> None:
     assert (program.run({"x": given(4, 5)})[0].to_numpy() == 7).all()
 
 
-def test_a_fault_names_the_kernel_and_the_node_and_says_what_is_lost() -> None:
+def test_a_fault_reports_the_kernel_the_node_and_what_is_lost() -> None:
     wide = TEXT.replace("partial[row] = sum;", "partial[row] = ldv<float, 4>(x + 1).v[0];")
     program = mgx.Program()
     m = program.get_main_module()

@@ -78,7 +78,7 @@ def test_kernels_of_other_kinds_and_types(device: int) -> None:
     assert (got[2] == ts[rows]).all()
 
 
-def test_what_depends_on_each_other_stays_apart() -> None:
+def test_dependent_ops_stay_separate() -> None:
     b = Built()
     (x, xs), (y, ys), (z, zs) = b.given(4, 64), b.given(4, 64), b.given(8, 3)
     joined = b.add("concat", x, y, axis=0)

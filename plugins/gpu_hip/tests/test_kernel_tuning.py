@@ -101,7 +101,7 @@ def test_program_files_carry_the_choices(folder: Path, tmp_path: Path, monkeypat
     assert learnt == [schedule.choices]
 
 
-def test_what_cannot_run_is_not_chosen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_cannot_run_are_not_chosen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any) -> float:
         raise mgx.DeviceError("no memory")
 
@@ -110,7 +110,7 @@ def test_what_cannot_run_is_not_chosen(folder: Path, monkeypatch: pytest.MonkeyP
     assert {s.kernel for s in schedule.steps} == {"slow pointwise"}  # none could be timed: the order of plans decides
 
 
-def test_groups_and_layouts_are_timed_as_they_lie(folder: Path) -> None:
+def test_groups_and_layouts_are_timed_in_place(folder: Path) -> None:
     """A model with groups, views and constants: with any choice, results equal the reference."""
     program = mgx.Program()
     m = program.get_main_module()

@@ -120,7 +120,7 @@ def test_the_vendors_differ_where_their_headers_do() -> None:
 
 
 @pytest.mark.parametrize("table", [CUBLASLT, HIPBLASLT], ids=lambda t: t.name)
-def test_a_row_major_product_is_handed_over_as_its_transpose(table: BlasTable) -> None:
+def test_a_row_major_product_is_passed_as_its_transpose(table: BlasTable) -> None:
     fake, blas = made(table)
     plan = blas.plan(GemmProblem.packed(8, 16, 32, b_transposed=True, epilogue=("bias", RELU)))
     assert not isinstance(plan, No)
@@ -181,7 +181,7 @@ def test_a_residual_is_c_with_beta_one() -> None:
         plan.launch(0, a=1, b=2, d=3)
 
 
-def test_half_sums_take_half_scalars() -> None:
+def test_half_sums_use_half_scalars() -> None:
     fake, blas = made()
     plan = blas.plan(GemmProblem.packed(8, 8, 8, compute="f16", alpha=2.0))
     assert not isinstance(plan, No)
@@ -213,7 +213,7 @@ def test_plans_carry_workspace_and_a_choice_that_needs_no_search() -> None:
     assert isinstance(old, No) and "NOT_SUPPORTED (15)" in old.why
 
 
-def test_the_preference_says_space_and_alignment() -> None:
+def test_the_preference_states_space_and_alignment() -> None:
     fake, blas = made()
     half = dtype.float16
     blas.plan(GemmProblem(8, 8, 8, Matrix(half, 8, align=16), Matrix(half, 8, align=32), Matrix(half, 8)))
@@ -233,7 +233,7 @@ def test_the_preference_says_space_and_alignment() -> None:
     ],
     ids=str,
 )
-def test_what_the_library_lacks_is_refused(epilogue: Any, word: str) -> None:
+def test_features_missing_in_the_library_are_rejected(epilogue: Any, word: str) -> None:
     _, blas = made()
     answer = blas.plan(GemmProblem.packed(8, 8, 8, epilogue=epilogue))
     assert isinstance(answer, No) and word in answer.why
@@ -277,7 +277,7 @@ def test_a_failure_names_the_call_and_the_status() -> None:
         Blas(CUBLASLT, fake)
 
 
-def test_everything_is_given_back() -> None:
+def test_everything_is_released() -> None:
     fake, blas = made()
     plan = blas.plan(GemmProblem.packed(8, 8, 8, epilogue=("residual",)))
     assert set(fake.alive.values()) == {"handle", "desc", "layout"}

@@ -213,7 +213,7 @@ def test_parameters_of_activations() -> None:
     assert (swish[Attr.POINTWISE_MODE], swish[Attr.POINTWISE_SWISH_BETA]) == ([106], [1.0])
 
 
-def test_engines_that_round_operands_are_not_taken_for_float32() -> None:
+def test_engines_that_round_operands_are_not_used_for_float32() -> None:
     assert notes_for(dtype.float32) is EXACT and notes_for(dtype.float32, tf32=True) is NARROW
     assert notes_for(dtype.float16) is NARROW
     fake = FakeCudnn(engines=((Note.TENSOR_CORE,), (Note.WINOGRAD,)))
@@ -223,7 +223,7 @@ def test_engines_that_round_operands_are_not_taken_for_float32() -> None:
     assert (half.saved, single.saved) == ("engine 0", "engine 1")
 
 
-def test_an_engine_that_fails_gives_way_to_the_next() -> None:
+def test_a_failing_engine_is_replaced_by_the_next() -> None:
     fake = FakeCudnn(broken=(0,))
     plan = cudnn_problems.plan(Cudnn(fake), CONV)
     assert isinstance(plan, CudnnPlan) and plan.saved == "engine 1"
@@ -248,7 +248,7 @@ def test_several_plans_differ() -> None:
     assert [plan.saved for plan in ready] == ["engine 0", "engine 2"]
 
 
-def test_full_precision_takes_only_what_the_library_has_ready() -> None:
+def test_full_precision_uses_only_existing_library_kernels() -> None:
     for epilogue in ((), ("bias",), ("residual", "bias", RELU), ("bias", "residual"), ("bias", Activation("tanh"))):
         assert isinstance(conv_graph(replace(CONV, dtype=dtype.float32, epilogue=epilogue)), Graph)
     for epilogue in (("residual",), (RELU,), ("bias", Activation("relu", high=6.0)), ("bias", RELU, "residual")):

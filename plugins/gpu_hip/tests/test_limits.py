@@ -43,7 +43,7 @@ def source(
         (source((1, 1, 1), (64, 1, 1), 0, Number("i32", -(2**31) - 1)), "an argument -2147483649, which is no i32"),
     ],
 )
-def test_what_no_device_launches_is_refused(made: KernelSource, said: str) -> None:
+def test_launches_beyond_all_devices_are_rejected(made: KernelSource, said: str) -> None:
     with pytest.raises(Refused, match=f"k has {said}"):
         require_limits(made, DeviceTraits(shared_most=65536))
 
@@ -103,7 +103,7 @@ def run(target: GpuTarget, **launch: Any) -> Any:
     return program, program.run({"x": np.zeros(64, np.float32)})[0].to_numpy()
 
 
-def test_the_next_kernel_is_taken_and_the_refusal_is_listed() -> None:
+def test_the_next_kernel_is_used_and_the_refusal_is_listed() -> None:
     program, got = run(GpuTarget("host", 1), grid=lambda shapes: (1, 70000), block=64)
     (placed,) = program.executable.instances()[0].placements
     assert not got.any() and placed.place == "target" and "wrong has a grid of (1, 70000, 1)" in str(placed.refused)

@@ -59,7 +59,7 @@ def test_each_unit_and_pair_of_types(unit: str, pair: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize(("rows", "cut"), [(64, False), (197, True)])
-def test_rows_behind_the_last_are_not_read(rows: int, cut: bool) -> None:
+def test_rows_after_the_last_are_not_read(rows: int, cut: bool) -> None:
     """All blocks of a partial tile read the last row repeatedly: 16 us instead of 7 for 197 rows on an H200."""
     ins = [tensor("int8", (rows, 128)), tensor("int8", (64, 128)), None, None, None]
     tile = next(t for t in TILES if (t.rows, t.columns, t.depth) == (64, 64, 128))
@@ -263,7 +263,7 @@ def test_tiles_fill_the_device() -> None:
 
 
 @pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])
-def test_two_results_of_the_work_behind_a_product(device: int) -> None:
+def test_two_results_of_an_epilogue_of_a_product(device: int) -> None:
     rng = np.random.default_rng(7)
     a, b = numbers(rng, "int8", (5, 32)), numbers(rng, "int8", (32, 16))
     program = mgx.Program()
@@ -301,7 +301,7 @@ def test_gelu_and_rounding_follow_the_sums_in_one_launch() -> None:
     assert len(np.unique(got)) > 20
 
 
-def test_comparisons_behind_the_sums_get_an_exact_gelu() -> None:
+def test_comparisons_after_the_sums_use_an_exact_gelu() -> None:
     """A comparison depends on the last bit of its operand."""
     rng = np.random.default_rng(9)
     a, b = numbers(rng, "int8", (6, 32)), numbers(rng, "int8", (32, 16))

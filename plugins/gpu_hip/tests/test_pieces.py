@@ -49,7 +49,7 @@ def test_results_of_changing_lengths_are_right_and_stay_as_they_are(target: GpuT
     assert isinstance(runner(program), PiecesRunner)
 
 
-def test_a_length_that_comes_again_records_nothing_but_what_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_length_records_only_length_independent_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs are recorded only for parts that do not depend on the length, at fixed addresses; not for the attention to a
     cache.
     """
@@ -89,7 +89,7 @@ def test_a_new_length_makes_one_runner(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(made) == number
 
 
-def test_pieces_write_what_they_give_and_read_nothing_else() -> None:
+def test_pieces_write_their_results_and_read_nothing_else() -> None:
     program = decoder(LAYERS, GuardedTarget(1))
     for length in [*range(1, WHOLE + 3), 30]:
         close(LAYERS, program.run(fed(LAYERS, length)), fed(LAYERS, length))
@@ -157,7 +157,7 @@ def fixed_work(m: Any, y: Any) -> Any:
 
 
 @pytest.mark.parametrize("offload_copy", [True, False])
-def test_rows_that_are_counted_between_pieces_lie_as_the_next_piece_reads_them(offload_copy: bool) -> None:
+def test_rows_counted_between_pieces_have_the_layout_that_the_next_piece_reads(offload_copy: bool) -> None:
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape("float32", [symbol("t", 1, 512), WIDTH]))
@@ -177,7 +177,7 @@ def test_rows_that_are_counted_between_pieces_lie_as_the_next_piece_reads_them(o
 
 
 @pytest.mark.parametrize("offload_copy", [True, False])
-def test_programs_that_return_what_is_no_tensor_stay_whole(offload_copy: bool) -> None:
+def test_programs_that_return_non_tensors_stay_whole(offload_copy: bool) -> None:
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape("float32", [symbol("t", 1, 512), WIDTH]))

@@ -47,7 +47,7 @@ def test_weights_are_read_as_vectors(of: str, hidden: int, vector: int, constant
 
 @pytest.mark.parametrize("kind", [Lstm, Gru])
 @pytest.mark.parametrize(("of", "hidden", "units"), [("float16", 136, 1), ("float32", 300, 1), ("float32", 66, 80)])
-def test_a_wave_takes_several_sequences(kind: type[Any], of: str, hidden: int, units: int) -> None:
+def test_a_wave_processes_several_sequences(kind: type[Any], of: str, hidden: int, units: int) -> None:
     """Weights are read once for up to four sequences, the last of which may be missing, if enough waves remain."""
     steps, sequences, width = 3, 5, 4
     rng = np.random.default_rng(5)

@@ -125,7 +125,7 @@ def test_vast_regions_end_soon(mode: str) -> None:
     np.testing.assert_allclose(got[2:3], within, rtol=1e-5)
 
 
-def test_what_is_not_there_is_held() -> None:
+def test_positions_out_of_range_are_clamped() -> None:
     """Image indices out of range are clamped; a non-finite region gives NaN and does not affect its neighbours."""
     x = operands("float32", lens=(3, 4, 5, 6))[0]
     boxes = np.array([[0, 0, 4, 4]] * 5 + [[0, 0, np.inf, 4], [np.nan, 0, 4, 4]], np.float32)

@@ -31,7 +31,7 @@ def fails(name: str) -> str:
 
 
 @pytest.mark.parametrize("answer", [b"/opt/lib.so", "/opt/lib.so"])
-def test_its_answer_is_taken(found, answer) -> None:
+def test_its_answer_is_used(found, answer) -> None:
     assert found(SimpleNamespace(get_library_path=lambda name: answer)) == "/opt/lib.so"
 
 

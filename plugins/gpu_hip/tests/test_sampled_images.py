@@ -157,7 +157,7 @@ def test_one_text_for_many_extents(padding: Any, multiprocessors: int) -> None:
     assert len(texts) == 1
 
 
-def test_what_is_refused() -> None:
+def test_errors_of_invalid_input() -> None:
     for x, grid, why in (
         ((1, 1, 2, 2, 2, 2), (1, 3, 3, 3, 3, 4), "4 spatial axes"),
         ((1, 1, 2, 1 << 30), (1, 3, 3, 2), "elements is too long"),

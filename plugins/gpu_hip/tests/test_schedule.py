@@ -108,7 +108,7 @@ def test_without_reuse_every_value_has_memory_of_its_own(build: Build) -> None:
 
 @pytest.mark.parametrize("target", [GuardedTarget, BackwardsTarget])
 @pytest.mark.parametrize("build", GRAPHS)
-def test_steps_touch_what_the_schedule_says_they_do(build: Build, target: type[GuardedTarget]) -> None:
+def test_steps_access_the_memory_in_the_schedule(build: Build, target: type[GuardedTarget]) -> None:
     program, given, wanted = program_of(build, target())
     for got, value in zip(program.run(given), wanted, strict=True):
         np.testing.assert_allclose(got.to_numpy(), value, rtol=1e-4, atol=1e-4)
@@ -144,7 +144,7 @@ def test_the_placement_names_what_is_called(build: Build, monkeypatch: pytest.Mo
     "path", sorted(Path(os.environ.get("MGX_TEST_MODELS", "/nowhere")).glob("*.onnx")), ids=lambda p: p.stem
 )
 @pytest.mark.slow
-def test_public_models_hold_what_is_planned(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_public_models_allocate_what_is_planned(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """$MGX_TEST_MODELS contains NAME.onnx and NAME.in.npz; nothing is compiled."""
 
     def nothing(self: Any, kept: Any) -> None:

@@ -116,7 +116,7 @@ def test_regions_of_picked_boxes(target: GpuTarget) -> None:
     check(build, target, feeds, True)
 
 
-def test_rows_that_look_at_each_other(either_wave: GpuTarget) -> None:
+def test_dependent_rows(either_wave: GpuTarget) -> None:
     """A mean over the rows, and positions from their end, need the actual count; kernels are compiled before it is known."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
@@ -221,7 +221,7 @@ def test_compressed_columns(target: GpuTarget) -> None:
     check(build, target, [{"x": x, "keep": rng.random(9) < p} for p in (0.5, 0.0, 1.0)], True)
 
 
-def test_one_cut_behind_another(target: GpuTarget) -> None:
+def test_consecutive_cuts(target: GpuTarget) -> None:
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         x = m.add_parameter("x", mgx.shape(type="float32", lens=(4, 10)))
         keep = m.add_parameter("keep", mgx.shape(type="bool", lens=(4,)))
@@ -234,7 +234,7 @@ def test_one_cut_behind_another(target: GpuTarget) -> None:
     check(build, target, [{"x": x, "keep": np.arange(4) < n} for n in (3, 1, 4)], False)
 
 
-def test_a_cut_beside_an_axis_that_varies(target: GpuTarget) -> None:
+def test_a_cut_next_to_a_symbolic_axis(target: GpuTarget) -> None:
     """The other axes have the symbols of the program's parameters."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
@@ -368,7 +368,7 @@ def test_device_arrays(target: GpuTarget) -> None:
     same(first, wanted)
 
 
-def test_saved_programs_hold_what_follows(target: GpuTarget, tmp_path: Any, monkeypatch: Any) -> None:
+def test_saved_programs_contain_the_code_after_segments(target: GpuTarget, tmp_path: Any, monkeypatch: Any) -> None:
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         _, found = suppressed(m, 16, 2)
         return [m.add(mgx.op("tanh"), m.add(mgx.op("convert", target_type=mgx.shape(type="float32").dtype), found))]
@@ -428,7 +428,7 @@ def test_joined_numbers_of_rows_must_be_equal(target: GpuTarget) -> None:
             program.run({"x": x, "y": y})
 
 
-def test_the_first_of_what_was_found(target: GpuTarget) -> None:
+def test_the_first_of_the_found_rows(target: GpuTarget) -> None:
     """As in detectors: the best of the rows found, at most as many as there are, and a branch on their number."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:

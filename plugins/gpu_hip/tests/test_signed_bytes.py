@@ -75,7 +75,7 @@ def test_products_that_keep_their_unsigned_bytes(case: str) -> None:
 
 
 @pytest.mark.parametrize("fast_math", [True, False])
-def test_bytes_that_are_given(fast_math: bool) -> None:
+def test_bytes_as_arguments(fast_math: bool) -> None:
     """The caller's unsigned bytes are reduced by 128 where the product reads them, unless sums must not be rounded
     differently.
     """

@@ -62,7 +62,7 @@ def test_numbers_follow_for_other_extents() -> None:
         (lambda t: np.zeros(t), 80, 81),
     ],
 )
-def test_whatever_is_asked_is_noted(ask: Any, alike: int, unlike: int) -> None:
+def test_every_query_is_recorded(ask: Any, alike: int, unlike: int) -> None:
     trace, t = traced()
     ask(t)
     follow = trace.follow([t])
@@ -112,7 +112,7 @@ def test_numbers_of_another_trace_count_by_their_values() -> None:
     assert trace.follow([t * (other + 1), other, t > other])(9) == (72, 7, True)
 
 
-def test_errors_of_what_follows_are_no_answer() -> None:
+def test_errors_in_later_code_are_not_an_answer() -> None:
     trace, t = traced()
     assert 7 // (t - 79) == 7
     assert source_cache._replay(trace.follow([t]), [SymbolicInt.symbol("t", 79)]) is None
@@ -124,7 +124,7 @@ def opened(lens: tuple[int, ...], names: tuple[str, ...]) -> Tensor:
     return found
 
 
-def test_what_has_no_key_is_written_each_time() -> None:
+def test_kernels_without_a_key_are_generated_each_time() -> None:
     class Form:
         """The value that plans pass to generators instead of an op."""
 
@@ -266,9 +266,7 @@ EXTENTS = [1, 2, 3, 4, 7, 8, 16, 31, 32, 33, 64, 65]
 
 @pytest.mark.parametrize("make", [encoder, images, rows])
 @pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
-def test_programs_give_for_any_extents_what_a_fresh_one_gives(
-    make: Any, device: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_agree_with_new_ones_for_any_extents(make: Any, device: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Traced sources are compared with generated ones, and the results with those of other executables."""
     served: list[bool] = []
     found = source_cache._Entry.lookup

@@ -100,7 +100,7 @@ def test_convolution_with_bias_and_activation(either_wave: GpuTarget, group: int
 
 
 @pytest.mark.parametrize("rows", [2, symbol("n", 1, 8)])
-def test_maxima_are_put_back_on_the_device(either_wave: GpuTarget, rows: Any) -> None:
+def test_maxima_are_unpooled_on_the_device(either_wave: GpuTarget, rows: Any) -> None:
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add(mgx.op("tanh"), image(m, rows, 3, 8, 6))
@@ -287,7 +287,7 @@ def test_kernels_compile_for_an_amd_device(either_wave: GpuTarget) -> None:
     assert len(codes) == len(steps) and all(c.image for c in codes)
 
 
-def test_keys_of_grouped_heads_are_copied_as_they_lie(target: GpuTarget) -> None:
+def test_keys_of_grouped_heads_are_copied_in_their_layout(target: GpuTarget) -> None:
     def build(m: mgx.Module) -> list[Any]:
         q = m.add_parameter("q", mgx.Shape("float16", [1, 6, 1, 64]))
         k, v = (m.add_parameter(n, mgx.Shape("float16", [1, 2, 70, 64])) for n in "kv")
@@ -309,7 +309,7 @@ def test_keys_of_grouped_heads_are_copied_as_they_lie(target: GpuTarget) -> None
     assert keys.lens[-2:] == [64, 70] and keys.strides[-2:] == [1, 64]
 
 
-def test_normalised_heads_lie_like_the_tensor_that_they_are_cut_from(target: GpuTarget) -> None:
+def test_normalised_heads_keep_the_layout_of_the_tensor_they_are_sliced_from(target: GpuTarget) -> None:
     def build(m: mgx.Module) -> list[Any]:
         x = m.add_parameter("x", mgx.Shape("float32", [2, 20, 3, 4, 8]))  # [images, tokens, q k v, heads, size]
         all_heads = m.add(mgx.op("transpose", permutation=[2, 0, 3, 4, 1]), x)

@@ -44,7 +44,7 @@ def test_a_program_on_memory_of_the_caller() -> None:
 @pytest.mark.parametrize(
     ("dims", "strides"), [((1, 3), (1, 1)), ((1, 1, 3), (9, 3, 1)), ((3, 1), (1, 5)), ((0, 3), (1, 1))]
 )
-def test_axes_of_one_element_lie_anyhow(dims: tuple[int, ...], strides: tuple[int, ...]) -> None:
+def test_axes_of_one_element_may_have_any_stride(dims: tuple[int, ...], strides: tuple[int, ...]) -> None:
     """The last step of a sequence, with the caller's strides of all steps, counts as contiguous."""
     program = mgx.Program()
     m = program.get_main_module()
@@ -73,7 +73,7 @@ def test_host_steps_read_the_callers_memory(around: bool) -> None:
             np.testing.assert_allclose(mgx.from_gpu(result).to_numpy(), np.linalg.inv(x), rtol=1e-6)
 
 
-def test_what_is_no_tensor_or_not_on_the_device() -> None:
+def test_non_tensors_and_tensors_elsewhere() -> None:
     with pytest.raises(ParameterError, match="in device memory is required"):
         mgx.from_gpu(mgx.Argument(np.ones(2)))
     with pytest.raises(ParameterError, match="a tensor is required"):
@@ -144,7 +144,7 @@ def test_addresses_of_host_memory_open_no_device(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("kind", ["", "cuda", "hip"])
-def test_a_driver_that_nothing_has_loaded_is_not_in_use(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_is_not_loaded_is_not_in_use(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from mgx_gpu_hip.runtime import driver
 
     def loaded(path: str, mode: int = 0) -> None:
@@ -163,7 +163,7 @@ def test_host_copies_of_the_same_functions() -> None:
     assert mgx.allocate_gpu(mgx.Shape("half", [3, 4]), host=True).get_shape() == mgx.Shape("half", [3, 4])
 
 
-def test_numpy_takes_a_copy_of_device_memory_that_lasts() -> None:
+def test_numpy_copies_of_device_memory_persist() -> None:
     array = np.arange(4096, dtype=np.float32)
     held = mgx.to_gpu(array)
     taken = np.asarray(held)  # numpy requests a buffer, then an array interface, and keeps only the argument alive

@@ -64,7 +64,7 @@ def tuned(tmp_path, monkeypatch):
     return make
 
 
-def test_the_fastest_is_taken_and_asked_for_once(tuned) -> None:
+def test_the_fastest_is_used_and_queried_once(tuned) -> None:
     library = Library()
     tuner = tuned(library)
     assert tuner.gemm(PROBLEM).plan is library.all["second"]
@@ -116,7 +116,7 @@ class Refusing(Library):
 
 
 @pytest.mark.parametrize("way", ["disk", "file"])
-def test_another_process_does_not_ask_again_what_was_refused(tuned, way) -> None:
+def test_another_process_does_not_repeat_refused_queries(tuned, way) -> None:
     first = tuned(Refusing())
     assert first.gemm(PROBLEM).why == "no such product"
     first.done()
@@ -128,7 +128,7 @@ def test_another_process_does_not_ask_again_what_was_refused(tuned, way) -> None
     assert not library.asked
 
 
-def test_another_version_of_the_library_is_asked_again_what_was_refused(tuned) -> None:
+def test_another_version_of_the_library_is_queried_again(tuned) -> None:
     first = tuned(Refusing())
     first.gemm(PROBLEM)
     first.done()
@@ -136,7 +136,7 @@ def test_another_version_of_the_library_is_asked_again_what_was_refused(tuned) -
     assert tuned(library).gemm(PROBLEM).plan is library.all["second"]
 
 
-def test_after_many_sets_of_shapes_the_librarys_choice_is_taken(tuned) -> None:
+def test_after_many_sets_of_shapes_the_librarys_choice_is_used(tuned) -> None:
     library = Library()
     tuner = tuned(library, budget=1)
     tuner.gemm(PROBLEM)
@@ -157,7 +157,7 @@ def test_sets_of_shapes_of_an_open_program_count_as_several(tuned) -> None:
 
 
 @pytest.mark.parametrize("exhaustive", [False, True])
-def test_programs_that_run_rarely_take_known_choices_and_the_librarys(tuned, exhaustive) -> None:
+def test_rarely_run_programs_use_known_choices_and_the_librarys(tuned, exhaustive) -> None:
     library = Library()
     tuner = tuned(library)
     tuner.gemm(PROBLEM, exhaustive=exhaustive)
@@ -172,7 +172,7 @@ def test_programs_that_run_rarely_take_known_choices_and_the_librarys(tuned, exh
     assert tuner.gemm(OTHER, exhaustive=exhaustive).us == 4.0  # an unmeasured choice of the other tuner is not shared
 
 
-def test_a_plan_that_cannot_be_had_any_more_is_an_error(tuned) -> None:
+def test_a_plan_that_no_longer_exists_is_an_error(tuned) -> None:
     first = tuned(Library())
     first.gemm(PROBLEM)
     none: Any = SimpleNamespace(plan=lambda *_: No("gone"), plans=lambda *_: No("gone"), versions=lambda _: "2")
@@ -182,7 +182,7 @@ def test_a_plan_that_cannot_be_had_any_more_is_an_error(tuned) -> None:
         _ = second.gemm(PROBLEM).plan
 
 
-def test_an_exhaustive_search_tries_more_and_takes_nothing_else_for_granted(tuned) -> None:
+def test_an_exhaustive_search_tries_more_and_reuses_no_other_choice(tuned) -> None:
     quick, library = tuned(Library()), Library()
     quick.gemm(PROBLEM)
     quick.done()
@@ -198,7 +198,7 @@ def test_an_exhaustive_search_tries_more_and_takes_nothing_else_for_granted(tune
     assert another.libraries.asked == []
 
 
-def test_what_will_be_asked_is_prepared_by_threads_with_handles_of_their_own(tuned) -> None:
+def test_queries_are_prepared_by_threads_with_their_own_handles(tuned) -> None:
     library, others = Library(), []
     together = threading.Barrier(2, timeout=30)
 
@@ -257,7 +257,7 @@ def test_a_dry_run_that_fails_leaves_the_questions_to_the_program(tuned) -> None
         assert tuner.gemm(PROBLEM).us == 4.0
 
 
-def test_a_problem_that_fails_while_it_is_prepared_fails_only_where_it_is_asked_for(tuned) -> None:
+def test_a_problem_that_fails_during_preparation_fails_only_when_requested(tuned) -> None:
     library = Library()
     once = library.plans
 

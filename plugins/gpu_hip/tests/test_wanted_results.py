@@ -23,7 +23,7 @@ def several() -> mgx.Program:
 
 
 @pytest.mark.parametrize("offload_copy", [True, False])
-def test_results_that_nobody_wants_are_not_copied(offload_copy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unrequested_results_are_not_copied(offload_copy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     program = several()
     program.compile(GpuTarget("host", 1), offload_copy=offload_copy)
     x = np.arange(512, dtype=np.float32).reshape(8, 64)

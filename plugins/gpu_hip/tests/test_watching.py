@@ -63,7 +63,7 @@ def test_writes_are_seen(context):
             context.copy(w, held["w"])
 
 
-def test_what_was_written_back_is_as_it_was(context):
+def test_written_files_are_restored_unchanged(context):
     program, held = compiled(context)
     x = context.upload(RNG.standard_normal((4, 8)).astype(np.float32))
     checked(program, x, W)
@@ -92,7 +92,7 @@ def test_open_extents(context):
         checked(program, context.upload(RNG.standard_normal((rows, 8)).astype(np.float32)), W * factor)
 
 
-def test_a_stream_that_is_captured_reads_what_is_there(context):
+def test_a_captured_stream_reads_the_current_contents(context):
     program, held = compiled(context)
     device = context.device
     x = context.upload(RNG.standard_normal((4, 8)).astype(np.float32))
@@ -129,7 +129,7 @@ def test_every_byte_counts(context, size):
 
 
 @pytest.mark.parametrize(("of", "name"), [(GpuContext, "watch"), (GpuRunner, "watching")])
-def test_a_target_that_cannot_tell_takes_what_is_there(context, monkeypatch, of, name):
+def test_a_target_without_version_accepts_existing_entries(context, monkeypatch, of, name):
     monkeypatch.setattr(of, name, lambda *_: None)
     program, held = compiled(context)
     x = context.upload(RNG.standard_normal((4, 8)).astype(np.float32))

@@ -112,7 +112,7 @@ def given(nodes: Nodes) -> Any:
     return SimpleNamespace(driver=nodes, dispose=lambda *_: None)
 
 
-def test_what_is_left_out_leaves_a_chain() -> None:
+def test_omitted_members_leave_a_chain() -> None:
     nodes = Nodes([None, (512, 0, 4), None, (768, 7, 4), None])
     graph = Graph(given(nodes), 9)
     assert [(n, *f) for n, f in graph.memsets()] == [(2, 512, 0, 4), (4, 768, 7, 4)]

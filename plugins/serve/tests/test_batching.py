@@ -86,7 +86,7 @@ class NoRecorder(Recorder):
     def ran(self, model: Signature, queued: Any, seconds: float, rows: int) -> None: ...
 
 
-def test_requests_behind_one_that_left_are_answered() -> None:
+def test_requests_after_an_abandoned_one_are_answered() -> None:
     async def ask() -> list[Any]:
         model: Any = Watched(queue_size=2, queue_delay=0.2, max_batch=8)
         batcher = Batcher(model, NoRecorder())
@@ -174,7 +174,7 @@ def test_sizes_without_memory_are_left_to_requests(
     assert list(model.seconds) == [((1, 4),), ((2, 4),)]
 
 
-def test_sizes_are_left_to_requests_where_the_settings_say_so(small_model: Any, tmp_path: Path) -> None:
+def test_sizes_depend_on_requests_if_configured(small_model: Any, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("warm = false\nmax_batch = 6\n")
     settings = model_settings(tmp_path, ModelSettings(target="ref"))
     model = Model.read("m", "1", small_model(tmp_path / "m.onnx"), settings)
@@ -255,7 +255,7 @@ def test_a_whole_batch_begins_as_soon_as_the_one_before_it_ends() -> None:
     asyncio.run(ask())
 
 
-def test_a_thread_goes_on_with_what_waits_when_a_run_ends() -> None:
+def test_a_thread_continues_with_waiting_requests_when_a_run_ends() -> None:
     async def ask() -> None:
         model: Any = Slow(max_batch=4)
         batcher = Batcher(model, NoRecorder())
@@ -278,7 +278,7 @@ def test_a_thread_goes_on_with_what_waits_when_a_run_ends() -> None:
     asyncio.run(ask())
 
 
-def test_a_thread_that_finds_nothing_ends_its_turn() -> None:
+def test_a_thread_without_work_ends_its_turn() -> None:
     async def ask() -> None:
         model: Any = Slow(max_batch=4)
         batcher = Batcher(model, NoRecorder())
@@ -365,7 +365,7 @@ def test_a_queue_is_closed_once_its_runs_are_answered() -> None:
     asyncio.run(ask())
 
 
-def test_requests_that_others_may_join_wait_where_they_can() -> None:
+def test_requests_that_others_may_join_wait_in_trays() -> None:
     async def ask() -> None:
         model, began, end = held_up()
         batcher = Batcher(model, NoRecorder())
@@ -383,7 +383,7 @@ def test_requests_that_others_may_join_wait_where_they_can() -> None:
     asyncio.run(ask())
 
 
-def test_a_run_is_asked_for_what_its_requests_want() -> None:
+def test_a_run_computes_the_results_that_its_requests_want() -> None:
     async def ask(*each: Sequence[str]) -> list[list[Any]]:
         model: Any = Watched(max_batch=8)
         batcher = Batcher(model, NoRecorder())
@@ -440,7 +440,7 @@ async def until(seen: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("columns", [4, 1 << 16])
-def test_inputs_are_put_together_while_another_batch_runs(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_are_assembled_while_another_batch_runs(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[int] = []
     joined = BatchBuffer.joined
 
@@ -536,7 +536,7 @@ def test_large_requests_are_copied_while_they_wait_for_others(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("own", "copied"), [(False, []), (True, [1.0])])
-def test_a_request_that_nobody_joins_is_copied_for_targets_with_memory_of_their_own(
+def test_a_single_request_is_copied_for_targets_with_their_own_memory(
     monkeypatch: pytest.MonkeyPatch, own: bool, copied: list[float]
 ) -> None:
     async def ask() -> None:
@@ -696,7 +696,7 @@ def test_urgent_requests_go_before_those_that_were_copied(monkeypatch: pytest.Mo
         (None, [1] * 5, [6]),  # nothing was measured
     ],
 )
-def test_batches_are_filled_up_where_two_runs_take_longer(
+def test_batches_are_padded_where_two_runs_take_longer(
     each: Callable[[int], float] | None, rows: list[int], wanted: list[int]
 ) -> None:
     async def ask() -> None:
@@ -753,7 +753,7 @@ def test_inputs_that_were_copied_are_free_once_they_are_answered(monkeypatch: py
 
 
 @pytest.mark.parametrize("columns", [4, 1 << 16])
-def test_a_batch_that_cannot_be_put_together_is_run_one_by_one(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_cannot_be_assembled_runs_one_by_one(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any) -> Any:
         raise MemoryError
 
@@ -834,7 +834,7 @@ def test_a_whole_request_is_copied_ahead_for_targets_with_memory_of_their_own(ow
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_, np.float16, ml_dtypes.bfloat16, object])
-def test_elements_of_any_type_are_put_together(dtype: Any) -> None:
+def test_elements_of_any_type_are_concatenated(dtype: Any) -> None:
     stack = BatchBuffer(lambda size: np.empty(size, np.uint8), 8)
     for rows in ([1, 2], [3, 0, 1], [0, 0], [9]):
         values = [np.arange(6 * n).reshape(n, 2, 3).astype(dtype) for n in rows]

@@ -79,7 +79,7 @@ def test_several_versions_are_served_at_a_time(module: Any, versions: Any) -> No
         assert listed == [("all", "1"), ("all", "2"), ("m", "2"), ("m", "3")]
 
 
-def test_a_version_that_is_gone_is_served_no_more(serve: Any, small_model: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_removed_version_is_no_longer_served(serve: Any, small_model: Callable[..., Path], tmp_path: Path) -> None:
     for version in (1, 2):
         small_model(tmp_path / "m" / str(version) / "model.onnx", version)
     (tmp_path / "m" / "config.toml").write_text("served = 2")
@@ -162,7 +162,7 @@ def test_a_model_that_is_not_ready_is_named_before_many_others(serve: Any, small
     assert "; m8 not ready (" in said and said.endswith("; m5 on ref; m6 on ref; 1 more\n")
 
 
-def test_what_the_log_takes(caplog: pytest.LogCaptureFixture) -> None:
+def test_values_accepted_by_the_log(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("mgx_serve.asked")
     logger.setLevel(logging.WARNING)
     settings = LogSettings(logger)

@@ -25,7 +25,7 @@ def unpacked(data: bytes, step: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("size", [0, 1, PART - 1, PART, PART + 1, 3 * PART])
-def test_what_is_unpacked_comes_in_bounded_parts(size: int) -> None:
+def test_decompressed_data_has_bounded_parts(size: int) -> None:
     data = zlib.compress(bytes(size))
     for step in (1, len(data)):
         parts = unpacked(data, step)
@@ -49,12 +49,12 @@ def test_members_of_gzip_follow_each_other(step: int) -> None:
         pytest.param(gzip.compress(b"a", mtime=0) + b"\x1f\x8b", "ends before", id="cut off"),
     ],
 )
-def test_what_is_no_member_is_refused(data: bytes, refused: str) -> None:
+def test_unknown_members_are_rejected(data: bytes, refused: str) -> None:
     with pytest.raises(BadRequest, match=refused):
         unpacked(data, 1)
 
 
-def test_members_that_unpack_to_nothing_are_bounded() -> None:
+def test_members_that_decompress_to_nothing_are_bounded() -> None:
     data, come = gzip.compress(b"", mtime=0), 0
 
     async def receive() -> Any:
@@ -68,7 +68,7 @@ def test_members_that_unpack_to_nothing_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(("blocks", "fits"), [(400, True), (500, False)])
-def test_bodies_that_unpack_to_nothing_are_bounded(blocks: int, fits: bool) -> None:
+def test_bodies_that_decompress_to_nothing_are_bounded(blocks: int, fits: bool) -> None:
     """They could keep the server busy up to the body timeout."""
     packed = zlib.compress(b"x")
     data = packed[:2] + EMPTY * blocks + packed[2:]

@@ -64,7 +64,7 @@ def test_each_request_has_its_own_time() -> None:
     asyncio.run(ask())
 
 
-def test_the_time_of_the_model_holds_for_requests_that_state_none() -> None:
+def test_the_models_timeout_applies_to_requests_without_one() -> None:
     async def ask() -> None:
         model: Any = Stuck(0.05)
         batcher = Batcher(model, Metrics(NoTraces()))
@@ -76,7 +76,7 @@ def test_the_time_of_the_model_holds_for_requests_that_state_none() -> None:
     asyncio.run(ask())
 
 
-def test_requests_that_are_answered_leave_nothing() -> None:
+def test_answered_requests_leave_no_state() -> None:
     async def ask() -> None:
         loop, deadlines = asyncio.get_running_loop(), Deadlines("m")
 

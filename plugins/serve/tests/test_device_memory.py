@@ -80,7 +80,7 @@ def test_inputs_and_outputs(module: Any, emulated: Any, memory: Path) -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_handles_that_are_none(module: Any, emulated: Any, memory: Path) -> None:
+def test_invalid_handles(module: Any, emulated: Any, memory: Path) -> None:
     good = handle(memory)
     short, unknown = base64.b64encode(b"short"), base64.b64encode(b"mgx_nosuch".ljust(64, b"\0"))
     with client(module, emulated) as c:
@@ -97,7 +97,7 @@ def test_handles_that_are_none(module: Any, emulated: Any, memory: Path) -> None
         assert c.is_server_live()
 
 
-def test_a_server_without_a_device_says_so(serve: Callable[..., Any], models: Path, memory: Path) -> None:
+def test_a_server_without_a_device_reports_it(serve: Callable[..., Any], models: Path, memory: Path) -> None:
     server = serve(models, "--shared-memory")
     for module in MODULES:
         with client(module, server) as c, pytest.raises(InferenceServerException, match="'ref' has no device memory"):

@@ -60,7 +60,7 @@ def placed(name: str, size: int, offset: int = 0) -> dict[str, Any]:
     return {"shared_memory_region": name, "shared_memory_byte_size": size, "shared_memory_offset": offset}
 
 
-def test_inputs_and_outputs_lie_in_memory_of_the_client(device: Any, server: str) -> None:
+def test_inputs_and_outputs_are_in_client_memory(device: Any, server: str) -> None:
     memory = device.upload(np.concatenate([X.ravel(), np.zeros(56, np.float32)]))
     register(server, "mine", handle(device, memory.address), 256)
     body = {

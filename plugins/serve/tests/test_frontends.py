@@ -47,7 +47,7 @@ def memory() -> Iterator[tuple[Arena, Borrowed, list[int]]]:
     os.close(number)
 
 
-def test_blocks_hold_what_was_lent_until_the_last_array_is_gone(memory: tuple[Arena, Borrowed, list[int]]) -> None:
+def test_blocks_own_their_memory_until_the_last_array_is_deleted(memory: tuple[Arena, Borrowed, list[int]]) -> None:
     arena, borrowed, back = memory
     start = arena.lend([b"abc", b"", np.arange(5.0).view(np.uint8).data])
     assert start is not None
@@ -61,7 +61,7 @@ def test_blocks_hold_what_was_lent_until_the_last_array_is_gone(memory: tuple[Ar
     assert back == [start]
 
 
-def test_memory_that_is_given_back_is_joined(memory: tuple[Arena, Borrowed, list[int]]) -> None:
+def test_freed_memory_is_coalesced(memory: tuple[Arena, Borrowed, list[int]]) -> None:
     arena, borrowed, _ = memory
     starts = [arena.lend([bytes(1000)]) for _ in range(4)]
     assert starts == [0, 1024, 2048, 3072] and arena.lend([b"x"]) is None
@@ -158,7 +158,7 @@ def test_a_new_front_end_has_its_own_requests() -> None:
     asyncio.run(replaced())
 
 
-def test_refusals_are_the_same_behind_a_channel() -> None:
+def test_refusals_are_the_same_over_a_channel() -> None:
     for error in (BadRequest("no"), Busy("later", 2.5)):
         made = read_error(error_message(error))
         assert (type(made), str(made), made.retry_after) == (type(error), str(error), error.retry_after)
@@ -258,7 +258,7 @@ def memories(process: int) -> int:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_a_certificate_that_is_none_is_refused(count: int, models: Path, tmp_path: Path) -> None:
+def test_an_invalid_certificate_is_rejected(count: int, models: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.pem"
     bad.write_text("bad")
     server = Server(models, Settings(http_port=0, grpc_port=0, frontends=count, certificate=bad, key=bad))
@@ -271,7 +271,7 @@ def test_a_certificate_that_is_none_is_refused(count: int, models: Path, tmp_pat
         asyncio.run(started())
 
 
-def test_modules_in_the_folder_of_the_start_are_not_taken(
+def test_modules_in_the_working_folder_are_not_imported(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "uvicorn.py").write_text("raise SystemExit('not this one')")
@@ -339,7 +339,7 @@ def test_a_port_is_free_though_connections_of_an_ended_server_linger() -> None:
         assert held.getsockname()[1] == port
 
 
-def test_an_address_in_brackets_is_refused_with_what_to_write() -> None:
+def test_an_address_in_brackets_is_rejected_with_a_correction() -> None:
     with pytest.raises(ParameterError, match=r"--host must be .* without brackets \(::1\), got '\[::1\]'"):
         reserved("[::1]", 0)
 
@@ -367,7 +367,7 @@ def test_both_versions_of_ip(count: int, serve: Callable[..., Any], models: Path
 
 
 @pytest.mark.parametrize(("option", "count"), [("http_port", 2), ("grpc_port", 2), ("grpc_port", 0)])
-def test_a_port_that_is_taken_is_refused(option: str, count: int, models: Path) -> None:
+def test_a_port_in_use_is_rejected(option: str, count: int, models: Path) -> None:
     with socket.create_server(("127.0.0.1", 0), reuse_port=True) as taken:
         ports = {"http_port": -1, "grpc_port": -1, option: taken.getsockname()[1]}
         server = Server(models, Settings(frontends=count, **ports))

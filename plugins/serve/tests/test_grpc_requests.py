@@ -50,7 +50,7 @@ def test_a_head_is_read_once_for_requests_that_differ_in_id_and_elements() -> No
     assert first.call().feeds is not first.call().feeds, "one request's inputs would become another's"
 
 
-def test_elements_lie_in_the_message() -> None:
+def test_elements_are_read_in_place_from_the_message() -> None:
     message = encoded(id="a")
     (elements,) = read(message).elements
     assert elements.obj is message
@@ -100,7 +100,7 @@ pieces = st.one_of(
 
 @settings(max_examples=120, deadline=None, database=None)
 @given(st.lists(pieces, max_size=8))
-def test_any_bytes_mean_what_protobuf_makes_of_them(parts: list[bytes]) -> None:
+def test_any_bytes_decode_like_protobuf(parts: list[bytes]) -> None:
     given = b"".join(parts)
     message = whole(given)
     if message is None:

@@ -56,12 +56,12 @@ async def answers(behind: str) -> list[bytes]:
     return [made async for made in stream(requests(), Context())]
 
 
-def test_a_stream_whose_client_has_ended_it_ends_well() -> None:
+def test_a_stream_ended_by_its_client_ends_cleanly() -> None:
     (answer,) = asyncio.run(answers("end"))
     assert b"answered" in answer
 
 
 @pytest.mark.parametrize("behind", ["request", "nothing"])
-def test_other_streams_are_told_that_the_server_ends(behind: str) -> None:
+def test_other_streams_are_notified_of_shutdown(behind: str) -> None:
     with pytest.raises(Aborted, match="UNAVAILABLE: the server is ending"):
         asyncio.run(answers(behind))

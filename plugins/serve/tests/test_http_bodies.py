@@ -108,7 +108,7 @@ def test_requests_follow_each_other_in_any_pieces(
     talk(said, **(signed if tls else {}))
 
 
-def test_a_client_is_told_to_go_on(talk: Callable[..., None]) -> None:
+def test_a_client_receives_100_continue(talk: Callable[..., None]) -> None:
     async def said(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head, _, body = request(X, "Expect: 100-continue").partition(b"\r\n\r\n")
         writer.write(head + b"\r\n\r\n")
@@ -121,7 +121,7 @@ def test_a_client_is_told_to_go_on(talk: Callable[..., None]) -> None:
 
 
 @pytest.mark.parametrize("came", [0, 1000, 200_000])
-def test_a_client_that_leaves_takes_no_memory(talk: Callable[..., None], came: int) -> None:
+def test_a_client_that_disconnects_leaks_no_memory(talk: Callable[..., None], came: int) -> None:
     async def said(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         whole = request(X)
         writer.write(whole[: len(whole) - X.nbytes + came])
@@ -140,7 +140,7 @@ def test_a_client_that_leaves_takes_no_memory(talk: Callable[..., None], came: i
 @pytest.mark.parametrize(
     ("settings", "status"), [({"max_bytes": 300_000}, 413), ({"memory": 600_000}, 413), ({"memory": 100_000}, 413)]
 )
-def test_what_is_refused_leaves_the_connection_as_it_is(
+def test_rejected_requests_keep_the_connection(
     talk: Callable[..., None], settings: dict[str, int], status: int
 ) -> None:
     async def said(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -153,7 +153,7 @@ def test_what_is_refused_leaves_the_connection_as_it_is(
     talk(said, **settings)
 
 
-def test_memory_is_taken_for_what_has_come_alone(talk: Callable[..., None]) -> None:
+def test_memory_is_reserved_only_for_received_data(talk: Callable[..., None]) -> None:
     async def said(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert server._service is not None
         head = request(X).partition(b"\r\n\r\n")[0].replace(b"Content-Length: 3", b"Content-Length: 999")
@@ -207,9 +207,7 @@ def test_a_small_answer_leaves_in_one_piece(talk: Callable[..., None], monkeypat
 
 
 @pytest.mark.parametrize("version", [b"HTTP/1.0", b"HTTP/1.1"])
-def test_a_connection_that_is_to_be_closed_is_closed_behind_the_answer(
-    talk: Callable[..., None], version: bytes
-) -> None:
+def test_a_connection_is_closed_after_the_answer_on_request(talk: Callable[..., None], version: bytes) -> None:
     async def said(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(request(X[:3], "Connection: close").replace(b"HTTP/1.1", version))
         whole = await asyncio.wait_for(reader.read(), 30)
@@ -218,7 +216,7 @@ def test_a_connection_that_is_to_be_closed_is_closed_behind_the_answer(
     talk(said)
 
 
-def test_a_small_body_that_comes_at_once_is_bounded(talk: Callable[..., None]) -> None:
+def test_a_small_body_in_one_part_is_bounded(talk: Callable[..., None]) -> None:
     async def said(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for x, status in ((X[:3], 200), (X[:40], 413), (X[:3], 200)):
             writer.write(request(x))

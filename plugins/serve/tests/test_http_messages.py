@@ -37,7 +37,7 @@ def test_requests_that_only_differ_in_what_the_json_says_are_told_apart() -> Non
         assert (call.id, list(call.outputs)) == (identity, names)
 
 
-def test_fewer_or_more_bytes_than_the_json_says_are_refused_each_time() -> None:
+def test_a_byte_count_that_contradicts_the_json_is_always_rejected() -> None:
     given, length = body(X)
     for _ in range(2):
         read_call("m", "", given, length)
@@ -47,7 +47,7 @@ def test_fewer_or_more_bytes_than_the_json_says_are_refused_each_time() -> None:
             read_call("m", "", given + b"abcd", length)
 
 
-def test_answers_that_look_the_same_have_elements_of_their_own() -> None:
+def test_answers_with_equal_headers_have_their_own_elements() -> None:
     share = Share(Budget(1 << 20))
     for x in (X, 2 * X):
         for binary in ({"*"}, {"x"}, set()):

@@ -120,13 +120,13 @@ def test_bfloat16(module: Any, kinds: Any) -> None:
     np.testing.assert_array_equal(ask(module, kinds, "bfloat", {"x": (x, "BF16")}).as_numpy("y"), x + x)
 
 
-def test_a_type_without_a_name_is_told_with_the_tensor(kinds: Any) -> None:
+def test_an_unknown_type_is_reported_with_the_tensor(kinds: Any) -> None:
     with tritonclient.http.InferenceServerClient(kinds.http) as c:
         (row,) = [r for r in c.get_model_repository_index() if r["name"] == "narrow"]
         assert row["state"] == "UNAVAILABLE" and "output 'y'" in row["reason"] and "float8_e4m3fn" in row["reason"]
 
 
-def test_states_begin_anew_with_every_request() -> None:
+def test_states_are_reset_for_every_request() -> None:
     graph = mgx.Program().graph
     x, seen = (graph.main.add_parameter(n, mgx.Shape.of(mgx.dtype.float32, (2,))) for n in ("x", "seen"))
     total = graph.main.add(mgx.op("add"), x, seen)

@@ -103,7 +103,7 @@ def test_clients_of_asyncio(server: Any) -> None:
     asyncio.run(both())
 
 
-def test_a_stream_answers_in_order_and_goes_on_after_a_failure(server: Any) -> None:
+def test_a_stream_answers_in_order_and_continues_after_a_failure(server: Any) -> None:
     answers: list[Any] = []
     with client(tritonclient.grpc, server) as c:
         c.start_stream(lambda result, error: answers.append((result, error)))
@@ -116,7 +116,7 @@ def test_a_stream_answers_in_order_and_goes_on_after_a_failure(server: Any) -> N
     assert "nosuch" in str(answers[2][1])
 
 
-def test_answers_in_a_stream_say_that_they_are_the_last_where_that_is_asked_for(server: Any) -> None:
+def test_the_final_answer_in_a_stream_is_marked_on_request(server: Any) -> None:
     answers: list[Any] = []
     with client(tritonclient.grpc, server) as c:
         c.start_stream(lambda result, error: answers.append((result, error)))
@@ -133,7 +133,7 @@ def test_answers_in_a_stream_say_that_they_are_the_last_where_that_is_asked_for(
 
 
 @pytest.mark.parametrize("module", CLIENTS)
-def test_refusals_say_why(module: Any, server: Any) -> None:
+def test_refusals_give_reasons(module: Any, server: Any) -> None:
     with client(module, server) as c:
         for model, x, said in (
             ("nosuch", X, "there is no model 'nosuch'"),
@@ -188,7 +188,7 @@ def test_statistics_have_every_field_that_clients_read(
     assert [b.compute_output.count for b in same.batch_stats] == [1, 2]
 
 
-def test_requests_are_joined_only_where_the_model_says_so(server: Any) -> None:
+def test_requests_are_batched_only_if_the_model_allows_it(server: Any) -> None:
     def one(n: int) -> Any:
         with client(tritonclient.http, server) as c:
             given = tritonclient.http.InferInput("x", [1, 4], "FP32")

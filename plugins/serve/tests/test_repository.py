@@ -110,7 +110,7 @@ def test_versions_are_loaded_together_or_not_at_all(root: Path) -> None:
     asyncio.run(change())
 
 
-def test_a_backend_that_has_one_version_at_a_time_says_so(root: Path) -> None:
+def test_a_backend_with_one_version_at_a_time_reports_it(root: Path) -> None:
     (root / "quick" / "2").mkdir()
     (root / "quick" / "2" / "model.onnx").touch()
 
@@ -220,7 +220,7 @@ def test_a_model_that_is_a_folder(tmp_path: Path) -> None:
     assert {name: entry.paths for name, entry in repository.entries.items()} == {"net.v2": {"1": folder}}
 
 
-def test_a_folder_without_models_is_told_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_without_models_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "model.onnx").touch()
     assert not Repository(tmp_path, ModelSettings(), Metrics(NoTraces()), Compiling()).entries
     assert f"{tmp_path} holds no model: files NAME/VERSION/model.* are required" in caplog.text

@@ -62,7 +62,7 @@ def test_runs_that_end_together_are_followed_by_a_try() -> None:
     assert paces.short("k")
 
 
-def test_what_works_or_waits_for_a_device_for_long_is_never_tried() -> None:
+def test_long_runs_are_never_tried_in_the_loop() -> None:
     for spent in (WORKED, DEVICE):
         assert runs_before_a_try(kept(spent), spent) == 1000
 

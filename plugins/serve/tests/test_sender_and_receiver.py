@@ -199,7 +199,7 @@ def test_another_version_answers_once_models_have_changed() -> None:
     asyncio.run(ask())
 
 
-def test_what_is_under_way_is_refused_when_the_engine_ends() -> None:
+def test_pending_requests_are_rejected_when_the_engine_ends() -> None:
     async def ask() -> None:
         async with connected(Doubling(queue_delay=30.0)) as parts:
             asked = asyncio.create_task(parts.infer(rows(1, 1)))
@@ -282,7 +282,7 @@ def test_refusals_of_tensors_in_shared_memory_leave_others_alone() -> None:
     asyncio.run(ask())
 
 
-def test_tensors_in_shared_memory_take_of_the_memory_for_requests_until_they_are_answered() -> None:
+def test_tensors_in_shared_memory_count_toward_request_memory_until_answered() -> None:
     async def ask() -> None:
         async with connected(Doubling(queue_delay=30.0), 130) as parts:
             await filled(parts, 1, 2)

@@ -95,7 +95,7 @@ def test_data_types_by_number(number: int, datatype: str, tmp_path: Path) -> Non
         "dynamic_batching { default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 5 } }",
     ],
 )
-def test_what_is_not_stated_stays(text: str, tmp_path: Path) -> None:
+def test_unspecified_extents_stay(text: str, tmp_path: Path) -> None:
     assert read(tmp_path, text) == DEFAULT
 
 
@@ -151,7 +151,7 @@ def test_a_stated_size_of_0_holds_where_the_server_joins_rows(tmp_path: Path) ->
         assert model_settings(tmp_path, joining).max_batch == most
 
 
-def test_what_is_told_of_a_model_makes_it_what_it_is(small_model: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_models_description_determines_it(small_model: Callable[..., Path], tmp_path: Path) -> None:
     path = small_model(tmp_path / "m.onnx")
     for stated in (
         "max_batch_size: 8 dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 7 "
@@ -305,7 +305,7 @@ def test_the_batch_axis_is_not_written(made: Callable[..., Model]) -> None:
         ('output { name: "z" data_type: TYPE_FP32 dims: [ -1, 2 ] }', r"output 'z': the settings state FP32\[-1, 2\]"),
     ],
 )
-def test_what_the_model_does_not_have(text: str, why: str, made: Callable[..., Model]) -> None:
+def test_names_missing_in_the_model(text: str, why: str, made: Callable[..., Model]) -> None:
     with pytest.raises(ParameterError, match=why):
         made(text)
 

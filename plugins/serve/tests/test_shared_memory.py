@@ -97,7 +97,7 @@ def test_regions_are_objects_of_shared_memory(module: Any, sharing: Any, region:
         link.unlink()
 
 
-def test_a_server_that_does_not_offer_it_says_so(server: Any, region: Any) -> None:
+def test_a_server_without_support_reports_it(server: Any, region: Any) -> None:
     for module in MODULES:
         with client(module, server) as c, pytest.raises(InferenceServerException, match="--shared-memory"):
             c.register_system_shared_memory("mine", f"mgx_test_{os.getpid()}", 256)
@@ -158,7 +158,7 @@ class SlowToOpen(SlowRegion):
         return self.memory
 
 
-def test_memory_is_given_back_where_the_request_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_abandoned_requests_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mgx_serve.shared_memory.MOST", 1)
 
     async def give_up() -> None:
@@ -205,7 +205,7 @@ def test_long_copies_leave_the_event_loop_alone() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_one_that_may_not_use_it_learns_nothing(
+def test_unauthorized_clients_learn_nothing(
     serve: Callable[..., Any], models: Path, tmp_path: Path, count: int
 ) -> None:
     tokens = tmp_path / "tokens.toml"

@@ -124,7 +124,7 @@ def test_connections_that_a_process_has_no_files_for_do_not_count(caplog: pytest
     assert "ulimit -n" in caplog.text
 
 
-def test_nothing_is_handed_to_a_process_that_has_ended() -> None:
+def test_nothing_is_sent_to_a_process_that_has_ended() -> None:
     async def shared() -> None:
         with parts() as given:
             # it ends before it accepts the connection passed to it
@@ -155,7 +155,7 @@ def _closed(client: socket.socket) -> bool:
         return False
 
 
-def test_a_process_keeps_what_another_one_is_too_busy_to_take() -> None:
+def test_a_process_keeps_a_connection_that_another_is_too_busy_to_accept() -> None:
     async def shared() -> None:
         with parts() as given:
             loop = asyncio.get_running_loop()

@@ -122,14 +122,14 @@ def test_each_front_end_finds_the_answers_to_its_requests(memory: TrayMemory, tr
     assert answers(one) == {1: 2, 3: 6} and answers(other) == {2: 4} and answers(one) == {}
 
 
-def test_without_room_nothing_is_put(memory: TrayMemory, trays: Trays) -> None:
+def test_without_space_nothing_is_stored(memory: TrayMemory, trays: Trays) -> None:
     front = filling(memory)
     for number in range(TRAYS):
         assert put(front, trays, number, MOST).lies == (number, number + 1, 0)
     assert not front.put(given(trays, count=1), [b""])
 
 
-def test_no_more_requests_are_put_than_may_wait(memory: TrayMemory) -> None:
+def test_no_more_requests_are_queued_than_may_wait(memory: TrayMemory) -> None:
     trays, front = offered(memory, 3), filling(memory)
     trays.queue(1)
     kept = [put(front, trays, value) for value in (1, 2)]
@@ -156,7 +156,7 @@ def test_a_tray_is_used_again_when_its_answers_were_read(memory: TrayMemory, tra
     assert put(front, trays, 9).lies == (0, TRAYS + 1, 0)
 
 
-def test_a_request_that_is_marked_too_late_is_put_in_the_next_tray(
+def test_a_request_that_is_marked_too_late_moves_to_the_next_tray(
     memory: TrayMemory, trays: Trays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     front, copy = filling(memory), TrayWriter._copy
@@ -172,7 +172,7 @@ def test_a_request_that_is_marked_too_late_is_put_in_the_next_tray(
     assert taken(trays).numbers == [2]
 
 
-def test_a_request_that_a_run_did_not_see_is_told_so(memory: TrayMemory, trays: Trays) -> None:
+def test_a_request_that_a_run_missed_is_notified(memory: TrayMemory, trays: Trays) -> None:
     """As if the process that marks it were stopped before its last store."""
     front = filling(memory)
     put(front, trays, 1)
@@ -185,7 +185,7 @@ def test_a_request_that_a_run_did_not_see_is_told_so(memory: TrayMemory, trays: 
     assert answers(front) == {1: 0, 2: None}
 
 
-def test_rows_of_a_process_that_has_ended_are_given_up(memory: TrayMemory, trays: Trays) -> None:
+def test_rows_of_a_process_that_has_ended_are_released(memory: TrayMemory, trays: Trays) -> None:
     left, stays = filling(memory, 1), filling(memory, 2)
     put(left, trays, 1, owner=1)
     put(stays, trays, 2, owner=2)
@@ -215,7 +215,7 @@ def test_trays_that_have_ended_are_not_filled_and_their_memory_is_used_again(mem
         front.put(given(trays), [b""])
 
 
-def test_a_model_that_would_take_most_of_the_memory_has_no_trays(memory: TrayMemory) -> None:
+def test_a_model_that_needs_most_of_the_memory_has_no_trays(memory: TrayMemory) -> None:
     assert memory.offer(1 << 10, LAID, MADE, "key", QUEUE) is None
 
 
@@ -238,7 +238,7 @@ def held(memory: TrayMemory, trays: Trays) -> Iterator[int]:
         os.close(write)
 
 
-def test_a_process_that_is_stopped_with_the_lock_holds_nobody_up(memory: TrayMemory, trays: Trays) -> None:
+def test_a_process_stopped_while_holding_the_lock_does_not_block_others(memory: TrayMemory, trays: Trays) -> None:
     front = filling(memory, 2)
     kept, gone = put(front, trays, 1), put(front, trays, 2)
     with held(memory, trays):
@@ -256,7 +256,7 @@ def test_a_process_that_is_stopped_with_the_lock_holds_nobody_up(memory: TrayMem
     assert [f.numbers for f in (taken(trays),)] == [[4]]
 
 
-def test_a_process_is_not_followed_before_its_rows_are_given_up(memory: TrayMemory, trays: Trays) -> None:
+def test_a_process_is_not_replaced_before_its_rows_are_released(memory: TrayMemory, trays: Trays) -> None:
     """Otherwise rows of a new process with the same id would count as its own."""
     with held(memory, trays):
         memory.left(1, 1)
@@ -295,7 +295,7 @@ def test_a_process_that_is_killed_while_it_claims_rows_leaves_its_tray_to_others
     assert trays.settle() and trays.take() is None
 
 
-def test_the_first_request_after_a_look_in_vain_wakes_the_engine(memory: TrayMemory, trays: Trays) -> None:
+def test_the_first_request_after_an_empty_poll_wakes_the_engine(memory: TrayMemory, trays: Trays) -> None:
     woken: list[int] = []
     trays.woken = lambda: woken.append(1)
     front = filling(memory)
@@ -453,7 +453,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_requests_of_two_front_ends_are_run_where_they_put_them(memory: TrayMemory) -> None:
+def test_requests_of_two_front_ends_run_in_place(memory: TrayMemory) -> None:
     async def ask() -> None:
         async with connected(memory) as parts:
             first = await parts.blocked()
@@ -574,9 +574,7 @@ def test_full_batches_of_the_queue_do_not_go_before_older_requests_in_trays(memo
     asyncio.run(ask())
 
 
-def test_a_set_of_trays_that_nobody_uses_makes_room_for_another(
-    memory: TrayMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unused_set_of_trays_is_replaced_by_another(memory: TrayMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask() -> None:
         async with connected(memory, width=-1) as parts:
             one = parts.fronts[0]
@@ -621,7 +619,7 @@ def test_figures_count_requests_in_trays(memory: TrayMemory) -> None:
 
 
 @pytest.mark.parametrize("pins", [True, False])
-def test_a_target_with_memory_of_its_own_pins_trays_or_has_none(pins: bool, memory: TrayMemory) -> None:
+def test_a_target_with_its_own_memory_pins_trays_or_has_none(pins: bool, memory: TrayMemory) -> None:
     async def ask() -> None:
         async with connected(memory, pins) as parts:
             first = await parts.blocked()
@@ -640,7 +638,7 @@ def test_a_target_with_memory_of_its_own_pins_trays_or_has_none(pins: bool, memo
     ("count", "seconds", "placed"),  # with the row, runs of 6 rows: 4 are copied unless 6 take hardly longer
     [(5, {}, True), (4, {}, False), (4, {4: 1e-3, 6: 2e-3}, False), (4, {4: 1e-3, 6: 1.01e-3}, True)],
 )
-def test_a_row_that_was_claimed_and_never_filled_holds_nobody_up(
+def test_a_row_claimed_but_never_filled_does_not_block_others(
     count: int, seconds: Mapping[int, float], placed: bool, memory: TrayMemory
 ) -> None:
     async def ask() -> None:
@@ -666,7 +664,7 @@ def test_a_row_that_was_claimed_and_never_filled_holds_nobody_up(
     asyncio.run(ask())
 
 
-def test_rows_that_fill_a_run_up_were_taken_by_an_earlier_one(memory: TrayMemory) -> None:
+def test_padding_rows_were_used_by_an_earlier_run(memory: TrayMemory) -> None:
     async def ask() -> None:
         async with connected(memory) as parts:
             one = parts.fronts[0]
@@ -723,7 +721,7 @@ def test_rows_that_no_run_took_fill_no_run_up(before: int, memory: TrayMemory) -
         turn()  # which fails if a row contains -1
 
 
-def test_two_runs_that_end_sooner_take_the_place_of_one(memory: TrayMemory) -> None:
+def test_two_runs_that_end_sooner_replace_one(memory: TrayMemory) -> None:
     async def ask() -> None:
         async with connected(memory) as parts:
             first = await parts.blocked()
@@ -808,7 +806,7 @@ def test_requests_beyond_the_bound_are_refused(memory: TrayMemory) -> None:
     asyncio.run(ask())
 
 
-def test_a_request_in_a_tray_is_given_up_when_its_time_has_passed(memory: TrayMemory) -> None:
+def test_a_request_in_a_tray_times_out(memory: TrayMemory) -> None:
     async def ask() -> None:
         async with connected(memory) as parts:
             first = await parts.blocked()
@@ -841,7 +839,7 @@ def test_requests_in_trays_are_refused_when_the_engine_has_ended(memory: TrayMem
     asyncio.run(ask())
 
 
-def test_what_is_forgotten_of_requests_changes_nothing_for_those_in_trays(memory: TrayMemory) -> None:
+def test_evicted_request_records_do_not_affect_trays(memory: TrayMemory) -> None:
     async def ask() -> None:
         async with connected(memory) as parts:
             first = await parts.blocked()
@@ -923,7 +921,7 @@ def test_requests_that_are_padded_share_trays_and_are_cut_also_where_one_fails(m
     asyncio.run(ask())
 
 
-def test_an_output_that_is_not_what_the_model_says_is_not_handed_out(memory: TrayMemory) -> None:
+def test_an_output_that_contradicts_the_model_is_not_returned(memory: TrayMemory) -> None:
     async def ask() -> None:
         async with connected(memory) as parts:
             await parts.known()
@@ -938,7 +936,7 @@ def test_an_output_that_is_not_what_the_model_says_is_not_handed_out(memory: Tra
 
 
 @pytest.mark.parametrize("runs", [False, True])
-def test_a_client_that_leaves_takes_nothing_from_others(runs: bool, memory: TrayMemory) -> None:
+def test_a_client_that_disconnects_does_not_affect_others(runs: bool, memory: TrayMemory) -> None:
     """runs: the run of its batch has started."""
 
     async def ask() -> None:
@@ -965,7 +963,7 @@ def test_a_client_that_leaves_takes_nothing_from_others(runs: bool, memory: Tray
     asyncio.run(ask())
 
 
-def test_a_model_that_is_loaded_anew_is_asked_with_what_lay_in_no_tray_of_the_old_one(memory: TrayMemory) -> None:
+def test_a_reloaded_model_receives_requests_outside_the_old_trays(memory: TrayMemory) -> None:
     async def ask() -> None:
         async with connected(memory) as parts:
             first = await parts.blocked()

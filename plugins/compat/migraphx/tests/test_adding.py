@@ -31,14 +31,14 @@ def test_scalars_join_vectors_of_one_element(program) -> None:
     assert program.run({"x": np.array([5], np.float32)})[0].tolist() == [21]
 
 
-def test_a_scalar_index_takes_its_axis_away(program) -> None:
+def test_a_scalar_index_removes_its_axis(program) -> None:
     main = program.get_main_module()
     x = main.add_parameter("x", of(3, 2))
     for index, lens in ((np.int64(1), [2]), (np.array([1]), [1, 2])):
         assert main.add_instruction(migraphx.op("gather", axis=0), [x, main.add_literal(index)]).shape().lens() == lens
 
 
-def test_what_fits_in_no_way_leaves_nothing_behind(program) -> None:
+def test_failed_matches_leave_no_instructions(program) -> None:
     main = program.get_main_module()
     x, one = main.add_parameter("x", of(3)), main.add_literal(np.float32(1))
     before = len(main)
@@ -63,7 +63,7 @@ def test_positions_are_filled_up(program) -> None:
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_chosen_boxes_are_filled_up_unless_asked(program, dynamic) -> None:
+def test_selected_boxes_are_padded_by_default(program, dynamic) -> None:
     main = program.get_main_module()
     boxes, scores = main.add_parameter("b", of(1, 6, 4)), main.add_parameter("s", of(1, 2, 6))
     op = migraphx.op("nonmaxsuppression", use_dyn_output=dynamic)
@@ -109,7 +109,7 @@ def test_rows_of_one_number_have_an_axis(program) -> None:
         assert found.get_shape().lens() == [3, 1] and found.tolist() == [0, 1, 0]
 
 
-def test_new_axes_take_their_steps_from_what_is_behind_them(program) -> None:
+def test_new_axes_derive_their_strides_from_the_next_axis(program) -> None:
     main = program.get_main_module()
     x = main.add_parameter("x", of(3, 4, 10))
     made = main.add_instruction(migraphx.op("unsqueeze", axes=[2, 4, 5], steps=[2]), [x])

@@ -106,7 +106,7 @@ def test_integers_are_written_in_full_and_errors_are_runtime_errors() -> None:
         migraphx.op("nonsense")
 
 
-def test_what_is_no_buffer_and_no_stream_is_refused() -> None:
+def test_other_types_than_buffers_and_streams_are_rejected() -> None:
     for given in (None, "abc"):
         with pytest.raises(ParameterError, match="an array or a buffer is required"):
             migraphx.argument(given)

@@ -76,7 +76,7 @@ def test_a_name_of_few_values_gets_a_module_for_each() -> None:
         assert "select_module" not in names(p)
 
 
-def test_the_module_that_is_taken_is_traced_and_verified() -> None:
+def test_the_selected_module_is_traced_and_verified() -> None:
     p = doubled("n", "3")
     assert p.verify(migraphx.get_target("cpu"), params={"x": np.ones((3, 3), np.float32)}).passed()
     p.compile(migraphx.get_target("cpu"))
@@ -98,7 +98,7 @@ def test_no_more_traced_modules_are_held_than_instances() -> None:
     assert len({id(one()) for one in traced if one() is not None}) == 2
 
 
-def test_a_size_that_the_model_does_not_take() -> None:
+def test_a_size_that_the_model_does_not_accept() -> None:
     def windows() -> migraphx.program:
         p = migraphx.program()
         main = p.get_main_module()

@@ -68,7 +68,7 @@ def test_graph_edits(model) -> None:
     )
 
 
-def test_netron_takes_a_file_or_that_of_output(model, tmp_path) -> None:
+def test_netron_opens_a_file_or_that_of_output(model, tmp_path) -> None:
     for words in (
         (model, "--netron", "a.onnx"),
         (model, "--netron", "-o", "b.onnx"),
@@ -147,7 +147,7 @@ def test_the_optimizer_saves_compiled_models(flags, model, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("flags", [[], ["--nchw"]], ids=" ".join)
-def test_the_optimizer_takes_tensorflow_models(flags, tmp_path) -> None:
+def test_the_optimizer_accepts_tensorflow_models(flags, tmp_path) -> None:
     graph = pytest.importorskip("mgx_tf.wire.messages").message("GraphDef")()
     x = graph.node.add(name="x", op="Placeholder")
     x.attr["dtype"].type = 1
@@ -242,7 +242,7 @@ def test_the_level_of_messages_by_a_variable(level, told, model, monkeypatch) ->
         ("MIGRAPHX_TRACE_EVAL", "convolution"),
     ],
 )
-def test_what_a_variable_shows(name, wanted, model, monkeypatch, caplog) -> None:
+def test_output_enabled_by_a_variable(name, wanted, model, monkeypatch, caplog) -> None:
     x = np.ones((1, 3, 8, 8), np.float32)
     p = migraphx.parse_onnx(model)
     with caplog.at_level(logging.DEBUG, logger="mgx"):

@@ -39,7 +39,7 @@ def test_repeated_axes_have_no_stride(main) -> None:
     assert added(main, "add", x, wide).shape().standard()
 
 
-def test_what_computes_keeps_the_order_of_axes(main) -> None:
+def test_computations_keep_the_order_of_axes(main) -> None:
     x = main.add_parameter("x", migraphx.shape(lens=[2, 4, 5, 3]))
     image = added(main, "transpose", x, permutation=[0, 3, 1, 2])
     filters = main.add_literal(np.ones((6, 3, 1, 1), np.float32))

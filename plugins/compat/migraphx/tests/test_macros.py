@@ -41,7 +41,7 @@ def made(lens: list[int], values: list[float]) -> migraphx.argument:
     ],
 )
 @pytest.mark.parametrize("literals", [True, False])
-def test_macro_adds_what_it_stands_for(name: str, options: Any, operands: Any, wanted: Any, literals: bool) -> None:
+def test_a_macro_adds_its_expansion(name: str, options: Any, operands: Any, wanted: Any, literals: bool) -> None:
     macro = migraphx.macro(name, **options)
     assert macro.name() == name and macro.options() == options
     p = migraphx.program()

@@ -256,7 +256,7 @@ def scope(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return globals() | given | {"inspect": inspect, "json": json} | {"bytes_of": lambda f: Path(f).read_bytes()}
 
 
-def test_a_call_that_returns_nothing_is_said_to_be_one() -> None:
+def test_a_call_without_a_result_is_reported() -> None:
     assert done(None, None) and not done(False) and not done(None, "")
     assert not guide("NONESUCH")
 
@@ -277,7 +277,7 @@ def test_items(row: Row, scope: dict[str, Any]) -> None:
     assert failed == []
 
 
-def test_rows_without_an_expression_say_where_they_are_tried() -> None:
+def test_rows_without_an_expression_name_their_test() -> None:
     assert [r.items for r in ROWS if not r.tried and not r.remark] == []
     assert [r.items for r in ROWS if r.state != "yes" and not r.remark] == []
 

@@ -31,7 +31,7 @@ def open_softmax(tmp_path) -> str:
     return saved(tmp_path, [node], [("x", TensorProto.FLOAT, ["n", 4])], [("y", TensorProto.FLOAT, ["n", 4])])
 
 
-def test_open_dimensions_become_1_unless_something_is_said(tmp_path) -> None:
+def test_symbolic_dimensions_default_to_1(tmp_path) -> None:
     path = open_softmax(tmp_path)
     given = migraphx.shape.dynamic_dimension(1, 8)
     for options, wanted in (
@@ -140,7 +140,7 @@ def test_loops_have_a_static_number_of_rows(tmp_path) -> None:
     assert q.get_output_shapes()[0].lens() == [12, 1]
 
 
-def test_operators_and_what_nothing_reads(tmp_path) -> None:
+def test_operators_and_unused_values(tmp_path) -> None:
     assert {"Conv", "Gemm"} <= set(migraphx.get_onnx_operators())
     node = helper.make_node("NoSuchThing", ["x"], ["y"])
     path = saved(tmp_path, [node], [("x", TensorProto.FLOAT, [2])], [("y", TensorProto.FLOAT, [2])])

@@ -71,7 +71,7 @@ def test_cpu_keeps_the_shapes_that_were_promised(name: str, conv: migraphx.progr
     assert "convolution" in capsys.readouterr().out
 
 
-def test_cpu_takes_buffers_of_bytes_and_a_scalar(tmp_path: Path) -> None:
+def test_cpu_accepts_buffers_of_bytes_and_a_scalar(tmp_path: Path) -> None:
     nodes = [helper.make_node("Add", ["0", "1"], ["y"])]
     p = migraphx.parse_onnx(saved(tmp_path, nodes, {"0": [2, 3, 4, 5], "1": []}, TensorProto.UINT8))
     p.compile(migraphx.get_target("ref"))
@@ -126,7 +126,7 @@ def test_gpu_fills_positions_up(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("emulated")
 @pytest.mark.parametrize("offload_copy", [True, False])
-def test_gpu_takes_the_condition_of_a_branch(offload_copy: bool, tmp_path: Path) -> None:
+def test_gpu_reads_the_condition_of_a_branch(offload_copy: bool, tmp_path: Path) -> None:
     def branch(name: str, a: str, b: str) -> onnx.GraphProto:
         result = helper.make_tensor_value_info(f"of_{name}", TensorProto.FLOAT, [2, 3])
         return helper.make_graph([helper.make_node("Add", [a, b], [f"of_{name}"])], name, [], [result])
@@ -178,7 +178,7 @@ def test_gpu_runs_on_a_stream_without_copies(conv: migraphx.program) -> None:
 # test_instruction, test_op, test_literal, test_module_construct
 
 
-def test_instruction_and_op_tell_what_they_are() -> None:
+def test_instruction_and_op_have_descriptions() -> None:
     m = migraphx.program().get_main_module()
     square = migraphx.shape(lens=[3, 3])
     x, y = m.add_parameter("x", square), m.add_parameter("y", square)
@@ -218,7 +218,7 @@ def test_module_construct_branches_with_values_from_around_them(chosen: bool) ->
 
 
 @pytest.mark.parametrize("format", ["msgpack", "json"])
-def test_save_load_gives_an_equal_program(format: str, conv: migraphx.program, tmp_path: Path) -> None:
+def test_save_and_load_give_an_equal_program(format: str, conv: migraphx.program, tmp_path: Path) -> None:
     path = str(tmp_path / "saved")
     migraphx.save(conv, path, format=format)
     for read in (migraphx.load(path, format=format), migraphx.load_buffer(migraphx.save_buffer(conv, format), format)):

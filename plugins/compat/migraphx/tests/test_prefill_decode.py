@@ -84,7 +84,7 @@ def test_a_range_from_one_token_is_needed(given: dict[str, Any], model: Path) ->
 
 
 @pytest.mark.parametrize("said", ["abc", {"min": 1}, [1, 2, 3, 4, 5]])
-def test_what_is_no_extent_is_refused_as_elsewhere(said: Any, model: Path) -> None:
+def test_invalid_extents_are_rejected_as_elsewhere(said: Any, model: Path) -> None:
     with pytest.raises(ParameterError, match="must be an int or a range"):
         parsed(model, dim_params={"sequence_length": said})
 

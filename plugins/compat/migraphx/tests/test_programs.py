@@ -134,7 +134,7 @@ def test_softmax_and_topk_work_on_migraphxs_axes() -> None:
     assert migraphx.op("topk", k=1).values()["axis"] == 0
 
 
-def test_comparisons_and_logic_give_numbers_of_their_inputs_type() -> None:
+def test_comparisons_and_logic_return_numbers_of_their_inputs_type() -> None:
     a, b = np.array([1, 2, 3], np.float32), np.array([2, 2, 2], np.float32)
     for name, wanted in (("equal", [0, 1, 0]), ("greater", [0, 0, 1]), ("less", [1, 0, 0]), ("logical_and", [1, 1, 1])):
         got, made = one_op(name, a, b)
@@ -211,7 +211,7 @@ def test_a_program_that_is_not_compiled_is_evaluated() -> None:
         relu().run({})
 
 
-def test_what_it_takes_by_name_and_by_position() -> None:
+def test_arguments_by_name_and_by_position() -> None:
     shapes = relu().get_parameter_shapes()
     assert isinstance(shapes, dict)
     assert list(shapes) == relu().get_parameter_names() == ["x"]
@@ -350,14 +350,14 @@ def test_numbers_of_enumerations() -> None:
         migraphx.op("convolution", padding_mode=3)
 
 
-def test_attributes_without_a_counterpart_are_taken_at_their_defaults_alone() -> None:
+def test_attributes_without_a_counterpart_are_accepted_only_with_defaults() -> None:
     assert migraphx.op("unsqueeze", axes=[1], steps=[]) == migraphx.op("unsqueeze", axes=[1])
     assert migraphx.op("im2col", padding_mode=0) == migraphx.op("im2col")
     with pytest.raises(ParameterError, match="padding_mode 1"):
         migraphx.op("im2col", padding_mode=1)
 
 
-def test_calls_that_cannot_be_meant_are_refused_with_what_they_take(tmp_path) -> None:
+def test_invalid_calls_are_rejected_with_the_expected_arguments(tmp_path) -> None:
     p = migraphx.program()
     main = p.get_main_module()
     x = main.add_parameter("x", migraphx.shape(lens=[2]))

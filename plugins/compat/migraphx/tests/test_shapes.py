@@ -41,7 +41,7 @@ def test_types_by_name_member_and_number(said, name, size) -> None:
     assert (s.type_string(), s.type_size(), s.type()) == (name, size, migraphx.shape.type_t[name])
 
 
-def test_what_it_says_of_itself() -> None:
+def test_its_description() -> None:
     s = migraphx.shape(lens=[2, 3], type="half")
     assert (s.lens(), s.strides(), s.ndim(), s.elements(), s.bytes()) == ([2, 3], [3, 1], 2, 6, 12)
     assert s.standard()
@@ -83,13 +83,13 @@ def test_ranges() -> None:
         s.lens()
 
 
-def test_it_stands_where_python_wants_extents() -> None:
+def test_it_is_accepted_where_python_expects_extents() -> None:
     s = migraphx.shape(lens=[2, 3])
     assert list(s) == [2, 3]
     assert np.random.random(s).shape == (2, 3)
 
 
-def test_what_is_no_shape() -> None:
+def test_invalid_shapes() -> None:
     with pytest.raises(ShapeError, match="not an element type"):
         migraphx.shape(type="nonsense")
     with pytest.raises(ParameterError, match="from 0 to 16, got 17"):
@@ -192,6 +192,6 @@ def test_scripts_and_files_keep_expressions() -> None:
 
 
 @pytest.mark.parametrize("symbols", [{"n": "x"}, {"n": []}, {"n": [(1, 2), "x"]}, 3])
-def test_what_is_no_range_of_a_name(symbols) -> None:
+def test_invalid_ranges_of_a_name(symbols) -> None:
     with pytest.raises(ParameterError, match=r"symbols: a .* is required"):
         migraphx.shape(dyn_dims=["n"], symbols=symbols)

@@ -111,7 +111,7 @@ def of_literal(lens, strides, data=bytes(16)):
         (of_literal([1], [1], {"bytes": 1 << 45}), StoreError, "must be bytes, got the number"),
     ],
 )
-def test_literals_lie_in_their_data(tree, error, message) -> None:
+def test_literals_are_stored_in_their_data(tree, error, message) -> None:
     with pytest.raises(error, match=message):
         migraphx.load_buffer(msgpack.packb(tree))
 

@@ -219,6 +219,6 @@ def test_int8_is_refused_with_the_way_to_it() -> None:
         torch_migraphx.fx.lower_to_mgx(network(), [torch.randn(2, 3, 8, 8)], lower_precision="int8")
 
 
-def test_what_is_not_a_module_is_refused() -> None:
+def test_other_types_than_modules_are_rejected() -> None:
     with pytest.raises(mgx_core.ParameterError, match=r"takes a torch\.nn\.Module, got function"):
         torch_migraphx.fx.lower_to_mgx(lambda x: x, [torch.ones(2)])

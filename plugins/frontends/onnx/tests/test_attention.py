@@ -56,7 +56,7 @@ def test_padded_caches_and_windows(run: Any) -> None:
             np.testing.assert_allclose(y[b, 0, i], weights / weights.sum() @ v[b, 0, keys], rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_refused(run: Any) -> None:
+def test_errors_of_invalid_input(run: Any) -> None:
     q, k = rand(B, S, D), rand(B, T, D)
     with pytest.raises(MgxError, match="'q_num_heads' is required"):
         run("Attention", q, k, k, opset=23)

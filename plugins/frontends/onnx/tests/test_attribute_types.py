@@ -20,7 +20,7 @@ assert "onnx.onnx_cpp2py_export" not in sys.modules
 """
 
 
-def test_no_schema_gives_a_name_another_type() -> None:
+def test_no_schema_has_another_type_for_a_name() -> None:
     schemas: list[Any] = onnx.defs.get_all_schemas_with_history()
     wrong = [
         (s.name, s.since_version, name)

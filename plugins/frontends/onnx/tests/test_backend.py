@@ -21,7 +21,7 @@ def two_outputs() -> onnx.ModelProto:
 A, B = np.float32([3, 4]), np.float32([1, 2])
 
 
-def test_prepared_models_take_inputs_by_position_and_by_name():
+def test_prepared_models_accept_inputs_by_position_and_by_name():
     prepared = backend.RefBackend.prepare(two_outputs(), "CPU")
     for inputs in ([A, B], (A, B), {"b": B, "a": A}):
         s, d = prepared.run(inputs)
@@ -50,7 +50,7 @@ def test_files(tmp_path):
     np.testing.assert_array_equal(results[0], [4, 6])
 
 
-def test_what_is_unsupported_says_so_in_its_class():
+def test_unsupported_features_have_their_own_error_class():
     graph = helper.make_graph(
         [helper.make_node("Nope", ["a"], ["s"])], "g", two_outputs().graph.input, two_outputs().graph.output[:1]
     )

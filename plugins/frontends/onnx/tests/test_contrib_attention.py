@@ -217,7 +217,7 @@ def test_packed_sequences(run: Any) -> None:
     np.testing.assert_allclose(again, found, rtol=1e-4, atol=1e-4)
 
 
-def test_what_is_refused(run: Any) -> None:
+def test_errors_of_invalid_input(run: Any) -> None:
     q = rand(B, S, HIDDEN)
     with pytest.raises(MgxError, match="a key is required"):
         run("MultiHeadAttention", q, num_heads=N, **MS)

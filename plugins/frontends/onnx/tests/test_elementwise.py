@@ -57,7 +57,7 @@ def test_power_of_mixed_types(run: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
-def test_clip_takes_attributes_or_inputs(run: Any, dtype: Any) -> None:
+def test_clip_accepts_attributes_or_inputs(run: Any, dtype: Any) -> None:
     x = np.array([-3, 0.5, 9], dtype)
     low, high = np.array(-1, dtype), np.array(2, dtype)
     assert run("Clip", x, opset=6, min=-1.0, max=2.0)[0].tolist() == [-1, 0.5, 2]

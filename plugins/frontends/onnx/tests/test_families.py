@@ -72,7 +72,7 @@ def test_more_is_added_in_order_until_it_is_found():
     assert not table.knows("", "e") and called == ["a", "b", "c", "d"]
 
 
-def test_what_cannot_be_added_is_tried_again():
+def test_failed_additions_are_retried():
     def failing() -> None:
         attempts.append(1)
         raise ImportError("not now")

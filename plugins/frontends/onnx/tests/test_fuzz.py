@@ -19,7 +19,7 @@ def test_a_run_finds_nothing(cases: int) -> None:
     assert "0 findings" in ran.stdout
 
 
-def test_what_escapes_is_found(tmp_path: Path) -> None:
+def test_escaped_exceptions_are_detected(tmp_path: Path) -> None:
     """The harness detects foreign exceptions, crashes and hangs."""
     (tmp_path / "careless.py").write_text(
         "import os, time\n"

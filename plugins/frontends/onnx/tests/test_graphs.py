@@ -22,7 +22,7 @@ GRAPHS = Path(__file__).parent / "graphs"
         pytest.param("float32", 1500, marks=pytest.mark.slow),
     ],
 )
-def test_all_targets_give_the_numbers_of_onnxruntime(kind: str, cases: int) -> None:
+def test_all_targets_agree_with_onnxruntime(kind: str, cases: int) -> None:
     pytest.importorskip("onnxruntime")
     command = [sys.executable, str(GRAPHS), "--random", "0", "--cases", str(cases), "--seconds", "600", "--gpu", "0"]
     command += ["--kind", kind]

@@ -54,7 +54,7 @@ MESSAGES = {
 }
 
 
-def test_messages_say_what_to_do(tmp_path: Path) -> None:
+def test_messages_suggest_a_solution(tmp_path: Path) -> None:
     found = answers(tmp_path, "--match", f"^({'|'.join(map(re.escape, MESSAGES))})$")
     assert {name for name, words in MESSAGES.items() if words not in found[name]["error"]} == set()
 

@@ -94,7 +94,7 @@ def test_upsample_with_the_inputs_of_resize(run: Callable[..., Any]) -> None:
     )
 
 
-def test_a_scale_whose_extents_say_the_block_size(run: Callable[..., Any]) -> None:
+def test_a_scale_whose_extents_determine_the_block_size(run: Callable[..., Any]) -> None:
     scale, zero = np.float32([[1, 2], [3, 4], [5, 6]]), np.zeros((3, 2), np.int8)
     ours = run("QuantizeLinear", X[0], scale, zero, opset=22)[0]
     np.testing.assert_array_equal(ours, run("QuantizeLinear", X[0], scale, zero, opset=22, block_size=2)[0])

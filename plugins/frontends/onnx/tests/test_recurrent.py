@@ -70,7 +70,7 @@ def test_batch_major_layout(run: Any, kind: str) -> None:
         np.testing.assert_array_equal(last.swapaxes(0, 1), wanted)
 
 
-def test_what_is_refused(run: Any) -> None:
+def test_errors_of_invalid_input(run: Any) -> None:
     operands = operands_of("RNN", 1)
     with pytest.raises(MgxError, match="unknown activation function 'Swish'"):
         run("RNN", *operands, opset=14, hidden_size=H, activations=["Swish"])

@@ -104,7 +104,7 @@ def test_optional_type_attribute() -> None:
         RefBackend.prepare(model).run([])
 
 
-def test_an_optional_of_a_value_leaves_nothing_to_decide() -> None:
+def test_an_optional_of_a_value_is_resolved_statically() -> None:
     then = helper.make_graph(
         [helper.make_node("OptionalGetElement", ["o"], ["held"]), helper.make_node("Neg", ["held"], ["negated"])],
         "then",

@@ -111,7 +111,7 @@ def test_long_tensors_in_texts(most: int, dims: tuple[int, ...], wanted: str):
     assert str(StringFormat(template="%s", placeholder="%s", most=most).compute(x)) == wanted
 
 
-def test_equations_with_few_diagonals_take_no_dense_matrix():
+def test_equations_with_few_diagonals_need_no_dense_matrix():
     random = np.random.default_rng(0)
     three, right = random.normal(size=(3, 5000)), random.normal(size=(5000, 2))
     with limited(1 << 20):

@@ -87,6 +87,6 @@ def test_defaults_of_another_size_are_refused(size: int):
         ("\x0a\x7f", "damaged"),
     ],
 )
-def test_what_is_refused(word: str, message: str, program: mgx.Program):
+def test_errors_of_invalid_input(word: str, message: str, program: mgx.Program):
     with pytest.raises(mgx.MgxError, match=message):
         program.run({"x": np.array([word], object)})

@@ -86,7 +86,7 @@ def test_rows_of_an_open_number_are_rolled(open_shift: bool, target: str, new_gr
 
 @pytest.mark.parametrize("target", ["ref", "cpu"])
 @pytest.mark.parametrize("axis", [-1, 0])
-def test_one_hot_of_a_depth_that_an_input_gives(axis: int, target: str, new_graph: Any):
+def test_one_hot_with_its_depth_as_input(axis: int, target: str, new_graph: Any):
     g = new_graph()
     g.placeholder("x", I32, [-1])
     g.placeholder("depth", I32, [])

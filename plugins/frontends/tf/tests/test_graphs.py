@@ -282,7 +282,7 @@ def test_text_form(tmp_path: Any, new_graph: Any):
     assert program.get_output_names() == ["y"]
 
 
-def test_keras_files_say_what_to_do(tmp_path: Any):
+def test_keras_files_have_a_helpful_error(tmp_path: Any):
     (tmp_path / "net.keras").write_bytes(b"PK")
     with pytest.raises(mgx.UnsupportedError, match=r"model\.export\('net'\)"):
         mgx.parse(tmp_path / "net.keras")

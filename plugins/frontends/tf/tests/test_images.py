@@ -50,7 +50,7 @@ def test_scans_that_end_early_are_refused(data: bytes):
     assert jpeg(data, recover=True).shape == (16, 16, 3)
 
 
-def test_what_is_there_is_read_on_request(new_graph: Any):
+def test_existing_values_are_read_on_request(new_graph: Any):
     import mgx_core as mgx
 
     g = new_graph()
@@ -160,7 +160,7 @@ def test_depths_that_do_not_exist_are_refused(depth: int, kind: int):
         decoded(png(2, 1, depth, kind, b"\0" + bytes(12)))
 
 
-def test_pictures_of_one_bit_take_the_room_of_their_pixels():
+def test_one_bit_images_need_memory_for_their_pixels():
     data = png(1000, 1000, 1, 0, (b"\0" + b"\xaa" * 125) * 1000)
     with limited(1 << 22):
         np.testing.assert_array_equal(decoded(data)[..., 0], np.tile(np.uint8([255, 0]), (1000, 500)))

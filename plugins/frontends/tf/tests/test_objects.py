@@ -133,7 +133,7 @@ class PairsOfKeys(TwoTables):
         self.arrays["t-keys"] = np.array([[2, 4], [6, 8]], np.int64)
 
 
-def test_a_table_whose_keys_are_rows_is_refused(new_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_table_with_rows_as_keys_is_rejected(new_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("mgx_tf.resources.Bundle", PairsOfKeys)
     with pytest.raises(mgx.UnsupportedError, match=r"'table' has keys of extents \[2\]: keys must be scalars"):
         mgx.parse(restoring(new_graph, tmp_path, []))
@@ -163,7 +163,7 @@ def with_inserts(new_graph: Any, folder: Path, op: str, *, at_first: bool) -> Pa
     return folder
 
 
-def test_what_an_initialiser_inserts_leaves_the_other_keys(new_graph: Any, tmp_path: Path):
+def test_insertions_of_an_initialiser_keep_the_other_keys(new_graph: Any, tmp_path: Path):
     program = mgx.parse(with_inserts(new_graph, tmp_path, "LookupTableInsertV2", at_first=True))
     program.compile(mgx.get_target("ref"))
     assert np.asarray(program.run({"x": np.int64([2, 4, 6, 8])})[0]).tolist() == [20, 44, 66, -1]

@@ -22,7 +22,7 @@ RIGHT = [[1.0784, 1.165], [5.5769, 5.619]]  # where all modes agree
         ("nearest", [[4, 0, 0, 1], [8, 4, 5, 5]], [[2.4, 1.5842], [6.6667, 5.8252]]),
     ],
 )
-def test_what_lies_outside(mode: str, nearest: list[list[float]], blended: list[list[float]]):
+def test_elements_outside(mode: str, nearest: list[list[float]], blended: list[list[float]]):
     filler = np.float32(-1)
     found = Project(height=2, width=4, mode=mode).compute(IMAGE, TRANSFORM, filler)
     np.testing.assert_array_equal(found.reshape(2, 4), nearest)

@@ -49,7 +49,7 @@ def test_bytes_and_back(new_graph: Any):
 
 
 @pytest.mark.parametrize("batch", [1, -1])
-def test_variance_of_a_batch_is_told_as_an_estimate(batch: int, new_graph: Any):
+def test_variance_of_a_batch_is_reported_as_an_estimate(batch: int, new_graph: Any):
     g = new_graph()
     g.placeholder("x", F, [batch, 3, 2, 1])
     for name, value in (("scale", 2), ("offset", 1), ("none", 0)):

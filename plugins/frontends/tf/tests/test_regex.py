@@ -22,7 +22,7 @@ from mgx_tf.ops.regex import pattern_of
         "[x[:foo:](a|a)*b]",
     ],
 )
-def test_what_may_take_exponential_time_is_refused(text: str) -> None:
+def test_patterns_of_exponential_time_are_rejected(text: str) -> None:
     with pytest.raises(ParameterError, match="exponential"):
         pattern_of(text)
 
@@ -72,6 +72,6 @@ def test_malformed_patterns_are_refused(text: str) -> None:
         ("|".join(["[a-z]+ ?"] * 20), b"word "),
     ],
 )
-def test_others_are_taken(text: str, found: bytes) -> None:
+def test_others_are_accepted(text: str, found: bytes) -> None:
     matched = pattern_of(text).search(found)
     assert matched is not None and matched[0] == found

@@ -42,7 +42,7 @@ def saved(new_graph: Any, folder: Path, more: str = "AssignAddVariableOp") -> Pa
 
 
 @pytest.mark.parametrize("target", ["ref", "cpu"])
-def test_the_next_run_sees_what_was_assigned(target: str, new_graph: Any, tmp_path: Path):
+def test_the_next_run_reads_assigned_values(target: str, new_graph: Any, tmp_path: Path):
     program = mgx.parse(saved(new_graph, tmp_path))
     program.compile(mgx.get_target(target))
     assert program.get_parameter_names() == ["x"] and program.get_output_names() == ["after", "before"]

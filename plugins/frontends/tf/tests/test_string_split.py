@@ -47,7 +47,7 @@ def test_runs(words: str, splits: list[int], parameters: dict[str, Any], found: 
 
 
 @pytest.mark.parametrize("splits", [[-3, 6], [0, 1], [1, 2], [0, 2, 1], [0, 3], [0], [2]])
-def test_splits_that_do_not_take_the_words_apart_are_refused(splits: list[int]) -> None:
+def test_unsupported_splits_are_rejected(splits: list[int]) -> None:
     with pytest.raises(ShapeError, match="ascend from 0 to the number of words, 2"):
         runs("ab", splits)
 
@@ -96,7 +96,7 @@ def points(word: bytes, **parameters: Any) -> list[int]:
         (b"\x00\x1f \x7f\xc2\x80", [0, 31, 32, 127, 128]),
     ],
 )
-def test_one_replacement_stands_for_a_malformed_sequence(word: bytes, found: list[int]) -> None:
+def test_a_malformed_sequence_becomes_one_replacement_character(word: bytes, found: list[int]) -> None:
     assert points(word, instead=63) == found
 
 

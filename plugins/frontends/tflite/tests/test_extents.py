@@ -29,7 +29,7 @@ def program(**options: Any) -> mgx.Program:
 @pytest.mark.parametrize(
     "options", [{"map_input_dims": {"x": [3, 2, 2, 1]}}, {"map_dyn_input_dims": {"x": [[1, 4], 2, 2, 1]}}]
 )
-def test_a_batch_takes_the_place_of_the_stated_one(options: dict[str, Any]):
+def test_a_given_batch_replaces_the_declared_one(options: dict[str, Any]):
     made = program(**options)
     made.compile(mgx.get_target("ref"))
     x = np.arange(12, dtype=np.float32).reshape(3, 2, 2, 1)
@@ -37,7 +37,7 @@ def test_a_batch_takes_the_place_of_the_stated_one(options: dict[str, Any]):
     np.testing.assert_array_equal(y, x * np.array([1, 2], np.float32) + np.array([10, 20], np.float32))
 
 
-def test_the_change_is_told(caplog: pytest.LogCaptureFixture):
+def test_the_change_is_reported(caplog: pytest.LogCaptureFixture):
     program(map_input_dims={"x": [1, 2, 2, 1]})
     assert not caplog.messages
     program(map_input_dims={"x": [3, 2, 2, 1]})
@@ -54,6 +54,6 @@ def test_the_change_is_told(caplog: pytest.LogCaptureFixture):
         ({"map_input_dims": {"x": [-3, 2, 2, 1]}}, "negative"),
     ],
 )
-def test_what_does_not_fit_is_refused(options: dict[str, Any], message: str):
+def test_mismatches_are_rejected(options: dict[str, Any], message: str):
     with pytest.raises(mgx.MgxError, match=message):
         program(**options)

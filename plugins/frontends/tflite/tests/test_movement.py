@@ -35,13 +35,13 @@ def run(name: str, options: Any, given: list[np.ndarray], constants: list[np.nda
     return np.asarray(program.run({f"x{k}": x for k, x in enumerate(given)})[0])
 
 
-def test_slice_takes_what_follows_for_a_size_of_minus_one():
+def test_slice_extends_to_the_end_for_a_size_of_minus_one():
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     np.testing.assert_array_equal(run("SLICE", None, [x], [np.int32([1, 2]), np.int32([-1, 1])]), x[1:, 2:3])
 
 
 @pytest.mark.parametrize(("begin", "size"), [([0, 3], [3, 2]), ([4, 0], [-1, -1]), ([0, 0], [-2, 1]), ([0], [1])])
-def test_slice_refuses_what_lies_outside(begin: list[int], size: list[int]):
+def test_slice_rejects_positions_out_of_range(begin: list[int], size: list[int]):
     with pytest.raises(mgx.ParseError, match=r"leave axis|one size per axis"):
         run("SLICE", None, [np.zeros((3, 4), np.float32)], [np.int32(begin), np.int32(size)])
 

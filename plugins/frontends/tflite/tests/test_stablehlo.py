@@ -161,7 +161,7 @@ def test_parts_index_no_axis_that_they_replace_as_a_whole():
             checked("STABLEHLO_IOTA", [], np.zeros((1 << 10,), np.int32), IotaDimension=0)
 
 
-def test_composites_are_what_they_stand_for():
+def test_composites_equal_their_decomposition():
     body = graph("body", [Operator("STABLEHLO_ADD", [0, 0], [1], [], None, b"", 0)], [X], (), X)
     checked("STABLEHLO_COMPOSITE", [X], 2 * X, (), [body], DecompositionSubgraphIndex=1)
 
@@ -173,7 +173,7 @@ def test_windows():
     checked("REDUCE_WINDOW", [X], np.asarray(wanted, F), given, ReduceFunction=1)
 
 
-def test_what_does_not_fit_is_refused():
+def test_mismatches_are_rejected():
     one = X[0, 0]
     body = graph("body", [Operator("STABLEHLO_POWER", [0, 1], [2], [], None, b"", 0)], [one, one], (), one)
     with pytest.raises(mgx.UnsupportedError, match="a reduction by"):

@@ -190,7 +190,7 @@ def test_a_run_that_changes_the_extents_of_a_variable_leaves_it_as_it_was(target
     assert np.asarray(made.run({"x": np.float32([5, 6])})[0]).tolist() == [1, 2]
 
 
-def test_variables_whose_names_differ_in_signs_alone_are_two():
+def test_variables_whose_names_differ_only_in_punctuation_are_distinct():
     tensors = [tensor("x", dt.float32, []), handle(), handle(), *(tensor(n, dt.float32, []) for n in "ab")]
     names = [Options(Container=b"", SharedName=name) for name in (b"a/b", b"a_b")]
     operators = [

@@ -104,7 +104,7 @@ def test_call_of_anything_but_an_operator_is_refused(saved: tuple[nn.Module, Pat
         mgx_core.parse_buffer(changed(saved[1], change), "pt2")
 
 
-def test_operator_that_a_package_converts_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operators_converted_by_a_package_are_supported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     @torch.library.custom_op("mgx_test_archive::twice", mutates_args=())
     def twice(x: torch.Tensor) -> torch.Tensor:
         return x * 2
@@ -253,7 +253,7 @@ def test_squares_of_sizes_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.parametrize(("writer", "zipped"), [("save", True), ("save", False), ("jit.save", True)])
-def test_file_of_another_writer_says_what_to_do(tmp_path: Path, writer: str, zipped: bool) -> None:
+def test_a_file_of_another_writer_has_a_helpful_error(tmp_path: Path, writer: str, zipped: bool) -> None:
     path, layer = tmp_path / "model.pt2", nn.Linear(4, 3)
     if writer == "jit.save":
         torch.jit.save(torch.jit.trace(layer, torch.randn(2, 4)), path)

@@ -43,7 +43,7 @@ def test_results_are_fresh_tensors() -> None:
     assert torch.equal(first, kept)
 
 
-def test_all_of_a_network_is_taken() -> None:
+def test_a_whole_network_is_converted() -> None:
     with torch.no_grad():
         found = explain(mlp(), torch.randn(2, 8))
     assert found.whole, str(found)
@@ -211,7 +211,7 @@ def left_to_python(x: torch.Tensor) -> torch.Tensor:
         (lambda x: x, "0 graphs: nothing was compiled"),
     ],
 )
-def test_what_ran_in_python_is_not_whole(model: Any, words: str) -> None:
+def test_programs_with_python_steps_are_not_whole(model: Any, words: str) -> None:
     found = explain(model, torch.randn(3))
     assert not found.whole
     assert str(found).startswith(words)
@@ -273,7 +273,7 @@ def test_fp16_computes_in_halves() -> None:
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-def test_recurrent_layers_are_taken_whole(kind: Any) -> None:
+def test_recurrent_layers_are_converted_whole(kind: Any) -> None:
     layer, x = kind(8, 6, 2, bidirectional=True).eval(), torch.randn(5, 2, 8)
     with torch.no_grad():
         close(torch.compile(layer, backend="mgx")(x)[0], layer(x)[0])
@@ -350,7 +350,7 @@ def test_errors_that_are_no_refusals_are_raised(monkeypatch: pytest.MonkeyPatch,
         torch.compile(mlp(), backend="mgx")(torch.randn(2, 8))
 
 
-def test_graph_that_is_left_to_torch_is_told_of(
+def test_a_graph_that_is_left_to_torch_is_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("mgx_torch.backend.Taken._attempt", failing(UnsupportedError("a quantum tensor")))
@@ -371,7 +371,7 @@ class Deep(nn.Module):
         return torch.relu(self.second(torch.relu(self.first(x)).flatten(1)))
 
 
-def test_compiled_programs_are_taken_from_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_compiled_programs_are_loaded_from_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path))
     model, x, compiles = Deep().eval(), torch.randn(2, 3, 8, 8), []
     real = Program.compile
@@ -397,7 +397,7 @@ def test_compiled_programs_are_taken_from_the_cache(monkeypatch: pytest.MonkeyPa
     assert len(compiles) == 3
 
 
-def test_parts_know_sizes_that_only_the_whole_can_tell_apart() -> None:
+def test_parts_know_sizes_that_only_the_whole_can_distinguish() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         rows = torch.special.i0(x.reshape(-1, 4))  # which torch runs: the code after it sees s0 * s1 rows
         return rows.masked_fill(rows[:, :1] > 1.2, 0.0).sum(1).view(-1, 2) + rows.repeat(2, 1).sum()
@@ -442,7 +442,7 @@ class Cached(nn.Module):
         return nn.functional.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=mask)
 
 
-def test_caches_are_written_where_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caches_are_updated_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     apart = []
 
     def seen(tensor: torch.Tensor, value: torch.Tensor) -> None:

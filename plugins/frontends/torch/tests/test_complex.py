@@ -55,7 +55,7 @@ def test_a_root_has_the_sign_of_a_zero(same: Same) -> None:
     same(lambda z: (z.sqrt(), z**0.5, z[:3].rsqrt()), z)
 
 
-def test_parts_of_complex_tensors_move_alike(same: Same) -> None:
+def test_parts_of_complex_tensors_move_equally(same: Same) -> None:
     def moved(z: torch.Tensor, w: torch.Tensor) -> Any:
         i = torch.tensor([[0, 2], [1, 0]])
         mask = z.real > 0
@@ -95,7 +95,7 @@ def test_statements_about_complex_numbers(same: Same) -> None:
     same(stated, z, w)
 
 
-def test_gradient_of_a_spectrum_is_taken() -> None:
+def test_gradient_of_a_spectrum_is_supported() -> None:
     x = torch.randn(3, 8, requires_grad=True)
 
     def loss(x: torch.Tensor) -> torch.Tensor:

@@ -24,13 +24,13 @@ LATER = torch.ones(5, 5, dtype=torch.bool).triu(1)
     "mask",
     [{}, {"mask": LATER, "is_causal": True}, {"mask": LATER, "is_causal": False}, {"src_key_padding_mask": ROWS}],
 )
-def test_transformer_encoders_are_taken(norm_first: bool, mask: Any, same: Same) -> None:
+def test_transformer_encoders_are_converted(norm_first: bool, mask: Any, same: Same) -> None:
     layer = nn.TransformerEncoderLayer(16, 4, 32, activation="gelu", norm_first=norm_first, batch_first=True)
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     same(lambda x: model(x, **mask), torch.randn(2, 5, 16))
 
 
-def test_encoders_that_look_into_their_mask_stay_with_torch() -> None:
+def test_encoders_that_inspect_their_mask_are_left_to_torch() -> None:
     """By default, nn.TransformerEncoder tests whether its mask is the causal one: Dynamo then gives no graph to any backend."""
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
     model, x = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval(), torch.randn(2, 5, 16)
@@ -40,7 +40,7 @@ def test_encoders_that_look_into_their_mask_stay_with_torch() -> None:
     assert "the whole model ran in torch\nreason: Unsupported Tensor.item()" in str(found)
 
 
-def test_numbers_that_only_assertions_read_keep_nothing_from_mgx() -> None:
+def test_numbers_read_only_by_assertions_do_not_prevent_conversion() -> None:
     """With fullgraph Dynamo captures the test of the mask, whose result is unused without gradients."""
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
     model, x = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval(), torch.randn(2, 5, 16)
@@ -51,7 +51,7 @@ def test_numbers_that_only_assertions_read_keep_nothing_from_mgx() -> None:
 
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("mask", [{}, {"attn_mask": LATER}, {"key_padding_mask": ROWS}])
-def test_multi_head_attention_is_taken(weights: bool, mask: Any, same: Same) -> None:
+def test_multi_head_attention_is_converted(weights: bool, mask: Any, same: Same) -> None:
     layer = nn.MultiheadAttention(16, 4, batch_first=True).eval()
     same(lambda x: layer(x, x, x, need_weights=weights, **mask)[: 1 + weights], torch.randn(2, 5, 16))
 
@@ -120,7 +120,7 @@ def test_diagonals_are_replaced(offset: int, same: Same) -> None:
 
 
 @pytest.mark.parametrize("accumulate", [False, True])
-def test_elements_are_put_by_number(accumulate: bool, same: Same) -> None:
+def test_elements_are_inserted_by_index(accumulate: bool, same: Same) -> None:
     index = torch.tensor([[0, 7], [3, 11]])
     same(lambda x, y: torch.put(x, index, y, accumulate), torch.randn(3, 4), torch.randn(2, 2))
 
@@ -149,7 +149,7 @@ def test_triangles_are_indexed(same: Same) -> None:
     same(triangles, torch.randn(4, 5))
 
 
-def test_complex_inputs_and_weights_are_taken(same: Same) -> None:
+def test_complex_inputs_and_weights_are_accepted(same: Same) -> None:
     class Filter(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -176,7 +176,7 @@ def test_view_by_einsum_shares_memory() -> None:
     assert torch.equal(diagonal, x.diagonal())
 
 
-def test_what_calls_functions_stays_with_torch_whole() -> None:
+def test_graphs_that_call_functions_are_left_to_torch() -> None:
     from torch.nn.attention.flex_attention import flex_attention
 
     def attend(q: torch.Tensor) -> torch.Tensor:
@@ -197,7 +197,7 @@ def test_numbers_that_change_are_converted() -> None:
         torch.testing.assert_close(function(x, a), x.half() * a + a)
 
 
-def test_autocast_reaches_what_whole_operators_are_made_of() -> None:
+def test_autocast_applies_within_composite_operators() -> None:
     """torch does not cast einsum and recurrent cells, but the products in them."""
     cell, weight = nn.GRUCell(8, 8), torch.randn(8, 6)
 
@@ -221,7 +221,7 @@ def test_autocast_reaches_what_whole_operators_are_made_of() -> None:
             torch.testing.assert_close(torch.compile(run, backend="mgx")(x), want, **bounds)
 
 
-def test_gradients_of_bilinear_layers_are_taken() -> None:
+def test_gradients_of_bilinear_layers_are_supported() -> None:
     layer, x = nn.Bilinear(5, 4, 3), torch.randn(6, 5, requires_grad=True)
 
     def run(x: torch.Tensor) -> torch.Tensor:

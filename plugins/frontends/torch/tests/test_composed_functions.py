@@ -56,7 +56,7 @@ def test_signs_of_zeros_and_nan_are_copied(same: Same) -> None:
 
 
 @pytest.mark.parametrize("function", [torch.cummax, torch.cummin])
-def test_running_extremes_take_the_last_place_and_keep_nan(function: Any, same: Same) -> None:
+def test_running_extremes_use_the_last_position_and_keep_nan(function: Any, same: Same) -> None:
     same(lambda x: (function(x, 1), function(x, 0)), HOLES)
     same(lambda x: (function(x, -1), function(x[:, :1], -1), function(x[:0], 0)), torch.randint(0, 5, (3, 17)))
 
@@ -95,7 +95,7 @@ class Sampler(torch.nn.Module):
         return torch.gather(sums, -1, above) + torch.lgamma(at + 1)
 
 
-def test_exported_programs_take_them_too() -> None:
+def test_exported_programs_accept_them_too() -> None:
     model, given = Sampler(), (torch.rand(4, 16), torch.rand(4, 6))
     module = lower_to_mgx(model, given)
     torch.testing.assert_close(module(*given), model(*given))

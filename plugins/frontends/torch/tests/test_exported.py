@@ -59,7 +59,7 @@ def test_a_projected_lstm_is_refused_with_the_reason(options: dict[str, Any]) ->
         from_exported(torch.export.export(layer, (torch.randn(4, 2, 5),)))
 
 
-def test_what_torch_says_of_results_that_nothing_reads_does_not_count() -> None:
+def test_torchs_metadata_of_unused_results_is_ignored() -> None:
     class First(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -127,7 +127,7 @@ def test_missing_converter_is_named_with_its_place() -> None:
         from_exported(torch.export.export(Model(), (torch.randn(3, 3),)))
 
 
-def test_lowered_module_gives_what_the_module_gave(tokens: torch.Tensor) -> None:
+def test_lowered_module_returns_the_modules_results(tokens: torch.Tensor) -> None:
     model = Tagger().eval()
     lowered = lower_to_mgx(model, [tokens])
     assert isinstance(lowered, MgxModule)
@@ -147,7 +147,7 @@ def test_lowered_module_checks_its_call(tokens: torch.Tensor) -> None:
         lowered(torch.randn(3, 4))
 
 
-def test_lowered_module_moves_and_refuses_what_it_cannot_be(tokens: torch.Tensor) -> None:
+def test_lowered_module_moves_and_rejects_unsupported_devices(tokens: torch.Tensor) -> None:
     layer, x = nn.Linear(4, 3), torch.randn(2, 4)
     lowered = lower_to_mgx(layer, [x])
     whole = nn.Sequential(lowered).to("cpu")
@@ -176,7 +176,7 @@ def test_lowered_module_travels(tmp_path: Path) -> None:
     assert torch.equal(torch.from_numpy(program.run({"input": x.numpy()})[0].to_numpy()), want)
 
 
-def test_torchs_own_deprecations_reach_nobody() -> None:
+def test_torchs_own_deprecation_warnings_are_suppressed() -> None:
     layer, x = nn.Linear(4, 3), torch.randn(2, 4)
     exported = torch.export.export(layer, (x,))
     with warnings.catch_warnings():
@@ -302,7 +302,7 @@ def test_lowered_module_refuses_other_arguments() -> None:
         lowered(x, True, x=x, a=x, b=x)
 
 
-def test_lowered_module_takes_by_position_what_was_lowered_by_name() -> None:
+def test_lowered_module_accepts_keywords_by_position() -> None:
     class Weighs(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
             return x + 2 * y + 4 * z
@@ -324,7 +324,7 @@ def test_lowered_module_of_any_number_of_arguments() -> None:
     torch.testing.assert_close(lower_to_mgx(Sums(), [x, y, z], target="ref")(x, y, z), x - y - z)
 
 
-def test_lowered_module_says_how_many_tensors_an_argument_holds() -> None:
+def test_lowered_module_reports_the_number_of_tensors_in_an_argument() -> None:
     class Joins(nn.Module):
         def forward(self, parts: list[torch.Tensor], y: torch.Tensor) -> torch.Tensor:
             return torch.cat([*parts, y])
@@ -335,7 +335,7 @@ def test_lowered_module_says_how_many_tensors_an_argument_holds() -> None:
         lowered([x], x)
 
 
-def test_what_is_not_a_module_or_an_exported_program_is_refused() -> None:
+def test_other_types_than_modules_and_exported_programs_are_rejected() -> None:
     x = torch.randn(2, 4)
     with pytest.raises(mgx_core.ParameterError, match=r"\(\[x\] for one\), got Tensor"):
         lower_to_mgx(nn.Linear(4, 3), x)  # type: ignore[arg-type]
@@ -345,7 +345,7 @@ def test_what_is_not_a_module_or_an_exported_program_is_refused() -> None:
         from_exported(nn.Linear(4, 3))  # type: ignore[arg-type]
 
 
-def test_lowered_module_gives_constants_among_its_results() -> None:
+def test_lowered_module_returns_constants_among_its_results() -> None:
     class Mixed(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[Any, ...]:
             return x * 2, x.shape[0], "name", None, 0.1, True, x.sum()
@@ -356,7 +356,7 @@ def test_lowered_module_gives_constants_among_its_results() -> None:
     torch.testing.assert_close([doubled, total], [x * 2, x.sum()])
 
 
-def test_places_by_axis_are_taken() -> None:
+def test_positions_by_axis_are_accepted() -> None:
     class Routed(nn.Module):
         def forward(self, x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
             rows, columns = torch.where(chosen)

@@ -208,7 +208,7 @@ def test_means_over_any_number_of_rows() -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.RMSprop])
-def test_steps_of_optimizers_are_taken(kind: Any) -> None:
+def test_steps_of_optimizers_are_converted(kind: Any) -> None:
     parts: list[Part] = []
     modules = [nn.Linear(4, 3), nn.Linear(4, 3)]
     modules[1].load_state_dict(modules[0].state_dict())

@@ -32,7 +32,7 @@ def test_each_group_meets_its_matrix(rows: int, ends: list[int]) -> None:
 
 
 @pytest.mark.parametrize("rows", [3, 9])
-def test_rows_after_the_last_group_give_zeros_and_others_reach_none(rows: int) -> None:
+def test_rows_after_the_last_group_give_zeros_without_affecting_others(rows: int) -> None:
     x, ends = torch.randn(rows, 8), torch.tensor([1, 1, 2, 2])
     x[-1] = torch.inf
     weights = torch.randn(4, 8, 16)

@@ -152,7 +152,7 @@ def test_graph_capture_of_torch() -> None:
         torch.testing.assert_close(out, model(x), rtol=1e-3, atol=1e-3)
 
 
-def test_results_that_only_the_host_computes_lie_on_the_device() -> None:
+def test_results_computed_on_the_host_are_copied_to_the_device() -> None:
     def places(x: torch.Tensor) -> torch.Tensor:
         return torch.nonzero(x > 0).sum(0)
 
@@ -163,7 +163,7 @@ def test_results_that_only_the_host_computes_lie_on_the_device() -> None:
     assert torch.equal(out, places(x))
 
 
-def test_inputs_may_lie_in_any_order() -> None:
+def test_inputs_may_be_stored_in_any_order() -> None:
     x = torch.randn(6, 5, device="cuda").T
     for given in (x, x[:, ::2]):
         with torch.no_grad():

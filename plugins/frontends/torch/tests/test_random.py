@@ -75,7 +75,7 @@ def test_permutation() -> None:
     assert not np.array_equal(found[0][0], found[1][0])
 
 
-def test_dropout_says_what_it_kept() -> None:
+def test_dropout_returns_its_mask() -> None:
     x = torch.arange(1.0, 101)
     ((y, kept),) = runs(lambda x: torch.native_dropout(x, 0.2, None), x)
     np.testing.assert_allclose(y, np.where(kept, x.numpy() * 1.25, 0), rtol=1e-6)
@@ -110,7 +110,7 @@ def test_compiled_functions_draw_as_torch_does(train: bool | None) -> None:
     torch.testing.assert_close(torch.compile(drawn, backend="mgx")(x), want)
 
 
-def test_attempts_that_are_given_up_draw_no_numbers() -> None:
+def test_abandoned_attempts_draw_no_numbers() -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = torch.relu(x + torch.rand(4)) * 2
         spread = torch.as_strided(y.expand(3, 4), (2, 2), (1, 1))  # which is rejected on conversion

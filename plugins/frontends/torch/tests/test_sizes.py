@@ -19,7 +19,7 @@ from mgx_torch.node import Node
 from mgx_torch.options import TorchOptions
 
 
-def test_every_core_operator_is_converted_or_said_in_others() -> None:
+def test_every_core_operator_is_converted_or_decomposed() -> None:
     converters = all_converters()
     others = traced_table(converters)
     packets = [getattr(torch.ops.aten, name) for name in dir(torch.ops.aten)]
@@ -138,7 +138,7 @@ def test_sizes_are_results_of_lowered_modules() -> None:
     assert torch.equal(found["sum"], torch.full((4,), 5.0))
 
 
-def test_part_takes_memory_in_any_order() -> None:
+def test_a_part_accepts_any_strides() -> None:
     """Results of parts run by torch may have other strides than when the part was compiled: no guard of Dynamo checks them."""
     straight = True
 
@@ -262,7 +262,7 @@ def test_view_with_rows_that_overlap_stays_with_torch() -> None:
 
 
 @pytest.mark.skipif(not DECIDED, reason="this version of torch cannot be configured to reject guards")
-def test_converter_that_takes_the_size_of_the_moment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_converter_that_specializes_on_a_size_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its result would be valid for the first size only, without a guard of Dynamo."""
 
     @torch.library.custom_op("mgx_tests::rows", mutates_args=(), schema="(Tensor x) -> Tensor")
@@ -362,7 +362,7 @@ def test_elements_that_only_scale_are_no_sizes() -> None:
             assert torch.equal(compiled(x, torch.tensor(k)), x * k)
 
 
-def test_ragged_tensors_are_taken() -> None:
+def test_ragged_tensors_are_supported() -> None:
     rows = torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)], layout=torch.jagged, requires_grad=True)
     layer = nn.Linear(3, 5)
     compiled = torch.compile(lambda x: layer(x).relu() * 2, backend="mgx", options={"strict": True})
@@ -390,7 +390,7 @@ def test_tensors_without_data_stay_so() -> None:
         lambda x, k: torch.full((2, 3), k / 3) + x.sum(),
     ],
 )
-def test_numbers_that_torch_computes_between_parts_are_taken(function: Any) -> None:
+def test_numbers_computed_by_torch_between_parts_are_accepted(function: Any) -> None:
     def scaled(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
         return function(x + 1, n.item())
 

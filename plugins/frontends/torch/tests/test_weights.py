@@ -77,7 +77,7 @@ def test_every_write_is_seen(write: Callable[[np.ndarray], None], dtype: torch.d
 
 
 @pytest.mark.parametrize("size", [2049, 2 * 2048, 32 * 2048, 33 * 2048 + 1])
-def test_every_place_is_looked_at(size: int) -> None:
+def test_every_position_is_visited(size: int) -> None:
     weight = torch.zeros(size, dtype=torch.float64)
     values = weight.numpy()
     fingerprint = Fingerprint(weight)
@@ -126,7 +126,7 @@ def test_threads_that_run_a_new_program_store_it_once(monkeypatch: pytest.Monkey
     assert len(kept) == 1
 
 
-def test_programs_of_other_versions_of_plugins_are_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_programs_of_other_versions_of_plugins_are_not_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path))
     x = torch.randn(3, 4)
     options = TorchOptions(target="cpu", cache=True)

@@ -69,7 +69,7 @@ def test_compiled_once_and_run(store):
     assert (device.download(np.empty(8, np.float32), buffer) == 4).all()
 
 
-def test_code_that_is_held_is_not_looked_for(store, tmp_path):
+def test_loaded_code_is_not_searched_for(store, tmp_path):
     from weakref import WeakValueDictionary
 
     compiler, held = Counting(), WeakValueDictionary()

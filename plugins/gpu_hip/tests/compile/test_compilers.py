@@ -99,7 +99,7 @@ def test_offline_clang(arch, sample):
     assert f"amdgcn-amd-amdhsa--{arch}".encode() in image  # the target named in the kernels' metadata
 
 
-def test_nvrtc_says_what_is_wrong_and_where():
+def test_nvrtc_reports_errors_with_their_location():
     with pytest.raises(CompileError, match=r"(?s)NVRTC .* for sm_90: kernels.hip\(2\): error.*nope"):
         compiler(Nvrtc).compile("KERNEL(64) k(float* x) {\n  x[0] = nope;\n}", (), "sm_90")
 
@@ -116,7 +116,7 @@ def test_architectures():
         compiler_for("mips")
 
 
-def test_what_is_missing_is_named(monkeypatch):
+def test_missing_parts_are_named(monkeypatch):
     monkeypatch.setenv("MGX_NVRTC_LIBRARY", "/nowhere/libnvrtc.so")
     with pytest.raises(DeviceError, match="pip install nvidia-cuda-nvrtc"):
         Nvrtc()

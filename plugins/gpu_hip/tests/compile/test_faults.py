@@ -143,7 +143,7 @@ def test_shared_memory_does_not_survive_a_block(emulated):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_shared_arrays_end_where_they_say(emulated, dynamic):
+def test_shared_arrays_end_where_declared(emulated, dynamic):
     array = "SHARED_DYNAMIC(float, s)" if dynamic else "SHARED(float, s, [64])"
     text = f"""KERNEL(64) k(float* y, u32 n) {{ {array}; s[threadIdx.x + n] = 1; __syncthreads();
       y[threadIdx.x] = s[threadIdx.x + n]; }}"""
@@ -161,7 +161,7 @@ def test_too_much_shared_memory(emulated):
         run(emulated, text, (1,), (64,), [np.zeros(64, np.float32)])
 
 
-def test_too_much_shared_memory_with_what_the_launch_asks_for(emulated):
+def test_too_much_shared_memory_including_the_launchs_request(emulated):
     text = """KERNEL(64) k(float* y) { SHARED(float, s, [12000]); SHARED_DYNAMIC(float, t);
       s[threadIdx.x] = 0; y[threadIdx.x] = t[0]; }"""
     most = 65536 if emulated.wave == 64 else 232448
@@ -191,7 +191,7 @@ def test_a_stack_that_is_too_small(emulated):
         run(emulated, text, (1,), (64,), [np.zeros(1, np.int32)])
 
 
-def test_launches_that_no_device_takes(emulated):
+def test_launches_that_no_device_accepts(emulated):
     kernel = emulated.compile("KERNEL(64) k(float* y) { y[0] = 1; }")
     for grid, block in (((1,), (2048,)), ((0,), (64,)), ((1, 70000), (64,))):
         with pytest.raises(DeviceError, match="ErrorInvalidValue"):

@@ -41,7 +41,7 @@ def test_shuffles_move_values_between_lanes(runner, rng, type, order):
     np.testing.assert_array_equal(y[3], x[base + np.where(lane >= 2, lane - 2, lane)])
 
 
-def test_ballots_give_a_bit_a_lane(runner, rng):
+def test_ballots_return_one_bit_per_lane(runner, rng):
     source = """KERNEL(256) k(const i32* x, u64* y, i32* t) { u64 b = wave_ballot(x[threadIdx.x] > 50);
       if (lane_id() == 0) y[wave_id()] = b;
       t[threadIdx.x] = (i32)bit_count(b) + (wave_any(x[threadIdx.x] == 7) ? 1000 : 0);

@@ -221,7 +221,7 @@ def test_a_callers_memory_is_reached_while_it_is_registered(device, x):
     device.registered(address, own.nbytes)
 
 
-def test_running_out_of_memory_says_what_was_asked(device):
+def test_running_out_of_memory_reports_the_request(device):
     free, total = device.memory()
     with pytest.raises(OutOfMemoryError, match=r"TiB|GiB requested, .* GiB of 8.00 GiB free") as caught:
         device.allocate(total + 1)
@@ -302,7 +302,7 @@ def test_the_null_device_knows_its_architecture_and_runs_nothing():
         NullDevice("gfx1")
 
 
-def test_threads_that_ask_at_once_get_the_same_device(monkeypatch) -> None:
+def test_concurrent_requests_get_the_same_device(monkeypatch) -> None:
     opened: list[int] = []
     all_ask = threading.Barrier(4)
 

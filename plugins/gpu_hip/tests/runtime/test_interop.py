@@ -75,7 +75,7 @@ def test_narrow_types_travel(device):
     assert (taken.dtype, taken.dims, taken.address) == (dt.bfloat16, (3,), array.address)
 
 
-def test_what_dlpack_cannot_say_is_refused(device):
+def test_types_without_dlpack_representation_are_rejected(device):
     array = DeviceArray(device.allocate(8), dt.int4, (8,))
     with pytest.raises(BufferError, match="no byte-sized type for int4"):
         array.__dlpack__()

@@ -18,7 +18,7 @@ def device(fake_driver):
     return Device(fake_driver, 0)
 
 
-def test_freed_memory_is_handed_out_again(device):
+def test_freed_memory_is_reused(device):
     first = device.allocate(10_000)
     address = first.address
     first.free()
@@ -64,7 +64,7 @@ def test_memory_in_use_on_a_stream_waits_for_it(device, monkeypatch):
     assert device.pool.reserved == 8192 and again.address != other.address
 
 
-def test_everything_kept_is_given_up_before_memory_runs_out(device, monkeypatch):
+def test_all_cached_memory_is_released_before_memory_runs_out(device, monkeypatch):
     """On a device of 100 MiB, because the emulated device writes all memory that it allocates."""
     real = device.driver.out
 

@@ -51,7 +51,7 @@ def test_each_instruction_has_a_range(kind, prefix, variable, tmp_path, monkeypa
     ranges.profiler_ranges.cache_clear()
 
 
-def test_what_is_missing_is_said(monkeypatch) -> None:
+def test_missing_parts_are_reported(monkeypatch) -> None:
     ranges.profiler_ranges.cache_clear()
     monkeypatch.setenv("MGX_ROCTX_LIBRARY", "/no/such/library.so")
     with pytest.raises(DeviceError, match=r"no library with roctxRangePushA was found.*MGX_ROCTX_LIBRARY"):

@@ -75,7 +75,7 @@ def test_every_front_end_answers_and_the_figures_are_of_all(module: Any, fronted
     until(lambda: figures(fronted) == (before + 24, 0))
 
 
-def test_front_ends_ask_replicas_of_their_machine_past_ray(fronted: Any) -> None:
+def test_front_ends_call_local_replicas_directly(fronted: Any) -> None:
     def channels() -> int:
         """Returns the number of channels to replicas: connected sockets, not listening ones."""
         lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
@@ -93,7 +93,7 @@ def test_a_killed_replica_fails_no_request(fronted: Any) -> None:
         assert {a.result(120) for a in asked} == {2.0}
 
 
-def test_a_model_that_is_unloaded_is_so_behind_every_front_end(fronted: Any) -> None:
+def test_an_unloaded_model_is_unloaded_for_every_front_end(fronted: Any) -> None:
     with tritonclient.http.InferenceServerClient(fronted.http, network_timeout=120) as c:
         c.unload_model("apart")
         for _ in range(8):

@@ -181,7 +181,7 @@ def test_ray_chooses_while_a_replica_is_elsewhere_or_out_of_reach() -> None:
     asyncio.run(asked())
 
 
-def test_a_request_whose_replica_ends_is_given_to_another() -> None:
+def test_a_request_whose_replica_ends_is_retried_on_another() -> None:
     async def asked() -> None:
         async with machine() as given:
             first, _ = given.replica(2, 0.3), given.replica(3)
@@ -199,7 +199,7 @@ def test_a_request_whose_replica_ends_is_given_to_another() -> None:
     asyncio.run(asked())
 
 
-def test_a_replica_that_leaves_answers_what_it_was_asked() -> None:
+def test_a_replica_that_leaves_answers_its_pending_requests() -> None:
     async def asked() -> None:
         async with machine() as given:
             first = given.replica(2, 0.05)

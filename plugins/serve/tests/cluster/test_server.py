@@ -107,7 +107,7 @@ def test_a_killed_replica_fails_no_request_and_is_replaced(cluster: Any) -> None
     assert set(answers) == {2.0}
 
 
-def test_versions_are_replaced_while_clients_ask(
+def test_versions_are_replaced_while_clients_send_requests(
     cluster: Any, repository: Path, small_model: Callable[..., Path]
 ) -> None:
     former = set(replicas())

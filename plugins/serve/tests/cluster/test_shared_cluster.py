@@ -85,7 +85,7 @@ def test_an_address_of_no_cluster_is_refused(small_model: Callable[..., Path], t
     assert "Traceback" not in ended.stderr
 
 
-def test_files_go_with_the_last_who_holds_them() -> None:
+def test_files_are_closed_with_their_last_reference() -> None:
     exchange, file = Exchange(), np.zeros(1, np.uint8)
     for holder in ("a", "b"):
         exchange.hold("m", file, holder)
@@ -114,7 +114,7 @@ def test_locks_outlive_old_files(small_model: Callable[..., Path], tmp_path: Pat
     assert lock.exists() and not (folder / f"{handed.key}.mxr").exists()
 
 
-def test_models_that_take_no_zeros_are_told_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_models_that_reject_zeros_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     given = [helper.make_tensor_value_info(name, TensorProto.INT64, [1]) for name in ("x", "shape")]
     made = helper.make_tensor_value_info("y", TensorProto.INT64, ["n"])
     graph = helper.make_graph([helper.make_node("Reshape", ["x", "shape"], ["y"], allowzero=1)], "g", given, [made])

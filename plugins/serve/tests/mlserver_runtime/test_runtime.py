@@ -90,7 +90,7 @@ def test_metadata(ports: tuple[str, str]) -> None:
         ]
 
 
-def test_what_does_not_fit_is_refused(ports: tuple[str, str]) -> None:
+def test_mismatches_are_rejected(ports: tuple[str, str]) -> None:
     with pytest.raises(InferenceServerException, match=r"FP32\[-1, 4\] is required, got FP32\[2, 3\]") as refused:
         ask(tritonclient.http, ports[0], X[:, :3].copy())
     assert refused.value.status() == "400"

@@ -78,7 +78,7 @@ def same_apart(op: Any, *xs: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
-def test_features_taken_apart(dtype: Any) -> None:
+def test_features_are_decomposed(dtype: Any) -> None:
     x = X.astype(dtype)
     for threshold in (0.5, -2, 3.0):
         same_apart(Binarizer(threshold=threshold), x)
@@ -95,7 +95,7 @@ def test_features_taken_apart(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_missing_values_taken_apart(dtype: Any) -> None:
+def test_missing_values_are_decomposed(dtype: Any) -> None:
     x = np.array([[np.nan, 1], [0.1, np.nan]], dtype)
     for old in (np.nan, 0.1, 1.0):
         same_apart(Imputer(imputed_value_floats=[7, 8.1], replaced_value_float=old), x)
@@ -105,7 +105,7 @@ def test_missing_values_taken_apart(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.int8, np.uint8])
-def test_categories_taken_apart(dtype: Any) -> None:
+def test_categories_are_decomposed(dtype: Any) -> None:
     x = np.array([[4, 0, 1], [2, 100, 7]], dtype)
     same_apart(OneHotEncoder(cats_int64s=[4, -1, 7]), x)
     same_apart(LabelEncoder(dtype=dt.float32, keys_int64s=[4, 2, 7, 4], values_floats=[0.5, 1.5, 2.5, 3.5]), x)

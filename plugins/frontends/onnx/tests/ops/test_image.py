@@ -39,7 +39,7 @@ def test_gray() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"no image", bytes(encoded("PNG"))[:60]])
-def test_what_cannot_be_decoded_is_empty(data: bytes) -> None:
+def test_undecodable_images_are_empty(data: bytes) -> None:
     assert ImageDecoder().evaluate([np.frombuffer(data, np.uint8)]).shape == (0, 0, 3)
 
 

@@ -45,7 +45,7 @@ def test_likelihood(reduction: Any, ignored: Any, weighted: bool, expected: Any)
 @pytest.mark.parametrize("ignored", [None, 1, -100])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16])
-def test_likelihood_taken_apart(reduction: Any, ignored: Any, weighted: bool, kind: Any) -> None:
+def test_likelihood_is_decomposed(reduction: Any, ignored: Any, weighted: bool, kind: Any) -> None:
     op = NegativeLogLikelihoodLoss(reduction=reduction, ignore_index=ignored)
     rng = np.random.default_rng(2)
     for dims in ((), (4,), (2, 3), (0,)):

@@ -37,7 +37,7 @@ def test_full_matches_as_python(pattern: str, text: str) -> None:
     st.lists(st.sampled_from(["a", "ab", "b+", "[ab]c", "a*?b", "c", "(?:a|ab)(?:c|bcd)"]), min_size=1, max_size=3),
     st.text("abcd", max_size=9),
 )
-def test_finds_what_a_backtracking_matcher_finds(branches: list[str], text: str) -> None:
+def test_agrees_with_a_backtracking_matcher(branches: list[str], text: str) -> None:
     pattern = "|".join(branches)
     assert compile_pattern(pattern).find_all(text) == [m.span() for m in re.finditer(pattern, text)]
 

@@ -44,7 +44,7 @@ def same_apart(op: Any, x: Any) -> None:
     "x", [X, X.astype(np.float64), np.round(4 * X).astype(np.int64), X[0], X[:0]], ids=lambda x: str(x.shape)
 )
 @pytest.mark.parametrize("post", ["NONE", "LOGISTIC", "SOFTMAX"])
-def test_models_taken_apart(post: Any, x: Any) -> None:
+def test_models_are_decomposed(post: Any, x: Any) -> None:
     vectors, weights = RNG.normal(size=15).tolist(), RNG.normal(size=10).tolist()
     more = {"kernel_params": (0.5, 0.25, 2.0), "post_transform": post}
     for kind in KERNELS:
