@@ -96,7 +96,7 @@ def summed(op: Operation, xs: Sequence[Any], out: Any) -> Any:
     return error
 
 
-# those whose result on squared operands is the sum of the squares of their terms (of the mean: over n)
+# ops whose result on squared operands is the sum of the squares of their terms (of the mean: over n)
 HOMOGENEOUS: Final = (Dot, Convolution, ConvolutionBackwards, ReduceSum, ReduceMean, PrefixScanSum)
 
 

@@ -16,7 +16,7 @@ __all__ = ["differs", "flat", "text_of"]
 
 
 def flat(value: Any) -> list[Any]:
-    """Flattens a result: the items of tuples one by one."""
+    """Flattens a result into the items of nested tuples."""
     return list(value) if isinstance(value, tuple) else [value]
 
 

@@ -18,7 +18,7 @@ VALUE: Final = 7
 
 @define_op("mgx_conformance.foreign")
 class Foreign(Operation):
-    """An op that no target knows.
+    """An op without a kernel in any target.
 
     x: any tensor -> same shape, unchanged.
     """
@@ -46,7 +46,7 @@ def plans_for(target: str, op: type[Operation]) -> Kernels:
 
 
 def program_of(op: Operation) -> Program:
-    """Returns a program with the op applied after another op; with two parameters if the op takes two."""
+    """Returns a program with the op applied after another op; with two parameters if the op has two operands."""
     program = Program()
     main = program.get_main_module()
     inputs = [main.add_parameter(f"x{n}", Shape("float32", (4, 4))) for n in range(len(op.inputs))]

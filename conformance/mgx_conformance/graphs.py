@@ -245,7 +245,7 @@ def fixed(v: Any) -> bool:
 
 
 def common(x: Any, y: Any) -> tuple[Any, ...] | None:
-    """Returns the shape that two values broadcast to, None if they may not broadcast."""
+    """Returns the shape that two values broadcast to, None if they cannot be broadcast."""
     a, b = x.shape.dims, y.shape.dims
     rank = max(len(a), len(b))
     out = []

@@ -48,6 +48,6 @@ def _span(array: Any) -> tuple[int, int]:
 
 
 def _write(to: Any, array: Any) -> None:
-    """Writes element by element, also through axes of stride 0."""
+    """Writes element by element, also along axes of stride 0."""
     index = tuple(slice(0, 1) if s == 0 else slice(None) for s in array.strides)
     to[index] = array[index]

@@ -56,7 +56,7 @@ class Graph:
 
 
 def convolutional() -> bytes:
-    """Convolutions with batch norm, a residual, pooling and a classifier; the batch is open."""
+    """Convolutions with batch norm, a residual, pooling and a classifier; the batch is symbolic."""
     g = Graph("convolutional", 1)
     x = g.input("image", "batch", 3, 17, 19)
 
@@ -74,7 +74,7 @@ def convolutional() -> bytes:
 
 
 def transformer() -> bytes:
-    """Returns one encoder block with attention, GELU and layer norms; batch and length are open."""
+    """Returns one encoder block with attention, GELU and layer norms; batch and length are symbolic."""
     g = Graph("transformer", 2)
     width, heads = 32, 4
     x = g.input("tokens", "batch", "length", dtype=np.int64)
@@ -104,7 +104,7 @@ def transformer() -> bytes:
 
 
 def recurrent() -> bytes:
-    """Returns a bidirectional LSTM and a classifier over its last state; batch and length are open."""
+    """Returns a bidirectional LSTM and a classifier over its last state; batch and length are symbolic."""
     g = Graph("recurrent", 3)
     size, hidden = 6, 8
     x = g.input("frames", "length", "batch", size)

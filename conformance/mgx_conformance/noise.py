@@ -47,7 +47,7 @@ def spread_of_parts(op: Operation, args: Sequence[Any], result: Any, rng: np.ran
         return None
     given = [a for a in args if a is not None]
     spread = np.zeros(result.shape)
-    for n in range(SAMPLES):  # a target may decompose the parts further, or not
+    for n in range(SAMPLES):  # a target may decompose the parts further
         (sample,) = Noisy(rng, parts=n % 2).run(module, given)
         if np.shape(sample) != result.shape:
             return None

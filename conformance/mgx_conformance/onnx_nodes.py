@@ -1,4 +1,4 @@
-"""The node tests of the ONNX standard, run on any target with the standard's own tolerances."""
+"""The ONNX node tests, run on any target with their own tolerances."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["judge", "node_tests", "out_of_reach"]
 
 @cache
 def node_tests() -> dict[str, Any]:
-    """Returns the standard's node tests by name."""
+    """Returns the ONNX node tests by name."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test.loader import load_model_tests
@@ -34,7 +34,7 @@ def node_tests() -> dict[str, Any]:
 
 @cache
 def out_of_reach() -> dict[str, str]:
-    """Tests that no engine can pass, and why."""
+    """Returns the tests that no engine can pass, with reasons."""
     text = (Path(__file__).parent / "onnx_out_of_reach.toml").read_text(encoding="utf-8")
     return {entry["test"]: entry["reason"] for entry in tomllib.loads(text)["out_of_reach"]}
 
@@ -42,8 +42,9 @@ def out_of_reach() -> dict[str, str]:
 def judge(test: Any, target: Any) -> None:
     """Runs one node test.
 
-    Results of 16-bit floats that miss the standard's tolerance, which is about one of their rounding units, are held to what the
-    model's parts may differ by where each is rounded (`noise.expected`).
+    Results of 16-bit floats that miss the test's tolerance, which is about one of their rounding units, may differ as much as
+    the model's
+    parts do by rounding (`noise.expected`).
     Errors: AssertionError for wrong results; any error that the frontend or the target raises.
     """
     from onnx.backend.test.runner import Runner, _normalize_tensor
@@ -75,7 +76,7 @@ def judge(test: Any, target: Any) -> None:
 def _judge_narrow(
     definition: Any, feed: Mapping[str, Any], got: Sequence[Any], wanted: Sequence[Any], test: Any
 ) -> None:
-    """Errors: AssertionError if a result lies neither within the standard's tolerance nor within that of its rounded parts."""
+    """Errors: AssertionError if a result is neither within the test's tolerance nor within that of its rounded parts."""
     module = definition.get_main_module()
     derived = expected(module, [feed[n] for n in module.parameters])
     for n, (a, b, allowed) in enumerate(zip(got, wanted, derived.tolerances, strict=True)):

@@ -22,10 +22,10 @@ scorecard = pytest.StashKey[Any]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("mgx", "mgx conformance kit (--pyargs mgx_conformance.suite)")
     add = group.addoption
-    add("--mgx-target", metavar="NAME", help="the target to try: the name of an installed one, or package.module:Class")
+    add("--mgx-target", metavar="NAME", help="target under test: the name of an installed one, or package.module:Class")
     add("--mgx-expect", metavar="FILE", help="expected failures: a TOML file of [[expected]] test = ..., reason = ...")
     add("--mgx-level", metavar="LEVELS", help=f"some of {','.join(LEVELS)} (default: all; with --mgx-ops: ops)")
-    add("--mgx-ops", metavar="PACKAGE", help="try the ops of an installed package instead of the standard set")
+    add("--mgx-ops", metavar="PACKAGE", help="test the ops of an installed package instead of the standard set")
     add(
         "--mgx-scorecard",
         metavar="FILE",
@@ -77,7 +77,9 @@ def level_of(path: Path) -> str:
 
 
 def id_of(item: pytest.Item) -> str:
-    """A test's name in expected failures and scorecards: ``ops/softmax-last-float32/transposed``, ``contract/threads``."""
+    """Returns a test's name in expected failures and scorecards: ``ops/softmax-last-float32/transposed``,
+    ``contract/threads``.
+    """
     level, name = level_of(item.path), getattr(item, "originalname", item.name)
     words = [level] if name == "test_case" else [level, name.removeprefix("test_")]
     callspec = getattr(item, "callspec", None)

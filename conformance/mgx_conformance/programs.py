@@ -44,7 +44,7 @@ def symbolic() -> Program:
 
 
 def passing_through() -> Program:
-    """Returns results that are a parameter, a literal, views of both, one value twice."""
+    """Returns results that are a parameter, a literal, views of both, and one value twice."""
     program = Program()
     main = program.get_main_module()
     x = main.add_parameter("x", Shape("float32", (3, 4)))
@@ -57,7 +57,7 @@ def passing_through() -> Program:
 
 
 def measured() -> Program:
-    """Returns results with extents that the data decide, taken from values of which nothing else is read."""
+    """Returns results with data-dependent extents, whose operands have no other readers."""
     program = Program()
     main = program.get_main_module()
     x = main.add_parameter("x", Shape("float32", (3, 4)))
@@ -74,7 +74,7 @@ def measured() -> Program:
 
 
 def doubling() -> Program:
-    """Returns a loop whose state is twice as large after each of a thousand trips."""
+    """Returns a loop whose state doubles in each of a thousand trips."""
     program = Program()
     main = program.get_main_module()
     body = program.create_module("body")

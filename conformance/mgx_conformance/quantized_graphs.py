@@ -1,4 +1,4 @@
-"""Random quantized programs: work between quantizelinear and dequantizelinear, of every narrow type and granularity."""
+"""Random quantized programs: ops between quantizelinear and dequantizelinear, of every narrow type and granularity."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .quantized_grower import Grower
 
 __all__ = ["QuantizedSketch", "attempt", "quantized_sketch", "units_apart"]
 
-TRIALS: Final = 6  # evaluations with numbers moved by a few units in the last place
+TRIALS: Final = 6  # evaluations with numbers perturbed by a few units in the last place
 MOVED: Final = 4e-6
 
 
@@ -31,7 +31,7 @@ class QuantizedSketch:
         return self.program.text()
 
     def wanted(self, rng: np.random.Generator | None = None) -> list[Any]:
-        """Returns the results by the definitions; rng: every number that is quantized moved by a few units in the last place."""
+        """Returns the reference results; rng: every number that is quantized is perturbed by a few units in the last place."""
         main = self.program.get_main_module()
         values: dict[Any, Any] = {p: self.feed[name] for name, p in main.parameters.items()}
         for ins in main:
@@ -49,10 +49,12 @@ class QuantizedSketch:
         return [values[o] for o in main.outputs]
 
     def wrong(self, got: Sequence[Any]) -> str:
-        """Returns what is further from the definitions than one unit of the last quantization; empty if nothing is.
+        """Describes a result that differs from the reference by more than one unit of the last quantization; empty if none
+        does.
 
-        Where numbers lie between two units the definitions may give either, here and in what reads them: a result may be as
-        much further away as results are when what is quantized moves by a few units in the last place.
+        If numbers are half way between two units the reference may give either, there and in later ops: a result may
+        additionally differ by
+        as much as results do when the quantized numbers are perturbed by a few units in the last place.
         """
         right = self.wanted()
         apart = [units_apart(a, b) for a, b in zip(got, right, strict=True)]
@@ -71,9 +73,9 @@ class QuantizedSketch:
 
 
 def attempt(target: Any, *seeds: int) -> None:
-    """Compiles the graphs of some numbers as one program: a compiler of kernels is started for many of them at once.
+    """Compiles the graphs of some seeds as one program, since starting a kernel compiler takes long.
 
-    Errors: AssertionError with the program if a target gives a graph wrong.
+    Errors: AssertionError with the program if a target computes a graph wrong.
     """
     sketch = quantized_sketch(*seeds)
     compiled = sketch.program.clone()
@@ -83,7 +85,7 @@ def attempt(target: Any, *seeds: int) -> None:
 
 
 def units_apart(a: Any, b: Any) -> Any:
-    """Returns how many numbers of their type lie between the elements of two narrow tensors."""
+    """Returns the distance between the elements of two narrow tensors, in steps of their type."""
     if dtype.of(a.dtype).is_integer:
         return np.abs(a.astype(np.int64) - b.astype(np.int64))
     bits = [np.ascontiguousarray(x).view(np.uint8).astype(np.int64) for x in (a, b)]
@@ -93,7 +95,7 @@ def units_apart(a: Any, b: Any) -> Any:
 
 
 def quantized_sketch(*seeds: int, steps: int = 5) -> QuantizedSketch:
-    """Returns a program of the random graphs of some numbers; equal numbers give equal graphs."""
+    """Returns a program of the random graphs of some seeds; equal seeds give equal graphs."""
     made = QuantizedSketch(Program(), {}, [])
     main = made.program.get_main_module()
     outputs = []

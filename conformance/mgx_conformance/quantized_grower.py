@@ -1,4 +1,4 @@
-"""Random graphs of work on dequantized tensors: quantizations of every type, weights, and the ops between them."""
+"""Random graphs of ops on dequantized tensors: quantizations of every type, weights, and the ops between them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNARY: Final = ("relu", "sigmoid", "tanh", "hard_swish", "gelu_erf", "leaky_relu
 
 
 class Grower:
-    """Adds a graph of work on dequantized tensors to a module, and knows every value; feed: values of parameters by name."""
+    """Adds a graph of ops on dequantized tensors to a module, and knows every value; feed: values of parameters by name."""
 
     def __init__(self, rng: np.random.Generator, main: Module, feed: dict[str, Any]) -> None:
         self.rng = rng
@@ -70,7 +70,9 @@ class Grower:
         return found
 
     def numbers(self, value: Any, to: dtype.DType, axis: int = -1, block: int = 0) -> tuple[Any, Any | None]:
-        """A scale that a tensor fits, or nearly, for all or one an index of an axis or a block of it; and a zero point."""
+        """Returns a scale for which a tensor fits, or nearly, per tensor, per index of an axis or per block of it; and a zero
+        point.
+        """
         magnitude = np.abs(value)
         if axis >= 0 and block:
             parts = np.split(magnitude, range(block, value.shape[axis], block), axis)
@@ -106,7 +108,7 @@ class Grower:
         return x.inputs[0]
 
     def weights(self, dims: Sequence[int], axes: Sequence[int]) -> Any:
-        """Returns constant weights by tensor, by one of these axes, or by blocks of one."""
+        """Returns constant weights quantized per tensor, per index of one of these axes, or per block of one."""
         wide = (self.rng.standard_normal(tuple(dims)) * self.rng.uniform(0.05, 0.5)).astype(np.float32)
         to = dtype.int8 if self.likely(0.6) else self.type()
         axis = -1 if self.likely(0.3) else int(self.pick(axes))
@@ -120,7 +122,7 @@ class Grower:
         given = [self.literal(scale), *([] if zero is None else [self.literal(zero)])]
         return self.add("dequantizelinear", self.literal(stored), *given, **at)
 
-    # work
+    # ops
 
     def step(self) -> None:
         options = ["unary", "silu", "binary", "concat", "transpose", "reshape", "product", "product", "softmax"]
@@ -208,7 +210,7 @@ class Grower:
         return self.add("slice", x, axes=(axis,), starts=(first,), ends=(x.shape.dims[axis],))
 
     def rows(self, x: Any) -> Any:
-        """Returns an embedding beside x: rows of a quantized table."""
+        """Returns an embedding next to x: rows of a quantized table."""
         count, width = int(self.rng.integers(2, 9)), x.shape.dims[-1]
         indices = self.literal(self.rng.integers(0, count, x.shape.dims[:-1]))
         return self.add("add", x, self.add("gather", self.weights((count, width), (0, 1)), indices, axis=0))

@@ -19,7 +19,7 @@ def unit(kind: dtype.DType) -> float:
 
 
 def rounding(kind: dtype.DType) -> float:
-    """Relative distance of neighbours in the result's own type."""
+    """Returns the relative distance of adjacent numbers in the result's own type."""
     return unit(kind) if kind.kind == "c" else kind.epsilon
 
 
@@ -53,7 +53,7 @@ def finite_magnitude(y: Any) -> Any:
 
 
 def deviation(a: Any, b: Any) -> Any:
-    """|a - b|, infinite where one is finite and the other is not."""
+    """Returns |a - b|, infinite where one is finite and the other is not."""
     if not isinstance(a, np.ndarray) or a.dtype == object or not isinstance(b, np.ndarray):
         return np.zeros(np.shape(a))
     x, y = widened(scalar.widen(a)), widened(scalar.widen(b))

@@ -41,7 +41,7 @@ def judge(program: Any, source: Any, feed: dict[str, Any]) -> None:
 
 
 def layouts_of(x: Any) -> dict[str, Any]:
-    """Returns a float32 tensor of rank 2 in other layouts, in misaligned and in read-only memory, by a word for each."""
+    """Returns a float32 tensor of rank 2 in other layouts, in misaligned and in read-only memory, by name."""
     bytes_off = np.zeros(x.nbytes + 1, np.uint8)[1:].view(x.dtype).reshape(x.shape)
     bytes_off[...] = x
     wide = np.zeros((x.shape[0], 2 * x.shape[1]), x.dtype)

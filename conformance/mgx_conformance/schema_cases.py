@@ -1,6 +1,8 @@
-"""Cases made from an op's schema: the attribute values, element types, ranks, lengths and absent operands that its rule takes.
+"""Generates cases from an op's schema: the attribute values, element types, ranks, lengths and absent operands that its infer
+accepts.
 
-One thing is varied at a time, from the op's defaults on the first extents that it takes, so that a failing case names what a
+One property is varied at a time, starting from the op's defaults on the first accepted extents, so that a failing case names
+what a
 kernel gets wrong.
 """
 
@@ -22,7 +24,7 @@ __all__ = ["schema_cases"]
 
 Dims = tuple[int, ...]
 
-# extents that operands are tried with, a rank each, the usual one of matrices first
+# extents tried for operands, one per rank, the usual rank of matrices first
 EXTENTS: Final[tuple[Dims, ...]] = ((3, 4), (2, 3, 4), (5,), (2, 1, 3, 5), (2, 3, 2, 3, 4), ())
 # lengths of one axis: none, one, around the widths of vector registers, waves and blocks, and more than one block
 LENGTHS: Final = (0, 1, 2, 7, 8, 9, 16, 17, 31, 33, 64, 67, 128, 257, 1025)
@@ -38,7 +40,7 @@ SAMPLES: Final[dict[str, tuple[Any, ...]]] = {
 
 
 def schema_cases(cls: type[Operation]) -> Iterator[Case]:
-    """Yields every case that can be made for an op; none if no operands are found that its rule takes."""
+    """Yields every case that can be generated for an op; none if no accepted operands are found."""
     first = next(_taken_variants(cls), None)
     if first is None:
         return
@@ -56,12 +58,14 @@ def schema_cases(cls: type[Operation]) -> Iterator[Case]:
             yield from _tried(op, kind, lens, absent, _by(lens), ("contiguous", "sliced"))
     for name, value, variant in _variants(op):
         ranks = [c for d in EXTENTS for c in _tried(variant, kind, d, absent, _words(_said(name, value), _by(d)))]
-        for case in ranks[:1] + ranks[1:][-1:]:  # the first extents that it takes, and the last
+        for case in ranks[:1] + ranks[1:][-1:]:  # the first accepted extents, and the last
             yield Case(case.op, case.operands, case.label, SOME_LAYOUTS)
 
 
 def _taken_variants(cls: type[Operation]) -> Iterator[tuple[Operation, DType, Dims, bool]]:
-    """The op with its defaults or else other attribute values, a type and extents that it takes, True if operands are absent."""
+    """Returns the op with its defaults or else other attribute values, an accepted type and extents, and True if operands are
+    absent.
+    """
     bases = list(itertools.islice(_bases(cls), 40))
     others = (variant for base in bases[:1] for _, _, variant in _variants(base))
     for op in itertools.chain(bases, others):
@@ -72,7 +76,7 @@ def _taken_variants(cls: type[Operation]) -> Iterator[tuple[Operation, DType, Di
 
 
 def _bases(cls: type[Operation]) -> Iterator[Operation]:
-    """Yields the op with its defaults; samples stand for attributes without one."""
+    """Yields the op with its defaults; attributes without a default get a sample."""
     required = [f for f in cls.fields if not _has_default(f)]
     for values in itertools.islice(itertools.product(*(_samples(f) for f in required)), 200):
         try:
@@ -82,7 +86,7 @@ def _bases(cls: type[Operation]) -> Iterator[Operation]:
 
 
 def _variants(base: Operation) -> Iterator[tuple[str, Any, Operation]]:
-    """The op with each attribute in turn changed to each other value that it takes, with the attribute's name and the value."""
+    """Yields the op with each attribute in turn changed to each other accepted value, with the attribute's name and the value."""
     for field in type(base).fields:
         seen = [getattr(base, field.name)]
         for value in _samples(field):
@@ -116,9 +120,9 @@ def _samples(field: Any) -> Sequence[Any]:
 def _tried(
     op: Operation, kind: DType, dims: Dims, absent: bool, label: str, layouts: tuple[str, ...] = ("contiguous",)
 ) -> Iterator[Case]:
-    """Yields the case of these extents, if the op takes it and its definition gives finite results.
+    """Yields the case of these extents, if the op accepts it and its reference gives finite results.
 
-    Operands after the first have the same extents; where the op refuses these, those of the last axis, or none.
+    Operands after the first have the same extents; if the op rejects these, those of the last axis, or none.
     """
     least = [i for i in op.inputs if not i.variadic and not (i.optional and absent)]
     count = len(least) + (2 if any(i.variadic for i in op.inputs) else 0)

@@ -32,11 +32,11 @@ class Scorecard:
         self.results[test] = entry | dict(properties)
 
     def counts(self, level: str) -> Counter[str]:
-        """Tests of a level by outcome."""
+        """Counts the tests of a level by outcome."""
         return Counter(r["outcome"] for t, r in self.results.items() if t.partition("/")[0] == level)
 
     def placed(self) -> dict[str, str]:
-        """Returns every op that was tried: ``target`` if all its passing cases ran there, ``partly``, or ``host``."""
+        """Returns every tested op: ``target`` if all its passing cases ran there, ``partly``, or ``host``."""
         by_op: dict[str, set[bool]] = {}
         for result in self.results.values():
             if "op" in result and "place" in result:

@@ -22,7 +22,7 @@ SAMPLES: Final = 4
 def spread(
     op: Operation, xs: Sequence[Any], outs: Sequence[Any], rng: np.random.Generator, steering: Collection[int]
 ) -> list[Any]:
-    """Returns the largest deviation of each result when roundings are drawn at random; None where nothing could be drawn."""
+    """Returns the largest deviation of each result under random rounding errors; None if none could be sampled."""
     if op.linear:
         return [None] * len(outs)
 
@@ -43,7 +43,9 @@ def spread(
 
 
 def internal_spread(op: Operation, xs: Sequence[Any], rng: np.random.Generator) -> Any:
-    """Returns the spread of a scalar expression's results under roundings inside it; None for other ops and single primitives."""
+    """Returns the spread of a scalar expression's results under internal rounding errors; None for other ops and single
+    primitives.
+    """
     if not isinstance(op, Pointwise) or ulps(op.__class__) == 0:
         return None
     base = _pointwise_sample(op, xs, None)
@@ -58,7 +60,7 @@ def internal_spread(op: Operation, xs: Sequence[Any], rng: np.random.Generator) 
 
 
 def _pointwise_sample(op: Operation, xs: Sequence[Any], rng: np.random.Generator | None) -> list[Any] | None:
-    """Returns the scalar expression in float64, each primitive's result off by its error."""
+    """Returns the scalar expression in float64, with each primitive's result perturbed by its error."""
     assert isinstance(op, Pointwise)
     floats = [dtype.of(x.dtype) for x in xs if isinstance(x, np.ndarray) and x.dtype != object]
     floats = [t for t in floats if t.kind in "fc"]
@@ -92,7 +94,7 @@ def _pointwise_sample(op: Operation, xs: Sequence[Any], rng: np.random.Generator
 def _moved_sample(
     op: Operation, xs: Sequence[Any], rng: np.random.Generator | None, steering: Collection[int]
 ) -> list[Any] | None:
-    """Returns the op on inputs that are off by one rounding unit, in float64 where the op takes it."""
+    """Returns the op on inputs perturbed by one rounding unit, in float64 if the op accepts it."""
     arrays = [x for x in xs if isinstance(x, np.ndarray) and x.dtype != object and dtype.of(x.dtype).kind in "fc"]
     if not arrays or op.takes_modules:
         return None

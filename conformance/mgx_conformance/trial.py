@@ -35,7 +35,7 @@ class NotApplicable(Exception):
 
 @dataclass
 class Trial:
-    """A program of one op with the values of its parameters, and what its operands are then."""
+    """A program of one op with the values of its parameters, and the op's operands."""
 
     program: Program
     feeds: dict[str, Any]
@@ -44,7 +44,7 @@ class Trial:
 
 
 def selected(cases: Iterable[Case] | None = None) -> Iterator[tuple[Case, str]]:
-    """Cases (by default all of the standard set) with each of their layouts."""
+    """Yields cases (by default of the whole standard set) with each of their layouts."""
     for case in all_cases() if cases is None else cases:
         for layout in case.layouts:
             if applies(case, layout):
@@ -64,7 +64,7 @@ def applies(case: Case, layout: str) -> bool:
 
 
 def build(case: Case, layout: str) -> Trial:
-    """Returns the program of a case in a layout.  Errors: NotApplicable; MgxError if the op refuses its operands."""
+    """Returns the program of a case in a layout.  Errors: NotApplicable; MgxError if the op rejects its operands."""
     rng = case.rng()
     program = Program()
     main = program.get_main_module()
@@ -77,7 +77,7 @@ def build(case: Case, layout: str) -> Trial:
             values.append(None)
             continue
         name = f"x{n}"
-        if not isinstance(operand, Operand):  # a sequence or the like, of a declared type
+        if not isinstance(operand, Operand):  # a sequence or another declared type
             kind, value = operand
             slots.append(main.add_parameter(name, kind))
             feeds[name] = value
@@ -110,7 +110,7 @@ def build(case: Case, layout: str) -> Trial:
 
 
 def _laid_out(operand: Operand, layout: str, rng: np.random.Generator) -> tuple[Any, Any, Shape, Operation | None]:
-    """Returns the array to feed, the op's operand, the parameter's shape, and the view between them."""
+    """Returns the array to pass, the op's operand, the parameter's shape, and the view between them."""
     dims, kind = operand.dims, operand.dtype
     match layout:
         case "strided":  # every second element along the last axis, backwards along the first
@@ -148,7 +148,7 @@ def attempt(case: Case, layout: str, target: Any, options: dict[str, Any] | None
     try:
         trial = build(case, layout)
     except MgxError as error:
-        if layout == "symbolic":  # the op's attributes or rule need these extents
+        if layout == "symbolic":  # the op's attributes or infer need these extents
             raise NotApplicable(str(error)) from None
         raise
     trial.program.compile(target, **(options or {}))
@@ -162,7 +162,9 @@ def attempt(case: Case, layout: str, target: Any, options: dict[str, Any] | None
         wanted, allowed = by_definition(case, trial)
         executable = trial.program.executable
         assert executable is not None
-        executable.instance(executable.bind(fed))  # lowering may evaluate constants by definition; running may not
+        executable.instance(
+            executable.bind(fed)
+        )  # lowering may evaluate constants with reference implementations; running may not
         with watched(type(case.op)) as evaluated:
             got = [a.value for a in trial.program.run(fed)]
         for name, guard in guards.items():

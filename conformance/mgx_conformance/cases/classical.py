@@ -1,4 +1,4 @@
-"""Cases of classical models, feature preparation and optimisers."""
+"""Cases of classical models, feature preparation and optimizers."""
 
 from __future__ import annotations
 
@@ -162,7 +162,8 @@ def dict_vectorizer(name: str) -> Iterable[Case]:
     yield Case(op, (mapped("string", "float32", {"c": 1.5, "a": 2.5}),), "")
 
 
-# optimisers ----------------------------------------------------------------------------------------------------------------
+# optimizers
+# ----------------------------------------------------------------------------------------------------------------
 
 
 @family.cases("adagrad", "adam", "momentum")

@@ -20,7 +20,7 @@ F = dtype.float32
 
 
 def module(program: Any, name: str, parameters: Sequence[tuple[str, tuple[int, ...]]], body: Any) -> Any:
-    """Returns a module of typed parameters that returns what `body` makes of them."""
+    """Returns a module with typed parameters that returns the results of `body`."""
     made = program.create_module(name)
     values = [made.add_parameter(f"p{n}", Shape(kind, dims)) for n, (kind, dims) in enumerate(parameters)]
     made.add_return(list(body(made, *values)))

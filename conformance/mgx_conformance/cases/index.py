@@ -1,4 +1,4 @@
-"""Cases of ops that read or write where indices say, sort, or choose by value; out-of-range indices among them."""
+"""Cases of gather, scatter, sort and selection ops, including out-of-range indices."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def gathernd(name: str) -> Iterable[Case]:
 
 @family.cases("scatter_none", "scatter_add", "scatter_mul", "scatter_min", "scatter_max")
 def scatter(name: str) -> Iterable[Case]:
-    once = given([[3, 0, 1], [1, 4, 0]])  # each place at most once: the order of writes does not matter
+    once = given([[3, 0, 1], [1, 4, 0]])  # each position at most once: the order of writes does not matter
     kinds = (*FLOATS[:2], dtype.int64, dtype.int32)
     for n, kind in enumerate(kinds):
         operands = (data(kind, 2, 5, low=-4, high=4), once, data(kind, 2, 3, low=-3, high=3))

@@ -1,4 +1,4 @@
-"""Cases of products of matrices, convolutions and windows."""
+"""Cases of matrix products, convolutions and windows."""
 
 from __future__ import annotations
 

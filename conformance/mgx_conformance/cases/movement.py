@@ -1,4 +1,4 @@
-"""Cases of ops that move, repeat, cut and join without computing."""
+"""Cases of ops that move, repeat, slice and concatenate data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS: tuple[DType, ...] = (dtype.float32, dtype.float16, dtype.int64, dtype.boo
 
 
 def each(op: Operation, label: str, *dims: int, kinds: tuple[DType, ...] = KINDS[:5]) -> Iterator[Case]:
-    """Yields one case a type: data of all widths move in the same way."""
+    """Yields one case per type: data of all widths move in the same way."""
     for n, kind in enumerate(kinds):
         x = data(kind, *dims, low=0 if kind.kind == "u" or kind.bits < 8 else -3, high=3 if kind.bits >= 8 else 1)
         yield Case(op, (x,), label, LAYOUTS if n == 0 else LAYOUTS[:1])

@@ -1,4 +1,4 @@
-"""Cases of ops computed element by element: every type they take, special values, odd and empty extents."""
+"""Cases of elementwise ops: every accepted type, special values, odd and empty extents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["family"]
 
 family = Family("pointwise")
 
-# where an op is defined and its value representable in every type; per input
+# range in which an op is defined and its value representable in every type; per input
 DOMAINS: Final[dict[str, tuple[tuple[float, float], ...]]] = {
     "log": ((0.1, 10),), "log2": ((0.1, 10),), "log1p": ((-0.5, 10),), "sqrt": ((0, 10),), "rsqrt": ((0.1, 10),),
     "recip": ((0.2, 10),), "asin": ((-1, 1),), "acos": ((-1, 1),), "atanh": ((-0.9, 0.9),), "acosh": ((1, 10),),
@@ -28,14 +28,14 @@ DOMAINS: Final[dict[str, tuple[tuple[float, float], ...]]] = {
 }  # fmt: skip
 KINDS: Final = {"b": (dtype.bool_,), "f": FLOATS, "c": (dtype.complex64,), "s": (dtype.string,)}
 SPECIAL: Final = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, -2.5, np.inf, -np.inf, np.nan]
-# Elsewhere a kernel may give NaN, an infinity or the limit at places where the definition gives another of these
+# elsewhere a kernel may give NaN, an infinity or the limit where the reference gives another of these
 ODD_AT: Final = {"pow", "mod", "fmod", "div", "sqdiff", "prelu", "mul", "add", "sub", "hard_swish", "swish", "quick_gelu",
                  "mish", "gelu_erf", "gelu_tanh", "celu", "selu", "elu", "softsign", "shrink", "sinh", "cosh"}  # fmt: skip
 LESS: Final = {"uint": {"sub", "add"}}
 
 
 def types_of(op: type[Pointwise]) -> Iterator[DType]:
-    """Yields element types that an op takes, the most used first."""
+    """Yields the element types that an op accepts, the most common first."""
     for kind in ("f", "iu", "b", "c", "s"):
         for letter in kind:
             if letter in op.accepts and letter in KINDS:
@@ -49,7 +49,7 @@ def operand(name: str, index: int, kind: DType, dims: tuple[int, ...]) -> Operan
         kind = dtype.bool_
     ranges = DOMAINS.get(name, ((-3.0, 3.0),))
     low, high = ranges[min(index, len(ranges) - 1)]
-    if kind.kind == "u":  # no wrapping below zero: the other kinds of overflow are one case of their own
+    if kind.kind == "u":  # no wrapping below zero: other kinds of overflow have a separate case
         low, high = max(low, 0), max(high, 1)
         if name == "sub":
             low, high = ((5, 9), (0, 4))[index]
@@ -83,7 +83,7 @@ def pointwise(name: str) -> Iterable[Case]:
 
 
 def specials(name: str, made: Any, kind: DType, arity: int) -> Iterator[Case]:
-    """Zeros of both signs, infinities, NaN, the largest and smallest values, each with each."""
+    """All pairs of special values: zeros of both signs, infinities, NaN, the largest and smallest values."""
     if name in ODD_AT or arity > 2:
         return
     values = np.array([*SPECIAL, kind.highest, kind.lowest], np.float64).astype(kind.numpy)
@@ -95,7 +95,7 @@ def specials(name: str, made: Any, kind: DType, arity: int) -> Iterator[Case]:
 
 
 def extremes(made: Any, kind: DType, arity: int) -> Case:
-    """Integers wrap around."""
+    """Extreme values, for which integers wrap around."""
     values = np.array([kind.lowest, kind.highest, 0, 1, 2, kind.highest - 1, kind.lowest + 1], kind.numpy)
     grid = np.meshgrid(*[values] * arity)
     return Case(made, tuple(given(g, kind) for g in grid), "wrap")

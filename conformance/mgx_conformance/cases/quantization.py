@@ -1,4 +1,4 @@
-"""Cases of narrow types: quantising, products of narrow operands, packing."""
+"""Cases of narrow types: quantization, products of narrow operands, packing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of Fourier transforms, windows, and random numbers (which are judged by their distribution)."""
+"""Cases of Fourier transforms, window functions, and random numbers (which are judged by their distribution)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The tests that every target runs; one file a level."""
+"""The tests that every target runs; one file per level."""

@@ -39,7 +39,7 @@ def test_right(program: Any) -> None:
 
 @pytest.mark.parametrize("op", FOREIGN, ids=lambda op: op.name.rpartition(".")[2])
 def test_foreign_kernel_runs(mgx_target: Any, monkeypatch: pytest.MonkeyPatch, op: Any) -> None:
-    """The kernel that a plugin offers for this target is the one that runs, and the one that the placement names."""
+    """The kernel that a plugin offers for this target runs, and the placement names it."""
     plugins, foreign = manager(), plans_for(mgx_target.name, type(op))
     own = plugins.kernels
     monkeypatch.setattr(plugins, "kernels", lambda target: foreign if target == mgx_target.name else own(target))
@@ -60,7 +60,7 @@ def test_extents_of_what_nobody_reads(mgx_target: Any) -> None:
 
 
 def test_repeatable(program: Any) -> None:
-    """The same inputs give the same bits."""
+    """The same inputs give bitwise equal results."""
     feed = values(program, 0)
     first = arrays(program, feed)
     for n in range(20):
@@ -69,7 +69,7 @@ def test_repeatable(program: Any) -> None:
 
 
 def test_compiles_alike(program: Any, mgx_target: Any) -> None:
-    """Two compilations give the same bits."""
+    """Two compilations give bitwise equal results."""
     again = layers()
     again.compile(mgx_target)
     feed = values(program, 1)
@@ -88,7 +88,7 @@ def test_program_stays(mgx_target: Any) -> None:
 
 
 def test_threads(program: Any) -> None:
-    """Eight threads on one executable, each with inputs of its own, get what one alone gets."""
+    """Eight threads on one executable, each with its own inputs, get the results of a single thread."""
     feeds = [values(program, n) for n in range(8)]
     wanted = [arrays(program, feed) for feed in feeds]
     wrong: list[str] = []
@@ -142,7 +142,7 @@ WRONG: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("fault", WRONG)
 def test_wrong_input(fault: str, program: Any) -> None:
-    """Refused with an error that names the parameter, and the executable goes on working."""
+    """It is rejected with an error that names the parameter, and the executable remains usable."""
     change, name = WRONG[fault]
     feed = values(program, 4)
     wanted = arrays(program, feed)
@@ -153,7 +153,7 @@ def test_wrong_input(fault: str, program: Any) -> None:
 
 
 def test_growth_refused(mgx_target: Any) -> None:
-    """A loop that would take all memory is refused for what it would take, long before it has it."""
+    """A loop that would exhaust memory is refused by extrapolation, before it allocates it."""
     program = doubling()
     program.compile(mgx_target)
     before = most_resident()
@@ -201,7 +201,7 @@ def test_outputs_outlive(mgx_target: Any) -> None:
 
 
 def test_some_outputs(program: Any) -> None:
-    """A run that is asked for some of its results returns these alone, in the order asked, with the bits of a whole run."""
+    """A run for a subset of its results returns only these, in the requested order, bitwise equal to a whole run."""
     feed = values(program, 14)
     whole = dict(zip(program.get_output_names(), arrays(program, feed), strict=True))
     names = list(whole)
@@ -213,12 +213,12 @@ def test_some_outputs(program: Any) -> None:
 
 @pytest.mark.parametrize("make", [measured, passing_through], ids=["measured", "passing-through"])
 def test_some_outputs_of_any_kind(mgx_target: Any, make: Any) -> None:
-    """Also where extents depend on data, or a result is a parameter, a literal or another result: each owns its memory."""
+    """Also if extents depend on data, or a result is a parameter, a literal or another result: each owns its memory."""
     program = make()
     program.compile(mgx_target)
     feed = values(program, 15)
     names = program.get_output_names()
-    for n, name in [*enumerate(names), *enumerate(names)]:  # the first run, and those after it
+    for n, name in [*enumerate(names), *enumerate(names)]:  # the first run, and later ones
         (given,) = [a.value for a in program.run(feed, outputs=[name])]
         assert same([given], [arrays(program, feed)[n]]), f"other bits for {name}"
         assert not any(np.shares_memory(given, x) for x in feed.values()), f"{name} lies in an input"
@@ -226,7 +226,7 @@ def test_some_outputs_of_any_kind(mgx_target: Any, make: Any) -> None:
 
 
 def test_outputs_own_memory(mgx_target: Any) -> None:
-    """Also where a result is a parameter, a literal, a view, or another result."""
+    """Also if a result is a parameter, a literal, a view, or another result."""
     source = passing_through()
     source.compile(mgx_target)
     feed = values(source, 9)
@@ -244,7 +244,7 @@ def test_outputs_own_memory(mgx_target: Any) -> None:
 
 
 def test_symbolic(mgx_target: Any) -> None:
-    """One compilation serves every extent in its bounds; a shape that was seen is not compiled again."""
+    """One compilation serves every extent within its bounds; a shape used before is not compiled again."""
     source: Any = symbolic()
     source.compile(mgx_target)
     for rows in (1, 2, 3, 17, 64, 2):
@@ -265,7 +265,7 @@ def test_instances_bounded(mgx_target: Any) -> None:
 
 
 def test_placement_honest(program: Any) -> None:
-    """Each launch is reported, with a kernel's name, and a reason where it is on the host; no claim is false."""
+    """Each launch is reported with a kernel's name, and with a reason if it is on the host; no claim is false."""
     with watched() as evaluated:
         arrays(program, values(program, 10))
     why = false_claims(program.executable, evaluated)
@@ -280,19 +280,21 @@ def test_placement_honest(program: Any) -> None:
 
 
 def test_no_leak(program: Any, record_property: Any) -> None:
-    """A thousand runs leave neither Python objects nor pages behind."""
+    """A thousand runs leak neither Python objects nor pages."""
     feed = values(program, 11)
     for _ in range(RUNS // 4):
         program.run(feed)
     grown = pages_left(lambda: program.run(feed), RUNS)
     record_property("rss_growth", grown)
-    assert grown < RUNS * 512, f"{RUNS} runs took {grown} bytes more"  # a leak of one small buffer a run is larger
+    assert grown < RUNS * 512, f"{RUNS} runs took {grown} bytes more"  # a leak of one small buffer per run is larger
     grown = objects_left(lambda: program.run(feed), RUNS // 10, RUNS // 2)
-    assert grown < RUNS // 2 * 16, f"{RUNS // 2} runs left {grown} bytes of Python objects"  # less than an object a run
+    assert grown < RUNS // 2 * 16, (
+        f"{RUNS // 2} runs left {grown} bytes of Python objects"
+    )  # less than an object per run
 
 
 def test_executable_dies(mgx_target: Any) -> None:
-    """Nothing keeps an executable once the caller lets go."""
+    """Nothing references an executable once the caller releases it."""
     source = layers()
     source.compile(mgx_target)
     arrays(source, values(source, 12))

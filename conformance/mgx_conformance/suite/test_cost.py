@@ -27,7 +27,7 @@ def best(work: Callable[[], Any], seconds: float = 0.2) -> float:
 
 
 def chain(length: int) -> Program:
-    """So many ops that nothing fuses, on almost no data."""
+    """Returns a chain of `length` ops that nothing fuses, on almost no data."""
     program = Program()
     main = program.get_main_module()
     x = main.add_parameter("x", Shape("float32", (1, 4)))
@@ -40,7 +40,7 @@ def chain(length: int) -> Program:
 
 
 def test_launch(mgx_target: Any, record_property: Any) -> None:
-    """The time of one more launch, from chains of two lengths."""
+    """The time of one additional launch, from chains of two lengths."""
     times = []
     for length in (2, 102):
         program = chain(length)
@@ -62,7 +62,7 @@ def test_small_run(mgx_target: Any, record_property: Any) -> None:
 
 
 def test_new_shape(mgx_target: Any, record_property: Any) -> None:
-    """The time of the first run with a new extent, over that of a later one."""
+    """The time of the first run with a new extent, relative to a later one."""
     program = symbolic()
     program.compile(mgx_target)
     program.run(values(program, 0, 1))
@@ -84,7 +84,7 @@ def test_compile(mgx_target: Any, record_property: Any) -> None:
 
 
 def test_load(mgx_target: Any, record_property: Any) -> None:
-    """A fresh process until the target has compiled its first program."""
+    """The time of a new process until the target has compiled its first program."""
     module, name = type(mgx_target).__module__, type(mgx_target).__qualname__
     script = (
         "import time; s = time.perf_counter()\nimport importlib, mgx_core as m\n"

@@ -1,4 +1,4 @@
-"""Random graphs, compiled with all optimisations, against the same graphs interpreted without optimisation."""
+"""Random graphs, compiled with all optimisations, compared with the same graphs interpreted without optimisation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mgx_conformance.graphs import THEMES, Sketch, sketches
 from mgx_conformance.guard import Guarded
 from mgx_conformance.noise import expected
 
-# all but explaining, which traces every line of a wrong graph's compilation
+# all except explaining, which traces every line of a wrong graph's compilation
 PHASES: Final = tuple(p for p in hypothesis.Phase if p is not hypothesis.Phase.explain)
 
 
@@ -32,7 +32,7 @@ def test_random_quantized(mgx_target: Any, request: pytest.FixtureRequest) -> No
 
 
 def try_graphs(theme: str, target: Any, examples: int, phases: Sequence[hypothesis.Phase] = PHASES) -> None:
-    """Errors: AssertionError for the first of some random graphs that a target gets wrong, made small."""
+    """Errors: AssertionError, with a reduced program, for the first random graph that a target computes wrong."""
 
     @hypothesis.settings(
         max_examples=examples, deadline=None, derandomize=True, database=None, print_blob=False, phases=phases,

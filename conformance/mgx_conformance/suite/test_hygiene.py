@@ -1,4 +1,4 @@
-"""Target plugins are listed without being loaded, load on request, and report what they lack."""
+"""Target plugins are listed without being loaded, load on request, and report missing requirements."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_listed(listing: dict[str, Any], name: str) -> None:
 
 
 def test_lazy(listing: dict[str, Any], name: str) -> None:
-    """Listing imports the plugin's entry module and nothing else of weight."""
+    """Listing imports the plugin's entry module and nothing else that is large."""
     target = listing["offered"][name][0].partition(":")[0]
     assert target not in listing["new"], f"listing imports the target itself, {target}"
     entry = record(listing, name)[1].partition(":")[0]
@@ -67,7 +67,7 @@ def test_lazy(listing: dict[str, Any], name: str) -> None:
 
 
 def test_states_interface(listing: dict[str, Any], name: str) -> None:
-    """The plugin says for which interface it was made, so that a later core can serve it or refuse it."""
+    """The plugin declares the interface version it was made for, so that a later core can support or refuse it."""
     module = importlib.import_module(record(listing, name)[1].partition(":")[0])
     assert isinstance(getattr(module, "mgx_interface", None), int), "mgx_interface is missing in the entry module"
 
@@ -108,7 +108,7 @@ def test_public_door(mgx_target: Any) -> None:
 
 
 def sources(module: str) -> list[Path]:
-    """Returns the files of a package, or that of a module."""
+    """Returns the files of a package, or the file of a module."""
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         pytest.skip(f"{module} has no files")

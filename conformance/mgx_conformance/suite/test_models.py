@@ -1,4 +1,4 @@
-"""Whole networks against their definition: small ones that the kit makes, and those of a directory."""
+"""Whole networks, compared with the reference: small ones built by the kit, and those of a directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mgx_conformance.noise import expected
 from mgx_conformance.trial import placements
 from mgx_core import dtype
 
-DEFAULT_EXTENT = 2  # of symbols of foreign models
+DEFAULT_EXTENT = 2  # of symbols of third-party models
 
 
 def draw(program: Any, extents: dict[str, int]) -> dict[str, Any]:
@@ -69,7 +69,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_file(file: Path, mgx_target: Any, record_property: Any) -> None:
-    """A model file: with NAME.in.npz and NAME.out.npz beside it on these values, else on random ones by definition."""
+    """A model file: with NAME.in.npz and NAME.out.npz beside it compared with these values, else with the reference on random
+    ones.
+    """
     program = mgx_core.parse_onnx(file)
     compiled = program.clone()
     start = time.perf_counter()
@@ -87,7 +89,9 @@ def test_file(file: Path, mgx_target: Any, record_property: Any) -> None:
 
 
 def normwise(got: Any, wanted: Any) -> str:
-    """Gold values of another engine: relative to the largest, some thousand rounding units for some hundred layers."""
+    """Compares with results of another engine: relative to the largest value, some thousand rounding units for some hundred
+    layers.
+    """
     if got.dtype != wanted.dtype or got.shape != wanted.shape:
         return f"{wanted.dtype}{list(wanted.shape)} required, got {got.dtype}{list(got.shape)}"
     if dtype.of(wanted.dtype).kind != "f" or not wanted.size:

@@ -1,4 +1,4 @@
-"""The node tests of the ONNX standard."""
+"""The ONNX node tests."""
 
 from __future__ import annotations
 

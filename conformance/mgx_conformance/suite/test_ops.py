@@ -1,4 +1,4 @@
-"""Each op on each element type and layout against its own definition."""
+"""Each op on each element type and layout, compared with its reference implementation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def of_package(package: str) -> list[Case | str]:
-    """Returns a package's cases.  Errors: UsageError if it brings no ops."""
+    """Returns a package's cases.  Errors: UsageError if it has no ops."""
     try:
         return list(cases_of(package))
     except MgxError as error:
@@ -48,7 +48,7 @@ def test_case(
     record_property("op", case.op.name)
     try:
         trial = attempt(case, layout, mgx_target)
-        if pytestconfig.getoption("mgx_ops") is not None:  # kernels of packages once more, with memory guarded
+        if pytestconfig.getoption("mgx_ops") is not None:  # kernels of packages run again with guarded memory
             attempt(case, layout, mgx_target, {"validate": True})
     except NotApplicable as error:
         pytest.skip(str(error))

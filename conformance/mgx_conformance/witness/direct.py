@@ -1,4 +1,4 @@
-"""Ops that the frontend composes, folds or never makes, each against an ONNX graph that means the same."""
+"""Ops that the frontend composes, folds or never creates, each with an equivalent ONNX graph."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ make = OPS.make
 
 
 def asked(name: str, op: Any, inputs: Any, body: str, opset: int = 18) -> Question:
-    """Returns an op and the nodes that say the same of ``x0``, ``x1``, ... in ``y``."""
+    """Returns an op and the equivalent nodes from ``x0``, ``x1``, ... to ``y``."""
     import onnx
 
     from .question import Question
@@ -137,7 +137,7 @@ def moved(x: Any) -> Iterator[Question]:
 
 
 def sequences(x: Any) -> Iterator[Question]:
-    """Yields ops on sequences that the standard tests only in company."""
+    """Yields ops on sequences that the ONNX tests cover only in combination."""
     items = [x, x + 1, x * 2]
     yield asked("sequence_erase", make("sequence_erase"), [items, np.array(1)], "y = SequenceErase (x0, x1)")
     yield asked("sequence_erase_last", make("sequence_erase"), [items], "y = SequenceErase (x0)")

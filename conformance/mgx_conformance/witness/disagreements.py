@@ -1,4 +1,4 @@
-"""The file of known disagreements with the witnesses, each with the reading of the standard that decided."""
+"""The file of known disagreements with the witnesses, each with the decisive interpretation of the standard."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["Disagreements"]
 
 
 class Disagreements:
-    """Lines of ``disagreements.toml``: the question, the witness, and why the definition is right.
+    """Lines of ``disagreements.toml``: the question, the witness, and why the reference is right.
 
-    The file names the versions of the witnesses that it was made with; only against these is a line held to be stale.
+    The file names the versions of the witnesses that it was written for; a line is considered stale only for these.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -26,7 +26,7 @@ class Disagreements:
                 raise ValueError(f"a disagreement needs question, witness and reading, got {line}")
 
     def find(self, question: str, witness: str) -> str:
-        """Returns the reading that decided; empty if none is listed."""
+        """Returns the decisive interpretation; empty if none is listed."""
         for line in self.lines:
             if line["witness"] == witness and fnmatchcase(question, line["question"]):
                 return line["reading"]

@@ -18,7 +18,7 @@ class Declined(Exception):
 
 
 def by_definition(model: Any, inputs: Sequence[Any]) -> tuple[Expected, set[str]]:
-    """Returns the results that the ops' own computes give, unoptimised, and the names of the ops that took part."""
+    """Returns the unoptimised results of the ops' reference implementations, and the names of these ops."""
     from mgx_core import Argument
     from mgx_core.types.argument import as_value
     from mgx_onnx.backend import plain
@@ -34,14 +34,14 @@ def by_definition(model: Any, inputs: Sequence[Any]) -> tuple[Expected, set[str]
 
 
 def of_one_op(op: Any, inputs: Sequence[Any]) -> Expected:
-    """Returns an op's results, without those that the witnesses' graphs do not name."""
+    """Returns an op's results, except those that the witnesses' graphs do not name."""
     with np.errstate(all="ignore"):
         result = op.evaluate([np.asarray(i) if isinstance(i, np.generic) else i for i in inputs])
     return Expected([result[0] if isinstance(result, tuple) else result], [None])
 
 
 def ops_of(module: Any) -> set[str]:
-    """Returns names of all ops of a module and of those nested in it."""
+    """Returns the names of all ops of a module and its nested modules."""
     names = {i.name for i in module}
     return names.union(*(ops_of(m) for i in module for m in i.modules))
 
@@ -90,7 +90,7 @@ def feed(model: Any, inputs: Sequence[Any]) -> dict[str, Any]:
 
 
 def typed(result: Any, output: Any) -> Any:
-    """Returns a result in the type that the model declares: onnxruntime gives some 8-bit floats as their bytes."""
+    """Returns a result in the type that the model declares: onnxruntime returns some 8-bit floats as their bytes."""
     from onnx.helper import tensor_dtype_to_np_dtype
 
     declared = output.type.tensor_type.elem_type
@@ -104,7 +104,7 @@ WITNESSES = {"onnx.reference": onnx_reference, "onnxruntime": onnxruntime}
 
 
 def version(witness: str) -> str:
-    """Major and minor version of a witness; empty if it is not installed."""
+    """Returns major and minor version of a witness; empty if it is not installed."""
     import importlib
 
     try:

@@ -15,7 +15,7 @@ from .question import Question
 
 __all__ = ["Verdict", "verdicts"]
 
-# The tolerance of the standard's own suite; the witnesses promise no more.  In 16 bits they round between any two steps.
+# the tolerance of ONNX's own suite, since the witnesses promise no more; in 16 bits they round between any two steps
 RTOL: Final = 1e-3
 NARROW_STEPS: Final = 8
 
@@ -60,7 +60,7 @@ def unlike(ours: list[Any], theirs: list[Any], tolerances: list[Any]) -> str:
 
 
 def like(theirs: Any, ours: Any) -> Any:
-    """Returns a witness's result in the form of ours: strings as objects, scalars as arrays, lists of arrays as lists."""
+    """Converts a witness's result to the form of ours: strings as objects, scalars as arrays, lists of arrays as lists."""
     if isinstance(ours, list) and isinstance(theirs, (list, tuple)):
         return [like(t, o) for t, o in zip(theirs, ours, strict=True)] if len(theirs) == len(ours) else theirs
     if isinstance(ours, np.ndarray) and not isinstance(theirs, (list, tuple, dict)) and theirs is not None:
@@ -70,7 +70,7 @@ def like(theirs: Any, ours: Any) -> Any:
 
 
 def widened(ours: Any, tolerance: Any) -> Any:
-    """Returns the tolerance by definition or the standard's, the larger of the two."""
+    """Returns the larger of the reference's tolerance and that of ONNX's suite."""
     if isinstance(ours, list):
         return [widened(o, None) for o in ours]
     if not isinstance(ours, np.ndarray) or ours.dtype == object or dtype.of(ours.dtype).kind not in "fc":

@@ -1,4 +1,4 @@
-"""Single-node models of operators that the standard has no node test for: classical models, contrib operators."""
+"""Single-node models of operators without an ONNX node test: classical models, contrib operators."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def element(value: Any) -> int:
 
 
 def models() -> Iterator[Question]:
-    """Yields all of them."""
+    """Yields all models."""
     yield from classical()
     yield from supports()
     yield from contrib()
@@ -71,7 +71,7 @@ def normal(name: str, *dims: int) -> Any:
 
 
 def classical() -> Iterator[Question]:
-    """Preparation of features, linear models."""
+    """Yields feature preparation and linear models."""
     x = normal("features", 6, 3)
     words = np.array([["a", "z"], ["b", "a"]], dtype=object)
     yield node("ml_scaler", "Scaler", [x], offset=[1.0, 2.0, 3.0], scale=[0.5, 2.0, 0.1])
@@ -136,7 +136,7 @@ def classical() -> Iterator[Question]:
 
 
 def supports() -> Iterator[Question]:
-    """Support vector machines."""
+    """Yields support vector machines."""
     x = normal("points", 5, 2)
     vectors, weights = normal("vectors", 6).tolist(), [1.0, -0.5, 0.25]
     for kernel in ("LINEAR", "POLY", "RBF", "SIGMOID"):
@@ -167,7 +167,7 @@ def supports() -> Iterator[Question]:
 
 
 def contrib() -> Iterator[Question]:
-    """Operators of com.microsoft whose ops have no counterpart in the standard."""
+    """Yields operators of com.microsoft whose ops have no counterpart in the standard."""
     ms: dict[str, Any] = {"domain": "com.microsoft", "version": 1}
     square = normal("square", 2, 3, 3) + 3 * np.eye(3, dtype=np.float32)
     yield node("ms_inverse", "Inverse", [square], **ms)
@@ -215,7 +215,7 @@ def contrib() -> Iterator[Question]:
 
 
 def untested() -> Iterator[Question]:
-    """Operators of the standard without a node test, and old forms."""
+    """Yields standard operators without a node test, and old versions."""
     image = normal("image", 1, 2, 7, 6)
     rois = np.array([[0, 0, 0, 4, 3], [0, 1, 2, 5, 5]], np.float32)
     std: dict[str, Any] = {"domain": "", "version": 17}

@@ -1,4 +1,4 @@
-"""One model to run on all witnesses."""
+"""A model to run on all witnesses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Question"]
 
 
 class Question(NamedTuple):
-    """A model and values of its inputs; `op` is set where the model says what one op computes on them."""
+    """A model and values of its inputs; `op` is set if the model computes one op on them."""
 
     name: str
     model: Any

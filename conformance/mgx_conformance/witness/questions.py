@@ -1,4 +1,4 @@
-"""Questions for the witnesses: the standard's node tests on fresh values, and models of operators that have no node test."""
+"""Questions for the witnesses: the ONNX node tests on new values, and models of operators without a node test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .question import Question
 __all__ = ["questions"]
 
 
-# Inputs that mean something in particular, where other values would ask for something else or for nothing at all
+# inputs with a special meaning, for which other values would be invalid or select another computation
 KEPT: Final = ("roi", "scale", "loop", "scan", "if_", "range", "resize", "upsample", "nonmax", "image_decoder", "center_crop",
                "optional", "sequence", "dropout", "mel", "window", "affine_grid", "quantize", "dequantize", "cast", "bitcast",
                "random", "training", "identity", "adam", "adagrad", "momentum", "det", "tree_ensemble", "onehot",
@@ -49,7 +49,7 @@ def questions() -> dict[str, Question]:
 
 
 def refreshed(name: str, inputs: Sequence[Any]) -> Iterator[Any]:
-    """Float data shuffled and scaled a little, so that it stays in its range; all else unchanged."""
+    """Returns shuffled and slightly scaled float data, which stays in its range; other data are unchanged."""
     from onnx.backend.test.runner import _normalize_tensor
 
     rng = np.random.default_rng(zlib.crc32(name.encode()))
