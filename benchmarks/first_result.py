@@ -72,9 +72,8 @@ def used(python: str, kind: str, model: Path, saved: Path, cache: Path, parse: b
     words = [python, "-c", CHILDREN[kind], str(model), str(saved)]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MGX_CPU_THREADS"), "2")
     ours = {"MGX_CACHE_DIR": str(cache), "MGX_KEEP_PROGRAMS": "0" if parse else ""}
-    given = {
-        k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"
-    }  # otherwise sources are compiled in each process
+    # otherwise sources are compiled in each process
+    given = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     process = subprocess.Popen(words, env=given | threads | ours)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)

@@ -58,9 +58,8 @@ def test_a_cpp_program_keeps_them_too() -> None:
     alone = Program()
     main = alone.get_main_module()
     main.add_return([main.add(mgx.op("neg"), main.add_parameter("x", Shape.of(FLOAT, (symbol("n", 1, 8),))))])
-    assert "dynamic_dimensions(migraphx::dynamic_dimension(1, 8))" in cpp(
-        alone.get_main_module()
-    )  # a range evaluates it
+    # a range evaluates it
+    assert "dynamic_dimensions(migraphx::dynamic_dimension(1, 8))" in cpp(alone.get_main_module())
 
 
 @pytest.mark.parametrize("write", [lambda p: p.to_py(), lambda p: cpp(p.get_main_module())])

@@ -70,9 +70,8 @@ def test_debian_package(copy: Path, tmp_path: Path) -> None:
     done("sh", copy / "packaging" / "deb.sh", tmp_path)
     (package,) = tmp_path.glob("mgx_*.deb")
     assert "Package: mgx" in done("dpkg-deb", "--info", package)
-    assert "__pycache__" in done(
-        "dpkg-deb", "--info", package, "prerm"
-    )  # otherwise the interpreter's bytecode files remain
+    # otherwise the interpreter's bytecode files remain
+    assert "__pycache__" in done("dpkg-deb", "--info", package, "prerm")
     done("dpkg-deb", "--extract", package, tmp_path / "root")
     assert os.readlink(tmp_path / "root/usr/bin/migraphx-driver") == "/opt/mgx/bin/migraphx-driver"
     first = (tmp_path / "root/opt/mgx/bin/migraphx-driver").read_text().splitlines()[0]

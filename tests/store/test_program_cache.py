@@ -223,9 +223,8 @@ def test_other_weights_of_equal_size_and_age_are_another_model(path):
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
     assert path.stat().st_size == state.st_size
     found = result(compiled(path))
-    np.testing.assert_array_equal(
-        found, result(compiled(path, options={"validate": True}))
-    )  # such files are never cached
+    # such files are never cached
+    np.testing.assert_array_equal(found, result(compiled(path, options={"validate": True})))
     assert len(entries()) == 2
 
 

@@ -88,9 +88,8 @@ class Siren(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList([nn.Linear(2, 128), nn.Linear(128, 128), nn.Linear(128, 128)])
         for layer, bound in zip(self.layers, (1 / 2, *[(6 / 128) ** 0.5 / 30] * 2), strict=True):
-            nn.init.uniform_(
-                layer.get_parameter("weight"), -bound, bound
-            )  # as its authors do; otherwise results are badly conditioned
+            # as its authors do; otherwise results are badly conditioned
+            nn.init.uniform_(layer.get_parameter("weight"), -bound, bound)
         self.head = nn.Linear(128, 3)
 
     def forward(self, coordinates: Tensor) -> Any:

@@ -121,9 +121,8 @@ def test_a_loop_that_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(engine), "_compile", fails)
     with pytest.raises(mgx.DeviceError, match="LLVM is out of sorts"):
         build()
-    with pytest.raises(
-        mgx.DeviceError, match="LLVM is out of sorts"
-    ):  # neither silently ignored nor a call to address 0
+    # neither silently ignored nor a call to address 0
+    with pytest.raises(mgx.DeviceError, match="LLVM is out of sorts"):
         build()
     monkeypatch.undo()
     x = np.random.default_rng(0).random((3, 5, 7)) * 0.5

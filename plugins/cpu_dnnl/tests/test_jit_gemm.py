@@ -80,9 +80,8 @@ def test_few_rows_are_multiplied_with_several_panels_at_a_time(m, native, weight
         out = np.full((m, columns), np.nan, np.float32)
         kernel = run(engine, a, b, out, None if native else tail(m, columns, [("tanh", None)]), chunks=2)
         assert isinstance(kernel.code, NativeLoop) == native
-        assert kernel.scratch_bytes == 4 * m * width * min(
-            4, max(1, -(-columns // width) // 4)
-        )  # accumulators of a group
+        # accumulators of a group
+        assert kernel.scratch_bytes == 4 * m * width * min(4, max(1, -(-columns // width) // 4))
         exact = a.astype(np.float64) @ b.astype(np.float64)
         assert (np.abs(out - (exact if native else np.tanh(exact))) <= bound(a, b) + 2e-6).all()
 

@@ -16,9 +16,8 @@ from mgx_cpu_dnnl import native_library
 def test_the_library_of_the_wheel_is_found() -> None:
     path = native_library.preload()
     assert path.name == "libdnnl.so.3" and path.is_file()
-    assert (
-        path.parent == Path(native_library.native().__file__).parent
-    )  # wherever the package is installed, as with --target
+    # wherever the package is installed, as with --target
+    assert path.parent == Path(native_library.native().__file__).parent
     assert (path.parent / "onednn" / "LICENSE").is_file()
 
 

@@ -168,9 +168,8 @@ def test_gather_rows_and_refuse_rows_outside(wide: bool) -> None:
     for bad in (10, -11):
         with pytest.raises(ShapeError, match=rf"embedding.*index {bad} is out of bounds"):
             program.run_arrays([np.array([0, bad, 0, 0, 0], index)])
-    np.testing.assert_array_equal(
-        program.run_arrays([picked])[0], table[:, picked]
-    )  # the failure has no lasting effect
+    # the failure has no lasting effect
+    np.testing.assert_array_equal(program.run_arrays([picked])[0], table[:, picked])
 
 
 @pytest.mark.parametrize("item", ["uint8", "uint16", "float32", "float64", "complex128"])
@@ -299,7 +298,7 @@ def test_errors_of_host_steps_reach_the_caller() -> None:
         (bad, KeyError, "inside"),
         (lambda _: [], DeviceError, "must return 1 results"),
         (lambda _: [np.zeros(3)], ShapeError, r"wrong: the result must be float32\[2\], got float64\[3\]"),
-    ]  # at most as many concurrent runs as threads
+    ]
     for function, error, text in cases:
         program = n.NativeProgram("host", 0)
         out = program.output(np.float32, (2,))
@@ -372,7 +371,7 @@ def test_many_threads_on_one_program() -> None:
     for t in threads:
         t.join()
     assert not failures
-    assert program.frames <= n.thread_count()  # planned for more
+    assert program.frames <= n.thread_count()  # at most as many concurrent runs as threads
     program.prepare_single()
     np.testing.assert_allclose(program.run_arrays([x])[0], expected, rtol=1e-3, atol=1e-2)
 
@@ -384,16 +383,14 @@ def test_the_number_of_threads_is_bounded() -> None:
     try:
         n.set_threads(1)
         assert n.thread_count() == 1
-        np.testing.assert_allclose(
-            program.run_arrays([x])[0], expected, rtol=1e-3, atol=1e-3
-        )  # Returns whether something holds in a forked process, within 30 seconds.
+        np.testing.assert_allclose(program.run_arrays([x])[0], expected, rtol=1e-3, atol=1e-3)  # planned for more
     finally:
         n.set_threads(before)
     np.testing.assert_allclose(program.run_arrays([x])[0], expected, rtol=1e-3, atol=1e-3)
 
 
 def holds_in_a_child(check: Callable[[], Any]) -> bool:
-    """Whether something holds in a forked process, which has 30 seconds to say so."""
+    """Returns whether something holds in a forked process, within 30 seconds."""
     child = os.fork()
     if child == 0:
         signal.alarm(30)

@@ -80,12 +80,8 @@ def test_operands_of_a_concatenation_are_written_in_place() -> None:
     (got,) = program.run(given)
     a, b, c = (given[n].transpose(0, 2, 3, 1) for n in "abc")
     np.testing.assert_array_equal(np.asarray(got), np.concatenate([TABLE[a], c, TABLE[::-1][b]], 3))
-    assert sorted(names(program)) == [
-        "copy",
-        "copy",
-        "table",
-        "table",
-    ]  # the operand that is not a table look-up, and the result
+    # the operand that is not a table look-up, and the result
+    assert sorted(names(program)) == ["copy", "copy", "table", "table"]
 
 
 @pytest.mark.parametrize("optimize", [True, False])

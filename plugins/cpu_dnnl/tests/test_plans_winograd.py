@@ -18,12 +18,8 @@ from mgx_cpu_dnnl.winograd import Partition, Problem, Tile, best_tile, partition
 
 rng = np.random.default_rng(5)
 POINTS = {1: [], 4: [1.0], 6: [5 / 8, 3 / 2], 10: [0.4, 0.8, 1.25, 2.5]}
-GROWTH = {
-    1: 1,
-    4: 2,
-    6: 4,
-    10: 10,
-}  # ratio of rounding errors to those of direct sums, by the number of points of an axis
+# ratio of rounding errors to those of direct sums, by the number of points of an axis
+GROWTH = {1: 1, 4: 2, 6: 4, 10: 10}
 
 
 def matrices(outputs: int, taps: int, stride: int = 1) -> tuple[Any, Any, Any]:
@@ -323,9 +319,8 @@ def test_work_is_cut_without_rest(threads: int, lanes: int, extent: int) -> None
     assert work.separate == (tiles < threads * lanes // 2)
 
 
-@pytest.mark.parametrize(
-    ("channels", "blocks"), [(1024, 2), (16, 3)]
-)  # weights that exceed every near cache, and weights that fit all of them
+# weights that exceed every near cache, and weights that fit all of them
+@pytest.mark.parametrize(("channels", "blocks"), [(1024, 2), (16, 3)])
 def test_weights_beyond_the_cache_are_read_for_larger_blocks(channels: int, blocks: int) -> None:
     p, tile = Problem(1, channels, channels, 14, 14, 3, 3), Tile(2, 3, 2, 3)
     assert -(-p.tiles(tile) // partition(p, tile, 16, 1).block) == blocks

@@ -219,9 +219,8 @@ def test_networks_are_nearer_to_exact_results(kind: DType) -> None:
     assert not runner.program.hosted, runner.notes
     found = [a.to_numpy() for a in program.run({"x": given})]
     assert all(a.dtype == kind.numpy for a in found)
-    widened = (
-        kind in CpuTarget._not_multiplied()
-    )  # a processor with native arithmetic for the type rounds between the ops
+    # a processor with native arithmetic for the type rounds between the ops
+    widened = kind in CpuTarget._not_multiplied()
     WidenNarrowFloats(NARROW).apply(main)
     main.sweep()
     for got, wanted, rounded in zip(found, Interpreter().run(main, [given]), narrow, strict=True):

@@ -93,7 +93,6 @@ def test_one_text_for_many_extents(name: str, wave: int) -> None:
         plainly = generate(op, fixed, [out], traits(wave))
         assert isinstance(plainly, KernelSource)
         more, fewer = (sum(len(la.args) for la in s.launches) for s in (source, plainly))
-        assert (
-            fewer < more or plainly.text == source.text
-        )  # if rows are merged, their number is an argument in any case
+        # if rows are merged, their number is an argument in any case
+        assert fewer < more or plainly.text == source.text
     assert len(texts) <= 3, "\n".join(texts)

@@ -120,9 +120,8 @@ def reduce_case(draw: Any) -> tuple[Module, tuple[int, ...], list[Tensor], list[
     reductions = [ReduceMean, ReduceMax, ReduceMin, ReduceSum]
     for _ in range(draw(st.integers(1, 3))):
         reduce = draw(st.sampled_from(reductions))
-        if (
-            reduce is ReduceSum
-        ):  # a cancelling sum is all rounding error, which a second sum multiplies by the number of terms
+        # a cancelling sum is all rounding error, which a second sum multiplies by the number of terms
+        if reduce is ReduceSum:
             reductions.remove(ReduceSum)
         total = module.add(reduce(axes=axes), at)
         if draw(st.booleans()):

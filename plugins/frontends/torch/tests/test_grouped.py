@@ -21,10 +21,8 @@ class Experts(torch.nn.Module):
 @pytest.mark.parametrize("ends", [[2, 2, 5, 9], [0, 0, 0, 9], [9, 9, 9, 9]])
 @pytest.mark.parametrize("rows", [3, 9])
 def test_each_group_meets_its_matrix(rows: int, ends: list[int]) -> None:
-    model, x = (
-        Experts(4).bfloat16().eval(),
-        torch.randn(rows, 8).bfloat16(),
-    )  # the only type with a meta kernel in torch
+    # the only type with a meta kernel in torch
+    model, x = Experts(4).bfloat16().eval(), torch.randn(rows, 8).bfloat16()
     given = torch.tensor(ends, dtype=torch.int32).clamp(max=rows)
     with torch.no_grad():
         found = lower_to_mgx(model, (x, given), target="cpu")(x, given)
