@@ -127,7 +127,7 @@ def test_frozen_with_other_weights(name: str, target: str, data: Path):
 
 @pytest.mark.parametrize("name", sorted(LOST_TABLES & set(INDEX["frozen"])))
 def test_lost_tables_are_named(name: str, data: Path):
-    with pytest.raises(mgx.UnsupportedError, match="read the SavedModel"):
+    with pytest.raises(mgx.UnsupportedError, match="parse the SavedModel"):
         mgx.parse(data / "tf_models" / "frozen" / f"{name}.pb")
 
 
