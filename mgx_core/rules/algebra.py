@@ -82,16 +82,23 @@ def factor_into_convolution(i: Instruction, b: Builder) -> Instruction | No | No
     factors = along(scale, i.shape.rank, 1)
     if factors is None:
         return No("the factor differs within a channel")
-    x, old = convolution.inputs
-    factors = factors.reshape(-1, *(1,) * (w.ndim - 1))
-    made = reweighted(b, old, w, factors, behind=True)
-    if made is not None:
-        return b.add(convolution.op, x, made)
-    common, rest = _common_factor(factors)
-    made = None if common is None else reweighted(b, old, w, rest, behind=True)
-    if common is None or made is None:
+    return _times_factors(b, convolution, 1, w, factors.reshape(-1, *(1,) * (w.ndim - 1)), behind=True)
+
+
+def _times_factors(
+    b: Builder, product: Instruction, at: int, w: Array, factors: Array, behind: bool = False
+) -> Instruction | No:
+    """Returns a product with operand `at`, the weights w, times factors; what they have in common may stay a scalar behind it."""
+    operands = list(product.inputs)
+    made, common = reweighted(b, operands[at], w, factors, behind), None
+    if made is None:
+        common, rest = _common_factor(factors)
+        made = None if common is None else reweighted(b, operands[at], w, rest, behind)
+    if made is None:
         return No(OUT_OF_RANGE)
-    return _times(b, b.add(convolution.op, x, made), common)
+    operands[at] = made
+    result = b.add(product.op, *operands)
+    return result if common is None else b.add(Mul(), result, spread(b, common, result.shape.dims, result))
 
 
 def _common_factor(factors: Array) -> tuple[Array | None, Array]:
@@ -109,10 +116,6 @@ def _common_factor(factors: Array) -> tuple[Array | None, Array]:
     if float(widen(common)) != power or (rest == 1).all():
         return None, factors
     return common, rest
-
-
-def _times(b: Builder, product: Instruction, common: Array) -> Instruction:
-    return b.add(Mul(), product, spread(b, common, product.shape.dims, product))
 
 
 @SIMPLIFY.on(Convert, changes=ROUNDING)
@@ -211,27 +214,17 @@ def factor_into_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     if found is None or not isinstance(found[0].op, Dot):
         return None
     dot, s = found
-    operands = list(dot.inputs)
-    at = next((n for n in (1, 0) if weight(operands[n]) is not None), None)
+    at = next((n for n in (1, 0) if weight(dot.inputs[n]) is not None), None)
     if at is None:
         return None
-    w, scale = weight(operands[at]), aligned(s)
+    w, scale = weight(dot.inputs[at]), aligned(s)
     if len(dot.users) > 1 or w is None or scale is None or not i.shape.dtype.is_float:
         return No("the product has other users")
     rank = i.shape.rank
     factors = along(scale, rank, rank - 1 if at == 1 else rank - 2)
     if factors is None:
         return No(f"the factor differs within a {'column' if at == 1 else 'row'}")
-    factors = factors if at == 1 else factors.reshape(-1, 1)
-    made, common = reweighted(b, operands[at], w, factors), None
-    if made is None:
-        common, rest = _common_factor(factors)
-        made = None if common is None else reweighted(b, operands[at], w, rest)
-    if made is None:
-        return No(OUT_OF_RANGE)
-    operands[at] = made
-    product = b.add(Dot(), *operands)
-    return product if common is None else _times(b, product, common)
+    return _times_factors(b, dot, at, w, factors if at == 1 else factors.reshape(-1, 1))
 
 
 @SIMPLIFY.on(Dot, changes=ROUNDING)
