@@ -18,6 +18,7 @@ from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
 from mgx_core.ops.softmax import Softmax
 from mgx_core.rules.constants import scalar_of
 from mgx_core.rules.engine import ROUNDING, Builder, Rules
+from mgx_core.rules.outline import through_views
 from mgx_core.types.dtype import bfloat16, float16, float32
 
 __all__ = ["HEADS", "SCORES", "WIDE_SUMS"]
@@ -192,29 +193,23 @@ def narrow_operands_of_wide_sums(i: Instruction, b: Builder) -> Instruction | No
 
     `quantize_fp16` leaves products that may exceed float16 in float32, with operands that were rounded to float16.
     """
-    if i.shape.dtype is not float32:
+    x, y = (_widened(v) for v in i.inputs)
+    if i.shape.dtype is not float32 or x is None or y is None or x.shape.dtype is not y.shape.dtype:
         return None
-    operands = [_narrow(x, b) for x in i.inputs]
-    x, y = operands
-    if x is None or y is None or x.shape.dtype is not y.shape.dtype:
-        return None
-    if _before_softmax(i) or any(isinstance(_source(v).op, Softmax) for v in operands if v is not None):
+    if _before_softmax(i) or any(isinstance(through_views(v).op, Softmax) for v in (x, y)):
         return No("attention has kernels of its own")
-    return b.add(QuantDot(), x, y)
+    return b.add(QuantDot(), *(_with_views(v, source, b) for v, source in zip(i.inputs, (x, y), strict=True)))
 
 
-def _narrow(x: Instruction, b: Builder) -> Instruction | None:
-    """Returns the value before its conversion from a 16-bit float, which may be followed by views."""
-    if isinstance(x.op, Convert):
-        source = x.inputs[0]
-        return source if source.shape.dtype in (float16, bfloat16) and not source.is_literal else None
-    if isinstance(x.op, VIEWS) and len(x.inputs) == 1 and len(x.users) == 1:
-        inner = _narrow(x.inputs[0], b)
-        return None if inner is None else b.add(x.op, inner)
-    return None
-
-
-def _source(x: Instruction) -> Instruction:
-    while isinstance(x.op, (Convert, *VIEWS)) and len(x.inputs) == 1:
+def _widened(x: Instruction) -> Instruction | None:
+    """Returns the 16-bit float that x is a conversion of, or a chain of views of one."""
+    while isinstance(x.op, VIEWS) and len(x.inputs) == 1 and len(x.users) == 1:
         x = x.inputs[0]
-    return x
+    source = x.inputs[0] if isinstance(x.op, Convert) else None
+    narrow = source is not None and source.shape.dtype in (float16, bfloat16) and not source.is_literal
+    return source if narrow else None
+
+
+def _with_views(x: Instruction, source: Instruction, b: Builder) -> Instruction:
+    """Returns the views of x applied to what x was converted from."""
+    return source if isinstance(x.op, Convert) else b.add(x.op, _with_views(x.inputs[0], source, b))

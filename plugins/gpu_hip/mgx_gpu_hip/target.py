@@ -84,7 +84,7 @@ class GpuTarget(Target):
             Rewrite(CONVERTS),
             Rewrite(SCORES),
             Rewrite(HEADS),
-            Rewrite(WIDE_SUMS),
+            Rewrite(allowed(WIDE_SUMS)),
             Rewrite(allowed(TRANSPOSED)),
             FoldConstants(widened=True),
         )
