@@ -138,7 +138,8 @@ def _emit(
             w = _dense(e, w, problem.groups)
         wide = route.channels - x.lens[1]
         if route.padded:
-            given = _padded_image(e, x, problem.pads, wide)
+            image = _with_two_axes(x) if len(x.lens) == 3 else x
+            given = _padded_image(e, image, problem.pads, wide)
         else:
             given = _more_channels(e, x, wide) if wide else to_channels_last(e, x)
         weights = _more_channels(e, w, wide) if wide else w
@@ -304,20 +305,13 @@ def _dense(e: GpuEmitter, w: Value, groups: int) -> Value:
 
 def _more_channels(e: GpuEmitter, x: Value, more: int) -> Value:
     """Returns x with zero-padded channels, channels last."""
-    lens = [x.lens[0], x.lens[1] + more, *x.lens[2:]]
-    rank = len(lens)
+    rank = len(x.lens)
     made = e.derived_constant(x, ("channels", more), lambda a: np.pad(a, [(0, 0), (0, more)] + [(0, 0)] * (rank - 2)))
-    made = made or _zeros_behind(e, x, more)
-    if made is not None:
-        return made
-    out = e.allocate(x.shape.dtype, lens, channels_last(lens))
-    e.kernel(write_pad, Pad(pads=(0,) * (rank + 1) + (more,) + (0,) * (rank - 2)), (), [x], [out])
-    return out
+    return made or _zeros_behind(e, x, more) or _padded_image(e, x, ((0, 0),) * (rank - 2), more)
 
 
 def _padded_image(e: GpuEmitter, x: Value, pads: Sequence[tuple[int, int]], more: int) -> Value:
-    """Returns a copy of an image, channels last, with its padding and `more` channels of zeros; x may lack the first axis."""
-    x = _with_two_axes(x) if len(x.lens) == 3 else x
+    """Returns a copy of an image, channels last, with its padding and `more` channels of zeros."""
     before, after = zip((0, 0), (0, more), *pads, strict=True)
     lens = [n + b + a for n, b, a in zip(x.lens, before, after, strict=True)]
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
