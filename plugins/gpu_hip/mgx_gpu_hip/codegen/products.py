@@ -40,7 +40,7 @@ __all__ = ["is_small", "product", "product_text"]
 
 TILE = 64
 SHORT = 32  # largest inner extent of a product whose sums one thread computes
-NARROW = 8  # largest extent of a side of such a product
+SIDE = 8  # such a product has a side of at most this extent
 
 
 def is_small(m: int, n: int, k: int) -> bool:
@@ -48,7 +48,7 @@ def is_small(m: int, n: int, k: int) -> bool:
 
     False for symbolic extents, which a comparison would restrict.
     """
-    return all(type(x) is int for x in (m, n, k)) and k <= SHORT and min(m, n) <= NARROW
+    return all(type(x) is int for x in (m, n, k)) and k <= SHORT and min(m, n) <= SIDE
 
 
 def product(op: Any, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
