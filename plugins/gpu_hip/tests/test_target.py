@@ -449,6 +449,20 @@ def test_products_with_wide_sums_read_narrow_operands(lens: tuple[int, ...], of:
     assert product.outputs[0].shape.dtype is dt.float32
 
 
+@pytest.mark.parametrize("fast_math", [True, False])
+def test_wide_sums_on_matrix_units_need_fast_math(fast_math: bool, target: GpuTarget) -> None:
+    """Matrix units round their sums otherwise than float32 does."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    wide = [
+        m.add(mgx.op("convert", target_type="float32"), m.add_parameter(n, mgx.Shape("float16", [40, 40])))
+        for n in "xy"
+    ]
+    m.add_return([m.add(mgx.op("dot"), *wide)])
+    program.compile(target, fast_math=fast_math)
+    assert ("quant_dot" in str(program)) is fast_math
+
+
 def test_scores_of_attention_in_float32_are_left_to_its_kernels(target: GpuTarget) -> None:
     def build(m: mgx.Module) -> list[Any]:
         q, k, v = (m.add_parameter(n, mgx.Shape("float16", [1, 2, 20, 16])) for n in "qkv")
