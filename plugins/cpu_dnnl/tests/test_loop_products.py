@@ -91,6 +91,14 @@ def test_quantised_products(a: str, b: str) -> None:
     check(dot, [data(a, 3, 5, 70), data(b, 3, 70, 19), data(a, 5, 1), data(b, 3, 1, 19)], (1, 3))
 
 
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_products_of_16_bit_floats_with_float32_sums(name: str) -> None:
+    dot = mgx.op("quant_dot")
+    check(dot, [data(name, 5, 70), data(name, 70, 19)], (1,))
+    check(dot, [data(name, 1, 5, 70), data(name, 3, 70, 19)])
+    check(dot, [data(name, 3, 5, 70), data(name, 70, 19), data(name), data(name, 1, 19)])
+
+
 SATURATING = """
 import numpy as np, mgx_core as mgx
 program = mgx.Program()
