@@ -449,6 +449,17 @@ def test_products_with_wide_sums_read_narrow_operands(lens: tuple[int, ...], of:
     assert product.outputs[0].shape.dtype is dt.float32
 
 
+@pytest.mark.parametrize("batches", [([], [3]), ([1], [3]), ([2, 1], [3]), ([2, 3], [])])
+@pytest.mark.parametrize("rows", [4, 40])
+def test_products_with_wide_sums_broadcast_their_batches(rows: int, batches: Any, target: GpuTarget) -> None:
+    def build(m: mgx.Module) -> list[Any]:
+        a, b = batches
+        x = m.add_parameter("x", mgx.Shape("float16", [*a, rows, 12]))
+        return [m.add(mgx.op("quant_dot"), x, m.add_parameter("y", mgx.Shape("float16", [*b, 12, 20])))]
+
+    check(build, target)
+
+
 @pytest.mark.parametrize("fast_math", [True, False])
 def test_wide_sums_on_matrix_units_need_fast_math(fast_math: bool, target: GpuTarget) -> None:
     """Matrix units round their sums otherwise than float32 does."""

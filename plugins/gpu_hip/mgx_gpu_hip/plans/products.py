@@ -30,7 +30,7 @@ from ..emitter import DEVICE_ALIGNMENT, GpuEmitter
 from ..library.gemm_problem import GemmProblem, Matrix
 from ..tuning import TimedPlan
 from .epilogues import Steps, read_group
-from .offer import generated, offer
+from .offer import emit_generated, offer
 
 __all__ = ["FLOATS", "PLANS", "library_product", "rounded_columns", "timed_product"]
 
@@ -56,23 +56,43 @@ def _halves(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[
 
 @offer(PLANS, QuantDot, name="library", when=_halves)
 def emit_wide_dot(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    a, b = args
-    return library_product(e, a, b, to=dt.float32)
+    return library_product(e, *_with_one_batch(*args), to=dt.float32)
 
 
-generated(PLANS, spread(product), QuantDot, when=_halves)
+write_product = spread(product)
+
+
+@offer(PLANS, QuantDot, name="generated", when=_halves, write=write_product)
+def emit_generated_wide_dot(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    return emit_generated(e, write_product, op, modules, _with_one_batch(*args))
 
 
 @offer(PLANS, Group, name="library", when=around(Dot, tag=Dot.name))
 @offer(PLANS, Group, name="library", when=around(QuantDot, tag=QuantDot.name, when=_halves))
 def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     found = read_group(e, modules[0], args, Dot if op.tag == Dot.name else QuantDot)
-    a, b = found.operands
+    a, b = _with_one_batch(*found.operands)
     made = library_product(e, a, b, found.epilogue, found.anchor.shape.dtype)
     if found.joint is found.anchor:
         return made
     made = e.row_major(made)
     return Value(Shape(made.shape.dtype, found.joint.shape.lens()), made.buffer, made.offset)
+
+
+def _with_one_batch(a: Value, b: Value) -> tuple[Value, Value]:
+    """Returns both operands with the batch axes of the result, along which an operand of one matrix has stride 0."""
+    rank = max(len(a.lens), len(b.lens)) - 2
+    given = [[1] * (rank + 2 - len(x.lens)) + x.lens[:-2] for x in (a, b)]
+    batch = [q if p == 1 else p for p, q in zip(*given, strict=True)]
+    return _over(a, batch), _over(b, batch)
+
+
+def _over(x: Value, batch: list[int]) -> Value:
+    if x.lens[:-2] == batch:
+        return x
+    missing = len(batch) + 2 - len(x.lens)
+    steps = [0 if n == 1 else s for n, s in zip(x.lens[:-2], x.strides[:-2], strict=True)]
+    return x.seen_as(0, Shape(x.shape.dtype, [*batch, *x.lens[-2:]], [0] * missing + steps + x.strides[-2:]))
 
 
 def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = None, to: DType | None = None) -> Value:
