@@ -104,6 +104,10 @@ def quant_dot(name: str) -> Iterable[Case]:
     )
     for kind in FP8:
         yield Case(make(name), (data(kind, 4, 7), data(kind, 7, 5)), "fp8")
+    for kind in FLOATS[1:3]:
+        yield Case(make(name), (data(kind, 17, 40), data(kind, 40, 33)), "half", LAYOUTS)
+        yield Case(make(name), (data(kind, 1, 4, 7), data(kind, 3, 7, 5)), "half-batched")
+        yield Case(make(name), (data(kind, 4, 7), data(kind, 2, 3, 7, 5)), "half-of-fewer-axes")
 
 
 @family.cases("quant_convolution")
