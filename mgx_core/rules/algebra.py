@@ -102,16 +102,17 @@ def _times_factors(
 
 
 def _common_factor(factors: Array) -> tuple[Array | None, Array]:
-    """Returns a power of two and what remains of factors below 1: weights times those stay in the range of their type.
+    """Returns a power of two and what remains of factors of at most 1/2: weights times those stay in the range of their type.
 
     The scales of residual branches start at 1e-5 or less in many vision transformers, where products with weights would be
-    subnormal in float16.  None if nothing but that power remains, or it is not exact in the factors' type.
+    subnormal in float16.  What remains is at most 1: sums that were finite before the factors stay finite.  None if nothing
+    but that power remains, or it is not exact in the factors' type.
     """
     wide = widen(factors)
     largest = np.abs(wide).max(initial=0.0)
-    if not 0 < largest < 1:
+    if not 0 < largest <= 0.5:
         return None, factors
-    power = np.exp2(np.floor(np.log2(largest)))
+    power = np.exp2(np.ceil(np.log2(largest)))
     common, rest = np.asarray(power).astype(factors.dtype), wide / power
     if float(widen(common)) != power or (rest == 1).all():
         return None, factors

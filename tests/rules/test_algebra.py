@@ -53,9 +53,9 @@ TURNS = [
   @return(%2)""",
         """\
   %x = @param["x"] -> float16[1, 1, 2]
-  %1 = @literal(0.75, 1.0) -> float16[2, 1, 1]
+  %1 = @literal(0.375, 0.5) -> float16[2, 1, 1]
   %2 = convolution[padding=[], stride=[], dilation=[], group=1, padding_mode="default"](%x, %1) -> float16[1, 2, 2]
-  %3 = @literal(1.52587890625e-05) -> float16[]
+  %3 = @literal(3.0517578125e-05) -> float16[]
   %4 = multibroadcast[out_lens=[1, 2, 2]](%3) -> float16[1, 2, 2]
   %5 = mul(%2, %4) -> float16[1, 2, 2]
   @return(%5)""",
@@ -193,9 +193,9 @@ TURNS = [
   @return(%2)""",
         """\
   %x = @param["x"] -> float16[1, 2]
-  %1 = @literal(0.75, 1.0, 0.375, 2.0) -> float16[2, 2]
+  %1 = @literal(0.375, 0.5, 0.1875, 1.0) -> float16[2, 2]
   %2 = dot(%x, %1) -> float16[1, 2]
-  %3 = @literal(1.52587890625e-05) -> float16[]
+  %3 = @literal(3.0517578125e-05) -> float16[]
   %4 = multibroadcast[out_lens=[1, 2]](%3) -> float16[1, 2]
   %5 = mul(%2, %4) -> float16[1, 2]
   @return(%5)""",
@@ -452,6 +452,22 @@ def test_a_channel_that_is_next_to_nothing_goes_into_the_weights(rule_turns) -> 
   %2 = dot(%x, %1) -> float16[1, 2]
   @return(%2)""",
     )
+
+
+@pytest.mark.parametrize("name", ["dot", "convolution"])
+def test_sums_stay_finite_where_small_factors_are_folded(name: str) -> None:
+    """The sums of 40000 would exceed float16 if the weights were multiplied by 1.9 and a power of two left behind."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    lens = [1, 2] if name == "dot" else [1, 2, 1]
+    x = m.add_parameter("x", mgx.Shape("float16", lens))
+    w = m.add_literal(np.ones((2, 2, *lens[2:]), np.float16))
+    scales = np.array([2.9e-5, -2.7e-5], np.float16).reshape(lens[1:])
+    y = m.add(mgx.op(name), x, w)
+    m.add_return([m.add(mgx.op("mul"), y, m.add(mgx.op("multibroadcast", out_lens=lens), m.add_literal(scales)))])
+    program.compile(mgx.get_target("ref"))
+    found = program.run({"x": np.full(lens, 20000, np.float16)})[0].to_numpy()
+    np.testing.assert_allclose(found.reshape(-1), 40000 * scales.reshape(-1).astype(np.float32), rtol=2e-3)
 
 
 def test_a_slice_that_alone_knows_its_extent_stays() -> None:
