@@ -486,6 +486,21 @@ def test_scores_of_attention_in_float32_are_left_to_its_kernels(target: GpuTarge
     assert "quant_dot" not in str(program)
 
 
+def test_a_reduction_of_a_constant_over_symbolic_extents_has_no_operands(target: GpuTarget) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    lens = [symbol("n", 1, 8), 4]
+    x = image(m, *lens)
+    twos = m.add(mgx.op("multibroadcast", out_lens=lens), m.add_literal(np.float32(2)))
+    total = m.add(mgx.op("reduce_sum", axes=[0, 1]), m.add(mgx.op("exp"), twos))
+    rest = m.add(mgx.op("sub"), twos, m.add(mgx.op("multibroadcast", out_lens=lens), total))
+    m.add_return([rest, m.add(mgx.op("tanh"), x)])
+    program.compile(target)
+    for n in (3, 1, 5):
+        found = program.run({"x": np.zeros((n, 4), np.float32)})[0].to_numpy()
+        np.testing.assert_allclose(found, np.full((n, 4), 2 - 4 * n * np.exp(np.float32(2))), rtol=1e-6)
+
+
 @pytest.mark.parametrize(("size", "copies"), [(128, 1), (64, 0)])
 def test_operands_of_a_norm_are_copied_to_one_order(size: int, copies: int, target: GpuTarget) -> None:
     """A residual in planes and the result of a convolution with its channels innermost; small ones are read as they are."""
