@@ -39,8 +39,8 @@ class Extensions:
         self.selection = RuleSelection(options, (r.name for r in self.rules.rules))
 
     def passes(self, stage: str) -> list[Pass]:
-        """Returns the passes to run after the stage's own; disabled rules are removed from those of plugins."""
-        return [*self.own[stage], *(_selected(p, self.selection) for p in self.plugged[stage])]
+        """Returns the passes to run after the stage's own, without disabled rules."""
+        return _passes(self.own[stage], self.plugged[stage], self.selection)
 
 
 def plugged_passes(core: Rules, target: str, stage: str, options: CompileOptions) -> list[Pass]:
@@ -54,13 +54,12 @@ def plugged_passes(core: Rules, target: str, stage: str, options: CompileOptions
 
 def passes_of(core: Rules, target: Target, stage: str, context: Any, options: CompileOptions) -> list[Pass]:
     """Returns the passes that a target adds to a stage, followed by those of plugins."""
-    plugged = plugged_passes(core, target.name, stage, options)
-    if any(isinstance(p, Rewrite) for p in plugged):
-        names = [r.name for p in plugged if isinstance(p, Rewrite) for r in p.rules.rules]
-        mentioned = {n: on for n, on in options.fusion_rules.items() if {n, n.replace("_", "-")} & set(names)}
-        selection = RuleSelection(replace(options, fusion_rules=mentioned), names)
-        plugged = [_selected(p, selection) for p in plugged]
-    return [*_own_passes(target, stage, context, options), *plugged]
+    own, plugged = _own_passes(target, stage, context, options), plugged_passes(core, target.name, stage, options)
+    names = [r.name for p in (*own, *plugged) if isinstance(p, Rewrite) for r in p.rules.rules]
+    if not names:
+        return [*own, *plugged]
+    mentioned = {n: on for n, on in options.fusion_rules.items() if {n, n.replace("_", "-")} & set(names)}
+    return _passes(own, plugged, RuleSelection(replace(options, fusion_rules=mentioned), names))
 
 
 def _own_passes(target: Target | None, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
@@ -72,9 +71,13 @@ def _own_passes(target: Target | None, stage: str, context: Any, options: Compil
     return tuple(given)
 
 
-def _selected(one: Pass, selection: RuleSelection) -> Pass:
-    """Returns a copy of a pass without disabled rules, so that its counts are those of this compilation."""
-    return replace(one, rules=selection.rules(one.rules)) if isinstance(one, Rewrite) else one
+def _passes(own: Sequence[Pass], plugged: Sequence[Pass], selection: RuleSelection) -> list[Pass]:
+    """Returns copies of passes without disabled rules, so that their counts are those of this compilation.
+
+    A target selects its own rules by how they change results; only names disable more of them.
+    """
+    chosen = [(p, selection.named) for p in own] + [(p, selection.rules) for p in plugged]
+    return [replace(p, rules=keep(p.rules)) if isinstance(p, Rewrite) else p for p, keep in chosen]
 
 
 def kernels_of(target: Target, context: Any, options: CompileOptions | None = None) -> Kernels:

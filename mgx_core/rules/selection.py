@@ -76,5 +76,9 @@ class RuleSelection:
             return Rules(rules.name)
         return Rules(rules.name, (r for r in rules.rules if self.stated.get(r.name, self._usual(r))))
 
+    def named(self, rules: Rules) -> Rules:
+        """Returns the rules without those disabled by name."""
+        return rules.without(name for name, on in self.stated.items() if not on)
+
     def _usual(self, rule: Rule) -> bool:
         return self.level > 0 and rule.changes <= self.changes and rule.name not in OPTIONAL

@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 import mgx_core as mgx
+from mgx_core.compile.extensions import passes_of
+from mgx_core.compile.stages import RULES
 from mgx_core.driver import main
 from mgx_core.ops.activation import Relu
 from mgx_core.ops.pointwise import Abs, Mul, Sqrt
@@ -134,6 +136,26 @@ def test_every_name_that_is_listed_can_be_switched(acme, monkeypatch):
     assert "relu" not in after(aggressiveness=2)
     assert "relu" in after(aggressiveness=2, fusion_rules={"late_rules_two.cancel_negations": False})
     assert "relu" not in after(aggressiveness=2, fusion_rules={"cancel-negations": False})
+
+
+def test_rules_of_a_target_are_disabled_by_name():
+    """How they may change results is the target's decision: one that changes the range fires by default."""
+
+    class Host(mgx.Target):
+        name = "host"
+
+        def passes(self, stage, context, options):
+            return (mgx.Rewrite(late),) if stage in ("legalize", "lower") else ()
+
+    def compiled(**options):
+        program = mgx.parse_program(PROGRAM)
+        program.compile(Host(), **options)
+        (lowering,) = passes_of(RULES, Host(), "lower", None, mgx.CompileOptions(**options))
+        return "relu(" in program.text(), len(lowering.rules.rules)
+
+    assert compiled() == (False, 1)
+    assert compiled(fusion_rules={"relu_away": False}) == (True, 0)
+    assert compiled(fusion_rules={"drop-unit-factor": False}) == (False, 1)
 
 
 def test_hooks_get_the_options(acme):
