@@ -74,15 +74,17 @@ class GpuTarget(Target):
         if stage != "legalize":
             return ()
 
+        rounding = options.optimize and options.aggressiveness > (0 if options.fast_math else 1)
+
         def allowed(rules: Rules) -> Rules:
-            return rules if options.fast_math else rules.within(EXACT)
+            return rules if rounding else rules.within(EXACT)
 
         return (
             Rewrite(allowed(SIGNED)),
             MergeCommon(),
             ExpandComposites(NORMS | QUANTIZERS),
             Rewrite(CONVERTS),
-            Rewrite(SCORES),
+            Rewrite(allowed(SCORES)),
             Rewrite(HEADS),
             Rewrite(allowed(WIDE_SUMS)),
             Rewrite(allowed(TRANSPOSED)),

@@ -460,8 +460,21 @@ def test_products_with_wide_sums_broadcast_their_batches(rows: int, batches: Any
     check(build, target)
 
 
-@pytest.mark.parametrize("fast_math", [True, False])
-def test_wide_sums_on_matrix_units_need_fast_math(fast_math: bool, target: GpuTarget) -> None:
+ROUNDED: list[tuple[dict[str, Any], bool]] = [
+    ({}, True),
+    ({"fast_math": False}, False),
+    ({"fast_math": False, "aggressiveness": 2}, True),
+    ({"aggressiveness": 0}, False),
+    ({"optimize": False}, False),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "fires"), [*ROUNDED, ({"fusion_rules": {"narrow-operands-of-wide-sums": False}}, False)]
+)
+def test_wide_sums_on_matrix_units_need_permission_to_round(
+    options: dict[str, Any], fires: bool, target: GpuTarget
+) -> None:
     """Matrix units round their sums otherwise than float32 does."""
     program = mgx.Program()
     m = program.get_main_module()
@@ -470,8 +483,21 @@ def test_wide_sums_on_matrix_units_need_fast_math(fast_math: bool, target: GpuTa
         for n in "xy"
     ]
     m.add_return([m.add(mgx.op("dot"), *wide)])
-    program.compile(target, fast_math=fast_math)
-    assert ("quant_dot" in str(program)) is fast_math
+    program.compile(target, **options)
+    assert ("quant_dot" in str(program)) is fires
+
+
+@pytest.mark.parametrize(("options", "fires"), [*ROUNDED, ({"fusion_rules": {"scale-out-of-scores": False}}, False)])
+def test_scales_leave_scores_only_with_permission_to_round(
+    options: dict[str, Any], fires: bool, target: GpuTarget
+) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    q, k = (m.add_parameter(n, mgx.Shape("float16", [20, 20])) for n in "qk")
+    scaled = m.add(mgx.op("mul"), q, wide(m, m.add_literal(np.float16(0.3)), q))
+    m.add_return([m.add(mgx.op("softmax", axis=1), m.add(mgx.op("dot"), scaled, k))])
+    program.compile(target, **options)
+    assert ('group[tag="dot"]' in str(program)) is fires  # the scale is the product's epilogue
 
 
 def test_scores_of_attention_in_float32_are_left_to_its_kernels(target: GpuTarget) -> None:
