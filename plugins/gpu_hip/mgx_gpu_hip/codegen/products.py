@@ -74,7 +74,8 @@ def _small(a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSourc
     setup, names = decompose("i", (*y.lens[:-1], n // width), "c")
     row, column = names[:-1], [*names[:-2], names[-1]]
     reader = Reader(b, (*b.strides[:-2], b.strides[-2], b.strides[-1]), 0, width)
-    factor, term = to_compute(f"a[d * {a.strides[-1]}u]", a.dtype), to_compute(reader.element("x"), b.dtype)
+    steps = [offset_code(["d"], [stride], 0, index) for stride in (a.strides[-1], b.strides[-2])]
+    factor, term = to_compute(f"a[{steps[0]}]", a.dtype), to_compute(reader.element("x"), b.dtype)
     at = offset_code(names, y.strides, 0, index, width)
     if width == 1:
         stores = [f"q0[{at}] = {to_storage(f'({compute_type(y.dtype)})sums[0]', y.dtype)};"]
@@ -95,7 +96,7 @@ def _small(a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSourc
         f"{kind} sums[{width}] = {{}};",
         f"UNROLL for (u32 d = 0; d < {k}u; ++d) {{",
         f"  const {kind} factor = ({kind}){factor};",
-        *("  " + line for line in reader.lines("x", "b", f"d * {b.strides[-2]}u")),
+        *("  " + line for line in reader.lines("x", "b", steps[1])),
         f"  UNROLL for (int k = 0; k < {width}; ++k) sums[k] += factor * ({kind}){term};",
         "}",
         *stores,
@@ -114,8 +115,8 @@ def _small_columns(a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> Ker
     row = Reader(a, a.strides, 0, width), Reader(b, column, 0, width)
     factors = [to_compute(reader.element(name), x.dtype) for reader, name, x in zip(row, "uv", (a, b), strict=True)]
     at = [
-        offset_code(names[:-1], a.strides[:-1], 0, index),
-        offset_code([*names[:-2], names[-1]], column[:-1], 0, index),
+        offset_code([*names[:-1], "d"], a.strides, 0, index),
+        offset_code([*names[:-2], names[-1], "d"], column, 0, index),
     ]
     lines = [
         "const u32 i = blockIdx.x * blockDim.x + threadIdx.x;",
@@ -123,8 +124,8 @@ def _small_columns(a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> Ker
         *setup,
         f"{kind} sum = 0;",
         f"UNROLL for (u32 d = 0; d < {k}u; d += {width}u) {{",
-        *("  " + line for line in row[0].lines("u", "p0", f"{at[0]} + d * {a.strides[-1]}u")),
-        *("  " + line for line in row[1].lines("v", "p1", f"{at[1]} + d")),
+        *("  " + line for line in row[0].lines("u", "p0", at[0])),
+        *("  " + line for line in row[1].lines("v", "p1", at[1])),
         f"  UNROLL for (int k = 0; k < {width}; ++k) sum += ({kind}){factors[0]} * ({kind}){factors[1]};",
         "}",
         f"q0[{offset_code(names, y.strides, 0, index)}] = {to_storage(f'({compute_type(y.dtype)})sum', y.dtype)};",
