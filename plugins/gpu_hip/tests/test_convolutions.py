@@ -45,6 +45,8 @@ class Tuner:
     def convolution(self, problem: Any, exhaustive: bool) -> TimedPlan | No:
         if self.symmetric and any(before != after for before, after in problem.pads):
             return No("equal padding is required")
+        if any(n < 0 for pad in problem.pads for n in pad):
+            return No("negative padding")
         return self._timed(problem, problem.dims[1] % 8 > 0) if set(problem.kernel) != {1} else No("none")
 
 
@@ -129,3 +131,15 @@ def test_a_library_without_asymmetric_padding_reads_a_padded_copy(
         assert problem.dims == (2, 16, *(n + (n > 1 or rank > 1) for n in image)) and not any(map(any, problem.pads))
     else:
         assert problem.dims == (2, 16, *image) and problem.pads[-1] == (0, 1)
+
+
+@pytest.mark.parametrize("padding", [(-1, 0, -1, 0), (-1, -1, 2, 1)])
+def test_padding_that_crops_is_part_of_a_copy(padding: tuple[int, ...]) -> None:
+    e = emitter(0.0)
+    x = e.input(Shape(dt.float16, [2, 16, 9, 8]), 0)
+    made = library_convolution(e, Convolution(padding=padding), x, e.literal(np.ones((8, 16, 3, 3), np.float16)))
+    copy, step = e.steps
+    image = [n + padding[a] + padding[a + 2] for a, n in enumerate((9, 8))]
+    assert copy.outputs[0].buffer is step.operands["x"].buffer and copy.outputs[0].lens == [2, 16, *image]
+    assert step.plan.problem.dims == (2, 16, *image) and not any(map(any, step.plan.problem.pads))
+    assert made.lens == [2, 8, *(n - 2 for n in image)]

@@ -168,6 +168,12 @@ def test_padding_before_and_after_may_differ() -> None:
     assert convolve.pads == ((0, 1), (1, 2)) and convolve.y.dims == (1, 8, 3, 4)
 
 
+@pytest.mark.parametrize("pads", [((-1, -1), (0, 0)), ((1, 1), (0, -1))])
+def test_padding_that_crops_is_refused(pads: tuple[tuple[int, int], ...]) -> None:
+    refused = conv_graph(ConvProblem((1, 8, 6, 6), 8, (3, 3), pads=pads))
+    assert isinstance(refused, No) and "padding of at least 0" in refused.why
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -106,6 +106,7 @@ def test_activation_modes() -> None:
         ({"epilogue": ("residual",)}, "fuses a bias"),
         ({"epilogue": ("bias", Activation("swish"))}, "no activation swish"),
         ({"pads": ((0, 1), (0, 1))}, "equal padding"),
+        ({"pads": ((-1, -1), (0, 0))}, "at least 0"),
         ({"alpha": 0.5}, "does not scale"),
         ({"dtype": dtype.int64}, "element type"),
     ],

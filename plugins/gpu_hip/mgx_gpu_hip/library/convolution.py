@@ -132,6 +132,8 @@ def is_prebuilt(steps: Epilogue) -> bool:
 
 def conv_graph(p: ConvProblem) -> Graph | No:
     """Returns the operation graph: the convolution and a pointwise node per step; the last one writes y."""
+    if any(n < 0 for pad in p.pads for n in pad):
+        return No(f"cuDNN requires padding of at least 0, got {p.pads}")
     compute = dtype.float64 if p.dtype is dtype.float64 else dtype.float32
     graph = Graph(compute=compute)
     align = p.align

@@ -134,8 +134,8 @@ class MIOpen:
             return No(f"miopen conv {p}: {error}")
 
     def _refusal(self, p: ConvProblem) -> No | None:
-        if any(before != after for before, after in p.pads):
-            return No(f"MIOpen requires equal padding before and after, got {p.pads}")
+        if any(before != after or before < 0 for before, after in p.pads):
+            return No(f"MIOpen requires equal padding before and after, of at least 0, got {p.pads}")
         if p.dtype.name not in DATA_TYPES or p.out_dtype not in (None, p.dtype) or p.bias_dtype not in (None, p.dtype):
             return No(f"MIOpen requires one element type for all operands, got {p.dtype}")
         parts = split(p.epilogue)

@@ -207,7 +207,7 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
             routes.append(Route(timed, timed.us + laid[channels], channels))
             continue
         refused = timed
-        if any(before != after for before, after in p.pads):  # MIOpen
+        if any(before != after or before < 0 for before, after in p.pads):  # MIOpen; negative padding crops
             wide = _unpadded(wide)
             timed = tuner.convolution(wide, e.exhaustive)
             if not isinstance(timed, No):

@@ -125,6 +125,8 @@ def _convolution(
     if len(lens) != 4 or op.group != 1 or x.lens[1] % 16 or lens[1] % 16:
         raise Refused("cuDNN requires ungrouped images whose channels take a multiple of 16 bytes")
     stride, dilation, begins, ends = op.sliding(x.lens[2:], w.lens[2:])
+    if min(*begins, *ends) < 0:
+        raise Refused("cuDNN requires padding of at least 0")
     problem = NarrowProblem(
         tuple(x.lens),
         tuple(w.lens),
