@@ -7,10 +7,13 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import No, dtype
+from mgx_core.errors import Refused
 from mgx_core.ops.control import PointwiseGroup
+from mgx_core.ops.linear import Dot
 from mgx_gpu_hip.emitter import GpuEmitter
 from mgx_gpu_hip.plans import PLANS
 from mgx_gpu_hip.plans.epilogues import _read as chain_of
+from mgx_gpu_hip.plans.epilogues import read_group
 from mgx_gpu_hip.target import GpuTarget
 
 
@@ -35,3 +38,21 @@ def test_a_bias_after_an_activation_is_not_merged_with_one_before_it(active: boo
     if not isinstance(found, No):
         assert found.steps == ["bias", "residual"]
         assert e.constant(found.operands["bias"]).tolist() == [[2.0 * n for n in range(8)]] * 2
+
+
+def test_a_product_without_elements_is_refused_before_its_constants_are_added_up() -> None:
+    """A constant that is broadcast over no rows has no elements."""
+    group = mgx.Module("group")
+    shapes = [mgx.Shape("bfloat16", lens) for lens in ([0, 3, 8], [0, 8, 4], [0, 3, 4], [0, 3, 4])]
+    a, b, *biases = (group.add_parameter(f"x{n}", shape) for n, shape in enumerate(shapes))
+    body = mgx.Module("body")
+    y, one, two = (body.add_parameter(f"p{n}", shapes[2]) for n in range(3))
+    body.add_return([body.add(mgx.op("add"), body.add(mgx.op("add"), y, one), two)])
+    group.add_return([group.add(PointwiseGroup(), group.add(mgx.op("dot"), a, b), *biases, modules=[body])])
+    context = GpuTarget().get_context()
+    context.compile_for("sm_90")
+    context.__dict__.update(libraries=object())
+    e = GpuEmitter(PLANS, context)
+    constant = e.literal(np.ones(4, dtype.bfloat16.numpy)).seen_as(0, mgx.Shape("bfloat16", [0, 3, 4], [0, 0, 1]))
+    with pytest.raises(Refused, match="an extent is 0"):
+        read_group(e, group, [e.input(shapes[0], 0), e.input(shapes[1], 1), constant, constant], Dot)

@@ -54,6 +54,8 @@ def read_group(e: GpuEmitter, body: Module, args: Sequence[Any], kind: type[Oper
     parts = [i for i in body if not (i.is_param or i.is_return)]
     tail = parts[-1]
     anchor = next(i for i in parts if isinstance(i.op, kind))
+    if 0 in anchor.shape.lens():
+        raise Refused("an extent is 0")
     alone = tail is anchor  # nothing but members that compute its operands
     joint = anchor if alone else next((i for i in tail.inputs if _leads_to(i, anchor)), None)
     reshaped = joint is not anchor and kind is not Dot
