@@ -542,3 +542,21 @@ def test_operands_of_a_norm_are_copied_to_one_order(size: int, copies: int, targ
     program, _, _ = compiled(build, target)
     steps = program.executable.instances()[0].plan.steps
     assert sum(s.name.startswith("contiguous") for s in steps) == copies
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_constant_is_laid_out_once_as_the_other_operand_of_a_norm(before: bool, target: GpuTarget) -> None:
+    """Positions that are added to images whose channels are innermost."""
+
+    def build(m: mgx.Module) -> list[Any]:
+        positions = literal(m, 2, 8, 64, 128)
+        y = m.add_parameter("y", mgx.Shape("float32", [2, 64, 128, 8]))
+        turned = m.add(mgx.op("transpose", permutation=[0, 3, 1, 2]), y)
+        total = m.add(mgx.op("add"), *((positions, turned) if before else (turned, positions)))
+        mean = m.add(mgx.op("reduce_mean", axes=[1, 2, 3]), total)
+        return [m.add(mgx.op("sub"), total, m.add(mgx.op("multibroadcast", out_lens=[2, 8, 64, 128]), mean))]
+
+    check(build, target)
+    program, _, _ = compiled(build, target)
+    (result, *steps) = reversed(program.executable.instances()[0].plan.steps)
+    assert result.name.startswith("contiguous") and not any(s.name.startswith("contiguous") for s in steps)
