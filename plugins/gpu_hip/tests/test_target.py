@@ -500,6 +500,35 @@ def test_scales_leave_scores_only_with_permission_to_round(
     assert ('group[tag="dot"]' in str(program)) is fires  # the scale is the product's epilogue
 
 
+@pytest.mark.parametrize("rows", [20, 8, symbol("n", 1, 40)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_scaled_scores_that_exceed_float16_without_their_scale(masked: bool, rows: Any, target: GpuTarget) -> None:
+    """Exporters scale queries and keys so that their products, of 128,000 here, stay finite in float16."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    q = m.add_parameter("q", mgx.shape(type="float16", lens=[2, rows, 32]))
+    k = m.add_parameter("k", mgx.shape(type="float16", lens=[2, 32, rows]))
+    scaled = [m.add(mgx.op("mul"), x, wide(m, m.add_literal(np.float16(0.01)), x)) for x in (q, k)]
+    scores = m.add(mgx.op("dot"), *scaled)
+    if masked:
+        scores = m.add(
+            mgx.op("add"), scores, m.add_parameter("mask", mgx.shape(type="float16", lens=scores.shape.dims))
+        )
+    m.add_return([m.add(mgx.op("softmax", axis=2), scores)])
+    plain = m.clone()
+    program.compile(target)
+    for n in (5, 9, 3) if not isinstance(rows, int) else (rows,):
+        given = {"q": np.full((2, n, 32), 50, np.float16), "k": np.full((2, 32, n), 80, np.float16)}
+        given["k"] += np.arange(n, dtype=np.float16) / 4
+        if masked:
+            given["mask"] = rng.standard_normal((2, n, n)).astype(np.float16)
+        (wanted,) = Interpreter().run(plain, list(given.values()))
+        assert np.isfinite(wanted).all()
+        np.testing.assert_allclose(program.run(given)[0].to_numpy(), wanted, rtol=0, atol=2e-2)
+    steps = [s.name.split("_")[0] for s in program.executable.instances()[0].plan.steps]
+    assert steps.count("pointwise") == masked  # the scale needs no launch
+
+
 def test_scores_of_attention_in_float32_are_left_to_its_kernels(target: GpuTarget) -> None:
     def build(m: mgx.Module) -> list[Any]:
         q, k, v = (m.add_parameter(n, mgx.Shape("float16", [1, 2, 20, 16])) for n in "qkv")

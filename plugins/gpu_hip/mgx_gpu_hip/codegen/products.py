@@ -6,7 +6,8 @@ Products of small matrices, for which a tile is mostly empty, have a thread for 
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from mgx_core import dtype as dt
 
@@ -23,6 +24,7 @@ from .geometry import (
     vector_width,
 )
 from .pointwise import kernel, one_launch, threads_of
+from .primitives import constant
 from .source import (
     NAME,
     DeviceTraits,
@@ -36,11 +38,19 @@ from .source import (
     to_storage,
 )
 
-__all__ = ["is_small", "product", "product_text"]
+__all__ = ["ScaledDot", "is_small", "product", "product_text"]
 
 TILE = 64
 SHORT = 32  # largest inner extent of a product whose sums one thread computes
 SIDE = 8  # such a product has a side of at most this extent
+
+
+@dataclass(frozen=True)
+class ScaledDot:
+    """A product of floats whose sums are multiplied by `alpha` before they are stored."""
+
+    alpha: float
+    name: ClassVar[str] = "dot"
 
 
 def is_small(m: int, n: int, k: int) -> bool:
@@ -54,18 +64,25 @@ def is_small(m: int, n: int, k: int) -> bool:
 def product(op: Any, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
     if y.elements == 0:
         return finish("product", "", [], [a, b], [y])
+    alpha = op.alpha if isinstance(op, ScaledDot) else 1.0
     if is_small(y.lens[-2], y.lens[-1], a.lens[-1]):
-        return _small(a, b, y, traits)
-    text, blocks, threads = product_text(NAME, a, b, y, traits)
+        return _small(a, b, y, traits, alpha)
+    text, blocks, threads = product_text(NAME, a, b, y, traits, alpha)
     _, buffers = pointers([a, b], [y])
     launch = KernelLaunch(NAME, (blocks, 1, 1), (threads, 1, 1), tuple(buffers))
     return finish("product", text, [launch], [a, b], [y], flops=2 * y.elements * a.lens[-1])
 
 
-def _small(a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+def _stored(sums: str, y: Tensor, alpha: float) -> str:
+    """Returns the code that converts sums, times alpha, to the type of y."""
+    kind = compute_type(y.dtype)
+    return to_storage(f"({kind}){sums}" + ("" if alpha == 1 else f" * {constant(alpha, kind)}"), y.dtype)
+
+
+def _small(a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits, alpha: float) -> KernelSource:
     """Returns a kernel in which a thread computes adjacent results of a row, or one where the columns of b are contiguous."""
     if b.strides[-2] == 1 and b.strides[-1] != 1:
-        return _small_columns(a, b, y, traits)
+        return _small_columns(a, b, y, traits, alpha)
     n, k = y.lens[-1], a.lens[-1]
     width = vector_width(n, [(y, y.strides, 0)], preferred_width([b, y]))
     while width > 1 and y.elements < width * traits.wave * traits.sm_count:
@@ -78,12 +95,11 @@ def _small(a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSourc
     factor, term = to_compute(f"a[{steps[0]}]", a.dtype), to_compute(reader.element("x"), b.dtype)
     at = offset_code(names, y.strides, 0, index, width)
     if width == 1:
-        stores = [f"q0[{at}] = {to_storage(f'({compute_type(y.dtype)})sums[0]', y.dtype)};"]
+        stores = [f"q0[{at}] = {_stored('sums[0]', y, alpha)};"]
     else:
         stores = [
             f"vec<{storage_type(y.dtype)}, {width}> out;",
-            f"UNROLL for (int k = 0; k < {width}; ++k) out.v[k] = "
-            f"{to_storage(f'({compute_type(y.dtype)})sums[k]', y.dtype)};",
+            f"UNROLL for (int k = 0; k < {width}; ++k) out.v[k] = {_stored('sums[k]', y, alpha)};",
             f"{store_code(y, width)}(q0 + ({at}), out);",
         ]
     lines = [
@@ -106,7 +122,7 @@ def _small(a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSourc
     return one_launch("product", lines, [a, b], [y], ceil_div(items, threads), threads, items=items, flops=flops)
 
 
-def _small_columns(a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+def _small_columns(a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits, alpha: float) -> KernelSource:
     """Returns a kernel in which a thread computes one result, reading a column of b as vectors."""
     k, index, kind = a.lens[-1], index_type(a, b, y), _wide(a)
     column = (*b.strides[:-2], b.strides[-1], 1)
@@ -128,7 +144,7 @@ def _small_columns(a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> Ker
         *("  " + line for line in row[1].lines("v", "p1", at[1])),
         f"  UNROLL for (int k = 0; k < {width}; ++k) sum += ({kind}){factors[0]} * ({kind}){factors[1]};",
         "}",
-        f"q0[{offset_code(names, y.strides, 0, index)}] = {to_storage(f'({compute_type(y.dtype)})sum', y.dtype)};",
+        f"q0[{offset_code(names, y.strides, 0, index)}] = {_stored('sum', y, alpha)};",
     ]
     threads, flops = threads_of(y.elements, traits), 2 * y.elements * k
     blocks = ceil_div(y.elements, threads)
@@ -141,8 +157,13 @@ def _wide(x: Tensor) -> str:
     return {"i8": "i32", "i16": "i32", "u8": "u32", "u16": "u32"}.get(kind, kind)
 
 
-def product_text(name: str, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> tuple[str, int, int]:
-    """Returns a kernel ``name(p0, p1, q0)`` for y = a b, its number of blocks and threads; y may be wider than the operands."""
+def product_text(
+    name: str, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits, alpha: float = 1.0
+) -> tuple[str, int, int]:
+    """Returns a kernel ``name(p0, p1, q0)`` for y = alpha a b, its number of blocks and threads.
+
+    y may be wider than the operands.
+    """
     m, n = y.lens[-2:]
     batch = y.lens[:-2]
     down, across = ceil_div(m, TILE), ceil_div(n, TILE)
@@ -160,7 +181,8 @@ def product_text(name: str, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTrait
     narrow = a.dtype in (dt.float16, dt.bfloat16)
     threads = 4 * traits.wave if narrow else 256
     depth = 32 if narrow else 16
-    lines = [*head, *(_matrix(a, b, y, threads, depth) if narrow else _scalar(a, b, y, threads, depth))]
+    body = _matrix if narrow else _scalar
+    lines = [*head, *body(a, b, y, threads, depth, alpha)]
     parameters, _ = pointers([a, b], [y])
     return kernel(name, parameters, lines, threads), across * down * math.prod(batch), threads
 
@@ -192,7 +214,7 @@ def _tile(
     ]
 
 
-def _matrix(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int) -> list[str]:
+def _matrix(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int, alpha: float) -> list[str]:
     """Returns the body for matrix units: four waves, each 32 x 32 of the tile."""
     t = storage_type(a.dtype)
     m, n, k = y.lens[-2], y.lens[-1], a.lens[-1]
@@ -233,12 +255,12 @@ def _matrix(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int) -> list[s
         "  UNROLL for (int j = 0; j < 2; ++j)",
         "    UNROLL for (int e = 0; e < FRAG_C; ++e) {",
         "      const u32 row = row0 + wr + i * 16 + frag_row(e), col = col0 + wc + j * 16 + frag_col(e);",
-        f"      if (row < {m}u && col < {n}u) y[(u64)row * {sm}u + (u64)col * {sn}u] = {to_storage('acc[i][j].x[e]', y.dtype)};",
+        f"      if (row < {m}u && col < {n}u) y[(u64)row * {sm}u + (u64)col * {sn}u] = {_stored('acc[i][j].x[e]', y, alpha)};",
         "    }",
     ]
 
 
-def _scalar(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int) -> list[str]:
+def _scalar(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int, alpha: float) -> list[str]:
     """Returns the body for FMAs: 16 x 16 threads, each 4 x 4 of the tile."""
     t, wide = storage_type(a.dtype), _wide(a)
     m, n, k = y.lens[-2], y.lens[-1], a.lens[-1]
@@ -268,7 +290,6 @@ def _scalar(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int) -> list[s
         "UNROLL for (int i = 0; i < 4; ++i)",
         "  UNROLL for (int j = 0; j < 4; ++j) {",
         "    const u32 row = row0 + ty + i * 16, col = col0 + tx + j * 16;",
-        f"    if (row < {m}u && col < {n}u) y[(u64)row * {sm}u + (u64)col * {sn}u] = "
-        f"{to_storage(f'({compute_type(y.dtype)})acc[i][j]', y.dtype)};",
+        f"    if (row < {m}u && col < {n}u) y[(u64)row * {sm}u + (u64)col * {sn}u] = {_stored('acc[i][j]', y, alpha)};",
         "  }",
     ]

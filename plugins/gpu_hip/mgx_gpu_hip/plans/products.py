@@ -9,13 +9,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from mgx_core import Kernels, Module, No, Operation, Shape
+from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused, or_refused
-from mgx_core.ops.control import Group
+from mgx_core.ops.control import Group, PointwiseGroup
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.pad import Pad
+from mgx_core.ops.pointwise import Mul
 from mgx_core.ops.quantized_product import QuantDot
+from mgx_core.rules.constants import scalar_of
 from mgx_core.targets.group_checks import around
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
@@ -25,7 +27,7 @@ from mgx_core.types.shape import AnyShape
 
 from ..codegen.generators import spread, static
 from ..codegen.movement import pad
-from ..codegen.products import is_small, product
+from ..codegen.products import ScaledDot, is_small, product
 from ..emitter import DEVICE_ALIGNMENT, GpuEmitter
 from ..library.gemm_problem import GemmProblem, Matrix
 from ..tuning import TimedPlan
@@ -77,6 +79,41 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
         return made
     made = e.row_major(made)
     return Value(Shape(made.shape.dtype, found.joint.shape.lens()), made.buffer, made.offset)
+
+
+@offer(PLANS, Group, name="scaled", when=around(Dot, tag=Dot.name))
+def emit_scaled_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    """Emits a float16 product that is scaled before it is stored, and what follows in a launch of its own.
+
+    Where a scale was moved from an operand behind the product, the sums may exceed float16 without it.
+    """
+    env: dict[Instruction, Any] = dict(zip(modules[0].parameters.values(), args, strict=True))
+    members = [i for i in modules[0] if not (i.is_param or i.is_return)]
+    anchor, tail = members[0], members[-1]
+    single = len(members) == 2 and isinstance(anchor.op, Dot) and isinstance(tail.op, PointwiseGroup)
+    if not single or anchor.shape.dtype is not dt.float16 or tail.inputs.count(anchor) != 1:
+        raise Refused("it is not a float16 product followed by pointwise work")
+    rest = tail.modules[0].clone()
+    sums = list(rest.parameters.values())[tail.inputs.index(anchor)]
+    scaled = sums.users[0] if len(sums.users) == 1 else sums
+    alpha = next((scalar_of(x) for x in scaled.inputs if x is not sums), None)
+    if not isinstance(scaled.op, Mul) or alpha is None:
+        raise Refused("the product is not scaled first")
+    a, b = (e.value_of(i, env) for i in anchor.inputs)
+    if a.lens[-2] == 1:
+        raise Refused("products of one row have kernels of their own")
+    marks = e.marks()
+    try:
+        made = library_product(e, a, b, Steps(alpha=alpha))
+    except Refused:
+        e.take_back(marks)
+        made = e.allocate(dt.float16, [*a.lens[:-1], b.lens[-1]])
+        e.kernel(write_product, ScaledDot(alpha), (), [a, b], [made])  # type: ignore[arg-type]
+    if rest.outputs == (scaled,):
+        return made
+    rest.replace(scaled, sums)
+    rest.sweep()
+    return e.run_op(tail.op, [rest], [made if i is anchor else e.value_of(i, env) for i in tail.inputs])
 
 
 def _with_one_batch(a: Value, b: Value) -> tuple[Value, Value]:
