@@ -10,10 +10,12 @@ import pytest
 
 from mgx_core import No, Shape
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
 from mgx_core.ops.convolution import Convolution
+from mgx_core.ops.quantized_product import QuantConvolution
 from mgx_core.targets.values import channels_last
 from mgx_gpu_hip.emitter import GpuEmitter
-from mgx_gpu_hip.plans import PLANS
+from mgx_gpu_hip.plans import PLANS, narrow_library
 from mgx_gpu_hip.plans.convolutions import library_convolution
 from mgx_gpu_hip.steps import KernelStep, LibraryStep
 from mgx_gpu_hip.target import GpuTarget
@@ -27,6 +29,8 @@ class Tuner:
 
     symmetric: the library requires equal padding before and after, as MIOpen does.
     """
+
+    measures = True
 
     def __init__(self, us: float, symmetric: bool = False) -> None:
         self.us = us
@@ -143,3 +147,11 @@ def test_padding_that_crops_is_part_of_a_copy(padding: tuple[int, ...]) -> None:
     assert copy.outputs[0].buffer is step.operands["x"].buffer and copy.outputs[0].lens == [2, 16, *image]
     assert step.plan.problem.dims == (2, 16, *image) and not any(map(any, step.plan.problem.pads))
     assert made.lens == [2, 8, *(n - 2 for n in image)]
+
+
+def test_padding_that_crops_bytes_is_left_to_the_generated_kernel() -> None:
+    e = emitter(0.0)
+    x = e.input(Shape(dt.int8, [2, 16, 9, 8]), 0)
+    w = e.literal(np.ones((16, 16, 3, 3), np.int8))
+    with pytest.raises(Refused, match="padding of at least 0"):
+        narrow_library.emit_single(e, QuantConvolution(padding=(0, 0, -1, 0)), (), [x, w])

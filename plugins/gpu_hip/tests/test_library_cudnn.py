@@ -15,6 +15,7 @@ from mgx_gpu_hip.library.convolution import channels_last, conv_graph
 from mgx_gpu_hip.library.cudnn import EXACT, NARROW, Cudnn, notes_for
 from mgx_gpu_hip.library.cudnn_constants import Attr, Kind, Note
 from mgx_gpu_hip.library.cudnn_graph import Convolve, Graph, MatMul, Pointwise, Reduce
+from mgx_gpu_hip.library.cudnn_narrow import NarrowProblem, narrow_graph
 from mgx_gpu_hip.library.cudnn_plan import CudnnPlan
 from mgx_gpu_hip.library.cudnn_problems import gemm_graph
 
@@ -166,6 +167,13 @@ def test_extents_of_the_result() -> None:
 def test_padding_before_and_after_may_differ() -> None:
     (convolve,) = nodes(conv_graph(ConvProblem((1, 8, 6, 6), 8, (3, 3), (2, 2), pads=((0, 1), (1, 2)))))
     assert convolve.pads == ((0, 1), (1, 2)) and convolve.y.dims == (1, 8, 3, 4)
+
+
+def test_padding_of_narrow_images_may_differ_too() -> None:
+    types = (dtype.int8, dtype.int8, dtype.int32)
+    dims = (1, 16, 6, 6), (16, 16, 3, 3), (1, 16, 3, 4)
+    (convolve,) = nodes(narrow_graph(NarrowProblem(*dims, types, (), (), (2, 2), (1, 1), ((0, 1), (1, 2)))))
+    assert convolve.pads == ((0, 1), (1, 2)) and convolve.y.dims == (1, 16, 3, 4)
 
 
 @pytest.mark.parametrize("pads", [((-1, -1), (0, 0)), ((1, 1), (0, -1))])
