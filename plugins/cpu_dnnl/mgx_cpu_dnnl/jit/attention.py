@@ -19,6 +19,7 @@ from .attention_plan import (
     tile_rows,
     vectors_abreast,
     vectors_across,
+    with_batch_axes,
 )
 from .body import read
 from .code import Code
@@ -68,6 +69,7 @@ def compile_attention(
         return graph
     nodes = [] if graph is None else list(walk(graph.outputs))
     loads = [node for node in nodes if node.kind == "load" and node.extra[0] != 0]
+    q, k, v, out = (with_batch_axes(shape) for shape in shapes)
     rows = tile_rows(m, engine)
     across = vectors_across(e, rows, engine)
     tile = engine.lanes * across
@@ -78,7 +80,7 @@ def compile_attention(
         guarded=guarded, closes=closes, lengths=lengths,
     )  # fmt: skip
     chunk = chunk_of(plan, m, math.prod(batch))
-    add_args(plan, batch, (m, n, d, e), n - m if offset is None else offset, chunk)
+    add_args(plan, (m, n, d, e), n - m if offset is None else offset, chunk)
     scratch = lay_out_scratch(plan, chunk, engine.lanes, tile, d, e)
     plan.key = key_of(plan)
     heads = math.prod(batch) if m and e else 0

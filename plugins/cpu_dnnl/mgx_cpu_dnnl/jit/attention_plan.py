@@ -15,11 +15,13 @@ from .space import Args
 
 __all__ = [
     "KEYS", "Plan", "add_args", "chunk_of", "key_of", "lay_out_scratch", "tile_rows", "vectors_abreast", "vectors_across",
+    "with_batch_axes",
 ]  # fmt: skip
 
 KEYS = 128  # maximum keys of a block: its packed keys and values stay in the L2 cache
 TILE = 64  # the keys of every block but the last are a multiple of this: full register tiles
 TALL, LOW = 8, 6  # maximum rows of a register tile, with AVX-512 and without
+BATCH_AXES = 3  # minimum batch axes, so that operands of fewer share code
 CHUNK = 240  # query rows of an item, which amortize packing keys and values
 
 
@@ -47,6 +49,12 @@ class Plan:
     lengths: int  # 1-based index of the extra operand with each sample's number of keys; 0: all have n
     args: Args = field(default_factory=Args)
     key: str = ""
+
+
+def with_batch_axes(shape: Shape) -> Shape:
+    """Returns a shape with leading axes of 1, up to `BATCH_AXES` batch axes."""
+    more = max(0, BATCH_AXES + 2 - shape.rank)
+    return Shape(shape.dtype, [1] * more + shape.lens(), [0] * more + shape.strides())
 
 
 def tile_rows(m: int, engine: Engine) -> int:
@@ -102,16 +110,17 @@ def lay_out_scratch(plan: Plan, chunk: int, lanes: int, tile: int, d: int, e: in
     return 4 * at
 
 
-def add_args(plan: Plan, batch: Sequence[int], extents: Sequence[int], offset: int, chunk: int) -> None:
-    args = plan.args
+def add_args(plan: Plan, extents: Sequence[int], offset: int, chunk: int) -> None:
+    args, rank = plan.args, plan.q.rank
     args.enter(dict(zip(("m", "n", "d", "e", "offset", "chunk"), (*extents, offset, chunk), strict=True)))
     blocks = -(-extents[1] // KEYS)
     args.enter({"block": -(-extents[1] // (blocks * TILE)) * TILE})
-    args.enter({f"b{i}": extent for i, extent in enumerate(batch)})
+    args.enter({f"b{i}": extent for i, extent in enumerate(plan.q.lens()[:-2])})
     for word, shape in (("q", plan.q), ("k", plan.k), ("v", plan.v), ("o", plan.out)):
         args.enter({f"{word}{i}": step for i, step in enumerate(shape.strides())})
     for j, node in enumerate(plan.loads):
-        args.enter({f"x{j}.{i}": step for i, step in enumerate(node.extra[1])})
+        steps = node.extra[1]
+        args.enter({f"x{j}.{i}": step for i, step in enumerate([*[0] * (rank - len(steps)), *steps])})
     enter_parameters(args, plan.given)
 
 

@@ -142,7 +142,7 @@ class Scores:
                 return value
             k = number[node.ident]
             elem = MEMORY[node.dtype]
-            by_row, by_key = node.extra[1][row_axis], node.extra[1][key_axis]
+            by_row, by_key = node.extra[1][-2:]
             found = None if by_row else shared.get((k, v if by_key else -1))
             if found is not None:
                 return found

@@ -17,6 +17,7 @@ from .space import Args, items
 __all__ = ["Line", "compile_product", "panel_width"]
 
 ROWS: Final = 6  # rows of a register tile: with two vectors each they fill the registers of AVX2
+OUTER: Final = 3  # minimum outer axes, so that products of fewer share code
 MIN_WORK: Final = 1 << 19  # minimum operations per thread
 
 
@@ -52,6 +53,7 @@ def compile_product(
     columns are contiguous.  Buffers: left, right, output.
     """
     width = panel_width(dtype, engine.lanes)
+    outer = [*[Line(1)] * (OUTER - len(outer)), *outer]
     panels, blocks = -(-columns // width), -(-rows.extent // ROWS)
     args = Args()
     numbers = [

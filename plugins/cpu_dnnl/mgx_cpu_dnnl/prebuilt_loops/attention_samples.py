@@ -18,24 +18,21 @@ HEADS: Final = 4
 WIDE: Final = (16, 32, 48, 64)  # head extents that fill tiles of one to four vectors
 UNEVEN: Final = (24, 40, 72, 80)
 NARROW: Final = 8  # less than a vector
-FEW: Final = (6, 4)  # rows of short sequences, with smaller tiles
+FEW: Final = (6, 5, 4)  # rows of short sequences, with smaller tiles
 SCALE: Final = 0.3  # arbitrary: it is a kernel parameter
 
 
 def attentions() -> Iterator[mgx.Program]:
-    """Heads of all extents, prefill and decoding, masks by key and by row, with batch and heads as separate axes or merged."""
-    for head, rows, scaled in product((*WIDE, *UNEVEN), (KEYS, 1), (True, False)):
-        masks = (None, (1, 1, 1, KEYS), (1, 1, rows, KEYS), (1, HEADS, rows, KEYS))
+    """Heads of all extents, long and short sequences and decoding, masks by key and by row."""
+    for head, rows, scaled in product((*WIDE, *UNEVEN), (KEYS, WINDOW, 1), (True, False)):
+        masks = (None, (1, 1, 1, KEYS), (1, 1, rows, KEYS))
         for guarded in (False, True) if head in WIDE and scaled else (False,):
             yield from (_attention(head, rows, scaled, mask, guarded) for mask in masks)
-    for head, rows, columns in product((NARROW, *WIDE[:1]), (KEYS, *FEW), (False, True, None)):
-        yield _attention(head, rows, True, None if columns is None else (1, 1, 1 if columns else rows, KEYS), False)
-    for head, mask in product((*WIDE, *UNEVEN), (None, (1, 1, WINDOW, KEYS))):
-        yield _attention(head, WINDOW, True, mask, False)
+    for head, rows in product((NARROW, *WIDE, *UNEVEN), (KEYS, WINDOW, *FEW)):
+        masks = (None, (1, 1, 1, KEYS), (1, 1, rows, KEYS))
+        yield from (_attention(head, rows, True, mask, False) for mask in masks)
     for head, rows in product(WIDE, (KEYS, WINDOW)):
         yield from (_turned(head, rows, None), _turned(head, rows, (1, HEADS, rows, KEYS)))
-    for head, scaled in product(WIDE, (True, False)):
-        yield _single(head, scaled)
 
 
 def _attention(head: int, rows: int, scaled: bool, mask: tuple[int, ...] | None, guarded: bool) -> mgx.Program:
@@ -54,16 +51,6 @@ def _weights(n: Network, scores: Value, guarded: bool) -> Value:
     """Returns softmax; guarded: NaN, as in rows without keys, is replaced by 0."""
     made = n.add("softmax", scores, axis=scores.shape.rank - 1)
     return n.each("where", n.add("isnan", made), 0.0, made) if guarded else made
-
-
-def _single(head: int, scaled: bool) -> mgx.Program:
-    """Attention with batch and heads merged into one axis."""
-    n = Network()
-    q, k, v = (n.input(HEADS, KEYS, head) for _ in range(3))
-    scores = n.add("dot", q, n.transpose(k, 0, 2, 1))
-    if scaled:
-        scores = n.each("mul", scores, SCALE)
-    return n.finished(n.add("dot", _weights(n, scores, False), v))
 
 
 def _turned(head: int, rows: int, mask: tuple[int, ...] | None) -> mgx.Program:

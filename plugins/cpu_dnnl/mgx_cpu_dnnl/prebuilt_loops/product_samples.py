@@ -7,10 +7,13 @@ from itertools import product
 from typing import Final
 
 import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.product import Line, compile_product
 
 from .network import ACTIVATIONS, Network, Value
 
-__all__ = ["products", "residuals"]
+__all__ = ["pairs", "products", "residuals"]
 
 ROWS: Final = 48
 DEPTH: Final = 64
@@ -51,6 +54,13 @@ def residuals() -> Iterator[mgx.Program]:
         yield n.finished(before, bare, later, behind, gated, scaled)
     for columns in COLUMNS:
         yield from (_affine(columns), _mixed(columns))
+
+
+def pairs(engine: Engine) -> None:
+    """Compiles products of two inputs, which oneDNN's choice of implementations keeps out of sample programs."""
+    rows = Line(ROWS, DEPTH, 0, COLUMNS[0])
+    for columns, step in product(COLUMNS[:2], (1, ROWS)):
+        compile_product(dt.float32, dt.float32, (), rows, columns, Line(DEPTH, step), (), engine)
 
 
 def _affine(columns: int) -> mgx.Program:
