@@ -148,11 +148,33 @@ MOVES = {
 @pytest.mark.parametrize("kind", [np.float32, np.uint8, np.float16, np.int64])
 @pytest.mark.parametrize("name", MOVES)
 def test_elements_in_any_order(engine, name, kind):
-    """Only copies that transpose square tiles are compiled; nothing is written outside the result."""
+    """Nothing is written outside the result."""
     lens, part, order = MOVES[name]
     source = (np.random.default_rng(1).standard_normal(lens) * 50).astype(kind)[part].transpose(order)
     if name.startswith("repeated"):
         source = np.broadcast_to(source, [n if n > 1 else 37 for n in source.shape])
+    room = np.full((*source.shape[:-1], source.shape[-1] + 8), 77, kind)
+    for chunks in (1, 3):
+        target = room[..., 3:-5]
+        target[...] = 0
+        kernel = compile_copy(shape_of(source), shape_of(target), engine)
+        assert isinstance(kernel, JitKernel) and isinstance(kernel.code, NativeLoop)
+        run_numpy(kernel, [source, target], chunks)
+        assert (target == source).all() and (room[..., :3] == 77).all() and (room[..., -5:] == 77).all()
+
+
+# extents of the source, and the order of axes
+TILES = [
+    ((48, 32), (1, 0)), ((8, 8), (1, 0)), ((33, 21), (1, 0)), ((3, 50, 9), (0, 2, 1)), ((2, 17, 3, 40), (3, 2, 0, 1)),
+    ((2, 3, 9, 16, 2, 5), (0, 4, 3, 1, 5, 2)), ((5, 4, 100), (2, 0, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int32])
+@pytest.mark.parametrize(("lens", "order"), TILES)
+def test_transposed_tiles(engine, lens, order, kind):
+    """Full and partial tiles of all axes; nothing is written outside the result."""
+    source = (np.random.default_rng(2).standard_normal(lens) * 50).astype(kind).transpose(order)
     room = np.full((*source.shape[:-1], source.shape[-1] + 8), 77, kind)
     for chunks in (1, 3):
         target = room[..., 3:-5]

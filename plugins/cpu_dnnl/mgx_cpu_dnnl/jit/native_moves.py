@@ -1,20 +1,22 @@
-"""Selects the native module's copy loops: contiguous rows, and elements in any order."""
+"""Selects the native module's copy loops: contiguous rows, elements in any order, and transposed tiles."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from .pointwise_plan import BLOCK, Plan
 from .space import Axis
 
-__all__ = ["elements_moved", "rows_copied"]
+__all__ = ["elements_moved", "rows_copied", "tiles_transposed"]
 
 MAX_AXES: Final = 31
+TRANSPOSED_SIZE: Final = 4  # bytes of an element that the native module transposes in registers
 
 
 def _is_copy(plan: Plan) -> bool:
-    """Returns True if a group only copies an operand that needs no tiled transpose."""
-    if plan.inputs != 1 or plan.tile is not None:
+    """Returns True if a group only copies an operand."""
+    if plan.inputs != 1:
         return False
     return plan.nodes == plan.results == plan.loads and plan.loads[0].dtype is plan.outputs[0].dtype
 
@@ -28,7 +30,7 @@ def rows_copied(plan: Plan, least: int) -> list[int] | None:
     """Returns the arguments of the row copy (`copy_loops.cpp`); None for other groups and rows of fewer than `least` bytes."""
     *outer, inner = plan.axes
     size = plan.outputs[0].dtype.size
-    if not _is_copy(plan) or inner.steps != (1, 1) or inner.extent * size < least:
+    if plan.tile is not None or not _is_copy(plan) or inner.steps != (1, 1) or inner.extent * size < least:
         return None
     steps = (n for a in outer for n in (a.extent, *(step * size for step in a.steps)))
     return [len(outer), inner.extent * size, _part(plan) * size, *steps]
@@ -37,8 +39,23 @@ def rows_copied(plan: Plan, least: int) -> list[int] | None:
 def elements_moved(plan: Plan) -> list[int] | None:
     """Returns the arguments of the strided element copy (`move_loop.h`); None for other groups."""
     *outer, inner = plan.axes
-    if not _is_copy(plan) or len(outer) > MAX_AXES:
+    if plan.tile is not None or not _is_copy(plan) or len(outer) > MAX_AXES:
         return None
-    outer = outer or [Axis(1, (0, 0))]
-    steps = (n for a in outer for n in (a.extent, *a.steps))
-    return [len(outer), inner.extent, _part(plan), *inner.steps, *steps]
+    return [max(1, len(outer)), inner.extent, _part(plan), *inner.steps, *_outer_steps(outer)]
+
+
+def tiles_transposed(plan: Plan) -> list[int] | None:
+    """Returns the arguments of the transposing copy (`move_loop.h`); None for other groups."""
+    if plan.tile is None or not _is_copy(plan) or plan.outputs[0].dtype.size != TRANSPOSED_SIZE:
+        return None
+    *outer, inner = plan.axes
+    across = outer.pop(plan.tile)
+    if len(outer) > MAX_AXES:
+        return None
+    numbers = [across.extent, inner.extent, inner.steps[0], across.steps[1]]
+    return [max(1, len(outer)), *numbers, *_outer_steps(outer)]
+
+
+def _outer_steps(outer: Sequence[Axis]) -> list[int]:
+    """Returns the extent and the strides of each outer axis, of which there is at least one."""
+    return [n for a in outer or [Axis(1, (0, 0))] for n in (a.extent, *a.steps)]

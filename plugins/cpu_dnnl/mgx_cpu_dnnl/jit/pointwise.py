@@ -21,7 +21,7 @@ from .interleave import compile_interleave
 from .kernel import Interpreted, JitKernel, code_of
 from .native_chains import native_numbers
 from .native_loop import NativeLoop
-from .native_moves import elements_moved, rows_copied
+from .native_moves import elements_moved, rows_copied, tiles_transposed
 from .pointwise_plan import BLOCK, Plan, make_plan
 
 __all__ = ["compile_copy", "compile_pointwise"]
@@ -102,6 +102,9 @@ def _native(plan: Plan, engine: Engine) -> tuple[NativeLoop | None, list[int]]:
     encoded = elements_moved(plan)
     if encoded is not None:
         return NativeLoop(f"move_rows_{engine.isa}_{plan.outputs[0].dtype.size}"), encoded
+    encoded = tiles_transposed(plan)
+    if encoded is not None:
+        return NativeLoop(f"transpose_rows_{engine.isa}_{plan.outputs[0].dtype.size}"), encoded
     encoded = native_numbers(plan)
     if encoded is not None:
         return NativeLoop(f"chain_rows_{engine.isa}"), encoded
