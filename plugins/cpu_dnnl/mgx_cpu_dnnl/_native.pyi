@@ -290,18 +290,19 @@ class NativeProgram:
         grain: int = 1,
         scratch_bytes: int = 0,
         deferred: Any = None,
+        then: Sequence[tuple[int, Sequence[int], int, int]] = (),
     ) -> None:
         """Adds a loop `void f(void* const* buffers, const int64_t* args, int64_t begin, int64_t end, void* scratch)`.
 
         [0, work) is divided among threads in ranges of at least `grain`; owner: kept alive; scratch_bytes: per thread; deferred:
-        description of a compiled loop with the same results.
+        description of a compiled loop with the same results; then: address, args, work and grain of loops that run after it.
         """
     def deferred_loops(self) -> list[tuple[int, Any]]:
         """Returns the indices and descriptions of the interpreted loops."""
-    def replace_loop(self, step: int, address: int, args: Sequence[int], work: int, scratch: int) -> bool:
-        """Replaces the function of a loop, whose code must never be freed; safe during runs.
+    def replace_loop(self, step: int, address: int, args: Sequence[int], work: int, grain: int, scratch: int) -> bool:
+        """Replaces the loops of a step by one, whose code must never be freed; safe during runs.
 
-        Returns False and changes nothing if the new loop divides its work differently or needs more scratch memory.
+        Returns False and changes nothing if the new loop needs more scratch memory.
         """
     def add_host(
         self,

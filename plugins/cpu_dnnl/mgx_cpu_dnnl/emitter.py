@@ -318,7 +318,7 @@ class CpuEmitter(Emitter):
                 if workspace is not None:
                     operands.append((ident(workspace), 0))
                 numbers = part.args, part.work, part.grain, part.scratch_bytes
-                program.add_loop(name, part.address, part.owner, operands, *numbers, part.deferred)
+                program.add_loop(name, part.address, part.owner, operands, *numbers, part.deferred, part.then)
 
             self.step(name, reads, writes, install, part.flops, part.bytes)
 

@@ -23,7 +23,7 @@ from .recipes import Recipe, address_of, aligned, apply_recipe
 
 __all__ = ["FORMAT", "NotSaved", "Recorder", "recompute", "rebuild"]
 
-FORMAT: Final = 5  # version of the data that a runner saves, and of the native module
+FORMAT: Final = 6  # version of the data that a runner saves, and of the native module
 DTYPES: Final = {t.name: t for t in dt.ALL}
 
 
@@ -123,21 +123,25 @@ class Recorder:
         grain: int = 1,
         scratch_bytes: int = 0,
         deferred: Any = None,
+        then: Sequence[tuple[int, Sequence[int], int, int]] = (),
     ) -> None:
+        refs, later = [list(b) for b in buffers], [[self._place(name, x[0]), *_numbers(*x[1:])] for x in then]
+        numbers = _numbers(args, work, grain)
+        self._steps.append(["loop", name, self._place(name, address), refs, *numbers, scratch_bytes, deferred, later])
+
+    def _place(self, name: str, address: int) -> list[Any]:
+        """Returns where the code of a loop of step `name` is stored."""
         found = self._image(address)
         if found is not None:
             symbol, image = found
             if symbol not in self._symbols:
                 self._symbols[symbol] = len(self._objects)
                 self._objects.append(image)
-            where = ["object", self._symbols[symbol]]
-        else:
-            offset = native().own_offset(address)
-            if offset is None:
-                raise NotSaved(f"{name} is a function of another package")
-            where = ["own", offset]
-        refs = [list(b) for b in buffers]
-        self._steps.append(["loop", name, where, refs, [int(n) for n in args], work, grain, scratch_bytes, deferred])
+            return ["object", self._symbols[symbol]]
+        offset = native().own_offset(address)
+        if offset is None:
+            raise NotSaved(f"{name} is a function of another package")
+        return ["own", offset]
 
     def begin_branch(self, name: str, condition: tuple[int, int]) -> None:
         self._steps.append(["branch", name, list(condition)])
@@ -168,7 +172,7 @@ def rebuild(plain: Mapping[str, Any], saved: SavedInstance) -> Any:
     _native.prepare(primitives)
     for made, recipe in zip(primitives, plain["primitives"], strict=True):
         _check(made, recipe[3], recipe[5])
-    code = _native.CodeImage(plain["objects"])
+    code, symbols = _native.CodeImage(plain["objects"]), plain["symbols"]
     program = _native.NativeProgram("main", plain["arena"])
     for kind, *entry in plain["values"]:
         if kind in ("literal", "made"):
@@ -186,13 +190,9 @@ def rebuild(plain: Mapping[str, Any], saved: SavedInstance) -> Any:
             name, number, refs = entry
             program.add_primitive(name, primitives[number], {arg: (value, offset) for arg, value, offset in refs})
         elif kind == "loop":
-            name, where, *rest = entry
-            inside, number = where
-            if inside == "own":
-                program.add_loop(name, _native.own_address(number), None, *rest)
-            else:
-                address = code.address(plain["symbols"][number])
-                program.add_loop(name, address, code, *rest)
+            name, where, *rest, then = entry
+            later = [(_code_address(code, symbols, place), *numbers) for place, *numbers in then]
+            program.add_loop(name, _code_address(code, symbols, where), code, *rest, later)
         elif kind == "branch":
             program.begin_branch(*entry)
         elif kind == "other":
@@ -209,6 +209,17 @@ def rebuild(plain: Mapping[str, Any], saved: SavedInstance) -> Any:
         program.result(value)
     program.finish()
     return program
+
+
+def _code_address(code: Any, symbols: Sequence[str], place: Sequence[Any]) -> int:
+    """Returns the address of a loop that `Recorder` has stored."""
+    inside, number = place
+    found: int = native().own_address(number) if inside == "own" else code.address(symbols[number])
+    return found
+
+
+def _numbers(args: Sequence[int], work: int, grain: int) -> list[Any]:
+    return [[int(n) for n in args], work, grain]
 
 
 def recompute(saved: SavedInstance, number: int, recipe: Sequence[Any]) -> Array:

@@ -64,7 +64,8 @@ class TierUp:
             with suppress(DeviceError):  # the loop stays interpreted
                 kernel = compile_deferred(deferred, shared().engine)
                 if not kernel.after and not kernel.workspace_bytes:
-                    self._program.replace_loop(step, kernel.address, kernel.args, kernel.work, kernel.scratch_bytes)
+                    where = kernel.address, kernel.args, kernel.work, kernel.grain, kernel.scratch_bytes
+                    self._program.replace_loop(step, *where)
 
     def _next(self, runs: int) -> tuple[int, int, Any] | None:
         """Dequeues a loop that is due after `runs` runs; None if there is none."""

@@ -107,16 +107,23 @@ void bind_program(py::module_ &module) {
             .def("add_primitive", &add_primitive, py::arg("name"), py::arg("primitive"), py::arg("args"))
             .def("add_loop",
                     [](Program &p, const std::string &name, size_t address, py::object owner, const py::sequence &buffers,
-                            std::vector<int64_t> args, int64_t work, int64_t grain, int64_t scratch, py::object deferred) {
+                            std::vector<int64_t> args, int64_t work, int64_t grain, int64_t scratch, py::object deferred,
+                            const py::sequence &then) {
                         std::vector<Ref> refs;
                         for (auto item : buffers)
                             refs.push_back(ref_from(p, item));
-                        p.add_step(std::make_unique<LoopStep>(name, reinterpret_cast<LoopFunction>(address),
-                                std::move(owner), std::move(refs), std::move(args), work, grain, scratch, std::move(deferred)));
+                        std::vector<Loop> loops {{reinterpret_cast<LoopFunction>(address), std::move(args), work, grain}};
+                        for (auto item : then) {
+                            auto [next, numbers, items, least] =
+                                    item.cast<std::tuple<size_t, std::vector<int64_t>, int64_t, int64_t>>();
+                            loops.push_back({reinterpret_cast<LoopFunction>(next), std::move(numbers), items, least});
+                        }
+                        p.add_step(std::make_unique<LoopStep>(
+                                name, std::move(loops), std::move(owner), std::move(refs), scratch, std::move(deferred)));
                     },
                     py::arg("name"), py::arg("address"), py::arg("owner"), py::arg("buffers"),
                     py::arg("args") = std::vector<int64_t> {}, py::arg("work") = 1, py::arg("grain") = 1,
-                    py::arg("scratch_bytes") = 0, py::arg("deferred") = py::none())
+                    py::arg("scratch_bytes") = 0, py::arg("deferred") = py::none(), py::arg("then") = py::tuple())
             .def("deferred_loops",
                     [](const Program &p) {
                         py::list found;
@@ -126,15 +133,16 @@ void bind_program(py::module_ &module) {
                         return found;
                     })
             .def("replace_loop",
-                    // Returns False and changes nothing if the number of work items differs or more scratch memory is needed.
-                    [](Program &p, size_t step, size_t address, std::vector<int64_t> args, int64_t work, int64_t scratch) {
+                    // Replaces all loops of a step by one.  Returns False and changes nothing if it needs more scratch memory.
+                    [](Program &p, size_t step, size_t address, std::vector<int64_t> args, int64_t work, int64_t grain,
+                            int64_t scratch) {
                         auto loop = step < p.steps().size() ? dynamic_cast<LoopStep *>(p.steps()[step].get()) : nullptr;
                         if (!loop) throw Failure(Fault::parameter, "step " + std::to_string(step) + " is not a loop");
-                        if (!loop->fits(work, scratch)) return false;
-                        loop->replace(reinterpret_cast<LoopFunction>(address), std::move(args));
+                        if (!loop->fits(scratch)) return false;
+                        loop->replace({{reinterpret_cast<LoopFunction>(address), std::move(args), work, grain}});
                         return true;
                     },
-                    py::arg("step"), py::arg("address"), py::arg("args"), py::arg("work"), py::arg("scratch"))
+                    py::arg("step"), py::arg("address"), py::arg("args"), py::arg("work"), py::arg("grain"), py::arg("scratch"))
             .def("add_host",
                     [](Program &p, const std::string &name, py::object function, const py::sequence &inputs,
                             const py::sequence &outputs, bool into) {

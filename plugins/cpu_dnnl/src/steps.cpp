@@ -129,14 +129,15 @@ void PointerStep::build(Frame &frame, size_t index) const {
 
 void LoopStep::run(Frame &frame, size_t index, Team team) const {
     void **pointers = frame.pointers(index);
-    const Code &code = *code_.load(std::memory_order_acquire);
-    split(work_, grain_, team.threads, [&](int64_t begin, int64_t end, int member) {
-        Frame *before = running;
-        running = &frame;
-        code.function(pointers, code.args.data(), begin, end, frame.scratch() + scratch_ * member);
-        running = before;
-    });
-    frame.check_failure(name);
+    for (const Loop &loop : *loops_.load(std::memory_order_acquire)) {
+        split(loop.work, loop.grain, team.threads, [&](int64_t begin, int64_t end, int member) {
+            Frame *before = running;
+            running = &frame;
+            loop.function(pointers, loop.args.data(), begin, end, frame.scratch() + scratch_ * member);
+            running = before;
+        });
+        frame.check_failure(name);
+    }
 }
 
 // branches

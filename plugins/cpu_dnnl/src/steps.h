@@ -77,13 +77,22 @@ protected:
 
 // Calls a loop function on the team.  `deferred` (interpreted loops only) is the Python object that a compiled replacement is
 // built from.  replace() may be called at any time, even during runs: a run uses the code that it loads when it reaches the step.
+// One parallel loop: a function, its arguments, the number of work items, and the least of them for a thread.
+struct Loop {
+    LoopFunction function;
+    std::vector<int64_t> args;
+    int64_t work;
+    int64_t grain;
+};
+
 class LoopStep : public PointerStep {
 public:
-    LoopStep(std::string name, LoopFunction function, pybind11::object owner, std::vector<Ref> refs,
-            std::vector<int64_t> args, int64_t work, int64_t grain, int64_t scratch, pybind11::object deferred)
-        : PointerStep(std::move(name), std::move(refs)), owner_(std::move(owner)), deferred_(std::move(deferred)), work_(work),
-          grain_(grain), scratch_((scratch + 63) / 64 * 64) {
-        replace(function, std::move(args));
+    // loops: run one after the other, each on all threads; owner: of their code
+    LoopStep(std::string name, std::vector<Loop> loops, pybind11::object owner, std::vector<Ref> refs, int64_t scratch,
+            pybind11::object deferred)
+        : PointerStep(std::move(name), std::move(refs)), owner_(std::move(owner)), deferred_(std::move(deferred)),
+          scratch_((scratch + 63) / 64 * 64) {
+        replace(std::move(loops));
     }
     const char *kind() const override { return "loop"; }
     void run(Frame &frame, size_t index, Team team) const override;
@@ -93,23 +102,17 @@ public:
         list.push_back(&deferred_);
     }
     pybind11::object deferred() const { return deferred_; }
-    bool fits(int64_t work, int64_t scratch) const { return work == work_ && scratch <= scratch_; }
-    void replace(LoopFunction function, std::vector<int64_t> args) {
-        codes_.push_back(std::make_unique<Code>(Code {function, std::move(args)}));
-        code_.store(codes_.back().get(), std::memory_order_release);
+    bool fits(int64_t scratch) const { return scratch <= scratch_; }
+    void replace(std::vector<Loop> loops) {
+        versions_.push_back(std::make_unique<std::vector<Loop>>(std::move(loops)));
+        loops_.store(versions_.back().get(), std::memory_order_release);
     }
 
 private:
-    struct Code {
-        LoopFunction function;
-        std::vector<int64_t> args;
-    };
-    std::vector<std::unique_ptr<Code>> codes_; // never freed before the step: a run may still execute earlier code
-    std::atomic<const Code *> code_ {nullptr};
+    std::vector<std::unique_ptr<std::vector<Loop>>> versions_; // never freed before the step: a run may still execute an earlier one
+    std::atomic<const std::vector<Loop> *> loops_ {nullptr};
     pybind11::object owner_;
     pybind11::object deferred_;
-    int64_t work_;
-    int64_t grain_;
     int64_t scratch_;
 };
 

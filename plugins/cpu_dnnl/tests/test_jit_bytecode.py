@@ -58,7 +58,6 @@ def compared(engines: Engines, builder: Any, graph: Graph, inputs: Sequence[Shap
     if isinstance(compiled, No):
         return False
     ran = kernel.code is other.interpreter
-    assert kernel.work == compiled.work
     assert (kernel.deferred is not None) == ran
     r = np.random.default_rng(7)
     arrays = [drawn(r, s.dtype, s.element_space()) for s in inputs]

@@ -182,7 +182,7 @@ def test_another_format_compiles_again(monkeypatch):
     data = mgx.save_buffer(network())
     monkeypatch.setattr("mgx_cpu_dnnl.saved_runner.FORMAT", 0)
     (note,) = mgx.load_buffer(data).executable.notes
-    assert "the kernels are of format 5, this is 0" in note
+    assert "the kernels are of format 6, this is 0" in note
 
 
 def test_steps_of_this_process_are_not_saved(monkeypatch):

@@ -163,13 +163,33 @@ def test_a_process_that_forks_meanwhile_leaves_no_lock_closed_in_its_child(
     assert waited(engine, 3)
 
 
-def test_a_loop_with_another_partition_is_not_run_in_place(engine: Engine) -> None:
+def test_a_loop_that_needs_more_scratch_memory_does_not_replace_another(engine: Engine) -> None:
     made = program()
     made.compile(CpuTarget())
     first = run(made)
     (instance,) = made.executable.instances()
     native = instance.runner.program.program
     ((step, _), *_) = native.deferred_loops()
-    assert not native.replace_loop(step, 0, [], 1 << 40, 0) and not native.replace_loop(step, 0, [], 1, 1 << 40)
+    assert not native.replace_loop(step, 0, [], 1, 1, 1 << 40)
     for a, b in zip(first, run(made), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_operands_that_compiled_loops_transpose_are_gathered_before(engine: Engine) -> None:
+    """The compiled loop divides its work otherwise."""
+    n = Network()
+    x, y = n.input(3, 50, 40), n.input(3, 40, 50)
+    made = n.finished(n.each("mul", n.each("add", x, n.transpose(y, 0, 2, 1)), 0.3))
+    r = np.random.default_rng(3)
+    given = {
+        name: r.standard_normal(lens).astype(np.float32) for name, lens in (("x1", (3, 50, 40)), ("x2", (3, 40, 50)))
+    }
+    made.compile(CpuTarget())
+    first = np.asarray(made.run(given)[0])
+    before = engine.compiled
+    assert before == 1  # the interpreter itself
+    np.testing.assert_array_equal(first, (given["x1"] + given["x2"].swapaxes(1, 2)) * np.float32(0.3))
+    for _ in range(2000):
+        made.run(given)
+    assert waited(engine, before + 1)
+    np.testing.assert_array_equal(first, np.asarray(made.run(given)[0]))

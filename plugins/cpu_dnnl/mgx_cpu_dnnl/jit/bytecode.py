@@ -1,7 +1,7 @@
 """Encodes loops as bytecode for the native interpreter, so that a process can run them before LLVM has compiled them.
 
-The interpreter computes results that are bit-identical to the compiled loop's and divides the work into the same items, so the
-executor can replace one by the other between runs.
+The interpreter computes results that are bit-identical to the compiled loop's, so that the executor can replace one by the other
+between runs.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ ACCUMULATORS: Final = 5 * 16 * 4  # bytes: up to four unrolled vectors, and one 
 
 
 def encode_pointwise(plan: Pointwise) -> Interpreted | None:
-    """Returns the bytecode of a pointwise loop; None if the interpreter does not support it."""
-    if plan.tile is not None:
-        return None
+    """Returns the bytecode of a pointwise loop without tiles; None if the interpreter does not support it."""
+    assert plan.tile is None
     varying = {n.ident for i, n in enumerate(plan.loads) if plan.axes[-1].steps[i]}
     for node in plan.nodes:
         if any(a.ident in varying for a in node.args):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -24,7 +24,8 @@ class JitKernel:
     scratch_bytes: 64-byte aligned memory per thread; flops, bytes: estimates for reports; inplace: inputs that may alias an
     output of the same element type and strides; after: kernels to run next on the same buffers and workspace; workspace_bytes:
     memory shared by all threads, passed as the last buffer (absent if 0); deferred: of an interpreted loop, the description
-    from which it is compiled later (`deferred.py`).
+    from which it is compiled later (`deferred.py`); second: a kernel that runs next on the same buffers, as part of the same
+    step, so that one compiled loop can replace both.
     """
 
     name: str
@@ -41,6 +42,7 @@ class JitKernel:
     workspace_bytes: int = 0
     deferred: list[Any] | None = None
     after: tuple[JitKernel, ...] = field(default=())
+    second: JitKernel | None = None
 
     @property
     def address(self) -> int:
@@ -50,7 +52,13 @@ class JitKernel:
     @property
     def owner(self) -> Any:
         """Returns the object that owns the machine code."""
-        return self.code.engine
+        return self.code.engine if self.second is None else (self.code.engine, self.second.owner)
+
+    @property
+    def then(self) -> list[tuple[int, Sequence[int], int, int]]:
+        """Returns address, arguments, work and grain of the kernels that run in the same step."""
+        last = self.second
+        return [] if last is None else [(last.address, last.args, last.work, last.grain), *last.then]
 
 
 @dataclass

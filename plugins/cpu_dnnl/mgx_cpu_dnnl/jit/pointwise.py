@@ -26,6 +26,7 @@ from .pointwise_plan import BLOCK, Plan, make_plan
 
 __all__ = ["compile_copy", "compile_pointwise"]
 
+GATHER_COST = 30  # what the interpreter takes to gather an operand that compiled loops transpose, in instructions
 GRAIN = 24576  # minimum lane operations per thread
 # minimum bytes of rows that the native module copies; AVX2 has no fast masked stores for loops over shorter tails
 MIN_ROW, MIN_ROW_WIDE = 16, 128
@@ -53,30 +54,26 @@ def build(
     dims = outputs[0].lens()
     elements = outputs[0].elements()
     cost = max(1, graph.cost)
+    inplace = read_in_place(graph, outputs) if plan.tile is None else frozenset[int]()
     native, encoded = _native(plan, engine)
     code: Function | NativeLoop | None = native
     found, scratch, deferred = None, 0, None
     if code is None:
+        plain = partial(make_plan, graph, inputs, outputs, engine.lanes, tiled=False)
         code, found = code_of(
-            engine, plan.key, partial(_write, plan=plan), partial(_interpreted, plan) if interpret else None
+            engine,
+            plan.key,
+            partial(_write, plan=plan),
+            (lambda: _interpreted(plan if plan.tile is None else plain())) if interpret else None,
         )
+    gathered = found is not None and plan.tile is not None
     if found is not None:
         encoded, scratch = found.numbers, found.scratch_bytes
-    if elements == 0:
-        work = row = 0
-    elif plan.tile is not None:
-        outer = [a.extent for i, a in enumerate(plan.axes[:-1]) if i != plan.tile]
-        work = -(-plan.axes[plan.tile].extent // engine.lanes)
-        for n in outer:
-            work *= n
-        row = elements // work
-    else:
-        inner = math.prod(a.extent for a in plan.axes[-2 if plan.pairs and native is None else -1 :])
-        blocks = -(-inner // BLOCK) if plan.blocks else 1
-        work = elements // inner * blocks
-        row = min(inner, BLOCK) if plan.blocks else inner
+        plan = plain() if gathered else plan
+    work, row = _items(plan, elements, engine.lanes, native is None)
     if found is not None:
-        deferred = describe("pointwise", graph, inputs, outputs, elements * cost, elements // max(1, row), name)
+        excess = elements * (cost + GATHER_COST * gathered)
+        deferred = describe("pointwise", graph, inputs, outputs, excess, elements // max(1, row), name)
     moved = sum(i.element_space() * i.dtype.size for i in inputs) + sum(o.elements() * o.dtype.size for o in outputs)
     return JitKernel(
         name=name,
@@ -89,9 +86,22 @@ def build(
         outputs=len(outputs),
         flops=elements * cost if dims or elements else 0,
         bytes=moved,
-        inplace=read_in_place(graph, outputs) if plan.tile is None else frozenset(),
+        inplace=inplace,
         deferred=deferred,
     )
+
+
+def _items(plan: Plan, elements: int, lanes: int, paired: bool) -> tuple[int, int]:
+    """Returns the number of work items of a plan, and the elements of one; paired: `plan.pairs` applies."""
+    if elements == 0:
+        return 0, 0
+    if plan.tile is not None:
+        work = -(-plan.axes[plan.tile].extent // lanes)
+        work *= math.prod(a.extent for i, a in enumerate(plan.axes[:-1]) if i != plan.tile)
+        return work, elements // work
+    inner = math.prod(a.extent for a in plan.axes[-2 if plan.pairs and paired else -1 :])
+    blocks = -(-inner // BLOCK) if plan.blocks else 1
+    return elements // inner * blocks, min(inner, BLOCK) if plan.blocks else inner
 
 
 def _native(plan: Plan, engine: Engine) -> tuple[NativeLoop | None, list[int]]:

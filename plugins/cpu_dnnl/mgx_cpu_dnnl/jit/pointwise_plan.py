@@ -58,7 +58,8 @@ class Plan:
         return "s"
 
 
-def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], lanes: int) -> Plan:
+def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], lanes: int, tiled: bool = True) -> Plan:
+    """Returns the plan of a graph; tiled: operands may be transposed tile by tile."""
     nodes = graph.nodes
     loads = [n for n in nodes if n.kind == "load"]
     steps = [graph.steps(n) for n in loads] + [tuple(o.strides()) for o in outputs]
@@ -70,7 +71,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], l
         axes = _along_another(axes)
     plan = Plan(loads, graph.outputs, outputs, len(inputs), axes, Args(), nodes)
     plan.near = max(map(abs, axes[-1].steps)) < 1 << 24
-    plan.tile = _tile_axis(plan)
+    plan.tile = _tile_axis(plan) if tiled else None
     plan.blocks = plan.tile is None and axes[-1].extent >= 2 * BLOCK
     plan.pairs = _short_rows(plan)
     plan.extent_args = [plan.args.add(a.extent) for a in axes]
