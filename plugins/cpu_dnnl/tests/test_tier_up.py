@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ import mgx_core as mgx
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.opcode_handlers import write
 from mgx_cpu_dnnl.jit.opcodes import KEY
-from mgx_cpu_dnnl.prebuilt_loops.network import Network
+from mgx_cpu_dnnl.prebuilt_loops.network import Network, Value
 from mgx_cpu_dnnl.shared import KernelCache, shared
 from mgx_cpu_dnnl.target import CpuTarget
 from mgx_cpu_dnnl.tier_up import MIN_RUNS
@@ -193,3 +194,49 @@ def test_operands_that_compiled_loops_transpose_are_gathered_before(engine: Engi
         made.run(given)
     assert waited(engine, before + 1)
     np.testing.assert_array_equal(first, np.asarray(made.run(given)[0]))
+
+
+def _gate(n: Network, made: Value, columns: int) -> list[Value]:
+    return [n.each("mul", n.each("sigmoid", made), n.input(1, 60, columns))]
+
+
+def _two_results(n: Network, made: Value, columns: int) -> list[Value]:
+    total = n.each("add", made, n.input(1, 60, columns))
+    return [total, n.each("mul", total, n.weights(columns))]
+
+
+def _residual(n: Network, made: Value, columns: int) -> list[Value]:
+    """The residual's memory ends here, so that a fused product may write its result there."""
+    other = n.each("tanh", n.input(1, 60, columns))
+    return [n.each("add", n.each("mul", n.each("exp", made), n.weights(columns)), other)]
+
+
+@pytest.mark.parametrize("columns", [96, 84, 70])
+@pytest.mark.parametrize("epilogue", [_gate, _two_results, _residual])
+def test_a_product_and_its_epilogue_are_two_loops_before(
+    epilogue: Callable[[Network, Value, int], list[Value]],
+    columns: int,
+    engine: Engine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Saved programs, too; one compiled loop replaces both."""
+    n = Network()
+    results = epilogue(n, n.linear(n.input(1, 60, 48), columns), columns)
+    made = n.finished(*results)
+    r = np.random.default_rng(4)
+    shapes = made.get_parameter_shapes()
+    given = {name: r.standard_normal(shape.lens()).astype(np.float32) for name, shape in shapes.items()}
+    made.compile(CpuTarget())
+    first = [np.asarray(x) for x in made.run(given)]
+    assert engine.compiled == 1  # the interpreter itself
+    (instance,) = made.executable.instances()
+    deferred = [entry for _, entry in instance.runner.program.program.deferred_loops()]
+    assert "product" in [kind for kind, *_ in deferred]
+    made.save(tmp_path / "a.mxr")
+    monkeypatch.setitem(vars(shared()), "engine", with_machine())
+    for one in (made, mgx.load(tmp_path / "a.mxr")):
+        (instance,) = one.executable.instances()
+        instance.runner.time(list(given.values()), 1, 0)  # compiles all loops
+        for a, b in zip(first, one.run(given), strict=True):
+            np.testing.assert_array_equal(a, np.asarray(b))

@@ -10,21 +10,26 @@ from mgx_core.errors import No
 from mgx_core.types.shape import Shape
 
 from . import pointwise, reduce
+from .deferred import node_of
 from .engine import Engine
+from .gemm import compile_plan
 from .graph import Graph, Node
 from .kernel import JitKernel
+from .separate_epilogue import deferred_plan
 
 __all__ = ["compile_deferred"]
 
 
 def compile_deferred(deferred: Sequence[Any], engine: Engine) -> JitKernel:
     """Returns the compiled kernel of a loop that `describe` has described."""
-    kind, dims, reduced, nodes, results, inputs, outputs, _, name = deferred
+    kind, dims, reduced, nodes, results, inputs, outputs, _, name, details = deferred
     graph = Graph(dims, frozenset(reduced))
     made: list[Node] = []
     for entry in nodes:
         made.append(_node(graph, entry, made))
     graph.outputs = [made[i] for i in results]
+    if kind == "product":
+        return compile_plan(deferred_plan(graph, made, details), engine, name, *details["work"])
     read, written = ([Shape(dt.of(t), lens, strides) for t, lens, strides in each] for each in (inputs, outputs))
     build = pointwise.build if kind == "pointwise" else reduce.build
     kernel = build(graph, read, written, engine, name, interpret=False)
@@ -37,9 +42,4 @@ def _node(graph: Graph, entry: Sequence[Any], made: Sequence[Node]) -> Node:
     if kind == "load":
         param, *steps = extra
         return graph.load(param, dt.of(dtype), steps)
-    operands = tuple(made[i] for i in args)
-    axes = frozenset[int]().union(*(a.axes for a in operands))
-    level = max((a.level for a in operands), default=0)
-    if kind == "reduce":
-        axes, level = axes - graph.reduced, level + 1
-    return graph.node(kind, dt.of(dtype), operands, extra, axes, level)
+    return node_of(graph, kind, dt.of(dtype), [made[i] for i in args], extra)

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
 
-from .graph import Graph
+from .graph import Graph, Node
 
-__all__ = ["excess_of", "describe"]
+__all__ = ["describe", "excess_of", "node_of"]
 
 ELEMENT_NS: Final = 0.01  # extra nanoseconds of interpreting an instruction for one element, and of each row
 ROW_NS: Final = 100.0
 
 
 def describe(
-    kind: str, graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], work: int, rows: int, name: str
+    kind: str,
+    graph: Graph,
+    inputs: Sequence[Shape],
+    outputs: Sequence[Shape],
+    work: int,
+    rows: int,
+    name: str,
+    details: Mapping[str, Any] | None = None,
 ) -> list[Any]:
-    """Returns a loop as plain data; work: instructions times elements; rows: number of its rows."""
+    """Returns a loop as plain data; work: instructions times elements; rows: number of its rows; details: of some kinds."""
     at = {node.ident: i for i, node in enumerate(graph.nodes)}
     nodes = [
         [
@@ -32,7 +40,16 @@ def describe(
     shapes = [[[s.dtype.name, list(s.lens()), list(s.strides())] for s in each] for each in (inputs, outputs)]
     results = [at[node.ident] for node in graph.outputs]
     excess = int(work * ELEMENT_NS + rows * ROW_NS)
-    return [kind, list(graph.dims), sorted(graph.reduced), nodes, results, *shapes, excess, name]
+    return [kind, list(graph.dims), sorted(graph.reduced), nodes, results, *shapes, excess, name, dict(details or {})]
+
+
+def node_of(graph: Graph, kind: str, dtype: DType, operands: Sequence[Node], extra: Any) -> Node:
+    """Returns the node of a graph with some operands; not for loads."""
+    axes = frozenset[int]().union(*(a.axes for a in operands))
+    level = max((a.level for a in operands), default=0)
+    if kind == "reduce":
+        axes, level = axes - graph.reduced, level + 1
+    return graph.node(kind, dtype, tuple(operands), extra, axes, level)
 
 
 def excess_of(deferred: Sequence[Any]) -> int:

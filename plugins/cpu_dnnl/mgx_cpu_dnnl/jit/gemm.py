@@ -4,6 +4,7 @@ Weights are packed as [panels, k, width]; a panel has two vectors of columns."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from mgx_core import dtype as dt
@@ -12,7 +13,7 @@ from mgx_core.types.dtype import DType
 
 from ..native_library import native
 from .code import Code
-from .engine import Engine
+from .engine import Engine, Function
 from .gemm_epilogue import Product
 from .gemm_plan import (
     BLOCK_DEPTH,
@@ -34,8 +35,9 @@ from .gemm_plan import (
 from .kernel import JitKernel
 from .native_gemm import native_numbers
 from .native_loop import NativeLoop
+from .separate_epilogue import describe_product, separate
 
-__all__ = ["compile_gemm"]
+__all__ = ["compile_gemm", "compile_plan"]
 
 
 def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 0) -> JitKernel | No:
@@ -75,14 +77,16 @@ def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 
     plan.args.enter({"panel": sums})
     plan.key = key_of(plan, lanes)
     encoded = native_numbers(plan, numbers)
-    code = (
-        engine.function(plan.key, lambda c: _write(c, plan))
-        if encoded is None
-        else NativeLoop(f"packed_product_{engine.isa}")
-    )
-    return product.kernel(
+    code: Function | NativeLoop | None = None if encoded is None else NativeLoop(f"packed_product_{engine.isa}")
+    apart = None
+    if code is None:
+        code = engine.found(plan.key, partial(_write, plan=plan))
+        apart = separate(plan, numbers, product, engine) if code is None else None
+    if apart is not None:
+        code, encoded = NativeLoop(f"packed_product_{engine.isa}"), apart.args
+    kernel = product.kernel(
         "gemm",
-        code,
+        code or engine.function(plan.key, partial(_write, plan=plan)),
         epilogue,
         plan.args.values if encoded is None else encoded,
         leading=2 + plan.ragged,
@@ -90,6 +94,21 @@ def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 
         grain=max(1, 32768 // max(1, b.rows * k * b.group * width)),
         scratch_bytes=4 * (sums + (b.depth * width if plan.widened else 0)),
         weights=k * columns * weights.size,
+    )
+    if apart is not None:
+        kernel.deferred = describe_product(plan, product, kernel)
+        kernel.second = apart.second
+        kernel.inplace = frozenset()  # the sums overwrite the first result
+        kernel.scratch_bytes = max(kernel.scratch_bytes, apart.second.scratch_bytes)
+    return kernel
+
+
+def compile_plan(plan: GemmPlan, engine: Engine, name: str, work: int, grain: int, scratch_bytes: int) -> JitKernel:
+    """Returns the compiled kernel of a plan, with its epilogue."""
+    code = engine.function(key_of(plan, engine.lanes), partial(_write, plan=plan))
+    extra, outs = plan.epilogue.extra, len(plan.epilogue.outs)
+    return JitKernel(
+        name, code, work, grain, tuple(plan.args.values), scratch_bytes, inputs=2 + plan.ragged + extra, outputs=outs
     )
 
 

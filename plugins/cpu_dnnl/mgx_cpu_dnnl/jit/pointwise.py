@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from mgx_core.errors import No, Refused
 from mgx_core.ir.module import Module
@@ -18,13 +19,13 @@ from .engine import Engine, Function
 from .graph import Graph, read_in_place
 from .integral_floats import keep_integral
 from .interleave import compile_interleave
-from .kernel import Interpreted, JitKernel, code_of
+from .kernel import Interpreted, JitKernel
 from .native_chains import native_numbers
 from .native_loop import NativeLoop
 from .native_moves import elements_moved, rows_copied, tiles_transposed
 from .pointwise_plan import BLOCK, Plan, make_plan
 
-__all__ = ["compile_copy", "compile_pointwise"]
+__all__ = ["build", "build_ready", "compile_copy", "compile_pointwise"]
 
 GATHER_COST = 30  # what the interpreter takes to gather an operand that compiled loops transpose, in instructions
 GRAIN = 24576  # minimum lane operations per thread
@@ -51,55 +52,87 @@ def build(
 ) -> JitKernel:
     """Returns a kernel for a graph; interpret: allows the bytecode interpreter if LLVM would have to compile it."""
     plan = make_plan(graph, inputs, outputs, engine.lanes)
-    dims = outputs[0].lens()
-    elements = outputs[0].elements()
-    cost = max(1, graph.cost)
-    inplace = read_in_place(graph, outputs) if plan.tile is None else frozenset[int]()
+    plain = partial(make_plan, graph, inputs, outputs, engine.lanes, tiled=False)
+    coded = _coded(plan, plain, engine, interpret)
+    if coded is None:
+        coded = _Coded(plan, engine.function(plan.key, partial(_write, plan=plan)), plan.args.values)
+    return _kernel(graph, inputs, outputs, plan, coded, name)
+
+
+def build_ready(
+    graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine, name: str
+) -> JitKernel | None:
+    """Returns a kernel for a graph; None if LLVM would have to compile it."""
+    plan = make_plan(graph, inputs, outputs, engine.lanes)
+    plain = partial(make_plan, graph, inputs, outputs, engine.lanes, tiled=False)
+    coded = _coded(plan, plain, engine, True)
+    return None if coded is None else _kernel(graph, inputs, outputs, plan, coded, name)
+
+
+class _Coded(NamedTuple):
+    """The code of a loop, and its arguments; plan: divides the work into items."""
+
+    plan: Plan
+    code: Function | NativeLoop
+    args: Sequence[int]
+    scratch_bytes: int = 0
+    interpreted: bool = False
+
+
+def _coded(plan: Plan, plain: Callable[[], Plan], engine: Engine, interpret: bool) -> _Coded | None:
+    """Returns code that LLVM need not compile; plain: makes the plan without tiles, for the interpreter."""
     native, encoded = _native(plan, engine)
-    code: Function | NativeLoop | None = native
-    found, scratch, deferred = None, 0, None
-    if code is None:
-        plain = partial(make_plan, graph, inputs, outputs, engine.lanes, tiled=False)
-        code, found = code_of(
-            engine,
-            plan.key,
-            partial(_write, plan=plan),
-            (lambda: _interpreted(plan if plan.tile is None else plain())) if interpret else None,
-        )
-    gathered = found is not None and plan.tile is not None
-    if found is not None:
-        encoded, scratch = found.numbers, found.scratch_bytes
-        plan = plain() if gathered else plan
-    work, row = _items(plan, elements, engine.lanes, native is None)
-    if found is not None:
-        excess = elements * (cost + GATHER_COST * gathered)
-        deferred = describe("pointwise", graph, inputs, outputs, excess, elements // max(1, row), name)
+    if native is not None:
+        return _Coded(plan, native, encoded)
+    code = engine.found(plan.key, partial(_write, plan=plan))
+    if code is not None:
+        return _Coded(plan, code, plan.args.values)
+    if interpret and engine.interpreter is not None:
+        plan = plan if plan.tile is None else plain()
+        found = _interpreted(plan)
+        if found is not None:
+            return _Coded(plan, engine.interpreter, found.numbers, found.scratch_bytes, True)
+    return None
+
+
+def _kernel(
+    graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], plan: Plan, coded: _Coded, name: str
+) -> JitKernel:
+    """Returns the kernel of a graph; plan: of the compiled loop."""
+    dims, elements, cost = graph.dims, outputs[0].elements(), max(1, graph.cost)
+    work, row = _items(coded, elements)
+    deferred = None
+    if coded.interpreted:
+        slower = elements * (cost + GATHER_COST * (plan.tile is not None))
+        deferred = describe("pointwise", graph, inputs, outputs, slower, elements // max(1, row), name)
     moved = sum(i.element_space() * i.dtype.size for i in inputs) + sum(o.elements() * o.dtype.size for o in outputs)
     return JitKernel(
         name=name,
-        code=code,
+        code=coded.code,
         work=work,
         grain=max(1, GRAIN // max(1, row * (1 + cost // 4))),
-        args=tuple(encoded),
-        scratch_bytes=scratch,
+        args=tuple(coded.args),
+        scratch_bytes=coded.scratch_bytes,
         inputs=len(inputs),
         outputs=len(outputs),
         flops=elements * cost if dims or elements else 0,
         bytes=moved,
-        inplace=inplace,
+        inplace=read_in_place(graph, outputs) if plan.tile is None else frozenset(),
         deferred=deferred,
     )
 
 
-def _items(plan: Plan, elements: int, lanes: int, paired: bool) -> tuple[int, int]:
-    """Returns the number of work items of a plan, and the elements of one; paired: `plan.pairs` applies."""
+def _items(coded: _Coded, elements: int) -> tuple[int, int]:
+    """Returns the number of work items of a loop, and the elements of one."""
+    plan = coded.plan
     if elements == 0:
         return 0, 0
     if plan.tile is not None:
-        work = -(-plan.axes[plan.tile].extent // lanes)
+        work = -(-plan.axes[plan.tile].extent // plan.lanes)
         work *= math.prod(a.extent for i, a in enumerate(plan.axes[:-1]) if i != plan.tile)
         return work, elements // work
-    inner = math.prod(a.extent for a in plan.axes[-2 if plan.pairs and paired else -1 :])
+    paired = plan.pairs and not isinstance(coded.code, NativeLoop)
+    inner = math.prod(a.extent for a in plan.axes[-2 if paired else -1 :])
     blocks = -(-inner // BLOCK) if plan.blocks else 1
     return elements // inner * blocks, min(inner, BLOCK) if plan.blocks else inner
 

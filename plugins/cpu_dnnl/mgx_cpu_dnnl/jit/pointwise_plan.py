@@ -38,6 +38,7 @@ class Plan:
     axes: list[Axis]
     args: Args
     nodes: list[Node]
+    lanes: int
     tile: int | None = None  # the axis along which transposed operands are contiguous
     blocks: bool = False
     pairs: bool = False  # the last two axes make one item: rows are short
@@ -69,7 +70,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], l
     axes = merged(axes) or [Axis(1, (1,) * len(steps))]
     if len(axes) > 1 and axes[-1].extent < 8:  # too short for vectors: prefer strided access along a longer axis
         axes = _along_another(axes)
-    plan = Plan(loads, graph.outputs, outputs, len(inputs), axes, Args(), nodes)
+    plan = Plan(loads, graph.outputs, outputs, len(inputs), axes, Args(), nodes, lanes)
     plan.near = max(map(abs, axes[-1].steps)) < 1 << 24
     plan.tile = _tile_axis(plan) if tiled else None
     plan.blocks = plan.tile is None and axes[-1].extent >= 2 * BLOCK
