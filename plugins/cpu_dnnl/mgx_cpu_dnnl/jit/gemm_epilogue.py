@@ -6,8 +6,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import field, fields
 from typing import ClassVar
 
-import numpy as np
-
 from mgx_core import dtype as dt
 from mgx_core.errors import No, Refused
 from mgx_core.ir.module import Module
@@ -17,10 +15,11 @@ from mgx_core.types.shape import Shape
 
 from .body import prepared
 from .engine import Function
-from .graph import Graph, Node, number, read_in_place, text_of, walk
+from .graph import Graph, Node, read_in_place, text_of, walk
 from .integral_floats import keep_integral
 from .kernel import JitKernel
 from .native_loop import NativeLoop
+from .parameters import constant_bits
 from .space import Args
 from .sums import combine_sums
 
@@ -79,14 +78,14 @@ class Epilogue:
         nodes = {n.ident: n for n in walk(self.graph.outputs)}
         place = {ident: n for n, ident in enumerate(nodes)}  # equal graphs share code, which identifies loads by number
         self.loads = sorted((x for x in self.loads if x[0].ident in place), key=lambda x: place[x[0].ident])
-        self.numbers = [n for n in nodes.values() if n.kind == "const" and n.dtype is dt.float32]
+        self.numbers = [n for n in nodes.values() if n.kind == "const" and n.dtype in (dt.float32, dt.int32)]
 
     def number(self, args: Args) -> None:
         """Appends the strides to the arguments of a kernel."""
         args.enter({f"o{j}": step for j, step in enumerate(self.steps)})
         for j, (_, step, by_column) in enumerate(self.loads):
             args.enter({f"r{j}": step, f"c{j}": by_column})
-        args.enter({f"k{j}": int(np.float32(number(node)).view(np.int32)) for j, node in enumerate(self.numbers)})
+        args.enter({f"k{j}": constant_bits(node) for j, node in enumerate(self.numbers)})
 
 
 @dataclass

@@ -10,6 +10,7 @@ from .code import Code, V, i64
 from .element import MEMORY, from_memory, to_memory
 from .gemm_epilogue import Epilogue
 from .graph import Node
+from .parameters import parameter_value
 from .scope import Scope
 
 __all__ = ["Results"]
@@ -34,8 +35,7 @@ class Results:
         self.c, self.epilogue, self.args, self.extra, self.outs = c, epilogue, args, extra, outs
         self.filled = filled
         self.numbers = [
-            c.splat(c.cast("bitcast", c.cast("trunc", args[f"k{j}"], "i32"), "float"), c.lanes)
-            for j in range(len(epilogue.numbers))
+            c.splat(parameter_value(c, node, args[f"k{j}"]), c.lanes) for j, node in enumerate(epilogue.numbers)
         ]
 
     def at_row(self, line: V) -> list[V]:

@@ -25,7 +25,7 @@ TWO: Final = (
 WHOLE: Final = ("add", "sub", "mul", "max", "min", "div", "mod")
 COMPARISONS: Final = ("lt", "le", "gt", "ge", "eq", "ne")
 LOGICAL: Final = ("logical_and", "logical_or", "logical_xor")
-CONVERTED: Final = (dt.float32, dt.int64, dt.int32, dt.uint8, dt.int8, dt.bool_)
+CONVERTED: Final = (dt.float32, dt.int64, dt.int32, dt.int16, dt.uint16, dt.uint8, dt.int8, dt.bool_)
 NARROW: Final = (dt.float16, dt.bfloat16)
 
 
@@ -47,6 +47,9 @@ def _vectors() -> Iterator[Operation]:
     yield from (Operation(name, (single, single), single) for name in TWO)
     yield Operation("fma", (single,) * 3, single)
     yield Operation("divisor_scale", (single,), single)
+    for narrow in (dt.uint8, dt.int8):
+        yield Operation(f"whole_{narrow}", (single,), narrow)
+        yield Operation(f"rounded_{narrow}", (single, single), narrow)
     yield from (Operation(name, (single,), dt.bool_) for name in ("isnan", "isinf"))
     for whole in (dt.int64, dt.int32):
         yield from (Operation(name, (whole, whole), whole) for name in WHOLE)

@@ -12,7 +12,7 @@ from .graph import Node, number
 from .native_loop import bits_of
 from .space import Args
 
-__all__ = ["enter_parameters", "parameter_constants", "parameter_value", "constant_text"]
+__all__ = ["constant_bits", "constant_text", "enter_parameters", "parameter_constants", "parameter_value"]
 
 PLAIN = (0.0, 1.0)  # magnitudes for which specialized code is simpler
 # uses that parameters support; integer products are excluded, since a known factor becomes shifts
@@ -40,10 +40,11 @@ def parameter_constants(nodes: Sequence[Node], fit: Callable[[Node], bool] = lam
 
 def enter_parameters(args: Args, given: Sequence[Node]) -> None:
     """Appends the constants to a kernel's arguments, as bit patterns."""
-    args.enter({f"number{i}": _bits(node) for i, node in enumerate(given)})
+    args.enter({f"number{i}": constant_bits(node) for i, node in enumerate(given)})
 
 
-def _bits(node: Node) -> int:
+def constant_bits(node: Node) -> int:
+    """Returns a constant of at most 64 bits as an integer argument."""
     return bits_of(float(number(node))) if node.dtype is dt.float32 else int(number(node))
 
 

@@ -84,7 +84,9 @@ def moves() -> Iterator[mgx.Program]:
 
 def resized() -> Iterator[mgx.Program]:
     """Resized images: one axis or both, one channel or several, channels first and last."""
-    for mode, factors, channels in product(("linear", "nearest"), ((2.0, 2.0), (2.0, 1.0), (1.5, 1.5), (0.5, 0.5)), (1, 16, 64)):
+    for mode, factors, channels in product(
+        ("linear", "nearest"), ((2.0, 2.0), (2.0, 1.0), (1.5, 1.5), (0.5, 0.5)), (1, 16, 64)
+    ):
         n = Network()
         images = [n.input(1, channels, 9, 10), n.convolution(n.input(1, channels, 9, 10), 16, 3)]
         larger = [n.add("resize", x, scales=(1.0, 1.0, *factors), mode=mode) for x in images]
