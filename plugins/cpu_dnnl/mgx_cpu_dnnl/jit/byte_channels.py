@@ -17,6 +17,7 @@ from .gemm_epilogue import Product, ProductPlan
 from .gemm_plan import equal_part
 from .kernel import JitKernel
 from .product_writer import ProductWriter
+from .separate_epilogue import byte_kernel
 from .space import Args, items
 
 __all__ = ["Fours", "compile_fours"]
@@ -96,13 +97,13 @@ def compile_fours(
     plan.args.enter(numbers)
     windows.enter(plan.args)
     plan.args.enter({name: int(value) for name, value in fours._asdict().items()})
-    epilogue.number(plan.args)
     space = (4 * fours.groups * columns + columns + 3 * gap) * block + 2 * SLACK
-    return product.kernel(
+    return byte_kernel(
+        product,
+        plan,
+        engine,
+        Channels,
         "fours",
-        engine.function(plan.key, lambda c: Channels(c, plan).write()),
-        epilogue,
-        plan.args.values,
         leading=4,
         work=blocks * parts,
         grain=max(1, MIN_WORK // max(1, 2 * rows * block * windows.taps)),

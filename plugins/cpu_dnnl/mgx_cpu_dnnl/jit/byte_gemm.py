@@ -13,6 +13,7 @@ from .byte_gemm_loops import COLUMNS, FOUR, ROWS, TILE, BytePlan, ByteTiles
 from .engine import Engine
 from .gemm_epilogue import Product
 from .kernel import JitKernel
+from .separate_epilogue import byte_kernel
 from .space import Args
 
 __all__ = ["compile_byte_gemm"]
@@ -55,12 +56,12 @@ def compile_byte_gemm(product: Product, engine: Engine, tiled: bool, fast: bool 
         "readable": max(0, m - reach),
     }  # fmt: skip
     plan.args.enter(numbers)
-    epilogue.number(plan.args)
-    return product.kernel(
+    return byte_kernel(
+        product,
+        plan,
+        engine,
+        ByteTiles,
         "bytes",
-        engine.function(plan.key, lambda c: ByteTiles(c, plan).write()),
-        epilogue,
-        plan.args.values,
         leading=3,
         work=blocks * -(-panels // group),
         grain=max(1, MIN_WORK // (min(rows, m) * padded * min(group * COLUMNS, columns))),

@@ -13,12 +13,13 @@ from mgx_core.records import dataclass
 
 from .byte_pairs_loops import COLUMNS, STEP, ChannelPlan, Channels, FilterPlan, Filters, PairPlan, Pairs
 from .engine import Engine
-from .gemm_epilogue import Epilogue, Product
+from .gemm_epilogue import Product
 from .gemm_plan import equal_part
 from .kernel import JitKernel
+from .separate_epilogue import byte_kernel
 from .space import Args
 
-__all__ = ["Windows", "compile_channels", "compile_filters", "compile_pairs"]
+__all__ = ["WINDOW_NUMBERS", "Windows", "compile_channels", "compile_filters", "compile_pairs"]
 
 CACHED_ROWS: Final = 128 * 1024  # bytes of widened rows that stay in the L2 cache next to a panel
 BLOCK_DEPTH: Final = 1536  # depth of one block
@@ -29,6 +30,9 @@ CACHED_SUMS: Final = 32 * 1024  # bytes of sums of channels that stay in the L1 
 POINTS: Final = 16  # transformed points of a tile of 2 x 2 results of a 3 x 3 filter
 MAX_TILES: Final = 28  # maximum tiles of a block
 CACHED_POINTS: Final = 224 * 1024  # bytes of a block's points, which stay in the L2 cache
+
+
+WINDOW_NUMBERS: Final = 25  # parameters of a convolution's windows
 
 
 @dataclass(frozen=True)
@@ -90,12 +94,13 @@ def compile_pairs(
     }  # fmt: skip
     space = rows * min(group, panels) * COLUMNS if piece != depth else 6 * COLUMNS
     numbers["space"] = space
-    _enter(plan.args, numbers, windows, epilogue)
-    return product.kernel(
+    _enter(plan.args, numbers, windows)
+    return byte_kernel(
+        product,
+        plan,
+        engine,
+        Pairs,
         "pairs",
-        engine.function(plan.key, lambda c: Pairs(c, plan).write()),
-        epilogue,
-        plan.args.values,
         leading=3,
         work=groups * blocks * -(-panels // min(group, panels)),
         grain=max(1, MIN_WORK // max(1, rows * depth * min(group, panels) * COLUMNS)),
@@ -118,12 +123,13 @@ def compile_channels(product: Product, engine: Engine, windows: Windows, fast: b
     rows = equal_part(m, most, 1)
     plan = ChannelPlan(epilogue, Args(), ragged=channels % (2 * engine.lanes) != 0)
     numbers = {"m": m, "n": channels, "rows": rows}
-    _enter(plan.args, numbers, windows, epilogue)
-    return product.kernel(
+    _enter(plan.args, numbers, windows)
+    return byte_kernel(
+        product,
+        plan,
+        engine,
+        Channels,
         "channels",
-        engine.function(plan.key, lambda c: Channels(c, plan).write()),
-        epilogue,
-        plan.args.values,
         leading=4,
         work=-(-m // rows),
         grain=max(1, MIN_WORK // max(1, 8 * rows * channels * windows.taps)),
@@ -165,12 +171,13 @@ def compile_filters(
         "pitch": pitch, "panels": panels, "group": group, "groups": -(-panels // group), "sums": 4 * tiles * COLUMNS,
         "products": POINTS * tiles * COLUMNS, "points": POINTS * tiles * pitch,
     }  # fmt: skip
-    _enter(plan.args, numbers, windows, epilogue)
-    return product.kernel(
+    _enter(plan.args, numbers, windows)
+    return byte_kernel(
+        product,
+        plan,
+        engine,
+        Filters,
         "filters",
-        engine.function(plan.key, lambda c: Filters(c, plan).write()),
-        epilogue,
-        plan.args.values,
         leading=3,
         work=blocks * -(-panels // group),
         grain=max(1, MIN_WORK // (POINTS * tiles * pitch * group * COLUMNS)),
@@ -179,9 +186,8 @@ def compile_filters(
     )
 
 
-def _enter(args: Args, numbers: dict[str, int], windows: Windows | None, epilogue: Epilogue) -> None:
+def _enter(args: Args, numbers: dict[str, int], windows: Windows | None) -> None:
     """Appends the run-time arguments of a kernel."""
     args.enter(numbers)
     if windows is not None:
         windows.enter(args)
-    epilogue.number(args)

@@ -37,7 +37,7 @@ from .native_gemm import native_numbers
 from .native_loop import NativeLoop
 from .separate_epilogue import describe_product, separate
 
-__all__ = ["compile_gemm", "compile_plan"]
+__all__ = ["compile_gemm"]
 
 
 def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 0) -> JitKernel | No:
@@ -101,15 +101,6 @@ def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 
         kernel.inplace = frozenset()  # the sums overwrite the first result
         kernel.scratch_bytes = max(kernel.scratch_bytes, apart.second.scratch_bytes)
     return kernel
-
-
-def compile_plan(plan: GemmPlan, engine: Engine, name: str, work: int, grain: int, scratch_bytes: int) -> JitKernel:
-    """Returns the compiled kernel of a plan, with its epilogue."""
-    code = engine.function(key_of(plan, engine.lanes), partial(_write, plan=plan))
-    extra, outs = plan.epilogue.extra, len(plan.epilogue.outs)
-    return JitKernel(
-        name, code, work, grain, tuple(plan.args.values), scratch_bytes, inputs=2 + plan.ragged + extra, outputs=outs
-    )
 
 
 class _Blocks(NamedTuple):

@@ -50,8 +50,9 @@ class Epilogue:
     @property
     def key_parts(self) -> list[str]:
         """Returns the key: the properties that determine the code."""
-        found = [f"{self.sums} to {' '.join(map(str, self.outs))} at={self.at} extra={self.extra}"]
+        found = [f"{self.sums} to {' '.join(map(str, self.outs))}"]
         if self.graph is not None:
+            found[0] += f" at={self.at} extra={self.extra}"
             steps = {x.ident: (bool(r), s if s in (0, 1) else 2) for x, r, s in self.loads}
             read, nodes = {n.ident for n in self.numbers}, self.graph.nodes
             text, at = self.graph.once(
@@ -81,7 +82,9 @@ class Epilogue:
         self.numbers = [n for n in nodes.values() if n.kind == "const" and n.dtype in (dt.float32, dt.int32)]
 
     def number(self, args: Args) -> None:
-        """Appends the strides to the arguments of a kernel."""
+        """Appends the strides and constants to the arguments of a kernel; without pointwise ops, the result's place."""
+        if self.graph is None:
+            args.enter({"extra": self.extra})
         args.enter({f"o{j}": step for j, step in enumerate(self.steps)})
         for j, (_, step, by_column) in enumerate(self.loads):
             args.enter({f"r{j}": step, f"c{j}": by_column})

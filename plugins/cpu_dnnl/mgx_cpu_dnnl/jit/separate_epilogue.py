@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, Final, NamedTuple, Protocol
 
 from mgx_core import dtype as dt
+from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
 
+from .code import Code
 from .deferred import describe, node_of
-from .engine import Engine
-from .gemm_epilogue import Epilogue, Product
+from .engine import Engine, Function
+from .gemm_epilogue import Epilogue, Product, ProductPlan
 from .gemm_plan import GemmPlan
 from .graph import Graph, Node, read_in_place
 from .kernel import JitKernel
 from .native_gemm import native_numbers
 from .pointwise import build_ready
+from .space import Args
 
-__all__ = ["Separate", "deferred_plan", "describe_product", "separate"]
+__all__ = ["Separate", "byte_kernel", "deferred_epilogue", "describe_product", "separate"]
 
+FLAGS: Final = ("ragged", "narrow", "widened", "whole", "abreast", "filled")
 PASS_COST: Final = 30  # what reading and writing a sum again costs, in interpreted instructions
+
+
+class Writer(Protocol):
+    """Generates the code of a plan."""
+
+    def write(self) -> None: ...
 
 
 class Separate(NamedTuple):
@@ -56,7 +67,7 @@ def _on_sums(graph: Graph, at: int, leading: int, sums: int, out: Shape) -> Grap
         if node.kind != "load":
             nodes[node.ident] = node_of(made, node.kind, node.dtype, [nodes[a.ident] for a in node.args], node.extra)
         elif node.extra[0] == at:
-            nodes[node.ident] = made.load(sums, dt.float32, out.strides())
+            nodes[node.ident] = made.load(sums, node.dtype, out.strides())
         else:
             param = node.extra[0]
             nodes[node.ident] = made.load(leading + param - (param > at), node.dtype, graph.steps(node))
@@ -64,33 +75,122 @@ def _on_sums(graph: Graph, at: int, leading: int, sums: int, out: Shape) -> Grap
     return made
 
 
-def describe_product(plan: GemmPlan, product: Product, kernel: JitKernel) -> list[Any]:
-    """Returns the product with its epilogue as plain data, see `deferred.py`; kernel: has its partition of the work."""
+def byte_kernel(
+    product: Product,
+    plan: ProductPlan,
+    engine: Engine,
+    writer: Callable[[Code, Any], Writer],
+    name: str,
+    *,
+    leading: int,
+    work: int,
+    grain: int,
+    scratch_bytes: int,
+    weights: int,
+    taps: int = 0,
+) -> JitKernel:
+    """Returns a product of bytes as a kernel; if LLVM would have to compile it, the epilogue is a loop of its own.
+
+    plan.args: all but the epilogue's; writer: makes the generator of a plan's code; the rest as in `Product.kernel`.
+    """
+    before = Args(plan.args)
+    epilogue = plan.epilogue
+    epilogue.number(plan.args)
+    code = engine.found(plan.key, lambda c: writer(c, plan).write())
+    apart = None
+    if code is None and epilogue.graph is not None and engine.interpreter is not None:
+        apart = _sums_apart(product, plan, before, engine, writer, leading)
+    args = plan.args.values if apart is None else apart.args
+    if apart is not None:
+        code = apart.first
+    elif code is None:
+        code = engine.function(plan.key, lambda c: writer(c, plan).write())
+    kernel = product.kernel(
+        name, code, epilogue, args, leading=leading, work=work, grain=grain, scratch_bytes=scratch_bytes,
+        weights=weights, taps=taps,
+    )  # fmt: skip
+    if apart is not None:
+        flags = {f.name: getattr(plan, f.name) for f in fields(plan) if f.name not in ("epilogue", "args")}
+        kernel.deferred = _described(plan.kind, flags, plan.epilogue, plan.args, product, kernel)
+        kernel.second = apart.second
+        kernel.inplace &= apart.second.inplace
+        kernel.scratch_bytes = max(scratch_bytes, apart.second.scratch_bytes)
+        kernel.workspace_bytes = product.outs[0].elements() * dt.int32.size
+    return kernel
+
+
+class _SumsApart(NamedTuple):
+    """A product that stores its sums in the workspace, its arguments, and the loop that applies the epilogue to them."""
+
+    first: Function
+    args: Sequence[int]
+    second: JitKernel
+
+
+def _sums_apart(
+    product: Product, plan: ProductPlan, args: Args, engine: Engine, writer: Callable[[Code, Any], Writer], leading: int
+) -> _SumsApart | None:
+    """Returns a product of bytes as two loops that need no LLVM; None if there are none."""
     epilogue = plan.epilogue
     assert epilogue.graph is not None
-    at = {node.ident: i for i, node in enumerate(epilogue.graph.nodes)}
+    others = epilogue.extra + len(epilogue.outs)
+    plain = Epilogue(epilogue.sums, (epilogue.sums,), [product.columns], None, [], 0, others, frozenset())
+    plain.number(args)
+    simple = replace(plan, epilogue=plain, args=args)
+    first = engine.found(simple.key, lambda c: writer(c, simple).write())
+    if first is None:
+        return None
+    graph = _on_sums(epilogue.graph, epilogue.at, leading, leading + others, _sums_shape(product, epilogue.sums))
+    inputs = [product.a] * leading + list(product.extra)
+    second = build_ready(graph, inputs, product.outs, engine, "epilogue")
+    return None if second is None else _SumsApart(first, args.values, second)
+
+
+def _sums_shape(product: Product, dtype: DType) -> Shape:
+    """Returns the shape of the sums: the results' extents, contiguous along the columns, then row-major."""
+    lens = product.outs[0].lens()
+    strides, step = [0] * len(lens), 1
+    column = product.axis % len(lens)
+    for axis in (column, *(a for a in reversed(range(len(lens))) if a != column)):
+        strides[axis] = step
+        step *= lens[axis]
+    return Shape(dtype, lens, strides)
+
+
+def describe_product(plan: GemmPlan, product: Product, kernel: JitKernel) -> list[Any]:
+    """Returns a float product with its epilogue as plain data, see `deferred.py`; kernel: has its partition of the work."""
+    flags = {"weights": plan.weights.name} | {f: getattr(plan, f) for f in FLAGS}
+    return _described("gemm", flags, plan.epilogue, plan.args, product, kernel)
+
+
+def _described(
+    kind: str, flags: dict[str, Any], epilogue: Epilogue, args: Args, product: Product, kernel: JitKernel
+) -> list[Any]:
+    graph = epilogue.graph
+    assert graph is not None
+    at = {node.ident: i for i, node in enumerate(graph.nodes)}
     details = {
-        "weights": plan.weights.name,
-        "flags": [plan.ragged, plan.narrow, plan.widened, plan.whole, plan.abreast, plan.filled],
-        "args": [[name, plan.args.values[place]] for name, place in plan.args.places.items()],
+        "flags": flags,
+        "values": [int(value) for value in args.values],
+        "places": dict(args.places),
+        "sums": epilogue.sums.name,
         "outs": [o.name for o in epilogue.outs],
         "steps": list(epilogue.steps),
         "loads": [[at[node.ident], *steps] for node, *steps in epilogue.loads],
+        "numbers": [at[node.ident] for node in epilogue.numbers],
         "at": epilogue.at,
         "extra": epilogue.extra,
         "work": [kernel.work, kernel.grain, kernel.scratch_bytes],
     }
-    elements = product.outs[0].elements()
-    slower = elements * (epilogue.cost + PASS_COST)
-    return describe("product", epilogue.graph, (), (), slower, product.a.lens()[0], kernel.name, details)
+    slower = product.outs[0].elements() * (epilogue.cost + PASS_COST)
+    return describe(kind, graph, (), (), slower, product.a.lens()[0], kernel.name, details)
 
 
-def deferred_plan(graph: Graph, nodes: Sequence[Node], details: Mapping[str, Any]) -> GemmPlan:
-    """Returns the plan that `describe_product` has described; graph: the epilogue; nodes: its nodes in order."""
+def deferred_epilogue(graph: Graph, nodes: Sequence[Node], details: Mapping[str, Any]) -> tuple[Epilogue, Args]:
+    """Returns the epilogue and the arguments of a described product; nodes: the epilogue's, in order."""
     loads = [(nodes[i], row, column) for i, row, column in details["loads"]]
     outs = tuple(dt.of(name) for name in details["outs"])
-    where = details["at"], details["extra"], frozenset[int]()
-    epilogue = Epilogue(dt.float32, outs, list(details["steps"]), graph, loads, *where)
-    plan = GemmPlan(epilogue, dt.of(details["weights"]), *details["flags"])
-    plan.args.enter(dict(details["args"]))
-    return plan
+    where = details["at"], details["extra"], frozenset[int](), [nodes[i] for i in details["numbers"]]
+    args = Args()
+    args.values, args.places = list(details["values"]), dict(details["places"])
+    return Epilogue(dt.of(details["sums"]), outs, list(details["steps"]), graph, loads, *where), args

@@ -56,12 +56,12 @@ def loop_mode(extent: int, lanes: int) -> int:
 class Args:
     """Run-time arguments of a kernel: integers when the kernel is built, SSA values when its code is generated.
 
-    places: indices of the named arguments.
+    places: indices of the named arguments; first: others that they begin with.
     """
 
-    def __init__(self) -> None:
-        self.values: list[int] = []
-        self.places: dict[str, int] = {}
+    def __init__(self, first: Args | None = None) -> None:
+        self.values: list[int] = [] if first is None else list(first.values)
+        self.places: dict[str, int] = {} if first is None else dict(first.places)
 
     def add(self, value: int) -> int:
         self.values.append(value)

@@ -14,6 +14,7 @@ from mgx_cpu_dnnl.jit.prebuilt import PROCESSORS, file_name, generator, write
 from mgx_cpu_dnnl.shared import KernelCache, shared
 from mgx_cpu_dnnl.target import CpuTarget
 
+from .byte_samples import byte_products
 from .product_samples import pairs
 from .samples import samples
 
@@ -43,6 +44,7 @@ def compiled(kind: str, known: dict[str, bytes]) -> tuple[str, dict[str, bytes]]
     shared().kernels = KernelCache()
     engine.function(INTERPRETER, write_interpreter)
     pairs(engine)
+    byte_products(engine)
     for program in samples():
         program.compile(CpuTarget())
     engine.flush()
