@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_cpu_dnnl.jit.byte_gemm import compile_byte_gemm
+from mgx_cpu_dnnl.jit.byte_gemm_loops import BytePlan
+from mgx_cpu_dnnl.jit.byte_pairs import compile_pairs
+from mgx_cpu_dnnl.jit.byte_pairs_loops import PairPlan
 from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.gemm_epilogue import Product
 from mgx_cpu_dnnl.jit.opcode_handlers import write
 from mgx_cpu_dnnl.jit.opcodes import KEY
 from mgx_cpu_dnnl.prebuilt_loops.network import Network, Value
@@ -232,7 +238,7 @@ def test_a_product_and_its_epilogue_are_two_loops_before(
     assert engine.compiled == 1  # the interpreter itself
     (instance,) = made.executable.instances()
     deferred = [entry for _, entry in instance.runner.program.program.deferred_loops()]
-    assert "product" in [kind for kind, *_ in deferred]
+    assert "gemm" in [kind for kind, *_ in deferred]
     made.save(tmp_path / "a.mxr")
     monkeypatch.setitem(vars(shared()), "engine", with_machine())
     for one in (made, mgx.load(tmp_path / "a.mxr")):
@@ -240,3 +246,31 @@ def test_a_product_and_its_epilogue_are_two_loops_before(
         instance.runner.time(list(given.values()), 1, 0)  # compiles all loops
         for a, b in zip(first, one.run(given), strict=True):
             np.testing.assert_array_equal(a, np.asarray(b))
+
+
+@pytest.mark.parametrize("depth", [64, 50])
+@pytest.mark.parametrize("columns", [64, 40])
+def test_a_product_of_bytes_and_its_epilogue_are_two_loops_before(columns: int, depth: int, engine: Engine) -> None:
+    sums = Product(mgx.Shape(dt.uint8, [60, depth]), columns, [mgx.Shape(dt.int32, [60, columns])])
+    compile_byte_gemm(sums, engine, tiled=False)
+    compile_byte_gemm(sums, engine, tiled=True)
+    compile_pairs(sums, engine, signed=False)
+    engine.flush()
+    r = np.random.default_rng(5)
+    n = Network()
+    w = n.module.add_literal(r.integers(-127, 128, (depth, columns)).astype(np.int8))
+    made = n.add("convert", n.add("quant_dot", n.input(60, depth, type="uint8"), w), target_type=dt.float32)
+    real = n.each("add", n.each("mul", made, n.weights(columns)), n.input(60, columns))
+    program = n.finished(n.each("sigmoid", real))
+    a = r.integers(0, 256, (60, depth)).astype(np.uint8)
+    given = {"x1": a, "x2": r.standard_normal((60, columns)).astype(np.float32)}
+    before = engine.compiled
+    program.compile(CpuTarget())
+    first = np.asarray(program.run(given)[0])
+    assert engine.compiled == before
+    (instance,) = program.executable.instances()
+    (kind, *_), *_ = [deferred for _, deferred in instance.runner.program.program.deferred_loops()]
+    assert kind in (BytePlan.kind, PairPlan.kind)
+    instance.runner.time(list(given.values()), 1, 0)  # compiles all loops
+    assert engine.compiled > before
+    np.testing.assert_array_equal(first, np.asarray(program.run(given)[0]))

@@ -83,7 +83,7 @@ def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 
         code = engine.found(plan.key, partial(_write, plan=plan))
         apart = separate(plan, numbers, product, engine) if code is None else None
     if apart is not None:
-        code, encoded = NativeLoop(f"packed_product_{engine.isa}"), apart.args
+        code, encoded = apart.first, apart.args
     kernel = product.kernel(
         "gemm",
         code or engine.function(plan.key, partial(_write, plan=plan)),
@@ -96,10 +96,7 @@ def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 
         weights=k * columns * weights.size,
     )
     if apart is not None:
-        kernel.deferred = describe_product(plan, product, kernel)
-        kernel.second = apart.second
-        kernel.inplace = frozenset()  # the sums overwrite the first result
-        kernel.scratch_bytes = max(kernel.scratch_bytes, apart.second.scratch_bytes)
+        apart.install(kernel, product, describe_product(plan, product, kernel))
     return kernel
 
 

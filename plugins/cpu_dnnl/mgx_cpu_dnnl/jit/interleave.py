@@ -35,6 +35,8 @@ class _Plan(NamedTuple):
 def compile_interleave(source: Shape, target: Shape, engine: Engine, name: str) -> JitKernel | None:
     """Returns a kernel that interleaves a few contiguous rows, or deinterleaves into such rows; None for other copies.
 
+    None, too, if LLVM would have to compile it in a process that need not load LLVM.
+
     One operand is contiguous along the long axis, the other one along the short axis.
     """
     axes = axes_of(target.lens(), [source.strides(), target.strides()])
@@ -59,9 +61,11 @@ def compile_interleave(source: Shape, target: Shape, engine: Engine, name: str) 
         extents = [args.add(a.extent) for a in (*outer, long)]
         steps = [(args.add(a.steps[0]), args.add(a.steps[1])) for a in outer]
         plan = _Plan(short.extent, args, extents, steps, args.add(row_stride), MEMORY[source.dtype], back)
-        code = engine.function(
-            f"{'unweave' if back else 'weave'} {plan.rows} {plan.elem} {len(outer)}", lambda c: _write(c, plan)
-        )
+        key = f"{'unweave' if back else 'weave'} {plan.rows} {plan.elem} {len(outer)}"
+        found = engine.found(key, lambda c: _write(c, plan))
+        if found is None and engine.interpreter is not None:
+            return None  # the native module's copies need no LLVM
+        code = found or engine.function(key, lambda c: _write(c, plan))
     elements = math.prod(a.extent for a in axes)
     work = elements // (long.extent * short.extent) * -(-long.extent // BLOCK)
     return JitKernel(

@@ -15,15 +15,17 @@ from .deferred import describe, node_of
 from .engine import Engine, Function
 from .gemm_epilogue import Epilogue, Product, ProductPlan
 from .gemm_plan import GemmPlan
-from .graph import Graph, Node, read_in_place
+from .graph import Graph, Node
 from .kernel import JitKernel
 from .native_gemm import native_numbers
+from .native_loop import NativeLoop
 from .pointwise import build_ready
 from .space import Args
 
 __all__ = ["Separate", "byte_kernel", "deferred_epilogue", "describe_product", "separate"]
 
 FLAGS: Final = ("ragged", "narrow", "widened", "whole", "abreast", "filled")
+SUM_BYTES: Final = 4  # bytes of a sum
 PASS_COST: Final = 30  # what reading and writing a sum again costs, in interpreted instructions
 
 
@@ -34,29 +36,42 @@ class Writer(Protocol):
 
 
 class Separate(NamedTuple):
-    """Arguments of the native product that stores its sums in the first result, and the loop that applies the epilogue there."""
+    """A product that stores its sums in the workspace, its arguments, and the loop that applies the epilogue to them."""
 
+    first: Function | NativeLoop
     args: Sequence[int]
     second: JitKernel
 
+    def install(self, kernel: JitKernel, product: Product, deferred: list[Any]) -> None:
+        """Completes the kernel of a product that has the first loop's code; deferred: describes both as one."""
+        kernel.deferred, kernel.second = deferred, self.second
+        kernel.inplace &= self.second.inplace
+        kernel.scratch_bytes = max(kernel.scratch_bytes, self.second.scratch_bytes)
+        kernel.workspace_bytes = product.outs[0].elements() * SUM_BYTES
+
 
 def separate(plan: GemmPlan, numbers: Mapping[str, int], product: Product, engine: Engine) -> Separate | None:
-    """Returns the product as two loops that need no LLVM; None if there are none."""
-    epilogue, outs = plan.epilogue, product.outs
-    if epilogue.graph is None or outs[0].dtype is not dt.float32 or engine.interpreter is None:
-        return None
-    plain = GemmPlan(
-        Epilogue(dt.float32, (dt.float32,), epilogue.steps[:1], None, [], epilogue.at, epilogue.extra, frozenset()),
-        plan.weights, plan.ragged, plan.narrow, plan.widened, plan.whole,
-    )  # fmt: skip
-    args = native_numbers(plain, numbers)
+    """Returns a float product as two loops that need no LLVM; None if there are none."""
     leading = 2 + plan.ragged
-    graph = _on_sums(epilogue.graph, epilogue.at, leading, leading + epilogue.extra, outs[0])
-    if args is None or leading + epilogue.extra not in read_in_place(graph, outs):
+    plain = GemmPlan(_plain(product, plan.epilogue), plan.weights, plan.ragged, plan.narrow, plan.widened, plan.whole)
+    args = native_numbers(plain, numbers)
+    second = None if args is None else _second(product, plan.epilogue, leading, engine)
+    return None if second is None else Separate(NativeLoop(f"packed_product_{engine.isa}"), args or (), second)
+
+
+def _plain(product: Product, epilogue: Epilogue) -> Epilogue:
+    """Returns the epilogue that stores the sums in the workspace, the last buffer."""
+    others = epilogue.extra + len(epilogue.outs)
+    return Epilogue(epilogue.sums, (epilogue.sums,), [product.columns], None, [], 0, others, frozenset())
+
+
+def _second(product: Product, epilogue: Epilogue, leading: int, engine: Engine) -> JitKernel | None:
+    """Returns the loop that applies an epilogue to the sums; None if there is none or LLVM would have to compile it."""
+    if epilogue.graph is None or engine.interpreter is None:
         return None
-    inputs = [product.a] * leading + list(product.extra)
-    second = build_ready(graph, inputs, outs, engine, "epilogue")
-    return None if second is None else Separate(args, second)
+    workspace = leading + epilogue.extra + len(epilogue.outs)
+    graph = _on_sums(epilogue.graph, epilogue.at, leading, workspace, _sums_shape(product, epilogue.sums))
+    return build_ready(graph, [product.a] * leading + list(product.extra), product.outs, engine, "epilogue")
 
 
 def _on_sums(graph: Graph, at: int, leading: int, sums: int, out: Shape) -> Graph:
@@ -96,54 +111,31 @@ def byte_kernel(
     before = Args(plan.args)
     epilogue = plan.epilogue
     epilogue.number(plan.args)
-    code = engine.found(plan.key, lambda c: writer(c, plan).write())
-    apart = None
-    if code is None and epilogue.graph is not None and engine.interpreter is not None:
-        apart = _sums_apart(product, plan, before, engine, writer, leading)
-    args = plan.args.values if apart is None else apart.args
+    code: Function | NativeLoop | None = engine.found(plan.key, lambda c: writer(c, plan).write())
+    apart = _separate_bytes(product, plan, before, engine, writer, leading) if code is None else None
     if apart is not None:
         code = apart.first
-    elif code is None:
-        code = engine.function(plan.key, lambda c: writer(c, plan).write())
     kernel = product.kernel(
-        name, code, epilogue, args, leading=leading, work=work, grain=grain, scratch_bytes=scratch_bytes,
-        weights=weights, taps=taps,
+        name, code or engine.function(plan.key, lambda c: writer(c, plan).write()), epilogue,
+        plan.args.values if apart is None else apart.args, leading=leading, work=work, grain=grain,
+        scratch_bytes=scratch_bytes, weights=weights, taps=taps,
     )  # fmt: skip
     if apart is not None:
         flags = {f.name: getattr(plan, f.name) for f in fields(plan) if f.name not in ("epilogue", "args")}
-        kernel.deferred = _described(plan.kind, flags, plan.epilogue, plan.args, product, kernel)
-        kernel.second = apart.second
-        kernel.inplace &= apart.second.inplace
-        kernel.scratch_bytes = max(scratch_bytes, apart.second.scratch_bytes)
-        kernel.workspace_bytes = product.outs[0].elements() * dt.int32.size
+        apart.install(kernel, product, _described(plan.kind, flags, epilogue, plan.args, product, kernel))
     return kernel
 
 
-class _SumsApart(NamedTuple):
-    """A product that stores its sums in the workspace, its arguments, and the loop that applies the epilogue to them."""
-
-    first: Function
-    args: Sequence[int]
-    second: JitKernel
-
-
-def _sums_apart(
+def _separate_bytes(
     product: Product, plan: ProductPlan, args: Args, engine: Engine, writer: Callable[[Code, Any], Writer], leading: int
-) -> _SumsApart | None:
+) -> Separate | None:
     """Returns a product of bytes as two loops that need no LLVM; None if there are none."""
-    epilogue = plan.epilogue
-    assert epilogue.graph is not None
-    others = epilogue.extra + len(epilogue.outs)
-    plain = Epilogue(epilogue.sums, (epilogue.sums,), [product.columns], None, [], 0, others, frozenset())
+    plain = _plain(product, plan.epilogue)
     plain.number(args)
     simple = replace(plan, epilogue=plain, args=args)
     first = engine.found(simple.key, lambda c: writer(c, simple).write())
-    if first is None:
-        return None
-    graph = _on_sums(epilogue.graph, epilogue.at, leading, leading + others, _sums_shape(product, epilogue.sums))
-    inputs = [product.a] * leading + list(product.extra)
-    second = build_ready(graph, inputs, product.outs, engine, "epilogue")
-    return None if second is None else _SumsApart(first, args.values, second)
+    second = None if first is None else _second(product, plan.epilogue, leading, engine)
+    return None if first is None or second is None else Separate(first, args.values, second)
 
 
 def _sums_shape(product: Product, dtype: DType) -> Shape:

@@ -59,8 +59,8 @@ def residuals() -> Iterator[mgx.Program]:
 def pairs(engine: Engine) -> None:
     """Compiles products of two inputs, which oneDNN's choice of implementations keeps out of sample programs."""
     rows = Line(ROWS, DEPTH, 0, COLUMNS[0])
-    for columns, step in product(COLUMNS[:2], (1, ROWS)):
-        compile_product(dt.float32, dt.float32, (), rows, columns, Line(DEPTH, step), (), engine)
+    for columns, step, kind in product(COLUMNS[:2], (1, ROWS), (dt.float32, dt.int32)):
+        compile_product(kind, kind, (), rows, columns, Line(DEPTH, step), (), engine)
 
 
 def _affine(columns: int) -> mgx.Program:

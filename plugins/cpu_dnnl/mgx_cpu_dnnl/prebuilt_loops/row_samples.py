@@ -14,6 +14,7 @@ from .network import ACTIVATIONS, Network, Value
 
 __all__ = ["EXTENTS", "norms", "softmaxes", "squeezes", "sums"]
 
+LONG: Final = (1 << 16, (1 << 16) + 32, (1 << 16) + 16, (1 << 16) + 8)  # rows that are reduced in pieces
 # code is specialized for extents divisible by 4, 2 or 1 vectors, for both vector widths; then others, short and long
 EXTENTS: Final = (256, 96, 48, 24, 12, 200)
 
@@ -26,6 +27,11 @@ def sums() -> Iterator[mgx.Program]:
         scaled = n.add(kind.name, n.each("mul", n.input(64, extent), n.weights(extent)), axes=(1,))
         multiplied = n.add(kind.name, n.each("mul", n.input(2, 8, extent), n.input(2, 8, extent)), axes=(2,))
         yield n.finished(row, scaled, multiplied)
+    for extent in LONG:  # the range of a value, of which dynamic quantization computes its scale
+        n = Network()
+        yield n.finished(
+            *(n.add(name, n.input(extent), axes=(0,)) for name in ("reduce_max", "reduce_min", "reduce_sum"))
+        )
 
 
 def norms() -> Iterator[mgx.Program]:
