@@ -19,8 +19,8 @@ __all__ = ["Partition", "Problem", "Tile", "best_tile", "partition", "filters", 
 class Tile:
     """Outputs and taps of a tile, vertically and horizontally.
 
-    Each axis has outputs + taps - 1 points with one multiplication each.  With stride 2, this holds for the even inputs and
-    their taps; each output needs one more multiplication for the tap on the odd inputs.
+    Each axis has outputs + taps - 1 points with one multiplication each.  With stride 2 and three taps, this holds for the even
+    inputs and their taps; each output needs one more multiplication for the tap on the odd inputs.
     """
 
     down: int
@@ -31,9 +31,10 @@ class Tile:
 
     @property
     def points(self) -> int:
-        if self.stride == 2:
-            return (2 * self.down + 1) * (2 * self.across + 1)
-        return (self.down + self.taps_down - 1) * (self.across + self.taps_across - 1)
+        return self._points(self.down, self.taps_down) * self._points(self.across, self.taps_across)
+
+    def _points(self, outputs: int, taps: int) -> int:
+        return 2 * outputs + 1 if self.stride == 2 and taps == 3 else outputs + taps - 1
 
     @property
     def numbers(self) -> tuple[int, int, int, int, int]:
@@ -49,6 +50,8 @@ TILES: Final = (
     Tile(2, 5, 2, 5),
     Tile(1, 1, 4, 3),
     Tile(4, 3, 1, 1),
+    Tile(1, 1, 5, 3, 2),
+    Tile(5, 3, 1, 1, 2),
     Tile(1, 1, 4, 7),
     Tile(4, 7, 1, 1),
 )

@@ -99,6 +99,17 @@ struct Halving {
     }
 };
 
+// One tap with stride 2: the other axis of lines with stride 2.
+struct Skipping {
+    static constexpr int m = 1, r = 1, n = 1, reach = 1, advance = 2;
+    template <typename V>
+    static MGX_INLINE void inputs(const V *from, int, V *to) { to[0] = from[0]; }
+    template <typename V>
+    static MGX_INLINE void taps(const V *from, int, V *to) { to[0] = from[0]; }
+    template <typename V>
+    static MGX_INLINE void outputs(const V *from, int, V *to) { to[0] = from[0]; }
+};
+
 // Input transform of one vector of channels of a tile.  read(i, to) loads the inputs of row i; rows are read in order.
 template <typename H, typename W, typename Read>
 MGX_INLINE void transform_vector(float *to, int64_t step, const Read &read) {
@@ -439,6 +450,8 @@ WinogradLoops MGX_WINOGRAD(WinogradKind kind) {
     if (is(2, 5, 2, 5)) return Loops<Axis<2, 5>, Axis<2, 5>>::all();
     if (is(1, 1, 4, 3)) return Loops<Axis<1, 1>, Axis<4, 3>>::all();
     if (is(4, 3, 1, 1)) return Loops<Axis<4, 3>, Axis<1, 1>>::all();
+    if (is(1, 1, 5, 3, 2)) return Loops<Skipping, Halving<5>>::all();
+    if (is(5, 3, 1, 1, 2)) return Loops<Halving<5>, Skipping>::all();
     if (is(1, 1, 4, 7)) return Loops<Axis<1, 1>, Axis<4, 7>>::all();
     if (is(4, 7, 1, 1)) return Loops<Axis<4, 7>, Axis<1, 1>>::all();
     return {};
