@@ -52,6 +52,8 @@ TILES: Final = (
     Tile(4, 3, 1, 1),
     Tile(1, 1, 5, 3, 2),
     Tile(5, 3, 1, 1, 2),
+    Tile(1, 1, 4, 5),
+    Tile(4, 5, 1, 1),
     Tile(1, 1, 4, 7),
     Tile(4, 7, 1, 1),
 )
@@ -59,7 +61,10 @@ TILES: Final = (
 
 @dataclass(frozen=True)
 class Problem:
-    """A convolution problem: images [n, c, ..] -> [n, o, height, width]; channels of one group."""
+    """A convolution problem: images [n, c, ..] -> [n, o, height, width]; channels of one group.
+
+    gap_down, gap_across: the dilation.  A tile's inputs and outputs are so many rows and columns apart.
+    """
 
     images: int
     channels: int
@@ -70,9 +75,17 @@ class Problem:
     taps_across: int
     stride: int = 1
     groups: int = 1
+    gap_down: int = 1
+    gap_across: int = 1
 
     def tiles(self, tile: Tile) -> int:
-        return self.images * ceil(self.height / tile.down) * ceil(self.width / tile.across)
+        return self.images * self.tile_rows(tile) * self.tile_columns(tile)
+
+    def tile_rows(self, tile: Tile) -> int:
+        return self.gap_down * ceil(ceil(self.height / self.gap_down) / tile.down)
+
+    def tile_columns(self, tile: Tile) -> int:
+        return self.gap_across * ceil(ceil(self.width / self.gap_across) / tile.across)
 
 
 def tiles_for(taps_down: int, taps_across: int, stride: int) -> list[Tile]:
@@ -84,6 +97,9 @@ def tiles_for(taps_down: int, taps_across: int, stride: int) -> list[Tile]:
 # in about two sums an axis.  A weight is read from memory at each run, while the sums go on: the longer of both counts, and a
 # part of the shorter, because they do not go together perfectly.
 TRANSFORM: Final = 8.0
+LINE_TRANSFORM: Final = (
+    14.0  # of windows along one axis, whose tiles have fewer outputs to share the overhead of a tile
+)
 WEIGHT: Final = {8: 2.5, 16: 1.0}  # by lanes: processors with AVX-512 read memory faster
 APART: Final = 0.4
 MAX_DIRECT_RATIO: Final = 0.9  # fraction of the direct cost: margin for costs that are not modeled
@@ -105,7 +121,8 @@ def direct_cost(p: Problem, lanes: int) -> float:
 def tile_cost(p: Problem, tile: Tile, lanes: int) -> float:
     """Returns the cost of a tile: multiplications at the points, transforms, and reading the larger weights."""
     inputs, outputs = ceil(p.channels / lanes), ceil(p.out_channels / lanes)
-    each = p.channels * outputs + TRANSFORM * (inputs + outputs)
+    transform = TRANSFORM if tile.taps_down > 1 and tile.taps_across > 1 else LINE_TRANSFORM
+    each = p.channels * outputs + transform * (inputs + outputs)
     return _cost(tile.points * p.tiles(tile) * each, tile.points * p.channels * p.out_channels, lanes)
 
 

@@ -31,6 +31,10 @@ struct Tile {
     int64_t image, row, column;
 };
 
+// With a dilation (`gap`), the tiles along an axis take turns: tiles 0 .. gap - 1 begin at the outputs 0 .. gap - 1, the next ones
+// after those.  Returns the position of a tile's first output; with `advance` inputs in place of outputs, that of its first input.
+inline int64_t begin_of(int64_t tile, int64_t gap, int64_t advance) { return tile % gap + tile / gap * advance * gap; }
+
 inline Tile tile_at(const Job &job, int64_t n) {
     const int64_t column = n % job.tile_columns, rest = n / job.tile_columns;
     return {rest / job.tile_rows, rest % job.tile_rows, column};
@@ -130,36 +134,39 @@ MGX_INLINE void transform_vector(float *to, int64_t step, const Read &read) {
     }
 }
 
-// Offsets of N inputs along an axis from `first` on; -1 outside the image.
+// Offsets of N inputs along an axis from `first` on, `gap` apart; -1 outside the image.
 template <int N>
 struct Places {
     int64_t at[N];
-    Places(int64_t first, int64_t extent, int64_t stride) {
-        for (int n = 0; n < N; ++n)
-            at[n] = first + n >= 0 && first + n < extent ? (first + n) * stride : -1;
+    Places(int64_t first, int64_t gap, int64_t extent, int64_t stride) {
+        for (int n = 0; n < N; ++n, first += gap)
+            at[n] = first >= 0 && first < extent ? first * stride : -1;
     }
 };
 
 template <typename H, typename W>
 void transform_tile(const Job &job, const float *x, Tile tile, float *to) {
     static const float nothing[lanes] = {};
-    const int64_t top = tile.row * H::advance - job.pad_top, left = tile.column * W::advance - job.pad_left;
+    const int64_t down_gap = job.gap_down, across_gap = job.gap_across;
+    const int64_t top = begin_of(tile.row, down_gap, H::advance) - job.pad_top;
+    const int64_t left = begin_of(tile.column, across_gap, W::advance) - job.pad_left;
     const int64_t step = values_step(job), row = job.x_row, column = job.x_column, whole = job.channels / lanes * lanes;
     const float *image = x + tile.image * job.x_image;
-    const bool inside = top >= 0 && left >= 0 && top + H::reach <= job.height && left + W::reach <= job.width;
+    const bool inside = top >= 0 && left >= 0 && top + (H::reach - 1) * down_gap < job.height
+            && left + (W::reach - 1) * across_gap < job.width;
     if (inside)
         for (int64_t c = 0; c < whole; c += lanes) {
             const float *from = image + c + top * row + left * column;
             transform_vector<H, W>(to + c, step, [&](int, Floats *inputs) {
-                along<W::reach>(from, column, [&](const float *at, int j) { inputs[j] = load(at); });
-                from += row;
+                along<W::reach>(from, column * across_gap, [&](const float *at, int j) { inputs[j] = load(at); });
+                from += row * down_gap;
                 opaque(from);
             });
         }
     if (inside && whole == job.channels) return;
     // inputs outside the image are read from a block of zeros
-    const Places<H::reach> down(top, job.height, row);
-    const Places<W::reach> across(left, job.width, column);
+    const Places<H::reach> down(top, down_gap, job.height, row);
+    const Places<W::reach> across(left, across_gap, job.width, column);
     auto transform = [&](int64_t c, auto read) {
         transform_vector<H, W>(to + c, step, [&](int i, Floats *inputs) {
             const float *from = image + c + down.at[i];
@@ -271,15 +278,35 @@ inline const float *operand_of(const Link &link, void *const *buffers, Tile tile
             + o * link.channel;
 }
 
+struct Arguments {
+    Job job;
+    Link links[most_links];
+    Link spaced[most_links]; // the same with the steps between outputs of a tile
+};
+
+inline Arguments arguments_from(const int64_t *args) {
+    Arguments found;
+    std::memcpy(&found.job, args, sizeof found.job);
+    read_links(args + sizeof found.job / sizeof *args, found.job.links, found.links);
+    for (int64_t n = 0; n < found.job.links; ++n) {
+        found.spaced[n] = found.links[n];
+        found.spaced[n].row *= found.job.gap_down;
+        found.spaced[n].column *= found.job.gap_across;
+    }
+    return found;
+}
+
 // Computes and stores the output channels [begin, end) of a tile, with the epilogue.  `first`: first channel of the group.
 template <typename H, typename W>
-void finish_tile(const Job &job, const Link *links, void *const *buffers, Tile tile, int64_t first, int64_t begin, int64_t end,
+void finish_tile(const Arguments &given, void *const *buffers, Tile tile, int64_t first, int64_t begin, int64_t end,
         const float *products) {
     constexpr int size = H::m * W::m;
-    const int64_t top = tile.row * H::m, left = tile.column * W::m, step = products_step(job);
-    const int64_t row = job.y_row, column = job.y_column;
-    float *to = static_cast<float *>(buffers[2]) + tile.image * job.y_image + top * row + left * column + first;
-    Part part {least(H::m, job.out_height - top), least(W::m, job.out_width - left), lanes};
+    const Job &job = given.job;
+    const int64_t top = begin_of(tile.row, job.gap_down, H::m), left = begin_of(tile.column, job.gap_across, W::m);
+    const int64_t step = products_step(job), row = job.y_row * job.gap_down, column = job.y_column * job.gap_across;
+    float *to = static_cast<float *>(buffers[2]) + tile.image * job.y_image + top * job.y_row + left * job.y_column + first;
+    const auto valid = [](int64_t outputs, int64_t gap) { return (outputs + gap - 1) / gap; }; // none if outputs <= 0
+    Part part {least(H::m, valid(job.out_height - top, job.gap_down)), least(W::m, valid(job.out_width - left, job.gap_across)), lanes};
     const bool whole = part.rows == H::m && part.columns == W::m;
     for (int64_t o = begin; o < end; o += lanes) {
         Floats out[size];
@@ -289,9 +316,9 @@ void finish_tile(const Job &job, const Link *links, void *const *buffers, Tile t
         int64_t done = 0;
         // the most common epilogues (residual addition, ReLU) are applied in registers
         for (; full && done < job.links; ++done) {
-            const Link &link = links[done];
+            const Link &link = given.spaced[done];
             if (link.kind == LinkKind::add && link.channel == 1) {
-                const float *from = operand_of(link, buffers, tile, top, left, first + o);
+                const float *from = operand_of(given.links[done], buffers, tile, top, left, first + o);
                 over<H, W>(from, link.row, link.column, [&](const float *at, int n) { out[n] += load(at); });
             } else if (link.kind == LinkKind::relu && link.alpha == 0.0f) {
 #pragma GCC unroll 16
@@ -310,8 +337,8 @@ void finish_tile(const Job &job, const Link *links, void *const *buffers, Tile t
         for (int n = 0; n < size; ++n)
             rest[n] = out[n];
         for (; done < job.links; ++done) {
-            const Link &link = links[done];
-            const float *from = link.kind <= LinkKind::min ? operand_of(link, buffers, tile, top, left, first + o) : nullptr;
+            const Link &link = given.spaced[done];
+            const float *from = link.kind <= LinkKind::min ? operand_of(given.links[done], buffers, tile, top, left, first + o) : nullptr;
             apply<W::m, size>(link, rest, from, part);
         }
         for (int n = 0; n < size; ++n) {
@@ -323,18 +350,6 @@ void finish_tile(const Job &job, const Link *links, void *const *buffers, Tile t
                 store_some(at, rest[n], part.count);
         }
     }
-}
-
-struct Arguments {
-    Job job;
-    Link links[most_links];
-};
-
-inline Arguments arguments_from(const int64_t *args) {
-    Arguments found;
-    std::memcpy(&found.job, args, sizeof found.job);
-    read_links(args + sizeof found.job / sizeof *args, found.job.links, found.links);
-    return found;
 }
 
 template <typename H, typename W>
@@ -362,7 +377,7 @@ struct Loops {
         multiply_block(job, points, values, static_cast<const float *>(buffers[1]) + group * weights, tiles, begin, end, products);
         Tile tile = tile_at(job, block * job.block);
         for (int64_t n = 0; n < tiles; ++n, tile = tile_after(job, tile))
-            finish_tile<H, W>(job, given.links, buffers, tile, group * job.out_channels, begin, end, products + n * job.span);
+            finish_tile<H, W>(given, buffers, tile, group * job.out_channels, begin, end, products + n * job.span);
     }
 
     // Buffers: values, packed weights, y, operands of the links.
@@ -452,6 +467,8 @@ WinogradLoops MGX_WINOGRAD(WinogradKind kind) {
     if (is(4, 3, 1, 1)) return Loops<Axis<4, 3>, Axis<1, 1>>::all();
     if (is(1, 1, 5, 3, 2)) return Loops<Skipping, Halving<5>>::all();
     if (is(5, 3, 1, 1, 2)) return Loops<Halving<5>, Skipping>::all();
+    if (is(1, 1, 4, 5)) return Loops<Axis<1, 1>, Axis<4, 5>>::all();
+    if (is(4, 5, 1, 1)) return Loops<Axis<4, 5>, Axis<1, 1>>::all();
     if (is(1, 1, 4, 7)) return Loops<Axis<1, 1>, Axis<4, 7>>::all();
     if (is(4, 7, 1, 1)) return Loops<Axis<4, 7>, Axis<1, 1>>::all();
     return {};

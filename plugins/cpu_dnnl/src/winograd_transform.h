@@ -16,6 +16,8 @@ constexpr std::array<double, 1> points<4>() { return {1.0}; }
 template <>
 constexpr std::array<double, 2> points<6>() { return {0.625, 1.5}; }
 template <>
+constexpr std::array<double, 3> points<8>() { return {0.5, 1.0, 2.0}; }
+template <>
 constexpr std::array<double, 4> points<10>() { return {0.4, 0.8, 1.25, 2.5}; }
 
 // Returns the coefficients of the product of (z - p^2) over all points but the one left out (-1: none), lowest power first.

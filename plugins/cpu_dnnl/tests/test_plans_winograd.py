@@ -17,9 +17,9 @@ from mgx_cpu_dnnl.target import CpuTarget
 from mgx_cpu_dnnl.winograd import Partition, Problem, Tile, best_tile, partition
 
 rng = np.random.default_rng(5)
-POINTS = {1: [], 4: [1.0], 6: [5 / 8, 3 / 2], 10: [0.4, 0.8, 1.25, 2.5]}
+POINTS = {1: [], 4: [1.0], 6: [5 / 8, 3 / 2], 8: [0.5, 1.0, 2.0], 10: [0.4, 0.8, 1.25, 2.5]}
 # ratio of rounding errors to those of direct sums, by the number of points of an axis
-GROWTH = {1: 1, 4: 2, 6: 4, 10: 10}
+GROWTH = {1: 1, 4: 2, 6: 4, 8: 5, 10: 10}
 
 
 def matrices(outputs: int, taps: int, stride: int = 1) -> tuple[Any, Any, Any]:
@@ -59,20 +59,27 @@ def bound(tile: Tile, x: Any, w: Any) -> float:
     return float(terms * 2.0**-24 * values * factors * sums)
 
 
-def direct(x: Any, w: Any, padding: list[int], dtype: Any, stride: int = 1) -> Any:
+def direct(x: Any, w: Any, padding: list[int], dtype: Any, stride: int = 1, dilation: tuple[int, int] = (1, 1)) -> Any:
     top, left, bottom, right = padding
     padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right))).astype(dtype)
-    windows = sliding_window_view(padded, w.shape[2:], (2, 3))[:, :, ::stride, ::stride]
+    reach = [(taps - 1) * gap + 1 for taps, gap in zip(w.shape[2:], dilation, strict=True)]
+    windows = sliding_window_view(padded, reach, (2, 3))[:, :, ::stride, ::stride, :: dilation[0], :: dilation[1]]
     return np.einsum("nchwab,ocab->nohw", windows, w.astype(dtype), optimize=dtype is np.float64)
 
 
 def compiled(
-    x: Any, w: Any, padding: list[int], stride: int = 1, group: int = 1, **options: Any
+    x: Any,
+    w: Any,
+    padding: list[int],
+    stride: int = 1,
+    group: int = 1,
+    dilation: tuple[int, int] = (1, 1),
+    **options: Any,
 ) -> tuple[Any, list[str]]:
     program = mgx.Program()
     m = program.get_main_module()
     given = m.add_parameter("x", mgx.shape(type="float32", lens=list(x.shape)))
-    op = mgx.op("convolution", padding=padding, stride=[stride] * 2, group=group)
+    op = mgx.op("convolution", padding=padding, stride=[stride] * 2, group=group, dilation=list(dilation))
     m.add_return([m.add(op, given, m.add_literal(w))])
     program.compile(CpuTarget(), **options)
     (found,) = program.run({"x": x})
@@ -119,6 +126,64 @@ def test_values(only: Any, tile: Tile, dims: tuple[int, ...], outputs: int, arou
     wanted = direct(x, w, padding, np.float64, tile.stride)
     assert found.shape == wanted.shape
     assert np.abs(found - wanted).max() <= bound(tile, x, w)
+
+
+DILATED = [t for t in winograd.TILES if t.stride == 1]
+
+
+@pytest.mark.parametrize("tile", DILATED, ids=lambda t: "x".join(map(str, t.numbers)))
+@pytest.mark.parametrize(
+    ("dims", "dilation", "around"),
+    [
+        ((1, 16, 28, 28), (2, 2), "same"),
+        ((2, 37, 13, 11), (3, 2), "odd"),  # extents that the dilation does not divide
+        ((1, 16, 40, 45), (4, 5), "none"),
+        ((1, 24, 9, 14), (12, 20), "same"),  # fewer rows and columns than tiles: some have no outputs
+        ((3, 16, 10, 33), (1, 6), "same"),
+    ],
+)
+def test_dilated_windows(only: Any, tile: Tile, dims: tuple[int, ...], dilation: tuple[int, int], around: str) -> None:
+    """The tiles of an axis take turns: each has inputs and outputs as far apart as the taps."""
+    down, across = (tile.taps_down - 1) * dilation[0], (tile.taps_across - 1) * dilation[1]
+    padding = {
+        "same": [down // 2, across // 2] * 2,
+        "none": [0] * 4,
+        "odd": [down, across - across // 3, 1, across // 2],
+    }[around]
+    if dims[2] + padding[0] + padding[2] <= down or dims[3] + padding[1] + padding[3] <= across:
+        padding = [down // 2, across // 2] * 2
+    only(tile)
+    x = rng.standard_normal(dims).astype(np.float32)
+    w = rng.standard_normal((33, dims[1], tile.taps_down, tile.taps_across)).astype(np.float32)
+    found, steps = compiled(x, w, padding, dilation=dilation)
+    assert any(s.startswith(f"conv winograd {tile.down}x{tile.across}") for s in steps), steps
+    wanted = direct(x, w, padding, np.float64, 1, dilation)
+    assert found.shape == wanted.shape
+    assert np.abs(found - wanted).max() <= bound(tile, x, w)
+
+
+def test_dilated_windows_with_an_epilogue(only: Any) -> None:
+    """A residual and a factor for each pixel are read where the tile's outputs are; one factor is for all."""
+    only(Tile(4, 3, 4, 3))
+    x, w = (rng.standard_normal(lens).astype(np.float32) for lens in ((1, 16, 19, 22), (24, 16, 3, 3)))
+    rest, gate = (rng.standard_normal(lens).astype(np.float32) for lens in ((1, 24, 19, 22), (1, 1, 19, 22)))
+    program = mgx.Program()
+    m = program.get_main_module()
+    y, r, g = (
+        m.add_parameter(name, mgx.shape(type="float32", lens=list(a.shape)))
+        for name, a in (("x", x), ("r", rest), ("g", gate))
+    )
+    op = mgx.op("convolution", padding=[3, 2, 3, 2], stride=[1, 1], dilation=[3, 2])
+    y = m.add(mgx.op("add"), m.add(op, y, m.add_literal(w)), m.add(mgx.op("relu"), r))
+    y = m.add(mgx.op("mul"), y, m.add(mgx.op("multibroadcast", out_lens=[1, 24, 19, 22]), m.add(mgx.op("relu"), g)))
+    m.add_return([m.add(mgx.op("relu"), y)])
+    program.compile(CpuTarget())
+    (found,) = program.run({"x": x, "r": rest, "g": gate})
+    steps = [s.name for s in program.executable.instances()[0].runner.schedule.steps]
+    assert any("winograd" in s for s in steps), steps
+    wanted = (direct(x, w, [3, 2, 3, 2], np.float64, 1, (3, 2)) + np.maximum(rest, 0)) * np.maximum(gate, 0)
+    allowed = (bound(Tile(4, 3, 4, 3), x, w) + 8 * 2.0**-24 * np.abs(rest).max()) * np.abs(gate).max()
+    assert np.abs(found.to_numpy() - np.maximum(wanted, 0)).max() <= allowed
 
 
 def in_groups(x: Any, w: Any, padding: list[int], stride: int, group: int) -> Any:
@@ -303,6 +368,13 @@ def test_choice_of_tiles(lanes: int) -> None:
     assert chosen(1, 64, 64, 56, 56, 4, 4) is None  # no transforms exist
     assert chosen(1, 128, 128, 28, 28, 3, 3, 2) == Tile(3, 3, 3, 3, 2)
     assert chosen(1, 512, 512, 1, 1599, 1, 3, 2) == Tile(1, 1, 5, 3, 2)  # audio at 16 kHz
+    assert chosen(1, 512, 512, 1, 400, 1, 5) == Tile(1, 1, 4, 5)
+    assert chosen(1, 64, 64, 1, 3200, 1, 3) == Tile(1, 1, 4, 3)
+    assert chosen(1, 32, 32, 1, 12800, 1, 3) is None  # the transforms of lines weigh more
+    assert best_tile(Problem(1, 256, 256, 28, 28, 3, 3, gap_down=2, gap_across=2), lanes) == Tile(2, 3, 2, 3)
+    assert (
+        best_tile(Problem(1, 256, 256, 7, 7, 3, 3, gap_down=6, gap_across=6), lanes) is None
+    )  # a tile for two outputs
     few_tiles = chosen(1, 512, 512, 6, 6, 3, 3)
     assert few_tiles == (Tile(2, 3, 2, 3) if lanes == 16 else None)  # with AVX2, reading more weights takes too long
     small, large = chosen(1, 256, 256, 14, 14, 3, 3), chosen(32, 256, 256, 14, 14, 3, 3)

@@ -36,12 +36,12 @@ def fits(op: Any, x: Shape, w: Shape) -> No | None:
             f"groups of at least {MIN_CHANNELS} inputs and outputs are required, "
             f"got {op.group} groups of {w.dims[1]} inputs with {w.dims[0]} outputs in total"
         )
-    if any(n != 1 for n in _numbers(op.dilation)):
-        return No("dilated windows are not supported")
     window = w.dims[2:]
     if len(window) not in (1, 2) or not all(isinstance(n, int) for n in window):
         return No(f"static windows with one or two axes are required, got {window}")
     stride = _stride(op)
+    if stride != 1 and any(n != 1 for n in _numbers(op.dilation)):
+        return No(f"dilated windows with stride {op.stride} are not supported, only with stride 1")
     if stride is None or not tiles_for(*two_axes([int(n) for n in window], 1), stride):
         return No(f"there are no transforms for a window {window} with stride {op.stride}")
     return None
@@ -63,9 +63,10 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         raise Refused("Winograd transforms require fast_math")
     lens = result_extents(e, op, x, w, epilogue)
     window = w.lens[2:]
-    stride, begin = _stride(op) or 1, op.sliding(x.lens[2:], window).begins
+    moves = op.sliding(x.lens[2:], window)
     sizes = lens[0], w.lens[1], lens[1] // op.group
-    problem = Problem(*sizes, *two_axes(lens[2:], 1), *two_axes(window, 1), stride, op.group)
+    gaps = two_axes([gap if taps > 1 else 1 for gap, taps in zip(moves.dilation, window, strict=True)], 1)
+    problem = Problem(*sizes, *two_axes(lens[2:], 1), *two_axes(window, 1), _stride(op) or 1, op.group, *gaps)
     lanes = native().winograd_lanes()
     tile = best_tile(problem, lanes)
     if tile is None:
@@ -81,7 +82,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         return made
 
     updated = epilogue is not None and epilogue.residual is not None
-    _emit(e, tile, problem, x, e.made_of(w, recipe, transformed), out, links, two_axes(begin, 0), updated)
+    _emit(e, tile, problem, x, e.made_of(w, recipe, transformed), out, links, two_axes(moves.begins, 0), updated)
     return out
 
 
@@ -100,14 +101,14 @@ def _emit(
     lanes = native().winograd_lanes()
     threads = e.threads or native().thread_count()
     work = partition(p, tile, lanes, threads)
-    rows, columns = -(-p.height // tile.down), -(-p.width // tile.across)
     tiles = p.tiles(tile)
     blocks = -(-tiles // work.block)
     args = [p.images, p.groups, *two_axes(x.lens[2:], 1), p.channels, p.height, p.width, p.out_channels, *padding]
+    args += [p.gap_down, p.gap_across]
     for value in (x, out):
         args += [value.strides[0], *two_axes(value.strides[2:], 0)]
     numbers, operands = links
-    args += [rows, columns, work.block, work.span, len(numbers) // 8, *numbers]
+    args += [p.tile_rows(tile), p.tile_columns(tile), work.block, work.span, len(numbers) // 8, *numbers]
     transform, multiply, both = native().winograd_loops(tile.numbers)
     values, products = tile.points * work.values_bytes(p, lanes), tile.points * work.products_bytes()
     flops = 2 * p.groups * tiles * tile.points * p.channels * p.out_channels
