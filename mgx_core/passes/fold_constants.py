@@ -15,14 +15,16 @@ from ..ir.interpreter import Interpreter
 from ..ir.module import Module, nested
 from ..ir.ordering import captures
 from ..ir.symbols import found_extents
+from ..ops.axes import normalize
 from ..ops.broadcast import Multibroadcast
 from ..ops.elementwise import Pointwise
+from ..ops.quantized import Dequantizelinear
 from ..records import dataclass
 from ..rules.constants import aligned
 from ..rules.engine import Rewriter, Rules
 from ..rules.outline import is_view, through_views
 from ..rules.stats import Tally
-from ..types.argument import Argument, Value
+from ..types.argument import Argument, Array, Value
 from ..types.shape import Shape
 from .interface import Pass
 
@@ -111,23 +113,35 @@ class FoldConstants(Pass):
         return folded
 
     def _fold_repeated(self, module: Module, ins: Instruction) -> Instruction | None:
-        """Folds a pointwise op of broadcast constants before the broadcast; None if no operand is broadcast.
+        """Folds a pointwise op or dequantization of broadcast constants before the broadcast; None if no operand is broadcast.
 
-        Rules can then match the uniform value, and the constant is not materialized with the result's extents.
+        Rules can then match the uniform value, and the constant is not materialized with the result's extents: weights that a
+        product repeats for every matrix of a batch are stored once.
         """
-        if not isinstance(ins.op, Pointwise) or (ins.op.widens and not self.widened) or not ins.shape.ranked:
+        if (ins.op.widens and not self.widened) or not ins.shape.ranked:
             return None
         values = [v for i in ins.inputs if (v := aligned(i)) is not None]
         if len(values) < len(ins.inputs):
             return None
-        dims = np.broadcast_shapes(*(v.shape for v in values))
-        if math.prod(dims) > self.limit or (1,) * (ins.shape.rank - len(dims)) + dims == ins.shape.dims:
+        operands: list[Array] | None
+        if isinstance(ins.op, Dequantizelinear):
+            dims = values[0].shape
+            operands = _unrepeated(ins, ins.op, values)
+        elif isinstance(ins.op, Pointwise):
+            dims = np.broadcast_shapes(*(v.shape for v in values))
+            operands = [np.broadcast_to(v, dims) for v in values]
+        else:
+            return None
+        if operands is None:
+            return None
+        most = self.limit + sum(v.size for v in values)
+        if math.prod(dims) > most or (1,) * (ins.shape.rank - len(dims)) + dims == ins.shape.dims:
             return None
         try:
-            value = Interpreter.settle(ins.op.evaluate([np.broadcast_to(v, dims) for v in values]))
+            value = Interpreter.settle(ins.op.evaluate(operands))
         except MgxError:
             return None
-        folded = module.add_literal(Argument.from_value(value), before=ins)
+        folded = module.add_literal(Argument.from_value(np.reshape(value, dims)), before=ins)
         folded.sources = ins.sources
         module.replace(
             ins, module.add(Multibroadcast(out_lens=ins.shape.dims), folded, before=ins, sources=ins.sources)
@@ -140,6 +154,27 @@ class FoldConstants(Pass):
         return ins.op.fused and not any(
             op.random or op.effect or op.control or (op.widens and not self.widened) for op in members
         )
+
+
+def _unrepeated(ins: Instruction, op: Dequantizelinear, values: list[Array]) -> list[Array] | None:
+    """Returns the operands of a dequantization without the axes along which all of them are repeated; None if there is none.
+
+    values: the operands as `aligned` returns them, codes first.
+    """
+    rank = ins.shape.rank
+    codes, *parameters = (
+        v.reshape((1,) * (i.shape.rank - v.ndim) + v.shape) for i, v in zip(ins.inputs, values, strict=True)
+    )
+    kept = {a for a, n in enumerate(codes.shape) if n == ins.shape.dims[a]}
+    if len(kept) == rank or (op.block_size and normalize(op.axis, rank) not in kept):
+        return None
+    for v in parameters:
+        varying = {a for a, n in enumerate(v.shape) if n != 1}
+        if v.ndim == 1 and varying:
+            varying = {normalize(op.axis, rank)}
+        if not varying <= kept:
+            return None
+    return [codes, *parameters]
 
 
 def _constant(ins: Instruction) -> Value:

@@ -254,3 +254,39 @@ def test_an_item_of_a_constant_list_is_folded():
     module.add_return([found])
     assert FoldConstants().apply(module)
     np.testing.assert_array_equal(module.outputs[0].get_literal().to_numpy(), items[1])
+
+
+@pytest.mark.parametrize("batch", ["2", "N"])
+def test_a_dequantized_constant_is_not_repeated(batch):
+    """A product with a batch repeats its weights: they are folded once, for symbolic batches as well."""
+    text = f"""\
+symbol N in 1..8
+module main
+  %x = @param["x"] -> float32[{batch}, 1, 2]
+  %1 = @literal(1, 2, 3, 4, 5, 6) -> int8[2, 3]
+  %2 = @literal(0.5, 1.0, 2.0) -> float32[3]
+  %3 = @literal(1, 0, 1) -> int8[3]
+  %4 = multibroadcast[out_lens=[{batch}, 2, 3]](%1)
+  %5 = dequantizelinear[axis=2](%4, %2, %3)
+  %6 = dot(%x, %5)
+  @return(%6)"""
+    module = run(text, widened=True)
+    weights = next(i for i in module if i.is_literal)
+    assert weights.shape.dims == (2, 3)
+    np.testing.assert_array_equal(weights.get_literal().value, [[0, 2, 4], [1.5, 5, 10]])
+    assert [i.op.name for i in module if not (i.is_param or i.is_literal or i.is_return)] == ["multibroadcast", "dot"]
+
+
+def test_a_scale_that_varies_along_a_repeated_axis_prevents_folding_before_the_broadcast():
+    module = run(
+        """\
+module main
+  %1 = @literal(1, 2) -> int8[1, 2]
+  %2 = @literal(0.5, 1.0, 2.0) -> float32[3]
+  %4 = multibroadcast[out_lens=[3, 2]](%1)
+  %5 = dequantizelinear[axis=0](%4, %2)
+  @return(%5)""",
+        widened=True,
+    )
+    (weights,) = (i for i in module if i.is_literal)
+    np.testing.assert_array_equal(weights.get_literal().value, [[0.5, 1], [1, 2], [2, 4]])
