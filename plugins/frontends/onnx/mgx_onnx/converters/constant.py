@@ -90,7 +90,10 @@ def size_of(n: Node, x: Instruction) -> Instruction:
 
 
 @converts("Range", since=11)
-def range_(n: Node, start: Instruction, limit: Instruction, delta: Instruction) -> Instruction:
+@converts("Range", domain="com.microsoft")
+def range_(n: Node, start: Instruction, limit: Instruction, delta: Instruction | None = None) -> Instruction:
+    if delta is None:  # optional in com.microsoft
+        delta = n.literal(1, start.shape.dtype)
     if n.attr("stash_type", 1) != 1:
         n.unsupported(f"stash_type must be 1, got {n.attr('stash_type')}")
     kinds = {start.shape.dtype, limit.shape.dtype, delta.shape.dtype}

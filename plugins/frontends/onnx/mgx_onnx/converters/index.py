@@ -37,6 +37,7 @@ def gather_elements(n: Node, x: Instruction, indices: Instruction) -> Instructio
 
 
 @converts("GatherND", since=11)
+@converts("GatherND", domain="com.microsoft")
 def gather_nd(n: Node, x: Instruction, indices: Instruction) -> Instruction:
     return n.add("gathernd", x, indices, batch_dims=n.attr("batch_dims", 0))
 

@@ -12,6 +12,7 @@ __all__: list[str] = []
 
 
 @converts("GridSample")
+@converts("GridSample", domain="com.microsoft")
 def grid_sample(n: Node, x: Instruction, grid: Instruction) -> Instruction:
     mode = n.attr("mode", "linear")
     return n.add(

@@ -1,0 +1,119 @@
+"""Operators that ONNX Runtime kept from before ONNX's standard had them, or that the standard withdrew."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mgx_core import Instruction
+from mgx_core import dtype as dt
+
+from ..converter import converts
+from ..node import Node
+from .contrib_quant import MS
+from .linear import product
+from .slice import pad_11
+
+__all__: list[str] = []
+
+
+@converts("ExpandDims", domain=MS)
+def expand_dims(n: Node, x: Instruction, axis: Instruction) -> Instruction:
+    (at,) = n.whole(n.reshape(axis, (1,)), "axis")
+    return n.unsqueeze(x, n.axes([at], x.shape.rank + 1))
+
+
+@converts("SampleOp", domain=MS)
+def sample_op(_n: Node, x: Instruction) -> Instruction:
+    """The identity, from ONNX Runtime's instructions for new operators."""
+    return x
+
+
+@converts("Pad", domain=MS)
+def pad(n: Node, x: Instruction, pads: Instruction, value: Instruction | None = None) -> Instruction:
+    """Pad-11, whose pads may also be [1, 2 rank]."""
+    return pad_11(n, x, n.reshape(pads, (-1,)) if pads.shape.rank != 1 else pads, value)
+
+
+@converts("Unique", domain=MS)
+def unique(n: Node, x: Instruction) -> tuple[Instruction, ...]:
+    """Returns the values in order of first occurrence, the place of each input among them, and their counts."""
+    values, _, places, counts = n.items(n.add("unique", x, sorted=False))
+    return values, places, counts
+
+
+@converts("MatMulInteger16", domain=MS)
+def matmul_integer16(n: Node, a: Instruction, b: Instruction) -> Instruction:
+    return product(n, n.convert(a, dt.int32), n.convert(b, dt.int32))
+
+
+@converts("UnfoldTensor", domain=MS)
+def unfold_tensor(n: Node, x: Instruction) -> Instruction:
+    """Returns all slices of `size` elements along an axis, `step` apart, as a last axis."""
+    (axis,) = n.axes([n.attr("dim", -1)], x.shape.rank)
+    size, step, extent = n.attr("size"), n.attr("step", 1), x.shape.dims[axis]
+    if not isinstance(extent, int):
+        n.unsupported(f"the extent of axis {axis} must be static, got {x.shape}")
+    if step < 1 or not 0 < size <= extent:
+        n.fail(f"size must lie in 1..{extent} and step be positive, got {size} and {step}")
+    places = np.arange(0, extent - size + 1, step)[:, None] + np.arange(size)
+    parts = n.add("gather", x, n.literal(places, dt.int64), axis=axis)
+    kept = [a for a in range(parts.shape.rank) if a != axis + 1]
+    return n.transpose(parts, [*kept, axis + 1])
+
+
+@converts("BiasDropout", domain=MS)
+def bias_dropout(
+    n: Node,
+    x: Instruction,
+    bias: Instruction,
+    residual: Instruction | None = None,
+    ratio: Instruction | None = None,
+    training: Instruction | None = None,
+) -> tuple[Instruction, ...]:
+    """Adds a bias and a residual; dropout in training mode is not supported."""
+    mode = n.constant(training)
+    if training is not None and (mode is None or mode.reshape(-1)[0]):
+        n.unsupported("training_mode must be a constant false")
+    y = n.pointwise("add", x, bias)
+    y = y if residual is None else n.pointwise("add", y, residual)
+    return y, n.full_like(n.convert(x, dt.bool_), 1)
+
+
+# operators of ONNX that were experimental until version 1.5 and that ONNX Runtime still runs
+
+
+@converts("Affine")
+@converts("Scale")
+def affine(n: Node, x: Instruction) -> Instruction:
+    """Returns alpha x + beta (Affine) or scale x (Scale)."""
+    y = n.pointwise("mul", x, n.literal(n.attr("scale", n.attr("alpha", 1.0)), x.shape.dtype))
+    return n.pointwise("add", y, n.literal(n.attr("beta", 0.0), x.shape.dtype)) if n.has("beta") else y
+
+
+@converts("ScaledTanh")
+def scaled_tanh(n: Node, x: Instruction) -> Instruction:
+    """Returns alpha tanh(beta x)."""
+    inner = n.add("tanh", n.pointwise("mul", x, n.literal(n.attr("beta", 1.0), x.shape.dtype)))
+    return n.pointwise("mul", inner, n.literal(n.attr("alpha", 1.0), x.shape.dtype))
+
+
+@converts("ParametricSoftplus")
+def parametric_softplus(n: Node, x: Instruction) -> Instruction:
+    """Returns alpha ln(1 + exp(beta x))."""
+    inner = n.add("softplus", n.pointwise("mul", x, n.literal(n.attr("beta", 1.0), x.shape.dtype)))
+    return n.pointwise("mul", inner, n.literal(n.attr("alpha", 1.0), x.shape.dtype))
+
+
+@converts("Crop")
+def crop(n: Node, x: Instruction) -> Instruction:
+    """Cuts `border` (left, top, right, bottom) off images [n, c, h, w]; `scale`, if given, is the result's height and width."""
+    border, scale = n.attr("border"), n.attr("scale", None)
+    if x.shape.rank != 4 or len(border) != 4 or (scale is not None and len(scale) != 2):
+        n.fail(f"input must be [n, c, h, w], border 4 numbers and scale 2, got {x.shape}, {border} and {scale}")
+    left, top, right, bottom = border
+    height, width = x.shape.dims[2:]
+    ends = (height - bottom, width - right) if scale is None else (top + scale[0], left + scale[1])
+    for start, end, extent in ((top, ends[0], height), (left, ends[1], width)):
+        if isinstance(end, int) and isinstance(extent, int) and not 0 <= start < end <= extent:
+            n.fail(f"border {border} and scale {scale} leave no part of an image of {x.shape}")
+    return n.slice(x, [2, 3], [top, left], list(ends))
