@@ -35,7 +35,8 @@ class OnnxFrontend(Frontend):
         record = OnnxOptions.of(**options)
         model = read_model(path)
         folder = record.external_data_path or Path(path).resolve().parent
-        program = parse_model(model.proto, record, folder, weights=model.weights)
+        linked = None if record.external_data_path else Path(path).absolute().parent
+        program = parse_model(model.proto, record, folder, weights=model.weights, linked=linked)
         program.files = (Path(path), *program.files)
         if record.external_data_path:  # a relative folder may differ between processes
             program.beside = {}
@@ -65,9 +66,10 @@ def parse_model(
     options: OnnxOptions,
     folder: str | os.PathLike[str] | None = None,
     weights: Mapping[int, Array] | None = None,
+    linked: str | os.PathLike[str] | None = None,
 ) -> Program:
     """Parses a model in memory; nodes whose ranks are known only at run time are deferred.
 
-    weights: raw data of initializers by position, if it is not in the model itself.
+    weights: raw data of initializers by position, if it is not in the model itself; linked: see `DataFolder`.
     """
-    return parse_proto(model, options, folder, defer, weights)
+    return parse_proto(model, options, folder, defer, weights, linked)

@@ -35,11 +35,12 @@ def parse_proto(
     folder: str | os.PathLike[str] | None = None,
     defer: Defer | None = None,
     weights: Mapping[int, Array] | None = None,
+    linked: str | os.PathLike[str] | None = None,
 ) -> Program:
     """Parses a model in memory.
 
     weights: raw data of initializers by position, if it is not in the model itself; defer: defers a node whose ranks are not
-    known yet (None: it raises UnrankedError).
+    known yet (None: it raises UnrankedError); linked: see `DataFolder`.
     """
     graph = model.graph
     options.check_inputs([i.name for i in graph.input])
@@ -47,7 +48,7 @@ def parse_proto(
         infos = (*graph.input, *graph.output, *graph.value_info)
         check_symbols(options.dim_params, {d.dim_param for i in infos for d in i.type.tensor_type.shape.dim} - {""})
     main = Module("main")
-    context = ModelContext(opsets_of(model), functions_of(model), options, all_converters(), DataFolder(folder))
+    context = ModelContext(opsets_of(model), functions_of(model), options, all_converters(), DataFolder(folder, linked))
     context.names["main"] = 1
     context.defer = defer
     context.channel_block = options.channel_block or block_of(graph)

@@ -47,11 +47,17 @@ def onnx_type(dtype: DType) -> int:
 
 
 class DataFolder:
-    """The only folder from which external data may be read."""
+    """The only folder from which external data may be read.
 
-    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+    linked: a folder with links into it, whose names are tried after those of the folder itself: download caches keep files under
+    their hashes in one folder, and models as links to them in another.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, linked: str | os.PathLike[str] | None = None) -> None:
         self.path = Path(path).resolve() if path else None
+        self.linked = Path(linked) if linked else None
         self._files: dict[str, tuple[Path, MappedFile]] = {}
+        self._by_link = False
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -60,8 +66,11 @@ class DataFolder:
 
     @property
     def identities(self) -> dict[str, tuple[int, ...]]:
-        """Identities of the files as they were opened, by their locations in the folder."""
-        return {location: file.identity for location, (_, file) in self._files.items()}
+        """Identities of the files as they were opened, by their locations in the folder; none if one was found by a link.
+
+        A link may lead to another file in the next run.
+        """
+        return {} if self._by_link else {location: file.identity for location, (_, file) in self._files.items()}
 
     def read(self, tensor: onnx.TensorProto, size: int) -> Array:
         """Returns the raw bytes of an external tensor, memory-mapped.
@@ -78,6 +87,8 @@ class DataFolder:
             length = int(entry.get("length", str(size)))
         except ValueError:
             raise ParseError(f"external data {location!r}: offset and length must be integers") from None
+        if not length and size:  # as onnx and ONNX Runtime read it
+            length = data.size - offset
         if offset < 0 or length != size:
             raise ParseError(
                 f"external data {location!r}: {size} bytes are required, offset {offset} and length {length} given"
@@ -100,6 +111,8 @@ class DataFolder:
             raise ParseError(f"external data {location!r} leads outside the model's folder")
         try:
             file = (self.path / location).resolve()
+            if self.linked is not None and not file.is_file() and (link := self.linked / location).is_file():
+                file, self._by_link = link.resolve(), True
             inside = file.is_relative_to(self.path)
             opened = map_file(file) if inside and file.is_file() else None
         except (OSError, RuntimeError, ValueError) as error:  # symlink loops, invalid file names
