@@ -28,7 +28,8 @@ def as_strings(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """
     made = array if array.dtype == object else array.astype(object)
     items = made.ravel().tolist()
-    if all(isinstance(v, str) for v in items):
+    kinds = set(map(type, items))
+    if all(issubclass(k, str) for k in kinds):
         return made
     out = np.empty(len(items), object)
     for n, item in enumerate(items):

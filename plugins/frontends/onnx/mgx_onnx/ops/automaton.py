@@ -14,22 +14,34 @@ from mgx_core.errors import ParameterError
 __all__ = ["Automaton", "Test"]
 
 MAX_STATES: Final = 20_000
-MAX_CACHE: Final = 4096  # maximum cached transitions
+MAX_CACHE: Final = 128  # maximum cached transitions of a set of states
+MAX_ROWS: Final = 256  # maximum cached sets of states
 
 Test: TypeAlias = Callable[[str], bool]
+
+
+class _Row(dict[str, "_Row"]):
+    """A set of states that are active together, and what each character makes of it."""
+
+    __slots__ = ("states",)
+
+    def __init__(self, states: frozenset[int]) -> None:
+        super().__init__()
+        self.states = states
 
 
 class Automaton:
     """States with a character test or with epsilon transitions, possibly conditional on an anchor; state 0 accepts."""
 
-    __slots__ = ("_anchored", "_cache", "moves", "start", "tests")
+    __slots__ = ("_anchored", "_first", "_rows", "moves", "start", "tests")
 
     def __init__(self) -> None:
         self.tests: list[tuple[Test, int] | None] = []  # character transition of each state
         self.moves: list[list[tuple[str, int]]] = []  # epsilon transitions: (anchor or "", target)
         self.start = 0
         self._anchored = False
-        self._cache: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._rows: dict[frozenset[int], _Row] = {}
+        self._first: _Row | None = None  # made by the first match
 
     def state(self) -> int:
         if len(self.tests) >= MAX_STATES:
@@ -54,21 +66,38 @@ class Automaton:
 
     def fullmatch(self, text: str) -> bool:
         """Returns True if the whole text matches."""
+        if not self._anchored:
+            return self._fullmatch_by_rows(text)
         current = self._closed({self.start}, "", text[:1])
         for i, character in enumerate(text):
-            if self._anchored:
-                current = self._step(current, character, text[i + 1 : i + 2])
-            else:
-                key = (current, character)
-                found = self._cache.get(key)
-                if found is None:
-                    found = self._step(current, character, "")
-                    if len(self._cache) < MAX_CACHE:
-                        self._cache[key] = found
-                current = found
+            current = self._step(current, character, text[i + 1 : i + 2])
             if not current:
                 return False
         return 0 in current
+
+    def _fullmatch_by_rows(self, text: str) -> bool:
+        """Matches with a deterministic automaton, whose transitions are made when they are first needed."""
+        if self._first is None:
+            self._first = self._row(self._closed({self.start}, "", ""))
+        row = self._first
+        for character in text:
+            following = row.get(character)
+            if following is None:
+                following = self._row(self._step(row.states, character, ""))
+                if len(row) < MAX_CACHE:
+                    row[character] = following
+            row = following
+            if not row.states:
+                return False
+        return 0 in row.states
+
+    def _row(self, states: frozenset[int]) -> _Row:
+        found = self._rows.get(states)
+        if found is None:
+            if len(self._rows) >= MAX_ROWS:
+                self._rows.clear()
+            found = self._rows[states] = _Row(states)
+        return found
 
     def find_all(self, text: str) -> list[tuple[int, int]]:
         """Returns (begin, end) of all nonempty, nonoverlapping matches, as a backtracking matcher finds them."""

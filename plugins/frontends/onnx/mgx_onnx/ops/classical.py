@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
+from itertools import repeat
 from typing import Any, Literal
 
 import numpy as np
@@ -245,16 +248,16 @@ class OneHotEncoder(Operation):
         return Shape.of(dt.float32, [*x.dims, len(self.cats_strings or self.cats_int64s)])
 
     def compute(self, x: Array) -> Array:
-        cats: dict[Any, int] = {c: i for i, c in enumerate(self.cats_strings or self.cats_int64s)}
+        cats = _places_of(self.cats_strings or self.cats_int64s)
+        given: list[Any] = x.reshape(-1).tolist()
+        if given and isinstance(given[0], float):
+            given = [int(v) if math.isfinite(v) else None for v in given]
+        at = np.fromiter(map(cats.get, given, repeat(-1)), np.int64, len(given))
+        known = np.flatnonzero(at >= 0)
+        if not self.zeros and len(known) < len(given):
+            raise ParameterError(f"{given[int(np.argmax(at < 0))]!r} is not one of the categories")
         out = np.zeros((x.size, len(self.cats_strings or self.cats_int64s)), np.float32)
-        for i, value in enumerate(x.reshape(-1).tolist()):
-            if isinstance(value, float):
-                value = int(value) if np.isfinite(value) else None
-            at = cats.get(value)
-            if at is not None:
-                out[i, at] = 1
-            elif not self.zeros:
-                raise ParameterError(f"{value!r} is not one of the categories")
+        out[known, at[known]] = 1
         return out.reshape(*x.shape, out.shape[-1])
 
     def decompose(self, b: Builder, x: Operand) -> Operand | None:
@@ -266,6 +269,11 @@ class OneHotEncoder(Operation):
         wide = b.add(Reshape(dims=(*x.shape.dims, 1)), b.add(Convert(target_type=dt.int64), x))
         known = b.add(Multibroadcast(out_lens=dims), b.literal(np.array(cats, np.int64)))
         return b.add(Convert(target_type=dt.float32), b.add(Equal(), b.add(Multibroadcast(out_lens=dims), wide), known))
+
+
+@lru_cache(maxsize=32)
+def _places_of(categories: tuple[Any, ...]) -> dict[Any, int]:
+    return {c: i for i, c in enumerate(categories)}
 
 
 @op("scaler")

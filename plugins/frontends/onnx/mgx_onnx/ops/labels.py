@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from functools import lru_cache
+from itertools import repeat
+from typing import Any, Final
 
 import numpy as np
 
@@ -58,6 +60,13 @@ class LabelEncoder(Operation):
         if self._kind(self.dtype) != ("float" if self.values_floats else "int64" if self.values_int64s else "string"):
             raise ParameterError(f"the values do not match the result's type {self.dtype}")
 
+    @property
+    def default(self) -> Any:
+        """The value for unknown elements, of the kind of `dtype`."""
+        if self.dtype is dt.string:
+            return self.default_string
+        return self.default_float if self.dtype.is_float else self.default_int64
+
     def _kind(self, dtype: DType) -> str:
         return "string" if dtype is dt.string else "float" if dtype.is_float else "int64"
 
@@ -68,22 +77,24 @@ class LabelEncoder(Operation):
         return x.with_dtype(self.dtype)
 
     def compute(self, x: Array) -> Array:
-        values = np.array(self.values_floats or self.values_int64s or self.values_strings, self.dtype.numpy)
-        default = getattr(self, f"default_{self._kind(self.dtype)}")
         if self.keys_strings:
-            table = {k: i for i, k in enumerate(self.keys_strings)}
-            found = np.array([table.get(v, -1) for v in x.reshape(-1)], np.int64).reshape(x.shape)
-        else:
-            keys = np.array(self.keys_floats or self.keys_int64s)
-            keys = keys.astype(x.dtype if keys.dtype.kind == "f" else np.int64)
-            order = np.argsort(keys, kind="stable")
-            ordered = keys[order]
-            wide = x if keys.dtype.kind == "f" else x.astype(np.int64)
-            at = np.searchsorted(ordered, wide, side="right") - 1  # the last of equal keys; NaN sorts after all numbers
-            hit = ordered[at] == wide
-            if keys.dtype.kind == "f":
-                hit |= np.isnan(ordered[at]) & np.isnan(wide)
-            found = np.where(hit & (at >= 0), order[at], -1)
+            table, missing = _table_of(self)
+            words = x.reshape(-1).tolist()
+            if self.dtype is dt.string:
+                return np.array([table.get(w, missing) for w in words], object).reshape(x.shape)
+            return np.fromiter(map(table.get, words, repeat(missing)), self.dtype.numpy, len(words)).reshape(x.shape)
+        values = np.array(self.values_floats or self.values_int64s or self.values_strings, self.dtype.numpy)
+        default = self.default
+        keys = np.array(self.keys_floats or self.keys_int64s)
+        keys = keys.astype(x.dtype if keys.dtype.kind == "f" else np.int64)
+        order = np.argsort(keys, kind="stable")
+        ordered = keys[order]
+        wide = x if keys.dtype.kind == "f" else x.astype(np.int64)
+        at = np.searchsorted(ordered, wide, side="right") - 1  # the last of equal keys; NaN sorts after all numbers
+        hit = ordered[at] == wide
+        if keys.dtype.kind == "f":
+            hit |= np.isnan(ordered[at]) & np.isnan(wide)
+        found = np.where(hit & (at >= 0), order[at], -1)
         out = np.full(x.shape, default, self.dtype.numpy)
         out[found >= 0] = values[found[found >= 0]]
         return out
@@ -94,7 +105,7 @@ class LabelEncoder(Operation):
         if not (keys and signed and max(keys) - min(keys) < MOST_ENTRIES) or self.values_strings:
             return None
         least, most = min(keys), max(keys)
-        table = np.full(most - least + 1, getattr(self, f"default_{self._kind(self.dtype)}"), self.dtype.numpy)
+        table = np.full(most - least + 1, self.default, self.dtype.numpy)
         for key, value in zip(keys, self.values_floats or self.values_int64s, strict=True):
             table[key - least] = value
         wide = b.add(Convert(target_type=dt.int64), x)
@@ -102,4 +113,14 @@ class LabelEncoder(Operation):
         at = b.add(Sub(), b.add(Clip(), wide, low, high), low)
         found = b.add(Gather(axis=0), b.literal(table), at)
         inside = b.add(Equal(), b.add(Add(), at, low), wide)
-        return b.add(Where(), inside, found, spread(b, getattr(self, f"default_{self._kind(self.dtype)}"), found))
+        return b.add(Where(), inside, found, spread(b, self.default, found))
+
+
+@lru_cache(maxsize=32)
+def _table_of(op: LabelEncoder) -> tuple[dict[str, Any], Any]:
+    """Returns the values by key of an encoder of strings, and the default, rounded to its element type."""
+    values = op.values_floats or op.values_int64s or op.values_strings
+    if op.dtype is dt.string:
+        return dict(zip(op.keys_strings, values, strict=True)), op.default
+    *rounded, default = np.array([*values, op.default]).astype(op.dtype.numpy).tolist()
+    return dict(zip(op.keys_strings, rounded, strict=True)), default

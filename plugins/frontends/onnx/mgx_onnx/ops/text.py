@@ -5,8 +5,10 @@ String tensors are object arrays of `str`.
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
-from typing import Final, Literal
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise, repeat
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from mgx_core.types.shape import Shape, TupleShape
 
 from .regex import compile_pattern
 
-__all__: list[str] = []
+__all__ = ["padded", "words_of"]
 
 MAX_COORDINATES: Final = 1 << 28  # limit of an n-gram vector's elements
 
@@ -63,13 +65,11 @@ class StringSplit(Operation):
 
     def compute(self, x: Array) -> tuple[Array, Array]:
         limit = max(-1, min(self.maxsplit, 1 << 30))
-        parts = [str(s).split(self.delimiter or None, limit) for s in x.reshape(-1)]
-        counts = np.array([len(p) for p in parts], np.int64)
-        most = int(counts.max(initial=0))
-        out = np.full((len(parts), most), "", object)
-        for row, found in zip(out, parts, strict=True):
-            row[: len(found)] = found
-        return out.reshape(*x.shape, most), counts.reshape(x.shape)
+        delimiter = self.delimiter or None
+        parts = [s.split(delimiter, limit) for s in words_of(x)]
+        counts = np.fromiter(map(len, parts), np.int64, len(parts))
+        out = padded(parts, "")
+        return out.reshape(*x.shape, out.shape[1]), counts.reshape(x.shape)
 
 
 @op("string_normalizer", exact=True)
@@ -95,16 +95,17 @@ class StringNormalizer(Operation):
     def compute(self, x: Array) -> Array:
         if x.ndim == 2 and len(x) != 1:
             raise ShapeError(f"dims must be [n] or [1, n], got {list(x.shape)}")
-        words = [str(s) for s in x.reshape(-1)]
-        if self.is_case_sensitive:
-            words = [w for w in words if w not in set(self.stopwords)]
+        words = words_of(x)
+        if self.is_case_sensitive and self.stopwords:
+            exact = set(self.stopwords)
+            words = [w for w in words if w not in exact]
         elif self.stopwords:
             stop = {w.lower() for w in self.stopwords}
             words = [w for w in words if w.lower() not in stop]
         if self.case_change_action == "LOWER":
-            words = [w.lower() for w in words]
+            words = list(map(str.lower, words))
         elif self.case_change_action == "UPPER":
-            words = [w.upper() for w in words]
+            words = list(map(str.upper, words))
         out = np.array(words or [""], object)
         return out.reshape(1, -1) if x.ndim == 2 else out
 
@@ -127,8 +128,12 @@ class RegexFullMatch(Operation):
         return x.with_dtype(dt.bool_)
 
     def compute(self, x: Array) -> Array:
-        pattern = compile_pattern(self.pattern)
-        return np.array([pattern.fullmatch(str(s)) for s in x.reshape(-1)], np.bool_).reshape(x.shape)
+        words = words_of(x)
+        found = dict.fromkeys(words, False)  # columns of a table repeat few words
+        match = compile_pattern(self.pattern).fullmatch
+        for word in found:
+            found[word] = match(word)
+        return np.fromiter(map(found.__getitem__, words), np.bool_, len(words)).reshape(x.shape)
 
 
 @op("tf_idf_vectorizer", exact=True)
@@ -198,37 +203,99 @@ class TfIdfVectorizer(Operation):
         return Shape.of(dt.float32, [*x.dims[:-1], max(self.ngram_indexes) + 1])
 
     def compute(self, x: Array) -> Array:
-        pool = self._pool()
-        words: dict[int | str, int] = {}
-        for word in pool:
-            words.setdefault(word, len(words))
+        known = _pool_of(self)
         rows = x.reshape(-1, x.shape[-1]) if x.size else x.reshape(x.shape[0] if x.ndim == 2 else 1, 0)
-        tokens = np.array([words.get(t, -1) for t in rows.reshape(-1).tolist()], np.int64).reshape(rows.shape)
-        size = max(self.ngram_indexes) + 1
-        counts = np.zeros((len(rows), size), np.float32)
-        ends = [*self.ngram_counts, len(pool)]
-        first_gram = [0, *accumulate((b - a) // n for n, (a, b) in enumerate(pairwise(ends), 1))]
-        weights = np.ones(size, np.float32)
-        if self.weights:
-            weights[list(self.ngram_indexes)] = np.asarray(self.weights, np.float32)
+        given = rows.reshape(-1).tolist()
+        tokens = np.fromiter(map(known.words.get, given, repeat(-1)), np.int64, len(given)).reshape(rows.shape)
+        size = len(known.weights)
+        cells = []  # of all occurrences, row by row of the result
         for n in range(self.min_gram_length, self.max_gram_length + 1):
-            grams: dict[tuple[int, ...], int] = {}
-            for i, at in enumerate(range(ends[n - 1], ends[n], n)):
-                grams[tuple(words[w] for w in pool[at : at + n])] = self.ngram_indexes[first_gram[n - 1] + i]
             for apart in range(1, self.max_skip_count + 2 if n > 1 else 2):
                 windows = tokens.shape[1] - (n - 1) * apart
-                if windows <= 0 or not grams:
+                if windows <= 0 or not len(known.grams[n - 1].places):
                     break
-                picked = np.stack([tokens[:, k * apart : k * apart + windows] for k in range(n)], axis=-1)
-                row, start = np.nonzero((picked >= 0).all(axis=-1))
-                found = [grams.get(tuple(g), -1) for g in picked[row, start].tolist()]
-                column = np.array(found, np.int64)
-                np.add.at(counts, (row[column >= 0], column[column >= 0]), 1)
+                picked = [tokens[:, k * apart : k * apart + windows] for k in range(n)]
+                column = known.grams[n - 1].coordinates(picked)
+                row, start = np.nonzero(column >= 0)
+                cells.append(row * size + column[row, start])
+        at = np.concatenate(cells) if cells else np.zeros(0, np.int64)
+        flat = np.zeros(len(rows) * size, np.float32)
+        np.add.at(flat, at, np.float32(1))
+        counts: Array = flat.reshape(len(rows), size)
         if self.mode == "IDF":
-            counts = (counts > 0) * weights
+            counts = (counts > 0) * known.weights
         elif self.mode == "TFIDF":
-            counts = counts * weights
-        return counts.astype(np.float32).reshape(*x.shape[:-1], size)
+            counts = counts * known.weights
+        return counts.astype(np.float32, copy=False).reshape(*x.shape[:-1], size)
+
+
+class _Grams(NamedTuple):
+    """The n-grams of one length of a pool: rows of numbers of words, which are looked up word by word.
+
+    Each prefix of an n-gram has a number; the step of a word takes the pair of the number of the prefix before and the word's.
+    """
+
+    steps: tuple[Array, ...]  # of each word after the first: ascending pairs, whose places number the longer prefixes
+    words: int
+    places: Array  # the coordinate of each whole n-gram
+
+    def coordinates(self, picked: Sequence[Array]) -> Array:
+        """Returns the coordinates of n-grams [..], given as one array of numbers for each word; -1 for those not in the pool."""
+        at = picked[0]
+        for pairs, word in zip(self.steps, picked[1:], strict=True):
+            wanted = np.where((at >= 0) & (word >= 0), at * self.words + word, -1)
+            found = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
+            at = np.where(pairs[found] == wanted, found, -1)
+        return np.where(at >= 0, self.places[at], -1)
+
+
+class _Pool(NamedTuple):
+    """The pool of a `TfIdfVectorizer`."""
+
+    words: dict[int | str, int]  # a number for each word
+    grams: list[_Grams]  # of each length
+    weights: Array  # of each coordinate
+
+
+@lru_cache(maxsize=32)
+def _pool_of(op: TfIdfVectorizer) -> _Pool:
+    pool = op.pool_int64s or op.pool_strings
+    words: dict[int | str, int] = {}
+    for word in pool:
+        words.setdefault(word, len(words))
+    ends = [*op.ngram_counts, len(pool)]
+    coordinates = iter(op.ngram_indexes)
+    grams: list[_Grams] = []
+    for n, (a, b) in enumerate(pairwise(ends), 1):
+        rows = np.array([words[w] for w in pool[a:b]], np.int64).reshape(-1, n)
+        own = np.fromiter(coordinates, np.int64, len(rows))
+        prefix, steps, count = rows[:, 0], [], len(words)
+        for word in rows.T[1:]:
+            pairs, prefix = np.unique(prefix * len(words) + word, return_inverse=True)
+            steps.append(pairs)
+            count = len(pairs)
+        places = np.full(count if len(rows) else 0, -1, np.int64)
+        places[prefix] = own  # the last of equal n-grams applies
+        grams.append(_Grams(tuple(steps), len(words), places))
+    weights = np.ones(max(op.ngram_indexes) + 1, np.float32)
+    if op.weights:
+        weights[list(op.ngram_indexes)] = np.asarray(op.weights, np.float32)
+    return _Pool(words, grams, weights)
+
+
+def words_of(x: Array) -> list[str]:
+    """Returns the elements of a tensor of strings as str."""
+    words: list[Any] = x.reshape(-1).tolist()
+    return words if set(map(type, words)) <= {str} else list(map(str, words))
+
+
+def padded(rows: list[list[str]], pad: str) -> Array:
+    """Returns lists of strings as a matrix, each filled up to the longest."""
+    most = max(map(len, rows), default=0)
+    out = np.empty((len(rows), most), object)
+    if out.size:
+        out[:] = [row if len(row) == most else row + [pad] * (most - len(row)) for row in rows]
+    return out
 
 
 def _check_strings(x: Shape) -> None:

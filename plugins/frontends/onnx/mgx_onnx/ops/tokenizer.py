@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Final
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
@@ -13,9 +13,11 @@ from mgx_core.types.dim import fresh
 from mgx_core.types.shape import Shape
 
 from .regex import compile_pattern
+from .text import padded, words_of
 
 __all__: list[str] = []
 
+SPECIAL: Final = frozenset("\\.+*?()|[]{}^$")  # characters with a meaning in a pattern
 START, END = "\x02", "\x03"  # markers that `mark` adds around the tokens of a string
 
 
@@ -51,14 +53,11 @@ class Tokenizer(Operation):
         return x.with_dims([*x.dims, fresh("tokens")])
 
     def compute(self, x: Array) -> Array:
-        rows = [self._tokens(str(s)) for s in x.reshape(-1)]
+        rows = list(map(self._tokens, words_of(x)))
         if self.mark:
             rows = [[START, *row, END] for row in rows]
-        most = max(map(len, rows), default=0)
-        out = np.full((len(rows), most), self.pad_value, object)
-        for target, row in zip(out, rows, strict=True):
-            target[: len(row)] = row
-        return out.reshape(*x.shape, most)
+        out = padded(rows, self.pad_value)
+        return out.reshape(*x.shape, out.shape[1])
 
     def _tokens(self, text: str) -> list[str]:
         if self.tokenexp:
@@ -68,8 +67,11 @@ class Tokenizer(Operation):
         else:
             parts = [text]
             for separator in self.separators:
-                pattern = compile_pattern(separator)
-                parts = [piece for part in parts for piece in _between(part, pattern.find_all(part))]
+                if separator and SPECIAL.isdisjoint(separator):
+                    parts = [piece for part in parts for piece in part.split(separator)]
+                else:
+                    pattern = compile_pattern(separator)
+                    parts = [piece for part in parts for piece in _between(part, pattern.find_all(part))]
         return [p for p in parts if len(p) >= self.mincharnum]
 
 

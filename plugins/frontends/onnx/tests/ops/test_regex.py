@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mgx_core.errors import ParameterError
-from mgx_onnx.ops.automaton import MAX_STATES, Automaton
+from mgx_onnx.ops.automaton import MAX_ROWS, MAX_STATES, Automaton
 from mgx_onnx.ops.regex import compile_pattern
 
 T = TypeVar("T")
@@ -138,3 +138,16 @@ def test_large_patterns_are_refused_before_they_are_built(pattern: str, monkeypa
     with pytest.raises(ParameterError, match="states"):
         compile_pattern.__wrapped__(pattern)
     assert len(made) == MAX_STATES
+
+
+def test_transitions_are_kept_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second match of the same text computes no states; the number of kept sets of states is bounded."""
+    pattern = compile_pattern("(a|b)*a(a|b){9}")
+    texts = [f"{n:011b}".replace("0", "a").replace("1", "b") for n in range(2048)]
+    wanted = [re.fullmatch("[ab]*a[ab]{9}", t) is not None for t in texts]
+    assert [pattern.fullmatch(t) for t in texts] == wanted
+    assert len(pattern._rows) <= MAX_ROWS
+    simple = compile_pattern("word[0-9]*5")
+    assert simple.fullmatch("word115")
+    monkeypatch.setattr(Automaton, "_step", None)
+    assert simple.fullmatch("word115") and simple.fullmatch("word15")

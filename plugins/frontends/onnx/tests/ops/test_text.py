@@ -11,6 +11,9 @@ from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
 from mgx_core.types.dim import symbol
 from mgx_core.types.shape import Shape, TupleShape
+from mgx_onnx.ops import labels
+from mgx_onnx.ops.automaton import Automaton
+from mgx_onnx.ops.labels import LabelEncoder
 from mgx_onnx.ops.text import RegexFullMatch, StringConcat, StringNormalizer, StringSplit, TfIdfVectorizer
 from mgx_onnx.ops.tokenizer import Tokenizer
 
@@ -155,3 +158,58 @@ def test_tokens() -> None:
     for bad in ({}, {"separators": ["a"], "tokenexp": "a"}, {"tokenexp": "("}):
         with pytest.raises(ParameterError):
             Tokenizer(**common, **bad)
+
+
+@pytest.mark.parametrize("skip", [0, 1, 2])
+def test_ngrams_of_three_words_as_counted_one_by_one(skip: int) -> None:
+    rng = np.random.default_rng(5)
+    grams = [tuple(rng.integers(0, 4, 3).tolist()) for _ in range(20)]
+    grams.append(grams[3])  # the last of equal n-grams applies
+    pool = [0, 1, 2, 3, 0, 1, *(w for g in grams for w in g)]
+    places = rng.permutation(5 + len(grams)).tolist()
+    op = TfIdfVectorizer(
+        mode="TF",
+        min_gram_length=1,
+        max_gram_length=3,
+        max_skip_count=skip,
+        ngram_counts=(0, 4, 6),
+        ngram_indexes=tuple(places),
+        pool_int64s=tuple(pool),
+    )
+    x = rng.integers(0, 6, (3, 12))
+    table: dict[tuple[int, ...], int] = {
+        **{(w,): places[w] for w in range(4)},
+        (0, 1): places[4],
+        **dict(zip(grams, places[5:], strict=True)),
+    }
+    wanted = np.zeros((3, len(places)), np.float32)
+    for row, words in zip(wanted, x.tolist(), strict=True):
+        for n in (1, 2, 3):
+            for apart in range(1, skip + 2 if n > 1 else 2):
+                for start in range(12 - (n - 1) * apart):
+                    at = table.get(tuple(words[start : start + n * apart : apart][:n]))
+                    if at is not None:
+                        row[at] += 1
+    np.testing.assert_array_equal(op.evaluate([x]), wanted)
+
+
+def test_separators_without_special_characters_take_no_automaton(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = Tokenizer(separators=[", ", ";"], mincharnum=1, pad_value="#")
+    monkeypatch.setattr(Automaton, "find_all", None)
+    assert op.evaluate([strings("a, b;;c", "d")]).tolist() == [["a", "b", "c"], ["d", "#", "#"]]
+
+
+def test_a_repeated_word_is_matched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    matched: list[str] = []
+    monkeypatch.setattr(Automaton, "fullmatch", lambda _, text: bool(matched.append(text)) or text == "ab")
+    found = RegexFullMatch(pattern="ab").evaluate([strings("ab", "ba", "ab", "ab")])
+    assert found.tolist() == [True, False, True, True] and matched == ["ab", "ba"]
+
+
+def test_tables_are_made_once() -> None:
+    encoder = LabelEncoder(dtype=dt.float32, keys_strings=("a", "b"), values_floats=(1.0, 0.1), default_float=-0.0)
+    first = encoder.evaluate([strings("b", "c")])
+    before = labels._table_of.cache_info().hits
+    np.testing.assert_array_equal(encoder.evaluate([strings("b", "c")]), first)
+    np.testing.assert_array_equal(first, np.float32([0.1, -0.0]))
+    assert np.signbit(first[1]) and labels._table_of.cache_info().hits == before + 1
