@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
 from ..errors import ParameterError, ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, may_equal
-from ..types.dtype import of
+from ..types.dtype import DType, float32, of
 from ..types.shape import Shape, TupleShape
+from .broadcast import Multibroadcast
+from .builder import Builder, Operand
+from .concat import Concat
+from .convert import Convert
 from .declaration import op
+from .linear import Dot
 from .operation import Operation
+from .pointwise import Add, Exp, Mul, Sub
+from .reduce import ReduceSum
+from .reshape import Reshape
 from .scalar import convert, widen
+from .slice import Slice
 
 __all__ = ["LinearAttention"]
+
+MOST_UNROLLED: Final = 4  # the most steps that are decomposed
 
 
 def _packed(x: Shape, name: str, heads: int) -> tuple[Dim, Dim, Dim]:
@@ -121,3 +132,71 @@ class LinearAttention(Operation):
         flat = out.transpose(1, 0, 2, 3, 4).reshape(b, t, h * v.shape[-1])
         kept = of(query.dtype if past_state is None else past_state.dtype)
         return convert(flat, of(query.dtype)), convert(state, kept)
+
+    def decompose(
+        self,
+        b: Builder,
+        query: Operand,
+        key: Operand,
+        value: Operand,
+        past_state: Operand | None = None,
+        decay: Operand | None = None,
+        beta: Operand | None = None,
+    ) -> tuple[Operand, Operand] | None:
+        """Computes each of a few steps as one product of the state and pointwise ops, as decoders run it for a token."""
+        given = [x for x in (query, key, value, past_state, decay, beta) if x is not None]
+        if any(x.shape.dynamic() or x.shape.dtype.bits > 32 for x in given):
+            return None
+        n, t, _ = query.shape.lens()
+        if not 0 < t <= MOST_UNROLLED:
+            return None
+        g, group = self.kv_num_heads, self.q_num_heads // self.kv_num_heads
+        size, width = (x.shape.lens()[2] // g for x in (key, value))
+
+        def converted(x: Operand, to: DType) -> Operand:
+            return x if x.shape.dtype is to else b.add(Convert(target_type=to), x)
+
+        def wide(x: Operand) -> Operand:
+            return converted(x, float32)
+
+        def step(x: Operand, i: int, *dims: int) -> Operand:
+            """Returns one step of [n, t, ..], with other extents."""
+            return b.add(Reshape(dims=(n, *dims)), b.add(Slice(axes=(1,), starts=(i,), ends=(i + 1,)), wide(x)))
+
+        def on(op: Operation, *xs: Operand) -> Operand:
+            """Applies a pointwise op with broadcasting."""
+            dims = np.broadcast_shapes(*(tuple(x.shape.lens()) for x in xs))
+            same = [x if tuple(x.shape.lens()) == dims else b.add(Multibroadcast(out_lens=dims), x) for x in xs]
+            return b.add(op, *same)
+
+        if past_state is None:
+            state = b.add(Multibroadcast(out_lens=(n, g, size, width)), b.literal(np.zeros((), np.float32)))
+        else:
+            state = wide(past_state)
+        scale = b.literal(np.float32(self.scale or 1 / math.sqrt(max(size, 1))))
+        outs = []
+        for i in range(t):
+            k, v = step(key, i, g, 1, size), step(value, i, g, 1, width)
+            q = step(query, i, g, group, size)
+            rows = q if beta is None else b.add(Concat(axis=2), k, q)
+            if decay is not None:  # the rows of the product are multiplied, the state only where it is written
+                kept = decay.shape.lens()[2] // g
+                keep = b.add(Exp(), step(decay, i, g, 1, kept))
+                rows = on(Mul(), rows, keep)
+                state_kept = on(Mul(), state, b.add(Reshape(dims=(n, g, kept, 1)), keep))
+            else:
+                state_kept = state
+            read = b.add(Dot(), rows, state)
+            if beta is not None:
+                known, read = (
+                    b.add(Slice(axes=(2,), starts=(a,), ends=(z,)), read) for a, z in ((0, 1), (1, group + 1))
+                )
+                shared = beta.shape.lens()[2]
+                v = on(Mul(), step(beta, i, shared, 1, 1), b.add(Sub(), v, known))
+            match = b.add(ReduceSum(axes=(3,)), on(Mul(), q, k))
+            outs.append(on(Mul(), on(Add(), read, on(Mul(), match, v)), scale))
+            state = b.add(Add(), state_kept, on(Mul(), b.add(Reshape(dims=(n, g, size, 1)), k), v))
+        flat = [b.add(Reshape(dims=(n, 1, self.q_num_heads * width)), o) for o in outs]
+        whole = flat[0] if t == 1 else b.add(Concat(axis=1), *flat)
+        kept_type = query.shape.dtype if past_state is None else past_state.shape.dtype
+        return converted(whole, query.shape.dtype), converted(state, kept_type)

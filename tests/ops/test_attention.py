@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from mgx_core import dtype as dt
-from mgx_core.errors import ParameterError, ShapeError
-from mgx_core.ir.interpreter import Interpreter
+from mgx_core.errors import No, ParameterError, ShapeError
+from mgx_core.ir.interpreter import Interpreter, evaluate_module
 from mgx_core.ir.module import Module
 from mgx_core.ops.attention import Attention
 from mgx_core.ops.flex_attention import FlexAttention
@@ -18,6 +18,7 @@ from mgx_core.ops.kv_cache import ConcatPastPresent
 from mgx_core.ops.linear_attention import LinearAttention
 from mgx_core.ops.pointwise import Add, Mul
 from mgx_core.ops.rotary import GqaRotaryEmbedding, RotaryEmbedding
+from mgx_core.rules.decomposition import decomposed
 from mgx_core.rules.engine import Builder
 from mgx_core.types.argument import shape_of
 from mgx_core.types.dim import symbol
@@ -242,3 +243,30 @@ def test_linear_attention(rule: Any) -> None:
         np.testing.assert_allclose(state[n, j], now, rtol=1e-3, atol=1e-4)
     with pytest.raises(ShapeError, match="decay"):
         op.result([*map(shape_of, (q, key, value)), None, shape_of(rand(b, t, g)) if decay is None else None, None])
+
+
+@pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
+@pytest.mark.parametrize("per_key", [False, True])
+@pytest.mark.parametrize(("steps", "past"), [(1, True), (3, True), (2, False)])
+def test_decomposition_of_linear_attention(rule: Any, per_key: bool, steps: int, past: bool) -> None:
+    b, h, g, k, v = 2, 4, 2, 3, 5
+    operands = [
+        rand(b, steps, h * k),
+        rand(b, steps, g * k),
+        rand(b, steps, g * v),
+        rand(b, g, k, v) if past else None,
+        rand(b, steps, g * k if per_key else g) if "gated" in rule else None,
+        np.abs(rand(b, steps, 1 if per_key else g)) if "delta" in rule else None,
+    ]
+    op = LinearAttention(q_num_heads=h, kv_num_heads=g, update_rule=rule)
+    made = decomposed(op, [None if x is None else shape_of(x) for x in operands])
+    assert isinstance(made, Module)
+    found = evaluate_module(made, [x for x in operands if x is not None])
+    for one, other in zip(found, op.evaluate(operands), strict=True):
+        np.testing.assert_allclose(np.asarray(one), other, rtol=1e-4, atol=1e-5)
+
+
+def test_many_steps_of_linear_attention_are_not_unrolled() -> None:
+    op = LinearAttention(q_num_heads=1, kv_num_heads=1, update_rule="linear")
+    x = shape_of(rand(1, 5, 4))
+    assert isinstance(decomposed(op, [x, x, x]), No)

@@ -46,6 +46,7 @@ class CpuTarget(Target):
 
             return (WidenNarrowFloats(self._not_multiplied()), UnsignedBytes())
         if stage == "legalize":
+            from mgx_core.ops.linear_attention import LinearAttention
             from mgx_core.ops.norm import NORMS
             from mgx_core.ops.quantized import QUANTIZERS
             from mgx_core.ops.sample import AffineGrid
@@ -77,7 +78,7 @@ class CpuTarget(Target):
                     if options.optimize
                     else []
                 ),
-                ExpandComposites(NORMS | QUANTIZERS | {AffineGrid}),
+                ExpandComposites(NORMS | QUANTIZERS | {AffineGrid, LinearAttention}),
                 Rewrite(CONVERTS),
                 FoldConstants(widened=True),
             )
