@@ -145,13 +145,14 @@ class LinearAttention(Operation):
     ) -> tuple[Operand, Operand] | None:
         """Computes each of a few steps as one product of the state and pointwise ops, as decoders run it for a token."""
         given = [x for x in (query, key, value, past_state, decay, beta) if x is not None]
-        if any(x.shape.dynamic() or x.shape.dtype.bits > 32 for x in given):
+        sizes = [d for x in given for d in (x.shape.dims[1:] if x is past_state else x.shape.dims[2:])]
+        if any(x.shape.dtype.bits > 32 for x in given) or not all(isinstance(d, int) for d in sizes):
             return None
-        n, t, _ = query.shape.lens()
-        if not 0 < t <= MOST_UNROLLED:
+        n, t, _ = query.shape.dims
+        if not isinstance(t, int) or not 0 < t <= MOST_UNROLLED:
             return None
         g, group = self.kv_num_heads, self.q_num_heads // self.kv_num_heads
-        size, width = (x.shape.lens()[2] // g for x in (key, value))
+        size, width = (int(x.shape.dims[2]) // g for x in (key, value))
 
         def converted(x: Operand, to: DType) -> Operand:
             return x if x.shape.dtype is to else b.add(Convert(target_type=to), x)
@@ -165,8 +166,8 @@ class LinearAttention(Operation):
 
         def on(op: Operation, *xs: Operand) -> Operand:
             """Applies a pointwise op with broadcasting."""
-            dims = np.broadcast_shapes(*(tuple(x.shape.lens()) for x in xs))
-            same = [x if tuple(x.shape.lens()) == dims else b.add(Multibroadcast(out_lens=dims), x) for x in xs]
+            dims = (n, *np.broadcast_shapes(*(x.shape.dims[1:] for x in xs)))
+            same = [x if x.shape.dims == dims else b.add(Multibroadcast(out_lens=dims), x) for x in xs]
             return b.add(op, *same)
 
         if past_state is None:
@@ -180,7 +181,7 @@ class LinearAttention(Operation):
             q = step(query, i, g, group, size)
             rows = q if beta is None else b.add(Concat(axis=2), k, q)
             if decay is not None:  # the rows of the product are multiplied, the state only where it is written
-                kept = decay.shape.lens()[2] // g
+                kept = int(decay.shape.dims[2]) // g
                 keep = b.add(Exp(), step(decay, i, g, 1, kept))
                 rows = on(Mul(), rows, keep)
                 state_kept = on(Mul(), state, b.add(Reshape(dims=(n, g, kept, 1)), keep))
@@ -191,7 +192,7 @@ class LinearAttention(Operation):
                 known, read = (
                     b.add(Slice(axes=(2,), starts=(a,), ends=(z,)), read) for a, z in ((0, 1), (1, group + 1))
                 )
-                shared = beta.shape.lens()[2]
+                shared = int(beta.shape.dims[2])
                 v = on(Mul(), step(beta, i, shared, 1, 1), b.add(Sub(), v, known))
             match = b.add(ReduceSum(axes=(3,)), on(Mul(), q, k))
             outs.append(on(Mul(), on(Add(), read, on(Mul(), match, v)), scale))

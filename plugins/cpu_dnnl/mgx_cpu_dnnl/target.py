@@ -54,6 +54,7 @@ class CpuTarget(Target):
             from mgx_core.passes.fold_constants import FoldConstants
             from mgx_core.passes.merge_common import MergeCommon
             from mgx_core.passes.rewrite import Rewrite
+            from mgx_core.passes.step_linear_attention import StepLinearAttention
             from mgx_core.passes.tabulate_bytes import TabulateBytes
             from mgx_core.rules.converts import CONVERTS
             from mgx_core.rules.engine import EXACT
@@ -78,6 +79,7 @@ class CpuTarget(Target):
                     if options.optimize
                     else []
                 ),
+                StepLinearAttention(),
                 ExpandComposites(NORMS | QUANTIZERS | {AffineGrid, LinearAttention}),
                 Rewrite(CONVERTS),
                 FoldConstants(widened=True),
