@@ -158,6 +158,12 @@ def test_matrix_units_multiply_codes_where_a_device_has_them(arch: str, size: in
     assert lane_bytes(DequantDot(bits=4, block_size=128), dt.float16, 2048, codes, False, traits) == size
 
 
+def _split(stored: Any, bits: int, halves: bool) -> list[int]:
+    """Returns the codes in bytes; halves: codes 2 i and 2 i + 1 of a 32-bit word begin at bits `bits` * i and 16 above."""
+    places = [n // 2 * bits + n % 2 * 16 if halves else n * bits for n in range(32 // bits)]
+    return [int(word) >> at & (1 << bits) - 1 for word in np.ascontiguousarray(stored).view("<u4") for at in places]
+
+
 @pytest.mark.parametrize(("bits", "parts", "n"), [(4, 1, 40), (8, 2, 48), (4, 2, 20)])
 def test_codes_in_tiles_are_stored_where_lanes_read_them(bits: int, parts: int, n: int) -> None:
     """Codes, scales and zero columns after the last one, at the positions that the kernel computes."""
@@ -166,7 +172,7 @@ def test_codes_in_tiles_are_stored_where_lanes_read_them(bits: int, parts: int, 
     piece = 4 * size * of_byte
     k, apart = 3 * piece, n // parts
     codes, scale = drawn_weights(rng, n, k, bits, piece, False, 1.0)
-    tiles = tiled_codes(codes, size, k // of_byte, parts)
+    tiles = tiled_codes(codes, bits, size, k // of_byte, parts)
     numbers = tiled_numbers(scale, 3, parts)
     each = -(-apart // 16)
     assert tiles.shape == (parts * each, 3, 64 * size) and numbers.shape == (parts * each, 3, 16)
@@ -176,7 +182,9 @@ def test_codes_in_tiles_are_stored_where_lanes_read_them(bits: int, parts: int, 
         got = tiles[tile, at].reshape(2, 8, 4 * size)[half, g]
         if column < apart:
             row = part * apart + column
-            np.testing.assert_array_equal(got, codes[row, at * 4 * size : (at + 1) * 4 * size])
+            np.testing.assert_array_equal(
+                _split(got, bits, True), _split(codes[row, at * 4 * size : (at + 1) * 4 * size], bits, False)
+            )
             assert numbers[tile, at, inside] == scale[row, at]
         else:
             assert not got.any() and numbers[tile, at, inside] == 0

@@ -39,15 +39,25 @@ def lane_bytes(op: Any, kind: dt.DType, k: int, codes: Tensor, zero: bool, trait
     return None
 
 
-def tiled_codes(codes: Array, size: int, k_bytes: int, parts: int) -> Array:
+def tiled_codes(codes: Array, bits: int, size: int, k_bytes: int, parts: int) -> Array:
     """Returns codes [n, bytes] as [tiles, pieces of k, bytes]: what the lanes of a wave read at once is contiguous.
 
-    size: bytes per lane; k_bytes: used bytes of a row; parts: of the columns, each with its own tiles, zero-padded.
+    bits: per code; size: bytes per lane; k_bytes: used bytes of a row; parts: of the columns, each with its own tiles, zero-padded.
+    Adjacent codes are in different halves of a 32-bit word, as ``coded::add`` multiplies them.
     """
-    used = _columns(codes[:, :k_bytes], parts)
+    used = _columns(_in_halves(codes[:, :k_bytes], bits), parts)
     tiles, pieces = len(used) // COLUMNS, k_bytes // (SHARERS * size)
     split = used.reshape(tiles, 2, COLUMNS // 2, pieces, SHARERS, size).transpose(0, 3, 1, 2, 4, 5)
     return split.reshape(tiles, pieces, 2 * LANES * size)
+
+
+def _in_halves(codes: Array, bits: int) -> Array:
+    """Returns rows of codes with code 2 i of each 32-bit word at bit `bits` * i and code 2 i + 1 16 bits above."""
+    words = np.ascontiguousarray(codes).view("<u4")
+    moved = np.zeros_like(words)
+    for n in range(32 // bits):
+        moved |= (words >> (n * bits) & ((1 << bits) - 1)) << (n // 2 * bits + n % 2 * 16)
+    return moved.view(np.uint8)
 
 
 def tiled_numbers(numbers: Array, pieces: int, parts: int) -> Array:

@@ -59,7 +59,11 @@ def _operands(e: GpuEmitter, op: DequantDot, args: Sequence[Value | None], parts
         return plain
     used = k * op.bits // 8
     pieces = used // (4 * size)
-    made = [e.derived_constant(codes, ("tiles", size, used, parts), lambda c: tiled_codes(c, size, used, parts))]
+    made = [
+        e.derived_constant(
+            codes, ("tiles", op.bits, size, used, parts), lambda c: tiled_codes(c, op.bits, size, used, parts)
+        )
+    ]
     for v in (scale, zero):
         numbers = ("tiles", pieces, parts)
         made.append(None if v is None else e.derived_constant(v, numbers, lambda c: tiled_numbers(c, pieces, parts)))

@@ -29,23 +29,14 @@ template <class T, int BITS, int SHIFT> DEV u32 numbers(u32 word, const Zero<T, 
   else if constexpr (BITS == 4 && SHIFT % 8 == 4) return fma2<T>(((word >> (SHIFT - 4)) & (MASK << 4)) | 0x64006400u, 0x2c002c00u, zero.high);
   else return fma2<T>(((word >> SHIFT) & MASK) | 0x64006400u, 0x3c003c00u, zero.plain);
 }
-// Adds the products of a word of codes of columns g and g + 8 with the 32 / BITS elements of a row at the same positions.
+// Adds the products of a word of codes of columns g and g + 8 with the 32 / BITS elements of a row at the same positions.  The codes
+// of elements 2 i and 2 i + 1 are at bits BITS * i and BITS * i + 16, so that a word of x is an operand as it is.
 template <class T, int BITS> DEV void add(float* sum, u32 low, u32 high, const Zero<T, BITS>& zl, const Zero<T, BITS>& zh, const u32* x) {
-  constexpr int HALF = 8 / BITS;  // words of x per half word of codes
-  u32 a[4], b[2];
+  const u32 first[4] = {numbers<T, BITS, 0>(low, zl), numbers<T, BITS, 0>(high, zh), numbers<T, BITS, BITS>(low, zl), numbers<T, BITS, BITS>(high, zh)};
+  unit::mma<T>(sum, first, x);
   if constexpr (BITS == 4) {
-    a[0] = numbers<T, BITS, 0>(low, zl), a[1] = numbers<T, BITS, 0>(high, zh);
-    a[2] = numbers<T, BITS, 4>(low, zl), a[3] = numbers<T, BITS, 4>(high, zh);
-    b[0] = (x[0] & 0xffffu) | x[HALF] << 16, b[1] = x[0] >> 16 | (x[HALF] & 0xffff0000u);
-    unit::mma<T>(sum, a, b);
-    a[0] = numbers<T, BITS, 8>(low, zl), a[1] = numbers<T, BITS, 8>(high, zh);
-    a[2] = numbers<T, BITS, 12>(low, zl), a[3] = numbers<T, BITS, 12>(high, zh);
-    b[0] = (x[1] & 0xffffu) | x[HALF + 1] << 16, b[1] = x[1] >> 16 | (x[HALF + 1] & 0xffff0000u);
-  } else {
-    a[0] = numbers<T, BITS, 0>(low, zl), a[1] = numbers<T, BITS, 0>(high, zh);
-    a[2] = numbers<T, BITS, 8>(low, zl), a[3] = numbers<T, BITS, 8>(high, zh);
-    b[0] = (x[0] & 0xffffu) | x[HALF] << 16, b[1] = x[0] >> 16 | (x[HALF] & 0xffff0000u);
+    const u32 second[4] = {numbers<T, 4, 8>(low, zl), numbers<T, 4, 8>(high, zh), numbers<T, 4, 12>(low, zl), numbers<T, 4, 12>(high, zh)};
+    unit::mma<T>(sum, second, x + 2);
   }
-  unit::mma<T>(sum, a, b);
 }
 }  // namespace coded
