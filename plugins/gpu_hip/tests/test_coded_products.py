@@ -69,6 +69,23 @@ def test_few_rows(case: int, of: str, device: int) -> None:
     np.testing.assert_allclose(got, wanted, rtol=0, atol=np.abs(wanted).max() * max(2 * kind.epsilon, 2e-6))
 
 
+def test_zero_points_are_any_bytes() -> None:
+    """Zero points of codes of 4 bits beyond their range, which is 16, on matrix units."""
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((1, 256)).astype(np.float16)
+    codes, scale, _ = drawn_weights(rng, 48, 256, 4, 128, True, 0.01)
+    points = (np.arange(96).reshape(48, 2) * 5 % 256).astype(np.uint8)
+    op = DequantDot(bits=4, block_size=128)
+    program = mgx.Program()
+    m = program.get_main_module()
+    given = m.add_parameter("x", mgx.Shape("half", [1, 256]))
+    m.add_return([m.add(op, given, *map(m.add_literal, (codes, scale, points)))])
+    program.compile(GpuTarget("host", 1))
+    got = program.run({"x": x})[0].to_numpy().astype(np.float64)
+    wanted = op.compute(x.astype(np.float32), codes, scale, points).astype(np.float64)
+    np.testing.assert_allclose(got, wanted, rtol=2e-3, atol=np.abs(wanted).max() * 2e-4)
+
+
 FINISHED = [  # rows, k, n, bits, block, zero points
     ((1,), 256, 40, 4, 128, True),
     ((3, 5), 300, 33, 4, 64, False),

@@ -128,7 +128,8 @@ class CodedTiles:
         return [
             "const u32 wave = threadIdx.x / WAVE, lane = lane_id(), g = lane / 4u, t = lane % 4u;",
             f"vec<u32, {self.size // 4}> w{shape};",
-            f"float s{shape}{f', z{shape}' if self.zero is not None else ''};",
+            f"float s{shape};",
+            *([f"u32 z{shape};"] if self.zero is not None else []),
             *self._fetched("0u"),
         ]
 
@@ -145,7 +146,7 @@ class CodedTiles:
             f"      w[c][i] = ldv<u32, {self.size // 4}>(p1 + ((place * 2u + i % 2u) * {LANES}u + lane) * {self.size}u);",
             f"      const u64 at = place * {COLUMNS}u + i % 2u * 8u + g;",
             f"      s[c][i] = {to_compute('p2[at]', self.scale.dtype)};",
-            *(["      z[c][i] = (float)p3[at];"] if self.zero is not None else []),
+            *(["      z[c][i] = p3[at];"] if self.zero is not None else []),
             "    }",
             "  }",
             "}",
@@ -183,7 +184,7 @@ class CodedTiles:
         t, step = storage_type(self.kind), min(8, lane)
 
         def zero(column: str) -> str:
-            point = f"z[c][{column}]" if self.zero is not None else f"{1 << (bits - 1)}.f"
+            point = f"z[c][{column}]" if self.zero is not None else f"{1 << (bits - 1)}u"
             return f"coded::zero_of<{t}, {bits}>({point})"
 
         word = "w[c][2 * tile].v[q], w[c][2 * tile + 1].v[q]"

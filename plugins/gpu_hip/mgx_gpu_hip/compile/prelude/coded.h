@@ -16,11 +16,12 @@ template <class T> DEV u32 fma2(u32 a, u32 b, u32 c) {
   return pair_of<T>(part[0], part[1]);
 #endif
 }
-// A zero point as subtracted from codes in the lowest bits of a number (`plain`), and from half_t of codes four bits above (`high`).
+// A zero point as subtracted from codes in the lowest bits of a number (`plain`), and from half_t of codes four bits above (`high`):
+// -(1024 + z), or -(128 + z) of bf16_t, by arithmetic on its bits, and -(64 + z); twice each.
 template <class T, int BITS> struct Zero { u32 plain, high; };
-template <class T, int BITS> DEV Zero<T, BITS> zero_of(float z) {
-  const float base = is_bf16<T>::value ? 128.f : 1024.f;
-  return {pair_of<T>(-base - z, -base - z), pair_of<T>(-64.f - z, -64.f - z)};
+template <class T, int BITS> DEV Zero<T, BITS> zero_of(u32 z) {
+  const u32 plain = (is_bf16<T>::value ? 0xc300c300u : 0xe400e400u) + z * 0x00010001u;
+  return {plain, is_bf16<T>::value ? 0 : fma2<T>(plain, 0x3c003c00u, 0x63806380u)};
 }
 // Converts the codes at bits 0 and 16 of a word shifted by SHIFT, and subtracts the number whose lowest bits they replaced.
 template <class T, int BITS, int SHIFT> DEV u32 numbers(u32 word, const Zero<T, BITS>& zero) {
