@@ -13,7 +13,7 @@ from ..join_rows import MAX_ROWS
 from .coded_tiles import CodedTiles
 from .geometry import ceil_div, decompose
 from .pointwise import one_launch
-from .product_epilogue import FusedEpilogue, store_results
+from .product_epilogue import FusedEpilogue, read_and_store
 from .source import DeviceTraits, KernelSource, Tensor, storage_type, to_compute
 
 __all__ = ["coded_product"]
@@ -91,12 +91,16 @@ def coded_product(
         inner = _lines(op, (a, codes, scale, zero), split, together, size, groups)
         waves, apart, block = split.waves, split.apart, split.block
     given = [a, codes, scale, zero, *xs[4:]]
+    reads, stores = _finished(ys, after, rows, n, parts, together, block, apart, waves * traits.wave)
     lines = [
         f"const u32 m0 = blockIdx.y * {together}u;",
+        *reads,
         f"SHARED(float, sums, [{apart}][{block * together}]);",
-        *inner,
+        "{",
+        *(f"  {line}" for line in inner),
+        "}",
         "__syncthreads();",
-        *_finished(ys, after, rows, n, parts, together, block, apart),
+        *stores,
     ]
     grid = (ceil_div(n // parts, block // parts), ceil_div(rows, together), 1)
     flops = 2 * rows * n * k
@@ -162,8 +166,12 @@ def _finished(
     together: int,
     block: int,
     apart: int,
-) -> list[str]:
-    """Returns statements that add the sums of a block's waves and store the epilogue's results."""
+    threads: int,
+) -> tuple[list[str], list[str]]:
+    """Returns statements that read the epilogue's operands, and those that add the sums of a block's waves and store the results.
+
+    The former are for the start of the kernel, so that reading overlaps with the sums, if no thread has more than one result.
+    """
     each = block // parts
     wholes = []
     for part in range(parts):
@@ -173,13 +181,25 @@ def _finished(
             f"UNROLL for (u32 i = 1; i < {apart}; ++i) whole{part} += sums[i][{at}];",
         ]
     setup, names = decompose("row", ys[0].lens[:-1], "z")
-    return [
+    loads, stores = read_and_store(ys, after, [*names, "n"])
+    place = f"const u32 m = e / {each}u, result = e % {each}u;"
+    inside = f"m0 + m < {rows}u && blockIdx.x * {each}u + result < {n // parts}u"
+    if each * together <= threads:
+        reads = [
+            "const u32 e = threadIdx.x;",
+            place,
+            f"const bool stores = e < {each * together}u && {inside};",
+            f"const u32 row = stores ? m0 + m : 0u, n = stores ? blockIdx.x * {each}u + result : 0u;",
+            *setup,
+            *loads,
+        ]
+        return reads, ["if (stores) {", *(f"  {line}" for line in [*wholes, *stores]), "}"]
+    return [], [
         f"for (u32 e = threadIdx.x; e < {each * together}u; e += blockDim.x) {{",
-        f"  const u32 m = e / {each}u, result = e % {each}u, n = blockIdx.x * {each}u + result;",
-        f"  if (m0 + m >= {rows}u || n >= {n // parts}u) continue;",
-        *(f"  {line}" for line in wholes),
-        "  const u32 row = m0 + m;",
-        *(f"  {line}" for line in [*setup, *store_results(ys, after, [*names, "n"])]),
+        f"  {place}",
+        f"  if (!({inside})) continue;",
+        f"  const u32 row = m0 + m, n = blockIdx.x * {each}u + result;",
+        *(f"  {line}" for line in [*wholes, *setup, *loads, *stores]),
         "}",
     ]
 

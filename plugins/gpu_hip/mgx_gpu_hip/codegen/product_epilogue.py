@@ -24,7 +24,7 @@ from .geometry import Reader, index_type, offset_code, store_code
 from .reductions import element_value
 from .source import Tensor, compute_type, storage_type, to_storage
 
-__all__ = ["FusedEpilogue", "product_epilogue", "store_results", "store_vectors"]
+__all__ = ["FusedEpilogue", "product_epilogue", "read_and_store", "store_results", "store_vectors"]
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,18 @@ class FusedEpilogue:
 def store_results(
     ys: Sequence[Tensor], after: FusedEpilogue | None, places: Sequence[str], first: int = 0
 ) -> list[str]:
-    """Returns statements that write the results at one position, from its sums `whole0` and so on.
+    """Returns statements that write the results at one position, from its sums `whole0` and so on; see `read_and_store`."""
+    loads, stores = read_and_store(ys, after, places, first)
+    return [*loads, *stores]
 
-    places: coordinates along the last axes of the results; first: index of the first of `ys` among the kernel's results.
+
+def read_and_store(
+    ys: Sequence[Tensor], after: FusedEpilogue | None, places: Sequence[str], first: int = 0
+) -> tuple[list[str], list[str]]:
+    """Returns statements that read the epilogue's operands at one position, and those that write the results from its sums.
+
+    places: coordinates along the last axes of the results; first: index of the first of `ys` among the kernel's results.  The
+    sums are variables `whole0` and so on.
     """
     axes = len(places)
     index = index_type(*ys, *(after.given[after.sums :] if after else ()))
@@ -98,7 +107,7 @@ def store_results(
         f"q{n}[{offset_code(places, y.strides[-axes:], 0, index)}] = {v};"
         for n, (y, v) in enumerate(zip(ys, stores, strict=True), first)
     ]
-    return [*loads, *work, *targets]
+    return loads, [*work, *targets]
 
 
 def store_vectors(
