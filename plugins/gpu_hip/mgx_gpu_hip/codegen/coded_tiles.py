@@ -18,7 +18,7 @@ __all__ = ["CodedTiles", "lane_bytes", "tiled_codes", "tiled_numbers"]
 COLUMNS: Final = 16  # columns of weights per instruction, for eight rows
 SHARERS: Final = 4  # lanes that share a column
 LANES: Final = 32
-HELD: Final = 4  # vectors of codes that a lane has in flight
+HELD: Final = 8  # vectors of codes that a lane has in flight
 MAX_WAVES: Final = 16
 MANY: Final = 80  # waves per multiprocessor from which blocks of fewer waves and more columns are faster
 
