@@ -14,10 +14,13 @@ from mgx_core.ops.linear import Dot
 from mgx_core.ops.slice import Slice
 from mgx_core.rules.outline import Names, outline, through_views
 
-__all__ = ["CODED", "MAX_ROWS", "JOINED", "MIN_WEIGHTS", "JoinRows", "outside_groups"]
+__all__ = ["CODED", "CODED_ROW", "MAX_ROWS", "JOINED", "MIN_WEIGHTS", "JoinRows", "outside_groups"]
 
 JOINED: Final = "joined rows"  # tag of the groups
 CODED: Final = "coded rows"  # tag of groups around products with quantized weights
+CODED_ROW: Final = (
+    "coded row"  # tag of groups around such a product of one row, or its group, and the reduction before it
+)
 MAX_ROWS: Final = 16  # rows of such a product up to which reading the weights dominates
 MIN_WEIGHTS: Final = 1 << 16  # elements of weights below which a launch takes longer than reading them
 MAX_PARTS: Final = 4  # maximum number of parts of a product that one thread combines
@@ -26,7 +29,8 @@ MAX_PARTS: Final = 4  # maximum number of parts of a product that one thread com
 @dataclass(frozen=True)
 class JoinRows(Pass):
     """Groups a normalisation, the product of its one row with constant weights, and the pointwise work that combines parts of the
-    result; and products of few rows with quantized weights with the pointwise work that follows.
+    result; and products of few rows with quantized weights with the pointwise work that follows, and with a normalisation of one
+    row.
 
     A decoder runs such a sequence per token: RMS norm, the joined products of the gated layer, SwiGLU on their halves.  As three
     launches each waits for the one before, while only the product moves much memory.  If a target declines the group, its members
@@ -80,15 +84,37 @@ def _join(module: Module, ins: Instruction, names: Names) -> bool:
 
 
 def _join_codes(module: Module, product: Instruction, names: Names) -> bool:
-    """Groups a product of few rows and quantized weights with the one pointwise group that reads it or slices of its columns."""
+    """Groups a product of few rows and quantized weights with the one pointwise group that reads it or slices of its columns.
+
+    A second group around it has the reduction that computes its one row, so that a target may decline one of the two.
+    """
     shape = product.result
     if not isinstance(shape, Shape) or shape.dynamic() or prod(shape.lens()[:-1]) > MAX_ROWS:
         return False
     behind = _parts(product) or _whole(product)
-    if not behind or behind[-1].next is None:
-        return False
-    outline(module, [product, *behind], Group(tag=CODED), names.fresh("coded_rows"), behind[-1].next)
-    return True
+    joined = product
+    if behind and behind[-1].next is not None:
+        joined = outline(module, [product, *behind], Group(tag=CODED), names.fresh("coded_rows"), behind[-1].next)
+    row = _coded_row(joined)
+    if row is not None and _one_row(shape) and joined.next is not None:
+        position = {i: n for n, i in enumerate(module)}
+        before = _made_by(row, joined, position, position[joined])
+        if before:
+            members = [*before, joined]
+            outline(module, members, Group(tag=CODED_ROW), names.fresh("coded_row"), joined.next)
+            return True
+    return joined is not product
+
+
+def _coded_row(ins: Instruction) -> Instruction | None:
+    """Returns the row of a product with quantized weights, or of a group around one; None unless it is an operand."""
+    if isinstance(ins.op, DequantDot):
+        return ins.inputs[0]
+    body = ins.modules[0]
+    anchor = next(i for i in body if isinstance(i.op, DequantDot))
+    places = {p: n for n, p in enumerate(body.parameters.values())}
+    found = places.get(_through_reshapes(anchor.inputs[0]))
+    return None if found is None else ins.inputs[found]
 
 
 def _whole(product: Instruction) -> list[Instruction]:

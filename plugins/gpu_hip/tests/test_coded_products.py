@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -205,3 +205,72 @@ def test_codes_in_tiles_are_stored_where_lanes_read_them(bits: int, parts: int, 
             assert numbers[tile, at, inside] == scale[row, at]
         else:
             assert not got.any() and numbers[tile, at, inside] == 0
+
+
+class Normed(NamedTuple):
+    """A program of a sum, its RMS norm and gated products of the normed row with codes, and its float64 reference."""
+
+    program: mgx.Program
+    feed: dict[str, Any]
+    wanted: list[Any]
+
+    @classmethod
+    def of(cls, rows: int, k: int, gated: bool, stored: bool, n: int = 88) -> Normed:
+        """gated: SwiGLU of two products instead of one product; stored: the sum is a result too, as the residual of a layer."""
+        rng = np.random.default_rng(k + rows)
+        program = mgx.Program()
+        m = program.get_main_module()
+
+        def add(name: str, *xs: Any, **attributes: Any) -> Any:
+            return m.add(mgx.op(name, **attributes), *xs)
+
+        feed = {name: rng.standard_normal((rows, k)).astype(np.float16) for name in "xr"}
+        x, r = (m.add_parameter(name, mgx.Shape("half", [rows, k])) for name in feed)
+        total = add("add", x, r)
+        y = add("convert", total, target_type=dt.float32)
+        square = add("reduce_mean", add("mul", y, y), axes=[1])
+        factor = add("rsqrt", add("add", square, m.add_literal(np.full((rows, 1), 1e-5, np.float32))))
+        y = add("convert", add("mul", y, add("multibroadcast", factor, out_lens=[rows, k])), target_type=dt.float16)
+        op = DequantDot(bits=4, block_size=128)
+        sides = [drawn_weights(rng, n, k, 4, 128, True, 0.02) for _ in range(1 + gated)]
+        sums = [m.add(op, y, *(m.add_literal(a) for a in side)) for side in sides]
+        out = add("mul", add("mul", sums[0], add("sigmoid", sums[0])), sums[1]) if gated else sums[0]
+        m.add_return([out, total] if stored else [out])
+        wide = (feed["x"] + feed["r"]).astype(np.float64)
+        row = (wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-5)).astype(np.float16).astype(np.float32)
+        g, *u = (op.compute(row, *side).astype(np.float64) for side in sides)
+        result = g / (1 + np.exp(-g)) * u[0] if gated else g
+        return cls(program, feed, [result, wide] if stored else [result])
+
+    def steps(self, device: int) -> list[str]:
+        """Returns the words of the launches on an emulated device; compares the results with the reference."""
+        self.program.compile(GpuTarget("host", device), validate=True)
+        made = [v.to_numpy().astype(np.float64) for v in self.program.run(self.feed)]
+        for got, wanted in zip(made, self.wanted, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=0, atol=np.abs(wanted).max() * 4 * dt.float16.epsilon)
+        (instance,) = self.program.executable.instances()
+        return [s.name.rpartition("_")[0] for s in instance.runner.schedule.steps]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize(("k", "gated"), [(256, True), (1024, False), (1152, True), (2048, True)])
+def test_the_norm_of_one_row_is_in_the_launch_of_its_product(k: int, gated: bool, stored: bool) -> None:
+    assert Normed.of(1, k, gated, stored).steps(1) == ["coded_product_made"]
+
+
+def test_the_norm_of_several_rows_is_a_launch_of_its_own() -> None:
+    _, product = Normed.of(2, 256, True, True).steps(1)
+    assert product == "coded_product"
+
+
+def test_the_norm_before_many_columns_is_a_launch_of_its_own() -> None:
+    """The emulated device has four multiprocessors; 17 blocks would compute the row."""
+    assert Normed.of(1, 256, False, True, 16 * 16).steps(1) == ["coded_product_made"]
+    _, product = Normed.of(1, 256, False, True, 17 * 16).steps(1)
+    assert product == "coded_product"
+
+
+def test_without_matrix_units_the_epilogue_stays_in_the_launch_of_the_product() -> None:
+    """The group with the norm is declined, but not the one within it."""
+    _, product = Normed.of(1, 256, True, True).steps(0)
+    assert product == "coded_product"

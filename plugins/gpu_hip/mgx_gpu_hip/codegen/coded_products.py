@@ -14,10 +14,13 @@ from .coded_tiles import CodedTiles
 from .geometry import ceil_div, decompose
 from .pointwise import one_launch
 from .product_epilogue import FusedEpilogue, read_and_store
-from .source import DeviceTraits, KernelSource, Tensor, storage_type, to_compute
+from .row_prologue import RowPrologue, row_prologue
+from .source import DeviceTraits, KernelSource, Tensor, storage_type, to_compute, to_storage
 
 __all__ = ["coded_product"]
 
+MAKERS: Final = 4  # blocks per multiprocessor up to which each computes its row in less time than a launch takes
+ROW_VECTOR: Final = 8  # adjacent elements of a row that a thread computes, at most
 TOGETHER: Final = 8  # rows that share one dequantization of a code
 MAGIC: Final = 0x4B000000  # 2^23 as float32: an integer OR'ed into its mantissa is added to it
 
@@ -55,28 +58,49 @@ def _split(n: int, groups: int, parts: int, traits: DeviceTraits) -> _Split | No
 
 
 def coded_product(
-    op: Any, xs: Sequence[Tensor | None], ys: Sequence[Tensor], traits: DeviceTraits, after: FusedEpilogue | None = None
+    op: Any,
+    xs: Sequence[Tensor | None],
+    ys: Sequence[Tensor],
+    traits: DeviceTraits,
+    after: FusedEpilogue | None = None,
+    prologue: RowPrologue | None = None,
 ) -> KernelSource | No:
     """a [.., k], codes [n, bytes], scale [n, blocks] and optional zero points like it, all row-major, to results [.., n].
 
     xs: these, None for absent zero points if operands of `after` follow; codes, scale and zero points of rank 3 are tiled
-    (`tiled_codes`).  ys: their last axis is that of the sums, or of one part of them if `after` takes several.
+    (`tiled_codes`); the operands of `prologue`, which computes the one row a, in the place of a.  ys: results that `prologue`
+    stores, then results whose last axis is that of the sums, or of one part of them if `after` takes several.
     """
-    a, codes, scale, zero = (*xs, None)[:4]
+    before = 1 if prologue is None else prologue.operands
+    codes, scale, zero = (*xs[before:], None)[:3]
+    a = xs[0] if prologue is None else prologue.plan.outputs[prologue.held]
+    results = ys if prologue is None else ys[prologue.stored :]
     assert a is not None and codes is not None and scale is not None
     parts = 1 if after is None else after.sums
-    rows, k, n = prod(a.lens[:-1]), a.lens[-1], ys[0].lens[-1] * parts
+    rows, k, n = prod(a.lens[:-1]), a.lens[-1], results[0].lens[-1] * parts
     if rows > MAX_ROWS:
         return No(f"with {rows} rows a product with dequantized weights is faster")
     if not rows or not k or not n:
         return No("an extent is 0")
     together = min(rows, TOGETHER)
     ahead: list[str] = []
+    made: list[str] | No = []
     if len(codes.lens) == 3:
-        tiles = CodedTiles.of(op.bits, a.dtype, codes, scale, zero, parts, traits)
+        tiles = CodedTiles.of(op.bits, a.dtype, codes, scale, zero, parts, before, traits)
         last = f"{rows - 1}u - m0" if rows > together else f"{rows - 1}u"
-        ahead, inner = tiles.fetch(), tiles.sums(f"(p0 + (u64)m0 * {k}u)", together, last)
+        source = f"(p0 + (u64)m0 * {k}u)" if prologue is None else "made_row"
+        ahead, inner = tiles.fetch(), tiles.sums(source, together, last)
         waves, apart, block = tiles.waves, tiles.waves, tiles.block
+        if prologue is not None:
+            if tiles.blocks > MAKERS * traits.sm_count:
+                return No(
+                    f"{tiles.blocks} blocks would each compute the row, at most {MAKERS} per multiprocessor gain by that"
+                )
+            made = _made(prologue, a, waves * traits.wave, traits)
+            if isinstance(made, No):
+                return made
+    elif prologue is not None:
+        return No("the kernel without matrix units does not compute its rows")
     else:
         per_byte, row = 8 // op.bits, codes.lens[1]
         size = 16
@@ -90,11 +114,14 @@ def coded_product(
             return No(f"the columns of {parts} parts do not divide evenly into blocks")
         inner = _lines(op, (a, codes, scale, zero), split, together, size, groups)
         waves, apart, block = split.waves, split.apart, split.block
-    given = [a, codes, scale, zero, *xs[4:]]
-    reads, stores = _finished(ys, after, rows, n, parts, together, block, apart, waves * traits.wave)
+    given = [*xs[:before], codes, scale, zero, *xs[before + 3 :]]
+    reads, stores = _finished(
+        results, len(ys) - len(results), after, rows, n, parts, together, block, apart, waves * traits.wave
+    )
     lines = [
         f"const u32 m0 = blockIdx.y * {together}u;",
         *reads,
+        *made,
         f"SHARED(float, sums, [{apart}][{block * together}]);",
         "{",
         *(f"  {line}" for line in inner),
@@ -104,7 +131,8 @@ def coded_product(
     ]
     grid = (ceil_div(n // parts, block // parts), ceil_div(rows, together), 1)
     flops = 2 * rows * n * k
-    return one_launch("coded_product", lines, given, ys, grid, waves * traits.wave, ahead=ahead, flops=flops)
+    word = "coded_product" if prologue is None else "coded_product_made"
+    return one_launch(word, lines, given, ys, grid, waves * traits.wave, ahead=ahead, flops=flops)
 
 
 def _lines(
@@ -157,8 +185,39 @@ def _lines(
     ]
 
 
+def _made(prologue: RowPrologue, row: Tensor, threads: int, traits: DeviceTraits) -> list[str] | No:
+    """Returns statements that compute the row in every block, `made_row` in shared memory."""
+    k, t = row.lens[-1], storage_type(row.dtype)
+    if prod(row.lens) != k:
+        return No("there is more than one row")
+    if k * row.dtype.size > traits.shared_bytes // 2:
+        return No(f"a row of {k} elements does not fit into shared memory")
+    width = ROW_VECTOR
+    while width > 1 and k < width * threads:
+        width //= 2
+    if k % width:
+        return No(f"a row of {k} elements is not a whole number of vectors")
+    turns = ceil_div(k, width * threads)
+    lines = row_prologue(prologue, threads, turns, width, traits)
+    if isinstance(lines, No):
+        return lines
+    return [
+        f"SHARED({t}, made_row, [{k}]);",
+        "{",
+        *(f"  {line}" for line in lines),
+        f"  UNROLL for (u32 turn = 0; turn < {turns}; ++turn) {{",
+        f"    const u32 first = (turn * {threads}u + threadIdx.x) * {width}u;",
+        f"    UNROLL for (u32 j = 0; j < {width}; ++j)",
+        f"      if (first + j < {k}u) made_row[first + j] = {to_storage(f'row[turn * {width} + j]', row.dtype)};",
+        "  }",
+        "}",
+        "__syncthreads();",
+    ]
+
+
 def _finished(
     ys: Sequence[Tensor],
+    first: int,
     after: FusedEpilogue | None,
     rows: int,
     n: int,
@@ -170,7 +229,8 @@ def _finished(
 ) -> tuple[list[str], list[str]]:
     """Returns statements that read the epilogue's operands, and those that add the sums of a block's waves and store the results.
 
-    The former are for the start of the kernel, so that reading overlaps with the sums, if no thread has more than one result.
+    first: index of the first of `ys` among the kernel's results.  The former statements are for the start of the kernel, so that
+    reading overlaps with the sums, if no thread has more than one result.
     """
     each = block // parts
     wholes = []
@@ -181,7 +241,7 @@ def _finished(
             f"UNROLL for (u32 i = 1; i < {apart}; ++i) whole{part} += sums[i][{at}];",
         ]
     setup, names = decompose("row", ys[0].lens[:-1], "z")
-    loads, stores = read_and_store(ys, after, [*names, "n"])
+    loads, stores = read_and_store(ys, after, [*names, "n"], first)
     place = f"const u32 m = e / {each}u, result = e % {each}u;"
     inside = f"m0 + m < {rows}u && blockIdx.x * {each}u + result < {n // parts}u"
     if each * together <= threads:

@@ -77,8 +77,9 @@ def _columns(rows: Array, parts: int) -> Array:
 class CodedTiles:
     """The distribution of tiles of 16 columns and pieces of k over blocks and waves.
 
-    codes, scale, zero: in the layouts of `tiled_codes` and `tiled_numbers`, p1 to p3 of the kernel.  A block has `tiles` tiles,
-    equally many of each of `parts` parts of the columns; its `waves` take pieces of k round-robin, `held` of them at once.
+    codes, scale, zero: in the layouts of `tiled_codes` and `tiled_numbers`; index: of the first of them among the kernel's
+    operands.  A block has `tiles` tiles, equally many of each of `parts` parts of the columns; its `waves` take pieces of k
+    round-robin, `held` of them at once.
     """
 
     bits: int
@@ -90,10 +91,12 @@ class CodedTiles:
     tiles: int
     held: int
     parts: int
+    index: int
 
     @classmethod
     def of(
-        cls, bits: int, kind: dt.DType, codes: Tensor, scale: Tensor, zero: Tensor | None, parts: int, traits: DeviceTraits
+        cls, bits: int, kind: dt.DType, codes: Tensor, scale: Tensor, zero: Tensor | None, parts: int, index: int,
+        traits: DeviceTraits,
     ) -> CodedTiles:  # fmt: skip
         """Returns the fastest distribution, from measurements on an H200."""
         count, pieces, _ = codes.lens
@@ -101,12 +104,17 @@ class CodedTiles:
         while tiles <= 2 and ceil_div(count, tiles) * waves > MANY * traits.sm_count:
             tiles, waves = 2 * tiles, max(waves // 2, min(waves, MAX_WAVES // 2))
         held = max(1, min(ceil_div(pieces, waves), HELD // (2 * tiles)))
-        return cls(bits, kind, codes, scale, zero, waves, tiles, held, parts)
+        return cls(bits, kind, codes, scale, zero, waves, tiles, held, parts, index)
 
     @property
     def block(self) -> int:
         """Columns per block, over all parts."""
         return COLUMNS * self.tiles
+
+    @property
+    def blocks(self) -> int:
+        """Blocks that share all columns."""
+        return ceil_div(self.codes.lens[0], self.tiles)
 
     @property
     def pieces(self) -> int:
@@ -143,10 +151,11 @@ class CodedTiles:
             f"      const u32 of = blockIdx.x * {each}u + i / 2u % {each}u;",
             f"      const u32 tile = i / 2u / {each}u * {apart}u + (of < {apart}u ? of : {apart - 1}u);",
             f"      const u64 place = (u64)tile * {self.pieces}u + piece;",
-            f"      w[c][i] = ldv<u32, {self.size // 4}>(p1 + ((place * 2u + i % 2u) * {LANES}u + lane) * {self.size}u);",
+            f"      const u64 first = ((place * 2u + i % 2u) * {LANES}u + lane) * {self.size}u;",
+            f"      w[c][i] = ldv<u32, {self.size // 4}>(p{self.index} + first);",
             f"      const u64 at = place * {COLUMNS}u + i % 2u * 8u + g;",
-            f"      s[c][i] = {to_compute('p2[at]', self.scale.dtype)};",
-            *(["      z[c][i] = p3[at];"] if self.zero is not None else []),
+            f"      s[c][i] = {to_compute(f'p{self.index + 1}[at]', self.scale.dtype)};",
+            *([f"      z[c][i] = p{self.index + 2}[at];"] if self.zero is not None else []),
             "    }",
             "  }",
             "}",
@@ -155,7 +164,8 @@ class CodedTiles:
     def sums(self, source: str, together: int, last: str) -> list[str]:
         """Returns statements that store the sums of a block's columns in shared memory, `sums[wave][column][row]`.
 
-        source: expression of the rows' address; together: rows per block; last: expression of the last row's index.
+        source: expression of the rows' address, aligned to 16 bytes; together: rows per block; last: expression of the last row's
+        index.
         """
         turns = ceil_div(self.pieces, self.waves * self.held)
         loop = ["const u32 turn = 0;", *self._added(source, last)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from mgx_core import Instruction, Kernels, Module, No
+from mgx_core import Instruction, Kernels, Module, No, Shape
 from mgx_core.errors import Refused
 from mgx_core.ops.coded_product import DequantDot
 from mgx_core.ops.control import Group, PointwiseGroup
@@ -23,9 +23,10 @@ from ..codegen.generators import Inputs, computing
 from ..codegen.product_epilogue import product_epilogue
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import GpuEmitter, tensor_of
-from ..join_rows import CODED, MAX_ROWS
+from ..join_rows import CODED, CODED_ROW, MAX_ROWS
 from .offer import offer
 from .product_groups import group_results
+from .row_groups import RowGroup
 
 __all__ = ["PLANS"]
 
@@ -52,11 +53,20 @@ def _operands(e: GpuEmitter, op: DequantDot, args: Sequence[Value | None], parts
     """Returns the kernel's operands: constant weights are packed into tiles where matrix units multiply them."""
     a, codes, scale, zero = (None if v is None else e.row_major(v) for v in (*args, None, None)[:4])
     assert a is not None and codes is not None and scale is not None
-    plain = [a, codes, scale, zero]
-    k = a.lens[-1]
-    size = lane_bytes(op, a.shape.dtype, k, tensor_of(codes), zero is not None, e.context.traits)
-    if size is None or codes.lens[0] % parts or tensor_of(a).align % 16:
-        return plain
+    tiled = None if tensor_of(a).align % 16 else _tiled(e, op, a.shape, (codes, scale, zero), parts)
+    return [a, codes, scale, zero] if tiled is None else [a, *tiled]
+
+
+def _tiled(
+    e: GpuEmitter, op: DequantDot, a: Shape, weights: Sequence[Value | None], parts: int
+) -> list[Value | None] | None:
+    """Returns codes, scale and zero points in tiles; None if they are not constant or matrix units do not multiply them."""
+    codes, scale, zero = weights
+    assert codes is not None and scale is not None
+    k = a.lens()[-1]
+    size = lane_bytes(op, a.dtype, k, tensor_of(codes), zero is not None, e.context.traits)
+    if size is None or codes.lens[0] % parts:
+        return None
     used = k * op.bits // 8
     pieces = used // (4 * size)
     made = [
@@ -68,8 +78,8 @@ def _operands(e: GpuEmitter, op: DequantDot, args: Sequence[Value | None], parts
         numbers = ("tiles", pieces, parts)
         made.append(None if v is None else e.derived_constant(v, numbers, lambda c: tiled_numbers(c, pieces, parts)))
     if made[0] is None or made[1] is None or (zero is not None and made[2] is None):
-        return plain
-    return [a, *made]
+        return None
+    return list(made)
 
 
 def write_fused(
@@ -113,4 +123,63 @@ def emit_fused(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
     given += [None if i in sums else e.value_of(i, env) for i in tail.inputs]
     results, outs = group_results(e, body)
     e.kernel(write_fused, op, modules, given, outs)
+    return results
+
+
+def write_made(
+    op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module]
+) -> KernelSource | No:
+    """xs: the operands of the reduction, then codes, scale and zero points, None if absent, then those of the epilogue."""
+    group = RowGroup.of(modules[0])
+    assert group.reduction is not None
+    before = len(group.reduction.inputs)
+    prologue = group.prologue(modules[0], [x for x in xs[:before] if x is not None], ys)
+    if isinstance(group.product.op, DequantDot):
+        return coded_product(group.product.op, xs, ys, traits, None, prologue)
+    product, sums, tail = _members(group.product.modules[0])
+    fixed = flat(tail.modules[0])
+    parameters = list(fixed.parameters.values())
+    joints = [parameters[tail.inputs.index(part)] for part in sums]
+    after = product_epilogue(fixed, joints, xs[before + 3 :], ys[-1].lens, before + 3)
+    return coded_product(product.op, xs, ys, traits, after, prologue)
+
+
+@offer(
+    PLANS,
+    Group,
+    name="coded row",
+    when=tagged(CODED_ROW, "a product with quantized weights, its epilogue and the reduction that computes its row"),
+    write=write_made,
+)
+def emit_made(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    """Emits one launch."""
+    body = modules[0]
+    group = RowGroup.of(body)
+    assert group.reduction is not None
+    env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
+
+    def value(ins: Instruction) -> Value | None:
+        if ins.is_absent:
+            return None
+        if ins not in env and not ins.is_literal:
+            for i in ins.inputs:
+                env[i] = value(i)
+            env[ins] = e.emit(ins, env)
+        found: Value = e.value_of(ins, env)
+        return found
+
+    product, inner, row = group.row
+    if inner is not body:
+        parameters = zip(inner.parameters.values(), group.product.inputs, strict=True)
+        env |= {p: value(i) for p, i in parameters if i is not row}
+    assert isinstance(product.op, DequantDot)
+    weights = [None if v is None else e.row_major(v) for v in map(value, product.inputs[1:])]
+    sums, tail = ([], None) if inner is body else _members(inner)[1:]
+    tiled = _tiled(e, product.op, product.inputs[0].shape, (*weights, None)[:3], max(len(sums), 1))
+    if tiled is None:
+        raise Refused("matrix units do not multiply these weights")
+    given = [*map(value, group.reduction.inputs), *tiled]
+    given += [None if i in sums else value(i) for i in ([] if tail is None else tail.inputs)]
+    results, outs = group_results(e, body)
+    e.kernel(write_made, op, modules, given, outs)
     return results
