@@ -97,7 +97,7 @@ def command(
     report.say(f"target {executable.target.name}, {iterations} runs after {warm} of warm-up")
     report.say("total   " + ", ".join(f"{name} {value * 1e3:.4f} ms" for name, value in total.items()))
     if timings:
-        report.say(f"instructions {spent * 1e3:.4f} ms, overhead {(total['median'] - spent) * 1e3:.4f} ms")
+        report.say(f"instructions {spent * 1e3:.4f} ms, overhead {(total['median'] - spent) * 1e3:z.4f} ms")
     if limits:
         report.say(
             f"at most {limits['flops'] / 1e9:.1f} GFLOP/s and {limits['bytes'] / 1e9:.1f} GB/s on this machine, as measured"

@@ -32,6 +32,21 @@ def test_text(drive, chain):
     assert "median" in text
 
 
+def test_an_overhead_that_rounds_to_zero_has_no_sign(drive, chain, monkeypatch):
+    from mgx_core.driver import perf
+    from mgx_core.run.executable import Executable
+    from mgx_core.targets.runner import Timing
+
+    def timed(executable, values, runs, warmup):
+        launch = next(i for i in executable.instances()[0].module if i.name == "launch")
+        return [Timing(launch, [0.002 + 1e-9])]
+
+    monkeypatch.setattr(Executable, "time", timed)
+    monkeypatch.setattr(perf, "_once", lambda executable, values: 0.002)
+    text = drive("perf", chain("exp"), "-n", "1", "--target", "wrong", "--warmup", "1")
+    assert "instructions 2.0000 ms, overhead 0.0000 ms" in text
+
+
 def test_detailed_groups_by_shape(drive_json, chain):
     found = drive_json("perf", chain("neg"), "-n", "1", "--detailed", "--target", "wrong")
     assert [g["operation"] for g in found["operations"]] == ["neg(float32[2, 3])"]
