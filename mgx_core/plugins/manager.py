@@ -43,6 +43,7 @@ class Plugins:
         self.records: list[PluginRecord] = []
         self._registered: dict[str, PluginRecord] = {}  # by their names in pluggy
         self._loaded: dict[str, Any] = {}
+        self._reported: set[str] = set()  # failures that a compilation has logged
         if discover:
             self._discover()
 
@@ -293,6 +294,13 @@ class Plugins:
     def lost(self, *hooks: str) -> list[str]:
         """Returns the messages of all failures of some hooks so far."""
         return [f"{r.title}: {f.message}" for r in self.records for f in r.failures if f.hook in hooks]
+
+    def first_report(self, message: str) -> bool:
+        """Returns True the first time that a message of `lost` is passed, so that every later compilation omits the warning."""
+        if message in self._reported:
+            return False
+        self._reported.add(message)
+        return True
 
 
 def _check_name(target: Target, name: str, source: str) -> Target:

@@ -374,9 +374,13 @@ class Executable:
         )
 
     def note_lost(self) -> None:
-        """Notes extensions of plugins to targets and frontends that could not be loaded."""
-        for text in manager().lost("kernels", "passes", "rules", "converters"):
-            self.note(text)
+        """Notes extensions of plugins to targets and frontends that could not be loaded; logs each once per process."""
+        plugins = manager()
+        for text in plugins.lost("kernels", "passes", "rules", "converters"):
+            if plugins.first_report(text):
+                self.note(text)
+            elif text not in self.notes:
+                self.notes.append(text)
 
     def note(self, text: str) -> None:
         """Records and logs a warning for the user."""

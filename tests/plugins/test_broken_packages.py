@@ -189,6 +189,18 @@ def test_objects_of_the_wrong_kind_are_left_out_and_noted(installed, hook, path,
     assert error in notes[0]
 
 
+def test_a_failed_extension_is_noted_by_each_executable_and_logged_once(installed, caplog):
+    installed(("broken", package(kernels=lambda target: [Lazy("it", "broken_objects:gone")]), "broken-dist"))
+    program = mgx.parse_program(PROGRAM)
+    notes = []
+    with caplog.at_level("WARNING", "mgx"):
+        for _ in range(3):
+            program.compile(mgx.get_target("host"))
+            notes.append(program.executable.notes)
+    assert [len(n) for n in notes] == [1, 1, 1]
+    assert [r.getMessage() for r in caplog.records] == notes[0]
+
+
 def test_converters_are_checked_by_the_frontend_that_collects_them(installed):
     made = installed(
         ("broken", package(converters=lambda frontend: [Lazy("it", "broken_objects:number")]), "broken-dist")
