@@ -207,7 +207,7 @@ def left_to_python(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (lambda x: left_to_python(x.sin()), "1 graph, 1 part"),
+        (lambda x: left_to_python(x.sin()), "1 graph, 1 part\n0: mgx: 1 operator ("),
         (lambda x: x, "0 graphs: nothing was compiled"),
     ],
 )
