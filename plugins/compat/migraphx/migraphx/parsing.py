@@ -132,7 +132,7 @@ def _extent(default_dim_value: int, default_dyn_dim_value: Any) -> dict[str, Any
     span = DynamicDimension.of(default_dyn_dim_value)
     if default_dim_value and span != ONE:
         raise ParameterError("default_dim_value and default_dyn_dim_value are mutually exclusive")
-    if default_dim_value or span.is_fixed():
+    if default_dim_value or span.min == span.max > 0:  # a default_dim_value of 0 keeps extents symbolic
         return {"default_dim_value": default_dim_value or span.min}
     return {"default_dyn_dim_value": span}
 

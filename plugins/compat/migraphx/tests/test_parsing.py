@@ -38,6 +38,7 @@ def test_symbolic_dimensions_default_to_1(tmp_path) -> None:
         ({}, [1, 4]),
         ({"default_dim_value": 3}, [3, 4]),
         ({"default_dyn_dim_value": migraphx.shape.dynamic_dimension(2, 2)}, [2, 4]),
+        ({"default_dyn_dim_value": migraphx.shape.dynamic_dimension(0, 0)}, [0, 4]),
         ({"dim_params": {"n": 5}}, [5, 4]),
         ({"map_input_dims": {"x": [6, 4]}}, [6, 4]),
     ):
