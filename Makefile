@@ -41,8 +41,16 @@ define editable
 	@PATH="$(CURDIR)/$(1)/bin:$$PATH" $(1)/bin/python $(PIP) --no-build-isolation $(addprefix -e ,$(2)) $(3)
 endef
 
+# records in $(1)/native.sources which sources its native module belongs to: the checkout's path and a checksum of its files.  The file
+# changes only if they do, so a copied environment or checkout, whose timestamps tell nothing, builds the module again.
+define sources
+	@{ echo $(CURDIR) && cat $(sort $(NATIVE)) | cksum; } > $(1)/native.sources.new
+	@cmp -s $(1)/native.sources.new $(1)/native.sources || cp $(1)/native.sources.new $(1)/native.sources
+	@rm $(1)/native.sources.new
+endef
+
 .DEFAULT_GOAL := help
-.PHONY: gold-tf help demo test test-torch slow-torch test-ray test-mlserver test-all lint types wheels core-alone slow strangers test-capi test-capi-memory test-amd bench clean
+.PHONY: gold-tf help demo test test-torch slow-torch test-ray test-mlserver test-all lint types wheels core-alone slow strangers test-capi test-capi-memory test-amd bench clean FORCE
 
 help:
 	@echo "make demo      classify handwritten digits with the example network"
@@ -78,10 +86,14 @@ build/metadata/%/installed.json: %/pyproject.toml .ci/installed.py
 	$(call editable,.venv-test,$(DISTS),--group test --group lint --group type)
 	$(call editable,.venv-test,$(TORCH),--no-deps) # for import layers and types, which need no torch
 	@.venv-test/bin/python -m compileall -q mgx_core $(wildcard conformance/mgx_* plugins/*/mgx_* plugins/*/*/*migraphx plugins/*/*/mgx_*) # as pip does
+	$(call sources,.venv-test)
 	@touch $@ .venv-test/native
 
-# the native module is rebuilt whenever one of its sources has changed
-.venv-test/native .venv-torch/native: .venv-%/native: .venv-%/ready $(NATIVE)
+.venv-test/native.sources .venv-torch/native.sources: .venv-%/native.sources: FORCE | .venv-%/ready
+	$(call sources,.venv-$*)
+
+# the native module is rebuilt whenever the contents of one of its sources have changed
+.venv-test/native .venv-torch/native: .venv-%/native: .venv-%/ready .venv-%/native.sources
 	@PATH="$(CURDIR)/.venv-$*/bin:$$PATH" .venv-$*/bin/python $(PIP) --no-build-isolation --no-deps -e plugins/cpu_dnnl
 	@touch $@
 
@@ -91,6 +103,7 @@ build/metadata/%/installed.json: %/pyproject.toml .ci/installed.py
 	@.venv-torch/bin/python $(PIP) --retries 0 --index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0' \
 		|| .venv-torch/bin/python $(PIP) 'torch==2.13.0'
 	$(call editable,.venv-torch,$(WITH_TORCH),--group core-test expecttest onnxscript torchao)
+	$(call sources,.venv-torch)
 	@touch $@ .venv-torch/native
 
 .venv-ray/ready: $(call metadata,$(RAY))
