@@ -29,6 +29,7 @@ __all__ = ["is_stored", "read_stored"]
 
 KEYS: Final = ("version", "modules")
 COMPILED: Final = ("gpu::", "cpu::", "hip::", "dnnl::", "ref::")  # operations inserted by compilation
+COPIED: Final = 100_000  # most instructions, with a copy of a module for each one that runs it; more for large files
 FOREIGN: Final = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
@@ -70,9 +71,23 @@ class _Reader:
         self.modules: dict[str, module] = {"main": self.made.get_main_module()}
         self.open: list[str] = []  # modules being read, outermost first
         self.values: dict[str, instruction_ref] = {}
+        self.copied: dict[
+            str, int
+        ] = {}  # instructions by module, with a copy of a module for each instruction that runs it
 
     def whole(self) -> program:
+        """Returns the program.
+
+        Errors: StoreError for modules that are run so often that copies of them would be too many: passes work on copies, and
+        twenty modules that each run the next one twice are a million.
+        """
         self.fill("main")
+        most = max(COPIED, 4 * sum(len(self.stored[name]["nodes"]) for name in self.modules))
+        if self.copied["main"] > most:
+            raise StoreError(
+                f"at most {most} instructions are supported, with a copy of a module for each instruction that runs it, and the "
+                "program has more: store fewer instructions that run the same module"
+            )
         return self.made
 
     def inner(self, name: str) -> module:
@@ -91,8 +106,11 @@ class _Reader:
         into = self.modules[name]
         self.open.append(name)
         nodes = self.stored[name]["nodes"]
+        copied = len(nodes)
         for node in nodes:
             self.add(into, node)
+            copied += sum(self.copied[m] for m in node.get("module_inputs") or ())
+        self.copied[name] = copied
         if nodes and nodes[-1]["name"] != "@return":  # without a return, the last value is the result
             into.add_return([self.values[nodes[-1]["output"]]])
         self.open.pop()

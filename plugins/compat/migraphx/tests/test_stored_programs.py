@@ -129,6 +129,33 @@ def test_modules_within_themselves(around) -> None:
         migraphx.load_buffer(msgpack.packb(tree))
 
 
+def doubling(depth: int) -> dict[str, object]:
+    """Returns a file of `depth` modules, each of which runs the next one in both branches of an `if`."""
+    modules = {}
+    for i in range(depth - 1):
+        both = node(f"m{i}:@0", "if", {}, ["c"], module_inputs=[f"m{i + 1}"] * 2)
+        result = node(f"m{i}:@1", "get_tuple_elem", {"index": 0}, [f"m{i}:@0"])
+        modules[f"m{i}"] = {"name": f"m{i}", "nodes": [both, result]}
+    modules[f"m{depth - 1}"] = {"name": f"m{depth - 1}", "nodes": [node("last:@0", "neg", {}, ["main:@1"])]}
+    branches = [
+        node("c", "@param", {"parameter": "c", "order": 1}, shape=shape([1], [0], "bool_type")),
+        node("main:@2", "if", {}, ["c"], module_inputs=["m0", "m0"]),
+        node("main:@3", "get_tuple_elem", {"index": 0}, ["main:@2"]),
+    ]
+    return file(WEIGHTS.tobytes(), branches, modules)
+
+
+def test_modules_whose_copies_would_be_too_many() -> None:
+    program = migraphx.load_buffer(msgpack.packb(doubling(4)))
+    program.compile(migraphx.get_target("ref"))
+    found = np.array(program.run({"x": X, "c": np.array([True])})[0])
+    assert np.array_equal(found, -PRODUCT)
+    with pytest.raises(
+        StoreError, match=r"at most 100000 instructions are supported, with a copy of a module for each"
+    ):
+        migraphx.load_buffer(msgpack.packb(doubling(100)))
+
+
 def test_files_that_are_nested_too_deeply() -> None:
     with pytest.raises(StoreError, match="RecursionError"):
         migraphx.load_buffer(b'{"a":' + b"[" * 100000)
