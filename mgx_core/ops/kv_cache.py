@@ -33,7 +33,9 @@ class ConcatPastPresent(Operation):
 
     present [b, g, s, d], seqlens_k integer [b] (tokens of each sample after this step, less one), past [b, g, c, d]
     -> [b, g, n, d], n the attribute `length` (default: c; -1: the larger of c and the most tokens of a sample).
-    A sample's s new rows are written to its last positions; from 0 on if it has fewer than s tokens.  Other rows are zero.
+    A sample's s new rows are written to its last positions; from 0 on if it has fewer than s tokens.  Other rows
+    keep the cache's values, whether a sample has tokens there or not, and are zero beyond the cache (onnxruntime sets all rows
+    without tokens to zero, except where `past` and the result share a buffer).
     kv_num_heads: g if given, checked.
     Errors: ShapeError for operands that do not fit, or more tokens than the cache can hold.
     Source: GroupQueryAttention of com.microsoft.
