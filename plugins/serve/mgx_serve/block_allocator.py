@@ -17,7 +17,7 @@ class BlockAllocator:
         self._free = [(0, size)]  # (offset, size) of free ranges, sorted and coalesced
         self._lent: dict[int, int] = {}
 
-    def take(self, size: int) -> int | None:
+    def allocate(self, size: int) -> int | None:
         """Allocates a block, rounded up to a multiple of `ALIGNMENT` bytes; returns its offset, None if there is no room."""
         number = next((n for n, (_, room) in enumerate(self._free) if room >= size), None)
         if number is None:
@@ -27,7 +27,7 @@ class BlockAllocator:
         self._lent[start] = size
         return start
 
-    def take_back(self, start: int) -> None:
+    def free(self, start: int) -> None:
         """Frees a block.  Errors: KeyError if no allocated block starts there."""
         size = self._lent.pop(start)
         number = bisect.bisect(self._free, (start, 0))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from .padding import padded, unpadded
-from .tray_claims import DONE, OPEN, RUNS, Claims, Held, Lies, Offer, marked
+from .tray_claims import DONE, OPEN, RUNS, Claims, Held, Location, Offer, marked
 
 __all__ = ["PendingRequest", "TrayWriter"]
 
@@ -25,13 +25,13 @@ class PendingRequest:
     deadline, arrived: of `time.monotonic`; done: completed with the elements of its outputs, or None if its tray ran without it.
     """
 
-    __slots__ = ("arrived", "deadline", "done", "lies", "number", "offer", "rows")
+    __slots__ = ("arrived", "deadline", "done", "location", "number", "offer", "rows")
 
     def __init__(self, offer: Offer, number: int, rows: int, done: asyncio.Future[Any]) -> None:
         self.offer, self.number, self.rows, self.done = offer, number, rows, done
         self.arrived = time.monotonic()
         self.deadline = self.arrived + offer.limit
-        self.lies: Lies = (0, 0, 0)
+        self.location: Location = (0, 0, 0)
 
 
 class TrayWriter:
@@ -65,10 +65,10 @@ class TrayWriter:
         for _ in range(TRIES):
             claims.lock()
             try:
-                lies = claims.claim(plan, put.rows, self._own)
-                if lies is None:
+                location = claims.claim(plan, put.rows, self._own)
+                if location is None:
                     return False
-                put.lies = lies
+                put.location = location
                 if small:
                     self._copy(put, parts)
                     wakes = self._show(claims, put)
@@ -78,11 +78,11 @@ class TrayWriter:
                 self._copy(put, parts)
                 wakes = self._shown(claims, put)
             if wakes is not None:
-                self._puts.setdefault((plan.number, *lies[:2]), {})[lies[2]] = put
+                self._puts.setdefault((plan.number, *location[:2]), {})[location[2]] = put
                 if wakes:
                     os.eventfd_write(self._engine, 1)
                 return True
-            self._give_back(plan.number, lies[0], put.rows)
+            self._give_back(plan.number, location[0], put.rows)
         return False
 
     def _of(self, number: int) -> Claims:
@@ -92,7 +92,7 @@ class TrayWriter:
         return claims
 
     def _copy(self, put: PendingRequest, parts: Sequence[Any]) -> None:
-        plan, (tray, _, row) = put.offer.plan, put.lies
+        plan, (tray, _, row) = put.offer.plan, put.location
         start, memory, cuts = plan.start + tray * plan.size, self._memory, put.offer.cuts
         for n, ((at, width), part) in enumerate(zip(plan.inputs, parts, strict=True)):
             first = start + at + row * width
@@ -114,11 +114,11 @@ class TrayWriter:
 
     def _show(self, claims: Claims, put: PendingRequest) -> bool | None:
         mark = marked(put.offer.kind, put.number)
-        return claims.show(put.offer.plan, put.lies, mark, int(put.arrived * 1e9))
+        return claims.show(put.offer.plan, put.location, mark, int(put.arrived * 1e9))
 
     def leave(self, put: PendingRequest) -> None:
         """Cancels a pending request whose client has disconnected."""
-        plan, (tray, turn, row) = put.offer.plan, put.lies
+        plan, (tray, turn, row) = put.offer.plan, put.location
         puts = self._puts.get((plan.number, tray, turn), {})
         if puts.pop(row, None) is None:
             return
@@ -139,14 +139,14 @@ class TrayWriter:
                 continue
             del self._puts[key]
             for put in puts.values():
-                if not claims.answered(put.offer.plan, put.lies):
+                if not claims.answered(put.offer.plan, put.location):
                     answered(put, None)
                 elif state == DONE:
                     answered(put, self._outputs(put))
             self._give_back(number, tray, sum([put.rows for put in puts.values()]))
 
     def _outputs(self, put: PendingRequest) -> list[bytes]:
-        plan, (tray, _, row) = put.offer.plan, put.lies
+        plan, (tray, _, row) = put.offer.plan, put.location
         start = plan.start + tray * plan.size
         places = [plan.outputs[n] for n in put.offer.outputs]
         found = [self._memory[(first := start + at + row * w) : first + put.rows * w] for at, w in places]
@@ -166,7 +166,7 @@ class TrayWriter:
             except Held:
                 return
             if left is not None:
-                claims.hide(left.offer.plan, left.lies, marked(left.offer.kind, left.number))
+                claims.hide(left.offer.plan, left.location, marked(left.offer.kind, left.number))
             claims.release(tray, rows, self._own)
             claims.unlock()
             self._owed.pop()

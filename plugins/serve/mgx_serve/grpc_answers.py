@@ -54,12 +54,12 @@ def _mark() -> bytes:
 def _head(name: str, version: str, outputs: tuple[tuple[str, str, tuple[int, ...], Place | None], ...]) -> bytes:
     """Returns an encoded ModelInferResponse without id and data.  outputs: names, element types, shapes, locations."""
     made = messages()["ModelInferResponse"](model_name=name, model_version=version)
-    for tensor, datatype, shape, lies in outputs:
+    for tensor, datatype, shape, location in outputs:
         output = made.outputs.add(name=tensor, datatype=datatype, shape=shape)
-        if lies is not None:
-            output.parameters["shared_memory_region"].string_param = lies.region
-            output.parameters["shared_memory_byte_size"].int64_param = lies.size
-            output.parameters["shared_memory_offset"].int64_param = lies.offset
+        if location is not None:
+            output.parameters["shared_memory_region"].string_param = location.region
+            output.parameters["shared_memory_byte_size"].int64_param = location.size
+            output.parameters["shared_memory_offset"].int64_param = location.offset
     encoded: bytes = made.SerializeToString()
     return encoded
 

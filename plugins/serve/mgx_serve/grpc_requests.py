@@ -93,9 +93,9 @@ class Head:
         for output in self.message.outputs:
             names.append(output.name)
             stated = _plain(output.parameters)
-            lies = place(stated, output.name)
-            if lies is not None:
-                places[output.name] = lies
+            location = place(stated, output.name)
+            if location is not None:
+                places[output.name] = location
             if count := classes_wanted(stated, output.name):
                 classes[output.name] = count
         return names, places, classes

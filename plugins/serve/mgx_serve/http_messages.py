@@ -132,15 +132,15 @@ def answer_body(answer: Answer, binary: set[str], share: Share) -> tuple[list[by
     described, tail = [], []
     data: dict[str, Any] = {}
     for tensor, array in answer.outputs:
-        size, lies = -1, answer.places.get(tensor.name)
-        if lies is None and (every or tensor.name in binary):
+        size, location = -1, answer.places.get(tensor.name)
+        if location is None and (every or tensor.name in binary):
             raw = to_bytes(array)
             tail.append(raw)
             size = len(raw)
-        elif lies is None:
+        elif location is None:
             share.take(array.size * NUMBER_COST)
             data[tensor.name] = to_list(array)
-        described.append((tensor.name, tensor.datatype, array.shape, lies, size))
+        described.append((tensor.name, tensor.datatype, array.shape, location, size))
     given = (answer.model, answer.version, answer.id, tuple(described))
     written = _written(*given, data) if data or answer.id else _kept_answer(*given)
     return [written, *tail], len(written) if tail else None
@@ -156,13 +156,13 @@ def _written(
 ) -> bytes:
     """Returns the JSON of a response.  outputs: with a binary size, -1 if not binary; data: inline elements."""
     told = []
-    for name, datatype, shape, lies, size in outputs:
+    for name, datatype, shape, location, size in outputs:
         output: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(shape)}
-        if lies is not None:
+        if location is not None:
             output["parameters"] = {
-                "shared_memory_region": lies.region,
-                "shared_memory_byte_size": lies.size,
-                "shared_memory_offset": lies.offset,
+                "shared_memory_region": location.region,
+                "shared_memory_byte_size": location.size,
+                "shared_memory_offset": location.offset,
             }
         elif size >= 0:
             output["parameters"] = {"binary_data_size": size}

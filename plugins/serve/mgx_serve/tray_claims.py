@@ -36,7 +36,7 @@ __all__ = [
     "WORDS",
     "Claims",
     "Held",
-    "Lies",
+    "Location",
     "Offer",
     "Plan",
     "marked",
@@ -61,7 +61,7 @@ NONE: Final = -1
 ENGINE: Final = 0  # the index of the engine process; those of front ends follow
 REQUEST_BITS: Final = 40  # bits of the request number in a mark; the kind is above
 MOST_FRONTENDS: Final = WIDTH - OWN - 1
-Lies = tuple[int, int, int]  # location of a request: tray, turn, first row
+Location = tuple[int, int, int]  # location of a request: tray, turn, first row
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class Claims:
         words = self.words
         return sum([words[at + COUNT] for at in STARTS if words[at + STATE] == OPEN])
 
-    def claim(self, plan: Plan, rows: int, own: int) -> Lies | None:
+    def claim(self, plan: Plan, rows: int, own: int) -> Location | None:
         """Claims rows for a process to fill; None if no tray has that many free rows, or too many requests wait.
 
         Errors: LookupError if the set has been replaced since the plan.
@@ -210,12 +210,12 @@ class Claims:
                 return tray
         return NONE
 
-    def show(self, plan: Plan, lies: Lies, mark: int, arrived: int) -> bool | None:
+    def show(self, plan: Plan, location: Location, mark: int, arrived: int) -> bool | None:
         """Marks a request as ready, its rows are filled; returns True if the engine process must be woken.
 
         None if its tray was taken without it, or the set was withdrawn.
         """
-        words, (tray, turn, row) = self.words, lies
+        words, (tray, turn, row) = self.words, location
         at = STARTS[tray]
         if words[MARK] != plan.mark or words[at + STATE] != OPEN or words[at + SINCE] != turn:
             return None
@@ -227,9 +227,9 @@ class Claims:
             words[ASLEEP] = 0
         return wakes
 
-    def hide(self, plan: Plan, lies: Lies, mark: int) -> None:
+    def hide(self, plan: Plan, location: Location, mark: int) -> None:
         """Cancels a ready request whose client has disconnected."""
-        words, (tray, turn, row) = self.words, lies
+        words, (tray, turn, row) = self.words, location
         at = STARTS[tray]
         if words[at + STATE] == OPEN and words[at + SINCE] == turn:
             self._memory[(plan.start + tray * plan.size) // ITEM + row] = -mark
@@ -244,9 +244,9 @@ class Claims:
         at = STARTS[tray]
         return self.words[at + STATE] if self.words[at + SINCE] == turn else APART
 
-    def answered(self, plan: Plan, lies: Lies) -> bool:
+    def answered(self, plan: Plan, location: Location) -> bool:
         """Returns True if a request was part of its tray's run; does not require the lock."""
-        tray, turn, row = lies
+        tray, turn, row = location
         return self._memory[(plan.start + tray * plan.size) // ITEM + ANSWERS * plan.rows + row] == turn
 
     def open_trays(self) -> Iterator[tuple[int, int, int]]:

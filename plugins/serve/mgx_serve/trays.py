@@ -319,7 +319,7 @@ class TrayMemory:
         self._mapped = mmap.mmap(number, size)
         self._whole: Any = np.frombuffer(self._mapped, np.uint8)
         self._blocks = BlockAllocator(size // ALIGNMENT * ALIGNMENT)
-        self._blocks.take(SETS * PAGE)
+        self._blocks.allocate(SETS * PAGE)
         self._sets: dict[int, Trays] = {}
         self._marks = self._kinds = 0
 
@@ -343,7 +343,7 @@ class TrayMemory:
             ended = self._sets.pop(number)
             ended.unpin()
             plan = ended.plan
-            self._blocks.take_back(plan.start)
+            self._blocks.free(plan.start)
             self._mapped.madvise(mmap.MADV_REMOVE, plan.start, TRAYS * plan.size)
         places: list[tuple[int, int]] = []
         size = -(-WORDS * rows * ITEM // PAGE) * PAGE
@@ -355,7 +355,7 @@ class TrayMemory:
         free = next((n for n in range(SETS) if n not in self._sets), None)
         if free is None or held + TRAYS * size > self.size // MOST_SHARE:
             return None
-        start = self._blocks.take(TRAYS * size)
+        start = self._blocks.allocate(TRAYS * size)
         if start is None:
             return None
         self._marks += 1
@@ -366,7 +366,7 @@ class TrayMemory:
         try:
             made = self._sets[free] = Trays(self, claims, whole, plan, (inputs, outputs), key)
         except LookupError:
-            self._blocks.take_back(start)
+            self._blocks.free(start)
             return None
         return made
 

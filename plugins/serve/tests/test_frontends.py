@@ -49,7 +49,7 @@ def memory() -> Iterator[tuple[Arena, Borrowed, list[int]]]:
 
 def test_blocks_own_their_memory_until_the_last_array_is_deleted(memory: tuple[Arena, Borrowed, list[int]]) -> None:
     arena, borrowed, back = memory
-    start = arena.lend([b"abc", b"", np.arange(5.0).view(np.uint8).data])
+    start = arena.store([b"abc", b"", np.arange(5.0).view(np.uint8).data])
     assert start is not None
     first, empty, last = borrowed.parts(start, [3, 0, 40])
     assert (bytes(first), bytes(empty)) == (b"abc", b"")
@@ -63,13 +63,13 @@ def test_blocks_own_their_memory_until_the_last_array_is_deleted(memory: tuple[A
 
 def test_freed_memory_is_coalesced(memory: tuple[Arena, Borrowed, list[int]]) -> None:
     arena, borrowed, _ = memory
-    starts = [arena.lend([bytes(1000)]) for _ in range(4)]
-    assert starts == [0, 1024, 2048, 3072] and arena.lend([b"x"]) is None
+    starts = [arena.store([bytes(1000)]) for _ in range(4)]
+    assert starts == [0, 1024, 2048, 3072] and arena.store([b"x"]) is None
     for start in (1024, 3072, 2048):
-        arena.take_back(start)
-    assert arena.lend([bytes(3072)]) == 1024
+        arena.free(start)
+    assert arena.store([bytes(3072)]) == 1024
     with pytest.raises(KeyError):
-        arena.take_back(2048)
+        arena.free(2048)
     with pytest.raises(ValueError, match="no block of 128 bytes at 4032"):
         borrowed.parts(4032, [128])
 
@@ -117,7 +117,7 @@ def test_a_message_that_cannot_be_written_holds_no_memory() -> None:
         other = await Channel.opened(Ends(theirs.detach(), back, forth, size), lambda *_: None)
         with pytest.raises(TypeError):
             one.send(object(), [bytes(100_000)])
-        assert one._memory is not None and one._memory[0].lend([bytes(100_000)]) is not None
+        assert one._memory is not None and one._memory[0].store([bytes(100_000)]) is not None
         one.close()
         other.close()
 

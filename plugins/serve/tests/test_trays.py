@@ -104,7 +104,7 @@ def answers(front: TrayWriter) -> dict[int, Any]:
 def test_rows_of_several_processes_follow_each_other(memory: TrayMemory, trays: Trays) -> None:
     one, other = filling(memory, 1), filling(memory, 2)
     puts = [put(one, trays, 1), put(other, trays, 2, 3), put(one, trays, 3), put(other, trays, 4)]
-    assert [p.lies for p in puts] == [(0, 1, 0), (0, 1, 2), (0, 1, 5), (1, 2, 0)]  # the fourth finds one free row
+    assert [p.location for p in puts] == [(0, 1, 0), (0, 1, 2), (0, 1, 5), (1, 2, 0)]  # the fourth finds one free row
     filled = taken(trays)
     assert (filled.tray, filled.firsts, filled.ends, filled.numbers) == (0, [0, 2, 5], [2, 5, 7], [1, 2, 3])
     assert trays.inputs[0]["x"][:7, -1].tolist() == [1, 1, 2, 2, 2, 3, 3]
@@ -125,7 +125,7 @@ def test_each_front_end_finds_the_answers_to_its_requests(memory: TrayMemory, tr
 def test_without_space_nothing_is_stored(memory: TrayMemory, trays: Trays) -> None:
     front = filling(memory)
     for number in range(TRAYS):
-        assert put(front, trays, number, MOST).lies == (number, number + 1, 0)
+        assert put(front, trays, number, MOST).location == (number, number + 1, 0)
     assert not front.put(given(trays, count=1), [b""])
 
 
@@ -153,7 +153,7 @@ def test_a_tray_is_used_again_when_its_answers_were_read(memory: TrayMemory, tra
     answers(front)
     assert not front.put(given(trays), [b""])
     answers(other)
-    assert put(front, trays, 9).lies == (0, TRAYS + 1, 0)
+    assert put(front, trays, 9).location == (0, TRAYS + 1, 0)
 
 
 def test_a_request_that_is_marked_too_late_moves_to_the_next_tray(
@@ -168,7 +168,7 @@ def test_a_request_that_is_marked_too_late_moves_to_the_next_tray(
 
     put(front, trays, 1)
     monkeypatch.setattr(TrayWriter, "_copy", slowly)
-    assert put(front, trays, 2).lies == (1, 2, 0)
+    assert put(front, trays, 2).location == (1, 2, 0)
     assert taken(trays).numbers == [2]
 
 
@@ -177,7 +177,7 @@ def test_a_request_that_a_run_missed_is_notified(memory: TrayMemory, trays: Tray
     front = filling(memory)
     put(front, trays, 1)
     late = put(front, trays, 2)
-    word = trays._words[0][0, late.lies[2] :]
+    word = trays._words[0][0, late.location[2] :]
     mark, word[0] = int(word[0]), 0
     filled = taken(trays)
     word[0] = mark
@@ -709,13 +709,13 @@ def test_rows_that_no_run_took_fill_no_run_up(before: int, memory: TrayMemory) -
         late = given(trays, 9 + number, 7, 2)
         claims = other._of(trays.plan.number)
         claims.lock()
-        late.lies = claims.claim(trays.plan, 7, 2)
+        late.location = claims.claim(trays.plan, 7, 2)
         claims.unlock()
         other._copy(late, [rows(7, -1).reshape(-1).view(np.uint8).data])
         if not before:
             put(one, trays, 2, 1)
         turn()
-        other._give_back(trays.plan.number, late.lies[0], 7)
+        other._give_back(trays.plan.number, late.location[0], 7)
     for _ in range(TRAYS):
         put(one, trays, 3, 5)
         turn()  # which fails if a row contains -1
@@ -863,13 +863,13 @@ def test_requests_are_answered_while_a_process_that_was_stopped_has_the_lock(mem
         async with connected(memory) as parts:
             first = await parts.blocked()
             one, other = parts.fronts
-            lies = [asyncio.create_task(front.infer(10)) for front in parts.fronts]
+            queued = [asyncio.create_task(front.infer(10)) for front in parts.fronts]
             await turns()
             (trays,) = parts.offered()
             with held(memory, trays):
                 sent = [asyncio.create_task(front.infer(20)) for front in parts.fronts]
                 parts.model.go.set()
-                await asyncio.gather(first, *lies, *sent)
+                await asyncio.gather(first, *queued, *sent)
             await asyncio.gather(one.infer(1), other.infer(1))
             await asyncio.gather(one.infer(1), other.infer(1))
             await parts.idle()

@@ -43,19 +43,19 @@ class Arena:
         self._memory = memoryview(mmap.mmap(number, size))
         self._blocks = BlockAllocator(size)
 
-    def lend(self, parts: Sequence[Bytes]) -> int | None:
+    def store(self, parts: Sequence[Bytes]) -> int | None:
         """Copies byte strings to a new block, at the offsets of `places`; returns its offset, None if there is no room."""
         *starts, size = places([len(part) for part in parts])
-        start = self._blocks.take(max(size, ALIGNMENT))
+        start = self._blocks.allocate(max(size, ALIGNMENT))
         if start is None:
             return None
         for at, part in zip(starts, parts, strict=True):
             self._memory[start + at : start + at + len(part)] = part
         return start
 
-    def take_back(self, start: int) -> None:
+    def free(self, start: int) -> None:
         """Frees a block.  Errors: KeyError if no allocated block starts there."""
-        self._blocks.take_back(start)
+        self._blocks.free(start)
 
 
 class Borrowed:

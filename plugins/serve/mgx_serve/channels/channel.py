@@ -71,7 +71,7 @@ class Channel(asyncio.Protocol):
         if self._memory is None:
             return
         sizes = [len(part) for part in parts]
-        start = self._memory[0].lend(parts) if sum(sizes) >= LENT_FROM else None
+        start = self._memory[0].store(parts) if sum(sizes) >= LENT_FROM else None
         done = [self._done.popleft() for _ in range(len(self._done))]
         given = [message, sizes, INLINE if start is None else start, done]
         try:
@@ -79,7 +79,7 @@ class Channel(asyncio.Protocol):
         except Exception:
             self._done += done
             if start is not None:
-                self._memory[0].take_back(start)
+                self._memory[0].free(start)
             raise
         if not self._leaves:
             self._loop.call_soon(self.flush)
@@ -142,7 +142,7 @@ class Channel(asyncio.Protocol):
         assert self._memory is not None, "messages come before the end"
         arena, borrowed = self._memory
         for block in done:
-            arena.take_back(block)
+            arena.free(block)
         if message is None:
             return
         parts: list[Bytes] = []

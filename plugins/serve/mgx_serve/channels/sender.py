@@ -22,7 +22,7 @@ from .arena import Bytes
 from .channel import Channel
 from .wire import place_fields, read_error, read_tensor
 
-__all__ = ["Lost", "RequestSender", "is_plain", "lies_plainly"]
+__all__ = ["Lost", "RequestSender", "is_plain", "is_plain_in_shared_memory"]
 
 HEADS: Final = 1024  # maximum number of cached heads
 LARGEST_HEAD: Final = 4096  # larger heads, in bytes, are not cached
@@ -39,7 +39,7 @@ def is_plain(call: Call) -> bool:
     return not (call.stored or call.places or call.classes or any(a.dtype.hasobject for a in call.feeds.values()))
 
 
-def lies_plainly(call: Call) -> bool:
+def is_plain_in_shared_memory(call: Call) -> bool:
     """Returns True for a request that is plain except for tensors in shared memory."""
     if call.classes or any(s.datatype == TEXT for s in call.stored.values()):
         return False
@@ -82,7 +82,7 @@ class RequestSender:
         self._loop.add_reader(filling.bell, filling.rung, _answer_put)
 
     async def infer(self, call: Call) -> Answer:
-        """Runs a request that `is_plain`, or `lies_plainly` if the other process has the regions.
+        """Runs a request that `is_plain`, or `is_plain_in_shared_memory` if the other process has the regions.
 
         Errors: any `ServeError`; Lost if the other process exits.
         """
@@ -146,8 +146,8 @@ class RequestSender:
 
     def _head(self, call: Call) -> bytes:
         feeds = tuple([(name, array.dtype, array.shape) for name, array in call.feeds.items()])
-        for name, lies in call.stored.items():
-            elements(name, lies.shape)  # extents are used as dictionary keys below
+        for name, location in call.stored.items():
+            elements(name, location.shape)  # extents are used as dictionary keys below
         stored = tuple([(name, s.datatype, tuple(s.shape), s.place) for name, s in call.stored.items()])
         places = tuple(call.places.items())
         asked = (call.model, call.version, tuple(call.outputs), call.priority, call.timeout)
@@ -211,11 +211,11 @@ def _answer_put(put: PendingRequest, outputs: Sequence[Bytes] | None) -> None:
 def _answer(call: Call, model: str, version: str, outputs: Sequence[Any], parts: Sequence[Bytes]) -> Answer:
     made, places = [], {}
     for (name, kind, shape), part in zip(outputs, parts, strict=True):
-        lies = call.places.get(name)
-        if lies is None:
+        location = call.places.get(name)
+        if location is None:
             array = read_tensor(name, kind, shape, part)
         else:  # the elements are in shared memory; only their size is sent
-            places[name] = Place(lies.region, int.from_bytes(part, "little"), lies.offset)
+            places[name] = Place(location.region, int.from_bytes(part, "little"), location.offset)
             array = np.broadcast_to(np.zeros((), DATATYPES[kind]), shape)
         made.append((Tensor(name, kind, tuple(shape)), array))
     return Answer(model, version, call.id, made, places)

@@ -35,8 +35,8 @@ ERRORS: Final = {name: getattr(errors, name) for name in errors.__all__}
 
 def call_message(call: Call, reads_headers: bool) -> tuple[list[Any], list[Bytes]]:
     """Encodes a call; returns the message and its tensors.  Errors: BadRequest for invalid shapes."""
-    for name, lies in call.stored.items():
-        elements(name, lies.shape)
+    for name, location in call.stored.items():
+        elements(name, location.shape)
     feeds = [(name, datatype_of(array.dtype), array.shape) for name, array in call.feeds.items()]
     stored = [(n, s.datatype, s.shape, place_fields(s.place)) for n, s in call.stored.items()]
     headers = {k: call.headers[k] for k in HEADERS if k in call.headers} if reads_headers else {}

@@ -14,7 +14,7 @@ from ..auth import EVERYTHING, Access
 from ..budget import SMALL, Budget, Share
 from ..channels.arena import Bytes
 from ..channels.channel import Channel, Ends
-from ..channels.sender import RequestSender, is_plain, lies_plainly
+from ..channels.sender import RequestSender, is_plain, is_plain_in_shared_memory
 from ..channels.wire import call_message, read_answer, read_error
 from ..errors import Unavailable
 from ..filling import TrayWriter
@@ -65,7 +65,7 @@ class Engine(Inference):
         if not self._traces:
             if is_plain(call):
                 return await self._sent.infer(call)
-            if self._has_models and lies_plainly(call):
+            if self._has_models and is_plain_in_shared_memory(call):
                 self.access.check(call.headers.get("authorization"), EVERYTHING)
                 return await self._sent.infer(call)
         return read_answer(*await self.asked("infer", *call_message(call, self.reads_headers)))
