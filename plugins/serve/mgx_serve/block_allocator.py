@@ -18,7 +18,7 @@ class BlockAllocator:
         self._lent: dict[int, int] = {}
 
     def allocate(self, size: int) -> int | None:
-        """Allocates a block, rounded up to a multiple of `ALIGNMENT` bytes; returns its offset, None if there is no room."""
+        """Allocates a block of `size` bytes, a multiple of `ALIGNMENT`; returns its offset, None if there is no room."""
         number = next((n for n, (_, room) in enumerate(self._free) if room >= size), None)
         if number is None:
             return None
