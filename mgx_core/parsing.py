@@ -183,7 +183,7 @@ def reader_of(path: str | os.PathLike[str]) -> str:
     if Path(path).is_file() and _holds(path, PROGRAM):
         return PROGRAM
     have = ", ".join(f".{n}" for n in sorted({*offered, *STORED, *TEXT}))
-    there = "" if Path(path).exists() else "; besides, there is no such file"
+    there = "" if Path(path).exists() else "; the file does not exist either"
     raise UnsupportedError(f"no frontend reads the extension of {os.fspath(path)!r} (known are {have}); {WHICH}{there}")
 
 

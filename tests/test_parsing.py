@@ -286,7 +286,7 @@ def test_other_types_than_paths_and_bytes(call, given, said):
 
 
 def test_a_file_that_is_not_there(tmp_path, frontends):
-    with pytest.raises(mgx.UnsupportedError, match=r"no frontend reads .*; besides, there is no such file"):
+    with pytest.raises(mgx.UnsupportedError, match=r"no frontend reads .*; the file does not exist either"):
         mgx.parse(tmp_path / "model")
 
 

@@ -48,8 +48,8 @@ def command(
     """Time a model on random inputs: the whole, each instruction, each kind of operation.
 
     Times are medians after warm-up.  The rate is the batch over the median: --batch if an input begins with
-    it, else 1.  Where the target counts the work of its kernels, it is shown per second, beside the most that the machine was
-    measured to do.
+    it, else 1.  Where the target counts the work of its kernels, it is shown per second, relative to the machine's measured
+    peak rates.
 
     \b
     Examples:

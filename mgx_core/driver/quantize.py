@@ -87,7 +87,7 @@ def command(as_json: bool, page: Path | None, output: Path, timed: bool, **given
     context = click.get_current_context()
     for option, kinds in OF_KINDS.items():
         if kind not in kinds and context.get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{option.replace('_', '-')} goes with --kind {' or '.join(kinds)}, got {kind}")
+            raise click.UsageError(f"--{option.replace('_', '-')} requires --kind {' or '.join(kinds)}, got {kind}")
     report = Report(as_json)
     program = Source.of(given).program()
     original = program.clone() if timed else None

@@ -28,7 +28,7 @@ __all__ = ["command"]
     is_flag=False,
     flag_value="-",
     metavar="[FILE]",
-    help="Print where values lie in memory, and what is alive at the peak; into FILE.svg or FILE.html as a picture.",
+    help="Print the offsets of values in memory, and those that are live at the peak; into FILE.svg or FILE.html as a picture.",
 )
 @click.option(
     "--memory-svg", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="The memory picture."

@@ -97,7 +97,7 @@ def command(as_json: bool, **given: Any) -> None:
         _ratios(program, given, report)
         return
     if given["data"] is not None:
-        raise click.UsageError("--data goes with --quantized FILE")
+        raise click.UsageError("--data requires --quantized FILE")
     values = {**inputs(program.get_parameter_shapes(), given), **program.states}
     tolerance = _tolerance(program, given)
     hunt = Bisection(

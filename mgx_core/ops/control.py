@@ -112,7 +112,7 @@ class Loop(Operation):
             require_bytes(row_bytes * sure, f"the rows of {sure} trips of the loop")
             if bound is None or bound > sure:
                 raise self._endless()
-        growth = Growth("the values that the loop carries")
+        growth = Growth("the loop-carried values")
         n = kept = 0
         while going and (bound is None or n < bound):
             if n >= self.max_iterations:

@@ -62,7 +62,7 @@ def test_verify_by_ratio_of_signal_to_noise(drive, drive_json, model: Path, tmp_
     assert found["ok"]
     assert found["outputs"][0]["sqnr"] == pytest.approx(ratio, abs=0.1)
     assert "FAILED" in drive("verify", model, "--quantized", out, "--sqnr", "90", "--target", "host", code=1)
-    assert "goes with --quantized" in drive("verify", model, "--data", data, code=2)
+    assert "requires --quantized" in drive("verify", model, "--data", data, code=2)
 
 
 def test_names_in_and_out(drive, drive_json, model: Path, tmp_path: Path) -> None:
@@ -76,10 +76,10 @@ def test_names_in_and_out(drive, drive_json, model: Path, tmp_path: Path) -> Non
 
 def test_options_of_another_kind_are_refused(drive, model: Path, tmp_path: Path) -> None:
     call = ["quantize", model, "-o", tmp_path / "out.mxr", "--kind"]
-    assert "--skip goes with --kind int8 or fp8 or dynamic, got int4-weights" in drive(
+    assert "--skip requires --kind int8 or fp8 or dynamic, got int4-weights" in drive(
         *call, "int4-weights", "--skip", "dense", code=2
     )
-    assert "--group-size goes with --kind int4-weights, got dynamic" in drive(
+    assert "--group-size requires --kind int4-weights, got dynamic" in drive(
         *call, "dynamic", "--group-size", 32, code=2
     )
     assert "--time takes its inputs from --data" in drive(*call, "dynamic", "--time", code=2)

@@ -244,7 +244,7 @@ def _check(made: Any, implementation: str, chosen: Sequence[Sequence[Any]]) -> N
     for arg, layout, nbytes in chosen:
         md = made.md(arg)
         if md.layout != layout or md.nbytes != nbytes:
-            raise StoreError(f"{made.kind} wants layout {md.layout} here, it was {layout}")
+            raise StoreError(f"{made.kind} requires layout {md.layout} here, the file has {layout}")
 
 
 def _aligned(array: Array) -> Array:

@@ -173,7 +173,7 @@ def test_another_layout_than_the_saved_one_compiles_again(monkeypatch):
     monkeypatch.setattr(saved, "_check", changed)
     read = mgx.load_buffer(data)
     (note,) = read.executable.notes
-    assert "the file's kernels could not be used and were recompiled: convolution wants layout" in note
+    assert "the file's kernels could not be used and were recompiled: convolution requires layout" in note
     np.testing.assert_array_equal(result(read, given), result(program, given))
 
 

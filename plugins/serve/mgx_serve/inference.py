@@ -230,7 +230,7 @@ def refuse_overrides(parameters: object) -> None:
     """Errors: Unsupported if a load request overrides the configuration or files."""
     if parameters:
         raise Unsupported(
-            "models are loaded as they lie on disk; a configuration or files in the request are not taken"
+            "models are loaded from disk as they are; a configuration or files in the request are not accepted"
         )
 
 

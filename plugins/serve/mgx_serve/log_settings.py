@@ -12,7 +12,7 @@ __all__ = ["LogSettings", "Value"]
 
 Value = bool | int | str
 SWITCHES: Final = {"log_info": logging.INFO, "log_warning": logging.WARNING, "log_error": logging.ERROR}
-FIXED: Final = ("log_file", "log_format")  # decided by whoever starts the server
+FIXED: Final = ("log_file", "log_format")  # set when the server is started
 MOST: Final = (1 << 32) - 1
 
 
@@ -40,7 +40,7 @@ class LogSettings(logging.Filter):
                 raise BadRequest(f"{name} must be of type {kind.__name__}, got {value!r}")
             if name in FIXED and value != self.values[name]:
                 raise Unsupported(
-                    f"{name} is not changed by requests; who starts the server decides where the log goes"
+                    f"{name} cannot be changed by requests; the destination of the log is set when the server is started"
                 )
         if not 0 <= given.get("log_verbose_level", 0) <= MOST:
             raise BadRequest(f"log_verbose_level must lie between 0 and {MOST}, got {given['log_verbose_level']}")

@@ -195,6 +195,6 @@ class Regions:
         size = found.region.size
         if place.offset < 0 or place.size < 0 or place.offset + place.size > size:
             raise BadRequest(
-                f"region {place.region!r} has {size} bytes; {place.size} at {place.offset} do not lie in it"
+                f"region {place.region!r} has {size} bytes; {place.size} at {place.offset} are not within it"
             )
         return found

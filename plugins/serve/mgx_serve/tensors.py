@@ -189,7 +189,7 @@ def _strings(name: str, raw: bytes) -> Iterator[bytes]:
         (length,) = struct.unpack_from("<I", raw, at)
         at += 4
         if at + length > len(raw):
-            raise BadRequest(f"input {name!r}: an element of {length} bytes ends behind the data at byte {at}")
+            raise BadRequest(f"input {name!r}: an element of {length} bytes at byte {at} extends beyond the data")
         yield raw[at : at + length]
         at += length
 

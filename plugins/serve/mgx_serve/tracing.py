@@ -30,8 +30,8 @@ class NoTraces:
         for name, values in wanted.items():
             if list(values) not in ([], there.get(name)):
                 raise Unsupported(
-                    f"{name} is not changed by requests, and is {', '.join(there.get(name, [])) or 'no setting here'}; "
-                    "the option --traces and the environment of OpenTelemetry decide"
+                    f"{name} cannot be changed by requests, and is {', '.join(there.get(name, [])) or 'no setting here'}; "
+                    "it is set by the option --traces and the environment of OpenTelemetry"
                 )
 
     def request(self, headers: Mapping[str, str], model: str, identity: str) -> AbstractContextManager[Any]:

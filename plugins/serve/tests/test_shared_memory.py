@@ -62,7 +62,7 @@ def test_inputs_and_outputs(module: Any, sharing: Any, region: Any) -> None:
         np.testing.assert_array_equal(shm.get_contents_as_numpy(region, np.float32, [2, 4], 64), 2 * X)
         for options, said in (
             ({"size": 31}, "32 bytes are required"),
-            ({"offset": 230}, "do not lie in it"),
+            ({"offset": 230}, "are not within it"),
             ({"room": 31}, "32 bytes are required for an output"),
         ):
             with pytest.raises(InferenceServerException, match=said):

@@ -75,7 +75,7 @@ class MgxModule(torch.nn.Module):
                 )
             if self.device is not None and tensor.device.type != self.device.type:
                 raise ParameterError(
-                    f"input {name!r} must lie on {self.device}, to which the module was moved; it is on {tensor.device}"
+                    f"input {name!r} must be on {self.device}, to which the module was moved; it is on {tensor.device}"
                 )
         kinds = {t.device.type for t in given} or {"cpu" if self.device is None else self.device.type}
         executable = self._executable("gpu" if "cuda" in kinds else "cpu")

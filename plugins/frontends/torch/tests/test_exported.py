@@ -153,7 +153,7 @@ def test_lowered_module_moves_and_rejects_unsupported_devices(tokens: torch.Tens
     whole = nn.Sequential(lowered).to("cpu")
     torch.testing.assert_close(whole(x), layer(x))
     assert lowered.device == torch.device("cpu")
-    with pytest.raises(mgx_core.ParameterError, match="must lie on cpu"):
+    with pytest.raises(mgx_core.ParameterError, match="must be on cpu"):
         lowered(x.to("meta"))
     with pytest.raises(mgx_core.ParameterError, match="fp16=True"):
         lowered.half()
