@@ -134,6 +134,12 @@ def moved(x: Any) -> Iterator[Question]:
         powers = [1 << (bits * n) for n in range(8 // bits)]
         body = split % (1 << bits, len(powers), ", ".join(map(str, powers)))
         yield asked(f"unpack_bits_{bits}", make("unpack_bits", bits=bits), [packed], body)
+    yield asked("unpack_int4", make("unpack_int4"), [packed], body)
+    table = np.random.default_rng(4).permutation(256).astype(np.uint8)
+    codes = np.random.default_rng(5).integers(-128, 128, (3, 5), dtype=np.int8)
+    for name, given, least in (("uint8", codes.view(np.uint8), 0), ("int8", codes, -128)):
+        body = f"{constant('l', least)} c = Cast <to = 7> (x0) p = Sub (c, l) y = Gather (x1, p)"
+        yield asked(f"byte_map_{name}", make("byte_map"), [given, table], body)
 
 
 def sequences(x: Any) -> Iterator[Question]:
