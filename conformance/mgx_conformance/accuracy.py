@@ -34,7 +34,7 @@ from .primitive_errors import CONFIDENCE, SAFETY, growth, ulps
 from .rounding import finite_magnitude, rounding, smallest, unit, widened
 from .spread import spread
 
-__all__ = ["local_error", "tolerance"]
+__all__ = ["local_error", "magnitudes", "tolerance"]
 
 
 # terms of sums ------------------------------------------------------------------------------------------------------------
@@ -84,16 +84,21 @@ def summed(op: Operation, xs: Sequence[Any], out: Any) -> Any:
     if not op.linear:
         return None
     n = terms_of(op, xs, out)
-    magnitudes = _on(op, xs, np.abs)
-    if magnitudes is None or np.shape(magnitudes) != np.shape(out):
+    sums = magnitudes(op, xs)
+    if sums is None or np.shape(sums) != np.shape(out):
         return None
-    error = growth(n) * magnitudes
+    error = growth(n) * sums
     if isinstance(op, HOMOGENEOUS) and n > CONFIDENCE**2:
         squares = _on(op, xs, np.square)
         if squares is not None:
             partial = finite_magnitude(out) + CONFIDENCE * np.sqrt(squares / (n if isinstance(op, ReduceMean) else 1))
-            error = np.minimum(error, magnitudes + CONFIDENCE * math.sqrt(n) * partial)
+            error = np.minimum(error, sums + CONFIDENCE * math.sqrt(n) * partial)
     return error
+
+
+def magnitudes(op: Operation, xs: Sequence[Any]) -> Any:
+    """Returns the sums of a linear op's terms in magnitude, per element; None if they cannot be computed."""
+    return _on(op, xs, np.abs)
 
 
 # ops whose result on squared operands is the sum of the squares of their terms (of the mean: over n)

@@ -17,11 +17,14 @@ from mgx_core.ir.instruction import Instruction
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module, nested
 from mgx_core.ops.convert import Convert
+from mgx_core.ops.convolution import Convolution
+from mgx_core.ops.linear import Dot
+from mgx_core.ops.pointwise import Add, Div, Mul, Sub
 from mgx_core.ops.scalar import widen
 from mgx_core.rules.decomposition import decomposed as parts_of
 from mgx_core.types.argument import shape_of
 
-from .accuracy import local_error
+from .accuracy import local_error, magnitudes
 from .compare import flat
 from .primitive_errors import SAFETY
 from .rounding import deviation, finite_magnitude, rounding, smallest
@@ -79,7 +82,11 @@ class Noisy(Interpreter):
                 return sample if np.shape(sample) == value.shape and sample.dtype == value.dtype else value
         if ins.modules and ins.op.takes_modules:
             return value
-        moved = [self._moved(v, error_of(op, args, v, self.rng)) for v in flat(value)]
+        errors = [error_of(op, args, v, self.rng) for v in flat(value)]
+        terms = magnitudes(op, args) if errors[0] is not None and meets_factor(ins) else None
+        if terms is not None:
+            errors[0] = errors[0] + rounding(dtype.of(value.dtype)) * terms
+        moved = [self._moved(v, e) for v, e in zip(flat(value), errors, strict=True)]
         return tuple(moved) if isinstance(value, tuple) else moved[0]
 
     def _moved(self, value: Any, error: Any) -> Any:
@@ -108,6 +115,38 @@ def _unrounded(value: Any) -> Any:
         return tuple(map(_unrounded, value))
     narrow = isinstance(value, np.ndarray) and value.dtype in NUMPY
     return value.astype(np.float32) if narrow else value
+
+
+def meets_factor(ins: Instruction) -> bool:
+    """Returns True for a product with constant weights that may be multiplied by a constant factor, which rounds each once more.
+
+    The factor scales the result or the other operand, possibly through sums and ops that move elements.
+    """
+    if not isinstance(ins.op, (Dot, Convolution)) or not any(map(_constant, ins.inputs)):
+        return False
+    after = list(ins.users)
+    for user in after:
+        if _scales(user):
+            return True
+        after += user.users if _passes_factors(user) else ()
+    before = [i for i in ins.inputs if not _constant(i)]
+    for operand in before:
+        if _scales(operand):
+            return True
+        before += operand.inputs if _passes_factors(operand) else ()
+    return False
+
+
+def _constant(ins: Instruction) -> bool:
+    return ins.is_literal or (ins.op.moves and bool(ins.inputs) and all(map(_constant, ins.inputs)))
+
+
+def _scales(ins: Instruction) -> bool:
+    return isinstance(ins.op, (Mul, Div)) and any(map(_constant, ins.inputs))
+
+
+def _passes_factors(ins: Instruction) -> bool:
+    return ins.op.moves or isinstance(ins.op, (Add, Sub))
 
 
 def error_of(op: Operation, args: Sequence[Any], value: Any, rng: np.random.Generator) -> Any:

@@ -103,6 +103,29 @@ def test_noise_follows_a_decision():
     assert np.all(wanted.tolerances[0][1:] < 1e-5)
 
 
+@pytest.mark.parametrize("scaled", ["the result", "the operand", "neither"])
+def test_weights_may_be_rounded_again_with_a_factor(scaled):
+    """Terms that cancel show the rounding of weights times a factor; without a factor there is none."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.uniform(1, 2, dims).astype(np.float16) for dims in ((40, 16), (8, 1)))
+    x[:, 8:] = -x[:, :8]
+    weights = np.concatenate([w, w])
+    factor = np.float16(1.795)
+    program = Program()
+    main = program.get_main_module()
+    value = main.add_parameter("x", Shape("float16", x.shape))
+    if scaled == "the operand":
+        value = main.add(make("mul"), value, main.add_literal(np.full(x.shape, factor)))
+    value = main.add(make("dot"), value, main.add_literal(weights))
+    if scaled == "the result":
+        value = main.add(make("mul"), value, main.add_literal(np.full((40, 1), factor)))
+    main.add_return([value])
+    (limit,) = expected(main, [x]).tolerances
+    terms = np.abs(x.astype(np.float64)) @ np.abs(weights.astype(np.float64))
+    assert np.all(limit < terms * 2**-6)
+    assert np.all((limit > terms * 2**-11) == (scaled != "neither"))
+
+
 def test_exact_programs_have_no_noise():
     program = Program()
     main = program.get_main_module()
