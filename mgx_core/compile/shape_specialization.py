@@ -16,7 +16,7 @@ from ..ops.control import If
 from ..ops.fill import DimensionsOf
 from ..ops.modules import SelectModule
 from ..passes.inline_branches import InlineBranches
-from ..passes.settle_extents import SettleExtents
+from ..passes.resolve_extents import ResolveExtents
 from ..passes.spell_out import SpellOut
 from ..passes.unroll_loops import UnrollLoops, numbers_decide_extents
 from ..rules.shapes import SHAPES
@@ -77,7 +77,7 @@ def specialize_ranks(module: Module) -> Module | None:
     """
     specialized = None
     while True:
-        SettleExtents().apply(module)
+        ResolveExtents().apply(module)
         if not (InlineBranches().apply(module) | SpellOut().apply(module) | UnrollLoops().apply(module)):
             return specialized
         module.sweep()

@@ -36,8 +36,8 @@ from ..passes.join_siblings import JoinConvolutions, JoinGathers
 from ..passes.merge_common import MergeCommon
 from ..passes.normalize import Normalize, in_normal_form, normalized
 from ..passes.product_ends import COSTLY
+from ..passes.resolve_extents import ResolveExtents, with_known_extents
 from ..passes.rewrite import Rewrite
-from ..passes.settle_extents import SettleExtents, with_known_extents
 from ..passes.unroll_loops import UnrollLoops
 from ..passes.vectorize_scans import VectorizeScans
 from ..passes.widen_constants import WidenConstants
@@ -163,7 +163,7 @@ def _rules_for(target: Target | None) -> Rules:
 
 def pass_names(target: Target | None, context: Any, options: CompileOptions) -> list[str]:
     """Returns the sorted names of all passes that may run with these options or with the defaults."""
-    found = {SettleExtents.name, Lower.name, OrderForMemory.name}
+    found = {ResolveExtents.name, Lower.name, OrderForMemory.name}
     everything = dict.fromkeys(OPTIONAL & PASSES, True)
     for asked in (replace(options, fusion_rules={}, disable_passes=()), CompileOptions(fusion_rules=everything)):
         found |= {p.name for stage in stages(target, context, asked) for p in stage.passes}
@@ -182,7 +182,7 @@ def _check_names(given: Iterable[str], known: Sequence[str]) -> None:
 def lowering(lower: Lower, target: Target, context: Any, options: CompileOptions) -> list[Stage]:
     """Returns the stages lower and plan, which run for concrete input shapes; scheduling follows (see `Schedule`)."""
     ordering = (OrderForMemory(),) if options.aggressive_memory else ()
-    first = (SettleExtents(), lower, *passes_of(RULES, target, "lower", context, options))
+    first = (ResolveExtents(), lower, *passes_of(RULES, target, "lower", context, options))
     return [
         Stage("lower", first, lowered),
         Stage("plan", (*ordering, *passes_of(RULES, target, "plan", context, options)), lowered, lowered),

@@ -19,7 +19,7 @@ from ..ir.symbols import introduced, learn_all, lone_symbols, mentioned, needed_
 from ..ops.builtin import Param
 from ..ops.control import GetTupleElem
 from ..ops.movement import Transpose
-from ..passes.settle_extents import with_known_extents
+from ..passes.resolve_extents import with_known_extents
 from ..types.argument import Array
 from ..types.dim import Dim, Sym, substitute
 from ..types.shape import AnyShape, Shape, open_extents

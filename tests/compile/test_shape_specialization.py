@@ -12,7 +12,7 @@ import mgx_core as mgx
 from mgx_core.compile.shape_specialization import needs_extents, needs_shapes, specialize_ranks
 from mgx_core.ops.control import If
 from mgx_core.ops.operation import Operation
-from mgx_core.passes.settle_extents import with_known_extents
+from mgx_core.passes.resolve_extents import with_known_extents
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import symbol
 

@@ -17,7 +17,7 @@ from mgx_core.passes.fuse_attention import FuseAttention
 from mgx_core.passes.fuse_elementwise import FuseElementwise
 from mgx_core.passes.fuse_epilogue import FuseEpilogue
 from mgx_core.passes.fuse_horizontal import FuseHorizontal
-from mgx_core.passes.settle_extents import SettleExtents
+from mgx_core.passes.resolve_extents import ResolveExtents
 from mgx_core.rules.algebra import SIMPLIFY
 
 CASES = [
@@ -560,7 +560,7 @@ module pointwise_1
     ),
     (
         "extents",
-        (SettleExtents(),),
+        (ResolveExtents(),),
         """\
   %x = @param["x"] -> float32[2, 5]
   %1 = dimensions_of[start=0, end=2](%x)
@@ -574,7 +574,7 @@ module pointwise_1
     ),
     (
         "extents in groups",
-        (SettleExtents(),),
+        (ResolveExtents(),),
         """\
   %x = @param["x"] -> float32[2, 5]
   %1 = @literal(0) -> int64[]

@@ -9,7 +9,7 @@ import pytest
 
 from mgx_core import Instruction, Module, Shape, op
 from mgx_core.ir.verify import verify
-from mgx_core.passes.settle_extents import with_known_extents
+from mgx_core.passes.resolve_extents import with_known_extents
 from mgx_core.passes.unroll_loops import UnrollLoops, numbers_decide_extents
 from mgx_core.types.dim import symbol
 

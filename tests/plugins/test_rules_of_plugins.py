@@ -178,7 +178,7 @@ def test_disabled_passes_must_exist(acme):
         after(disable_passes=["acme-notd"])
 
 
-@pytest.mark.parametrize("name", ["lower", "settle-extents", "order-for-memory", "join-gathers", "acme-late"])
+@pytest.mark.parametrize("name", ["lower", "resolve-extents", "order-for-memory", "join-gathers", "acme-late"])
 def test_optional_passes_and_passes_of_other_stages_can_be_disabled(acme, name):
     after(disable_passes=[name])
 

@@ -18,14 +18,14 @@ from .interface import Pass
 from .rewrite import Rewrite
 from .unroll_loops import UnrollLoops
 
-__all__ = ["SettleExtents", "with_known_extents"]
+__all__ = ["ResolveExtents", "with_known_extents"]
 
 
 @dataclass(frozen=True)
-class SettleExtents(Pass):
+class ResolveExtents(Pass):
     """Replaces `dimensions_of` static shapes by literals and folds their uses; the first pass of an instance."""
 
-    name: str = "settle-extents"
+    name: str = "resolve-extents"
 
     def apply(self, module: Module) -> bool:
         found: list[Instruction] = []
@@ -49,7 +49,7 @@ def with_known_extents(module: Module) -> Module:
     """
     known: set[str] = set()
     while True:
-        SettleExtents().apply(module)
+        ResolveExtents().apply(module)
         changed = Rewrite(SHAPES).apply(module)
         FoldConstants().apply(module)
         changed |= InlineBranches().apply(module) | UnrollLoops().apply(module)
