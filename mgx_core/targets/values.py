@@ -93,9 +93,9 @@ class Value:
 
     def dense(self) -> bool:
         """Returns True if it is dense and row-major; axes of extent 1 may have any stride."""
-        return self.lies(row_major(self.lens))
+        return self.has_strides(row_major(self.lens))
 
-    def lies(self, strides: Sequence[int]) -> bool:
+    def has_strides(self, strides: Sequence[int]) -> bool:
         """Returns True if these are its strides; axes of extent 1 may have any."""
         return all(n == 1 or a == b for n, a, b in zip(self.lens, self.strides, strides, strict=True))
 

@@ -55,7 +55,7 @@ def is_nested(value: Value) -> bool:
 
 def is_channels_last(value: Value) -> bool:
     """Returns True if a [n, c, ..] value is dense with channels innermost (axes of extent 1 may have any stride)."""
-    return value.lies(channels_last(value.lens))
+    return value.has_strides(channels_last(value.lens))
 
 
 def as_channels_last(e: CpuEmitter, value: Value) -> Value:

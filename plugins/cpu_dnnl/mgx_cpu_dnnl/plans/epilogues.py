@@ -80,7 +80,7 @@ class Epilogue:
         read = {id(v.buffer) for v in operands} | {
             id(v.buffer) for _, v in self.links if v is not None and v is not residual
         }
-        if not residual.lies(strides) or id(residual.buffer) in read:
+        if not residual.has_strides(strides) or id(residual.buffer) in read:
             self.residual = None
             return None
         return Value(Shape(self.dtype, residual.lens, strides), residual.buffer, residual.offset)

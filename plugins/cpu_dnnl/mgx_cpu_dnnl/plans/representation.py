@@ -44,7 +44,7 @@ def emit_identity(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
 def emit_layout(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     x = args[0]
     wanted = packed_strides(x.lens, list(normalize_all(op.permutation, len(x.lens))))
-    return x if x.lies(wanted) else e.copy(x, wanted)
+    return x if x.has_strides(wanted) else e.copy(x, wanted)
 
 
 def same_width(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:

@@ -244,7 +244,7 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
 def _layout_us(e: GpuEmitter, p: ConvProblem, x: Value, channels: int) -> float:
     """Returns estimated microseconds of converting an image to channels last and padding its channels; 0 if neither is needed."""
     more = channels - x.lens[1]
-    there = x.lies(channels_last(x.lens)) if not more else _zeros_behind(e, x, more) is not None
+    there = x.has_strides(channels_last(x.lens)) if not more else _zeros_behind(e, x, more) is not None
     if p.groups > 1 or there:
         return 0.0
     return COPY + prod(x.lens) // x.lens[1] * (x.lens[1] + channels) * p.dtype.size / BANDWIDTH
@@ -326,7 +326,7 @@ def _zeros_behind(e: GpuEmitter, x: Value, more: int) -> Value | None:
     """
     e.uncacheable()  # depends on the preceding step
     lens = [x.lens[0], x.lens[1] + more, *x.lens[2:]]
-    if x.offset or not x.lies(channels_last(lens)):
+    if x.offset or not x.has_strides(channels_last(lens)):
         return None
     step = next((s for s in reversed(e.steps) if x.buffer in s.writes), None)
     if not isinstance(step, LibraryStep) or "residual" in step.operands:
@@ -353,6 +353,6 @@ def _zeros_behind(e: GpuEmitter, x: Value, more: int) -> Value | None:
 def to_channels_last(e: GpuEmitter, value: Value) -> Value:
     """Returns an image with unit stride along its channels: itself or a copy."""
     wanted = channels_last(value.lens)
-    if value.lies(wanted):
+    if value.has_strides(wanted):
         return e.aligned(Value(Shape(value.shape.dtype, value.lens, wanted), value.buffer, value.offset))
     return e.copy(value, wanted)
