@@ -174,10 +174,10 @@ class Recording:
         self._calls.append(_Note(text))
 
     def marks(self) -> tuple[int, int]:
-        """Returns the current position, for rollback with `take_back`."""
+        """Returns the current position, for `rollback`."""
         return len(self._calls), len(self._kept)
 
-    def take_back(self, calls: int, buffers: int) -> None:
+    def rollback(self, calls: int, buffers: int) -> None:
         """Rolls back to a position returned by `marks`, except notes."""
         self._calls[calls:] = [call for call in self._calls[calls:] if isinstance(call, _Note)]
         for buffer in self._kept[buffers:]:

@@ -223,7 +223,7 @@ class KernelEmitter(HostSteps):
         if wrong:
             raise PluginError(f"{self._blamed(kernel, op, modules, args)} {wrong}") from cause
         if isinstance(result, No):
-            self.take_back(marks)
+            self.rollback(marks)
         elif kernel.open_axis is not None and isinstance(result, tuple):
             return self._without_count(op, modules, args, result)
         return result

@@ -227,14 +227,14 @@ class StepList(ABC):
         return step
 
     def marks(self) -> tuple[int, ...]:
-        """Returns the current position, for rollback with `take_back`."""
+        """Returns the current position, for `rollback`."""
         recorded = (0, 0) if self._recording is None else self._recording.marks()
         return len(self.steps), len(self.literals), *recorded
 
-    def take_back(self, marks: tuple[int, ...]) -> None:
+    def rollback(self, marks: tuple[int, ...]) -> None:
         """Rolls back to a position returned by `marks`."""
         if self._recording is not None:
-            self._recording.take_back(*marks[2:4])
+            self._recording.rollback(*marks[2:4])
         del self.steps[marks[0] :]
         while len(self.literals) > marks[1]:
             self.literals.popitem()
@@ -249,4 +249,4 @@ class StepList(ABC):
         except Refused as error:
             self.note(error.no.why)
         if not trial.kept:
-            self.take_back(marks)
+            self.rollback(marks)

@@ -139,8 +139,8 @@ class CpuEmitter(Emitter):
     def marks(self) -> tuple[int, ...]:
         return (*super().marks(), len(self.packs))
 
-    def take_back(self, marks: tuple[int, ...]) -> None:
-        super().take_back(marks)
+    def rollback(self, marks: tuple[int, ...]) -> None:
+        super().rollback(marks)
         while len(self.packs) > marks[-1]:
             self.packs.popitem()
 
