@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from .errors import ParameterError
 
-__all__ = ["cache_directory", "keeps_programs", "of_code", "setting", "threads"]
+__all__ = ["cache_directory", "compilation_variables", "keeps_programs", "setting", "threads"]
 
 UNRELATED: Final = frozenset(
     ("MGX_CACHE_DIR", "MGX_KEEP_PROGRAMS", "MGX_TIME", "MGX_TRACE")
@@ -47,7 +47,7 @@ def keeps_programs() -> Literal["always", "again", "never"]:
     return "never" if value == "0" else "always" if value else "again"
 
 
-def of_code(*prefixes: str) -> list[tuple[str, str]]:
+def compilation_variables(*prefixes: str) -> list[tuple[str, str]]:
     """Returns the sorted environment variables with these prefixes that may affect compilation."""
     return sorted((n, v) for n, v in os.environ.items() if n.startswith(prefixes) and n not in UNRELATED)
 

@@ -33,7 +33,7 @@ from ..options import CompileOptions
 from ..plugins.fingerprint import fingerprint
 from ..plugins.manager import manager
 from ..records import dataclass
-from ..settings import of_code
+from ..settings import compilation_variables
 from ..targets.calls import called
 from ..types.dynamic_dimension import DynamicDimension
 from ..types.signature import Signature
@@ -80,7 +80,7 @@ class Origin:
         file = ModelFile.of(Path(path), LIMIT // 4) if code else None
         if file is None:
             return None
-        return cls(file, repr((FORMAT, file.digest, frontend, given, code, of_code("MGX_"))))
+        return cls(file, repr((FORMAT, file.digest, frontend, given, code, compilation_variables("MGX_"))))
 
     @property
     def others(self) -> list[Path]:

@@ -132,11 +132,13 @@ class CpuTarget(Target):
 
     def settings(self, context: Any) -> str:
         """Returns the settings that affect compiled code: threads and environment variables."""
-        from mgx_core.settings import of_code
+        from mgx_core.settings import compilation_variables
 
         from .native_library import native
 
-        return repr((context.threads, native().available_threads(), of_code("ONEDNN_", "DNNL_", "MGX_", "CC")))
+        return repr(
+            (context.threads, native().available_threads(), compilation_variables("ONEDNN_", "DNNL_", "MGX_", "CC"))
+        )
 
     def ceilings(self, context: Any) -> dict[str, float]:
         """Returns the machine's measured peak operations and bytes per second."""

@@ -17,7 +17,7 @@ from mgx_core.passes.rewrite import Rewrite
 from mgx_core.rules.converts import CONVERTS
 from mgx_core.rules.engine import EXACT, Rules
 from mgx_core.rules.transposed_convolutions import transposed_convolutions
-from mgx_core.settings import of_code
+from mgx_core.settings import compilation_variables
 from mgx_core.targets.lowered import Lowered
 from mgx_core.targets.saved import SavedInstance
 from mgx_core.targets.schedule import Schedule
@@ -119,7 +119,9 @@ class GpuTarget(Target):
         """Returns the device and the environment settings that affect compilation and tuning."""
         if context.device.kind == "null":
             return None
-        named = of_code("MGX_", "CUDA_", "CUDNN_", "CUBLAS", "NVIDIA_", "HIP_", "MIOPEN_", "ROCBLAS_", "HIPBLASLT_")
+        named = compilation_variables(
+            "MGX_", "CUDA_", "CUDNN_", "CUBLAS", "NVIDIA_", "HIP_", "MIOPEN_", "ROCBLAS_", "HIPBLASLT_"
+        )
         return repr((context.device.kind, context.device.properties.name, named))
 
     def restored(self, saved: SavedInstance, lowered: Lowered, context: GpuContext, options: CompileOptions) -> Runner:
