@@ -59,7 +59,7 @@ class ChannelsLastBuilder(InstructionBuilder):
             return x.inputs[0]
         return None
 
-    def where_it_lies(self, x: Instruction, work: Callable[[Instruction], Instruction]) -> Instruction:
+    def apply_before_transpose(self, x: Instruction, work: Callable[[Instruction], Instruction]) -> Instruction:
         """Applies axis-independent `work` to x; if x is a transposed [n, c, *s], to that value, and transposes the result."""
         inner = self.unmoved(x)
         return work(x) if inner is None else self.channels_last(work(inner))
@@ -108,7 +108,7 @@ class ChannelsLastBuilder(InstructionBuilder):
         return self.channels_second(x)
 
     def convert(self, x: Instruction, dtype: Any) -> Instruction:
-        return self.where_it_lies(x, lambda inner: InstructionBuilder.convert(self, inner, dtype))
+        return self.apply_before_transpose(x, lambda inner: InstructionBuilder.convert(self, inner, dtype))
 
     def along_axes(self, op: type[Operation], x: Instruction, axes: Sequence[int], **attributes: Any) -> Instruction:
         """Returns an op with an attribute `axes` that keeps the rank: a reduction."""

@@ -16,7 +16,7 @@ from .covering import join
 from .declaration import op
 from .operation import Operation, Run
 
-__all__ = ["FusedReduce", "GetTupleElem", "Group", "If", "Loop", "PointwiseGroup", "Scan", "goes_on"]
+__all__ = ["FusedReduce", "GetTupleElem", "Group", "If", "Loop", "PointwiseGroup", "Scan", "never_ends"]
 
 
 MOST_EMPTY: Final = 1 << 20  # the most slices of zero size, which no memory limit bounds
@@ -106,7 +106,7 @@ class Loop(Operation):
         carried = list(states)
         rows: list[list[Array]] = [[] for _ in body.outputs[1 + len(states) :]]
         sure = 0  # the trip count, if it is certain before the first trip
-        if going and goes_on(body):
+        if going and never_ends(body):
             sure = self.max_iterations if bound is None else min(bound, self.max_iterations)
             row_bytes = sum(static_bytes(s) or 0 for s in body.output_shapes()[1 + len(states) :])
             require_bytes(row_bytes * sure, f"the rows of {sure} trips of the loop")
@@ -135,7 +135,7 @@ class Loop(Operation):
         return ShapeError(f"the loop takes more than {self.max_iterations} trips (option limit_max_iterations)")
 
 
-def goes_on(body: Any) -> bool:
+def never_ends(body: Any) -> bool:
     """Returns True if a loop's body never ends the loop: it returns its own condition, or true."""
     ends = body.outputs[0]
     if ends.literal is not None:

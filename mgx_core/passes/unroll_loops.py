@@ -13,7 +13,7 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module, everywhere, within
 from ..ir.symbols import introduced
 from ..ops.concat import Concat
-from ..ops.control import GetTupleElem, Loop, Scan, goes_on
+from ..ops.control import GetTupleElem, Loop, Scan, never_ends
 from ..ops.fill import DimensionsOf
 from ..ops.reshape import Squeeze, Unsqueeze
 from ..ops.slice import Slice
@@ -162,7 +162,7 @@ def _trips(loop: Instruction) -> int | No:
     trips, condition = loop.inputs[:2]
     number = None if trips.is_absent else extents(trips)
     sure = condition.is_absent or ((known := aligned(condition)) is not None and bool(known.all()))
-    if number is None or not sure or not goes_on(loop.modules[0]):
+    if number is None or not sure or not never_ends(loop.modules[0]):
         return No("the number of trips is known only at run time")
     (count,) = number
     if not isinstance(count, int):

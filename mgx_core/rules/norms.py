@@ -81,7 +81,7 @@ def squared(ins: Instruction) -> Instruction | None:
     return ins.inputs[0] if isinstance(ins.op, Pow) and uniform(ins.inputs[1]) == 2 else None
 
 
-def less_own(d: Instruction, op: type) -> tuple[Instruction, tuple[int, ...]] | None:
+def minus_own_reduction(d: Instruction, op: type) -> tuple[Instruction, tuple[int, ...]] | None:
     """x and the axes in ``x - op(x)`` for a reduction."""
     if not isinstance(d.op, Sub):
         return None
@@ -97,7 +97,7 @@ def variance_of(mean: Instruction) -> tuple[Instruction, tuple[int, ...]] | None
         found = None if own is None else (power.inputs[0], reduced_axes(own))
     else:
         d = squared(power)
-        found = None if d is None else less_own(d, ReduceMean)
+        found = None if d is None else minus_own_reduction(d, ReduceMean)
     return found if found is not None and found[1] == reduced_axes(mean) else None
 
 
@@ -114,7 +114,7 @@ def layernorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
         under = root(divisor) if isinstance(i.op, Div) else inverse_root(divisor)
         if under is None:
             continue
-        own, spread = less_own(d, ReduceMean), variance_of(under.mean)
+        own, spread = minus_own_reduction(d, ReduceMean), variance_of(under.mean)
         if own is None or spread is None or own[0] is not spread[0] or own[1] != spread[1]:
             return No("the subtracted mean is not the variance's")
         x, axes = own
@@ -159,7 +159,7 @@ def rmsnorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
         if (
             under is None
             or squared(under.mean.inputs[0]) is not x
-            or (isinstance(x.op, Sub) and less_own(x, ReduceMean) is not None)
+            or (isinstance(x.op, Sub) and minus_own_reduction(x, ReduceMean) is not None)
         ):
             continue
         axes = reduced_axes(under.mean)

@@ -11,7 +11,7 @@ from ..ops.pointwise import Div, Exp, Log, Sub
 from ..ops.reduce import ReduceMax, ReduceSum
 from ..ops.softmax import Logsoftmax, Softmax
 from .engine import ROUNDING, Builder, Rules
-from .norms import less_own, reduced_axes, repeated
+from .norms import minus_own_reduction, reduced_axes, repeated
 
 __all__ = ["SOFTMAX"]
 
@@ -27,7 +27,7 @@ def _softmax(
     if below is None:
         return None
     axes = reduced_axes(below)
-    found = less_own(powers.inputs[0], ReduceMax)
+    found = minus_own_reduction(powers.inputs[0], ReduceMax)
     if (found is not None) is not shifted:
         return None
     x, own = found or (powers.inputs[0], axes)
@@ -62,7 +62,7 @@ def logsoftmax_from_difference(i: Instruction, b: Builder) -> Instruction | No |
     log = right.inputs[0] if isinstance(right.op, Multibroadcast) and len(right.inputs) == 1 else right
     if not isinstance(log.op, Log):
         return None
-    found = less_own(shifted, ReduceMax)
+    found = minus_own_reduction(shifted, ReduceMax)
     total = log.inputs[0]
     if found is None or not isinstance(total.op, ReduceSum) or not isinstance(total.inputs[0].op, Exp):
         return None

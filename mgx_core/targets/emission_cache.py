@@ -185,7 +185,7 @@ class Recording:
             self._derived.pop(id(buffer), None)
         del self._kept[buffers:]
 
-    def gave(self, results: Value | tuple[Value, ...]) -> None:
+    def set_results(self, results: Value | tuple[Value, ...]) -> None:
         self._results = [*map(self._place, results)] if isinstance(results, tuple) else self._place(results)
 
     def kept(self, constants: Sequence[object]) -> Recording:

@@ -118,7 +118,7 @@ class KernelEmitter(HostSteps):
         recording = self._recording = Recording(args, self.sources)
         try:
             results = self.run_kernel(kernel, launch.of, modules, args, launch.refused)
-            recording.gave(results)
+            recording.set_results(results)
         finally:
             self._recording = None
         if recording.cacheable:

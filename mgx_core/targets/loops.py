@@ -9,7 +9,7 @@ import numpy as np
 
 from ..ir.instruction import Instruction
 from ..ir.ordering import captures
-from ..ops.control import Loop, Scan, goes_on
+from ..ops.control import Loop, Scan, never_ends
 from ..ops.index import Gather
 from ..ops.movement import Reverse
 from ..types import dtype as dt
@@ -72,7 +72,7 @@ def _parts(ins: Instruction) -> _Parts:
             list(ins.inputs[:n]), parameters[:n], outputs[:n], list(ins.inputs[n:]), parameters[n:], outputs[n:]
         )
     n = len(parameters) - 2
-    first = 1 if goes_on(body) else 0  # where nothing changes the condition, it is not a state
+    first = 1 if never_ends(body) else 0  # where nothing changes the condition, it is not a state
     return _Parts(
         list(ins.inputs[1 + first : 2 + n]), parameters[1 + first :], outputs[first : 1 + n], [], [], outputs[1 + n :]
     )
@@ -169,7 +169,7 @@ def _trips(
         length = xs[0].lens[_axis(op, 0, xs[0])]
         return Trips(counter, e.literal(np.asarray(length, np.int64)), None, True, length)
     assert isinstance(op, Loop)
-    sure = goes_on(ins.modules[0])
+    sure = never_ends(ins.modules[0])
     going = e.value_of(ins.inputs[1], env) if sure else states[0]
     return Trips(counter, e.value_of(ins.inputs[0], env), going, sure, op.max_iterations)
 

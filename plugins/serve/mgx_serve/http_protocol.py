@@ -56,7 +56,7 @@ class TimedProtocol(HttpToolsProtocol):
             self._timer.cancel()
         super().connection_lost(exc)
 
-    def body_came(self, cycle: RequestResponseCycle) -> None:
+    def body_received(self, cycle: RequestResponseCycle) -> None:
         """Resumes parsing after a body that bypassed the parser."""
         self.transport.set_protocol(self)
         self.parser = httptools.HttpRequestParser(self)
@@ -175,7 +175,7 @@ class _Rest(asyncio.BufferedProtocol):
                 if not self.done.done():
                     self.done.set_exception(error)
         if not self._left:
-            self._protocol.body_came(self._cycle)
+            self._protocol.body_received(self._cycle)
             self._end(True)
 
     def _end(self, came: bool) -> None:

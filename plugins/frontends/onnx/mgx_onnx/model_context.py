@@ -46,7 +46,7 @@ class ModelContext:
         self.names[wanted] = count + 1
         return wanted if not count else f"{wanted}_{count}"
 
-    def tell_of_attributes(self, node: Node) -> None:
+    def warn_of_undefined_attributes(self, node: Node) -> None:
         """Warns once per operator and attribute of attributes without effect; raises an error with the option `strict`."""
         for name in node.without_effect():
             if self.options.strict:

@@ -239,7 +239,7 @@ class GraphParser:
             converter = self.context.converters.find("com.microsoft", proto.op_type, 1)
         if converter is not None:
             results = converted(converter, node, inputs, __package__)
-            self.context.tell_of_attributes(node)
+            self.context.warn_of_undefined_attributes(node)
             return results
         body = standard_body(node, domain, version, inputs)
         return self._unknown(node, domain, version, inputs) if body is None else self._inline(node, body)

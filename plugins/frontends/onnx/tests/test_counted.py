@@ -7,7 +7,7 @@ import pytest
 from onnx import parser
 
 import mgx_core as mgx
-from mgx_core.ops.control import goes_on
+from mgx_core.ops.control import never_ends
 
 WHILE = """g (float[n, 3] x, float[3] a) => (float[3] last, float[m, 3] rows) {{
     zero = Constant<value_int = 0>()
@@ -116,7 +116,7 @@ def test_nothing_but_the_number_of_trips_ends_a_loop_that_is_counted() -> None:
     program = mgx.parse_onnx_buffer(parser.parse_model(LISTED).SerializeToString())
     (loop,) = [i for i in program.get_main_module() if i.op.control]
     assert loop.op.name == "loop"
-    assert goes_on(loop.modules[0])
+    assert never_ends(loop.modules[0])
     program.compile(mgx.get_target("ref"))
     x = np.arange(12, dtype=np.float32).reshape(4, 3)
     (y,) = program.run({"x": x, "offsets": np.array([1, 3, 3, 0, 4])})

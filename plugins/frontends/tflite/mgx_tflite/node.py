@@ -155,7 +155,7 @@ class Node(ChannelsLastBuilder):
         point = None if not zero.any() else self.literal(zero[0] if zero.size == 1 else zero, x.shape.dtype)
         if given.scale.size > 1:
             return self.add("dequantizelinear", x, scale, point, axis=given.axis)
-        return self.where_it_lies(x, lambda inner: self.add("dequantizelinear", inner, scale, point, axis=0))
+        return self.apply_before_transpose(x, lambda inner: self.add("dequantizelinear", inner, scale, point, axis=0))
 
     def quantized(self, x: Instruction, place: Tensor) -> Instruction:
         """Returns real values quantized by a tensor's parameters."""
@@ -166,6 +166,6 @@ class Node(ChannelsLastBuilder):
             self.unsupported("an activation quantized per axis")
         scale = self.literal(given.scale[0])
         point = self.literal(given.zero_point[0], place.dtype)
-        return self.where_it_lies(
+        return self.apply_before_transpose(
             x, lambda inner: self.add("quantizelinear", inner, scale, point, out_type=place.dtype)
         )

@@ -13,7 +13,7 @@ from mgx_core.converting.counted import counted_trips
 from mgx_core.converting.filling import count_up
 from mgx_core.converting.lists import without_lists
 from mgx_core.converting.loops import carried, over_numbers
-from mgx_core.ops.control import goes_on
+from mgx_core.ops.control import never_ends
 from mgx_core.types.dim import Dim, maximum
 from mgx_core.types.shape import AnyShape, SequenceShape
 
@@ -88,7 +88,7 @@ def _run(
 
 def _sure_trips(n: Node, trips: Instruction | None, cond: Instruction | None, body: Module, most: int) -> Dim | None:
     """Returns the trip count of a loop without a condition if it is constant or an extent, else None."""
-    if trips is None or not goes_on(body) or (cond is not None and not n.is_true(cond)):
+    if trips is None or not never_ends(body) or (cond is not None and not n.is_true(cond)):
         return None
     return _known_trips(n, trips, most)
 
