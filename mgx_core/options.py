@@ -24,8 +24,9 @@ class CompileOptions:
     """The options of `Program.compile`, given as keywords or as a mapping.
 
     offload_copy: parameters and results are in host memory and are copied to and from the device; fast_math: allows
-    approximations within a few ulp, excess precision of narrow floats where it is faster, and convolution algorithms that may
-    spread an infinity or NaN to results that do not depend on it; exhaustive_tune: times every plan on the device; target:
+    approximations within a few ulp, excess precision of narrow floats where it is faster (within a group of fused operations it
+    is always allowed: only results of groups are rounded), and convolution algorithms that may spread an infinity or NaN to
+    results that do not depend on it; exhaustive_tune: times every plan on the device; target:
     architecture to cross-compile for (``gfx1100``); use_fp16: computes floats in 16 bits, like `quantize_fp16`; use_nhwc:
     requires channels-last convolutions; rejected by targets that do not have them (`Target.channels_last`); memory_reuse: lets
     values with disjoint lifetimes share memory; aggressive_memory: also reorders instructions to reduce peak memory; optimize:

@@ -23,7 +23,11 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 REWRITING: Final = (
-    click.option("--disable-fast-math", is_flag=True, help="Disable fast_math: no optimizations that change rounding."),
+    click.option(
+        "--disable-fast-math",
+        is_flag=True,
+        help="Disable fast_math: no optimizations that change rounding, except within fused operations.",
+    ),
     click.option("--disable-pass", "disable_passes", multiple=True, metavar="NAME", help="Disable a pass."),
     click.option(
         "--rule", "rules", multiple=True, metavar="NAME=on|off",
