@@ -50,6 +50,7 @@ def depthwise(
 ) -> KernelSource | No:
     """Generates a kernel for filters of one channel each, x and y channels last.  Weights are read as vectors if contiguous.
 
+    A thread computes vectors of channels, or single ones where their count is odd or the image is not aligned for vectors.
     With several filters per channel, a vector of results reads fewer channels.
     inputs: of the kernel, by default image and weights; at: indices of these two; after: epilogue.
     """
@@ -57,16 +58,16 @@ def depthwise(
     if rank != 2 or op.group != x.lens[1] or w.lens[1] != 1:
         return No("the convolution is not a depthwise convolution of images")
     filters = w.lens[0] // op.group  # per channel
-    if inner_axis(y) != 1 or straight(x, 1) < 2 or straight(y, 1) < 2 or y.lens[1] % 2 or y.elements == 0:
+    if inner_axis(y) != 1 or x.strides[1] != 1 or y.strides[1] != 1 or y.elements == 0:
         return No("the images are not channels last")
     (sh, sw), (dh, dw), (top, left), _ = op.sliding(x.lens[2:], w.lens[2:])
     kh, kw = w.lens[2:]
     n, c, high, wide = y.lens
-    width = min(straight(x, 1) * filters, straight(y, 1), 16 // max(x.dtype.size, 2))
-    while c % width or max(width, filters) % min(width, filters):
+    width = min(straight(y, 1), 16 // max(x.dtype.size, 2))
+    while width > straight(x, 1) * filters:
         width //= 2
-    if width == 1:
-        return No(f"{filters} filters per channel do not fill vectors")
+    while c % width or max(width, filters) % min(width, filters):
+        width //= 2  # to one for odd channel counts: adjacent threads still read adjacent channels
     width, strip, tall = tile_of(width, y, sw, traits)
     tall = tall if dh == 1 else 1
     kind, narrow, channels = compute_type(x.dtype), storage_type(x.dtype), max(1, width // filters)

@@ -81,7 +81,12 @@ def emit_depthwise(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
 
 
 def _image(e: GpuEmitter, x: Value) -> Value:
-    """Returns an image with unit stride along its channels; gaps between pixels are allowed, as rounded columns leave them."""
+    """Returns an image with unit stride along its channels; gaps between pixels are allowed, as rounded columns leave them.
+
+    An odd number of channels is read one by one, so that a slice of a wider image needs no copy either.
+    """
+    if x.lens[1] % 2 and x.strides[1] == 1 and min(x.strides[2:]) >= x.lens[1]:
+        return x
     gaps = x.strides[1] == 1 and x.strides[3] > x.lens[1] and all(s % 8 == 0 for a, s in enumerate(x.strides) if a != 1)
     return e.aligned(x) if gaps else to_channels_last(e, x)
 
