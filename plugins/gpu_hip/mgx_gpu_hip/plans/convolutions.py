@@ -37,7 +37,8 @@ __all__ = ["PLANS", "to_channels_last"]
 PLANS = Kernels("gpu")
 MAX_UNFOLDED: Final = 512 << 20  # bytes of an unfolded image
 VECTOR: Final = 8  # channels in 16 bytes, the vector width of the libraries' fast kernels
-MAX_DENSE: Final = 20e9  # operations of a grouped convolution computed as a dense one, zeros included
+MAX_MERGED: Final = 3  # ways of merging groups that are timed
+MERGED_RATE: Final = 4e8  # operations per microsecond of a convolution with few groups on an H200
 
 write_pad = static(1, pad)
 
@@ -134,8 +135,8 @@ def _emit(
         weights = _unfolded_weights(e, w, route.windows)
         e.library(route.timed.plan, "d", {"a": matrix, "b": weights, "d": out, **operands})
     else:
-        if route.dense:
-            w = _dense(e, w, problem.groups)
+        if route.merged > 1:
+            w = _merged(e, w, problem.groups, route.merged)
         wide = route.channels - x.lens[1]
         if route.padded:
             image = _with_two_axes(x) if len(x.lens) == 3 else x
@@ -171,8 +172,8 @@ def _slow(p: ConvProblem, us: float) -> bool:
 class Route:
     """One way to run a convolution: as a convolution over `channels`, a product, or a product of unfolded windows.
 
-    us: time including estimates for copies; dense: the groups' weights form one block-diagonal matrix; padded: a copy of the
-    image holds the padding.
+    us: time including estimates for copies; merged: so many groups' weights form one block-diagonal matrix; padded: a copy of
+    the image holds the padding.
     """
 
     timed: TimedPlan
@@ -180,7 +181,7 @@ class Route:
     channels: int = 0
     product: bool = False
     windows: Windows | None = None
-    dense: bool = False
+    merged: int = 1
     padded: bool = False
 
 
@@ -215,10 +216,10 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
                 routes.append(Route(timed, timed.us + copied, channels, padded=True))
     plain = set(p.kernel) == set(p.stride) == {1} and not any(map(any, p.pads))
     slow = p.dtype is not dt.float32 and (not routes or _slow(p, min(r.us for r in routes)))
-    if slow and constant and 1 < p.groups < p.dims[1] and p.flops * p.groups <= MAX_DENSE:
-        timed = tuner.convolution(replace(p, groups=1), e.exhaustive)
+    for merged in _mergeable(p, min((r.us for r in routes), default=inf)) if slow and constant else ():
+        timed = tuner.convolution(replace(p, groups=p.groups // merged), e.exhaustive)
         if not isinstance(timed, No):
-            routes.append(Route(timed, timed.us, p.dims[1], dense=True))
+            routes.append(Route(timed, timed.us, p.dims[1], merged=merged))
     if p.groups == 1 and constant:
         image = prod(p.image) * p.dims[0]
         width = -(-p.dims[1] * prod(p.kernel) // VECTOR) * VECTOR
@@ -239,6 +240,18 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
     if not routes:
         return refused or No("no library supports the convolution")
     return min(routes, key=lambda r: r.us)
+
+
+def _mergeable(p: ConvProblem, us: float) -> list[int]:
+    """Returns how many groups to compute as one, zeros between them included, where that can take less than `us` microseconds.
+
+    Libraries are slow for groups of few channels, above all if these are not whole vectors.
+    """
+    if not 1 < p.groups < p.dims[1]:
+        return []
+    each = p.dims[1] // p.groups
+    numbers = [m for m in range(2, p.groups + 1) if p.groups % m == 0 and p.flops * m / MERGED_RATE < us]
+    return sorted(numbers, key=lambda m: (m * each % VECTOR > 0, m != p.groups, m))[:MAX_MERGED]
 
 
 def _layout_us(e: GpuEmitter, p: ConvProblem, x: Value, channels: int) -> float:
@@ -287,18 +300,18 @@ def _unfolded_weights(e: GpuEmitter, w: Value, windows: Windows) -> Value:
     return found
 
 
-def _dense(e: GpuEmitter, w: Value, groups: int) -> Value:
-    """Returns constant weights of a grouped convolution as those of a dense one, with zeros between the groups."""
+def _merged(e: GpuEmitter, w: Value, groups: int, merged: int) -> Value:
+    """Returns constant weights of a grouped convolution with so many groups merged into one, with zeros between them."""
 
     def spread(array: Array) -> Array:
         filters, channels = array.shape[0] // groups, array.shape[1]
-        made = np.zeros((array.shape[0], channels * groups, *array.shape[2:]), array.dtype)
+        made = np.zeros((array.shape[0], channels * merged, *array.shape[2:]), array.dtype)
         for g in range(groups):
-            rows = slice(g * filters, (g + 1) * filters)
-            made[rows, g * channels : (g + 1) * channels] = array[rows]
+            rows, first = slice(g * filters, (g + 1) * filters), g % merged * channels
+            made[rows, first : first + channels] = array[rows]
         return made
 
-    found = e.derived_constant(w, ("dense", groups), spread)
+    found = e.derived_constant(w, ("merged", groups, merged), spread)
     assert found is not None
     return found
 
