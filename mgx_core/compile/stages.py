@@ -69,6 +69,7 @@ from ..rules.splits import SPLITS
 from ..rules.views import VIEWS
 from ..rules.views_below import VIEWS_BELOW
 from ..rules.weight_arithmetic import WEIGHT_ARITHMETIC
+from ..rules.windows import WINDOWS
 from ..targets.kernel_table import Kernels
 from ..targets.memory import fits_in_memory, plan_memory
 from ..targets.reuse import Reuse
@@ -112,6 +113,7 @@ RULES: Final = (
     + POWERS
     + BOUNDS
     + INDICES
+    + WINDOWS
     + SIMPLIFY
     + PRODUCT_SLICES
     + CONVOLUTION_SUMS

@@ -16,7 +16,7 @@ from .declaration import op
 from .extents import index_operand, merge, scalar_operand, vector_length, whole
 from .operation import Operation
 
-__all__ = ["FAR", "ScanSlice", "Slice", "Split", "Step", "clip"]
+__all__ = ["FAR", "ScanSlice", "Slice", "SlidingWindows", "Split", "Step", "clip"]
 
 FAR: Final = (1 << 31) - 1  # the smallest position that exporters use to mean "to the end"
 
@@ -178,6 +178,41 @@ class Split(Operation):
         if sum(parts) != x.shape[axis] or any(p < 0 for p in parts) or len(parts) != self.count:
             raise ShapeError(f"{self.count} sizes that add up to {x.shape[axis]} are required, got {parts}")
         return tuple(np.split(x, np.cumsum(parts)[:-1], axis))
+
+
+@op("sliding_windows", exact=True)
+class SlidingWindows(Operation):
+    """Selects all windows of `size` positions along `axis`, `step` apart; they overlap if `step` is less than `size`.
+
+    x: any [.., n, ..] -> [.., (n - size) / step + 1, size, ..], rounded down.
+    Errors: ShapeError if the axis is outside the rank, size or step is below 1, or no window fits.  Source: torch.Tensor.unfold.
+    """
+
+    axis: int
+    size: int
+    step: int = 1
+
+    def infer(self, x: Shape) -> Shape:
+        axis = normalize(self.axis, x.rank)
+        if self.size < 1 or self.step < 1:
+            raise ShapeError(f"size and step must be at least 1, got {self.size} and {self.step}")
+        length = x.dims[axis]
+        if bounds(length)[1] < self.size:
+            raise ShapeError(f"a window of {self.size} positions does not fit into axis {axis} of {x}")
+        return x.with_dims((*x.dims[:axis], (length - self.size) // self.step + 1, self.size, *x.dims[axis + 1 :]))
+
+    def compute(self, x: Array) -> Array:
+        axis = normalize(self.axis, x.ndim)
+        if x.shape[axis] < self.size:
+            raise ShapeError(f"a window of {self.size} positions does not fit into axis {axis} of {list(x.shape)}")
+        every = np.lib.stride_tricks.sliding_window_view(x, self.size, axis)
+        return np.moveaxis(every[(slice(None),) * axis + (slice(None, None, self.step),)], -1, axis + 1)
+
+    def view(self, *inputs: Shape) -> tuple[int, Shape] | None:
+        x = inputs[0]
+        axis, strides = normalize(self.axis, x.rank), x.strides()
+        strides[axis : axis + 1] = [strides[axis] * self.step, strides[axis]]
+        return 0, Shape(x.dtype, self.infer(x).lens(), strides)
 
 
 @op("step", exact=True)

@@ -13,7 +13,7 @@ from ..ops.linear import Diagonal
 from ..ops.movement import Contiguous, Transpose
 from ..ops.operation import Operation
 from ..ops.reshape import Flatten, Reshape, ReshapeLazy, Squeeze, Unsqueeze
-from ..ops.slice import Slice, Step
+from ..ops.slice import Slice, SlidingWindows, Step
 from .step_list import StepList
 from .values import Value
 
@@ -21,8 +21,8 @@ __all__ = ["VIEWS", "emit_item", "emit_view", "viewed"]
 
 # by name, since iterating over `STANDARD` would import every family
 VIEWS: Final = (
-    Broadcast, BroadcastForDot, Contiguous, Diagonal, Flatten, Multibroadcast, Reshape, ReshapeLazy, Scalar, Slice, Squeeze,
-    Step, Transpose, Unsqueeze,
+    Broadcast, BroadcastForDot, Contiguous, Diagonal, Flatten, Multibroadcast, Reshape, ReshapeLazy, Scalar, Slice,
+    SlidingWindows, Squeeze, Step, Transpose, Unsqueeze,
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mgx_core import dim
 from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError
-from mgx_core.ops.slice import ScanSlice, Slice, Split, Step
+from mgx_core.ops.slice import ScanSlice, Slice, SlidingWindows, Split, Step
 from mgx_core.types.shape import Shape
 
 N = dim.symbol("n", 0, 64)
@@ -131,3 +131,15 @@ def test_scan_slice() -> None:
     for at in (3, -1):
         with pytest.raises(ShapeError, match="index"):
             ScanSlice(axis=1).evaluate([x, np.array([at])])
+
+
+def test_sliding_windows() -> None:
+    x = np.arange(14).reshape(7, 2)
+    windows = SlidingWindows(axis=0, size=3, step=2).evaluate([x])
+    np.testing.assert_array_equal(windows, np.stack([x[0:3], x[2:5], x[4:7]]))
+    assert SlidingWindows(axis=-1, size=2).evaluate([x]).shape == (7, 1, 2)
+    assert SlidingWindows(axis=0, size=3, step=2).result([f32(N, 4)]).dims == ((N - 3) // 2 + 1, 3, 4)
+    with pytest.raises(ShapeError, match="does not fit"):
+        SlidingWindows(axis=0, size=8).result([f32(7)])
+    with pytest.raises(ShapeError, match="at least 1"):
+        SlidingWindows(axis=0, size=3, step=0).result([f32(7)])

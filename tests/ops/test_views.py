@@ -14,7 +14,7 @@ from mgx_core.ops.broadcast import Broadcast, BroadcastForDot, Multibroadcast, S
 from mgx_core.ops.fill import Fill
 from mgx_core.ops.movement import Contiguous, Transpose
 from mgx_core.ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze, regroup
-from mgx_core.ops.slice import Slice, Step
+from mgx_core.ops.slice import Slice, SlidingWindows, Step
 from mgx_core.types.argument import shape_of
 from mgx_core.types.shape import Shape
 
@@ -52,6 +52,9 @@ LAYOUTS = [X, np.ascontiguousarray(X.transpose(2, 0, 1)).transpose(1, 2, 0), np.
         Slice(axes=(2,), starts=(1,), ends=(100,), steps=(2,)),
         Slice(axes=(0,), starts=(2,), ends=(2,)),
         Step(axes=(2, 0), steps=(3, 2)),
+        SlidingWindows(axis=2, size=2),
+        SlidingWindows(axis=-2, size=2, step=2),
+        SlidingWindows(axis=1, size=3, step=4),
         Unsqueeze(axes=(0, -1)),
         Multibroadcast(out_lens=(5, 2, 3, 4)),
         Broadcast(axis=1, out_lens=(6, 2, 3, 4)),

@@ -207,6 +207,13 @@ def diagonal(name: str) -> Iterable[Case]:
     yield from each(make(name, axis1=0, axis2=2), "outer", 3, 2, 3, kinds=KINDS[:2])
 
 
+@family.cases("sliding_windows")
+def sliding_windows(name: str) -> Iterable[Case]:
+    yield from each(make(name, axis=0, size=3), "", 7, kinds=KINDS)
+    yield from each(make(name, axis=1, size=4, step=2), "overlapping", 3, 9, 5, kinds=KINDS[:2])
+    yield from each(make(name, axis=-1, size=2, step=3), "apart", 2, 3, 11, kinds=KINDS[:2])
+
+
 @family.cases("dimensions_of")
 def dimensions_of(name: str) -> Iterable[Case]:
     yield Case(make(name), (data(dtype.float32, 2, 3, 4),), "", ("contiguous", "symbolic"))
