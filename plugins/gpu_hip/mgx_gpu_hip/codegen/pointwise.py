@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from mgx_core import Module
 
@@ -42,6 +43,9 @@ from .source import (
 __all__ = ["each_item", "kernel", "one_launch", "pointwise", "threads_of"]
 
 MIN_TILE = 16  # a shared-memory tile does not pay off for smaller extents
+MAX_LINES = 8  # vectors of one thread
+SHORT = 8  # bytes of a vector for which finding its place takes longer than moving it
+STRAIGHT = 128  # contiguous bytes that adjacent threads write together
 
 
 def threads_of(count: int, traits: DeviceTraits) -> int:
@@ -123,7 +127,12 @@ def _linear(plan: _Plan, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
         width = vector_width(dims[-1], [(y, s, 0) for y, s in zip(plan.outputs, writes, strict=True)], width)
     groups = (*dims[:-1], ceil_div(dims[-1], width))
     index = plan.index
+    lines = None if flat else _lines(groups, width, plan, traits)
+    if lines is not None:
+        groups = (*groups[: lines.axis], groups[lines.axis] // lines.count, *groups[lines.axis + 1 :])
     setup, names = decompose("i", groups, "c")
+    if lines is not None:
+        names[lines.axis] = f"({names[lines.axis]} * {lines.count}u + line)"
     head = [f"const u32 i = blockIdx.x * blockDim.x + threadIdx.x;  // {width} neighbour{'s' * (width > 1)} each"]
     head += ["if (i >= n) return;", *setup]
     fast: list[str] = []
@@ -131,7 +140,11 @@ def _linear(plan: _Plan, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
     call: list[str] = []
     for n, (access, reader) in enumerate(zip(plan.accesses, readers, strict=True)):
         at = offset_code(names, reader.strides, reader.offset, index, width)
-        fast += reader.lines(f"a{n}", f"p{access.index}", at)
+        loads = reader.lines(f"a{n}", f"p{access.index}", at)
+        if lines is not None and reader.strides[lines.axis] == 0:
+            head += loads
+        else:
+            fast += loads
         call.append(reader.element(f"a{n}"))
     places = [offset_code(names, s, 0, index, width) for s in writes]
     if width == 1:
@@ -146,6 +159,8 @@ def _linear(plan: _Plan, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
             f"{store_code(y, width)}(q{n} + ({at}), b{n});"
             for n, (y, at) in enumerate(zip(plan.outputs, places, strict=True))
         ]
+    if lines is not None:
+        fast = [f"UNROLL for (u32 line = 0; line < {lines.count}u; ++line) {{", *(f"  {code}" for code in fast), "}"]
     numbers = [Number("u32", ceil_div(plan.loop.count, width) if flat else prod(groups))]
     parameters = [*plan.pointers, "u32 n"]
     if tail:
@@ -168,6 +183,32 @@ def _linear(plan: _Plan, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
     text = plan.function + kernel(NAME, parameters, [*head, *fast], threads)
     grid = (ceil_div(plain(numbers[0].value), threads), 1, 1)
     return text, KernelLaunch(NAME, grid, (threads, 1, 1), (*plan.buffers, *numbers))
+
+
+class _Lines(NamedTuple):
+    """A thread computes one vector at each of `count` adjacent places along an axis of the loop nest."""
+
+    axis: int
+    count: int
+
+
+def _lines(groups: Sequence[int], width: int, plan: _Plan, traits: DeviceTraits) -> _Lines | None:
+    """Returns how many short vectors a thread computes, so that it finds its place once for all of them; None for one.
+
+    Adjacent threads still write contiguous memory: the innermost axes of `STRAIGHT` bytes are not among the repeated ones.
+    """
+    size = max((y.dtype.size for y in plan.outputs), default=1)
+    if width * size > SHORT or len(groups) < 3:
+        return None
+    inside = width * size
+    for axis in reversed(range(len(groups))):
+        extent = groups[axis]
+        if inside >= STRAIGHT and type(extent) is int:
+            counts = [n for n in range(2, MAX_LINES + 1) if extent % n == 0]
+            if counts and plain(prod(groups)) // counts[-1] >= 4096 * traits.sm_count:
+                return _Lines(axis, counts[-1])
+        inside *= plain(extent)
+    return None
 
 
 def kernel(
