@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import mgx_core as mgx
 from mgx_core import Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
@@ -79,3 +80,55 @@ def test_small_matrices_are_left_to_the_generated_kernel_where_it_is_faster(us: 
     else:
         with pytest.raises(Refused, match="small matrices"):
             emitted(1000, 8, 8, us)
+
+
+@pytest.mark.parametrize("rows", [785, 784, 40])
+def test_copies_keep_contiguous_columns_where_rows_are_whole_vectors(rows: int) -> None:
+    """Keys [b, n, h, c], transposed: 256 products of 40 x 40 over 785 tokens took 62 us on an H200 with rows of 785."""
+    context = GpuTarget().get_context()
+    context.compile_for("sm_90")
+    vars(context).update(libraries=object(), tuner=Tuner(4.0))
+    e = GpuEmitter(PLANS, context)
+    memory = e.input(Shape(dt.float16, [2, rows, 3 * 8 * 40]), 0)
+    turn, keep = (rows * 960, 40, 1, 960), (rows * 960, 40, 960, 1)
+    keys = memory.seen_as(320, Shape(dt.float16, [2, 8, 40, rows], turn))
+    values = memory.seen_as(640, Shape(dt.float16, [2, 8, rows, 40], keep))
+    library_product(e, keys, values)
+    first, second, product = e.steps
+    assert first.outputs[0].strides == [8 * rows * 40, rows * 40, 1, 40]
+    assert second.outputs[0].strides == [8 * rows * 40, rows * 40, 40, 1]
+    assert product.plan.problem.a.transposed
+    assert product.plan.problem.a.align % 16 == product.plan.problem.b.align % 16 == 0
+
+
+def test_copies_turn_columns_that_are_not_whole_vectors() -> None:
+    context = GpuTarget().get_context()
+    context.compile_for("sm_90")
+    vars(context).update(libraries=object(), tuner=Tuner(4.0))
+    e = GpuEmitter(PLANS, context)
+    memory = e.input(Shape(dt.float16, [2, 64, 8 * 39]), 0)
+    keys = memory.seen_as(0, Shape(dt.float16, [2, 8, 39, 64], (64 * 312, 39, 1, 312)))
+    library_product(e, keys, e.input(Shape(dt.float16, [2, 8, 64, 40]), 1))
+    assert e.steps[0].outputs[0].strides[-1] == 1 and not e.steps[-1].plan.problem.a.transposed
+
+
+@pytest.mark.parametrize("read", ["product", "sum"])
+def test_results_that_products_read_are_row_major_where_batches_have_two_strides(read: str) -> None:
+    """CoaT's softmax over tokens followed the order of its keys, [b, n, h, c], and was copied for the product after it."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape(dt.float16, (2, 50, 960)))
+    parts = main.add_instruction(mgx.op("reshape", dims=[2, 50, 24, 40]), [x])
+    heads = main.add_instruction(mgx.op("transpose", permutation=[0, 2, 1, 3]), [parts])
+    keys = main.add_instruction(mgx.op("slice", axes=[1], starts=[8], ends=[16]), [heads])
+    values = main.add_instruction(mgx.op("slice", axes=[1], starts=[16], ends=[24]), [heads])
+    weights = main.add_instruction(mgx.op("softmax", axis=2), [keys])
+    if read == "product":
+        turned = main.add_instruction(mgx.op("transpose", permutation=[0, 1, 3, 2]), [weights])
+        main.add_return([main.add_instruction(mgx.op("dot"), [turned, values])])
+    else:
+        main.add_return([weights, main.add_instruction(mgx.op("softmax", axis=2), [weights])])
+    program.compile(mgx.get_target("gpu"), target="sm_90", offload_copy=False)
+    step = next(s for s in program.executable.instances()[-1].plan.steps if "softmax" in s.name)
+    (made,) = step.outputs
+    assert (made.strides == [8 * 2000, 2000, 40, 1]) == (read == "product")

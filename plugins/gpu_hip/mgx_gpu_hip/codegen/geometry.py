@@ -10,7 +10,7 @@ from .source import Tensor, storage_type
 
 __all__ = [
     "Loop", "Reader", "ceil_div", "decompose", "distance", "index_type", "merge", "nest", "offset_code",
-    "power_of_two", "vector_width",
+    "power_of_two", "uniform_step", "vector_width",
 ]  # fmt: skip
 
 
@@ -21,6 +21,22 @@ def ceil_div(a: int, b: int) -> int:
 def power_of_two(n: int) -> int:
     """Returns the smallest power of two that is at least n."""
     return 1 << max(n - 1, 0).bit_length()
+
+
+def uniform_step(lens: Sequence[int], strides: Sequence[int]) -> int | None:
+    """Returns the stride between the items of several axes, 0 where all are one; None if it is not uniform."""
+    real = [(n, s) for n, s in zip(lens, strides, strict=True) if n != 1]
+    if not real or all(s == 0 for _, s in real):
+        return 0
+    expected = real[-1][1]
+    if expected == 0:
+        return None
+    step = expected
+    for n, s in reversed(real):
+        if s != expected:
+            return None
+        expected *= n
+    return step
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
-from mgx_core import Kernels, Module, No, Operation, Shape, TupleShape
+from mgx_core import Instruction, Kernels, Module, No, Operation, Shape, TupleShape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
+from mgx_core.ops.linear import Dot
+from mgx_core.ops.movement import Transpose
+from mgx_core.ops.quantized_product import QuantDot
 from mgx_core.targets.emitted import Check, Emit
 from mgx_core.targets.emitted import offer as offer_emitted
 from mgx_core.targets.kernel import op_of
@@ -20,10 +23,13 @@ from mgx_core.types.shape import AnyShape
 
 from ..codegen.extents import marked
 from ..codegen.generators import Generator
+from ..codegen.geometry import uniform_step
 from ..emitter import GpuEmitter
 from ..kernel import GpuKernel
 
 __all__ = ["counting", "emit_generated", "generated", "offer", "output_like"]
+
+PRODUCTS: Final = (Dot, QuantDot)
 
 
 def offer(
@@ -107,7 +113,8 @@ def _results(body: Module) -> Any:
 def output_like(e: GpuEmitter, dtype: DType, lens: Sequence[int], args: Sequence[Value]) -> Value:
     """Allocates a value with the memory order of the first operand of its rank, ignoring leading extents of 1.
 
-    In row-major order instead if all readers are reshapes that would have to copy it, and the innermost axis stays the same.
+    In row-major order instead if all readers are reshapes or products that would have to copy it, and the innermost axis stays
+    the same.
     """
     rank = len(lens)
     for a in args:
@@ -122,18 +129,30 @@ def output_like(e: GpuEmitter, dtype: DType, lens: Sequence[int], args: Sequence
             if dims[axis] == 1:
                 real.insert(real.index(axis - 1) + 1 if axis - 1 in real else 0, axis)
         strides = packed_strides(list(lens), real)
-        if strides[-1] == 1 and real != sorted(real) and _is_reshaped_by_copy(e, Shape(dtype, lens, strides)):
+        if strides[-1] == 1 and real != sorted(real) and _is_copied(e, Shape(dtype, lens, strides)):
             break
         return e.allocate(dtype, lens, strides)
     return e.allocate(dtype, lens)
 
 
-def _is_reshaped_by_copy(e: GpuEmitter, shape: Shape) -> bool:
-    """Returns True if all readers of the current instruction's result are reshapes without a view of it in this layout."""
+def _is_copied(e: GpuEmitter, shape: Shape) -> bool:
+    """Returns True if all readers of the current instruction's result copy it in this layout: reshapes, or batched products."""
     if e.current is None or not e.current.users or e.current.result != Shape(shape.dtype, shape.lens()):
         return False  # a member of a group, or symbolic
-    readers = [op_of(u) for u in e.current.users]
-    if not all(op.reshapes and op.view is not None and op.view(shape) is None for op in readers):
-        return False
-    e.uncacheable()  # depends on the readers
-    return True
+    lens, strides, readers = shape.lens(), shape.strides(), e.current.users
+    reshaped = all(op.reshapes and op.view is not None and op.view(shape) is None for op in map(op_of, readers))
+    # libraries step through a batch by one stride
+    multiplied = uniform_step(lens[:-2], strides[:-2]) is None and all(map(_is_multiplied, readers))
+    if reshaped or multiplied:
+        e.uncacheable()  # depends on the readers
+    return reshaped or multiplied
+
+
+def _is_multiplied(reader: Instruction) -> bool:
+    """Returns True if an instruction is a product, or only products read its transposed matrices."""
+    op = op_of(reader)
+    if isinstance(op, Transpose) and reader.users:
+        rank = reader.shape.rank
+        turned = op.order(rank) == (*range(rank - 2), rank - 1, rank - 2)
+        return turned and all(isinstance(op_of(u), PRODUCTS) for u in reader.users)
+    return isinstance(op, PRODUCTS)

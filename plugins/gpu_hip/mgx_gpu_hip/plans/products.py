@@ -20,12 +20,13 @@ from mgx_core.ops.quantized_product import QuantDot
 from mgx_core.rules.constants import scalar_of
 from mgx_core.targets.group_checks import around
 from mgx_core.targets.kernel_emission import Results
-from mgx_core.targets.values import Value
+from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import AnyShape
 
 from ..codegen.generators import spread, static
+from ..codegen.geometry import uniform_step
 from ..codegen.movement import pad
 from ..codegen.products import ScaledDot, is_small, product
 from ..emitter import DEVICE_ALIGNMENT, GpuEmitter
@@ -299,12 +300,17 @@ def timed_product(e: GpuEmitter, problem: GemmProblem, compiled: bool = True) ->
 
 
 def _matrix(e: GpuEmitter, x: Value, batch: list[int]) -> tuple[Matrix, Value]:
-    """Returns the layout of a [.., rows, columns] value, copied if libraries do not support its strides."""
+    """Returns the layout of a [.., rows, columns] value, copied if libraries do not support its strides.
+
+    The copy's rows are its columns where these are contiguous in memory, and are whole vectors if either are.
+    """
+    turned = x.strides[-2] == 1 and x.strides[-1] != 1 and not (x.lens[-2] % COLUMNS and not x.lens[-1] % COLUMNS)
+    order = [*range(len(x.lens) - 2), len(x.lens) - 1, len(x.lens) - 2]
     for attempt in (x, None):
-        value = e.copy(x) if attempt is None else attempt
+        value = e.copy(x, packed_strides(x.lens, order) if turned else None) if attempt is None else attempt
         rows, columns = value.strides[-2:]
         height, width = value.lens[-2:]
-        step = _batch_stride(value.lens[:-2], value.strides[:-2])
+        step = uniform_step(value.lens[:-2], value.strides[:-2])
         if step is None:
             continue
         align = gcd(value.align(DEVICE_ALIGNMENT), step * value.shape.dtype.size)  # of each matrix of the batch
@@ -317,19 +323,3 @@ def _matrix(e: GpuEmitter, x: Value, batch: list[int]) -> tuple[Matrix, Value]:
             if width == 1 or columns >= height:
                 return Matrix(value.shape.dtype, ld, True, step, align), value
     raise Refused(f"libraries do not support the strides of {x.shape}")
-
-
-def _batch_stride(lens: list[int], strides: list[int]) -> int | None:
-    """Returns the stride between products, 0 where they share one matrix; None if it is not uniform."""
-    real = [(n, s) for n, s in zip(lens, strides, strict=True) if n != 1]
-    if not real or all(s == 0 for _, s in real):
-        return 0
-    expected = real[-1][1]
-    if expected == 0:
-        return None
-    step = expected
-    for n, s in reversed(real):
-        if s != expected:
-            return None
-        expected *= n
-    return step
