@@ -89,3 +89,29 @@ def test_one_kernel_for_all_numbers_of_keys(queries: int) -> None:
         want = e / e.sum(-1, keepdims=True) @ twice["v"]
         np.testing.assert_allclose(np.asarray(found), want, rtol=0, atol=3e-3)
     assert len(names) == 1 and len(next(iter(names))) == 1
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])
+def test_attention_writes_the_image_that_convolutions_read(batch: int, device: int) -> None:
+    """[b, h, y x, c] -> [b, h c, y, x] (MobileNetV5): the convolution copied it to channels last."""
+    rng = np.random.default_rng(batch)
+    program = mgx.Program()
+    m = program.get_main_module()
+    feed = {n: rng.standard_normal((batch, 3, 20, 16)).astype(np.float16) for n in "qkv"}
+    q, k, v = (m.add_parameter(n, mgx.Shape(dt.float16, x.shape)) for n, x in feed.items())
+    scores = m.add(mgx.op("dot"), q, m.add(mgx.op("transpose", permutation=[0, 1, 3, 2]), k))
+    y = m.add(mgx.op("dot"), m.add(mgx.op("softmax", axis=3), scores), v)
+    y = m.add(mgx.op("transpose", permutation=[0, 1, 3, 2]), y)
+    y = m.add(mgx.op("reshape", dims=[batch, 48, 4, 5]), y)
+    weights = m.add_literal(rng.standard_normal((48, 1, 3, 3)).astype(np.float16))
+    m.add_return([m.add(mgx.op("convolution", group=48, padding=[1, 1]), y, weights)])
+    plain = program.clone()
+    plain.compile(mgx.get_target("ref"))
+    wanted = plain.run(feed)[0].to_numpy().astype(np.float64)
+    program.compile(GpuTarget("host", device))
+    got = program.run(feed)[0].to_numpy().astype(np.float64)
+    (instance,) = program.executable.instances()
+    kinds = [s.name.split("_")[0] for s in instance.runner.schedule.steps]
+    assert kinds[:2] == ["attention", "convolution"] and len(kinds) == 3  # the last one makes the result row-major
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=3e-2)

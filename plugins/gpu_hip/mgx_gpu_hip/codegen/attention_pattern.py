@@ -33,7 +33,7 @@ from .geometry import offset_code
 from .product_epilogue import FusedEpilogue, product_epilogue
 from .source import NAME, Tensor, storage_type
 
-__all__ = ["Pattern", "from_group", "from_op"]
+__all__ = ["Pattern", "from_group", "from_op", "transposed_from"]
 
 
 @dataclass
@@ -195,11 +195,7 @@ def _way_out(
             continue
         before = tuple(ins.inputs[0].shape.lens())
         if isinstance(ins.op, Transpose):
-            order = ins.op.order(len(before))
-            strides = [0] * len(before)
-            for n, axis in enumerate(order):
-                strides[axis] = shape.strides()[n]
-            shape = Shape(shape.dtype, before, strides)
+            shape = transposed_from(ins.op, shape)
         elif ins.op.reshapes:
             seen = regroup(shape, before)
             if seen is None:
@@ -211,6 +207,13 @@ def _way_out(
     if all(isinstance(ins.op, Convert) for ins in work) and out.dtype is second.shape.dtype:
         return steps, None
     return steps, _finish(work[::-1], second, module, inputs, out)
+
+
+def transposed_from(op: Transpose, shape: Shape) -> Shape:
+    """Returns the layout of a transpose's operand, of which its result with this layout is a view."""
+    order, lens, strides = op.order(shape.rank), shape.lens(), shape.strides()
+    back = sorted(range(shape.rank), key=order.__getitem__)
+    return Shape(shape.dtype, [lens[n] for n in back], [strides[n] for n in back])
 
 
 def _finish(

@@ -9,6 +9,8 @@ from typing import Any, Final
 from mgx_core import Instruction, Kernels, Module, No, Operation, Shape, TupleShape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
+from mgx_core.ops.control import Group
+from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.movement import Transpose
 from mgx_core.ops.quantized_product import QuantDot
@@ -27,7 +29,7 @@ from ..codegen.geometry import uniform_step
 from ..emitter import GpuEmitter
 from ..kernel import GpuKernel
 
-__all__ = ["counting", "emit_generated", "generated", "offer", "output_like"]
+__all__ = ["counting", "emit_generated", "generated", "is_convolution", "offer", "output_like"]
 
 PRODUCTS: Final = (Dot, QuantDot)
 
@@ -156,3 +158,8 @@ def _is_multiplied(reader: Instruction) -> bool:
         turned = op.order(rank) == (*range(rank - 2), rank - 1, rank - 2)
         return turned and all(isinstance(op_of(u), PRODUCTS) for u in reader.users)
     return isinstance(op, PRODUCTS)
+
+
+def is_convolution(op: Operation) -> bool:
+    """Returns True for a convolution, alone or with its epilogue."""
+    return isinstance(op, Convolution) or (isinstance(op, Group) and op.tag == Convolution.name)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from mgx_core import Kernels, Module, No, Operation, Shape
-from mgx_core.ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
-from mgx_core.ops.convolution import Convolution
+from mgx_core import Kernels, Module, No, Shape
+from mgx_core.ops.control import FusedReduce, GetTupleElem, PointwiseGroup
 from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.fill import Fill
 from mgx_core.ops.movement import Layout
@@ -22,7 +21,7 @@ from ..codegen import movement
 from ..codegen.generators import static
 from ..codegen.geometry import memory_order
 from ..emitter import GpuEmitter
-from .offer import generated, offer
+from .offer import generated, is_convolution, offer
 
 __all__ = ["PLANS"]
 
@@ -62,8 +61,8 @@ def _image(e: GpuEmitter, op: Any, x: Value) -> Value | None:
     if not x.shape.elements() or not all(type(n) is int for n in x.lens):  # comparisons restrict symbols
         return None
     readers = [op_of(u) for u in e.current.users]
-    images = all(map(_is_convolution, readers))
-    if not images and not all(_is_convolution(r) or isinstance(r, ANY_ORDER) for r in readers):
+    images = all(map(is_convolution, readers))
+    if not images and not all(is_convolution(r) or isinstance(r, ANY_ORDER) for r in readers):
         return None
     e.uncacheable()  # depends on the readers
     shape = e.current.result
@@ -79,10 +78,6 @@ def _image(e: GpuEmitter, op: Any, x: Value) -> Value | None:
     copied = e.allocate_as(back[1])
     e.copy_into(x, copied)
     return e.view_of(op, copied)
-
-
-def _is_convolution(op: Operation) -> bool:
-    return isinstance(op, Convolution) or (isinstance(op, Group) and op.tag == Convolution.name)
 
 
 def _order(strides: Sequence[int], lens: Sequence[int]) -> list[int]:
