@@ -8,6 +8,7 @@ from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.broadcast import Multibroadcast
 from ..ops.concat import Concat
+from ..ops.convert import Convert
 from ..ops.elementwise import Pointwise
 from ..ops.index import Gather
 from ..ops.movement import Transpose
@@ -106,6 +107,26 @@ def reshape_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | No
         operands.append(moved)
     made = b.add(i.op, *operands)
     return b.add(Reshape(dims=i.shape.dims, allowzero=True), made)
+
+
+@VIEWS_BELOW.on(Convert)
+def views_below_narrowing(i: Instruction, b: Builder) -> Instruction | No | None:
+    """convert(reshape(transpose(x))) to a narrower type -> reshape(transpose(convert(x))) if x is pointwise.
+
+    The views then move less, and the conversion joins the computation of x.  One view alone: see the rules above.
+    """
+    chain, x = [], i.inputs[0]
+    while isinstance(x.op, (*GROUPING, Transpose)) and len(x.inputs) == 1 and one_user(x):
+        chain.append(x)
+        x = x.inputs[0]
+    if len(chain) < 2 or i.shape.dtype.bits >= x.shape.dtype.bits:
+        return None
+    if not (isinstance(x.op, Pointwise) and one_user(x)) or reduced(i):
+        return No("nothing would join")
+    made = b.add(i.op, x)
+    for ins in reversed(chain):
+        made = b.add(ins.op, made)
+    return made
 
 
 def _reshaped_constant(b: Builder, x: Instruction, old: tuple[Dim, ...], new: tuple[Dim, ...]) -> Instruction | None:

@@ -6,6 +6,23 @@ import pytest
 
 TURNS = [
     (
+        "views-below-narrowing",
+        """\
+  %x = @param["x"] -> float32[2, 3, 4]
+  %1 = tanh(%x)
+  %2 = transpose[permutation=[1, 0, 2]](%1)
+  %3 = reshape[dims=[3, 8]](%2)
+  %4 = convert[target_type=float16](%3)
+  @return(%4)""",
+        """\
+  %x = @param["x"] -> float32[2, 3, 4]
+  %1 = tanh(%x) -> float32[2, 3, 4]
+  %2 = convert[target_type=float16, saturate=true, round_mode="up"](%1) -> float16[2, 3, 4]
+  %3 = transpose[permutation=[1, 0, 2]](%2) -> float16[3, 2, 4]
+  %4 = reshape[dims=[3, 8], allowzero=false](%3) -> float16[3, 8]
+  @return(%4)""",
+    ),
+    (
         "transpose-below-pointwise",
         """\
   %x = @param["x"] -> float32[2, 3]
