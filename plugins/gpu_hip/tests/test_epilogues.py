@@ -56,3 +56,24 @@ def test_a_product_without_elements_is_refused_before_its_constants_are_added_up
     constant = e.literal(np.ones(4, dtype.bfloat16.numpy)).seen_as(0, mgx.Shape("bfloat16", [0, 3, 4], [0, 0, 1]))
     with pytest.raises(Refused, match="an extent is 0"):
         read_group(e, group, [e.input(shapes[0], 0), e.input(shapes[1], 1), constant, constant], Dot)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_float32_sums_of_halves_are_rounded_when_they_are_stored(wide: bool) -> None:
+    """float16(sums * 0.25 + r): the product was stored as float32, and read again."""
+    m, half = mgx.Module("main"), dtype.float16
+    x, w, residual = (m.add_parameter(name, mgx.Shape(half, [8, 8])) for name in ("x", "w", "r"))
+    product = m.add(mgx.op("quant_dot"), x, w)
+    body = mgx.Module("body")
+    y, r = body.add_parameter("p0", product.shape), body.add_parameter("p1", residual.shape)
+    scale = body.add(mgx.op("multibroadcast", out_lens=[8, 8]), body.add_literal(np.float32(0.25)))
+    r = body.add(mgx.op("convert", target_type="float32"), r)
+    y = body.add(mgx.op("add"), body.add(mgx.op("mul"), y, scale), r)
+    body.add_return([y if wide else body.add(mgx.op("convert", target_type="float16"), y)])
+    tail = m.add(PointwiseGroup(), product, residual, modules=[body])
+    e = GpuEmitter(PLANS, GpuTarget("host", 1).get_context())
+    held = e.allocate(half, [8, 8])
+    found = chain_of(e, tail, product, product, {residual: held})
+    assert isinstance(found, No) == wide  # a float16 operand of float32 results
+    if not isinstance(found, No):
+        assert (found.alpha, found.steps, found.operands["residual"].buffer) == (0.25, ["residual"], held.buffer)

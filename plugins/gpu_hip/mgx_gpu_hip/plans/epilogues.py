@@ -11,9 +11,11 @@ import numpy as np
 from mgx_core import Instruction, Module, No, Operation, Shape
 from mgx_core.errors import Refused, or_refused
 from mgx_core.ops.control import PointwiseGroup
+from mgx_core.ops.convert import Convert
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.pointwise import Add
+from mgx_core.ops.quantized_product import QuantDot
 from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
 from mgx_core.targets.epilogue import Link, read_chain
 from mgx_core.targets.values import Value
@@ -83,7 +85,10 @@ def _read(
     e: GpuEmitter, tail: Instruction, anchor: Instruction, joint: Instruction, env: dict[Instruction, Any]
 ) -> Steps | No:
     body = tail.modules[0]
-    if len(body.outputs) != 1 or body.outputs[0].shape.dtype is not anchor.shape.dtype:
+    stored = body.outputs[0].shape.dtype
+    # libraries keep the sums of 16-bit floats in float32 and round once, when they store the result
+    rounds = isinstance(anchor.op, QuantDot) and stored is anchor.inputs[0].shape.dtype
+    if len(body.outputs) != 1 or not (stored is anchor.shape.dtype or rounds):
         return No("the group has several results, or one of another type than the product")
     parameters = list(body.parameters.values())
     links = read_chain(body, parameters[tail.inputs.index(joint)])
@@ -108,6 +113,8 @@ def _read(
         if link.algorithm != "add" or link.operand is None:
             return No(f"libraries have no {link.algorithm} of an operand")
         for term in _terms(link.operand, inner):
+            if rounds and isinstance(term.op, Convert) and term.inputs[0].shape.dtype is stored:
+                term = term.inputs[0]
             operand = viewed(e, term, inner)
             if operand is None:
                 return No("an operand of the epilogue is computed inside the group")

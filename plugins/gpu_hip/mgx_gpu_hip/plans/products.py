@@ -75,7 +75,7 @@ def emit_generated_wide_dot(e: GpuEmitter, op: Any, modules: Sequence[Module], a
 def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     found = read_group(e, modules[0], args, Dot if op.tag == Dot.name else QuantDot)
     a, b = _with_one_batch(*found.operands)
-    made = library_product(e, a, b, found.epilogue, found.anchor.shape.dtype)
+    made = library_product(e, a, b, found.epilogue, modules[0].outputs[0].shape.dtype)
     if found.joint is found.anchor:
         return made
     made = e.row_major(made)
