@@ -129,10 +129,10 @@ def _linear(plan: _Plan, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
     index = plan.index
     lines = None if flat else _lines(groups, width, plan, traits)
     if lines is not None:
-        groups = (*groups[: lines.axis], groups[lines.axis] // lines.count, *groups[lines.axis + 1 :])
+        groups = (*groups[: lines.axis], groups[lines.axis] // lines.number, *groups[lines.axis + 1 :])
     setup, names = decompose("i", groups, "c")
     if lines is not None:
-        names[lines.axis] = f"({names[lines.axis]} * {lines.count}u + line)"
+        names[lines.axis] = f"({names[lines.axis]} * {lines.number}u + line)"
     head = [f"const u32 i = blockIdx.x * blockDim.x + threadIdx.x;  // {width} neighbour{'s' * (width > 1)} each"]
     head += ["if (i >= n) return;", *setup]
     fast: list[str] = []
@@ -160,7 +160,7 @@ def _linear(plan: _Plan, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
             for n, (y, at) in enumerate(zip(plan.outputs, places, strict=True))
         ]
     if lines is not None:
-        fast = [f"UNROLL for (u32 line = 0; line < {lines.count}u; ++line) {{", *(f"  {code}" for code in fast), "}"]
+        fast = [f"UNROLL for (u32 line = 0; line < {lines.number}u; ++line) {{", *(f"  {code}" for code in fast), "}"]
     numbers = [Number("u32", ceil_div(plan.loop.count, width) if flat else prod(groups))]
     parameters = [*plan.pointers, "u32 n"]
     if tail:
@@ -186,10 +186,10 @@ def _linear(plan: _Plan, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
 
 
 class _Lines(NamedTuple):
-    """A thread computes one vector at each of `count` adjacent places along an axis of the loop nest."""
+    """A thread computes one vector at each of `number` adjacent places along an axis of the loop nest."""
 
     axis: int
-    count: int
+    number: int
 
 
 def _lines(groups: Sequence[int], width: int, plan: _Plan, traits: DeviceTraits) -> _Lines | None:
