@@ -136,6 +136,7 @@ def odd_attentions() -> Iterator[AttentionProblem]:
     yield packed(2, 4, 50, 70, 64, bias=(1, 4, 50, 70))
     yield packed(2, 4, 40, 40, 64, causal=True, bias=(2, 1, 40, 40))
     yield packed(2, 8, 33, 65, 32, kv_heads=2, scale=0.3)
+    yield packed(2, 12, 64, 40, 64, kv_heads=1)
     yield packed(2, 4, 40, 40, 64, bias=(2, 1, 40, 40), bias_dtype=SINGLE)
 
 

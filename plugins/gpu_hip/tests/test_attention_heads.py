@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import mgx_core as mgx
+from mgx_core import Shape
 from mgx_core import dtype as dt
+from mgx_core.errors import Refused
+from mgx_core.ops.control import Group
+from mgx_core.passes.fuse_attention import FuseAttention
 from mgx_core.types.dim import symbol
+from mgx_gpu_hip.emitter import GpuEmitter
+from mgx_gpu_hip.plans import PLANS
+from mgx_gpu_hip.plans.attention import emit_library
 from mgx_gpu_hip.target import GpuTarget
+from mgx_gpu_hip.tuning import TimedPlan
 
 
 def attention(queries: int, keys: int, masked: bool, of: Any, batch: int = 1) -> tuple[mgx.Program, dict[str, Any]]:
@@ -115,3 +124,37 @@ def test_attention_writes_the_image_that_convolutions_read(batch: int, device: i
     kinds = [s.name.split("_")[0] for s in instance.runner.schedule.steps]
     assert kinds[:2] == ["attention", "convolution"] and len(kinds) == 3  # the last one makes the result row-major
     np.testing.assert_allclose(got, wanted, rtol=0, atol=3e-2)
+
+
+class AttentionTuner:
+    """Stands for a library whose attention takes no time."""
+
+    def attention(self, problem: Any, exhaustive: bool) -> TimedPlan:
+        plan = SimpleNamespace(name=str(problem), problem=problem, workspace=0, choice={"library": "stand-in"})
+        return TimedPlan.of(plan, 0.0)
+
+
+@pytest.mark.parametrize(("keys", "values"), [(3, 3), (1, 1), (1, 3), (3, 1)])
+def test_the_library_is_not_given_keys_that_are_broadcast_over_heads(keys: int, values: int) -> None:
+    """Its strides cannot be 0: heads that share a key read the memory behind it (mobilenetv5_300m, float16, error 0.67)."""
+    m = mgx.Module("main")
+    q, k, v = (
+        m.add_parameter(n, mgx.Shape(dt.float16, [2, h, 16, 16])) for n, h in zip("qkv", (3, keys, values), strict=True)
+    )
+    turned = m.add(mgx.op("transpose", permutation=[0, 1, 3, 2]), k)
+    wide = [m.add(mgx.op("multibroadcast", out_lens=[2, 3, 16, 16]), x) for x in (turned, v)]
+    weights = m.add(mgx.op("softmax", axis=3), m.add(mgx.op("dot"), q, wide[0]))
+    m.add_return([m.add(mgx.op("dot"), weights, wide[1])])
+    FuseAttention().apply(m)
+    group = next(i for i in m if isinstance(i.op, Group))
+    context = GpuTarget().get_context()
+    context.compile_for("sm_90")
+    vars(context).update(libraries=object(), tuner=AttentionTuner())
+    e = GpuEmitter(PLANS, context)
+    args = [e.input(Shape(dt.float16, x.shape.lens()), n) for n, x in enumerate(group.inputs)]
+    if keys == values == 3:
+        emit_library(e, group.op, group.modules, args)
+        assert e.steps[-1].plan.problem.kv_heads == 0
+    else:
+        with pytest.raises(Refused, match="broadcast along an axis"):
+            emit_library(e, group.op, group.modules, args)

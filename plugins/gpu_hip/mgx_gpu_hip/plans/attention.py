@@ -159,6 +159,11 @@ def _problem(
             return No("the heads have two axes, but do not share keys and values")
         q, o = ((x[0], *x[2:]) for x in (q, o))
         k, v = ((*x[:2], *x[3:]) for x in (k, v))
+    shared = heads // share if share > 1 else 0
+    for word, steps, rows in (("q", q, p.s), ("k", k, p.t), ("v", v, p.t), ("o", o, p.s)):
+        counts = (batch, shared or heads if word in ("k", "v") else heads, rows)
+        if any(s == 0 and n != 1 for s, n in zip(reversed(steps[:-1]), reversed(counts), strict=False)):
+            return No(f"{word} is broadcast along an axis, which the library does not support")
     bias: dict[str, Any] = {}
     if biased:
         assert p.score is not None
@@ -185,7 +190,7 @@ def _problem(
         bias = {"bias": lens, "bias_strides": tuple(s or 1 for s in summand.strides)}
     problem = AttentionProblem(
         batch, heads, p.s, p.t, p.d, q=_four(q), k=_four(k), v=_four(v), o=_four(o), scale=scale,
-        kv_heads=heads // share if share > 1 else 0, v_size=p.e, dtype=out.shape.dtype, **bias,
+        kv_heads=shared, v_size=p.e, dtype=out.shape.dtype, **bias,
     )  # fmt: skip
     return problem, operands
 
