@@ -23,6 +23,8 @@ __all__ = ["columns_kernel"]
 
 SHORT: Final = 16  # reduced elements that one thread sums alone
 UNROLLED: Final = 64  # elements that a thread loads before it uses the first
+SECTOR: Final = 32  # bytes that memory delivers together
+LONG: Final = 512  # reduced elements from which several passes take longer than a launch
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,11 @@ def _shape(plan: Plan, traits: DeviceTraits) -> _Shape:
     while down < 256 // across or (down * across < 512 and plan.length > 16 * down):
         down *= 2
     blocks = ceil_div(plan.rows // width, across)
+    if plan.last and blocks < 2 * traits.sm_count and plan.length >= LONG:
+        # several passes wait for memory in turn: more blocks, each with one sector of each row
+        size = min(plan.inputs[a.index].dtype.size for _, a in full)
+        across, down = max(8, min(across, SECTOR // (width * size))), 32
+        blocks = ceil_div(plan.rows // width, across)
     splits = 1
     if blocks < traits.sm_count and plan.length > 32 * down:
         splits = max(1, min(ceil_div(plan.length, 8 * down), ceil_div(2 * traits.sm_count, blocks), 64))
