@@ -174,3 +174,9 @@ def test_an_odd_slice_of_channels_is_read_without_a_copy() -> None:
     emit_single(e, Convolution(group=57, padding=(1, 1)), (), [image, e.literal(np.ones((57, 1, 3, 3), np.float16))])
     (step,) = e.steps
     assert step.inputs[0].buffer is x.buffer and step.source.name.startswith("convolution_depthwise")
+
+
+@pytest.mark.parametrize(("channels", "strip"), [(57, 8), (31, 4), (64, 4), (128, 8)])
+def test_strips_are_long_where_adjacent_threads_read_whole_sectors(channels: int, strip: int) -> None:
+    y = tensor("float16", (32, channels, 56, 56), channels_last((32, channels, 56, 56)))
+    assert depthwise.tile_of(1 if channels % 2 else 2, y, 1, traits()).strip == strip

@@ -148,7 +148,8 @@ def tile_of(width: int, y: Tensor, step: int, traits: DeviceTraits) -> Tile:
     """
     _, channels, high, wide = y.lens
     width, strip = min(width, 2), min(4, wide)
-    if step == 1 and y.dtype.size <= 2 and channels >= 64 * width and ceil_div(wide, 8) * 8 <= 1.15 * wide:
+    enough = channels >= (64 if width > 1 else 32) * width
+    if step == 1 and y.dtype.size <= 2 and enough and ceil_div(wide, 8) * 8 <= 1.15 * wide:
         strip = 8
     if high > 1 and y.elements // (width * strip * 2) >= traits.sm_count * 192:
         return Tile(width, strip, 2)
