@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -13,17 +13,14 @@ from mgx_conformance import packages
 from mgx_conformance.cases.case import Case, Family, data
 from mgx_conformance.suite import test_ops
 from mgx_core import Lazy, Operation, OpSet, PluginError, Pointwise, ShapeError, define_op, dtype, hookimpl
-from mgx_core.ops.scalar import Expr, attr, x0
+from mgx_core.ops.scalar import attr, x0
 from mgx_core.plugins import manager as plugins
 from mgx_core.plugins.manager import Plugins
 
 
-@define_op("acme_scale")
+@define_op("acme_scale", scalar=x0 * attr("by"), accepts="f")
 class Scale(Pointwise):
     by: float
-
-    accepts: ClassVar[str] = "f"
-    scalar: ClassVar[Expr] = x0 * attr("by")
 
 
 @define_op("acme_edge")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 from ..errors import ParameterError
 from .declaration import op
@@ -37,54 +36,46 @@ def mish(x: Expr) -> Expr:
     return x * (n / (n + call("where", below, 2, 2 * t * t)))
 
 
-@op("relu", accepts="iuf")
+@op("relu", scalar=call("max", x0, 0), accepts="iuf")
 class Relu(Pointwise):
     """max(x0, 0).  Source: ONNX Relu-14."""
 
-    scalar: ClassVar[Expr] = call("max", x0, 0)
 
-
-@op("leaky_relu", accepts="f")
+@op("leaky_relu", scalar=call("where", x0 < 0, attr("alpha") * x0, x0), accepts="f")
 class LeakyRelu(Pointwise):
     """x0 for x0 >= 0, else alpha * x0.  Source: ONNX LeakyRelu-16."""
 
     alpha: float = 0.01
-    scalar: ClassVar[Expr] = call("where", x0 < 0, attr("alpha") * x0, x0)
 
 
-@op("prelu", accepts="iuf")
+@op("prelu", scalar=call("where", x0 < 0, x1 * x0, x0), accepts="iuf")
 class Prelu(Pointwise):
     """x0 for x0 >= 0, else x1 * x0.  Source: ONNX PRelu-16."""
 
-    scalar: ClassVar[Expr] = call("where", x0 < 0, x1 * x0, x0)
 
-
-@op("thresholded_relu", accepts="f")
+@op("thresholded_relu", scalar=call("where", x0 > attr("alpha"), x0, 0), accepts="f")
 class ThresholdedRelu(Pointwise):
     """x0 for x0 > alpha, else 0.  Source: ONNX ThresholdedRelu-22."""
 
     alpha: float = 1.0
-    scalar: ClassVar[Expr] = call("where", x0 > attr("alpha"), x0, 0)
 
 
-@op("elu", accepts="f")
+@op("elu", scalar=call("where", x0 < 0, attr("alpha") * call("expm1", x0), x0), accepts="f")
 class Elu(Pointwise):
     """x0 for x0 >= 0, else alpha * (exp(x0) - 1).  Source: ONNX Elu-22."""
 
     alpha: float = 1.0
-    scalar: ClassVar[Expr] = call("where", x0 < 0, attr("alpha") * call("expm1", x0), x0)
 
 
-@op("selu", accepts="f")
+@op("selu", scalar=attr("gamma") * call("where", x0 < 0, attr("alpha") * call("expm1", x0), x0), accepts="f")
 class Selu(Pointwise):
     """gamma * x0 for x0 >= 0, else gamma * alpha * (exp(x0) - 1).  Source: ONNX Selu-22."""
 
     alpha: float = 1.67326319217681884765625
     gamma: float = 1.05070102214813232421875
-    scalar: ClassVar[Expr] = attr("gamma") * call("where", x0 < 0, attr("alpha") * call("expm1", x0), x0)
 
 
-@op("celu", accepts="f")
+@op("celu", scalar=call("max", x0, 0) + call("min", attr("alpha") * call("expm1", x0 / attr("alpha")), 0), accepts="f")
 class Celu(Pointwise):
     """max(0, x0) + min(0, alpha * (exp(x0 / alpha) - 1)).
 
@@ -92,102 +83,87 @@ class Celu(Pointwise):
     """
 
     alpha: float = 1.0
-    scalar: ClassVar[Expr] = call("max", x0, 0) + call("min", attr("alpha") * call("expm1", x0 / attr("alpha")), 0)
 
     def check(self) -> None:
         if self.alpha == 0:
             raise ParameterError("celu: attribute 'alpha' must not be 0")
 
 
-@op("sigmoid", accepts="f")
+@op("sigmoid", scalar=sigmoid(x0), accepts="f")
 class Sigmoid(Pointwise):
     """1 / (1 + exp(-x0)).  Source: ONNX Sigmoid-13."""
 
-    scalar: ClassVar[Expr] = sigmoid(x0)
 
-
-@op("log_sigmoid", accepts="f")
+@op("log_sigmoid", scalar=-softplus(-x0), accepts="f")
 class LogSigmoid(Pointwise):
     """log(sigmoid(x0)) without overflow."""
 
-    scalar: ClassVar[Expr] = -softplus(-x0)
 
-
-@op("hard_sigmoid", accepts="f")
+@op("hard_sigmoid", scalar=call("max", call("min", attr("alpha") * x0 + attr("beta"), 1), 0), accepts="f")
 class HardSigmoid(Pointwise):
     """alpha * x0 + beta clipped to [0, 1].  Source: ONNX HardSigmoid-22."""
 
     alpha: float = 0.2
     beta: float = 0.5
-    scalar: ClassVar[Expr] = call("max", call("min", attr("alpha") * x0 + attr("beta"), 1), 0)
 
 
-@op("hard_swish", accepts="f")
+@op("hard_swish", scalar=x0 * call("max", call("min", x0 * (1 / 6) + 0.5, 1), 0), accepts="f")
 class HardSwish(Pointwise):
     """x0 * hard_sigmoid(x0) with slope 1/6 and offset 1/2.  Source: ONNX HardSwish-22."""
 
-    scalar: ClassVar[Expr] = x0 * call("max", call("min", x0 * (1 / 6) + 0.5, 1), 0)
 
-
-@op("softplus", accepts="f")
+@op("softplus", scalar=softplus(x0), accepts="f")
 class Softplus(Pointwise):
     """log(1 + exp(x0)) without overflow.  Source: ONNX Softplus-22."""
 
-    scalar: ClassVar[Expr] = softplus(x0)
 
-
-@op("softsign", accepts="f")
+@op("softsign", scalar=x0 / (1 + call("abs", x0)), accepts="f")
 class Softsign(Pointwise):
     """x0 / (1 + |x0|).  Source: ONNX Softsign-22."""
 
-    scalar: ClassVar[Expr] = x0 / (1 + call("abs", x0))
 
-
-@op("mish", accepts="f")
+@op("mish", scalar=mish(x0), accepts="f")
 class Mish(Pointwise):
     """x0 * tanh(softplus(x0)).  Source: ONNX Mish-22."""
 
-    scalar: ClassVar[Expr] = mish(x0)
 
-
-@op("swish", accepts="f")
+@op("swish", scalar=x0 * sigmoid(attr("alpha") * x0), accepts="f")
 class Swish(Pointwise):
     """x0 * sigmoid(alpha * x0); with alpha 1 also called silu.  Source: ONNX Swish-24."""
 
     alpha: float = 1.0
-    scalar: ClassVar[Expr] = x0 * sigmoid(attr("alpha") * x0)
 
 
-@op("quick_gelu", accepts="f")
+@op("quick_gelu", scalar=x0 * sigmoid(attr("alpha") * x0), accepts="f")
 class QuickGelu(Pointwise):
     """x0 * sigmoid(alpha * x0): the logistic approximation of gelu."""
 
     alpha: float = 1.702
-    scalar: ClassVar[Expr] = x0 * sigmoid(attr("alpha") * x0)
 
 
-@op("gelu_erf", accepts="f")
+@op("gelu_erf", scalar=0.5 * x0 * (1 + call("erf", x0 * math.sqrt(0.5))), accepts="f")
 class GeluErf(Pointwise):
     """x0 * P(N(0, 1) < x0).  Source: ONNX Gelu-20, approximate = none."""
 
-    scalar: ClassVar[Expr] = 0.5 * x0 * (1 + call("erf", x0 * math.sqrt(0.5)))
 
-
-@op("gelu_tanh", accepts="f")
+@op(
+    "gelu_tanh",
+    scalar=0.5 * x0 * (1 + call("tanh", x0 * (math.sqrt(2 / math.pi) + math.sqrt(2 / math.pi) * 0.044715 * (x0 * x0)))),
+    accepts="f",
+)
 class GeluTanh(Pointwise):
     """The hyperbolic tangent approximation of gelu.  Source: ONNX Gelu-20, approximate = tanh."""
 
-    scalar: ClassVar[Expr] = (
-        0.5 * x0 * (1 + call("tanh", x0 * (math.sqrt(2 / math.pi) + math.sqrt(2 / math.pi) * 0.044715 * (x0 * x0))))
-    )
 
-
-@op("shrink", accepts="f")
+@op(
+    "shrink",
+    scalar=call(
+        "where", x0 < -attr("lambd"), x0 + attr("bias"), call("where", x0 > attr("lambd"), x0 - attr("bias"), 0)
+    ),
+    accepts="f",
+)
 class Shrink(Pointwise):
     """x0 + bias for x0 < -lambd, x0 - bias for x0 > lambd, else 0.  Source: ONNX Shrink-9."""
 
     lambd: float = 0.5
     bias: float = 0.0
-    scalar: ClassVar[Expr] = call(
-        "where", x0 < -attr("lambd"), x0 + attr("bias"), call("where", x0 > attr("lambd"), x0 - attr("bias"), 0)
-    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from ..errors import ShapeError
@@ -14,51 +12,39 @@ from ..types.shape import Shape
 from .declaration import op
 from .elementwise import Pointwise
 from .operation import Operation
-from .scalar import Expr, call, x0, x1
+from .scalar import call, x0, x1
 
 __all__ = ["BitCast", "BitShiftLeft", "BitShiftRight", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"]
 
 
-@op("bitwise_and", accepts="biu")
+@op("bitwise_and", scalar=call("bitwise_and", x0, x1), accepts="biu")
 class BitwiseAnd(Pointwise):
     """Bits set in both.  Source: ONNX BitwiseAnd-18."""
 
-    scalar: ClassVar[Expr] = call("bitwise_and", x0, x1)
 
-
-@op("bitwise_or", accepts="biu")
+@op("bitwise_or", scalar=call("bitwise_or", x0, x1), accepts="biu")
 class BitwiseOr(Pointwise):
     """Bits set in either.  Source: ONNX BitwiseOr-18."""
 
-    scalar: ClassVar[Expr] = call("bitwise_or", x0, x1)
 
-
-@op("bitwise_xor", accepts="biu")
+@op("bitwise_xor", scalar=call("bitwise_xor", x0, x1), accepts="biu")
 class BitwiseXor(Pointwise):
     """Bits set in exactly one.  Source: ONNX BitwiseXor-18."""
 
-    scalar: ClassVar[Expr] = call("bitwise_xor", x0, x1)
 
-
-@op("bitwise_not", accepts="biu")
+@op("bitwise_not", scalar=call("bitwise_not", x0), accepts="biu")
 class BitwiseNot(Pointwise):
     """Bits flipped.  Source: ONNX BitwiseNot-18."""
 
-    scalar: ClassVar[Expr] = call("bitwise_not", x0)
 
-
-@op("bit_shift_left", accepts="iu")
+@op("bit_shift_left", scalar=call("shift_left", x0, x1), accepts="iu")
 class BitShiftLeft(Pointwise):
     """x0 << x1; 0 for shift amounts outside the width.  Source: ONNX BitShift-28, LEFT."""
 
-    scalar: ClassVar[Expr] = call("shift_left", x0, x1)
 
-
-@op("bit_shift_right", accepts="iu")
+@op("bit_shift_right", scalar=call("shift_right", x0, x1), accepts="iu")
 class BitShiftRight(Pointwise):
     """x0 >> x1, filled with the sign; 0 or -1 for shift amounts outside the width.  Source: ONNX BitShift-28, RIGHT."""
-
-    scalar: ClassVar[Expr] = call("shift_right", x0, x1)
 
 
 @op("bit_cast", exact=True)

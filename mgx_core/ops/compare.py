@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from ..types import dtype as dt
 from ..types.dtype import DType
 from ..types.shape import Shape
 from .declaration import op
 from .elementwise import Pointwise
-from .scalar import Expr, attr, call, x0, x1
+from .scalar import attr, call, x0, x1
 
 __all__ = [
     "Equal", "Greater", "GreaterOrEqual", "Isinf", "Isnan", "Less", "LessOrEqual", "LogicalAnd", "LogicalOr",
@@ -27,62 +26,44 @@ class Predicate(Pointwise):
         return dt.bool_
 
 
-@op("equal", accepts="biufcs")
+@op("equal", scalar=call("eq", x0, x1), accepts="biufcs")
 class Equal(Predicate):
     """x0 == x1.  Source: ONNX Equal-19."""
 
-    scalar: ClassVar[Expr] = call("eq", x0, x1)
 
-
-@op("not_equal", accepts="biufcs")
+@op("not_equal", scalar=call("ne", x0, x1), accepts="biufcs")
 class NotEqual(Predicate):
     """x0 != x1."""
 
-    scalar: ClassVar[Expr] = call("ne", x0, x1)
 
-
-@op("greater", accepts="biuf")
+@op("greater", scalar=x0 > x1, accepts="biuf")
 class Greater(Predicate):
     """x0 > x1.  Source: ONNX Greater-13."""
 
-    scalar: ClassVar[Expr] = x0 > x1
 
-
-@op("greater_or_equal", accepts="biuf")
+@op("greater_or_equal", scalar=x0 >= x1, accepts="biuf")
 class GreaterOrEqual(Predicate):
     """x0 >= x1.  Source: ONNX GreaterOrEqual-16."""
 
-    scalar: ClassVar[Expr] = x0 >= x1
 
-
-@op("less", accepts="biuf")
+@op("less", scalar=x0 < x1, accepts="biuf")
 class Less(Predicate):
     """x0 < x1.  Source: ONNX Less-13."""
 
-    scalar: ClassVar[Expr] = x0 < x1
 
-
-@op("less_or_equal", accepts="biuf")
+@op("less_or_equal", scalar=x0 <= x1, accepts="biuf")
 class LessOrEqual(Predicate):
     """x0 <= x1.  Source: ONNX LessOrEqual-16."""
 
-    scalar: ClassVar[Expr] = x0 <= x1
 
-
-@op("isnan", accepts="f")
+@op("isnan", scalar=call("isnan", x0), accepts="f")
 class Isnan(Predicate):
     """True where x0 is NaN.  Source: ONNX IsNaN-20."""
 
-    scalar: ClassVar[Expr] = call("isnan", x0)
 
-
-@op("isinf", accepts="f")
-class Isinf(Predicate):
-    """True where x0 is an infinity of a selected sign.  Source: ONNX IsInf-20."""
-
-    detect_negative: bool = True
-    detect_positive: bool = True
-    scalar: ClassVar[Expr] = call(
+@op(
+    "isinf",
+    scalar=call(
         "logical_and",
         call("isinf", x0),
         call(
@@ -90,32 +71,31 @@ class Isinf(Predicate):
             call("logical_and", x0 > 0, attr("detect_positive")),
             call("logical_and", x0 < 0, attr("detect_negative")),
         ),
-    )
+    ),
+    accepts="f",
+)
+class Isinf(Predicate):
+    """True where x0 is an infinity of a selected sign.  Source: ONNX IsInf-20."""
+
+    detect_negative: bool = True
+    detect_positive: bool = True
 
 
-@op("logical_and", accepts="b")
+@op("logical_and", scalar=call("logical_and", x0, x1), accepts="b")
 class LogicalAnd(Predicate):
     """x0 and x1.  Source: ONNX And-7."""
 
-    scalar: ClassVar[Expr] = call("logical_and", x0, x1)
 
-
-@op("logical_or", accepts="b")
+@op("logical_or", scalar=call("logical_or", x0, x1), accepts="b")
 class LogicalOr(Predicate):
     """x0 or x1.  Source: ONNX Or-7."""
 
-    scalar: ClassVar[Expr] = call("logical_or", x0, x1)
 
-
-@op("logical_xor", accepts="b")
+@op("logical_xor", scalar=call("logical_xor", x0, x1), accepts="b")
 class LogicalXor(Predicate):
     """x0 != x1 for bools.  Source: ONNX Xor-7."""
 
-    scalar: ClassVar[Expr] = call("logical_xor", x0, x1)
 
-
-@op("not", accepts="b")
+@op("not", scalar=call("logical_not", x0), accepts="b")
 class Not(Predicate):
     """Logical negation.  Source: ONNX Not-1."""
-
-    scalar: ClassVar[Expr] = call("logical_not", x0)

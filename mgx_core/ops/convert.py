@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ..types.dtype import DType, float8_e8m0fnu
 from ..types.shape import Shape
 from .declaration import op
 from .elementwise import Pointwise
-from .scalar import Cast, Expr, convert, widen, x0
+from .scalar import Cast, convert, widen, x0
 
 __all__ = ["SATURATING", "Convert", "RoundMode", "cast"]
 
@@ -21,7 +21,7 @@ RoundMode = Literal["up", "down", "nearest"]
 SATURATING: Final = frozenset({"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"})
 
 
-@op("convert", accepts="biufcs")
+@op("convert", scalar=Cast(x0, "target_type"), accepts="biufcs")
 class Convert(Pointwise):
     """Converts to another element type.
 
@@ -34,7 +34,6 @@ class Convert(Pointwise):
     target_type: DType
     saturate: bool = True
     round_mode: Literal["up", "down", "nearest"] = "up"
-    scalar: ClassVar[Expr] = Cast(x0, "target_type")
 
     def result_dtype(self, xs: Sequence[Shape]) -> DType:
         return self.target_type

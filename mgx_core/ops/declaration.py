@@ -10,7 +10,8 @@ from typing import Any, Final, TypeVar, dataclass_transform
 
 from ..errors import ParameterError
 from .attributes import MISSING, Field
-from .expression import operands
+from .elementwise import Pointwise
+from .expression import Expr, operands
 from .operation import Input, Operation
 from .traits import TRAITS
 
@@ -21,11 +22,11 @@ O = TypeVar("O", bound=type)  # noqa: E741
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, eq_default=True)
-def op(name: str, **traits: bool | str | tuple[int, ...]) -> Callable[[O], O]:
+def op(name: str, **traits: bool | str | tuple[int, ...] | Expr) -> Callable[[O], O]:
     """Declares an op: attributes come from the class's annotations, inputs from the signature of its `infer`.
 
-    traits: the op's traits, by the names of `Traits`: ``@op("concat", exact=True)``; of a `Pointwise` op, also the
-    kinds of element types that it accepts: ``accepts="f"``.
+    traits: the op's traits, by the names of `Traits`: ``@op("concat", exact=True)``; of a `Pointwise` op, also its scalar
+    expression and the kinds of element types that it accepts: ``@op("erf", scalar=call("erf", x0), accepts="f")``.
     The result is like a frozen, keyword-only, slotted dataclass, but created without code generation, so that importing a
     few hundred ops costs a few milliseconds.
     """
@@ -81,14 +82,15 @@ def _check_declaration(name: str, cls: type, traits: Collection[str]) -> None:
     """Errors: ParameterError for a class that is not a valid operation, with the fix."""
     if not issubclass(cls, Operation):
         raise ParameterError(f"op {name!r}: class {cls.__qualname__} must derive from mgx_core.Operation")
-    known = {*TRAITS, "accepts"} if hasattr(cls, "accepts") else TRAITS
     for word in traits:
-        if word == "accepts" and word not in known:
+        if word == "accepts" and not hasattr(cls, "accepts"):
             raise ParameterError(
                 f"op {name!r}: accepts is for ops derived from Pointwise; infer refuses other element types"
             )
-        if word not in known:
-            raise ParameterError(f"op {name!r}: {word} is not a trait; there are {', '.join(sorted(known))}")
+        if word == "scalar" and not issubclass(cls, Pointwise):
+            raise ParameterError(f"op {name!r}: scalar is for ops derived from Pointwise; compute defines others")
+        if word not in (*TRAITS, "accepts", "scalar"):
+            raise ParameterError(f"op {name!r}: {word} is not a trait; there are {', '.join(sorted(TRAITS))}")
     if name and not NAME.fullmatch(name):
         raise ParameterError(f"op {name!r}: a name consists of letters, digits, '_', '.', '/', ':' and '-'")
     if name and not any("infer" in vars(c) for c in cls.__mro__):

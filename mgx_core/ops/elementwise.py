@@ -20,7 +20,8 @@ __all__ = ["Pointwise", "same_dims"]
 class Pointwise(Operation):
     """An op computed element by element from one scalar expression; its inputs share dims and dtype.
 
-    Subclasses define `scalar`, which determines the number of inputs, and `result_dtype` if it is not the inputs' dtype.
+    `scalar`, given to `@define_op`, determines the number of inputs.  Subclasses define `result_dtype` if it is not the inputs'
+    dtype.
     """
 
     __slots__ = ()

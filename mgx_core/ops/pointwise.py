@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from ..errors import ShapeError
 from ..types.argument import Value
@@ -12,7 +11,7 @@ from ..types.shape import AnyShape, Shape
 from .declaration import op
 from .elementwise import Pointwise
 from .operation import Operation
-from .scalar import Expr, call, x0, x1, x2
+from .scalar import call, x0, x1, x2
 
 __all__ = [
     "Abs", "Add", "Ceil", "Clip", "Div", "Erf", "Exp", "Expm1", "Floor", "Fmod", "Identity", "Log", "Log1p", "Log2", "Max", "Min",
@@ -37,109 +36,79 @@ class Identity(Operation):
 # any number ----------------------------------------------------------------------------------------------------------
 
 
-@op("abs", accepts="iuf")
+@op("abs", scalar=call("abs", x0), accepts="iuf")
 class Abs(Pointwise):
     """Magnitude.  Real numbers; the most negative integer is unchanged.  Source: ONNX Abs-13."""
 
-    scalar: ClassVar[Expr] = call("abs", x0)
 
-
-@op("neg", accepts="iufc")
+@op("neg", scalar=-x0, accepts="iufc")
 class Neg(Pointwise):
     """Negation; unsigned integers wrap.  Source: ONNX Neg-13."""
 
-    scalar: ClassVar[Expr] = -x0
 
-
-@op("sign", accepts="iuf")
+@op("sign", scalar=call("sign", x0), accepts="iuf")
 class Sign(Pointwise):
     """-1, 0 or 1; NaN for NaN.  Source: ONNX Sign-13."""
 
-    scalar: ClassVar[Expr] = call("sign", x0)
 
-
-@op("add")
+@op("add", scalar=x0 + x1)
 class Add(Pointwise):
     """x0 + x1; integers wrap.  Source: ONNX Add-14."""
 
-    scalar: ClassVar[Expr] = x0 + x1
 
-
-@op("sub", accepts="iufc")
+@op("sub", scalar=x0 - x1, accepts="iufc")
 class Sub(Pointwise):
     """x0 - x1; integers wrap.  Source: ONNX Sub-14."""
 
-    scalar: ClassVar[Expr] = x0 - x1
 
-
-@op("mul")
+@op("mul", scalar=x0 * x1)
 class Mul(Pointwise):
     """x0 * x1; integers wrap.  Source: ONNX Mul-14."""
 
-    scalar: ClassVar[Expr] = x0 * x1
 
-
-@op("div", accepts="iufc")
+@op("div", scalar=x0 / x1, accepts="iufc")
 class Div(Pointwise):
     """x0 / x1; integers round toward zero, and give 0 for a divisor of 0.  Source: ONNX Div-14."""
 
-    scalar: ClassVar[Expr] = x0 / x1
 
-
-@op("pow", accepts="iufc")
+@op("pow", scalar=call("pow", x0, x1), accepts="iufc")
 class Pow(Pointwise):
     """x0 to the power x1.  Source: ONNX Pow-15."""
 
-    scalar: ClassVar[Expr] = call("pow", x0, x1)
 
-
-@op("mod", accepts="iuf")
+@op("mod", scalar=call("mod", x0, x1), accepts="iuf")
 class Mod(Pointwise):
     """Remainder with the sign of the divisor; integers give 0 for a divisor of 0.  Source: ONNX Mod-28, fmod = 0."""
 
-    scalar: ClassVar[Expr] = call("mod", x0, x1)
 
-
-@op("fmod", accepts="iuf")
+@op("fmod", scalar=call("fmod", x0, x1), accepts="iuf")
 class Fmod(Pointwise):
     """Remainder with the sign of the dividend; integers give 0 for a divisor of 0.  Source: ONNX Mod-28, fmod = 1."""
 
-    scalar: ClassVar[Expr] = call("fmod", x0, x1)
 
-
-@op("max", accepts="biuf")
+@op("max", scalar=call("max", x0, x1), accepts="biuf")
 class Max(Pointwise):
     """The larger; NaN if either is.  Source: ONNX Max-13."""
 
-    scalar: ClassVar[Expr] = call("max", x0, x1)
 
-
-@op("min", accepts="biuf")
+@op("min", scalar=call("min", x0, x1), accepts="biuf")
 class Min(Pointwise):
     """The smaller; NaN if either is.  Source: ONNX Min-13."""
 
-    scalar: ClassVar[Expr] = call("min", x0, x1)
 
-
-@op("sqdiff", accepts="iufc")
+@op("sqdiff", scalar=(x0 - x1) * (x0 - x1), accepts="iufc")
 class Sqdiff(Pointwise):
     """The square of x0 - x1."""
 
-    scalar: ClassVar[Expr] = (x0 - x1) * (x0 - x1)
 
-
-@op("clip", accepts="iuf")
+@op("clip", scalar=call("min", call("max", x0, x1), x2), accepts="iuf")
 class Clip(Pointwise):
     """min(max(x0, x1), x2).  Source: ONNX Clip-13."""
 
-    scalar: ClassVar[Expr] = call("min", call("max", x0, x1), x2)
 
-
-@op("where", accepts="biufcs")
+@op("where", scalar=call("where", x0, x1, x2), accepts="biufcs")
 class Where(Pointwise):
     """x1 where the bool x0 is true, else x2.  Source: ONNX Where-16."""
-
-    scalar: ClassVar[Expr] = call("where", x0, x1, x2)
 
     def check_dtypes(self, xs: Sequence[Shape]) -> None:
         if xs[0].dtype.kind != "b":
@@ -153,95 +122,69 @@ class Where(Pointwise):
 # rounding ------------------------------------------------------------------------------------------------------------
 
 
-@op("ceil", accepts="f")
+@op("ceil", scalar=call("ceil", x0), accepts="f")
 class Ceil(Pointwise):
     """The smallest integer >= x0.  Source: ONNX Ceil-13."""
 
-    scalar: ClassVar[Expr] = call("ceil", x0)
 
-
-@op("floor", accepts="f")
+@op("floor", scalar=call("floor", x0), accepts="f")
 class Floor(Pointwise):
     """The largest integer <= x0.  Source: ONNX Floor-13."""
 
-    scalar: ClassVar[Expr] = call("floor", x0)
 
-
-@op("nearbyint", accepts="f")
+@op("nearbyint", scalar=call("round", x0), accepts="f")
 class Nearbyint(Pointwise):
     """The nearest integer, ties to even.  Source: ONNX Round-22."""
 
-    scalar: ClassVar[Expr] = call("round", x0)
 
-
-@op("trunc", accepts="f")
+@op("trunc", scalar=call("trunc", x0), accepts="f")
 class Trunc(Pointwise):
     """Rounds toward zero."""
-
-    scalar: ClassVar[Expr] = call("trunc", x0)
 
 
 # elementary functions ------------------------------------------------------------------------------------------------
 
 
-@op("exp", accepts="fc")
+@op("exp", scalar=call("exp", x0), accepts="fc")
 class Exp(Pointwise):
     """e to the x0.  Source: ONNX Exp-13."""
 
-    scalar: ClassVar[Expr] = call("exp", x0)
 
-
-@op("expm1", accepts="fc")
+@op("expm1", scalar=call("expm1", x0), accepts="fc")
 class Expm1(Pointwise):
     """exp(x0) - 1, accurate near 0."""
 
-    scalar: ClassVar[Expr] = call("expm1", x0)
 
-
-@op("log", accepts="fc")
+@op("log", scalar=call("log", x0), accepts="fc")
 class Log(Pointwise):
     """Natural logarithm.  Source: ONNX Log-13."""
 
-    scalar: ClassVar[Expr] = call("log", x0)
 
-
-@op("log1p", accepts="fc")
+@op("log1p", scalar=call("log1p", x0), accepts="fc")
 class Log1p(Pointwise):
     """log(1 + x0), accurate near 0."""
 
-    scalar: ClassVar[Expr] = call("log1p", x0)
 
-
-@op("log2", accepts="fc")
+@op("log2", scalar=call("log2", x0), accepts="fc")
 class Log2(Pointwise):
     """Base-2 logarithm."""
 
-    scalar: ClassVar[Expr] = call("log2", x0)
 
-
-@op("sqrt", accepts="fc")
+@op("sqrt", scalar=call("sqrt", x0), accepts="fc")
 class Sqrt(Pointwise):
     """Square root; NaN under 0.  Source: ONNX Sqrt-13."""
 
-    scalar: ClassVar[Expr] = call("sqrt", x0)
 
-
-@op("rsqrt", accepts="fc")
+@op("rsqrt", scalar=call("rsqrt", x0), accepts="fc")
 class Rsqrt(Pointwise):
     """1 / square root."""
 
-    scalar: ClassVar[Expr] = call("rsqrt", x0)
 
-
-@op("recip", accepts="fc")
+@op("recip", scalar=1 / x0, accepts="fc")
 class Recip(Pointwise):
     """1 / x0.  Source: ONNX Reciprocal-13."""
 
-    scalar: ClassVar[Expr] = 1 / x0
 
-
-@op("erf", accepts="f")
+@op("erf", scalar=call("erf", x0), accepts="f")
 class Erf(Pointwise):
     """The error function.  Source: ONNX Erf-13."""
-
-    scalar: ClassVar[Expr] = call("erf", x0)

@@ -86,21 +86,17 @@ def rounded(x: Array, like: Array) -> Array:
     return convert(x, dt.of(like.dtype))
 
 
-@op("reduce_sum", combine="add", linear=(0,))
+@op("reduce_sum", combine="add", linear=(0,), accepts="iufc")
 class ReduceSum(Reduce):
     """Sum; 0 over no elements; integers wrap.  Source: ONNX ReduceSum-13."""
-
-    accepts: ClassVar[str] = "iufc"
 
     def reduce(self, x: Array, axes: tuple[int, ...]) -> Array:
         return rounded(total(x, axes), x)
 
 
-@op("reduce_mean", combine="add", linear=(0,))
+@op("reduce_mean", combine="add", linear=(0,), accepts="iufc")
 class ReduceMean(Reduce):
     """Mean; NaN over no elements; means of integers round toward zero.  Source: ONNX ReduceMean-18."""
-
-    accepts: ClassVar[str] = "iufc"
 
     def reduce(self, x: Array, axes: tuple[int, ...]) -> Array:
         n = count(x, axes)

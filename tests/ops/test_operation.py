@@ -59,10 +59,9 @@ class Window(Operation):
         return x * self.size
 
 
-@op("scaled_add", accepts="f")
+@op("scaled_add", scalar=x0 + attr("alpha") * x1, accepts="f")
 class ScaledAdd(Pointwise):
     alpha: float = 2.0
-    scalar: ClassVar[Expr] = x0 + attr("alpha") * x1
 
 
 @op("child")
@@ -165,6 +164,17 @@ def test_expressions_determine_the_number_of_inputs():
         ScaledAdd().result([S])
     with pytest.raises(ParameterError, match="accepts is for ops derived from Pointwise; infer refuses"):
         op("strange", accepts="f")(type("Strange", (Window,), {}))
+    with pytest.raises(ParameterError, match="scalar is for ops derived from Pointwise; compute defines others"):
+        op("strange", scalar=x0)(type("Strange", (Window,), {}))
+
+
+def test_ops_of_a_class_that_states_its_expression_keep_it():
+    class Twice(Pointwise):
+        scalar: ClassVar[Expr] = x0 + x0
+
+    made = op("twice")(Twice)
+    assert made.arity == 1
+    assert made().evaluate([np.float32(3)]) == 6
 
 
 def test_text():

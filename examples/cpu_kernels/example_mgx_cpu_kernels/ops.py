@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from mgx_core import Operation, OpSet, Pointwise, Shape, ShapeError, define_op
-from mgx_core.ops.scalar import Expr, call, x0
+from mgx_core.ops.scalar import call, x0
 
 __all__ = ["OPS", "BentIdentity", "Decay", "SortRows"]
 
 
-@define_op("bent_identity", accepts="f")
+@define_op("bent_identity", scalar=0.5 * (call("sqrt", x0 * x0 + 1) - 1) + x0, accepts="f")
 class BentIdentity(Pointwise):
     """(sqrt(x^2 + 1) - 1) / 2 + x.
 
     x: float -> same shape.
     """
-
-    scalar: ClassVar[Expr] = 0.5 * (call("sqrt", x0 * x0 + 1) - 1) + x0
 
 
 def rows(x: Shape) -> Shape:

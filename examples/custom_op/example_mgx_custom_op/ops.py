@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from mgx_core import Instruction, Operation, OpSet, ParameterError, Pointwise, Shape, ShapeError, define_op, dim
 from mgx_core import op as make_op
-from mgx_core.ops.scalar import Expr, attr, call, x0
+from mgx_core.ops.scalar import attr, call, x0
 
 __all__ = ["OPS", "MovingAverage", "Squareplus"]
 
 
-@define_op("squareplus", accepts="f")
+@define_op("squareplus", scalar=0.5 * (x0 + call("sqrt", x0 * x0 + attr("b"))), accepts="f")
 class Squareplus(Pointwise):
     """A smooth relu without an exponential: (x + sqrt(x^2 + b)) / 2.
 
@@ -21,8 +21,6 @@ class Squareplus(Pointwise):
     """
 
     b: float = 4.0
-
-    scalar: ClassVar[Expr] = 0.5 * (x0 + call("sqrt", x0 * x0 + attr("b")))
 
     def check(self) -> None:
         if self.b < 0:
