@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import data, source
-from .compiling import compile_options, compiled, host_placements
-from .data import data_options, inputs
+from .compiling import compiled, host_placements
+from .data import inputs
 from .forms import chosen_form, form_options, write
-from .group import DriverCommand
-from .prepare import requested_program
+from .prepare import compiling_command, requested_program
 from .report import Report, report_options
-from .source import Source, source_options
+from .source import Source
 from .viewers import trace_option, write_trace
 
 if TYPE_CHECKING:
@@ -26,10 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command("compile", cls=DriverCommand, many=(*source.MANY, *data.MANY))
-@source_options
-@compile_options
-@data_options
+@compiling_command("compile")
 @form_options
 @click.option(
     "--report",

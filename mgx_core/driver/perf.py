@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..targets.kernel import op_of
-from . import data, source
-from .compiling import compile_options
-from .data import data_options
-from .group import DriverCommand, chosen_sizes
-from .prepare import ready, requested_program
+from .group import chosen_sizes
+from .prepare import compiling_command, ready, requested_program
 from .report import Report, report_options
-from .source import Source, rows_a_run, source_options
+from .source import Source, rows_a_run
 from .viewers import measured, trace_option, write_trace
 
 if TYPE_CHECKING:
@@ -26,10 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["command", "statistics"]
 
 
-@click.command("perf", cls=DriverCommand, many=(*source.MANY, *data.MANY))
-@source_options
-@compile_options
-@data_options
+@compiling_command("perf")
 @click.option("--iterations", "-n", type=click.IntRange(1), default=100, show_default=True, help="Measured runs.")
 @click.option(
     "--warmup",

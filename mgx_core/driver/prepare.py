@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .compiling import compiled, quantized
-from .data import inputs
-from .source import Source
+import click
+
+from . import data, source
+from .compiling import compile_options, compiled, quantized
+from .data import data_options, inputs
+from .group import DriverCommand
+from .source import Source, source_options
 
 if TYPE_CHECKING:
     from ..program import Program
     from ..run.executable import Executable
 
-__all__ = ["Ready", "ready", "requested_program"]
+__all__ = ["Ready", "compiling_command", "ready", "requested_program"]
+
+
+def compiling_command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """Declares a command that compiles a model: with the options for the model, its compilation, and its parameters' values."""
+    declare = click.command(name, cls=DriverCommand, many=(*source.MANY, *data.MANY))
+    return lambda function: declare(source_options(compile_options(data_options(function))))
 
 
 class Ready(NamedTuple):

@@ -6,21 +6,13 @@ from typing import Any
 
 import click
 
-from . import data, source
-from .compiling import compile_options
-from .data import data_options
-from .group import DriverCommand
-from .prepare import ready, requested_program
+from .prepare import compiling_command, ready, requested_program
 from .report import Report, report_options
-from .source import source_options
 
 __all__ = ["command"]
 
 
-@click.command("ranges", cls=DriverCommand, many=(*source.MANY, *data.MANY))
-@source_options
-@compile_options
-@data_options
+@compiling_command("ranges")
 @click.option("--iterations", "-n", type=click.IntRange(1), default=1, show_default=True, help="Number of runs.")
 @report_options
 def command(as_json: bool, iterations: int, **given: Any) -> None:

@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from . import data, source
-from .compiling import compile_options
-from .data import data_options
-from .group import DriverCommand
-from .prepare import ready, requested_program
+from .prepare import compiling_command, ready, requested_program
 from .report import Report, report_options, shape_document
-from .source import source_options
 from .viewers import measured, trace_option, write_trace
 
 if TYPE_CHECKING:
@@ -24,10 +19,7 @@ __all__ = ["command"]
 SHOWN: Final = 4096  # maximum elements of a result in a JSON document
 
 
-@click.command("run", cls=DriverCommand, many=(*source.MANY, *data.MANY))
-@source_options
-@compile_options
-@data_options
+@compiling_command("run")
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Save results: .npz, or .npy for one."
 )

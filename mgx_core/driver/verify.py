@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import data, source
-from .compiling import QUANTIZE, compile_options, compiled, quantized
-from .data import data_options, inputs
-from .group import DriverCommand, chosen_sizes
+from .compiling import QUANTIZE, compiled, quantized
+from .data import inputs
+from .group import chosen_sizes
 from .option_values import Limit
+from .prepare import compiling_command
 from .report import Report, report_options
 from .rules import rules_of_packages
-from .source import Source, source_options
+from .source import Source
 
 if TYPE_CHECKING:
     from ..program import Program
@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command("verify", cls=DriverCommand, many=(*source.MANY, *data.MANY))
-@source_options
-@compile_options
-@data_options
+@compiling_command("verify")
 @click.option(
     "--rms-tol",
     type=Limit(min=0),
