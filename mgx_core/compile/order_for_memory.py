@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ir.ordering import reads
 from ..ir.symbols import introduced, mentioned
-from ..passes.interface import Pass
+from ..passes.interface import CountingPass
 from ..records import dataclass
-from ..rules.stats import Tally
 from ..targets.memory import Buffer, plan_memory
 
 __all__ = ["OrderForMemory"]
 
 
 @dataclass(frozen=True)
-class OrderForMemory(Pass):
+class OrderForMemory(CountingPass):
     """List-schedules instructions by net memory (allocated minus freed bytes), if that reduces the peak.
 
     May cost time: values are read later after they were computed, and parallel branches become sequential.
@@ -28,7 +26,6 @@ class OrderForMemory(Pass):
 
     most: int = 5000
     name: str = "order-for-memory"
-    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
         steps = [i for i in module if not (i.is_param or i.is_literal or i.is_absent or i.is_return)]
@@ -39,10 +36,9 @@ class OrderForMemory(Pass):
         for ins in self._order(module, steps, before.of):
             module.move(ins, end)
         after = plan_memory(module).lower_bound
-        if after < before.lower_bound:
-            self.tally.fired[self.name] += 1
+        more = No(f"{after} bytes would be alive instead of {before.lower_bound}")
+        if self.counted(end, None if after < before.lower_bound else more):
             return True
-        self.tally.refuse(self.name, end, No(f"{after} bytes would be alive instead of {before.lower_bound}"))
         for ins in steps:
             module.move(ins, end)
         return False

@@ -74,13 +74,13 @@ def known_passes() -> dict[str, Any]:
     from ..compile.pipeline import STAGES
     from ..compile.stages import stages
     from ..options import CompileOptions
-    from ..passes.interface import Pass
+    from ..passes.interface import CountingPass, Pass
     from ..plugins.manager import manager
 
     found: dict[str, Any] = {}
     for module in pkgutil.iter_modules(passes.__path__):
         for value in vars(importlib.import_module(f"{passes.__name__}.{module.name}")).values():
-            if isinstance(value, type) and issubclass(value, Pass) and value is not Pass:
+            if isinstance(value, type) and issubclass(value, Pass) and value not in (Pass, CountingPass):
                 try:
                     made: Any = value()
                     found[made.name] = made

@@ -23,10 +23,9 @@ from ..records import dataclass
 from ..rules.constants import aligned
 from ..rules.engine import Rewriter, Rules
 from ..rules.outline import is_view, through_views
-from ..rules.stats import Tally
 from ..types.argument import Argument, Array, Value
 from ..types.shape import Shape
-from .interface import Pass
+from .interface import CountingPass
 
 __all__ = ["FoldConstants"]
 
@@ -34,7 +33,7 @@ PICKED: Final = 16  # the factor for gathers, so that relative position biases a
 
 
 @dataclass(frozen=True)
-class FoldConstants(Pass):
+class FoldConstants(CountingPass):
     """Replaces instructions whose inputs are all literals by literals.
 
     limit: the most elements that a folded value may have beyond the total of its inputs, so that broadcast literals do not
@@ -47,7 +46,6 @@ class FoldConstants(Pass):
     widened: bool = False
     rules: Rules | None = field(default=None, repr=False, compare=False)
     name: str = "fold-constants"
-    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
         changed = again = self._fold_all(module)

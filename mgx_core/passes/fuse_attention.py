@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, everywhere, nested
@@ -17,14 +15,13 @@ from ..ops.softmax import Softmax
 from ..records import dataclass
 from ..rules.constants import scalar_of
 from ..rules.outline import Names, is_view, outline, through_views
-from ..rules.stats import Tally
-from .interface import Pass
+from .interface import CountingPass
 
 __all__ = ["FuseAttention"]
 
 
 @dataclass(frozen=True)
-class FuseAttention(Pass):
+class FuseAttention(CountingPass):
     """Creates `group[tag="attention"]` instructions around each softmax over the last axis between two dots.
 
     The body holds, in order: the first dot, pointwise ops on the scores (scale, mask, bias), the softmax, pointwise ops on the
@@ -35,7 +32,6 @@ class FuseAttention(Pass):
 
     name: str = "fuse-attention"
     rounds: bool = False
-    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
         names = Names([m.name for m in nested(module)])

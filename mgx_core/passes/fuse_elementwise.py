@@ -11,10 +11,9 @@ from ..ops.control import FusedReduce, PointwiseGroup
 from ..ops.elementwise import Pointwise
 from ..records import dataclass
 from ..rules.outline import Names, is_copied, is_view, outline, through_views
-from ..rules.stats import Tally
 from ..types.dim import Dim
 from ..types.shape import Shape
-from .interface import Pass
+from .interface import CountingPass
 from .product_ends import COSTLY, ProductEnds
 
 __all__ = ["FuseElementwise"]
@@ -41,7 +40,7 @@ class _Cluster:
 
 
 @dataclass(frozen=True)
-class FuseElementwise(Pass):
+class FuseElementwise(CountingPass):
     """Creates `pointwise` and `fused_reduce` groups.
 
     A pointwise op joins the groups of its producers if the extents agree.  A reduction joins the group of its operand, and
@@ -56,7 +55,6 @@ class FuseElementwise(Pass):
     most: int = 96
     inputs: int = 24
     name: str = "fuse-elementwise"
-    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
         names = Names([m.name for m in nested(module)])

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.control import Group, PointwiseGroup
 from ..records import dataclass
 from ..rules.outline import Names, outline
-from ..rules.stats import Tally
-from .interface import Pass
+from .interface import CountingPass
 
 __all__ = ["PRODUCTS", "FuseEpilogue"]
 
@@ -19,7 +16,7 @@ PRODUCTS = {"matrix": "epilogue-dot", "window": "epilogue-convolution"}  # kind 
 
 
 @dataclass(frozen=True)
-class FuseEpilogue(Pass):
+class FuseEpilogue(CountingPass):
     """Creates a `group` from an anchor (convolution, dot) and the only pointwise group that reads it.
 
     The body is the anchor, any reshapes between the two, and the pointwise group, so that a target that declines
@@ -29,7 +26,6 @@ class FuseEpilogue(Pass):
 
     products: frozenset[str] = frozenset(PRODUCTS)
     name: str = "fuse-epilogue"
-    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
         names = Names([m.name for m in nested(module)])

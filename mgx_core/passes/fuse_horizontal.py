@@ -22,11 +22,10 @@ from ..ops.slice import Slice
 from ..records import dataclass
 from ..rules.constants import aligned, along
 from ..rules.engine import Rewriter, Rules
-from ..rules.stats import Tally
 from ..types.argument import Array
 from ..types.dim import Dim
 from ..types.shape import Shape
-from .interface import Pass
+from .interface import CountingPass
 
 __all__ = ["FuseHorizontal"]
 
@@ -72,7 +71,7 @@ class _Product(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FuseHorizontal(Pass):
+class FuseHorizontal(CountingPass):
     """Merges dots of one value with constant matrices by concatenating them and their biases; the results become slices (views).
 
     Quantized matrices are merged in packed form.  Quantized products also merge the steps after them if all have the same
@@ -85,7 +84,6 @@ class FuseHorizontal(Pass):
     most: int = 1 << 15
     rules: Rules | None = field(default=None, repr=False, compare=False)
     name: str = "fuse-horizontal"
-    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
         changed = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 
 from ..errors import No
 from ..ir.instruction import Instruction
@@ -13,30 +12,23 @@ from ..ops.control import GetTupleElem, If
 from ..ops.modules import SelectModule, selected
 from ..records import dataclass
 from ..rules.constants import aligned
-from ..rules.stats import Tally
 from ..types.dim import Dim
-from .interface import Pass
+from .interface import CountingPass
 
 __all__ = ["InlineBranches", "put_results"]
 
 
 @dataclass(frozen=True)
-class InlineBranches(Pass):
+class InlineBranches(CountingPass):
     """Inlines the taken branch of an `if` with a constant condition, and the module that static shapes select."""
 
     name: str = "inline-branches"
-    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
         changed = False
         for inner, ins in everywhere(module):
             if isinstance(ins.op, (If, SelectModule)):
-                wrong = self._inline(inner, ins)
-                if wrong:
-                    self.tally.refuse(self.name, ins, wrong)
-                else:
-                    self.tally.fired[self.name] += 1
-                    changed = True
+                changed |= self.counted(ins, self._inline(inner, ins))
         return changed
 
     def _inline(self, module: Module, ins: Instruction) -> No | None:

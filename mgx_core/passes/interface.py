@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
+from ..errors import No
+from ..ir.instruction import Instruction
 from ..ir.module import Module
+from ..records import dataclass
 from ..rules.stats import Tally
 
-__all__ = ["Pass"]
+__all__ = ["CountingPass", "Pass"]
 
 
 class Pass:
@@ -26,3 +31,18 @@ class Pass:
         Errors: MgxError if the pass cannot accept the module; it must leave a module that passes `verify`.
         """
         raise NotImplementedError(f"{type(self).__name__} derives from Pass and defines no apply(module)")
+
+
+@dataclass(frozen=True)
+class CountingPass(Pass):
+    """Base of passes that count their changes and refusals, each under the pass's name unless they count several kinds."""
+
+    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
+
+    def counted(self, ins: Instruction, no: No | None) -> bool:
+        """Counts a change of an instruction, or its refusal; returns True if it is not refused."""
+        if no is None:
+            self.tally.fired[self.name] += 1
+        else:
+            self.tally.refuse(self.name, ins, no)
+        return no is None

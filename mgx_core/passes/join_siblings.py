@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 
 import numpy as np
 
@@ -22,10 +21,9 @@ from ..ops.reshape import Reshape
 from ..ops.slice import Slice
 from ..records import dataclass
 from ..rules.constants import aligned, along
-from ..rules.stats import Tally
 from ..types.argument import Array
 from ..types.dim import Dim, product
-from .interface import Pass
+from .interface import CountingPass
 
 __all__ = ["JoinConvolutions", "JoinGathers"]
 
@@ -46,7 +44,7 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class JoinConvolutions(Pass):
+class JoinConvolutions(CountingPass):
     """Merges convolutions of one tensor with equal windows by concatenating their weights and biases, and the op that
     follows them; the results become slices along the channels.
 
@@ -55,7 +53,6 @@ class JoinConvolutions(Pass):
 
     most: int = 512
     name: str = "join-convolutions"
-    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
         changed = False
@@ -79,14 +76,10 @@ class JoinConvolutions(Pass):
         for found in groups.values():
             if len(found) < 2:
                 continue
-            if sum(int(c.shape.dims[1]) for c in found) > self.most:
-                self.tally.refuse(
-                    self.name, found[0], No(f"the merged result would have more than {self.most} channels")
-                )
-                continue
-            self._build(module, found)
-            self.tally.fired[self.name] += 1
-            changed = True
+            wide = No(f"the merged result would have more than {self.most} channels")
+            if self.counted(found[0], wide if sum(int(c.shape.dims[1]) for c in found) > self.most else None):
+                self._build(module, found)
+                changed = True
         return changed
 
     def _build(self, module: Module, found: list[Instruction]) -> None:
@@ -128,7 +121,7 @@ def _bias(convolution: Instruction) -> Array | None:
 
 
 @dataclass(frozen=True)
-class JoinGathers(Pass):
+class JoinGathers(CountingPass):
     """Merges lookups in constant tables of the same width: concatenates the tables and offsets the indices.
 
     least: the fewest lookups that are merged.
@@ -136,7 +129,6 @@ class JoinGathers(Pass):
 
     least: int = 4
     name: str = "join-gathers"
-    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
         changed = False
@@ -151,12 +143,10 @@ class JoinGathers(Pass):
                 key = (table.shape.dtype, table.shape.dims[1:], ins.inputs[1].shape.dtype)
                 groups.setdefault(key, []).append(ins)
             for found in groups.values():
-                if len(found) < self.least:
-                    self.tally.refuse(self.name, found[0], No(f"fewer than {self.least} tables of the same width"))
-                    continue
-                self._build(inner, found)
-                self.tally.fired[self.name] += 1
-                changed = True
+                few = No(f"fewer than {self.least} tables of the same width")
+                if self.counted(found[0], few if len(found) < self.least else None):
+                    self._build(inner, found)
+                    changed = True
         return changed
 
     def _build(self, module: Module, found: list[Instruction]) -> None:

@@ -7,14 +7,13 @@ from dataclasses import field
 from ..ir.module import Module
 from ..records import dataclass
 from ..rules.engine import Rewriter, Rules
-from ..rules.stats import Tally
-from .interface import Pass
+from .interface import CountingPass
 
 __all__ = ["Rewrite"]
 
 
 @dataclass(frozen=True)
-class Rewrite(Pass):
+class Rewrite(CountingPass):
     """Applies a set of rules; records rewrites and refusals in `tally`.
 
     off: names of disabled rules.
@@ -22,7 +21,6 @@ class Rewrite(Pass):
 
     rules: Rules
     off: frozenset[str] = frozenset()
-    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     name: str = field(default="", init=False)
 

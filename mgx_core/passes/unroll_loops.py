@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import field
 from typing import Final
 
 import numpy as np
@@ -21,11 +20,10 @@ from ..records import dataclass
 from ..rules.constants import aligned
 from ..rules.known_extents import extents
 from ..rules.shapes import SHAPES
-from ..rules.stats import Tally
 from ..types.shape import SequenceShape, Shape
 from .fold_constants import FoldConstants
 from .inline_branches import InlineBranches, put_results
-from .interface import Pass
+from .interface import CountingPass
 from .rewrite import Rewrite
 
 __all__ = ["UnrollLoops", "numbers_decide_extents"]
@@ -35,14 +33,13 @@ _READERS: Final = SHAPES.roots  # ops that read extents from all operands but th
 
 
 @dataclass(frozen=True)
-class UnrollLoops(Pass):
+class UnrollLoops(CountingPass):
     """Unrolls short loops in which the iteration number determines extents of the body.
 
     Such a body (rows of a table between two offsets) runs one op at a time, but each unrolled iteration has static extents.
     """
 
     name: str = "unroll-loops"
-    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
         changed = False

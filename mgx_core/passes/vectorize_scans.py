@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from typing import Final
 
 from ..errors import No
@@ -17,11 +16,10 @@ from ..ops.operation import Operation
 from ..ops.reduce import Reduce
 from ..ops.reshape import Squeeze, Unsqueeze
 from ..records import dataclass
-from ..rules.stats import Tally
 from ..types.dim import Dim
 from ..types.shape import Shape
 from .inline_branches import put_results
-from .interface import Pass
+from .interface import CountingPass
 
 __all__ = ["VectorizeScans"]
 
@@ -29,7 +27,7 @@ MOST: Final = 1 << 18  # the most elements of a value in the body, for all slice
 
 
 @dataclass(frozen=True)
-class VectorizeScans(Pass):
+class VectorizeScans(CountingPass):
     """Computes the body of a scan once for all slices, where no iteration depends on another.
 
     The states stay as they are, and the body has pointwise work, reductions and views alone: so sklearn-onnx writes pairwise
@@ -37,20 +35,13 @@ class VectorizeScans(Pass):
     """
 
     name: str = "vectorize-scans"
-    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
         changed = False
         for inner, ins in everywhere(module):
-            if not isinstance(ins.op, Scan):
-                continue
-            why = _refused(ins, ins.op)
-            if why is not None:
-                self.tally.refuse(self.name, ins, why)
-                continue
-            put_results(inner, ins, _Slices(inner, ins, ins.op).results())
-            self.tally.fired[self.name] += 1
-            changed = True
+            if isinstance(ins.op, Scan) and self.counted(ins, _refused(ins, ins.op)):
+                put_results(inner, ins, _Slices(inner, ins, ins.op).results())
+                changed = True
         return changed
 
 

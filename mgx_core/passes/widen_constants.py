@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
 from ..ir.module import Module, nested
 from ..records import dataclass
 from ..rules.engine import Rewriter, Rules
 from ..rules.quantized_weights import CODED_WEIGHTS
-from ..rules.stats import Tally
 from .fold_constants import FoldConstants
-from .interface import Pass
+from .interface import CountingPass
 
 __all__ = ["WidenConstants"]
 
 
 @dataclass(frozen=True)
-class WidenConstants(Pass):
+class WidenConstants(CountingPass):
     """Folds conversions of narrow constants that `FoldConstants` left, except quantized weights of products.
 
     Then applies the rules again to the folded constants.
@@ -26,7 +23,6 @@ class WidenConstants(Pass):
 
     rules: Rules
     name: str = "widen-constants"
-    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
         if not any(ins.op.widens and not ins.inputs[0].is_param for inner in nested(module) for ins in inner):
