@@ -19,16 +19,7 @@ from ..ops.reshape import Reshape
 from ..rules.outline import through_views
 from ..types import dtype as dt
 from .config import Quantizable, QuantizeConfig
-from .products import (
-    candidates,
-    constant_bytes,
-    name_of,
-    names_in,
-    prepare,
-    product_names,
-    quantize_weights,
-    require_names,
-)
+from .products import candidates, constant_bytes, name_of, names_in, prepare_chosen, quantize_weights
 from .record import Layer, QuantizeReport, emptied
 
 __all__ = ["quantize_dynamic"]
@@ -57,10 +48,7 @@ def quantize_dynamic(
     )
     kept = emptied(report)
     main = program.get_main_module()
-    known = product_names(main)
-    prepare(main)
-    require_names(config, known | product_names(main))
-    before = constant_bytes(main)
+    before = prepare_chosen(main, config)
     wide: dict[Instruction, Instruction] = {}
     for ins, reason in candidates(main, config):
         why = reason

@@ -37,7 +37,7 @@ from .unbounded import attention_products
 
 __all__ = [
     "add_bias", "candidates", "channel_axis", "constant_bytes", "constant_weights", "mean_shift", "name_of",
-    "place_literals", "prepare", "quantize_tensor", "quantize_weights", "scaled",
+    "place_literals", "prepare", "prepare_chosen", "quantize_tensor", "quantize_weights", "scaled",
 ]  # fmt: skip
 
 
@@ -67,6 +67,17 @@ def names_in(given: Iterable[str], what: str) -> frozenset[str]:
 def product_names(main: Module) -> frozenset[str]:
     """Returns the source names of all products."""
     return frozenset(name for ins in main if isinstance(ins.op, (Dot, Convolution)) for name in ins.sources)
+
+
+def prepare_chosen(main: Module, config: QuantizeConfig) -> int:
+    """Prepares a program whose products `config` names, before or after; returns the bytes of its literals.
+
+    Errors: as `require_names`.
+    """
+    known = product_names(main)
+    prepare(main)
+    require_names(config, known | product_names(main))
+    return constant_bytes(main)
 
 
 def require_names(config: QuantizeConfig, known: Collection[str]) -> None:

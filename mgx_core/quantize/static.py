@@ -15,7 +15,7 @@ from ..types import dtype as dt
 from .calibrate import observe, require_batches
 from .config import PRODUCTS, Calibration, Metric, Quantizable, QuantizeConfig
 from .pairs import CHANNELS
-from .products import candidates, channel_axis, constant_bytes, name_of, names_in, prepare, product_names, require_names
+from .products import candidates, channel_axis, constant_bytes, name_of, names_in, prepare_chosen
 from .quantize_products import functions_of, operands, pairs_of, quantize_products
 from .record import Layer, QuantizeReport, emptied
 from .search import Trials, leave_inaccurate, leave_slow
@@ -48,10 +48,7 @@ def quantize(
     on = target_or_best(target)
     kept = emptied(report)
     main = program.get_main_module()
-    known = product_names(main)
-    prepare(main)
-    require_names(config, known | product_names(main))
-    before = constant_bytes(main)
+    before = prepare_chosen(main, config)
     products = candidates(main, config, on.narrow_attention if config.attention is None else config.attention)
     axes: dict[Instruction, int] = {}
     for ins, why in products:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ..errors import No
@@ -105,14 +106,19 @@ def _trailing(axes: tuple[int, ...], rank: int) -> bool:
     return axes == tuple(range(rank - len(axes), rank))
 
 
+def _over_root(i: Instruction) -> Iterator[tuple[Instruction, Root]]:
+    """Yields x and the root in ``x / root``, ``x * (1 / root)``."""
+    for x, divisor in (i.inputs,) if isinstance(i.op, Div) else either(i):
+        under = root(divisor) if isinstance(i.op, Div) else inverse_root(divisor)
+        if under is not None:
+            yield x, under
+
+
 @NORMS.on(Mul, Div, changes=ROUNDING)
 def layernorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
     """(x - mean(x)) / sqrt(variance(x) + eps) -> layernorm(x), over trailing axes."""
-    for d, divisor in (i.inputs,) if isinstance(i.op, Div) else either(i):
+    for d, under in _over_root(i):
         if not isinstance(d.op, Sub):
-            continue
-        under = root(divisor) if isinstance(i.op, Div) else inverse_root(divisor)
-        if under is None:
             continue
         own, spread = minus_own_reduction(d, ReduceMean), variance_of(under.mean)
         if own is None or spread is None or own[0] is not spread[0] or own[1] != spread[1]:
@@ -154,13 +160,8 @@ def layernorm_from_batch_form(i: Instruction, b: Builder) -> Instruction | No | 
 @NORMS.on(Mul, Div, changes=ROUNDING)
 def rmsnorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
     """x / sqrt(mean(x * x) + eps) -> rmsnorm(x), over trailing axes."""
-    for x, divisor in (i.inputs,) if isinstance(i.op, Div) else either(i):
-        under = root(divisor) if isinstance(i.op, Div) else inverse_root(divisor)
-        if (
-            under is None
-            or squared(under.mean.inputs[0]) is not x
-            or (isinstance(x.op, Sub) and minus_own_reduction(x, ReduceMean) is not None)
-        ):
+    for x, under in _over_root(i):
+        if squared(under.mean.inputs[0]) is not x or (isinstance(x.op, Sub) and minus_own_reduction(x, ReduceMean) is not None):
             continue
         axes = reduced_axes(under.mean)
         if not _trailing(axes, i.shape.rank) or not i.shape.dtype.is_float:

@@ -25,6 +25,10 @@ __all__ = ["FORMAT", "NotSaved", "Recorder", "recompute", "rebuild"]
 
 FORMAT: Final = 6  # version of the data that a runner saves, and of the native module
 DTYPES: Final = {t.name: t for t in dt.ALL}
+# kinds of control steps, with the methods of a native program that add them
+CONTROL: Final = {
+    "branch": "begin_branch", "other": "begin_other", "end": "end_branch", "trip": "begin_loop", "again": "end_loop",
+}  # fmt: skip
 
 
 class NotSaved(Exception):
@@ -193,16 +197,8 @@ def rebuild(plain: Mapping[str, Any], saved: SavedInstance) -> Any:
             name, where, *rest, then = entry
             later = [(_code_address(code, symbols, place), *numbers) for place, *numbers in then]
             program.add_loop(name, _code_address(code, symbols, where), code, *rest, later)
-        elif kind == "branch":
-            program.begin_branch(*entry)
-        elif kind == "other":
-            program.begin_other(*entry)
-        elif kind == "end":
-            program.end_branch(*entry)
-        elif kind == "trip":
-            program.begin_loop(*entry)
-        elif kind == "again":
-            program.end_loop(*entry)
+        elif kind in CONTROL:
+            getattr(program, CONTROL[kind])(*entry)
         else:
             raise StoreError(f"unknown kind of step {kind!r}")
     for value in plain["results"]:

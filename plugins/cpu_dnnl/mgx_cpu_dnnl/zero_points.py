@@ -51,7 +51,13 @@ def sum_windows_for_zero_points(i: Instruction, b: Builder) -> Instruction | No 
         point = b.add(Reshape(dims=(*point.shape.dims, *(1 for _ in window[1:]))), point)
     elif point.shape.rank:
         point = b.add(Reshape(dims=()), point)
-    return b.add(Sub(), b.add(i.op, x, w, *rest), b.add(Mul(), _spread(b, sums, dims), _spread(b, point, dims)))
+    return _less_products(b, b.add(i.op, x, w, *rest), sums, point)
+
+
+def _less_products(b: Builder, product: Instruction, x: Instruction, y: Instruction) -> Instruction:
+    """Returns product - x * y, with x and y broadcast to the product."""
+    dims = product.shape.dims
+    return b.add(Sub(), product, b.add(Mul(), _spread(b, x, dims), _spread(b, y, dims)))
 
 
 @ZERO_POINTS.on(QuantDot)
@@ -63,10 +69,7 @@ def sum_rows_for_zero_points(i: Instruction, b: Builder) -> Instruction | No | N
     if q.shape.rank > 1 and q.shape.dims[-2] != 1:
         return No("the right operand's zero points vary along the depth")
     product = b.add(i.op, x, y, *([] if p is None else [p]))
-    dims = i.shape.dims
-    return b.add(
-        Sub(), product, b.add(Mul(), _spread(b, _sum_less_zero_point(b, x, p, -1), dims), _spread(b, _wide(b, q), dims))
-    )
+    return _less_products(b, product, _sum_less_zero_point(b, x, p, -1), _wide(b, q))
 
 
 @ZERO_POINTS.on(QuantDot)
@@ -78,10 +81,7 @@ def sum_columns_for_zero_points(i: Instruction, b: Builder) -> Instruction | No 
     if p.shape.dims[-1] != 1:
         return No("the left operand's zero points vary along the depth")
     product = b.add(i.op, x, y, *([] if q is None else [b.absent(), q]))
-    dims = i.shape.dims
-    return b.add(
-        Sub(), product, b.add(Mul(), _spread(b, _wide(b, p), dims), _spread(b, _sum_less_zero_point(b, y, q, -2), dims))
-    )
+    return _less_products(b, product, _wide(b, p), _sum_less_zero_point(b, y, q, -2))
 
 
 def _operands(i: Instruction) -> tuple[Instruction, Instruction, Instruction | None, Instruction | None]:
