@@ -23,14 +23,13 @@ from mgx_core.types.argument import Array
 
 from .concat_sharing import Chain, Place, chains_of, places_of
 from .native_library import native
-from .packing import is_multiplied
+from .packing import Derived, is_multiplied
 from .shared import Shared, shared
 
 if TYPE_CHECKING:
     from mgx_core.types.dtype import DType
 
     from .jit.kernel import JitKernel
-    from .packing import Derived
 
 __all__ = ["CpuEmitter", "NativeStep"]
 
@@ -240,6 +239,13 @@ class CpuEmitter(Emitter):
 
         made = self.derived(value.buffer, (key, shape, offset), of)
         return Value(Shape("uint8", [made.bytes]), made)
+
+    def derived_literals(
+        self, sources: Sequence[Array | None], key: Hashable, make: Callable[[], Sequence[Array]]
+    ) -> list[Value]:
+        """Returns the arrays that `make` derives from constants; cached under `key` for all programs."""
+        held = self.shared.weights.derived(sources, key, lambda: Derived(sources, *make()))
+        return [self.literal(a, owner=held) for a in held.arrays]
 
     def reordered(self, value: Value, plain: Any, wanted: Any) -> Value:
         """Reorders a non-constant value into a primitive's layout."""

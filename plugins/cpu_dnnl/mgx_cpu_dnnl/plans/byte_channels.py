@@ -18,7 +18,6 @@ from mgx_core.types.shape import AnyShape
 from ..emitter import CpuEmitter
 from ..int8_depthwise import has_avx512_vnni, is_depthwise
 from ..layout import as_channels_last
-from ..packing import Derived
 from .byte_pairs import moves_of, windows_of
 from .byte_products import offer_bytes, with_epilogue
 from .integer_epilogues import BYTES
@@ -103,7 +102,7 @@ def pack_taps(e: CpuEmitter, array: Array, points: Array | None, step: int) -> t
     upright = tall * across <= lines * sides and lines > 1
     shared = (FOUR * tall - lines) // step + 1 if upright and step else 1
 
-    def pack() -> Derived:
+    def pack() -> list[Array]:
         wide = array.astype(np.int32).reshape(channels, lines, across)
         if points is not None:
             wide = wide - points.astype(np.int32).reshape(-1, 1, 1)
@@ -118,15 +117,11 @@ def pack_taps(e: CpuEmitter, array: Array, points: Array | None, step: int) -> t
             made = whole.reshape(*whole.shape[:3], tall, FOUR, across).transpose(0, 1, 3, 5, 2, 4)
         else:
             made = whole.reshape(*whole.shape[:3], lines, sides, FOUR).transpose(0, 1, 3, 4, 2, 5)
-        return Derived([array, points], np.ascontiguousarray(made), wide.sum((1, 2), dtype=np.int32))
+        return [np.ascontiguousarray(made), wide.sum((1, 2), dtype=np.int32)]
 
-    held = e.shared.weights.derived([array, points], ("fours of channels", shared, step), pack)
-    _, passes, groups, taps, _, _ = held.arrays[0].shape
-    return (
-        e.literal(held.arrays[0], held),
-        e.literal(held.arrays[1], held),
-        Fours(upright, groups, taps, passes, shared),
-    )
+    packed, totals = e.derived_literals([array, points], ("fours of channels", shared, step), pack)
+    _, passes, groups, taps, _, _ = packed.lens
+    return packed, totals, Fours(upright, groups, taps, passes, shared)
 
 
 offer_bytes(PLANS, "fours", fits, prepare)

@@ -236,7 +236,7 @@ def _pixel_stride(x: Value) -> int | None:
 def pack_matrices(e: CpuEmitter, array: Array, points: Array | None, how: str, groups: int = 1) -> Value:
     """Packs weights minus zero points into zero-padded panels [groups, panels, depth / 2, 16, 2]."""
 
-    def pack() -> Derived:
+    def pack() -> list[Array]:
         wide = array.astype(np.int16)
         if how == "matrix":
             matrix = wide.reshape(1, *array.shape[-2:])
@@ -247,10 +247,10 @@ def pack_matrices(e: CpuEmitter, array: Array, points: Array | None, how: str, g
                 wide = wide - points.astype(np.int16).reshape(-1, *[1] * (array.ndim - 1))
             kernels = wide.reshape(groups, array.shape[0] // groups, array.shape[1], -1)
             matrix = kernels.transpose(0, 3, 2, 1).reshape(groups, -1, kernels.shape[1])
-        return Derived([array, points], pack_panels(matrix))
+        return [pack_panels(matrix)]
 
-    held = e.shared.weights.derived([array, points], ("pairs", how, groups), pack)
-    return e.literal(held.array, held)
+    [packed] = e.derived_literals([array, points], ("pairs", how, groups), pack)
+    return packed
 
 
 def pack_panels(matrix: Array) -> Array:
@@ -271,7 +271,7 @@ def pack_depthwise(e: CpuEmitter, array: Array, points: Array | None) -> tuple[V
     A window of one row is transposed to one column first.
     """
 
-    def pack() -> Derived:
+    def pack() -> list[Array]:
         channels, columns = array.shape[0], array.shape[-1]
         wide = array.astype(np.int16).reshape(channels, -1, columns)
         if points is not None:
@@ -283,10 +283,10 @@ def pack_depthwise(e: CpuEmitter, array: Array, points: Array | None) -> tuple[V
         whole = np.zeros((channels, -(-lines // 2) * 2, columns), np.int16)
         whole[:, :lines] = wide
         apart = whole.reshape(channels, -1, 2, columns).transpose(1, 3, 0, 2)
-        return Derived([array, points], np.ascontiguousarray(apart), totals)
+        return [np.ascontiguousarray(apart), totals]
 
-    held = e.shared.weights.derived([array, points], "pairs of channels", pack)
-    return e.literal(held.arrays[0], held), e.literal(held.arrays[1], held)
+    packed, totals = e.derived_literals([array, points], "pairs of channels", pack)
+    return packed, totals
 
 
 def pack_winograd(e: CpuEmitter, array: Array, points: Array | None) -> Value | None:

@@ -19,7 +19,6 @@ from mgx_core.types.shape import AnyShape
 from ..emitter import CpuEmitter
 from ..int8_depthwise import has_avx512_vnni
 from ..native_library import native
-from ..packing import Derived
 from .byte_products import offer_bytes, with_epilogue
 from .integer_epilogues import BYTES
 from .packed_products import EmitFused
@@ -136,18 +135,15 @@ def panels(e: CpuEmitter, w: Value, zero: int, step: int) -> tuple[Value, Value]
     array = e.constant(w)
     assert array is not None
 
-    def pack() -> Derived:
-        return Derived([array], pack_panels(array, step))
-
-    def begin() -> Derived:
+    def begin() -> list[Array]:
         sums = array.astype(np.int64).sum(0) * -zero
         made = np.zeros(-(-len(sums) // 16) * 16, np.int32)
         made[: len(sums)] = sums.astype(np.int32)
-        return Derived([array], made)
+        return [made]
 
-    weights = e.shared.weights.derived([array], ("panels of bytes", step), pack)
-    start = e.shared.weights.derived([array], ("sums of columns", zero), begin)
-    return e.literal(weights.array, weights), e.literal(start.array, start)
+    [weights] = e.derived_literals([array], ("panels of bytes", step), lambda: [pack_panels(array, step)])
+    [start] = e.derived_literals([array], ("sums of columns", zero), begin)
+    return weights, start
 
 
 def pack_panels(matrix: Array, step: int) -> Array:

@@ -21,7 +21,6 @@ from mgx_core.types.argument import Array
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last
 from ..native_library import native
-from ..packing import Derived
 from .anchors import offer_anchor, offer_widened, onednn_convolution
 from .epilogues import Epilogue
 from .offer import FLOATS, only
@@ -44,10 +43,9 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     x, group = expand_multiplier(e, x, lens[1], op.group)
     merged = _groups_to_merge(group, w) if e.fast_math else 1  # the zeros turn infinities of other groups into NaN
     if merged > 1 and (array := e.constant(w)) is not None:
-        held = e.shared.weights.derived(
-            [array], ("groups together", group, merged), lambda: _merge_groups(array, group, merged)
-        )
-        w, group = e.literal(held.array, owner=held), group // merged
+        key = ("groups together", group, merged)
+        [w] = e.derived_literals([array], key, lambda: [_merge_groups(array, group, merged)])
+        group //= merged
     window = w.lens[2:]
     strides, dilations, begin, end = op.sliding(x.lens[2:], window)
     x = as_channels_last(e, x)
@@ -124,14 +122,14 @@ def _groups_to_merge(group: int, w: Value) -> int:
     return max(fitting, default=1)
 
 
-def _merge_groups(w: Array, group: int, merged: int) -> Derived:
+def _merge_groups(w: Array, group: int, merged: int) -> Array:
     """Merges every `merged` groups of weights [o, c / group, ..] into one, block-diagonal with zeros elsewhere."""
     out, per = w.shape[0] // group, w.shape[1]
     wide = np.zeros((group // merged, merged, out, merged, per, *w.shape[2:]), w.dtype)
     parts = w.reshape(group // merged, merged, out, per, *w.shape[2:])
     for n in range(merged):
         wide[:, n, :, n] = parts[:, n]
-    return Derived([w], wide.reshape(w.shape[0], merged * per, *w.shape[2:]))
+    return wide.reshape(w.shape[0], merged * per, *w.shape[2:])
 
 
 def expand_multiplier(e: CpuEmitter, x: Value, results: int, group: int) -> tuple[Value, int]:

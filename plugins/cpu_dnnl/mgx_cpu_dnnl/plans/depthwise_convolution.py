@@ -21,7 +21,6 @@ from mgx_core.types.argument import Array
 
 from ..emitter import CpuEmitter
 from ..native_library import native
-from ..packing import Derived
 from .anchors import float32_only, offer_anchor
 from .epilogues import Epilogue
 from .links import KINDS, bits, encode_links, input_and_result, two_axes, weights_and_extents
@@ -78,9 +77,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     x, out = input_and_result(e, x, w, lens, epilogue)
     links, operands = encode_links(epilogue, lens)
     around, links = _extract_bounds(links)
-    held = e.shared.weights.derived(
-        [weights], ("depthwise", LANES), lambda: Derived([weights], _pack(_merge_pairs(weights)))
-    )
+    [packed] = e.derived_literals([weights], ("depthwise", LANES), lambda: [_pack(_merge_pairs(weights))])
     height, width = two_axes(lens[2:], 1)
     down, across = two_axes(window, 1)
     vectors = -(-lens[1] // LANES)
@@ -97,7 +94,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         e,
         "conv depthwise" if per == 1 else "conv narrow groups",
         "depthwise_convolution_avx512",
-        [x, e.literal(held.array, owner=held), out, *operands],
+        [x, packed, out, *operands],
         [out],
         numbers,
         lens[0] * -(-vectors // block) * parts,

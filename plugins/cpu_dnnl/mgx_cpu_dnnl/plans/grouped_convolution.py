@@ -19,7 +19,6 @@ from mgx_core.types.argument import Array
 
 from ..emitter import CpuEmitter
 from ..native_library import native
-from ..packing import Derived
 from .anchors import float32_only, offer_anchor
 from .epilogues import Epilogue
 from .links import encode_links, input_and_result, two_axes, weights_and_extents
@@ -75,10 +74,9 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     units = -(-op.group // together)
     inputs, outputs = together * per, together * each
     vectors = per // LANES if wide else next(n for n in VECTORS if outputs % (n * LANES) == 0)
-    held = e.shared.weights.derived(
-        [weights],
-        ("groups", op.group, wide),
-        lambda: Derived([weights], _pack(weights, op.group, together, outputs if wide else vectors * LANES)),
+    block = outputs if wide else vectors * LANES
+    [packed] = e.derived_literals(
+        [weights], ("groups", op.group, wide), lambda: [_pack(weights, op.group, together, block)]
     )
     height, width = two_axes(lens[2:], 1)
     (down, across), (gap_down, gap_across) = two_axes(window, 1), two_axes(gaps, 1)
@@ -105,7 +103,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         e,
         "conv groups",
         "grouped_convolution_avx512" if wide else "grouped_convolution_avx2",
-        [x, e.literal(held.array, owner=held), out, *operands],
+        [x, packed, out, *operands],
         [out],
         numbers,
         blocks * parts,

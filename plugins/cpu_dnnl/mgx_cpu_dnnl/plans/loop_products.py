@@ -19,10 +19,10 @@ from mgx_core.ops.pointwise import Sub
 from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Buffer, Value, channels_last
+from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 
 from ..emitter import CpuEmitter
-from ..packing import Derived
 from .native_loops import GRAIN_BYTES, native_loop
 from .offer import NUMBERS, offer, only
 
@@ -254,14 +254,14 @@ def converted_and_padded(e: CpuEmitter, x: Value, dtype: DType, lens: Sequence[i
     point = None if zero is None else e.constant(zero)
     if constant is not None and (zero is None or point is not None):
 
-        def make() -> Derived:
+        def make() -> list[Array]:
             made = np.zeros(lens, dtype.numpy)
             value = constant.astype(dtype.numpy)
             made[..., : x.lens[-1]] = value if point is None else value - point.astype(dtype.numpy)
-            return Derived([constant, point], made)
+            return [made]
 
-        held = e.shared.weights.derived([constant, point], (dtype, tuple(lens)), make)
-        return e.literal(held.array, held)
+        [made] = e.derived_literals([constant, point], (dtype, tuple(lens)), make)
+        return made
     if list(lens) == x.lens and x.shape.dtype is dtype and zero is None and x.shape.standard():
         return x
     out = e.allocate(dtype, lens)

@@ -18,7 +18,6 @@ from mgx_core.types.mapped import forget_pages
 
 from ..emitter import CpuEmitter
 from ..native_library import native
-from ..packing import Derived
 from ..recipes import aligned
 from .epilogues import Epilogue
 from .native_loops import native_loop
@@ -39,7 +38,7 @@ SAMPLE: Final = 4  # columns checked before all others
 ACTIVATIONS: Final = ("tanh", "relu", "sigmoid")  # of Rnn, in the native loop's numbering
 
 
-def _pack(w: Array, r: Array, bias: Array | None, gates: int, separate_bias: bool, wide: int) -> Derived:
+def _pack(w: Array, r: Array, bias: Array | None, gates: int, separate_bias: bool, wide: int) -> list[Array]:
     """Packs the constants of a layer for the loops.
 
     Returns the input weights, the recurrent weights in blocks, the summed biases, and the recurrent bias of the last gate in
@@ -69,7 +68,7 @@ def _pack(w: Array, r: Array, bias: Array | None, gates: int, separate_bias: boo
     summed = own + other
     if separate_bias:
         summed[:, -hidden:] = own[:, -hidden:]
-    return Derived([w, r, bias], layer, recurrent, summed.reshape(1, -1), np.ascontiguousarray(by_block(late, 1)))
+    return [layer, recurrent, summed.reshape(1, -1), np.ascontiguousarray(by_block(late, 1))]
 
 
 def as_integers(w: Array) -> Array | None:
@@ -116,19 +115,15 @@ class _Layer:
         self.address, wide = native().recurrent_loop(op.name)
         key = ("recurrent panels", op.gates, separate_bias, wide)
         arrays = given.w, given.r, given.bias
-        self.panels = e.shared.weights.derived(list(arrays), key, lambda: _pack(*arrays, op.gates, separate_bias, wide))
+        panels = e.derived_literals(list(arrays), key, lambda: _pack(*arrays, op.gates, separate_bias, wide))
         self.padded = -(-self.hidden // wide) * wide
-        layer, self.recurrent, biases, self.late = self.panels.arrays
+        layer, self.recurrent, bias, self.late = panels
         rows = self.steps * self.batch
-        bias = e.literal(biases, owner=self.panels)
-        epilogue = Epilogue(dt.float32, [rows, biases.shape[1]], [(Link("binary", "add"), bias)])
+        lens = [rows, bias.lens[1]]
+        epilogue = Epilogue(dt.float32, lens, [(Link("binary", "add"), bias)])
         seen = x.seen_as(0, Shape(dt.float32, [rows, inside]))
-        lens = [rows, biases.shape[1]]
         room = e.allocate(dt.float32, [prod(lens) + wide])  # the loop reads whole vectors beyond the end
-        self.gates = product(e, seen, self.constant(layer), epilogue, room.seen_as(0, Shape(dt.float32, lens)))
-
-    def constant(self, array: Array) -> Value:
-        return self.e.literal(array, owner=self.panels)
+        self.gates = product(e, seen, layer, epilogue, room.seen_as(0, Shape(dt.float32, lens)))
 
     def states(self, first: Value | None) -> Value:
         """Returns initial states [d, b, h]; zeros by default."""
@@ -141,12 +136,12 @@ class _Layer:
         last: memory for the last cells.
         """
         out = self.e.allocate(dt.float32, [self.steps, self.batch, self.directions, self.hidden])
-        read = [self.gates, self.constant(self.recurrent), *read]
+        read = [self.gates, self.recurrent, *read]
         written = [out] if last is None else [out, last]
         weights = self.op.gates * self.padded * self.hidden * 4
         rows, parts = partition(self.e.threads or native().thread_count(), self.directions, self.batch, weights)
         items = self.directions * -(-self.batch // rows)
-        coded = int(self.recurrent.dtype != np.float32)
+        coded = int(self.recurrent.dtype is not dt.float32)
         args = [
             self.steps,
             self.batch,
@@ -204,7 +199,7 @@ def emit_gru_loop(e: CpuEmitter, op: Gru, given: Operands) -> Results:
     """Returns states [t, d, b, h]."""
     late = op.linear_before_reset
     layer = _Layer(e, op, given, separate_bias=late)
-    return layer.emit([layer.constant(layer.late), layer.states(given.state)], int(late), 1 if late else 3)
+    return layer.emit([layer.late, layer.states(given.state)], int(late), 1 if late else 3)
 
 
 def emit_rnn_loop(e: CpuEmitter, op: Rnn, given: Operands) -> Results:

@@ -18,7 +18,6 @@ from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 
 from ..emitter import CpuEmitter
-from ..packing import Derived
 from .native_loops import native_loop
 from .offer import offer, only
 
@@ -81,12 +80,10 @@ def _emit(e: CpuEmitter, op: TreeEnsemble, x: Value | None, labels: Value | None
     best = None if labels is None else e.allocate(dt.int64, [rows])
     if rows:
         dtype = x.dtype
-        tables = e.shared.weights.derived(
-            [forest.feature, forest.split], f"trees {dtype}", lambda: _tables(forest, dtype)
-        )
+        tables = e.derived_literals([forest.feature, forest.split], f"trees {dtype}", lambda: _tables(forest, dtype))
         base = np.zeros(op.n_targets)
         base[: len(op.base_values)] = op.base_values
-        given = [e.row_major(x), *(e.literal(a, owner=tables) for a in tables.arrays), e.literal(base)]
+        given = [e.row_major(x), *tables, e.literal(base)]
         given += [out] if labels is None or best is None else [out, labels, best]
         average = int(op.aggregate_function == "AVERAGE")
         numbers = [
@@ -111,7 +108,7 @@ def _shared_rule(mode: Array) -> int:
     return int(RULES[mode[0]]) if shared else 0
 
 
-def _tables(forest: Forest, dtype: DType) -> Derived:
+def _tables(forest: Forest, dtype: DType) -> list[Array]:
     """Encodes nodes, roots, starts of the leaves' votes, their targets and weights for the loop on features of `dtype`."""
     mode = forest.mode
     rule = RULES[mode]
@@ -124,7 +121,7 @@ def _tables(forest: Forest, dtype: DType) -> Derived:
         nodes["yes"] = np.where(negated, forest.false, forest.true)
         nodes["no"] = np.where(negated, forest.true, forest.false)
     tables = [_nonempty(a, np.int32) for a in (forest.roots, forest.leaf_start, forest.target)]
-    return Derived([forest.feature, forest.split], nodes.view(np.int32), *tables, _nonempty(forest.weight, np.float64))
+    return [nodes.view(np.int32), *tables, _nonempty(forest.weight, np.float64)]
 
 
 def _splits(split: Array, mode: Array) -> Array:
