@@ -36,9 +36,8 @@ class MgxError(RuntimeError):
     def located(self, place: str) -> MgxError:
         """Adds a location (outermost last), e.g. ``node 'conv1' (Conv)``; returns the error for re-raising."""
         if place not in self.places:
-            fuller = bool(self.places) and place.startswith(
-                f"{self.places[-1]} "
-            )  # the same place, described in more detail
+            # the same place, described in more detail
+            fuller = bool(self.places) and place.startswith(f"{self.places[-1]} ")
             self.places = (*(self.places[:-1] if fuller else self.places), place)
         return self
 

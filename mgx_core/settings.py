@@ -17,9 +17,8 @@ from .errors import ParameterError
 
 __all__ = ["cache_directory", "compilation_variables", "keeps_programs", "setting", "threads"]
 
-UNRELATED: Final = frozenset(
-    ("MGX_CACHE_DIR", "MGX_KEEP_PROGRAMS", "MGX_TIME", "MGX_TRACE")
-)  # do not affect compilation
+# do not affect compilation
+UNRELATED: Final = frozenset(("MGX_CACHE_DIR", "MGX_KEEP_PROGRAMS", "MGX_TIME", "MGX_TRACE"))
 
 
 def setting(name: str) -> str:

@@ -170,9 +170,8 @@ class Attention(Operation):
         if self.result_of == "probabilities":
             return convert(weights, to)
         wide_v = widen(v)
-        if (
-            bias is not None and wide_v.size and not np.isfinite(wide_v).all()
-        ):  # 0 * inf of a masked key must not contribute NaN
+        if bias is not None and wide_v.size and not np.isfinite(wide_v).all():
+            # 0 * inf of a masked key must not contribute NaN
             used = (weights != 0) & ~np.isneginf(bias)  # masked keys do not contribute to rows of NaN weights either
             wide_v = np.where(used.any(axis=(1, 2))[:, None, :, None], wide_v, 0)
         return convert(values_of(weights, wide_v.astype(weights.dtype, copy=False)), to)

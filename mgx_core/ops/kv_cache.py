@@ -100,9 +100,8 @@ class ConcatPastPresent(Operation):
         last = b.add(Gather(axis=0), b.literal(np.arange(length)), last)  # raises ShapeError for tokens that do not fit
         start = b.add(Max(), b.add(Sub(), last, wide(s - 1, (n,))), wide(0, (n,)))
         start = wide(b.add(Reshape(dims=(n, 1)), start), (n, length))
-        row = b.add(
-            Sub(), wide(np.arange(length), (n, length)), start
-        )  # the index of the new token that each position receives
+        # the index of the new token that each position receives
+        row = b.add(Sub(), wide(np.arange(length), (n, length)), start)
         inside = b.add(LogicalAnd(), b.add(GreaterOrEqual(), row, wide(0, row.shape.dims)),
                        b.add(Less(), row, wide(s, row.shape.dims)))  # fmt: skip
         if s == 1:

@@ -18,9 +18,8 @@ from .traits import Traits
 
 __all__ = ["Input", "Operation", "Run", "undeclared"]
 
-Run = Callable[
-    [Any, Sequence[Value]], "list[Value]"
-]  # evaluates a sub-module on values; passed to the compute of control flow ops
+# evaluates a sub-module on values; passed to the compute of control flow ops
+Run = Callable[[Any, Sequence[Value]], "list[Value]"]
 ANY_SHAPE: Final = (Shape, TupleShape, SequenceShape, OptionalShape)
 FOREIGN: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 

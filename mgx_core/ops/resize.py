@@ -24,9 +24,8 @@ from .scalar import convert, widen
 
 __all__ = ["MOST_SUMMED", "Axis", "Resize", "weighed_in"]
 
-MOST_SUMMED: Final = (
-    4  # the taps of a dense weighted sum, including those of weight 0, where an infinity or NaN makes the result NaN
-)
+# the taps of a dense weighted sum, including those of weight 0, where an infinity or NaN makes the result NaN
+MOST_SUMMED: Final = 4
 
 
 class Axis(NamedTuple):

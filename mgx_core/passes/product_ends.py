@@ -35,9 +35,8 @@ class ProductEnds:
     def __init__(self, module: Module, position: Mapping[Instruction, int], costly: frozenset[str] = COSTLY) -> None:
         self._position = position
         self._costly = costly
-        self._products = {
-            member: ins for ins in module for member in _epilogue(ins, costly)
-        }  # for each member of an epilogue
+        # for each member of an epilogue
+        self._products = {member: ins for ins in module for member in _epilogue(ins, costly)}
 
     def before(self, ins: Instruction, read: Instruction) -> No | None:
         """Returns a refusal if a product's epilogue ends between `read` and its user `ins`."""

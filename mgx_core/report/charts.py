@@ -67,9 +67,8 @@ def bars_svg(
 def passes_svg(records: Sequence[PassRecord]) -> str:
     """Returns the chart of passes by stage: time as a bar, instruction counts as text."""
     bars: list[Bar] = []
-    scale = max(
-        (r.seconds for r in records if r.name != RUNNER), default=0.0
-    )  # a target's compiler may take much longer than any pass
+    # a target's compiler may take much longer than any pass
+    scale = max((r.seconds for r in records if r.name != RUNNER), default=0.0)
     totals: dict[str, float] = {}
     for r in records:
         totals[r.stage] = totals.get(r.stage, 0.0) + r.seconds

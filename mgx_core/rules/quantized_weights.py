@@ -44,9 +44,8 @@ def weights_as_codes(i: Instruction, b: Builder) -> Instruction | No | None:
     k, n = values.shape[-2:] if values.ndim > 1 else (1, 1)
     if wide.shape.dims[-2:] != (k, n) or values.size != k * n:
         return No("the weights are not one constant matrix for all batches")
-    if (
-        x.shape.dims[-1] != k
-    ):  # rows of codes may be longer than the row of x, so a mismatch would not be detected later
+    if x.shape.dims[-1] != k:
+        # rows of codes may be longer than the row of x, so a mismatch would not be detected later
         return No(f"the rows are {x.shape.dims[-1]} long, which only a run knows to be {k}")
     bits = BITS.get(given.values.shape.dtype)
     if bits is None:

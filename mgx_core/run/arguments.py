@@ -65,9 +65,8 @@ class Arguments:
             self._check_extents(name, value, symbols)
             bind_symbols(self._parameters[name], value, symbols)
         bind_all(self._parameters.values(), values, symbols)
-        for name, value in zip(
-            self._parameters, values, strict=True
-        ):  # again: symbols may be bound by later parameters
+        for name, value in zip(self._parameters, values, strict=True):
+            # again: symbols may be bound by later parameters
             self._check_extents(name, value, symbols)
         return values
 

@@ -26,9 +26,8 @@ __all__ = ["Stored", "is_program", "json_chunks", "msgpack_chunks", "read_bytes"
 
 MAGIC: Final = b"\x89MXR\r\n\x1a\n"
 
-_HEADER: Final = struct.Struct(
-    "<8sIIQQQ16s8x"
-)  # magic, format, 0, metadata bytes, section offset, section bytes, digest
+# magic, format, 0, metadata bytes, section offset, section bytes, digest
+_HEADER: Final = struct.Struct("<8sIIQQQ16s8x")
 
 
 class Stored(NamedTuple):

@@ -150,9 +150,8 @@ class Recording:
         """Records a constant of the instruction's body, which is the same in every replay."""
         if self._new(buffer):
             self._calls.append(_Literal(buffer))
-        elif (
-            self._numbers[id(buffer)] < self._given
-        ):  # an operand that is the same constant here may differ in a replay
+        elif self._numbers[id(buffer)] < self._given:
+            # an operand that is the same constant here may differ in a replay
             self.cacheable = False
 
     def derived(self, source: Buffer, result: Buffer, key: Hashable, make: Callable[[Any, Buffer], Buffer]) -> None:

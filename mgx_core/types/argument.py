@@ -17,9 +17,8 @@ from .strings import as_strings, decoded
 
 __all__ = ["Argument", "Array", "Value", "as_argument", "as_value", "shape_of"]
 
-Value: TypeAlias = (
-    "Any"  # the representation that ops compute on: an array, a tuple, a list (sequence) or None (absent optional)
-)
+# the representation that ops compute on: an array, a tuple, a list (sequence) or None (absent optional)
+Value: TypeAlias = "Any"
 
 
 class Argument:

@@ -46,9 +46,8 @@ class Weights:
     """A weak cache of constants and derived data: entries live as long as an emitter (and so a runner) holds them."""
 
     def __init__(self) -> None:
-        self._constants: WeakValueDictionary[int, Buffer] = (
-            WeakValueDictionary()
-        )  # by id of the array, which its buffer keeps alive
+        # by id of the array, which its buffer keeps alive
+        self._constants: WeakValueDictionary[int, Buffer] = WeakValueDictionary()
         self._packed: WeakValueDictionary[Any, Buffer] = WeakValueDictionary()
         self._made: WeakValueDictionary[Any, Buffer] = WeakValueDictionary()
         self._derived: WeakValueDictionary[Any, Derived] = WeakValueDictionary()

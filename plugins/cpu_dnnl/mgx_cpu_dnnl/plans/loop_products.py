@@ -86,9 +86,8 @@ def dot(
     width = panel_width(dtype, e.engine.lanes)
     padded = -(-n // width) * width
     left = as_type(e, a, dtype, a_zero)
-    held = [
-        1 if s == 0 else d for d, s in zip(b.lens[:-2], b.strides[:-2], strict=True)
-    ]  # b is packed once along broadcast axes
+    # b is packed once along broadcast axes
+    held = [1 if s == 0 else d for d, s in zip(b.lens[:-2], b.strides[:-2], strict=True)]
     core = Value(Shape(b.shape.dtype, [*held, k, n], b.strides), b.buffer, b.offset)
     zero_per_batch = b_zero is not None and prod(b_zero.lens[:-2]) != 1
     if zero_per_batch:

@@ -65,9 +65,8 @@ def _copy_operands(e: CpuEmitter, given: Sequence[Value], out: Value, axis: int,
     start = 0
     for n, a in enumerate(given):
         place = out.seen_as(start * out.strides[axis], Shape(a.shape.dtype, a.lens, out.strides))
-        there = (
-            a.buffer is place.buffer and a.offset == place.offset
-        )  # an operand may be stored elsewhere in the buffer of the chain
+        # an operand may be stored elsewhere in the buffer of the chain
+        there = a.buffer is place.buffer and a.offset == place.offset
         if n >= done and a.shape.elements() and not there:
             e.copy_into(a, place)
         start += a.lens[axis]
