@@ -80,7 +80,7 @@ class _Key:
         """Returns the key of an op; an attribute is a plain number, and either equals one of the extents or does not."""
         if isinstance(op, Launch) or not isinstance(op, Operation):
             raise _Opaque
-        return type(op), tuple([(n, self._attribute(n, v)) for n, v in _attributes(op)])
+        return type(op), tuple([(f.annotation, self._attribute(f.annotation, getattr(op, f.name))) for f in op.fields])
 
     def _attribute(self, annotation: str, value: Any) -> Hashable:
         if isinstance(value, Shape):
@@ -117,11 +117,6 @@ class _Key:
             inner = tuple([self.module(m) for m in ins.modules])
             parts.append((op, tuple([at[i] for i in ins.inputs]), result, constant, inner))
         return tuple(parts)
-
-
-def _attributes(op: Operation) -> Iterator[tuple[str, Any]]:
-    for field in op.fields:
-        yield field.annotation, getattr(op, field.name)
 
 
 class _Tracing:
