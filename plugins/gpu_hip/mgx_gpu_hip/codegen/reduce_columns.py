@@ -43,13 +43,7 @@ def columns_kernel(plan: Plan, traits: DeviceTraits) -> KernelSource:
     if shape.splits == 1:
         text, launch = _kernel(plan, shape, range(plan.last + 1), NAME)
         return finish(plan.word, text, [launch], plan.inputs, plan.outputs, flops=plan.flops)
-    texts, launches = [], []
-    for at in range(plan.last + 1):
-        text, launch = _kernel(plan, shape, range(at, at + 1), f"{NAME}_{at}" if at < plan.last else NAME)
-        texts.append(text)
-        launches.append(launch)
-    sizes = [8 * shape.splits * plan.rows for _ in plan.reductions]
-    return finish(plan.word, "".join(texts), launches, plan.inputs, plan.outputs, scratch=sizes, flops=plan.flops)
+    return plan.passes_apart(shape.splits, lambda at, name: _kernel(plan, shape, range(at, at + 1), name))
 
 
 def _shape(plan: Plan, traits: DeviceTraits) -> _Shape:

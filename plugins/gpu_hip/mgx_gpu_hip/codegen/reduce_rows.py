@@ -29,7 +29,10 @@ def rows_kernel(plan: Plan, traits: DeviceTraits) -> KernelSource:
     plan.require_counted(ceil_div(plan.length, shape.width))
     splits = _splits(plan, traits)
     if splits > 1:
-        return _split(plan, traits, splits)
+        part = RowShape(shape.width, min(256, traits.max_threads), 0, False)
+        return plan.passes_apart(
+            splits, lambda at, name: _split_pass(RowWriter(plan, traits, part, False), at, splits, name)
+        )
     keep = shape.turns * shape.width <= MAX_KEPT
     writer = RowWriter(plan, traits, shape, keep)
     if keep and len(writer.kept) * shape.turns * shape.width > MAX_REGISTERS:
@@ -216,15 +219,3 @@ def _earlier(plan: Plan, at: int, splits: int) -> list[str]:
                 f"const {compute_type(r.ins.shape.dtype)} {r.name} = {r.result(acc, plan.length)};",
             ]
     return lines
-
-
-def _split(plan: Plan, traits: DeviceTraits, splits: int) -> KernelSource:
-    shape = RowShape(_width(plan), min(256, traits.max_threads), 0, False)
-    texts, launches = [], []
-    for at in range(plan.last + 1):
-        name = f"{NAME}_{at}" if at < plan.last else NAME
-        text, launch = _split_pass(RowWriter(plan, traits, shape, False), at, splits, name)
-        texts.append(text)
-        launches.append(launch)
-    sizes = [8 * splits * plan.rows for _ in plan.reductions]
-    return finish(plan.word, "".join(texts), launches, plan.inputs, plan.outputs, scratch=sizes, flops=plan.flops)

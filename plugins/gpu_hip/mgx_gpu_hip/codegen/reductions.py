@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mgx_core import Instruction
@@ -14,7 +14,7 @@ from .expressions import Lines, Value
 from .extents import SymbolicInt
 from .geometry import Loop, index_type, memory_order, merge
 from .primitives import FLOATS, UNSIGNED, constant
-from .source import Buffer, Tensor, compute_type, pointers, to_compute
+from .source import NAME, Buffer, KernelLaunch, KernelSource, Tensor, compute_type, finish, pointers, to_compute
 
 __all__ = ["Plan", "Reduction", "element_value"]
 
@@ -123,6 +123,16 @@ class Plan:
     def last(self) -> int:
         """The number of reducing passes."""
         return max((r.at + 1 for r in self.reductions), default=0)
+
+    def passes_apart(self, splits: int, kernel: Callable[[int, str], tuple[str, KernelLaunch]]) -> KernelSource:
+        """Returns one launch for each pass; `splits` blocks leave partial results in a scratch buffer of each reduction.
+
+        kernel: generates the kernel of a pass from its number and name.
+        """
+        made = [kernel(at, f"{NAME}_{at}" if at < self.last else NAME) for at in range(self.last + 1)]
+        text, launches = "".join(text for text, _ in made), [launch for _, launch in made]
+        scratch = [8 * splits * self.rows for _ in self.reductions]
+        return finish(self.word, text, launches, self.inputs, self.outputs, scratch=scratch, flops=self.flops)
 
     def in_pass(self, at: int) -> list[Reduction]:
         return [r for r in self.reductions if r.at == at]
