@@ -7,6 +7,7 @@ from mgx_core import No
 from .attention_parts import batch_setup, copy_tile, finish_kernel, heads, key_bound, logit, result
 from .attention_pattern import Pattern
 from .geometry import ceil_div
+from .pointwise import braced
 from .source import DeviceTraits, KernelSource
 
 __all__ = ["fma_attention"]
@@ -57,9 +58,7 @@ def fma_attention(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         *sums,
     ]
     lines += [
-        f"for (u32 key = 0; key < {limit}; key += {keys}u) {{",
-        *(f"  {line}" for line in loop),
-        "}",
+        *braced(f"for (u32 key = 0; key < {limit}; key += {keys}u)", loop),
         f"UNROLL for (int r = 0; r < {rows}; ++r) {{",
         f"  const u32 row = first + ty * {rows} + r;",
         f"  if (row < {p.s}u)",

@@ -8,6 +8,7 @@ from .attention_parts import batch_setup, copy_tile, finish_kernel, heads, key_b
 from .attention_pattern import Pattern
 from .extents import plain
 from .geometry import aligned, ceil_div
+from .pointwise import braced
 from .source import DeviceTraits, KernelSource, storage_type
 
 __all__ = ["accumulate_values", "compute_scores", "load_queries", "tiled_attention"]
@@ -57,9 +58,7 @@ def tiled_attention(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         fetch = [
             *load_values("key"),
             "async_commit();",
-            f"if (key + {keys}u < {limit}) {{",
-            *(f"  {x}" for x in load_keys(f"key + {keys}u", f"keys[(key / {keys}u + 1) % 2]")),
-            "}",
+            *braced(f"if (key + {keys}u < {limit})", load_keys(f"key + {keys}u", f"keys[(key / {keys}u + 1) % 2]")),
             "async_commit();",
         ]
         now, arrived, wait = f"keys[key / {keys}u % 2]", "async_wait<1>();", "async_wait<2>();"
@@ -76,7 +75,7 @@ def tiled_attention(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
             *(f"  {x}" for x in fetch),
             "}",
         ]
-        again = ["if (key) {", *(f"  {x}" for x in again), "}"]
+        again = braced("if (key)", again)
     else:
         lines += ["async_commit();"]
     lines += [
@@ -98,9 +97,7 @@ def tiled_attention(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     ]
     vectors = own and p.e % 8 == 0 and aligned(p.out, p.o, 0, 8)
     lines += [
-        f"for (u32 key = 0; key < {limit}; key += {keys}u) {{",
-        *(f"  {line}" for line in loop),
-        "}",
+        *braced(f"for (u32 key = 0; key < {limit}; key += {keys}u)", loop),
         *(_store_vectors(p, ldk, e // 16) if vectors else _store(p, e // 16)),
     ]
     blocks = 4 if waves == 4 and max(d, e) <= 64 else 0

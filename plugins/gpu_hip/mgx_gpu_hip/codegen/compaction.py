@@ -8,7 +8,7 @@ from mgx_core.ops.axes import normalize
 
 from .elements import as_unsigned, offset_of, pointers
 from .geometry import ceil_div, decompose, offset_code
-from .pointwise import kernel, threads_of
+from .pointwise import braced, kernel, threads_of
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, storage_type, to_compute
 from .topk import exchanges
 
@@ -31,9 +31,7 @@ def _count_and_scan(
         f"const u32 i = blockIdx.x * {BLOCK}u + threadIdx.x;",
         f"SHARED(u32, sums, [{BLOCK // traits.wave}]);",
         "bool hit = false;",
-        f"if (i < {total}u) {{",
-        *(f"  {line}" for line in condition),
-        "}",
+        *braced(f"if (i < {total}u)", condition),
         "const u32 mine = bit_count(wave_ballot(hit));",
         "if (lane_id() == 0) sums[wave_id()] = mine;",
         "__syncthreads();",
@@ -75,17 +73,13 @@ def _store_selected(condition: list[str], total: int, traits: DeviceTraits, writ
         f"const u32 i = blockIdx.x * {BLOCK}u + threadIdx.x;",
         f"SHARED(u32, sums, [{BLOCK // traits.wave}]);",
         "bool hit = false;",
-        f"if (i < {total}u) {{",
-        *(f"  {line}" for line in condition),
-        "}",
+        *braced(f"if (i < {total}u)", condition),
         "const u64 hits = wave_ballot(hit);",
         "if (lane_id() == 0) sums[wave_id()] = bit_count(hits);",
         "__syncthreads();",
         "u32 at = starts[blockIdx.x] + bit_count(hits & ((1ull << lane_id()) - 1));",
         "for (u32 w = 0; w < wave_id(); ++w) at += sums[w];",
-        "if (hit) {",
-        *(f"  {line}" for line in write),
-        "}",
+        *braced("if (hit)", write),
     ]
 
 

@@ -40,7 +40,7 @@ from .source import (
     storage_type,
 )
 
-__all__ = ["each_item", "kernel", "one_launch", "pointwise", "threads_of"]
+__all__ = ["braced", "each_item", "kernel", "one_launch", "pointwise", "threads_of"]
 
 MIN_TILE = 16  # a shared-memory tile does not pay off for smaller extents
 MAX_LINES = 8  # vectors of one thread
@@ -209,6 +209,11 @@ def _lines(groups: Sequence[int], width: int, plan: _Plan, traits: DeviceTraits)
                 return _Lines(axis, counts[-1])
         inside *= plain(extent)
     return None
+
+
+def braced(head: str, lines: Sequence[str]) -> list[str]:
+    """Returns the statement `head` (a loop or condition) with the given statements in braces."""
+    return [f"{head} {{", *(f"  {line}" for line in lines), "}"]
 
 
 def kernel(

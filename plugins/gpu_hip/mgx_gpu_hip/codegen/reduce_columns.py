@@ -15,7 +15,7 @@ from .evaluate import Evaluator
 from .expressions import Lines, Value, store_value
 from .extents import SymbolicInt
 from .geometry import Reader, ceil_div, decompose, distance, offset_code, preferred_width, store_code, vector_width
-from .pointwise import kernel
+from .pointwise import braced, kernel
 from .reductions import Plan, Reduction, element_value
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, compute_type, finish, storage_type
 
@@ -244,15 +244,15 @@ def _loop(
             late.append(f"if (live) {store_code(y, width)}(y{n} + ({places[n]}), b{n});")
         else:
             body.append(f"if (live) y{n}[{places[n]} + k * {distance(strides[-1], width)}] = {code};")
-    inner += [f"UNROLL for (int k = 0; k < {width}; ++k) {{", *(f"  {line}" for line in body), "}", *late]
+    inner += [*braced(f"UNROLL for (int k = 0; k < {width}; ++k)", body), *late]
     turns = ceil_div(plan.length, shape.down)
     if not split and not isinstance(plan.length, SymbolicInt) and turns * width * len(reads) <= UNROLLED:
         place = f"turn * {shape.down}u + threadIdx.y" if shape.down > 1 else "turn"
         guard = [f"if (at >= {plan.length}u) continue;"] if plan.length % shape.down else []
         inner = [f"const u32 at = {place};", *guard, *inner]
-        return [f"UNROLL for (u32 turn = 0; turn < {turns}u; ++turn) {{", *(f"  {line}" for line in inner), "}"]
+        return braced(f"UNROLL for (u32 turn = 0; turn < {turns}u; ++turn)", inner)
     low, high = ("low + threadIdx.y", "high") if split else ("threadIdx.y", f"{plan.length}u")
-    return [f"for (u32 at = {low}; at < {high}; at += {shape.down}u) {{", *(f"  {line}" for line in inner), "}"]
+    return braced(f"for (u32 at = {low}; at < {high}; at += {shape.down}u)", inner)
 
 
 def _down(plan: Plan, shape: _Shape, number: int, split: bool) -> list[str]:

@@ -10,7 +10,7 @@ from .bodies import Source
 from .expressions import store_value
 from .extents import SymbolicInt
 from .geometry import ceil_div, power_of_two, preferred_width, vector_width
-from .pointwise import kernel, threads_of
+from .pointwise import braced, kernel, threads_of
 from .reductions import Plan, Reduction
 from .row_passes import RowPass, RowShape, RowWriter
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Number, compute_type, finish
@@ -110,9 +110,7 @@ def _whole(w: RowWriter) -> tuple[str, KernelLaunch]:
     lines += pass_lines(w, passes, "row", list(range(len(plan.outputs))), block, guard)
     lines += tail
     if row_stores:
-        lines.append(f"if ({first}lane == 0) {{")
-        lines += [f"  y{n}[0] = {code};" for n, code in row_stores.items()]
-        lines.append("}")
+        lines += braced(f"if ({first}lane == 0)", [f"y{n}[0] = {code};" for n, code in row_stores.items()])
     parameters = [*plan.pointers, *([] if block else ["u32 rows"])]
     numbers = [] if block else [Number("u32", plan.rows)]
     text = kernel(NAME, parameters, lines, threads)
@@ -198,9 +196,7 @@ def _split_pass(w: RowWriter, at: int, splits: int, name: str) -> tuple[str, Ker
         ]
     lines += tail
     if row_stores:
-        lines.append("if (lane == 0 && part == 0) {")
-        lines += [f"  y{n}[0] = {code};" for n, code in row_stores.items()]
-        lines.append("}")
+        lines += braced("if (lane == 0 && part == 0)", [f"y{n}[0] = {code};" for n, code in row_stores.items()])
     parameters = [*plan.pointers, *(f"{r.ctype}* part{r.number}" for r in plan.reductions)]
     scratch = [Buffer("scratch", r.number) for r in plan.reductions]
     text = kernel(name, parameters, lines, threads)

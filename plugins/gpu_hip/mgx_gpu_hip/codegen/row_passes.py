@@ -10,6 +10,7 @@ from .bodies import Access, Source
 from .evaluate import Evaluator
 from .expressions import Lines, Value, store_value
 from .geometry import Reader, ceil_div, decompose, distance, offset_code, store_code
+from .pointwise import braced
 from .reductions import Plan, Reduction, element_value
 from .source import DeviceTraits, Tensor, compute_type, storage_type, to_compute
 
@@ -154,7 +155,7 @@ class RowWriter:
         for n, code in stores.items():
             body.append(f"b{n}.v[k] = {code};" if width > 1 else f"{guard}y{n}[{places[n]}] = {code};")
         if width > 1:
-            inner += [f"UNROLL for (int k = 0; k < {width}; ++k) {{", *(f"  {line}" for line in body), "}"]
+            inner += braced(f"UNROLL for (int k = 0; k < {width}; ++k)", body)
         else:
             inner += body
         for n, place in places.items():
@@ -162,16 +163,16 @@ class RowWriter:
                 inner.append(self._store(n, place, guard))
         groups = ceil_div(plan.length, width)
         if self.keep:
-            head = f"UNROLL for (int turn = 0; turn < {shape.turns}; ++turn) {{"
+            head = f"UNROLL for (int turn = 0; turn < {shape.turns}; ++turn)"
             index = [f"const u32 at = turn * {shape.threads}u + lane;"]
             if not shape.exact:
-                inner = [f"if (at < {groups}u) {{", *(f"  {line}" for line in inner), "}"]
+                inner = braced(f"if (at < {groups}u)", inner)
             inner = index + inner
         else:
             low, high = bounds or ("0u", f"{groups}u")
             start = "lane" if low == "0u" else f"{low} + lane"
-            head = f"for (u32 at = {start}; at < {high}; at += {shape.threads}u) {{"
-        return [head, *(f"  {line}" for line in inner), "}"]
+            head = f"for (u32 at = {start}; at < {high}; at += {shape.threads}u)"
+        return braced(head, inner)
 
     def _store(self, n: int, place: str, guard: str) -> str:
         y, width = self.plan.outputs[n], self.shape.width
