@@ -55,7 +55,7 @@ def literal_from_extents(i: Instruction, b: Builder) -> Instruction | No | None:
     return b.literal(value if i.shape.dynamic() else value.reshape(i.shape.lens()))
 
 
-def static_form(i: Instruction, b: Builder, op: Operation, *operands: Instruction) -> Instruction | No | None:
+def static_form(b: Builder, op: Operation, *operands: Instruction) -> Instruction | No | None:
     """Returns the static form, or a refusal if its shape inference fails, so that the error is raised at run time."""
     try:
         return b.add(op, *operands)
@@ -71,7 +71,7 @@ def static_reshape(i: Instruction, b: Builder) -> Instruction | No | None:
     found = given(i, 1)
     if found is None or found[0] is None:
         return No("dims are known only at run time")
-    made = static_form(i, b, i.op.replace(dims=found[0]), i.inputs[0])
+    made = static_form(b, i.op.replace(dims=found[0]), i.inputs[0])
     if (
         isinstance(made, Instruction)
         and made.shape.ranked
@@ -101,7 +101,7 @@ def static_axes(i: Instruction, b: Builder) -> Instruction | No | None:
     counted = tuple(a % rank for a in axes)
     if isinstance(i.op, Reduce) and not counted:
         return i.inputs[0] if i.op.noop_with_empty_axes else b.add(i.op.replace(axes=()), i.inputs[0])
-    return static_form(i, b, i.op.replace(axes=counted), i.inputs[0])
+    return static_form(b, i.op.replace(axes=counted), i.inputs[0])
 
 
 def _distinct(axes: Sequence[int], rank: int) -> bool:
@@ -124,7 +124,7 @@ def static_broadcast(i: Instruction, b: Builder) -> Instruction | No | None:
         dims = i.shape.dims if i.shape.ranked else ()
     if not i.shape.ranked or any("?" in str(d) for d in dims):
         return No("the extents depend on data")
-    return x if x.shape.dims == dims else static_form(i, b, Multibroadcast(out_lens=dims), x)
+    return x if x.shape.dims == dims else static_form(b, Multibroadcast(out_lens=dims), x)
 
 
 @SHAPES.on(Slice)
@@ -150,7 +150,7 @@ def static_slice(i: Instruction, b: Builder) -> Instruction | No | None:
         op = op.normal(i.inputs[0].shape)  # type: ignore[assignment]
     except MgxError as error:
         return No(f"the static form is refused: {error.message}")
-    return static_form(i, b, op, i.inputs[0])
+    return static_form(b, op, i.inputs[0])
 
 
 @SHAPES.on(Tile)
@@ -161,7 +161,7 @@ def static_tile(i: Instruction, b: Builder) -> Instruction | No | None:
     found = given(i, 1)
     if found is None or found[0] is None:
         return No("repeats are known only at run time")
-    return static_form(i, b, i.op.replace(repeats=found[0]), i.inputs[0])
+    return static_form(b, i.op.replace(repeats=found[0]), i.inputs[0])
 
 
 @SHAPES.on(Tile)
@@ -204,7 +204,7 @@ def static_pad(i: Instruction, b: Builder) -> Instruction | No | None:
     value = op.value if number is None else float(number.reshape(-1)[0])
     if number is not None and number.dtype.kind in "iu" and int(value) != int(number.reshape(-1)[0]):
         return No("the value is not an exact float")
-    return static_form(i, b, op.replace(pads=pads, value=value), i.inputs[0])
+    return static_form(b, op.replace(pads=pads, value=value), i.inputs[0])
 
 
 @SHAPES.on(Resize)
@@ -217,7 +217,7 @@ def static_resize(i: Instruction, b: Builder) -> Instruction | No | None:
         found = extents(i.inputs[2])
         if found is None:
             return No("sizes are known only at run time")
-        return static_form(i, b, op.replace(sizes=found), i.inputs[0])
+        return static_form(b, op.replace(sizes=found), i.inputs[0])
     if i.inputs[1].literal is None:
         return No("scales are known only at run time")
     values = tuple(float(v) for v in np.asarray(i.inputs[1].literal.value).reshape(-1))
@@ -225,7 +225,7 @@ def static_resize(i: Instruction, b: Builder) -> Instruction | No | None:
         known = op.replace(scales=values)
     except MgxError as error:
         return No(f"the static form is refused: {error.message}")
-    return static_form(i, b, known, i.inputs[0])
+    return static_form(b, known, i.inputs[0])
 
 
 @SHAPES.on(Resize)
@@ -249,7 +249,7 @@ def static_topk(i: Instruction, b: Builder) -> Instruction | No | None:
     found = extents(i.inputs[1])
     if found is None or len(found) != 1:
         return No("k is known only at run time")
-    return static_form(i, b, op_as(i, Topk).replace(k=found[0]), i.inputs[0])
+    return static_form(b, op_as(i, Topk).replace(k=found[0]), i.inputs[0])
 
 
 @SHAPES.on(GetTupleElem)
@@ -268,9 +268,7 @@ def slice_from_split(i: Instruction, b: Builder) -> Instruction | No | None:
     start: Dim = 0
     for size in sizes[: op_as(i, GetTupleElem).index]:
         start = start + size
-    return static_form(
-        i, b, Slice(axes=(axis,), starts=(start,), ends=(start + sizes[op_as(i, GetTupleElem).index],)), x
-    )
+    return static_form(b, Slice(axes=(axis,), starts=(start,), ends=(start + sizes[op_as(i, GetTupleElem).index],)), x)
 
 
 @SHAPES.on(Fill)
@@ -293,4 +291,4 @@ def static_onehot(i: Instruction, b: Builder) -> Instruction | No | None:
     found = extents(i.inputs[1])
     if found is None or len(found) != 1:
         return No("the depth is known only at run time")
-    return static_form(i, b, op.replace(depth=found[0]), i.inputs[0], b.absent(), i.inputs[2])
+    return static_form(b, op.replace(depth=found[0]), i.inputs[0], b.absent(), i.inputs[2])
