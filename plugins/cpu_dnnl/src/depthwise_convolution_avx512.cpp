@@ -238,10 +238,6 @@ Tiles tiles_of_two(const DepthwiseJob &job) {
     return job.across == 3 ? tiles_of<3, 1, 2>() : tiles_of<5, 1, 2>();
 }
 
-struct Place {
-    int64_t image, row, column, channel; // indices of the first result
-};
-
 struct Context {
     DepthwiseJob job;
     Link links[most_links];
@@ -256,11 +252,7 @@ void apply_epilogue(const Context &context, Floats *sums, float *y, int64_t coun
     const int64_t valid = std::min(lanes, job.channels - place.channel);
     for (int64_t n = 0; n < job.links; ++n) {
         const Link &link = context.links[n];
-        const float *operand = nullptr;
-        if (link.kind <= LinkKind::min)
-            operand = static_cast<const float *>(context.buffers[link.buffer]) + place.image * link.image + place.row * link.row
-                    + place.column * link.column + place.channel * link.channel;
-        apply<max_columns, max_columns>(link, sums, operand, {1, count, valid});
+        apply<max_columns, max_columns>(link, sums, operand_of(link, context.buffers, place), {1, count, valid});
     }
     for (int64_t p = 0; p < count; ++p, y += job.y_column)
         if (valid == lanes)

@@ -50,10 +50,6 @@ constexpr int64_t pixel_padding = 8; // padding of copied pixels, in floats: loa
 // Input channels per result and tap.
 inline int64_t channels_of(const GroupedJob &job) { return job.paired ? job.inputs / 2 : job.inputs; }
 
-struct Place {
-    int64_t image, row, column, channel; // indices of the first result
-};
-
 // Computes P pixels of a row.  Taps: the micro-kernel, for blocks of `Taps::vectors` vectors and up to `Taps::max_pixels` pixels.
 template <class Taps, int P> void pixels(const Context &context, const float *from, PaddedInputs padded, const float *weights, Place place) {
     constexpr int V = Taps::vectors;
@@ -76,11 +72,8 @@ template <class Taps, int P> void pixels(const Context &context, const float *fr
             out[p] = sums[p][v];
         for (int64_t n = 0; n < job.links; ++n) {
             const Link &link = context.links[n];
-            const float *operand = nullptr;
-            if (link.kind <= LinkKind::min)
-                operand = static_cast<const float *>(context.buffers[link.buffer]) + place.image * link.image + place.row * link.row
-                        + place.column * link.column + channel * link.channel;
-            apply<P, P>(link, out, operand, {1, P, count});
+            const Place first {place.image, place.row, place.column, channel};
+            apply<P, P>(link, out, operand_of(link, context.buffers, first), {1, P, count});
         }
         MGX_UNROLLED
         for (int p = 0; p < P; ++p)

@@ -68,6 +68,18 @@ void apply(const Link &link, Floats *v, const float *from, Part part) {
     }
 }
 
+// The indices of the first result of a tile.
+struct Place {
+    int64_t image, row, column, channel;
+};
+
+// Returns the operand of a binary link from the first result on; null for other links.
+MGX_INLINE const float *operand_of(const Link &link, void *const *buffers, Place place) {
+    if (link.kind > LinkKind::min) return nullptr;
+    return static_cast<const float *>(buffers[link.buffer]) + place.image * link.image + place.row * link.row
+            + place.column * link.column + place.channel * link.channel;
+}
+
 // Decodes links, of eight integers each.
 inline void read_links(const int64_t *at, int64_t count, Link *links) {
     for (int64_t n = 0; n < count; ++n, at += 8) {
