@@ -33,7 +33,7 @@ class OrderForMemory(CountingPass):
         if end is None or len(steps) > self.most:
             return False
         before = plan_memory(module)
-        for ins in self._order(module, steps, before.of):
+        for ins in self._order(steps, before.of):
             module.move(ins, end)
         after = plan_memory(module).lower_bound
         more = No(f"{after} bytes would be alive instead of {before.lower_bound}")
@@ -43,7 +43,7 @@ class OrderForMemory(CountingPass):
             module.move(ins, end)
         return False
 
-    def _order(self, module: Module, steps: list[Instruction], of: dict[Instruction, Buffer]) -> list[Instruction]:
+    def _order(self, steps: list[Instruction], of: dict[Instruction, Buffer]) -> list[Instruction]:
         inside = set(steps)
         needs = {ins: {r for r in reads(ins) if r in inside} for ins in steps}
         for ins, makers in _extents(steps).items():
