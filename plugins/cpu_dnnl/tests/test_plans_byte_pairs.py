@@ -15,7 +15,7 @@ from mgx_cpu_dnnl.plans import byte_channels, byte_pairs
 @pytest.fixture(autouse=True)
 def without_dot_products(monkeypatch: Any) -> None:
     """Processors with dot products of bytes have faster kernels, but these run there too."""
-    monkeypatch.setattr(byte_pairs, "accumulates_int32", lambda e: False)
+    monkeypatch.setattr(byte_pairs, "accumulates_int32", lambda: False)
     monkeypatch.setattr(byte_channels, "has_avx512_vnni", lambda: False)
 
 

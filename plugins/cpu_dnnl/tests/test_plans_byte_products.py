@@ -19,7 +19,7 @@ def plan(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     there too.
     """
     if request.param == "pairs":
-        monkeypatch.setattr(byte_pairs, "accumulates_int32", lambda e: False)
+        monkeypatch.setattr(byte_pairs, "accumulates_int32", lambda: False)
     elif not native().multiplies_tiles():
         pytest.skip("the processor has no tile registers for bytes")
     return str(request.param)

@@ -52,7 +52,7 @@ def prepare(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> EmitFus
     """Returns the function that emits a product or convolution with a pointwise body.  Errors: Refused."""
     x, w, x_zero, w_zero = (*operands, None, None)[:4]
     assert x is not None and w is not None
-    if accumulates_int32(e) and not known_bug(op, operands):
+    if accumulates_int32() and not known_bug(op, operands):
         raise Refused("oneDNN uses VNNI or AMX on this processor")
     weights = e.constant(w)
     if weights is None:

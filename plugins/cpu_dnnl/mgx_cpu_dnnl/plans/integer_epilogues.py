@@ -45,7 +45,7 @@ def take_scale(e: CpuEmitter, epilogue: Epilogue, axis: int, count: int) -> tupl
     return found, prod(found.lens) != 1 or count == 1
 
 
-def take_bias(e: CpuEmitter, epilogue: Epilogue, axis: int, count: int) -> Value | None:
+def take_bias(epilogue: Epilogue, axis: int, count: int) -> Value | None:
     """Removes the first link and returns its operand as the bias, if it adds one value per index of `axis`."""
     if not epilogue.links:
         return None
@@ -170,7 +170,7 @@ class QuantizationAttributes:
         if epilogue is None:
             return
         scale = take_scale(e, epilogue, axis, count)
-        self.bias = take_bias(e, epilogue, axis, count)
+        self.bias = take_bias(epilogue, axis, count)
         if scale is not None:
             numbers, self.bias = fold_linear(e, epilogue, scale[0], self.bias, count)
             self.attributes["scales"] = {self.native.ARG_WEIGHTS: mask if scale[1] else 0}

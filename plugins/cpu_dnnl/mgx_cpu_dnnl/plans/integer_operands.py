@@ -32,7 +32,7 @@ def operands_of(e: CpuEmitter, args: Sequence[Value | None]) -> tuple[Value, Val
     assert x is not None and w is not None
     if 0 in x.lens or 0 in w.lens:
         raise Refused("an extent is 0")
-    if not accumulates_int32(e) and (w.shape.dtype is not dt.int8 or saturates(e, w)):
+    if not accumulates_int32() and (w.shape.dtype is not dt.int8 or saturates(e, w)):
         raise Refused("these weights may overflow the int16 pair sums of this processor, which has no VNNI")
     if w.shape.dtype is dt.uint8:
         w, w_zero = as_signed(e, w, w_zero)
@@ -52,7 +52,7 @@ def as_signed(e: CpuEmitter, w: Value, zero: Value | None) -> tuple[Value, Value
     return map_bytes(e, w, table), e.literal(point.reshape(1).astype(np.int32) - 128)
 
 
-def accumulates_int32(e: CpuEmitter) -> bool:
+def accumulates_int32() -> bool:
     """Returns True if oneDNN accumulates byte products in int32 (VNNI or AMX, unless ONEDNN_MAX_CPU_ISA disables them)."""
     from ..native_library import native
 

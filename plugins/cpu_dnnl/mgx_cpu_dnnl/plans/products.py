@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, Final
 
 from mgx_core import Instruction, Kernels, Module, Shape
@@ -109,9 +110,9 @@ def product(
     if 0 in lens or k == 0:
         raise Refused("an extent is 0")
     a, b = matmul_operand(e, a), matmul_operand(e, b)
-    flat = _flattened(a, b, out, epilogue)
+    flat = _flattened(a, b, out)
     if flat is None and a.lens[-2] < MIN_BATCHED_ROWS:
-        a, flat = _merge_batch(e, a, b, out, epilogue)
+        a, flat = _merge_batch(e, a, b, out)
     if flat is None and k % 2 and b.shape.dtype is dt.bfloat16 and not e.fast_math and b.shape.broadcasted():
         b = e.copy(b)  # for odd k and broadcast matrices oneDNN pads with values that turn infinities into NaN
     if flat is not None:
@@ -129,33 +130,27 @@ def product(
     bound = {_native.ARG_SRC: a, _native.ARG_WEIGHTS: packed, _native.ARG_DST: out}
     if epilogue is not None:
         bound |= epilogue.arguments(made)
-    rows = 1
-    for n in lens[:-1]:
-        rows *= n
-    e.primitive(f"matmul {made.impl}", made, bound, flops=2 * rows * k * lens[-1])
+    e.primitive(f"matmul {made.impl}", made, bound, flops=2 * k * prod(lens))
     return out
 
 
-def _merge_batch(e: CpuEmitter, a: Value, b: Value, out: Value, epilogue: Epilogue | None) -> tuple[Value, Any]:
+def _merge_batch(e: CpuEmitter, a: Value, b: Value, out: Value) -> tuple[Value, Any]:
     """Returns a and its descriptors of `_flattened`, copying a if that merges the batch into one product; else (a, None)."""
     with e.trial() as trial:
         copied = e.copy(a)
-        flat = _flattened(copied, b, out, epilogue)
+        flat = _flattened(copied, b, out)
         if flat is not None:
             trial.keep()
             return copied, flat
     return a, None
 
 
-def _flattened(a: Value, b: Value, out: Value, epilogue: Epilogue | None) -> Any:
+def _flattened(a: Value, b: Value, out: Value) -> Any:
     """Returns descriptors of the batch as one product if b is the same for all and the rows of a have one stride; else None."""
     rank = len(a.lens)
     if rank < 3 or any(s != 0 and n != 1 for n, s in zip(b.lens[:-2], b.strides[:-2], strict=True)):
         return None
-    rows = 1
-    for n in a.lens[:-1]:
-        rows *= n
-    step = a.strides[-2]
+    rows, step = prod(a.lens[:-1]), a.strides[-2]
     if a.strides[-1] != 1 and a.lens[-1] != 1:
         return None
     expected = step
