@@ -65,9 +65,8 @@ def fmod_small(c: Code, a: V, b: V) -> tuple[V, V]:
     x, y = (c.cast("fpext", c.intrinsic("fabs", v), "double") for v in (a, b))
     small = c.compare("olt", x, c.op("fmul", y, c.const(HUGE_QUOTIENT, y)))
     small = c.op("and", small, c.compare("olt", y, c.const(math.inf, y)))
-    rest = c.fma(
-        c.fneg(c.intrinsic("trunc", c.op("fdiv", x, y))), y, x
-    )  # the quotient may be rounded up to the next integer
+    # the quotient may be rounded up to the next integer
+    rest = c.fma(c.fneg(c.intrinsic("trunc", c.op("fdiv", x, y))), y, x)
     rest = c.select(c.compare("olt", rest, c.const(0.0, y)), c.op("fadd", rest, y), rest)
     rest = c.select(c.compare("oge", rest, y), c.op("fsub", rest, y), rest)
     return c.intrinsic("copysign", c.cast("fptrunc", rest, "float"), a), c.op("xor", small, c.const(True, small))

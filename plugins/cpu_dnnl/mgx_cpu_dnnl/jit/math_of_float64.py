@@ -14,9 +14,8 @@ __all__ = ["FAST64", "WIDE_ANGLES", "shifted_sine"]
 _LN2_HI: Final = 0.6931471805599453
 _LN2_LO: Final = 2.3190468138462996e-17
 _EXP: Final = tuple(1 / math.factorial(k) for k in range(2, 14))  # (exp(r) - 1 - r) / r^2 for |r| <= ln 2 / 2
-_SIN: Final = tuple(
-    (-1) ** k / math.factorial(2 * k + 1) for k in range(1, 9)
-)  # (sin(r) - r) / r^3 over r^2, |r| <= pi / 4
+# (sin(r) - r) / r^3 over r^2, |r| <= pi / 4
+_SIN: Final = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(1, 9))
 _COS: Final = tuple((-1) ** k / math.factorial(2 * k) for k in range(2, 9))  # (cos(r) - 1 + r^2 / 2) / r^4 over r^2
 _PIO2: Final = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)  # pi / 2 in three parts
 _MAGIC: Final = 6755399441055744.0  # 1.5 * 2^52: adding it leaves an integer in the low bits

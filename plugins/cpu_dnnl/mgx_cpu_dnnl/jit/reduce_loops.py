@@ -131,9 +131,8 @@ class _Writer:
             return
         fulls = [i for i, f in enumerate(plan.full) if f]
         rest = [i for i, f in enumerate(plan.full) if not f]
-        values = [
-            self.row.value(plan.results[i]) for i in rest
-        ]  # all before any store, since results may alias operands
+        # all before any store, since results may alias operands
+        values = [self.row.value(plan.results[i]) for i in rest]
         for i, value in zip(rest, values, strict=True):
             k = len(plan.loads) + i
             self.operands.store(k, self.bases_here[k], across, value, mask)

@@ -56,9 +56,8 @@ class Plan:
     parted: tuple[bool, ...] = ()  # by reduced axis: True if columns are summed along it in blocks
     unmasked: bool = False  # all items are full, so that no masks are needed
     pieces: int = 0  # pieces per row, each an item, if rows are few and long (0: not split)
-    piece: int = (
-        0  # the arg that holds the extent of a piece along the first reduced axis; the number of pieces follows
-    )
+    # the arg that holds the extent of a piece along the first reduced axis; the number of pieces follows
+    piece: int = 0
     stride: int = 0  # the arg that holds the scratch elements of one row
     key: str = ""
 
@@ -115,9 +114,8 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
     plan.stride = plan.args.add(padded(plan.count * plan.width))
     _split_rows(plan, engine.lanes)
     varying = moving(plan)
-    plan.given = parameter_constants(
-        nodes, lambda user: user.ident not in varying
-    )  # in the loop of a row they would take registers
+    # in the loop of a row they would take registers
+    plan.given = parameter_constants(nodes, lambda user: user.ident not in varying)
     enter_parameters(plan.args, plan.given)
     given = tuple([n.ident for n in plan.given])
     plan.key = _key(plan, *graph.once(("text", given), lambda: text_of(nodes, const=constant_text(plan.given))))
