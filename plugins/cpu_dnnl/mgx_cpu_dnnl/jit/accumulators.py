@@ -16,7 +16,7 @@ from .primitive import apply
 __all__ = ["reduce_lanes", "combine", "identity", "to_accumulator"]
 
 
-def to_accumulator(c: Code, r: Node, value: V) -> V:
+def to_accumulator(c: Code, value: V) -> V:
     """Returns an operand in its accumulator type: bool as bytes."""
     return c.cast("zext", value, "i8") if value.elem == "i1" else value
 

@@ -251,13 +251,13 @@ class Assembler:
         if node.kind == "const":
             return self.number(number(node), node.dtype, True)
         if not self.varies(node):
-            return self._spread_row(node.ident, self.row(node), node.dtype)
+            return self._spread_row(self.row(node), node.dtype)
         found = self._inner.get(node.ident)
         if found is None:
             found = self._inner[node.ident] = self._make_inner(node)
         return found
 
-    def _spread_row(self, ident: int, slot: int, dtype: DType) -> int:
+    def _spread_row(self, slot: int, dtype: DType) -> int:
         if self.wide:
             return slot
         found = self._spread.get(slot)
@@ -333,11 +333,11 @@ class Assembler:
             self._emit(code, "exact_div", two, single, (value(a), value(b), made), scalar)
             return
         scale, inverse = found
-        inverse = self._spread_row(-1, inverse, single)
+        inverse = self._spread_row(inverse, single)
         x = value(a)
         if scale is not None:
             scaled = room(single)
-            self._emit(code, "mul", two, single, (x, self._spread_row(-1, scale, single), scaled), scalar)
+            self._emit(code, "mul", two, single, (x, self._spread_row(scale, single), scaled), scalar)
             x = scaled
         self._emit(code, "mul", two, single, (x, inverse, made), scalar)
         if scale is not None and x in self._size_of:

@@ -44,7 +44,7 @@ def compile_reduce(
     """Returns a kernel for reductions over `axes` and pointwise ops, or `No`; shapes have the strides of the memory."""
     if any(not supported(o.dtype) for o in outputs):
         return No(f"loops do not support the types of the outputs: {', '.join(map(str, outputs))}")
-    dims = _space(body, inputs, outputs)
+    dims = _space(body, inputs)
     if dims is None:
         return No("the group has no reduction")
     axes = tuple(a % len(dims) for a in axes) or tuple(range(len(dims)))
@@ -55,7 +55,7 @@ def compile_reduce(
     return build(graph, inputs, outputs, engine, name or body.name)
 
 
-def _space(body: Module, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> list[int] | None:
+def _space(body: Module, inputs: Sequence[Shape]) -> list[int] | None:
     """Returns the dims of the reductions' operands."""
     parameters = body.parameters
     if any(p.shape.dims != x.dims for p, x in zip(parameters.values(), inputs, strict=True)):

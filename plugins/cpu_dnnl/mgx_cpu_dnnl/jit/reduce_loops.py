@@ -193,7 +193,7 @@ class _Writer:
                 self.operands.store(k, self.operands.moved(k, self.bases_here[k], position), inner, value, mask)
             out = []
             for r, value, acc in zip(reduces, values, carried, strict=True):
-                value = to_accumulator(c, r, value)
+                value = to_accumulator(c, value)
                 if mask is not None and not plan.columns:
                     value = c.select(mask, value, identity(r, value.n))
                 out.append(combine(c, r, acc, value))

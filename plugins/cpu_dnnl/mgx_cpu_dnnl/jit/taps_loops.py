@@ -100,12 +100,9 @@ class _Writer:
         c, extent = self.c, self.extents[axis]
         at = c.op("mul", c.op("add", t, i64(1)), extent)
         if part:
-            most = c.op("mul", self._most(axis), extent)
+            most = c.op("mul", self.most[axis], extent)
             at = c.op("add", at, most)
         return c.gep(self.tables[axis], at, "i64")
-
-    def _most(self, axis: int) -> V:
-        return self.most[axis]
 
     def _offset(self, axis: int, i: V, t: V) -> V:
         return self.c.load(self.c.gep(self._entry(axis, t, 0), i, "i64"), "i64", 0)
@@ -173,7 +170,7 @@ class _Writer:
                     share = c.splat(weight, n)
                 return [combine(from_memory(c, raw, plan.x.dtype), share, on, carried[0])]
 
-            return c.loop(self.zero, self._most(last), 1, tap, [total])[1]
+            return c.loop(self.zero, self.most[last], 1, tap, [total])[1]
 
         def combine(value: V, weight: V | None, on: V | None, total: V) -> V:
             value = c.op("fadd", total, value) if weight is None else c.fma(value, c.splat(weight, n), total)
