@@ -161,7 +161,9 @@ def layernorm_from_batch_form(i: Instruction, b: Builder) -> Instruction | No | 
 def rmsnorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
     """x / sqrt(mean(x * x) + eps) -> rmsnorm(x), over trailing axes."""
     for x, under in _over_root(i):
-        if squared(under.mean.inputs[0]) is not x or (isinstance(x.op, Sub) and minus_own_reduction(x, ReduceMean) is not None):
+        if squared(under.mean.inputs[0]) is not x or (
+            isinstance(x.op, Sub) and minus_own_reduction(x, ReduceMean) is not None
+        ):
             continue
         axes = reduced_axes(under.mean)
         if not _trailing(axes, i.shape.rank) or not i.shape.dtype.is_float:

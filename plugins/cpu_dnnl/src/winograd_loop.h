@@ -273,11 +273,6 @@ MGX_INLINE void over(T *at, int64_t row, int64_t column, const F &f) {
     }
 }
 
-inline const float *operand_of(const Link &link, void *const *buffers, Tile tile, int64_t top, int64_t left, int64_t o) {
-    return static_cast<const float *>(buffers[link.buffer]) + tile.image * link.image + top * link.row + left * link.column
-            + o * link.channel;
-}
-
 struct Arguments {
     Job job;
     Link links[most_links];
@@ -318,7 +313,7 @@ void finish_tile(const Arguments &given, void *const *buffers, Tile tile, int64_
         for (; full && done < job.links; ++done) {
             const Link &link = given.spaced[done];
             if (link.kind == LinkKind::add && link.channel == 1) {
-                const float *from = operand_of(given.links[done], buffers, tile, top, left, first + o);
+                const float *from = operand_of(given.links[done], buffers, {tile.image, top, left, first + o});
                 over<H, W>(from, link.row, link.column, [&](const float *at, int n) { out[n] += load(at); });
             } else if (link.kind == LinkKind::relu && link.alpha == 0.0f) {
 #pragma GCC unroll 16
@@ -338,7 +333,7 @@ void finish_tile(const Arguments &given, void *const *buffers, Tile tile, int64_
             rest[n] = out[n];
         for (; done < job.links; ++done) {
             const Link &link = given.spaced[done];
-            const float *from = link.kind <= LinkKind::min ? operand_of(given.links[done], buffers, tile, top, left, first + o) : nullptr;
+            const float *from = operand_of(given.links[done], buffers, {tile.image, top, left, first + o});
             apply<W::m, size>(link, rest, from, part);
         }
         for (int n = 0; n < size; ++n) {

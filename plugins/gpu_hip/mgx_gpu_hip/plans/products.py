@@ -107,7 +107,7 @@ def emit_scaled_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: S
     try:
         made = library_product(e, a, b, Steps(alpha=alpha))
     except Refused:
-        e.take_back(marks)
+        e.rollback(marks)
         made = e.allocate(dt.float16, [*a.lens[:-1], b.lens[-1]])
         e.kernel(write_product, ScaledDot(alpha), (), [a, b], [made])  # type: ignore[arg-type]
     if rest.outputs == (scaled,):
