@@ -7,7 +7,7 @@ from itertools import product
 from typing import Final
 
 import mgx_core as mgx
-from mgx_core.ops.reduce import ReduceMax, ReduceMean, ReduceSum
+from mgx_core.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceSum
 from mgx_core.ops.softmax import Logsoftmax, Softmax
 
 from .network import ACTIVATIONS, Network, Value
@@ -29,9 +29,8 @@ def sums() -> Iterator[mgx.Program]:
         yield n.finished(row, scaled, multiplied)
     for extent in LONG:  # the range of a value, of which dynamic quantization computes its scale
         n = Network()
-        yield n.finished(
-            *(n.add(name, n.input(extent), axes=(0,)) for name in ("reduce_max", "reduce_min", "reduce_sum"))
-        )
+        kinds = (ReduceMax, ReduceMin, ReduceSum)
+        yield n.finished(*(n.add(kind.name, n.input(extent), axes=(0,)) for kind in kinds))
 
 
 def norms() -> Iterator[mgx.Program]:
