@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..ir.instruction import Instruction
 from ..ir.module import Module, everywhere
 from ..ops.broadcast import Multibroadcast
@@ -40,7 +42,7 @@ class StepLinearAttention(Pass):
         if past is None or past.is_absent:
             state = ins.result.items[1]  # type: ignore[union-attr]
             assert isinstance(state, Shape)
-            zero = module.add_literal(Argument.from_value(state.dtype.numpy.type(0)), before=ins)
+            zero = module.add_literal(Argument(np.zeros((), state.dtype.numpy)), before=ins)
             past = module.add(Multibroadcast(out_lens=state.dims), zero, before=ins, sources=ins.sources)
         body = Module("linear_attention_step")
         carried = body.add_parameter("state", past.result)

@@ -53,6 +53,8 @@ def test_many_steps_become_a_scan(batch: str, steps: str, past: bool) -> None:
     module.sweep()
     assert verify(module) == []
     assert ops(module)[-3:] == ["scan", "get_tuple_elem", "get_tuple_elem"]
+    literals = [i.get_literal().to_numpy() for i in module if i.is_literal]  # tensors, which targets copy
+    assert [v.shape for v in literals] == ([] if past else [()])
     wanted = parse_module(text("9", "2", past), STANDARD)
     given = values(2, 9, past)
     for one, other in zip(run(module, given), run(wanted, given), strict=True):
