@@ -8,10 +8,12 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module, everywhere
 from ..ops.broadcast import Multibroadcast
 from ..ops.control import GetTupleElem, Scan
+from ..ops.convert import Convert
 from ..ops.linear_attention import MOST_UNROLLED, LinearAttention
 from ..ops.reshape import Squeeze, Unsqueeze
 from ..records import dataclass
 from ..types.argument import Argument
+from ..types.dtype import float32, float64
 from ..types.shape import Shape
 from .interface import Pass
 
@@ -39,11 +41,15 @@ class StepLinearAttention(Pass):
 
     def _replace(self, module: Module, ins: Instruction, op: LinearAttention) -> None:
         past = ins.inputs[3] if len(ins.inputs) > 3 else None
+        state = ins.result.items[1]  # type: ignore[union-attr]
+        assert isinstance(state, Shape)
+        # as the op, which rounds its state once, after the last step
+        carried_type = float64 if ins.inputs[0].shape.dtype is float64 else float32
         if past is None or past.is_absent:
-            state = ins.result.items[1]  # type: ignore[union-attr]
-            assert isinstance(state, Shape)
-            zero = module.add_literal(Argument(np.zeros((), state.dtype.numpy)), before=ins)
+            zero = module.add_literal(Argument(np.zeros((), carried_type.numpy)), before=ins)
             past = module.add(Multibroadcast(out_lens=state.dims), zero, before=ins, sources=ins.sources)
+        elif past.shape.dtype is not carried_type:
+            past = module.add(Convert(target_type=carried_type), past, before=ins, sources=ins.sources)
         body = Module("linear_attention_step")
         carried = body.add_parameter("state", past.result)
         scanned: list[Instruction] = []
@@ -68,6 +74,8 @@ class StepLinearAttention(Pass):
         for user in list(ins.users):
             at = user.op.index  # type: ignore[attr-defined]
             found = module.add(GetTupleElem(index=1 - at), whole, before=user, sources=user.sources)
+            if at == 1 and state.dtype is not carried_type:
+                found = module.add(Convert(target_type=state.dtype), found, before=user, sources=user.sources)
             module.replace(user, found)
             module.remove(user)
         module.remove(ins)

@@ -68,3 +68,29 @@ def run(module: Module, given: dict[str, Any]) -> list[Any]:
 def test_few_steps_are_left_to_the_decomposition() -> None:
     module = parse_module(text(str(MOST_UNROLLED)), STANDARD)
     assert not StepLinearAttention().apply(module)
+
+
+@pytest.mark.parametrize("past", [True, False])
+def test_a_narrow_state_is_rounded_once(past: bool) -> None:
+    """Sums beyond 2048, to which float16 cannot add 1, and a state that is returned in float16."""
+    batch, steps = 1, 3000
+    shape = "1, 2, 3, 4"
+    text_of = f"""\
+module main
+  %q = @param["q"] -> float16[1, {steps}, 12]
+  %k = @param["k"] -> float16[1, {steps}, 6]
+  %v = @param["v"] -> float16[1, {steps}, 8]
+  %s = @param["s"] -> float16[{shape}]
+  %1 = linear_attention[q_num_heads=4, kv_num_heads=2, update_rule="linear"](%q, %k, %v{", %s" if past else ""})
+  %2 = get_tuple_elem[index=0](%1)
+  %3 = get_tuple_elem[index=1](%1)
+  @return(%2, %3)"""
+    dims = {"q": (steps, 12), "k": (steps, 6), "v": (steps, 8), "s": (2, 3, 4)}
+    given = {n: np.ones((batch, *d), np.float16) for n, d in dims.items()}
+    module, wanted = (parse_module(text_of, STANDARD) for _ in range(2))
+    assert StepLinearAttention().apply(module)
+    module.sweep()
+    assert verify(module) == []
+    for one, other in zip(run(module, given), run(wanted, given), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=1e-3)
