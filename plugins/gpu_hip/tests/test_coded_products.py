@@ -274,3 +274,31 @@ def test_without_matrix_units_the_epilogue_stays_in_the_launch_of_the_product() 
     """The group with the norm is declined, but not the one within it."""
     _, product = Normed.of(1, 256, True, True).steps(0)
     assert product == "coded_product"
+
+
+@pytest.mark.parametrize("of_row", [True, False], ids=["row", "sum"])
+def test_an_epilogue_that_reads_the_norm_is_not_in_its_launch(of_row: bool) -> None:
+    """A residual that is the normed row itself, as after post-norm, or the sum before the norm: these must be in memory."""
+    rng = np.random.default_rng(6)
+    n = 256
+    x, r = (rng.standard_normal((1, n)).astype(np.float16) for _ in range(2))
+    weights = drawn_weights(rng, n, n, 4, 128, False, 0.01)
+    program = mgx.Program()
+    m = program.get_main_module()
+    total = m.add(mgx.op("add"), *(m.add_parameter(name, mgx.Shape("half", [1, n])) for name in "xr"))
+    y = m.add(mgx.op("convert", target_type=dt.float32), total)
+    square = m.add(mgx.op("reduce_mean", axes=[1]), m.add(mgx.op("mul"), y, y))
+    factor = m.add(mgx.op("multibroadcast", out_lens=[1, n]), m.add(mgx.op("rsqrt"), square))
+    row = m.add(mgx.op("convert", target_type=dt.float16), m.add(mgx.op("mul"), y, factor))
+    op = DequantDot(bits=4, block_size=128)
+    product = m.add(op, row, *map(m.add_literal, weights))
+    m.add_return([m.add(mgx.op("add"), product, row if of_row else total)])
+    program.compile(GpuTarget("host", 1), validate=True)
+    got = program.run({"x": x, "r": r})[0].to_numpy().astype(np.float64)
+    wide = (x + r).astype(np.float64)
+    normed = (wide / np.sqrt((wide**2).mean())).astype(np.float16)
+    wanted = op.compute(normed.astype(np.float32), *weights).astype(np.float64) + (normed if of_row else wide)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=np.abs(wanted).max() * 4 * dt.float16.epsilon)
+    (instance,) = program.executable.instances()
+    _, step = [s.name.rpartition("_")[0] for s in instance.runner.schedule.steps]
+    assert step == "coded_product"

@@ -169,12 +169,15 @@ def emit_made(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
         return found
 
     product, inner, row = group.row
-    if inner is not body:
-        parameters = zip(inner.parameters.values(), group.product.inputs, strict=True)
-        env |= {p: value(i) for p, i in parameters if i is not row}
     assert isinstance(product.op, DequantDot)
-    weights = [None if v is None else e.row_major(v) for v in map(value, product.inputs[1:])]
     sums, tail = ([], None) if inner is body else _members(inner)[1:]
+    if inner is not body:
+        parameters = dict(zip(inner.parameters.values(), group.product.inputs, strict=True))
+        read = [parameters[i] for i in ([] if tail is None else tail.inputs) if i in parameters]
+        if any(group.result_index(i) is not None for i in read):
+            raise Refused("the epilogue reads a result of the reduction, which would be a launch of its own")
+        env |= {p: value(i) for p, i in parameters.items() if i is not row}
+    weights = [None if v is None else e.row_major(v) for v in map(value, product.inputs[1:])]
     tiled = _tiled(e, product.op, product.inputs[0].shape, (*weights, None)[:3], max(len(sums), 1))
     if tiled is None:
         raise Refused("matrix units do not multiply these weights")
