@@ -97,17 +97,20 @@ def shifted_rows(i: Instruction, b: Builder) -> Instruction | No | None:
         return No("the rows are long, or their extents are symbolic")
     positions = np.arange(prod(inner)).reshape(inner)
     for ins in reversed(chain):
-        if not all(isinstance(d, int) for d in ins.shape.dims[lead:]):
+        made = [d for d in ins.shape.dims[lead:] if isinstance(d, int)]
+        if len(made) < ins.shape.rank - lead:
             return No("an extent of the padded rows is symbolic")
-        positions = _followed(ins, positions, lead)
-        if positions.size > LARGEST:
+        if prod(made) > LARGEST:
             return No("the padded rows are long")
+        if ins.op.reshapes and prod(made) != positions.size:  # possible only where a leading axis has no elements
+            return No("a reshape changes the number of elements behind the leading axes")
+        positions = _followed(ins, positions, lead)
     found = _windows(positions.reshape([n for n in positions.shape if n != 1]))
     if found is None:
         return No("the elements are not windows of the rows, or some are padding")
     flat = x if len(inner) == 1 else b.add(Reshape(dims=(*x.shape.dims[:lead], prod(inner))), x)
-    made = _cut_windows(b, flat, lead, found)
-    return made if made.shape.dims == i.shape.dims else b.add(Reshape(dims=i.shape.dims), made)
+    windows = _cut_windows(b, flat, lead, found)
+    return windows if windows.shape.dims == i.shape.dims else b.add(Reshape(dims=i.shape.dims), windows)
 
 
 def _padded(i: Instruction) -> list[Instruction] | None:

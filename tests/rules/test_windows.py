@@ -26,6 +26,13 @@ SHIFT = """\
   %5 = slice[axes=[1, 2], starts=[0, {first}], ends=[{rows}, 27]](%4)
   @return(%5)
 """
+NO_BATCH = """\
+  %x = @param["x"] -> float32[0, 3, 4]
+  %1 = pad[pads=[0, 0, 0, 0, 0, 1], mode="constant", value=0.0](%x)
+  %2 = reshape[dims=[0, 7]](%1)
+  %3 = slice[axes=[1], starts=[1], ends=[5]](%2)
+  @return(%3)
+"""
 
 
 def shift(rows: int, first: int, mode: str = "constant") -> str:
@@ -42,6 +49,7 @@ CASES = [
     ("shifted-rows", "halo", shift(8, 13), ["reshape", "slice", "sliding_windows"]),
     ("shifted-rows", "padding-is-shown", shift(8, 3), ["pad", "reshape", "pad", "reshape", "slice"]),
     ("shifted-rows", "border-is-repeated", shift(8, 13, "edge"), ["pad", "reshape", "pad", "reshape", "slice"]),
+    ("shifted-rows", "no-elements", NO_BATCH, ["pad", "reshape", "slice"]),
 ]
 
 
