@@ -77,3 +77,22 @@ def test_float32_sums_of_halves_are_rounded_when_they_are_stored(wide: bool) -> 
     assert isinstance(found, No) == wide  # a float16 operand of float32 results
     if not isinstance(found, No):
         assert (found.alpha, found.steps, found.operands["residual"].buffer) == (0.25, ["residual"], held.buffer)
+
+
+@pytest.mark.parametrize("dims", [(8, 8), (1, 8)], ids=["residual", "bias"])
+def test_operands_of_rounded_sums_have_the_stored_type(dims: tuple[int, int]) -> None:
+    """float16(sums + r) with r in float32, as folded biases are: libraries would read its memory as float16."""
+    m, half = mgx.Module("main"), dtype.float16
+    x, w = (m.add_parameter(name, mgx.Shape(half, [8, 8])) for name in ("x", "w"))
+    residual = m.add_parameter("r", mgx.Shape("float", dims))
+    product = m.add(mgx.op("quant_dot"), x, w)
+    body = mgx.Module("body")
+    y, r = body.add_parameter("p0", product.shape), body.add_parameter("p1", residual.shape)
+    if dims[0] == 1:
+        r = body.add(mgx.op("multibroadcast", out_lens=[8, 8]), r)
+    body.add_return([body.add(mgx.op("convert", target_type="float16"), body.add(mgx.op("add"), y, r))])
+    tail = m.add(PointwiseGroup(), product, residual, modules=[body])
+    e = GpuEmitter(PLANS, GpuTarget("host", 1).get_context())
+    held = e.allocate(dtype.float32, list(dims))
+    found = chain_of(e, tail, product, product, {residual: held})
+    assert isinstance(found, No) and "float32" in found.why, found

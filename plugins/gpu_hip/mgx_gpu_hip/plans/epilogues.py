@@ -118,6 +118,8 @@ def _read(
             operand = viewed(e, term, inner)
             if operand is None:
                 return No("an operand of the epilogue is computed inside the group")
+            if operand.shape.dtype is not stored:
+                return No(f"libraries add operands of the stored type {stored}, got {operand.shape.dtype}")
             refused = _add(e, found, operand, anchor)
             if refused is not None:
                 return refused
