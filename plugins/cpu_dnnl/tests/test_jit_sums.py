@@ -78,3 +78,9 @@ def test_results_that_are_no_bytes_are_left_alone() -> None:
     b = Builder()
     x = b.add("add", b.add("mul", b.given(0), 3.0), 1.0)
     assert b.left(b.add("div", x, 3.0)) == (["mul", "add", "div"], [3.0, 1.0])
+
+
+def test_bounds_of_integers_stay_as_they_are() -> None:
+    b = Builder()
+    low = b.graph.prim("min", dt.int32, (b.given(0, dt.int32), b.graph.const(-34, dt.int32)))
+    assert b.left(b.graph.convert(low, dt.int8)) == (["min", "convert"], [-34.0])

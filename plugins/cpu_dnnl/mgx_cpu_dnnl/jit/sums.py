@@ -59,7 +59,8 @@ class _Combining:
             if found is None:
                 args = tuple(self.made[a.ident] for a in below.args)
                 extra = below.extra
-                if below.kind == "prim" and extra in ("max", "min") and args[1].kind == "const":
+                bounded = below.kind == "prim" and extra in ("max", "min") and args[1].kind == "const"
+                if bounded and below.dtype.is_float:
                     extra += "_const"
                 self.made[below.ident] = self.graph.node(below.kind, below.dtype, args, extra, below.axes, below.level)
             else:
