@@ -217,8 +217,13 @@ def _residual(n: Network, made: Value, columns: int) -> list[Value]:
     return [n.each("add", n.each("mul", n.each("exp", made), n.weights(columns)), other)]
 
 
+def _quotient(n: Network, made: Value, columns: int) -> list[Value]:
+    """Loops over rows multiply by the reciprocal of such a divisor."""
+    return [n.each("mul", n.each("div", made, n.input(1, 1, 1)), n.input(1, 60, columns))]
+
+
 @pytest.mark.parametrize("columns", [96, 84, 70])
-@pytest.mark.parametrize("epilogue", [_gate, _two_results, _residual])
+@pytest.mark.parametrize("epilogue", [_gate, _two_results, _residual, _quotient])
 def test_a_product_and_its_epilogue_are_two_loops_before(
     epilogue: Callable[[Network, Value, int], list[Value]],
     columns: int,

@@ -80,7 +80,10 @@ def _on_sums(graph: Graph, at: int, leading: int, sums: int, out: Shape) -> Grap
     nodes: dict[int, Node] = {}
     for node in graph.nodes:
         if node.kind != "load":
-            nodes[node.ident] = node_of(made, node.kind, node.dtype, [nodes[a.ident] for a in node.args], node.extra)
+            found = node_of(made, node.kind, node.dtype, [nodes[a.ident] for a in node.args], node.extra)
+            # loops over rows divide by a value of the row by its reciprocal, products do not
+            by_value = node.kind == "prim" and node.args[-1].kind != "const"
+            nodes[node.ident] = made.exact(found) if by_value else found
         elif node.extra[0] == at:
             nodes[node.ident] = made.load(sums, node.dtype, out.strides())
         else:
