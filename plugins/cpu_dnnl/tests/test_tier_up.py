@@ -253,9 +253,21 @@ def test_a_product_and_its_epilogue_are_two_loops_before(
             np.testing.assert_array_equal(a, np.asarray(b))
 
 
+def _sigmoid(n: Network, made: Value, columns: int) -> Value:
+    return n.each("sigmoid", n.each("add", made, n.input(60, columns)))
+
+
+def _signed_zeros(n: Network, made: Value, columns: int) -> Value:
+    """The sign of a zero that is clamped decides between both infinities."""
+    return n.each("mul", n.each("recip", n.each("max", made, 0.0)), n.input(60, columns))
+
+
 @pytest.mark.parametrize("depth", [64, 50])
 @pytest.mark.parametrize("columns", [64, 40])
-def test_a_product_of_bytes_and_its_epilogue_are_two_loops_before(columns: int, depth: int, engine: Engine) -> None:
+@pytest.mark.parametrize("epilogue", [_sigmoid, _signed_zeros])
+def test_a_product_of_bytes_and_its_epilogue_are_two_loops_before(
+    epilogue: Callable[[Network, Value, int], Value], columns: int, depth: int, engine: Engine
+) -> None:
     sums = Product(mgx.Shape(dt.uint8, [60, depth]), columns, [mgx.Shape(dt.int32, [60, columns])])
     compile_byte_gemm(sums, engine, tiled=False)
     compile_byte_gemm(sums, engine, tiled=True)
@@ -265,9 +277,9 @@ def test_a_product_of_bytes_and_its_epilogue_are_two_loops_before(columns: int, 
     n = Network()
     w = n.module.add_literal(r.integers(-127, 128, (depth, columns)).astype(np.int8))
     made = n.add("convert", n.add("quant_dot", n.input(60, depth, type="uint8"), w), target_type=dt.float32)
-    real = n.each("add", n.each("mul", made, n.weights(columns)), n.input(60, columns))
-    program = n.finished(n.each("sigmoid", real))
+    program = n.finished(epilogue(n, n.each("mul", made, n.weights(columns)), columns))
     a = r.integers(0, 256, (60, depth)).astype(np.uint8)
+    a[:9] = 0
     given = {"x1": a, "x2": r.standard_normal((60, columns)).astype(np.float32)}
     before = engine.compiled
     program.compile(CpuTarget())

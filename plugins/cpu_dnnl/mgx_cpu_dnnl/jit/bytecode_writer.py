@@ -16,7 +16,7 @@ from mgx_core.records import dataclass
 from mgx_core.types.dtype import DType
 
 from .element import computed
-from .graph import Node, number
+from .graph import Node, bounded, number
 from .native_loop import bits_of
 from .opcodes import BLOCK, number_of
 
@@ -24,7 +24,6 @@ __all__ = ["Assembler", "NotExpressible", "Pass"]
 
 MAX_SLOTS: Final = 160
 LINE: Final = 64
-BOUNDS: Final = {"max": "max_const", "min": "min_const"}
 
 
 class NotExpressible(Exception):
@@ -312,9 +311,7 @@ class Assembler:
         if node.extra == "div" and node.dtype is dt.float32:
             self._division(side, node, made)
             return
-        name, args = node.extra, node.args
-        if name in BOUNDS and node.dtype is dt.float32 and any(a.kind == "const" for a in args):
-            name, args = BOUNDS[name], args if args[1].kind == "const" else args[::-1]
+        name, args = bounded(node)
         self._emit(code, name, types, node.dtype, (*(value(a) for a in args), made), scalar)
 
     def _division(self, side: _Side, node: Node, made: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -14,7 +14,9 @@ from mgx_core.types.shape import Shape
 from .cost import COST, VECTORS64
 from .element import computed
 
-__all__ = ["Graph", "Node", "number", "read_in_place", "text_of", "walk"]
+__all__ = ["Graph", "Node", "bounded", "number", "read_in_place", "text_of", "walk"]
+
+BOUNDS: Final = {"max": "max_const", "min": "min_const"}
 
 
 T = TypeVar("T")
@@ -189,6 +191,18 @@ class Graph:
 
     def reduce(self, kind: str, x: Node, dtype: DType) -> Node:
         return self.node("reduce", computed(dtype), (x,), kind, x.axes - self.reduced, x.level + 1)
+
+
+def bounded(node: Node) -> tuple[str, tuple[Node, ...]]:
+    """Returns name and operands of a primitive; those of a float32's maximum or minimum with a constant are of a clamp.
+
+    The constant, which is not NaN, is then the second operand; of zeros of both signs the result is the first.  All code must
+    treat constants so, those that are arguments too, for loops to compute equal bits.
+    """
+    name, args = node.extra, node.args
+    if name not in BOUNDS or node.dtype is not dt.float32 or all(a.kind != "const" for a in args):
+        return name, args
+    return BOUNDS[name], args if args[1].kind == "const" else args[::-1]
 
 
 def read_in_place(graph: Graph, outputs: Sequence[Shape]) -> frozenset[int]:

@@ -10,7 +10,7 @@ from mgx_core import dtype as dt
 from .code import Code, V, constant
 from .element import computed, convert, elem_of
 from .float_steps import divisor_scale
-from .graph import Node, number
+from .graph import Node, bounded, number
 from .primitive import apply
 
 __all__ = ["Scope"]
@@ -93,9 +93,9 @@ class Scope:
                     quick = self._quick_division(node)
                     if quick is not None:
                         return quick
-                args = [self.value(a) for a in node.args]
-                kind = node.args[-1].dtype if node.extra == "where" else node.args[0].dtype
-                return apply(c, node.extra, computed(kind), args)
+                name, args = bounded(node)
+                kind = args[-1].dtype if name == "where" else args[0].dtype
+                return apply(c, name, computed(kind), [self.value(a) for a in args])
         raise AssertionError(f"the enclosing loops must compute a {node.kind} first")
 
     def _quick_division(self, node: Node) -> V | None:
