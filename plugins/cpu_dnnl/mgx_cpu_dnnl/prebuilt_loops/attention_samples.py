@@ -24,13 +24,16 @@ SCALE: Final = 0.3  # arbitrary: it is a kernel parameter
 
 def attentions() -> Iterator[mgx.Program]:
     """Heads of all extents, long and short sequences and decoding, masks by key and by row."""
-    for head, rows, scaled in product((*WIDE, *UNEVEN), (KEYS, WINDOW, 1), (True, False)):
+    for head, rows, scaled in product((*WIDE, *UNEVEN), (KEYS, 1), (True, False)):
         masks = (None, (1, 1, 1, KEYS), (1, 1, rows, KEYS))
         for guarded in (False, True) if head in WIDE and scaled else (False,):
             yield from (_attention(head, rows, scaled, mask, guarded) for mask in masks)
-    for head, rows in product((NARROW, *WIDE, *UNEVEN), (KEYS, WINDOW, *FEW)):
-        masks = (None, (1, 1, 1, KEYS), (1, 1, rows, KEYS))
-        yield from (_attention(head, rows, True, mask, False) for mask in masks)
+    for head, mask in product((*WIDE, *UNEVEN), (None, (1, 1, 1, KEYS), (1, 1, WINDOW, KEYS))):
+        yield _attention(head, WINDOW, True, mask, False)
+    for rows in (KEYS, WINDOW, *FEW):
+        yield from (_attention(NARROW, rows, True, mask, False) for mask in (None, (1, 1, 1, KEYS), (1, 1, rows, KEYS)))
+    for head, rows, mask in product(WIDE, FEW, (None, (1, 1, 1, KEYS))):
+        yield _attention(head, rows, True, mask, False)
     for head, rows in product(WIDE, (KEYS, WINDOW)):
         yield from (_turned(head, rows, None), _turned(head, rows, (1, HEADS, rows, KEYS)))
 
