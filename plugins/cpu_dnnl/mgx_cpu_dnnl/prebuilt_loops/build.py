@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
-from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.code import Code
+from mgx_cpu_dnnl.jit.engine import Engine, Function
 from mgx_cpu_dnnl.jit.opcode_handlers import write as write_interpreter
 from mgx_cpu_dnnl.jit.opcodes import KEY as INTERPRETER
 from mgx_cpu_dnnl.jit.prebuilt import PROCESSORS, file_name, generator, write
@@ -22,13 +24,18 @@ __all__ = ["compiled", "main"]
 
 
 class _Compiler(Engine):
-    """An engine for a processor kind; known: objects by IR text, most of which kinds share."""
+    """An engine for a processor kind, which lists the loops it compiles; known: objects by IR text, most of which kinds share."""
 
     def __init__(self, kind: str, known: dict[str, bytes]) -> None:
         super().__init__(PROCESSORS[kind], cache=None)
         self.divides = kind.endswith("dividing")
         self.stamp = PROCESSORS[kind]
+        self.loops: dict[str, Callable[[Code], None]] = {}
         self._known = known
+
+    def function(self, key: str, build: Callable[[Code], None]) -> Function:
+        self.loops[key] = build
+        return super().function(key, build)
 
     def _compile(self, text: str) -> bytes:
         found = self._known.get(text)
@@ -37,9 +44,27 @@ class _Compiler(Engine):
         return found
 
 
-def compiled(kind: str, known: dict[str, bytes]) -> tuple[str, dict[str, bytes]]:
-    """Returns the stamp and the objects by symbol of the samples' loops for a processor kind."""
-    engine = _Compiler(kind, known)
+def compiled(kinds: Sequence[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """Yields the stamp and the objects by symbol of the samples' loops for each processor kind.
+
+    Sample programs are compiled once for kinds with vectors of one width, whose loops differ in code, not in number.
+    """
+    known: dict[str, bytes] = {}
+    by_width: dict[int, _Compiler] = {}
+    for kind in kinds:
+        engine = _Compiler(kind, known)
+        first = by_width.setdefault(engine.lanes, engine)
+        if first is engine:
+            _compile_samples(engine)
+        else:
+            for key, build in first.loops.items():
+                engine.function(key, build)
+            engine.flush()
+        yield engine.stamp, engine.objects()
+
+
+def _compile_samples(engine: Engine) -> None:
+    """Compiles the interpreter and the loops of all samples."""
     vars(shared())["engine"] = engine
     shared().kernels = KernelCache()
     engine.function(INTERPRETER, write_interpreter)
@@ -48,7 +73,6 @@ def compiled(kind: str, known: dict[str, bytes]) -> tuple[str, dict[str, bytes]]
     for program in samples():
         program.compile(CpuTarget())
     engine.flush()
-    return engine.stamp, engine.objects()
 
 
 def _use(native: str) -> None:
@@ -72,9 +96,7 @@ def main() -> None:
         preload()
         _use(given.native)
     made_by = generator()
-    known: dict[str, bytes] = {}
-    for kind in given.kinds:
-        stamp, images = compiled(kind, known)
+    for kind, (stamp, images) in zip(given.kinds, compiled(given.kinds), strict=True):
         path = given.folder / file_name(kind)
         write(path, stamp, images, made_by)
         print(f"{path}: {len(images)} loops, {path.stat().st_size >> 10} KiB")
