@@ -118,7 +118,7 @@ def test_a_loop_that_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
 
     engine = shared().engine
     monkeypatch.setattr(engine, "_cache", None)
-    monkeypatch.setattr(type(engine), "_compile", fails)
+    monkeypatch.setattr(type(engine), "emit_object", fails)
     with pytest.raises(mgx.DeviceError, match="LLVM is out of sorts"):
         build()
     # neither silently ignored nor a call to address 0
@@ -143,7 +143,7 @@ def test_other_shapes_go_on_where_one_does_not_compile(monkeypatch: pytest.Monke
 
     engine = shared().engine
     monkeypatch.setattr(engine, "_cache", None)
-    monkeypatch.setattr(type(engine), "_compile", fails)
+    monkeypatch.setattr(type(engine), "emit_object", fails)
     refused = 0
     for n in (7, 64, 300, 4096):  # some share code
         try:

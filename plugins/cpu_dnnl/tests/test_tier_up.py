@@ -128,7 +128,7 @@ def test_programs_run_on_where_a_loop_cannot_be_compiled(
     made = program()
     made.compile(CpuTarget())
     first = run(made)
-    monkeypatch.setattr(Engine, "_compile", fail)
+    monkeypatch.setattr(Engine, "emit_object", fail)
     found = run(made, 2000)
     end = time.monotonic() + 60
     while len(engine._failed) < 2 and time.monotonic() < end:
@@ -143,7 +143,7 @@ def test_programs_run_on_where_a_loop_cannot_be_compiled(
 def test_a_process_that_forks_meanwhile_leaves_no_lock_closed_in_its_child(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow, began = Engine._compile, threading.Event()
+    slow, began = Engine.emit_object, threading.Event()
 
     def compiled(self: Engine, text: str) -> bytes:
         began.set()
@@ -153,7 +153,7 @@ def test_a_process_that_forks_meanwhile_leaves_no_lock_closed_in_its_child(
     made = program()
     made.compile(CpuTarget())
     first = run(made)
-    monkeypatch.setattr(Engine, "_compile", compiled)
+    monkeypatch.setattr(Engine, "emit_object", compiled)
     run(made, 2000)
     assert began.wait(60)
     with warnings.catch_warnings():

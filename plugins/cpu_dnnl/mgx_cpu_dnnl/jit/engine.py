@@ -245,7 +245,7 @@ class Engine:
         symbol = pending.function.symbol
         try:
             pending.text = pending.text or self._text(symbol, pending.build)
-            pending.image = image = self._compile(pending.text)
+            pending.image = image = self.emit_object(pending.text)
         except (RuntimeError, MemoryError, OSError, ImportError) as error:
             self._failed[symbol] = pending, str(error) or type(error).__name__
             return False
@@ -268,7 +268,8 @@ class Engine:
             pending.image = None
             self._failed[pending.function.symbol] = pending, error.message
 
-    def _compile(self, text: str) -> bytes:
+    def emit_object(self, text: str) -> bytes:
+        """Compiles IR text to an object file.  Errors: RuntimeError if LLVM refuses the text."""
         return bytes(self._emitter.emit_object(self._parsed(text)))
 
     def _parsed(self, text: str) -> Any:
