@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, broadcast, fresh, may_equal
-from ..types.memory_limit import require_room
+from ..types.memory_limit import require_memory
 from ..types.shape import Shape
 from ..types.tensor_shape import MAX_BYTES
 from .axes import normalize
@@ -45,7 +45,7 @@ def _fits(dims: Sequence[Dim], out: Sequence[Dim]) -> None:
 def _repeat(x: Array, dims: Sequence[Dim]) -> Array:
     if math.prod(int(d) for d in dims) * x.itemsize > MAX_BYTES:
         raise ShapeError(f"{list(dims)} of {x.itemsize} bytes each is more than the limit for one tensor")
-    require_room(map(int, dims), x.itemsize)
+    require_memory(map(int, dims), x.itemsize)
     try:
         return np.broadcast_to(x, [int(d) for d in dims])
     except ValueError:
@@ -214,7 +214,7 @@ class Tile(Operation):
         self._count(len(times), x.ndim)
         if any(r < 0 for r in times):
             raise ShapeError(f"repeats must not be negative, got {times}")
-        require_room((r * d for r, d in zip(times, x.shape, strict=True)), x.itemsize)
+        require_memory((r * d for r, d in zip(times, x.shape, strict=True)), x.itemsize)
         inner = [n for r, d in zip(times, x.shape, strict=True) for n in (r, d)]
         spread = x.reshape([n for d in x.shape for n in (1, d)])
         return np.broadcast_to(spread, inner).reshape([r * d for r, d in zip(times, x.shape, strict=True)])

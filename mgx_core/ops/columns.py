@@ -13,7 +13,7 @@ from ..errors import ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, fresh, may_equal, product
 from ..types.dtype import int32, int64, of
-from ..types.memory_limit import require_room
+from ..types.memory_limit import require_memory
 from ..types.shape import Shape
 from .builder import Builder, Operand
 from .concat import Concat
@@ -199,7 +199,7 @@ class Col2im(Operation):
         counts = [int(c) for c in self.counts(image, block)]
         if math.prod(counts) != x.shape[2] or x.shape[1] % math.prod(block):
             raise ShapeError(f"x {list(x.shape)} does not hold {math.prod(counts)} windows of {list(block)}")
-        require_room((x.shape[0], x.shape[1] // math.prod(block), *image), max(x.itemsize, 4))
+        require_memory((x.shape[0], x.shape[1] // math.prod(block), *image), max(x.itemsize, 4))
         moves = self.sliding(len(image))
         channels = x.shape[1] // math.prod(block)
         columns = widen(x).reshape(x.shape[0], channels, *block, *counts)

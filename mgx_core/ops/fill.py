@@ -11,7 +11,7 @@ from ..types import dtype as dt
 from ..types.argument import Array
 from ..types.dim import Dim, fresh
 from ..types.dtype import DType
-from ..types.memory_limit import require_room
+from ..types.memory_limit import require_memory
 from ..types.shape import AnyShape, Shape
 from .declaration import op
 from .extents import scalar_operand, unknown, vector_length, whole
@@ -87,7 +87,7 @@ class DynamicRange(Operation):
         count = max(0, -int(-span // 1)) if dtype.is_float else len(range(first, stop, step))
         if self.length is not None and count != int(self.length):
             raise ShapeError(f"a range from {first} to {stop} by {step} has {count} elements, not {self.length}")
-        require_room([count], 8)
+        require_memory([count], 8)
         if dtype in (dt.int32, dt.int64):
             return np.arange(first, stop, step, dtype=dtype.numpy)
         wide = dtype.accumulate
@@ -143,7 +143,7 @@ class Allocate(Operation):
         lens = self.shape.lens() if dims is None and self.shape is not None else whole(np.array(dims))
         if any(n < 0 for n in lens):
             raise ShapeError(f"extents must not be negative, got {lens}")
-        require_room(lens, 8)
+        require_memory(lens, 8)
         dtype = self._type() if dims is not None or self.shape is None else self.shape.dtype
         return np.zeros(lens, dtype.numpy)
 

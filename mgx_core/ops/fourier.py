@@ -10,7 +10,7 @@ from ..errors import ParameterError, ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, fresh, may_equal
 from ..types.dtype import float32, of
-from ..types.memory_limit import require_room
+from ..types.memory_limit import require_memory
 from ..types.shape import Shape
 from .axes import normalize
 from .broadcast import Multibroadcast
@@ -105,7 +105,7 @@ class Dft(Operation):
             n = int(self.dft_length)
         elif self.onesided and self.inverse:
             n = (n - 1) * 2
-        require_room((n if a == at else d for a, d in enumerate(x.shape)), 16)
+        require_memory((n if a == at else d for a, d in enumerate(x.shape)), 16)
         signal = joined(x)
         if n == 0 or signal.size == 0:
             length = n // 2 + 1 if self.onesided and not self.inverse else n

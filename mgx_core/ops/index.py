@@ -10,7 +10,7 @@ from ..errors import ShapeError
 from ..types import dtype as dt
 from ..types.argument import Array
 from ..types.dim import Dim, compare, fresh
-from ..types.memory_limit import require_room
+from ..types.memory_limit import require_memory
 from ..types.shape import Shape
 from .axes import normalize
 from .broadcast import Multibroadcast
@@ -163,7 +163,7 @@ class Onehot(Operation):
         if n < 0:
             raise ShapeError(f"depth must not be negative, got {n}")
         axis = normalize(self.axis, indices.ndim + 1)
-        require_room((*indices.shape, n), max(values.itemsize, 8))
+        require_memory((*indices.shape, n), max(values.itemsize, 8))
         at = np.expand_dims(indices.astype(np.int64), axis)
         own = np.arange(n).reshape([-1 if i == axis else 1 for i in range(indices.ndim + 1)])
         return np.asarray(values[np.where((at == own) | (at == own - n), 1, 0)])

@@ -11,7 +11,7 @@ from ..errors import ShapeError
 from ..types import dtype as dt
 from ..types.argument import Array
 from ..types.dim import Dim, bounds, compare, fresh
-from ..types.memory_limit import require_room
+from ..types.memory_limit import require_memory
 from ..types.shape import Shape
 from .axes import normalize_all
 from .builder import Builder, Operand
@@ -75,7 +75,7 @@ class Pad(Operation):
         for n, b, e in zip(x.shape, begins, ends, strict=True):
             if n + b + e < 0:
                 raise ShapeError(f"pads {widths} crop more than {list(x.shape)} has")
-        require_room((n + b + e for n, b, e in zip(x.shape, begins, ends, strict=True)), x.itemsize)
+        require_memory((n + b + e for n, b, e in zip(x.shape, begins, ends, strict=True)), x.itemsize)
         if self.mode != "constant":
             return self._from_inside(x, begins, ends)
         if value is not None:

@@ -12,7 +12,7 @@ from ..errors import ParameterError, ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, ceil_div, fresh
 from ..types.dtype import int64, of
-from ..types.memory_limit import require_room
+from ..types.memory_limit import require_memory
 from ..types.shape import Shape, TupleShape
 from .declaration import op
 from .operation import Operation
@@ -288,7 +288,7 @@ class MaxUnpool(Operation):
         if x.shape != indices.shape:
             raise ShapeError(f"indices must have x's dims {list(x.shape)}, got {list(indices.shape)}")
         size = math.prod(dims)
-        require_room(dims, x.itemsize)
+        require_memory(dims, x.itemsize)
         if indices.size and (indices.min() < 0 or indices.max() >= size):
             raise ShapeError(f"indices must lie in [0, {size - 1}], got {indices.min()} to {indices.max()}")
         out = np.zeros(size, x.dtype)
@@ -297,5 +297,5 @@ class MaxUnpool(Operation):
         target = [int(d) for d in (self.output_shape if output_shape is None else output_shape)] or dims
         if len(target) != len(dims) or any(t < d for t, d in zip(target, dims, strict=True)):
             raise ShapeError(f"output_shape must be at least {dims}, got {target}")
-        require_room(target, x.itemsize)
+        require_memory(target, x.itemsize)
         return padded(out, [0] * x.ndim, [t - d for t, d in zip(target, dims, strict=True)])

@@ -12,7 +12,7 @@ from ..errors import ParameterError, ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, Sym, bounds, fresh, may_equal
 from ..types.dtype import DType, float32, float64, of
-from ..types.memory_limit import require_room
+from ..types.memory_limit import require_memory
 from ..types.shape import Shape
 from .axes import normalize_all
 from .builder import Builder, Operand
@@ -155,7 +155,7 @@ class Resize(Operation):
             else:
                 factors = [self.aspect(dims, [int(s) for s in wanted])] * len(dims)
         sides = dict(zip(axes, targets, strict=True))
-        require_room((sides.get(a, n) for a, n in enumerate(x.shape)), max(x.itemsize, 4))
+        require_memory((sides.get(a, n) for a, n in enumerate(x.shape)), max(x.itemsize, 4))
         box = [float(v) for v in (self.roi if roi is None else widen(roi))] or [0.0] * len(axes) + [1.0] * len(axes)
         if len(box) != 2 * len(axes):
             raise ShapeError(f"roi needs {2 * len(axes)} numbers, got {len(box)}")

@@ -13,7 +13,7 @@ from ..errors import ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, fresh, may_equal, product
 from ..types.dtype import float32, float64, of
-from ..types.memory_limit import require_room
+from ..types.memory_limit import require_memory
 from ..types.shape import Shape
 from .broadcast import Multibroadcast
 from .builder import Builder, Operand
@@ -198,7 +198,7 @@ class AffineGrid(Operation):
         rank = theta.shape[1]
         if len(dims) != rank + 2 or dims[0] != theta.shape[0] or min(dims) < 0:
             raise ShapeError(f"size must be [{theta.shape[0]}, c] and {rank} more extents, got {dims}")
-        require_room((max(dims[0], 1), *dims[2:], rank + 1), 8)
+        require_memory((max(dims[0], 1), *dims[2:], rank + 1), 8)
         axes = [self._coordinates(n) for n in dims[2:]]
         mesh = [*reversed(np.meshgrid(*axes, indexing="ij")), np.ones(dims[2:])]
         points = np.stack(mesh, -1).reshape(-1, rank + 1)

@@ -11,7 +11,7 @@ from ..errors import ParameterError, ShapeError
 from ..types.argument import Array
 from ..types.dim import fresh, may_equal
 from ..types.dtype import DType, float32
-from ..types.memory_limit import require_room
+from ..types.memory_limit import require_memory
 from ..types.shape import Shape
 from .declaration import op
 from .operation import Operation
@@ -65,7 +65,7 @@ class Window(Operation):
 
     def points(self, size: int) -> Array:
         """Returns the window itself."""
-        require_room([size], 8)
+        require_memory([size], 8)
         span = max(size if self.periodic else size - 1, 1)
         at = 2 * math.pi * np.arange(size) / span
         out = sum((c * np.cos(i * at) for i, c in enumerate(self.cosines)), np.zeros(size))
@@ -142,7 +142,7 @@ class MelWeightMatrix(Operation):
         bins = length // 2 + 1
         if bands > MOST_BANDS:
             raise ParameterError(f"num_mel_bins must be at most {MOST_BANDS}, got {bands}")
-        require_room((bins, bands), 8)
+        require_memory((bins, bands), 8)
         mel_low, mel_high = (2595 * math.log10(1 + f / 700) for f in (low, high))
         # the standard's step, which stops short of mel_high
         mels = mel_low + np.arange(bands + 2) * (mel_high - mel_low) / (bands + 2)

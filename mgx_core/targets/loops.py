@@ -213,7 +213,7 @@ def _with_axis(op: Any, n: int, rows: Value) -> Value:
     axis = _row_axis(op, n, len(lens))
     for order in (lens, strides):
         order.insert(axis, order.pop(0))
-    return rows.seen_as(0, Shape(rows.dtype, lens, strides))
+    return rows.view_at(0, Shape(rows.dtype, lens, strides))
 
 
 def _buffers(value: Any) -> list[Buffer]:

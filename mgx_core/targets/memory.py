@@ -14,7 +14,7 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ir.ordering import reads
 from ..records import dataclass
-from ..types.memory_limit import machine_memory, room, static_bytes
+from ..types.memory_limit import machine_memory, static_bytes, value_limit
 from ..types.shape import Shape
 from .kernel import op_of
 
@@ -141,7 +141,7 @@ def _is_view(ins: Instruction) -> bool:
 def fits_in_memory(plan: MemoryPlan, module: Module) -> None:
     """Checks a plan before allocation.  Errors: DeviceError if it exceeds this machine's memory."""
     sizes: dict[int, int] = {}  # by shape: many instructions share one
-    allowed = room()
+    allowed = value_limit()
     for inner in nested(module):
         for ins in inner:  # including views, since a read covers all their elements
             if id(ins.result) in sizes or ins.is_return:

@@ -157,7 +157,7 @@ class StepList(ABC):
         known = self._views.get(key)
         if known is None:
             known = self._views[key] = op, shape, op.view(shape)
-        return None if known[2] is None else value.seen_as(*known[2])
+        return None if known[2] is None else value.view_at(*known[2])
 
     # caches and notes
 

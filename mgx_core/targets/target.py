@@ -10,7 +10,7 @@ import numpy as np
 from ..cache import Held
 from ..errors import UnsupportedError
 from ..types.argument import Array, Value
-from ..types.memory_limit import require_room
+from ..types.memory_limit import require_memory
 from ..types.shape import AnyShape, Shape
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Context:
 
     def allocate(self, shape: Shape) -> Value:
         """Allocates an uninitialized tensor in device memory.  Default: host memory."""
-        require_room(shape.lens(), shape.dtype.size, "the argument")
+        require_memory(shape.lens(), shape.dtype.size, "the argument")
         return np.empty(shape.lens(), shape.dtype.numpy)
 
     def host_array(self, shape: Shape) -> Array:
@@ -71,7 +71,7 @@ class Context:
 
         Default: pageable host memory.
         """
-        require_room(shape.lens(), shape.dtype.size, "the argument")
+        require_memory(shape.lens(), shape.dtype.size, "the argument")
         return np.empty(shape.lens(), shape.dtype.numpy)
 
     def pin(self, array: Array) -> object | None:

@@ -79,9 +79,11 @@ class Value:
         at = self.byte_offset
         return min(start, at & -at) if at else start
 
-    def seen_as(self, offset: int, shape: Shape) -> Value:
+    def view_at(self, offset: int, shape: Shape) -> Value:
         """Returns a view of this value, `offset` elements after its first."""
         return Value(shape, self.buffer, self.offset + offset)
+
+    seen_as = view_at  # former name
 
     def whole(self) -> bool:
         """Returns True if it is dense in its whole buffer, in any axis order."""
@@ -103,7 +105,7 @@ class Value:
 def view_of(op: Any, value: Value, others: Sequence[Value | None] = ()) -> Value | None:
     """Returns the result of an op as a view of a value, None if that is not possible."""
     found = op.view(value.shape, *(o.shape for o in others if o is not None))
-    return None if found is None else value.seen_as(*found)
+    return None if found is None else value.view_at(*found)
 
 
 def packed_strides(lens: Sequence[int], order: Sequence[int]) -> list[int]:

@@ -57,4 +57,4 @@ def viewed(e: StepList, ins: Instruction, env: Mapping[Instruction, Any]) -> Val
         return None
     source = viewed(e, ins.inputs[0], env)
     seen = None if source is None else view(source.shape)
-    return None if source is None or seen is None else source.seen_as(*seen)
+    return None if source is None or seen is None else source.view_at(*seen)

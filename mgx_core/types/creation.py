@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import ParameterError, ShapeError
 from .argument import Argument
 from .dtype import Array
-from .memory_limit import require_room
+from .memory_limit import require_memory
 from .shape import Shape
 
 __all__ = ["create_argument", "fill_argument", "generate_argument", "host_argument_from_pointer"]
@@ -26,7 +26,7 @@ def create_argument(shape: Shape, values: Sequence[Any]) -> Argument:
 
 def fill_argument(shape: Shape, value: Any) -> Argument:
     """Returns a tensor of the given shape filled with `value`."""
-    require_room(shape.lens(), shape.dtype.size, "the argument")
+    require_memory(shape.lens(), shape.dtype.size, "the argument")
     return Argument(_laid_out(np.full(shape.lens(), _elements(value, shape)), shape), shape)
 
 
@@ -42,7 +42,7 @@ def generate_argument(shape: Shape, seed: int = 0) -> Argument:
     """Returns a tensor of the given shape with reproducible random values: floats in [-1, 1), small integers, booleans."""
     rng = np.random.default_rng(seed)
     lens = shape.lens()
-    require_room(lens, shape.dtype.size, "the argument")
+    require_memory(lens, shape.dtype.size, "the argument")
     if shape.dtype.kind == "b":
         array: Array = rng.integers(0, 2, lens).astype(np.bool_)
     elif shape.dtype.is_integer:

@@ -16,7 +16,16 @@ import numpy as np
 from ..errors import DeviceError
 from .shape import AnyShape, Shape, TupleShape
 
-__all__ = ["ALIGNMENT", "Growth", "static_bytes", "limited", "machine_memory", "require_bytes", "require_room", "room"]
+__all__ = [
+    "ALIGNMENT",
+    "Growth",
+    "static_bytes",
+    "limited",
+    "machine_memory",
+    "require_bytes",
+    "require_memory",
+    "value_limit",
+]
 
 ALIGNMENT: Final = 64  # bytes; a cache line, and the widest vector
 
@@ -66,7 +75,7 @@ def machine_memory() -> int:
     return min((n for n in found if n > 0), default=1 << 62)
 
 
-def room() -> int:
+def value_limit() -> int:
     """Returns the maximum bytes of one value: the configured limit, or half of the machine's memory."""
     return _limit.get() or machine_memory() // 2
 
@@ -87,7 +96,7 @@ def require_bytes(count: int, what: str = "a value") -> None:
     """Errors: DeviceError if `count` bytes exceed the limit (option ``limit_bytes``) or free memory."""
     if count <= LARGE and count <= (_limit.get() or LARGE):
         return
-    allowed = room()
+    allowed = value_limit()
     if count > allowed:
         raise DeviceError(f"{what} would take {count} bytes; {allowed} are allowed (compile option limit_bytes)")
     free = _free()
@@ -95,10 +104,13 @@ def require_bytes(count: int, what: str = "a value") -> None:
         raise DeviceError(f"{what} would take {count} bytes; {free} are free on this machine")
 
 
-def require_room(dims: Iterable[int], itemsize: int, what: str = "the result") -> None:
+def require_memory(dims: Iterable[int], itemsize: int, what: str = "the result") -> None:
     """`require_bytes` for a tensor of extents `dims`."""
     lens = [int(d) for d in dims]
     require_bytes(math.prod(lens) * max(itemsize, 1), f"{what} of extents {lens}")
+
+
+require_room = require_memory  # former name
 
 
 class Growth:
@@ -123,7 +135,7 @@ class Growth:
         self._steps = self._steps + 1 if size >= last + last // 2 > 0 else 0
         if size < GROWN or self._steps < STEADY or steps_left <= 0:
             return
-        allowed, ratio = room(), size / last
+        allowed, ratio = value_limit(), size / last
         if math.log(size) + steps_left * math.log(ratio) > math.log(allowed):
             raise DeviceError(
                 f"{self.what} take at least {size} bytes, {ratio:.3g} times as many with every trip, and {steps_left} trips are "

@@ -9,17 +9,18 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import DeviceError, Shape
-from mgx_core.types import memory_limit as room
-from mgx_core.types.memory_limit import Growth, limited, machine_memory, require_bytes, require_room
+from mgx_core.targets.values import Value
+from mgx_core.types import memory_limit
+from mgx_core.types.memory_limit import Growth, limited, machine_memory, require_bytes, require_memory
 
 
 def test_matching_values_pass_and_others_are_rejected() -> None:
     require_bytes(1000)
-    require_room([10, 10], 4)
+    require_memory([10, 10], 4)
     with pytest.raises(
         DeviceError, match=r"the result of extents \[1000000, 1000000000\] would take 4000000000000000 bytes"
     ):
-        require_room([10**6, 10**9], 4)
+        require_memory([10**6, 10**9], 4)
     with limited(100):
         require_bytes(100)
         with pytest.raises(DeviceError, match=r"would take 101 bytes; 100 are allowed \(compile option limit_bytes\)"):
@@ -32,8 +33,8 @@ def test_the_machine_has_some_memory() -> None:
 
 
 def test_allowed_changes_may_still_have_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_free", lambda: 1 << 29)
-    monkeypatch.setattr(room, "machine_memory", lambda: 1 << 40)
+    monkeypatch.setattr(memory_limit, "_free", lambda: 1 << 29)
+    monkeypatch.setattr(memory_limit, "machine_memory", lambda: 1 << 40)
     require_bytes(1 << 29)
     with pytest.raises(DeviceError, match="536870912 are free on this machine"):
         require_bytes((1 << 29) + 1)
@@ -133,3 +134,8 @@ def test_long_lists_count_by_their_last_items() -> None:
         many.append(np.empty(1 << 26, np.uint8))
         with pytest.raises(DeviceError, match="the list take at least"):
             growth.require([many], 1000)
+
+
+def test_former_names_remain() -> None:
+    assert memory_limit.require_room is memory_limit.require_memory
+    assert Value.seen_as is Value.view_at

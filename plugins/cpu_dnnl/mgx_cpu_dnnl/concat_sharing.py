@@ -57,7 +57,7 @@ class Place:
         elif self.storage.strides != strides or self.storage.shape.dtype is not dtype:
             return None
         before = sum(i.shape.lens()[axis] for i in self.concat.inputs[: self.concat.inputs.index(part)])
-        return self.storage.seen_as(before * strides[axis], Shape(dtype, lens, strides))
+        return self.storage.view_at(before * strides[axis], Shape(dtype, lens, strides))
 
 
 def places_of(

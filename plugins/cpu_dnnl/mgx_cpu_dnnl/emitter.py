@@ -170,7 +170,7 @@ class CpuEmitter(Emitter):
             if not rows.flags.c_contiguous:
                 return self.literal(array)
             steps = [s // array.itemsize for s in array.strides]
-            value = self.literal(rows).seen_as(0, Shape(array.dtype, array.shape, steps))
+            value = self.literal(rows).view_at(0, Shape(array.dtype, array.shape, steps))
             known = self._permuted[id(array)] = array, value
         elif self._recording is not None:
             self._recording.literal(known[1].buffer)

@@ -345,7 +345,7 @@ class GpuEmitter(Emitter):
         rows, count = (v for v in result if isinstance(v, Value))
         order = [axis, *(a for a in range(len(rows.lens)) if a != axis)]
         turned = Shape(rows.dtype, [rows.lens[a] for a in order], [rows.strides[a] for a in order])
-        return self.row_major(rows.seen_as(0, turned)), count
+        return self.row_major(rows.view_at(0, turned)), count
 
     def _add_inputs(self, ins: Instruction, env: dict[Instruction, Any]) -> None:
         """Adds inputs for parameters of an instruction that no earlier instruction reads."""

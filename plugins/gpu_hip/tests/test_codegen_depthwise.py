@@ -152,7 +152,7 @@ def test_strided_pixels_are_read_in_place(wave: int) -> None:
     context = GpuTarget("host", {32: 1, 64: 0}[wave]).get_context()
     e = GpuEmitter(PLANS, context)
     x = e.input(Shape(dt.float16, [2, 9, 11, pitch]), 0)
-    image = x.seen_as(0, Shape(dt.float16, lens, [9 * 11 * pitch, 1, 11 * pitch, pitch]))
+    image = x.view_at(0, Shape(dt.float16, lens, [9 * 11 * pitch, 1, 11 * pitch, pitch]))
     rng = np.random.default_rng(7)
     w = values(rng, dt.float16, (30, 1, 3, 3))
     op = Convolution(group=30, padding=(1, 1))
@@ -170,7 +170,7 @@ def test_an_odd_slice_of_channels_is_read_without_a_copy() -> None:
     context = GpuTarget("host").get_context()
     e = GpuEmitter(PLANS, context)
     x = e.input(Shape(dt.float16, [2, 9, 11, 152]), 0)
-    image = x.seen_as(38, Shape(dt.float16, [2, 57, 9, 11], [9 * 11 * 152, 1, 11 * 152, 152]))
+    image = x.view_at(38, Shape(dt.float16, [2, 57, 9, 11], [9 * 11 * 152, 1, 11 * 152, 152]))
     emit_single(e, Convolution(group=57, padding=(1, 1)), (), [image, e.literal(np.ones((57, 1, 3, 3), np.float16))])
     (step,) = e.steps
     assert step.inputs[0].buffer is x.buffer and step.source.name.startswith("convolution_depthwise")

@@ -69,7 +69,7 @@ def emitted(channels: int, window: int, us: float) -> tuple[list[Any], Any]:
     weights = e.literal(np.ones((40, channels, window, window), np.float16))
     lens = [4, channels, 56, 56]
     x = e.input(Shape(dt.float16, [4, 56, 56, channels]), 0)
-    image = x.seen_as(0, Shape(dt.float16, lens, channels_last(lens)))
+    image = x.view_at(0, Shape(dt.float16, lens, channels_last(lens)))
     return e.steps, library_convolution(e, Convolution(), image, weights)
 
 
@@ -103,9 +103,9 @@ def test_padding_channels_written_by_a_product_are_read(zeros: bool) -> None:
     e = emitter(4.0)
     filters = np.ones((21 if zeros else 24, 16, 1, 1), np.float16)
     x = e.input(Shape(dt.float16, [4, 56, 56, 16]), 0)
-    image = x.seen_as(0, Shape(dt.float16, [4, 16, 56, 56], channels_last([4, 16, 56, 56])))
+    image = x.view_at(0, Shape(dt.float16, [4, 16, 56, 56], channels_last([4, 16, 56, 56])))
     made = library_convolution(e, Convolution(), image, e.literal(filters))
-    part = made.seen_as(0, Shape(dt.float16, [4, 21, 56, 56], made.strides))
+    part = made.view_at(0, Shape(dt.float16, [4, 21, 56, 56], made.strides))
     library_convolution(e, Convolution(), part, e.literal(np.ones((40, 21, 1, 1), np.float16)))
     if zeros:
         first, second = e.steps
@@ -173,7 +173,7 @@ def test_slow_groups_of_few_channels_are_merged(channels: int, groups: int, merg
     e, each, filters = emitter(0.0), channels // groups, 4 * channels
     vars(e.context).update(tuner=GroupTuner(0.0))
     x = e.input(Shape(dt.float16, [32, 56, 56, channels]), 0)
-    image = x.seen_as(0, Shape(dt.float16, [32, channels, 56, 56], channels_last([32, channels, 56, 56])))
+    image = x.view_at(0, Shape(dt.float16, [32, channels, 56, 56], channels_last([32, channels, 56, 56])))
     given = np.random.default_rng(0).integers(1, 9, (filters, each, 3, 3)).astype(np.float16)
     library_convolution(e, Convolution(group=groups, padding=(1, 1)), image, e.literal(given))
     (step,) = e.steps
@@ -203,7 +203,7 @@ def test_an_exact_gelu_is_a_launch_of_its_own_where_fusing_it_costs_more(kind: s
     e = emitter(0.0)
     vars(e.context).update(tuner=GeluTuner(us))
     x = e.input(Shape(dt.float16, [32, 14, 14, 632]), 0)
-    image = x.seen_as(0, Shape(dt.float16, [32, 632, 14, 14], channels_last([32, 632, 14, 14])))
+    image = x.view_at(0, Shape(dt.float16, [32, 632, 14, 14], channels_last([32, 632, 14, 14])))
     weights, epilogue = e.literal(np.ones((2528, 632, 1, 1), np.float16)), Steps([Activation(kind)])
     if apart:
         with pytest.raises(Refused, match="separate launch"):

@@ -31,7 +31,7 @@ def test_a_bias_after_an_activation_is_not_merged_with_one_before_it(active: boo
     tail = m.add(PointwiseGroup(), product, residual, *biases, modules=[body])
     e = GpuEmitter(PLANS, GpuTarget("host", 1).get_context())
     constant = e.literal(np.arange(8, dtype=np.float32))
-    repeated = constant.seen_as(0, mgx.Shape("float32", [2, 8], [0, 1]))
+    repeated = constant.view_at(0, mgx.Shape("float32", [2, 8], [0, 1]))
     env = {residual: e.allocate(dtype.float32, [2, 8]), **dict.fromkeys(biases, repeated)}
     found = chain_of(e, tail, product, product, env)
     assert isinstance(found, No) == active
@@ -53,7 +53,7 @@ def test_a_product_without_elements_is_refused_before_its_constants_are_added_up
     context.compile_for("sm_90")
     context.__dict__.update(libraries=object())
     e = GpuEmitter(PLANS, context)
-    constant = e.literal(np.ones(4, dtype.bfloat16.numpy)).seen_as(0, mgx.Shape("bfloat16", [0, 3, 4], [0, 0, 1]))
+    constant = e.literal(np.ones(4, dtype.bfloat16.numpy)).view_at(0, mgx.Shape("bfloat16", [0, 3, 4], [0, 0, 1]))
     with pytest.raises(Refused, match="an extent is 0"):
         read_group(e, group, [e.input(shapes[0], 0), e.input(shapes[1], 1), constant, constant], Dot)
 

@@ -40,7 +40,7 @@ def emitted(batch: int, k: int, n: int, us: float) -> tuple[GpuEmitter, list[Any
     context.__dict__.update(libraries=object(), tuner=Tuner(us))
     e = GpuEmitter(PLANS, context)
     weights = e.literal(np.arange(k * n, dtype=np.float32).reshape(k, n).astype(np.float16))
-    repeated = weights.seen_as(0, Shape(dt.float16, [batch, k, n], [0, n, 1]))
+    repeated = weights.view_at(0, Shape(dt.float16, [batch, k, n], [0, n, 1]))
     made = library_product(e, e.input(Shape(dt.float16, [batch, 4, k]), 0), repeated)
     assert made.lens == [batch, 4, n]
     return e, e.steps, weights.buffer.array
@@ -91,8 +91,8 @@ def test_copies_keep_contiguous_columns_where_rows_are_whole_vectors(rows: int) 
     e = GpuEmitter(PLANS, context)
     memory = e.input(Shape(dt.float16, [2, rows, 3 * 8 * 40]), 0)
     turn, keep = (rows * 960, 40, 1, 960), (rows * 960, 40, 960, 1)
-    keys = memory.seen_as(320, Shape(dt.float16, [2, 8, 40, rows], turn))
-    values = memory.seen_as(640, Shape(dt.float16, [2, 8, rows, 40], keep))
+    keys = memory.view_at(320, Shape(dt.float16, [2, 8, 40, rows], turn))
+    values = memory.view_at(640, Shape(dt.float16, [2, 8, rows, 40], keep))
     library_product(e, keys, values)
     first, second, product = e.steps
     assert first.outputs[0].strides == [8 * rows * 40, rows * 40, 1, 40]
@@ -107,7 +107,7 @@ def test_copies_turn_columns_that_are_not_whole_vectors() -> None:
     vars(context).update(libraries=object(), tuner=Tuner(4.0))
     e = GpuEmitter(PLANS, context)
     memory = e.input(Shape(dt.float16, [2, 64, 8 * 39]), 0)
-    keys = memory.seen_as(0, Shape(dt.float16, [2, 8, 39, 64], (64 * 312, 39, 1, 312)))
+    keys = memory.view_at(0, Shape(dt.float16, [2, 8, 39, 64], (64 * 312, 39, 1, 312)))
     library_product(e, keys, e.input(Shape(dt.float16, [2, 8, 64, 40]), 1))
     assert e.steps[0].outputs[0].strides[-1] == 1 and not e.steps[-1].plan.problem.a.transposed
 

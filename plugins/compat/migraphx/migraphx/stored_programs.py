@@ -16,7 +16,7 @@ import numpy as np
 
 from mgx_core.errors import MgxError, StoreError, UnsupportedError
 from mgx_core.store.container import is_program
-from mgx_core.types.memory_limit import require_room
+from mgx_core.types.memory_limit import require_memory
 
 from .arguments import argument
 from .element_types import core_dtype
@@ -160,7 +160,7 @@ def _literal(stored: Mapping[str, Any]) -> argument:
     core = core_shape(given)
     if min(core.strides(), default=0) < 0:
         raise StoreError(f"strides of a literal must not be negative, got {given}")
-    require_room(core.lens(), core.dtype.size, "a literal")
+    require_memory(core.lens(), core.dtype.size, "a literal")
     flat = np.frombuffer(_bytes(stored["data"]), core_dtype(given.type_string()).numpy)
     if flat.size < core.element_space():
         raise StoreError(f"a literal of {given} has {flat.size} elements, {core.element_space()} are required")

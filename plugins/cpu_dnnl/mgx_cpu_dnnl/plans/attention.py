@@ -92,7 +92,7 @@ def _emit_blocks(e: CpuEmitter, scores: _Scores, v: Value, out: Value, guarded: 
     """Emits the fused loop over blocks of keys.  Errors: Refused."""
     from ..jit.attention import compile_attention
 
-    transposed = scores.k.seen_as(0, _transposed(scores.k.shape))
+    transposed = scores.k.view_at(0, _transposed(scores.k.shape))
     if v.strides[-1] != 1 and v.lens[-1] != 1:
         v = e.row_major(v)
     extra = [x.shape for x in scores.extra]

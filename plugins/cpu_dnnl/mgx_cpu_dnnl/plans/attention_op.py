@@ -95,7 +95,7 @@ class _Scores:
 
     def operand(self, value: Value, strides: Sequence[int]) -> Instruction:
         """Adds an operand with these strides over the axes of the scores; returns its parameter."""
-        seen = value.seen_as(0, Shape(value.shape.dtype, self.lens, list(strides)))
+        seen = value.view_at(0, Shape(value.shape.dtype, self.lens, list(strides)))
         self.extra.append(seen)
         return self.module.add_parameter(f"x{len(self.extra)}", Shape(value.shape.dtype, self.lens))
 
@@ -167,10 +167,10 @@ def _apply_masks(
 def _split_heads(x: Value, r: int) -> Value:
     """Returns a view of [b, g * r, s, d] as [b, g, r, s, d]."""
     (b, h, s, d), (sb, sh, ss, sd) = x.lens, x.strides
-    return x.seen_as(0, Shape(x.shape.dtype, [b, h // r, r, s, d], [sb, sh * r, sh, ss, sd]))
+    return x.view_at(0, Shape(x.shape.dtype, [b, h // r, r, s, d], [sb, sh * r, sh, ss, sd]))
 
 
 def _share_heads(x: Value, r: int) -> Value:
     """Returns a view of [b, g, t, d] broadcast to [b, g, r, t, d]: r query heads share each key head."""
     (b, g, t, d), (sb, sg, st, sd) = x.lens, x.strides
-    return x.seen_as(0, Shape(x.shape.dtype, [b, g, r, t, d], [sb, sg, 0, st, sd]))
+    return x.view_at(0, Shape(x.shape.dtype, [b, g, r, t, d], [sb, sg, 0, st, sd]))

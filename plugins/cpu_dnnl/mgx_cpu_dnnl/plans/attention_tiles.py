@@ -95,7 +95,7 @@ def _block(x: Value, block: Sequence[tuple[int, int]]) -> Value:
     """Returns a block of x [.., n] as a view; axes of extent 1 (broadcast over the scores) are not sliced."""
     offset = sum(first * s for (first, _), n, s in zip(block, x.lens, x.strides, strict=False) if n > 1)
     lens = [count if n > 1 else 1 for (_, count), n in zip(block, x.lens, strict=False)]
-    return x.seen_as(offset, Shape(x.shape.dtype, [*lens, x.lens[-1]], x.strides))
+    return x.view_at(offset, Shape(x.shape.dtype, [*lens, x.lens[-1]], x.strides))
 
 
 def _row_major(e: CpuEmitter, x: Value) -> Value:
@@ -106,7 +106,7 @@ def _row_major(e: CpuEmitter, x: Value) -> Value:
 def _transposed(x: Value) -> Value:
     """Returns a view with the last two axes transposed."""
     (*lens, a, b), (*steps, s, t) = x.lens, x.strides
-    return x.seen_as(0, Shape(x.shape.dtype, [*lens, b, a], [*steps, t, s]))
+    return x.view_at(0, Shape(x.shape.dtype, [*lens, b, a], [*steps, t, s]))
 
 
 def _post_ops(module: Module, extra: Sequence[Value]) -> list[tuple[Link, int | None]] | None:

@@ -43,9 +43,9 @@ def emit_byte_map(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
 def _map_broadcast(e: CpuEmitter, x: Value, table: Value) -> Value:
     """Maps each element of a broadcast value once; broadcasts the result the same way."""
     once = [1 if s == 0 else n for n, s in zip(x.lens, x.strides, strict=True)]
-    made = map_bytes(e, x.seen_as(0, Shape(x.shape.dtype, once, x.strides)), table)
+    made = map_bytes(e, x.view_at(0, Shape(x.shape.dtype, once, x.strides)), table)
     steps = [0 if s == 0 else n for n, s in zip(made.strides, x.strides, strict=True)]
-    return made.seen_as(0, Shape(made.shape.dtype, x.lens, steps))
+    return made.view_at(0, Shape(made.shape.dtype, x.lens, steps))
 
 
 def map_bytes(e: CpuEmitter, x: Value, table: Value, out: Value | None = None) -> Value:

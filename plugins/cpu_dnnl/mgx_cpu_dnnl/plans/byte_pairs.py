@@ -89,7 +89,7 @@ def product(e: CpuEmitter, x: Value, w: Value, weights: Array, zero: Value, poin
     if step is None or (x.strides[-1] != 1 and k > 1) or (step < k and m > 1):
         x = e.row_major(x)
         step = k
-    rows = x.seen_as(0, Shape(x.shape.dtype, [m, k], [step if m > 1 else k, 1]))
+    rows = x.view_at(0, Shape(x.shape.dtype, [m, k], [step if m > 1 else k, 1]))
     lens = [*([1] * (len(w.lens) - len(x.lens))), *x.lens[:-1], n]
     packed = pack_matrices(e, weights, points, "matrix")
 

@@ -122,9 +122,9 @@ def product(a: Value, b: Value) -> tuple[Value, Value, list[int]]:
         raise Refused(f"{m} rows of depth {k} leave tiles mostly empty")
     if step is None or a.strides[-1] != 1 or step < k:
         raise Refused("the rows are not contiguous or overlap")
-    rows = a.seen_as(0, Shape(a.shape.dtype, [m, k], [step, 1]))
+    rows = a.view_at(0, Shape(a.shape.dtype, [m, k], [step, 1]))
     lens = [*([1] * (len(b.lens) - len(a.lens))), *a.lens[:-1], n]
-    return rows, b.seen_as(0, Shape(b.shape.dtype, [k, n], b.strides[-2:])), lens
+    return rows, b.view_at(0, Shape(b.shape.dtype, [k, n], b.strides[-2:])), lens
 
 
 def panels(e: CpuEmitter, w: Value, zero: int, step: int) -> tuple[Value, Value]:

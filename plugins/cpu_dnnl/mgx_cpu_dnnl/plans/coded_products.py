@@ -80,7 +80,7 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
         emit_one_row(e, op, e.row_major(a), codes, scale, points, out)
         return out
     emit_few_rows(e, op, a, codes, scale, points, out, lanes, isa)
-    return out.seen_as(0, Shape(dt.float32, out.lens))
+    return out.view_at(0, Shape(dt.float32, out.lens))
 
 
 def emit_few_rows(

@@ -83,14 +83,14 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     )
     if columns:
         return swap_axes(out)
-    return out.seen_as(0, Shape(out.shape.dtype, result.lens(), [*out.strides[:2], out.strides[3]])) if lines else out
+    return out.view_at(0, Shape(out.shape.dtype, result.lens(), [*out.strides[:2], out.strides[3]])) if lines else out
 
 
 def swap_axes(value: Value) -> Value:
     """Returns a view of an image [n, c, h, w] with h = 1 or w = 1 as [n, c, w, h]."""
     (n, c, h, w), (by_n, by_c, by_h, by_w) = value.lens, value.strides
     by = (by_h * h, by_h) if w == 1 else (by_w, by_w)
-    return value.seen_as(0, Shape(value.shape.dtype, [n, c, w, h], [by_n, by_c, *by]))
+    return value.view_at(0, Shape(value.shape.dtype, [n, c, w, h], [by_n, by_c, *by]))
 
 
 def as_image(value: Value) -> Value:

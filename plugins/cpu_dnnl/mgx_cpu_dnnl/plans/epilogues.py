@@ -100,9 +100,9 @@ def _readable(e: CpuEmitter, operand: Value) -> Value:
     if not real or (real[0][0] == 1 and (whole or not apart)):
         return operand
     own = [1 if s == 0 else n for n, s in zip(lens, strides, strict=True)]
-    copied = e.row_major(operand.seen_as(0, Shape(operand.shape.dtype, own, strides)))
+    copied = e.row_major(operand.view_at(0, Shape(operand.shape.dtype, own, strides)))
     repeated = [0 if s == 0 else c for s, c in zip(strides, copied.strides, strict=True)]
-    return copied.seen_as(0, Shape(operand.shape.dtype, lens, repeated))
+    return copied.view_at(0, Shape(operand.shape.dtype, lens, repeated))
 
 
 def _operand_descriptor(operand: Value, flat: tuple[int, int] | None) -> Any:

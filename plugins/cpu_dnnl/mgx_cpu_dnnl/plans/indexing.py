@@ -214,5 +214,5 @@ def emit_max_unpool(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seq
         return out
     whole = allocate_zeros(e, x.shape.dtype, target)
     if out.shape.elements():
-        e.copy_into(out, whole.seen_as(0, Shape(x.shape.dtype, dims, whole.strides)))
+        e.copy_into(out, whole.view_at(0, Shape(x.shape.dtype, dims, whole.strides)))
     return whole

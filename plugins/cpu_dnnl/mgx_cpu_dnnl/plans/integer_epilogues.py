@@ -79,10 +79,10 @@ def as_vector(value: Value, axis: int, count: int) -> Value | None:
     """Returns a view of a value as a contiguous vector along `axis` (one element if broadcast); None if it varies otherwise."""
     varies = [a for a, (n, s) in enumerate(zip(value.lens, value.strides, strict=True)) if s and n != 1]
     if not varies:
-        return value.seen_as(0, Shape(value.shape.dtype, [1]))
+        return value.view_at(0, Shape(value.shape.dtype, [1]))
     if varies != [axis % len(value.lens)] or value.strides[varies[0]] != 1 or value.lens[varies[0]] != count:
         return None
-    return value.seen_as(0, Shape(value.shape.dtype, [count]))
+    return value.view_at(0, Shape(value.shape.dtype, [count]))
 
 
 def merge_links(links: list[tuple[Link, Value | None]], stored: DType) -> list[tuple[Link, Value | None]]:

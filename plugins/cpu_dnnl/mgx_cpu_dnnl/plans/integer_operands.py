@@ -91,7 +91,7 @@ def int32_zero_point(e: CpuEmitter, zero: Value) -> Value:
     """Returns a zero point as int32 [1], as oneDNN requires.  Errors: Refused for more than one."""
     if prod(zero.lens) != 1:
         raise Refused("an operand has more than one zero point")
-    plain = zero.seen_as(0, Shape(zero.shape.dtype, [1]))
+    plain = zero.view_at(0, Shape(zero.shape.dtype, [1]))
     array = e.constant(plain)
     if array is not None:
         return e.literal(array.astype(np.int32))

@@ -161,4 +161,4 @@ def with_rank(x: Value, rank: int) -> Value:
     missing = rank - len(x.lens)
     if not missing:
         return x
-    return x.seen_as(0, Shape(x.shape.dtype, [1] * missing + x.lens, [prod(x.lens)] * missing + x.strides))
+    return x.view_at(0, Shape(x.shape.dtype, [1] * missing + x.lens, [prod(x.lens)] * missing + x.strides))

@@ -184,7 +184,7 @@ def _padded(
     if lens != x.lens:
         fill_zeros(e, whole.buffer, whole.shape.elements() * dtype.size)
     start = sum(b * s for b, s in zip(begin, whole.strides[2:], strict=True))
-    convert_into(e, x, whole.seen_as(start, Shape(dtype, x.lens, whole.strides)), zero)
+    convert_into(e, x, whole.view_at(start, Shape(dtype, x.lens, whole.strides)), zero)
     return whole
 
 
@@ -264,7 +264,7 @@ def converted_and_padded(e: CpuEmitter, x: Value, dtype: DType, lens: Sequence[i
     if list(lens) == x.lens and x.shape.dtype is dtype and zero is None and x.shape.standard():
         return x
     out = e.allocate(dtype, lens)
-    convert_into(e, x, out.seen_as(0, Shape(dtype, x.lens, out.strides)), zero)
+    convert_into(e, x, out.view_at(0, Shape(dtype, x.lens, out.strides)), zero)
     return out
 
 

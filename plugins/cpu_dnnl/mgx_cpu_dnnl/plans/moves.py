@@ -49,7 +49,7 @@ def emit_concat(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     chain.storage, chain.filled = out, max(chain.filled, len(given))  # last, since copies may be refused
     lens = list(out.lens)
     lens[axis] = sum(a.lens[axis] for a in given)
-    return out.seen_as(0, Shape(out.shape.dtype, lens, out.strides))
+    return out.view_at(0, Shape(out.shape.dtype, lens, out.strides))
 
 
 def _allocate_concat(e: CpuEmitter, given: Sequence[Value], axis: int, total: int) -> Value:
@@ -64,7 +64,7 @@ def _copy_operands(e: CpuEmitter, given: Sequence[Value], out: Value, axis: int,
     """Copies operands into the result unless kernels wrote them there; done: number of operands already copied."""
     start = 0
     for n, a in enumerate(given):
-        place = out.seen_as(start * out.strides[axis], Shape(a.shape.dtype, a.lens, out.strides))
+        place = out.view_at(start * out.strides[axis], Shape(a.shape.dtype, a.lens, out.strides))
         # an operand may be stored elsewhere in the buffer of the chain
         there = a.buffer is place.buffer and a.offset == place.offset
         if n >= done and a.shape.elements() and not there:

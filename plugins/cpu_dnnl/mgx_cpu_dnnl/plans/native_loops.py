@@ -113,7 +113,7 @@ def allocate_zeros(e: CpuEmitter, dtype: Any, lens: Sequence[int]) -> Value:
 
 def broadcast(value: Value, lens: Sequence[int]) -> Value:
     """Returns a value of one element broadcast to extents."""
-    return value.seen_as(0, Shape(value.shape.dtype, lens, [0] * len(lens)))
+    return value.view_at(0, Shape(value.shape.dtype, lens, [0] * len(lens)))
 
 
 def emit_op(e: CpuEmitter, op: Operation, *values: Value) -> Value:

@@ -44,7 +44,7 @@ def emit_compress(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
     x, condition = args
     if op.axis is None:
         x = e.row_major(x)
-        x = x.seen_as(0, Shape(x.shape.dtype, [x.shape.elements()]))
+        x = x.view_at(0, Shape(x.shape.dtype, [x.shape.elements()]))
     axis, entries = normalize(op.axis or 0, len(x.lens)), condition.lens[0]
     if entries > x.lens[axis]:
         raise Refused(f"the condition has {entries} entries for {x.lens[axis]} slices")

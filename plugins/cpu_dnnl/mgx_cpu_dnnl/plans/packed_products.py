@@ -173,7 +173,7 @@ def _rows(e: CpuEmitter, a: Value, m: int, k: int) -> Value:
             raise Refused("oneDNN is faster for operands that are not contiguous along the depth")
         a = e.row_major(a)
         found = Shape(dt.float32, [m, k])
-    return a.seen_as(0, found)
+    return a.view_at(0, found)
 
 
 @lru_cache(1024)

@@ -39,7 +39,7 @@ def emit_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     rows, weights = as_matrices(e, op, x, w)
     lens = [x.lens[0], w.lens[0], *rows.lens[1:-1]]
     (found,) = packed_product(e, rows, weights)
-    return found.seen_as(0, Shape(found.shape.dtype, lens, channels_last(lens)))
+    return found.view_at(0, Shape(found.shape.dtype, lens, channels_last(lens)))
 
 
 @offer(PLANS, Group, when=floats_around(Convolution, fits), name="rows")
@@ -56,12 +56,12 @@ def as_matrices(e: CpuEmitter, op: Any, x: Value, w: Value) -> tuple[Value, Valu
     if any((*moves.begins, *moves.ends)):
         raise Refused("padding is not supported")
     x = as_channels_last(e, x)
-    rows = x.seen_as(0, Shape(x.shape.dtype, _channels_last(x.lens), _channels_last(x.strides)))
+    rows = x.view_at(0, Shape(x.shape.dtype, _channels_last(x.lens), _channels_last(x.strides)))
     if any(n != 1 for n in moves.stride):
         if w.lens[0] < MIN_OUTPUTS:
             raise Refused(f"copying strided pixels does not pay off for {w.lens[0]} outputs")
         rows = e.row_major(_subsample(rows, moves.stride))
-    return rows, w.seen_as(0, Shape(w.shape.dtype, [w.lens[1], w.lens[0]], [w.strides[1], w.strides[0]]))
+    return rows, w.view_at(0, Shape(w.shape.dtype, [w.lens[1], w.lens[0]], [w.strides[1], w.strides[0]]))
 
 
 def _subsample(rows: Value, steps: Sequence[int]) -> Value:
@@ -69,7 +69,7 @@ def _subsample(rows: Value, steps: Sequence[int]) -> Value:
     (n, *extents, c), (by_image, *by_axis, by_channel) = rows.lens, rows.strides
     kept = [-(-extent // step) for extent, step in zip(extents, steps, strict=True)]
     onward = [by * step for by, step in zip(by_axis, steps, strict=True)]
-    return rows.seen_as(0, Shape(rows.shape.dtype, [n, *kept, c], [by_image, *onward, by_channel]))
+    return rows.view_at(0, Shape(rows.shape.dtype, [n, *kept, c], [by_image, *onward, by_channel]))
 
 
 def _channels_last(axes: Sequence[int]) -> list[int]:

@@ -18,7 +18,7 @@ def widened(e: CpuEmitter, value: Value) -> Value:
     """Returns a value converted to float32; constants stay constant and broadcast axes stay broadcast."""
     strides = value.strides
     dense = [1 if s == 0 else n for n, s in zip(value.lens, strides, strict=True)]
-    part = value.seen_as(0, Shape(value.shape.dtype, dense, strides))
+    part = value.view_at(0, Shape(value.shape.dtype, dense, strides))
     array = e.constant(part)
     if array is not None:
         made = e.literal(array.astype(np.float32))
@@ -27,7 +27,7 @@ def widened(e: CpuEmitter, value: Value) -> Value:
         if made.shape.elements():
             e.copy_into(part, made)
     steps = [0 if s == 0 else t for s, t in zip(strides, made.strides, strict=True)]
-    return made.seen_as(0, Shape(dt.float32, value.lens, steps))
+    return made.view_at(0, Shape(dt.float32, value.lens, steps))
 
 
 def narrowed(e: CpuEmitter, wide: Value, dtype: DType) -> Value:

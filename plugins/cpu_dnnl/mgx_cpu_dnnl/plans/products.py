@@ -85,9 +85,9 @@ def matmul_operand(e: CpuEmitter, value: Value) -> Value:
         return e.row_major(value)
     if wide == 1 and columns != 1:
         # the stride of an axis of extent 1 is arbitrary, but oneDNN's matmul checks it
-        return value.seen_as(0, Shape(value.shape.dtype, value.lens, [*value.strides[:-1], 1]))
+        return value.view_at(0, Shape(value.shape.dtype, value.lens, [*value.strides[:-1], 1]))
     if high == 1 and columns == 1 and rows != wide:  # likewise, and so that equal products share a primitive
-        return value.seen_as(0, Shape(value.shape.dtype, value.lens, [*value.strides[:-2], wide, 1]))
+        return value.view_at(0, Shape(value.shape.dtype, value.lens, [*value.strides[:-2], wide, 1]))
     if columns == 1 or ((rows == 1 or high == 1) and columns > 0):
         return value
     return e.row_major(value)

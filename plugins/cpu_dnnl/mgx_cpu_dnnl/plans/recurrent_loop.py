@@ -121,9 +121,9 @@ class _Layer:
         rows = self.steps * self.batch
         lens = [rows, bias.lens[1]]
         epilogue = Epilogue(dt.float32, lens, [(Link("binary", "add"), bias)])
-        seen = x.seen_as(0, Shape(dt.float32, [rows, inside]))
+        seen = x.view_at(0, Shape(dt.float32, [rows, inside]))
         room = e.allocate(dt.float32, [prod(lens) + wide])  # the loop reads whole vectors beyond the end
-        self.gates = product(e, seen, layer, epilogue, room.seen_as(0, Shape(dt.float32, lens)))
+        self.gates = product(e, seen, layer, epilogue, room.view_at(0, Shape(dt.float32, lens)))
 
     def states(self, first: Value | None) -> Value:
         """Returns initial states [d, b, h]; zeros by default."""
@@ -162,7 +162,7 @@ class _Layer:
         native_loop(self.e, name, self.address, operands, written, args, work, 1, scratch, flops=flops)
         width = self.directions * self.hidden
         strides = [self.batch * width, self.hidden, width, 1]
-        return out.seen_as(0, Shape(dt.float32, [self.steps, self.directions, self.batch, self.hidden], strides))
+        return out.view_at(0, Shape(dt.float32, [self.steps, self.directions, self.batch, self.hidden], strides))
 
 
 def most_sequences(op: Any) -> int:

@@ -77,7 +77,7 @@ class _Layer:
         self.e.primitive(f"{self.op.name} {made.impl}", made, bound, flops, set(written))
         width = self.directions * self.hidden
         strides = [self.batch * width, self.hidden, width, 1]
-        return self.out.seen_as(0, Shape(dt.float32, [self.steps, self.directions, self.batch, self.hidden], strides))
+        return self.out.view_at(0, Shape(dt.float32, [self.steps, self.directions, self.batch, self.hidden], strides))
 
 
 def emit_lstm_primitive(e: CpuEmitter, op: Lstm, given: Operands) -> Results:
@@ -93,7 +93,7 @@ def emit_lstm_primitive(e: CpuEmitter, op: Lstm, given: Operands) -> Results:
         raise Refused("oneDNN has only a reference implementation of this LSTM")
     read = {_native.ARG_SRC_ITER: first, _native.ARG_SRC_ITER_C: cell}
     out = layer.emit(made, read, {_native.ARG_DST_ITER: state, _native.ARG_DST_ITER_C: last})
-    return out, last.seen_as(0, Shape(dt.float32, [layer.directions, layer.batch, layer.hidden]))
+    return out, last.view_at(0, Shape(dt.float32, [layer.directions, layer.batch, layer.hidden]))
 
 
 def emit_gru_primitive(e: CpuEmitter, op: Gru | Rnn, given: Operands) -> Results:
@@ -120,7 +120,7 @@ def emit_gru_primitive(e: CpuEmitter, op: Gru | Rnn, given: Operands) -> Results
 
 def _with_layer_axis(value: Value | None) -> Value | None:
     """Returns states with oneDNN's leading layer axis."""
-    return None if value is None else value.seen_as(0, Shape(value.shape.dtype, [1, *value.lens]))
+    return None if value is None else value.view_at(0, Shape(value.shape.dtype, [1, *value.lens]))
 
 
 def _biases(op: Any, given: Operands) -> Array:

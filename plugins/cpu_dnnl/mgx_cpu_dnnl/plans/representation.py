@@ -57,9 +57,9 @@ def same_width(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No 
 def emit_bit_cast(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     x = args[0]
     if op.target_type is dt.bool_ and x.shape.dtype is not dt.bool_:
-        number = x.seen_as(0, Shape(dt.uint8, x.lens, x.strides))
+        number = x.view_at(0, Shape(dt.uint8, x.lens, x.strides))
         return emit_op(e, NotEqual(), number, broadcast(e.literal(np.zeros((), np.uint8)), x.lens))
-    return x.seen_as(0, Shape(op.target_type, x.lens, x.strides))
+    return x.view_at(0, Shape(op.target_type, x.lens, x.strides))
 
 
 @offer(PLANS, EyeLike, when=only(NUMBERS), name="literal")
@@ -82,7 +82,7 @@ def emit_trilu(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
     literal = e.literal(np.ascontiguousarray(own.astype(diagonal.shape.dtype.numpy)))
     if not x.shape.elements():
         return x
-    above = literal.seen_as(0, Shape(literal.shape.dtype, x.lens, [*[0] * (len(x.lens) - 2), columns, 1]))
+    above = literal.view_at(0, Shape(literal.shape.dtype, x.lens, [*[0] * (len(x.lens) - 2), columns, 1]))
     keep = emit_op(e, GreaterOrEqual() if op.upper else LessOrEqual(), above, broadcast(diagonal, x.lens))
     return emit_op(e, Where(), keep, x, broadcast(e.literal(np.zeros((), x.shape.dtype.numpy)), x.lens))
 

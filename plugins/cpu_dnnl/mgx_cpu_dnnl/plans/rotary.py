@@ -50,7 +50,7 @@ def emit_rotary(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     out = e.allocate(x.shape.dtype, lens)
     pairs = [_pair(v, half, op.interleaved) for v in (x, out)]
     dims = [*lens[:3], half]
-    angles = [c.seen_as(0, Shape(c.shape.dtype, dims, _broadcast_strides(c, lens[0]))) for c in (cos, sin)]
+    angles = [c.view_at(0, Shape(c.shape.dtype, dims, _broadcast_strides(c, lens[0]))) for c in (cos, sin)]
     inputs, outputs = [*pairs[0], *angles], pairs[1]
     if half:
         body = _body(x.shape.dtype, dims)
@@ -59,7 +59,7 @@ def emit_rotary(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     rest = lens[3] - 2 * half
     if rest:
         ends = (
-            v.seen_as(2 * half * v.strides[3], Shape(v.shape.dtype, [*lens[:3], rest], v.strides)) for v in (x, out)
+            v.view_at(2 * half * v.strides[3], Shape(v.shape.dtype, [*lens[:3], rest], v.strides)) for v in (x, out)
         )
         e.copy_into(*ends)
     return out
@@ -98,4 +98,4 @@ def _pair(v: Value, half: int, interleaved: bool) -> list[Value]:
     step = v.strides[3]
     apart, stride = (step, 2 * step) if interleaved else (half * step, step)
     shape = Shape(v.shape.dtype, [*v.lens[:3], half], [*v.strides[:3], stride])
-    return [v.seen_as(0, shape), v.seen_as(apart, shape)]
+    return [v.view_at(0, shape), v.view_at(apart, shape)]

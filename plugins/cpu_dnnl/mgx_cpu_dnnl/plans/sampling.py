@@ -172,10 +172,10 @@ def emit_deformed(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
     native_loop(e, op.name, "deformed", operands, [columns], numbers, work, grain_of(work, [columns]), scratch)
     made = plain_product(e, columns, _as_matrix(e, w))
     lens = [batch, outer, *out]
-    made = made.seen_as(0, Shape(dt.float32, lens, channels_last(lens)))
+    made = made.view_at(0, Shape(dt.float32, lens, channels_last(lens)))
     if bias is None:
         return made
-    return emit_op(e, Add(), made, bias.seen_as(0, Shape(dt.float32, lens, [0, bias.strides[0], 0, 0])))
+    return emit_op(e, Add(), made, bias.view_at(0, Shape(dt.float32, lens, [0, bias.strides[0], 0, 0])))
 
 
 def _as_matrix(e: CpuEmitter, w: Value) -> Value:
@@ -186,4 +186,4 @@ def _as_matrix(e: CpuEmitter, w: Value) -> Value:
     if known is not None:
         return e.literal(np.ascontiguousarray(np.asarray(known).transpose(order).reshape(lens)))
     turned = Shape(w.shape.dtype, [w.lens[a] for a in order], [w.strides[a] for a in order])
-    return e.copy(w.seen_as(0, turned)).seen_as(0, Shape(w.shape.dtype, lens))
+    return e.copy(w.view_at(0, turned)).view_at(0, Shape(w.shape.dtype, lens))

@@ -49,7 +49,7 @@ def emit_sorted(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     n, known = x.lens[normalize(op.axis, len(x.lens))], e.constant(k)
     wanted = n if known is None else int(known.reshape(-1)[0])
     found = _topk(e, op, x, wanted if 0 <= wanted <= n else n)
-    return *found, count.seen_as(0, Shape(dt.int64, [1]))
+    return *found, count.view_at(0, Shape(dt.int64, [1]))
 
 
 def _topk(e: CpuEmitter, op: Any, x: Value, k: int) -> tuple[Value, Value]:
@@ -123,7 +123,7 @@ def emit_scan(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
     n, (a, b) = x.lens[axis], (x.strides[axis], out.strides[axis])
     start, end = x, out
     if op.reverse:
-        start, end = x.seen_as((n - 1) * a, x.shape), out.seen_as((n - 1) * b, out.shape)
+        start, end = x.view_at((n - 1) * a, x.shape), out.view_at((n - 1) * b, out.shape)
         a, b = -a, -b
     others = encode_box(_without(x.lens, axis), _without(x.strides, axis), _without(out.strides, axis))
     work = x.shape.elements() // n

@@ -43,7 +43,7 @@ def emit_reverse(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
     strides = [-s if a in axes else s for a, s in enumerate(x.strides)]
     start = sum(s * (n - 1) for a, (n, s) in enumerate(zip(x.lens, x.strides, strict=True)) if a in axes)
     work = x.shape.elements()
-    source, numbers = x.seen_as(start, x.shape), encode_box(x.lens, strides, out.strides)
+    source, numbers = x.view_at(start, x.shape), encode_box(x.lens, strides, out.strides)
     native_loop(e, "reverse", f"copy_{x.shape.dtype.size}", [source, out], [out], numbers, work, grain_of(work, [x]))
     return out
 
@@ -109,19 +109,19 @@ def emit_last_output(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     for way in range(x.lens[1]):
         source, target = _direction(x, way), _direction(out, way)
         if op.direction == "reverse" or way == 1:
-            first = source.seen_as(0, Shape(x.shape.dtype, target.lens, x.strides))
+            first = source.view_at(0, Shape(x.shape.dtype, target.lens, x.strides))
             if not x.shape.elements():
                 raise Refused("there are no steps")
             e.copy_into(first, target)
         else:
             _move_steps(e, op.name, LAST, source, counts, target, 0, 2)
-    return out.seen_as(0, Shape(x.shape.dtype, x.lens[1:]))
+    return out.view_at(0, Shape(x.shape.dtype, x.lens[1:]))
 
 
 def _direction(value: Value, index: int) -> Value:
     """Returns a view of one direction, with its axis of extent 1."""
     lens = [1 if a == 1 else n for a, n in enumerate(value.lens)]
-    return value.seen_as(index * value.strides[1], Shape(value.shape.dtype, lens, value.strides))
+    return value.view_at(index * value.strides[1], Shape(value.shape.dtype, lens, value.strides))
 
 
 def supported_caches(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:

@@ -60,7 +60,7 @@ def depthwise_volumes(e: CpuEmitter, job: Depthwise) -> Value:
     seen = None if job.epilogue is None else job.epilogue.viewed(_flat)
     image = [*lens[:3], prod(lens[3:])]
     out = onednn_convolution(e, "convolution", _flat(job.x), _flat(w), job.permute, image, seen, flops, None, **planar)
-    return out.seen_as(0, Shape(out.shape.dtype, lens, channels_last(lens)))
+    return out.view_at(0, Shape(out.shape.dtype, lens, channels_last(lens)))
 
 
 def _flat(value: Value) -> Value:

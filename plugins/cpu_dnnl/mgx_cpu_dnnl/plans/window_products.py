@@ -59,7 +59,7 @@ def emit_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     weights, rows = _pack(e, w), _im2col(e, op, x, w)
     lens = [x.lens[0], w.lens[0], *rows.lens[1:-1]]
     (found,) = product_with_panels(e, rows, weights, None, 0, (), -1)
-    return found.seen_as(0, Shape(found.shape.dtype, lens, channels_last(lens)))
+    return found.view_at(0, Shape(found.shape.dtype, lens, channels_last(lens)))
 
 
 @offer(PLANS, Group, when=floats_around(Convolution, fits), name="windows")
@@ -90,7 +90,7 @@ def _im2col(e: CpuEmitter, op: Any, x: Value, w: Value) -> Value:
     within = [a * b for a, b in zip(steps, moves.dilation, strict=True)]
     seen = Shape(x.shape.dtype, [x.lens[0], *places, *window, x.lens[1]], [first, *onward, *within, 1])
     depth = prod(w.lens[1:])
-    return e.row_major(x.seen_as(0, seen)).seen_as(0, Shape(x.shape.dtype, [x.lens[0], *places, depth]))
+    return e.row_major(x.view_at(0, seen)).view_at(0, Shape(x.shape.dtype, [x.lens[0], *places, depth]))
 
 
 def _pack(e: CpuEmitter, w: Value) -> Panels:

@@ -78,9 +78,11 @@ class Node(InstructionBuilder):
         domain = f"{self.domain}::" if self.domain else ""
         return f"node {self.name!r} ({domain}{self.op_type}, opset {self.version})"
 
-    def wants(self, index: int) -> bool:
+    def output_used(self, index: int) -> bool:
         """Returns True if output `index` has a name."""
         return index < self.outputs and bool(self.proto.output[index])
+
+    wants = output_used  # former name
 
     def has(self, name: str) -> bool:
         self._asked.add(name)

@@ -236,7 +236,7 @@ class GraphConverter:
         """
         if isinstance(value, (list, tuple)):
             for index, (one, other) in enumerate(zip(found, value, strict=False)):
-                if value is not n.value or n.wants(index):
+                if value is not n.value or n.output_used(index):
                     self.check(n, one, other)
             return
         if not isinstance(value, torch.Tensor) or found is None:

@@ -116,9 +116,11 @@ class Node(InstructionBuilder):
                 )
         return tuple(self.graph.extents.of(s) for s in sizes)
 
-    def wants(self, index: int) -> bool:
+    def output_used(self, index: int) -> bool:
         """Returns True if one of several results is used."""
         return any(u.args[1] == index for u in self.fx.users if len(u.args) > 1)
+
+    wants = output_used  # former name
 
     def given(self, index: int) -> Any:
         """Returns torch's metadata of an argument: a fake tensor, or the number itself."""

@@ -72,7 +72,7 @@ def operands_of_row(e: GpuEmitter, x: Value | None, w: Value) -> list[Value]:
         )
     if prod(w.lens[-2:]) < MIN_WEIGHTS:
         raise Refused("the weights are too small for memory bandwidth to dominate")
-    flat_weights = w.seen_as(0, Shape(w.shape.dtype, w.lens[-2:], w.strides[-2:]))
+    flat_weights = w.view_at(0, Shape(w.shape.dtype, w.lens[-2:], w.strides[-2:]))
     rows = e.derived_constant(flat_weights, ("rows of columns, not padded",), lambda a: np.swapaxes(a, -1, -2))
     if rows is None:
         raise Refused("the weights are not constant")

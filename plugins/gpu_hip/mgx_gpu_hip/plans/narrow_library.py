@@ -112,7 +112,7 @@ def _product(e: GpuEmitter, x: Value, w: Value, lens: list[int], to: DType, step
         raise Refused("cuDNN requires rows of a multiple of 16 bytes")
     problem = NarrowProblem((1, rows, k), (1, k, n), (1, rows, n), (x.shape.dtype, w.shape.dtype, to), *_of(steps))
     plan = _faster(e, problem, rows, n, k)
-    w2 = w.seen_as(0, Shape(w.shape.dtype, w.lens[-2:], w.strides[-2:]))
+    w2 = w.view_at(0, Shape(w.shape.dtype, w.lens[-2:], w.strides[-2:]))
     weights = e.packed(w2, [1, k])
     out = e.allocate(to, lens)
     e.library(plan, "y", {"x": e.row_major(x), "w": weights, "y": out, **({} if steps is None else steps.values)})
@@ -270,7 +270,7 @@ class _Steps:
         varies = [a for a, (n, s) in enumerate(zip(lens, strides, strict=True)) if n != 1 and s]
         if varies in ([], [column]):
             n = lens[column] if varies else 1
-            value = value.seen_as(0, Shape(value.shape.dtype, [n], [strides[column] or 1]))
+            value = value.view_at(0, Shape(value.shape.dtype, [n], [strides[column] or 1]))
             wide = self.e.derived_constant(value, ("single precision",), lambda array: array.astype(np.float32))
             value = self.e.aligned(self.e.row_major(value) if wide is None else wide)
             dims = tuple(n if a == form.column else 1 for a in range(form.rank))

@@ -158,7 +158,7 @@ def _windows(e: GpuEmitter, op: Any, x: Value, w: Value, moved: bool) -> tuple[F
     sums = None
     if matrix is None:
         packed = e.copy(w, channels_last(w.lens))
-        matrix = packed.seen_as(0, Shape(w.shape.dtype, [w.lens[0], prod(w.lens[1:])]))
+        matrix = packed.view_at(0, Shape(w.shape.dtype, [w.lens[0], prod(w.lens[1:])]))
     elif moved or x.shape.dtype is dt.uint8:
         axes = tuple(range(1, rank + 2))
         sums = e.derived_constant(w, ("sums", axes), lambda a: a.astype(np.int32).sum(axes, dtype=np.int32))
@@ -172,12 +172,12 @@ def _matrices(e: GpuEmitter, x: Value, w: Value, lens: Sequence[int], moved: boo
     """Returns x with all batch axes, and w [.., n, k], without batch axes where it is broadcast."""
     shared = all(n == 1 or not s for n, s in zip(w.lens[:-2], w.strides[:-2], strict=True))
     if shared and len(w.lens) > 2:
-        w = w.seen_as(0, Shape(w.shape.dtype, w.lens[-2:], w.strides[-2:]))
+        w = w.view_at(0, Shape(w.shape.dtype, w.lens[-2:], w.strides[-2:]))
     packed = e.derived_constant(w, ("rows of columns",), lambda a: _padded(np.swapaxes(a, -1, -2)))
     sums = None
     if packed is None:
         order = [*range(len(w.lens) - 2), len(w.lens) - 1, len(w.lens) - 2]
-        packed = w.seen_as(0, Shape(w.shape.dtype, [w.lens[a] for a in order], [w.strides[a] for a in order]))
+        packed = w.view_at(0, Shape(w.shape.dtype, [w.lens[a] for a in order], [w.strides[a] for a in order]))
         if packed.strides[-1] != 1 and packed.lens[-1] != 1:
             packed = e.copy(packed)
     elif shared and (moved or x.shape.dtype is dt.uint8):
@@ -188,7 +188,7 @@ def _matrices(e: GpuEmitter, x: Value, w: Value, lens: Sequence[int], moved: boo
     if x.lens != wide:
         missing = len(wide) - len(x.lens)
         steps = [0] * missing + [0 if n == 1 else s for n, s in zip(x.lens, x.strides, strict=True)]
-        x = x.seen_as(0, Shape(x.shape.dtype, wide, steps))
+        x = x.view_at(0, Shape(x.shape.dtype, wide, steps))
     return Form(None), [x, packed, sums]
 
 
@@ -201,7 +201,7 @@ def _padded(rows: Array) -> Array:
 
 def _single(zero: Value | None) -> Value | None:
     """Returns a per-tensor zero point as a scalar."""
-    return None if zero is None else zero.seen_as(0, Shape(zero.shape.dtype, []))
+    return None if zero is None else zero.view_at(0, Shape(zero.shape.dtype, []))
 
 
 def _along(zero: Value | None, lens: Sequence[int], axis: int) -> Value | None:
@@ -211,7 +211,7 @@ def _along(zero: Value | None, lens: Sequence[int], axis: int) -> Value | None:
     varies = [a for a, n in enumerate(zero.lens) if n != 1]
     if len(varies) != 1 or zero.lens[varies[0]] != lens[axis]:
         raise Refused("the right operand's zero points must be per tensor or per column")
-    return zero.seen_as(0, Shape(zero.shape.dtype, [lens[axis]], [zero.strides[varies[0]]]))
+    return zero.view_at(0, Shape(zero.shape.dtype, [lens[axis]], [zero.strides[varies[0]]]))
 
 
 def _rows(zero: Value | None, lens: Sequence[int]) -> Value | None:
@@ -222,4 +222,4 @@ def _rows(zero: Value | None, lens: Sequence[int]) -> Value | None:
         raise Refused("the left operand's zero points must be per tensor or per row")
     missing = len(lens) - len(zero.lens)
     steps = [0] * missing + [0 if n == 1 else s for n, s in zip(zero.lens, zero.strides, strict=True)]
-    return zero.seen_as(0, Shape(zero.shape.dtype, lens, steps))
+    return zero.view_at(0, Shape(zero.shape.dtype, lens, steps))

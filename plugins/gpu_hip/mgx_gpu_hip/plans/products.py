@@ -130,7 +130,7 @@ def _over(x: Value, batch: list[int]) -> Value:
         return x
     missing = len(batch) + 2 - len(x.lens)
     steps = [0 if n == 1 else s for n, s in zip(x.lens[:-2], x.strides[:-2], strict=True)]
-    return x.seen_as(0, Shape(x.shape.dtype, [*batch, *x.lens[-2:]], [0] * missing + steps + x.strides[-2:]))
+    return x.view_at(0, Shape(x.shape.dtype, [*batch, *x.lens[-2:]], [0] * missing + steps + x.strides[-2:]))
 
 
 def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = None, to: DType | None = None) -> Value:
@@ -220,7 +220,7 @@ def _shared(b: Value) -> Value:
     """Removes broadcast batch axes of weights, so that constants computed from them are not expanded."""
     if any(s and n != 1 for n, s in zip(b.lens[:-2], b.strides[:-2], strict=True)):
         return b
-    return b.seen_as(0, Shape(b.shape.dtype, b.lens[-2:], b.strides[-2:]))
+    return b.view_at(0, Shape(b.shape.dtype, b.lens[-2:], b.strides[-2:]))
 
 
 def _longer_rows(

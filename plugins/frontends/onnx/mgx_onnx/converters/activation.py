@@ -94,7 +94,7 @@ def dropout(
     """Returns the identity unless `training` is given (opset 12); older opsets are treated as inference."""
     mode = n.constant(training)
     if training is None or (mode is not None and not mode.reshape(-1)[0]):
-        if not n.wants(1):
+        if not n.output_used(1):
             return (x,)
         return x, n.full_like(n.convert(x, x.shape.dtype if n.version < 10 else dt.bool_), 1)
     made = n.add("dropout", x, n.literal(0.5) if ratio is None else ratio, training, seed=n.attr("seed", None))

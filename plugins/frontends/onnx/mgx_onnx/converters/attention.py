@@ -90,7 +90,7 @@ def attention(
     operands = (q, k, v, mask, nonpad_kv_seqlen, offsets)
     y = n.add("attention", *operands, **attributes)
     stage = None
-    if n.wants(3):
+    if n.output_used(3):
         mode = n.attr("qk_matmul_output_mode", 0)
         if mode not in STAGES:
             n.fail(f"qk_matmul_output_mode must be 0 to 3, got {mode}")

@@ -95,7 +95,7 @@ def _projected_attention(
     causal = bool(n.attr("unidirectional", 0))
     y = attend(n, q, cache, added(n, closed, attention_bias), causal=causal)
     present = None
-    if n.wants(1):
+    if n.output_used(1):
         present = n.add("concat", n.unsqueeze(cache.key, [0]), n.unsqueeze(cache.value, [0]), axis=0)
     return merged_heads(n, y), present
 
@@ -189,7 +189,7 @@ def multi_head_attention(
     mask = added(n, closed, attention_bias)
     causal = bool(n.attr("unidirectional", 0))
     y = attend(n, q, cache, mask, causal=causal)
-    scores = finite(n, attend(n, q, cache, mask, "masked", causal=causal)) if n.wants(3) else None
+    scores = finite(n, attend(n, q, cache, mask, "masked", causal=causal)) if n.output_used(3) else None
     return merged_heads(n, y), cache.key, cache.value, scores
 
 

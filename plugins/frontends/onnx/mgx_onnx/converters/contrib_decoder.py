@@ -117,7 +117,7 @@ def _attended(n: Node, *operands: Instruction | None) -> tuple[Instruction, Inst
         "left_window_size": window - 1 if window > 0 and causal else -1,
     }
     y = n.add("attention", *operands, **attributes)
-    if not n.wants(3):
+    if not n.output_used(3):
         return y, None
     which = {1: "masked", 2: "probabilities"}.get(n.attr("qk_output", 0))
     if which is None:

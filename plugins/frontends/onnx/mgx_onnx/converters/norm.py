@@ -55,7 +55,7 @@ def batch_norm(
     stored = mean.shape.dtype
     x, scale, bias, mean, variance = (n.convert(v, wide) for v in (x, scale, bias, mean, variance))
     training = bool(n.attr("training_mode", 0)) if n.version >= 14 else n.version < 7 and not n.attr("is_test", 0)
-    if n.version < 14 and not any(n.wants(i) for i in range(1, 5)):
+    if n.version < 14 and not any(n.output_used(i) for i in range(1, 5)):
         training = False
     found: tuple[Instruction, Instruction] | None = None
     if training:

@@ -56,7 +56,7 @@ def skip_layer_norm(
     total = joined(n, x, skip, bias)
     gamma = n.convert(gamma, total.shape.dtype)
     beta = None if beta is None else n.convert(beta, total.shape.dtype)
-    y, *others = layer_norm(n, total, gamma, beta, -1, n.attr("epsilon", 1e-12), n.wants(1) or n.wants(2))
+    y, *others = layer_norm(n, total, gamma, beta, -1, n.attr("epsilon", 1e-12), n.output_used(1) or n.output_used(2))
     mean, deviation = others or (None, None)
     return n.convert(y, dtype), mean, deviation, n.convert(total, dtype)
 
@@ -71,9 +71,9 @@ def skip_simplified_layer_norm(
     y = n.add("rmsnorm", total, n.convert(gamma, total.shape.dtype), axis=-1, epsilon=epsilon)
     mean = deviation = None
     last = (x.shape.rank - 1,)
-    if n.wants(1):
+    if n.output_used(1):
         mean = n.full_like(n.add("reduce_mean", total, axes=last), 0)
-    if n.wants(2):
+    if n.output_used(2):
         deviation = rsqrt(n, n.add("reduce_mean", n.add("mul", total, total), axes=last), epsilon)
     return n.convert(y, dtype), mean, deviation, n.convert(total, dtype)
 

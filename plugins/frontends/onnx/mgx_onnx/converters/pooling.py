@@ -32,7 +32,7 @@ def windows_of(n: Node, x: Instruction) -> dict[str, Any]:
 @converts("MaxPool")
 def max_pool(n: Node, x: Instruction) -> Any:
     windows, order = windows_of(n, x), n.attr("storage_order", 0)
-    if not n.wants(1):
+    if not n.output_used(1):
         return n.add("pooling", x, mode="max", **windows)
     both = n.add("max_pool_indices", x, storage_order=order, **windows)
     return n.get(both, 0), n.get(both, 1)

@@ -18,7 +18,7 @@ from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import broadcast, fresh, may_equal
-from mgx_core.types.memory_limit import require_room
+from mgx_core.types.memory_limit import require_memory
 from mgx_core.types.shape import Shape, TupleShape
 
 from .regex import compile_pattern
@@ -44,7 +44,7 @@ class StringConcat(Operation):
 
     def compute(self, x: Array, y: Array) -> Array:
         longest = (max(map(len, v.reshape(-1).tolist()), default=0) for v in (x, y))
-        require_room((sum(longest), *np.broadcast_shapes(x.shape, y.shape)), 1)
+        require_memory((sum(longest), *np.broadcast_shapes(x.shape, y.shape)), 1)
         return np.asarray(np.add(x, y, dtype=object), dtype=object)
 
 

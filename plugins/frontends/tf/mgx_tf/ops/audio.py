@@ -14,7 +14,7 @@ from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, fresh
-from mgx_core.types.memory_limit import require_room
+from mgx_core.types.memory_limit import require_memory
 from mgx_core.types.strings import encoded
 
 from .corrupt_data import reading
@@ -51,7 +51,7 @@ class DecodeWav(Operation):
         made = np.frombuffer(raw[: len(raw) // (2 * count) * 2 * count], "<i2").reshape(-1, count)
         made = (made / np.float32(32768)).astype(np.float32)
         wanted = self.channels if self.channels >= 0 else count
-        require_room((max(len(made), self.samples), wanted), 4)
+        require_memory((max(len(made), self.samples), wanted), 4)
         if count < wanted:
             made = np.concatenate([made, np.repeat(made[:, :1], wanted - count, 1)], 1)
         made = made[:, :wanted]
@@ -100,7 +100,7 @@ class Spectrogram(Operation):
 
     def compute(self, x: Array) -> Array:
         count = max((len(x) - self.window) // self.stride + 1, 0)
-        require_room((x.shape[1], count, self._length()), 16)
+        require_memory((x.shape[1], count, self._length()), 16)
         weights = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(self.window) / self.window)
         at = np.arange(count)[:, None] * self.stride + np.arange(self.window)
         parts = np.moveaxis(x[at], 2, 0) * weights
@@ -131,7 +131,7 @@ class Mfcc(Operation):
         size = x.shape[2]
         if size < 2:
             raise ShapeError(f"a spectrogram must have at least 2 coefficients, got {size}")
-        require_room((size + self.count, self.bands), 8)
+        require_memory((size + self.count, self.bands), 8)
         with reading("spectrogram"):
             energy = np.sqrt(x.astype(np.float64)) @ self._bands(size)
         log = np.log(np.maximum(energy, 1e-12))

@@ -14,7 +14,7 @@ from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh
-from mgx_core.types.memory_limit import require_room
+from mgx_core.types.memory_limit import require_memory
 
 __all__: list[str] = []
 
@@ -41,7 +41,7 @@ class CropAndResize(Operation):
         return Shape.of(dt.float32, (boxes.dims[0], self.height, self.width, x.dims[3]))
 
     def compute(self, x: Array, boxes: Array, entries: Array) -> Array:
-        require_room((len(boxes), self.height, self.width, x.shape[3]), 4)
+        require_memory((len(boxes), self.height, self.width, x.shape[3]), 4)
         out = np.full((len(boxes), self.height, self.width, x.shape[3]), self.outside, np.float32)
         for k, (y1, x1, y2, x2) in enumerate(boxes.astype(np.float32)):
             entry = int(entries[k])

@@ -17,7 +17,7 @@ from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh
 from mgx_core.types.dtype import DType
-from mgx_core.types.memory_limit import require_room
+from mgx_core.types.memory_limit import require_memory
 from mgx_core.types.strings import decoded, encoded
 
 from ..wire.messages import message
@@ -90,7 +90,7 @@ class ParseExample(Operation):
     def _dense(self, rows: list[Any], name: str, kind: DType, dims: tuple[int, ...], default: Array) -> Array:
         size = prod(dims)
         _check_default(name, size, default.size)
-        require_room((len(rows), size), 8)
+        require_memory((len(rows), size), 8)
         made: list[Any] = []
         for place, row in enumerate(rows):
             found = _values(row, name, kind)

@@ -15,7 +15,7 @@ from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh
 from mgx_core.types.dtype import DType
-from mgx_core.types.memory_limit import require_room
+from mgx_core.types.memory_limit import require_memory
 from mgx_core.types.strings import encoded
 
 from .corrupt_data import reading
@@ -141,7 +141,7 @@ def _png(data: bytes, alpha: bool) -> Array:
         raise ShapeError(f"bit depths of PNG color type {kind} are {DEPTHS.get(kind, ())}, got {depth}")
     planes = PLANES[kind]
     row = (width * planes * depth + 7) // 8
-    require_room((height, width, planes + 1), 2)
+    require_memory((height, width, planes + 1), 2)
     open_ = zlib.decompressobj()
     raw = open_.decompress(b"".join(packed), height * (row + 1))
     lines = unfiltered(np.frombuffer(raw, np.uint8).reshape(height, row + 1), max(1, planes * depth // 8))
@@ -172,7 +172,7 @@ def _from_palette(places: Array, palette: bytes, opacity: bytes) -> Array:
         shown = np.full((len(table), 1), 255, np.uint8)
         shown[: len(opacity), 0] = np.frombuffer(opacity, np.uint8)
         table = np.concatenate([table, shown], 1)
-    require_room((*places.shape, table.shape[1]), 1)
+    require_memory((*places.shape, table.shape[1]), 1)
     return table[places]
 
 
@@ -183,7 +183,7 @@ def _bmp(data: bytes) -> Array:
     if packed not in (0, 3) or planes not in (1, 3, 4) or width < 1 or not height:
         raise ShapeError(f"uncompressed BMP files with 8, 24 or 32 bits per pixel are required, got {bits}")
     row = (width * planes + 3) // 4 * 4
-    require_room((abs(height), row), 1)
+    require_memory((abs(height), row), 1)
     made = np.frombuffer(data, np.uint8, row * abs(height), start).reshape(abs(height), row)
     pixels = made[:, : width * planes].reshape(abs(height), width, planes)
     pixels = pixels[::-1] if height > 0 else pixels

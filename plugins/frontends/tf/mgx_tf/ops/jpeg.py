@@ -8,7 +8,7 @@ import numpy as np
 
 from mgx_core.errors import ShapeError
 from mgx_core.types.argument import Array
-from mgx_core.types.memory_limit import require_room
+from mgx_core.types.memory_limit import require_memory
 
 from .jpeg_blocks import ZIGZAG, Component, Scan
 from .jpeg_huffman import Bits, Table
@@ -112,7 +112,7 @@ class _Decoder:
         self.across = max(p.across for p in self.parts.values())
         self.down = max(p.down for p in self.parts.values())
         self.units = -(-self.height // (8 * self.down)), -(-self.width // (8 * self.across))
-        require_room((*self.units, self.across * self.down * len(self.parts), 64), 64)
+        require_memory((*self.units, self.across * self.down * len(self.parts), 64), 64)
         for p in self.parts.values():
             p.rows = -(-self.height * p.down // (8 * self.down))
             p.columns = -(-self.width * p.across // (8 * self.across))

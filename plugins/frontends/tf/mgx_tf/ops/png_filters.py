@@ -6,7 +6,7 @@ import numpy as np
 
 from mgx_core.errors import ShapeError
 from mgx_core.types.argument import Array
-from mgx_core.types.memory_limit import require_room
+from mgx_core.types.memory_limit import require_memory
 
 __all__ = ["unfiltered"]
 
@@ -41,7 +41,7 @@ def unfiltered(lines: Array, step: int) -> Array:
 def _along_diagonals(how: Array, lines: Array, step: int) -> Array:
     """Reconstructs anti-diagonals of pixels at once: each pixel depends on its left, upper and upper left neighbor."""
     rows, columns = len(lines), lines.shape[1] // step
-    require_room((rows + 1, columns + 1, step), 2)
+    require_memory((rows + 1, columns + 1, step), 2)
     held = np.zeros((rows + 1, columns + 1, step), np.int16)  # zero padding above and to the left
     held[1:, 1:] = lines.reshape(rows, columns, step)
     flat, wide = held.reshape(-1, step), columns + 1

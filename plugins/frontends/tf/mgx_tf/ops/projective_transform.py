@@ -12,7 +12,7 @@ from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim
-from mgx_core.types.memory_limit import require_room
+from mgx_core.types.memory_limit import require_memory
 
 __all__: list[str] = []
 
@@ -41,7 +41,7 @@ class Project(Operation):
         count, rows, columns = x.shape[0], int(self.height), int(self.width)
         if len(transforms) not in (1, count):
             raise ShapeError(f"one transform or {count} are required, got {len(transforms)}")
-        require_room((count, rows, columns, x.shape[3]), x.itemsize)
+        require_memory((count, rows, columns, x.shape[3]), x.itemsize)
         out = np.empty((count, rows, columns, x.shape[3]), x.dtype)
         ys, xs = np.meshgrid(np.arange(rows, dtype=np.float32), np.arange(columns, dtype=np.float32), indexing="ij")
         for k in range(count):

@@ -11,7 +11,7 @@ from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, fresh
-from mgx_core.types.memory_limit import require_room
+from mgx_core.types.memory_limit import require_memory
 
 __all__: list[str] = []
 
@@ -46,7 +46,7 @@ class RaggedToTensor(Operation):
         extents = [wanted[0] if wanted[0] >= 0 else len(lengths[0])]
         for level, sizes in enumerate(lengths, 1):
             extents.append(wanted[level] if wanted[level] >= 0 else int(max(sizes, default=0)))
-        require_room((*extents, *values.shape[1:]), values.itemsize)
+        require_memory((*extents, *values.shape[1:]), values.itemsize)
         out = np.empty((*extents, *values.shape[1:]), values.dtype)
         out[...] = default
         places: list[tuple[int, ...]] = [(k,) for k in range(len(lengths[0]))]
@@ -99,7 +99,7 @@ class RaggedRange(Operation):
         for a, b, d in zip(starts.reshape(-1), limits.reshape(-1), deltas.reshape(-1), strict=True):
             if d == 0:
                 raise ShapeError("the step of a range must not be 0")
-            require_room([max(0, int((b - a) / d))], 8)
+            require_memory([max(0, int((b - a) / d))], 8)
             parts.append(np.arange(a, b, d).astype(starts.dtype))
         splits = np.cumsum([0, *(len(p) for p in parts)]).astype(np.int64)
         return splits, np.concatenate(parts) if parts else np.zeros(0, starts.dtype)

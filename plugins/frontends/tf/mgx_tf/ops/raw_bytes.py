@@ -15,7 +15,7 @@ from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, fresh
 from mgx_core.types.dtype import DType
-from mgx_core.types.memory_limit import require_bytes, require_room
+from mgx_core.types.memory_limit import require_bytes, require_memory
 from mgx_core.types.strings import decoded, encoded
 
 from ..wire.messages import message
@@ -50,7 +50,7 @@ class DecodeRaw(Operation):
         rows = [encoded(w) for w in x.reshape(-1).tolist()]
         kind = np.dtype(self.target.numpy)
         if self.length >= 0:
-            require_room((len(rows), self.length), 1)
+            require_memory((len(rows), self.length), 1)
             rows = [row[: self.length].ljust(self.length, b"\0") for row in rows]
         sizes = {len(row) for row in rows} or {0}
         if len(sizes) > 1 or min(sizes) % kind.itemsize:

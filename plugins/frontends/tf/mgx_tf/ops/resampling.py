@@ -14,7 +14,7 @@ from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, fresh
-from mgx_core.types.memory_limit import require_room
+from mgx_core.types.memory_limit import require_memory
 
 __all__ = ["KERNELS", "area_weights", "cubic_weights", "kernel_weights"]
 
@@ -137,7 +137,7 @@ class Resample(Operation):
             length = x.shape[k + 1]
             if out < 1 or length < 1:
                 raise ShapeError(f"an image of extents {list(x.shape)} cannot be resampled to {size.tolist()}")
-            require_room((out, max(length, *x.shape)), 8)
+            require_memory((out, max(length, *x.shape)), 8)
             if scale is None or move is None:
                 way = cubic_weights if self.method == "cubic" else None
                 weights = way(length, out, self.corners, self.half) if way else area_weights(length, out, self.corners)

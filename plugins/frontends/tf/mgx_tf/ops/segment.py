@@ -13,7 +13,7 @@ from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh
-from mgx_core.types.memory_limit import require_room
+from mgx_core.types.memory_limit import require_memory
 
 __all__: list[str] = []
 
@@ -37,7 +37,7 @@ class Segment(Operation):
         if segments.size and (int(segments.min()) < 0 or (np.diff(segments) < 0).any()):
             raise ShapeError("segment ids must be nonnegative and ascending")
         count = int(segments[-1]) + 1 if segments.size else 0
-        require_room((count, *x.shape[1:]), x.itemsize)
+        require_memory((count, *x.shape[1:]), x.itemsize)
         out = np.full((count, *x.shape[1:]), 1 if self.how == "prod" else 0, x.dtype)
         for k in np.unique(segments):
             rows = x[segments == k]
@@ -74,7 +74,7 @@ class DynamicStitch(Operation):
         if indices.size and int(indices.min()) < 0:
             raise ShapeError("indices must not be negative")
         count = int(indices.max(initial=-1)) + 1
-        require_room((count, *rows.shape[1:]), rows.itemsize)
+        require_memory((count, *rows.shape[1:]), rows.itemsize)
         out = np.zeros((count, *rows.shape[1:]), rows.dtype)
         out[indices] = rows
         return out
@@ -107,7 +107,7 @@ class Bincount(Operation):
 
 def counted(rows: Array, x: Array, weights: Array, extents: tuple[int, int], marks: bool) -> Array:
     """Returns the counts, or sums of weights, of the values in each row."""
-    require_room(extents, weights.itemsize)
+    require_memory(extents, weights.itemsize)
     out = np.zeros(extents, weights.dtype)
     flat = x.reshape(-1)
     inside = flat < extents[1]

@@ -13,7 +13,7 @@ from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh
-from mgx_core.types.memory_limit import require_room
+from mgx_core.types.memory_limit import require_memory
 from mgx_core.types.strings import encoded
 
 from .fingerprint import fingerprint
@@ -112,7 +112,7 @@ class SparseFillEmpty(Operation):
         if not len(shape):
             raise ShapeError("a sparse tensor of rank 1 or more is required, got one of rank 0, which has no rows")
         rows = int(shape[0])
-        require_room((rows, len(shape)), 8)
+        require_memory((rows, len(shape)), 8)
         empty = np.ones(rows, bool)
         empty[indices[:, 0]] = False
         more = np.zeros((int(empty.sum()), len(shape)), np.int64)
@@ -149,7 +149,7 @@ class Cross(Operation):
         if any(len(c) != rows for c in columns):
             raise ShapeError(f"columns of equal length are required, got {[len(c) for c in columns]}")
         each = prod(c.shape[1] for c in columns)
-        require_room((rows, each, 2), 8)
+        require_memory((rows, each, 2), 8)
         made = np.empty((rows, each), np.int64)
         limit = self.buckets or (1 << 63) - 1
         for row in range(rows):

@@ -13,7 +13,7 @@ from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh
-from mgx_core.types.memory_limit import require_room
+from mgx_core.types.memory_limit import require_memory
 
 from .sparse import flat_places, whole
 from .sparse_arithmetic import sparse_shapes
@@ -137,7 +137,7 @@ class EditDistance(Operation):
             for place, value in zip(places.tolist(), values.tolist(), strict=True):
                 held.setdefault(tuple(place[:-1]), []).append(value)
         extents = np.maximum(parts[2], parts[5])[:-1].tolist()
-        require_room(extents, 4)
+        require_memory(extents, 4)
         out = np.zeros(extents, np.float32)
         for row in pair[0].keys() | pair[1].keys():  # two empty sequences are equal
             a, b = (held.get(row, []) for held in pair)

@@ -11,7 +11,7 @@ from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh
-from mgx_core.types.memory_limit import require_room
+from mgx_core.types.memory_limit import require_memory
 
 from .text import strings
 
@@ -34,7 +34,7 @@ class SegmentJoin(Operation):
 
     def compute(self, x: Array, segments: Array, count: Array) -> Array:
         total = int(count.reshape(-1)[0])
-        require_room((max(total, 0),), 64)
+        require_memory((max(total, 0),), 64)
         rows: list[list[str]] = [[] for _ in range(total)]
         for word, at in zip(x.tolist(), segments.tolist(), strict=True):
             if at >= total:

@@ -15,7 +15,7 @@ from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh
-from mgx_core.types.memory_limit import require_room
+from mgx_core.types.memory_limit import require_memory
 
 from .text import strings
 
@@ -72,7 +72,7 @@ class StringJoin(Operation):
 
     def compute(self, x: Array, y: Array) -> Array:
         longest = (max(map(len, v.reshape(-1).tolist()), default=0) for v in (x, y))
-        require_room((sum(longest), *x.shape), 1)
+        require_memory((sum(longest), *x.shape), 1)
         out = np.empty(x.size, object)
         out[:] = [a + self.separator + b for a, b in zip(x.reshape(-1).tolist(), y.reshape(-1).tolist(), strict=True)]
         return out.reshape(x.shape)
@@ -140,7 +140,7 @@ class StringNGrams(Operation):
         # each word counts its characters and a reference, so that empty words are limited, too
         letters = max(map(len, (self.left, self.right, *words.tolist()))) + len(self.separator)
         count = sum(number * width for row in kinds for width, _, number in row)
-        require_room((count, letters + 8), 1, "the n-grams")
+        require_memory((count, letters + 8), 1, "the n-grams")
         made = [list(self._runs(row, of)) for row, of in zip(rows, kinds, strict=True)]
         flat = np.empty(sum(map(len, made)), object)
         flat[:] = list(itertools.chain(*made))

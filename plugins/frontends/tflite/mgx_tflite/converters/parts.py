@@ -9,7 +9,7 @@ import numpy as np
 from mgx_core import Instruction
 from mgx_core import dtype as dt
 from mgx_core.types.dim import Dim
-from mgx_core.types.memory_limit import require_room
+from mgx_core.types.memory_limit import require_memory
 
 from ..node import Node
 
@@ -43,7 +43,7 @@ def replaced(n: Node, x: Instruction, update: Instruction, start: Instruction) -
     count = max((k + 1 for k, d in enumerate(dims) if d != x.shape.dims[k]), default=0)
     if not count:
         return update
-    require_room((*dims[:count], count), 8, "the positions of a slice")
+    require_memory((*dims[:count], count), 8, "the positions of a slice")
     places = np.stack(np.meshgrid(*(np.arange(d) for d in dims[:count]), indexing="ij"), -1)
     first = n.slice(at, [0], [0], [count])
     return n.add("scatternd_none", x, n.pointwise("add", n.literal(places), first), update)

@@ -12,7 +12,7 @@ from mgx_core import dtype as dt
 from mgx_core.converting.strided import cut
 from mgx_core.ops.reduce import Reduce, ReduceAll, ReduceAny, ReduceMax, ReduceMin, ReduceProd, ReduceSum
 from mgx_core.types.dim import Dim, product
-from mgx_core.types.memory_limit import require_room
+from mgx_core.types.memory_limit import require_memory
 
 from ..converter import converts
 from ..node import Node
@@ -159,7 +159,7 @@ def iota(n: Node) -> Instruction:
     dims, axis = n.output().dims, n.option("IotaDimension", 0)
     if any(d < 0 for d in dims) or not 0 <= axis < len(dims):
         n.fail(f"known extents and an axis within them are required, got {dims} and {axis}")
-    require_room(dims, max(n.kind().size, 8), "the numbers")
+    require_memory(dims, max(n.kind().size, 8), "the numbers")
     row = np.arange(dims[axis]).reshape([-1 if a == axis else 1 for a in range(len(dims))])
     return n.broadcast_to(n.literal(row, n.kind()), dims)
 
@@ -230,7 +230,7 @@ def reduce_window(
         if not isinstance(length, int) or min(size, step, apart) < 1 or length < (size - 1) * apart + 1:
             n.fail(f"windows of {size} by {step} do not fit axis {axis} of {x.shape}")
         count = (length - (size - 1) * apart - 1) // step + 1
-        require_room((count, size), 8, "the window positions")
+        require_memory((count, size), 8, "the window positions")
         at = np.arange(count)[:, None] * step + np.arange(size)[None] * apart
         parts = n.add("gather", x, n.literal(at), axis=axis)
         x = n.squeeze(n.add(kinds[how][1], parts, axes=(axis + 1,)), [axis + 1])

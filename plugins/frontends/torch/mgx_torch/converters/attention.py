@@ -102,7 +102,7 @@ def flash_for_cpu(
     if dropout_p > 0:
         n.unsupported("attention with dropout draws from torch's generator")
     out = attended(n, q, k, v, attn_mask, is_causal, scale)
-    if not n.wants(1):
+    if not n.output_used(1):
         return out, None
     given: dict[str, Any] = {"causal": is_causal, "scale": scale, "result_of": "masked"}
     mask = None if attn_mask is None else over_keys(n, attn_mask, k)

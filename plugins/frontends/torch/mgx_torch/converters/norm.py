@@ -171,7 +171,7 @@ def native_layer_norm(
     n: Node, x: Instruction, shape: Sequence[Any], weight: Optional, bias: Optional, eps: float
 ) -> Any:
     out = layer(n, x, shape, weight, bias, eps)
-    if not (n.wants(1) or n.wants(2)):
+    if not (n.output_used(1) or n.output_used(2)):
         return out, None, None
     var, mean = variance(n, wide(n, x), tuple(range(x.shape.rank - len(shape), x.shape.rank)), 0, True)
     scale = n.add("rsqrt", n.add("add", var, n.full_like(var, eps)))
@@ -211,7 +211,7 @@ def native_group_norm(
     n: Node, x: Instruction, weight: Optional, bias: Optional, b: Any, c: Any, hw: Any, groups: int, eps: float
 ) -> Any:
     out = grouped(n, x, groups, weight, bias, eps)
-    if not (n.wants(1) or n.wants(2)):
+    if not (n.output_used(1) or n.output_used(2)):
         return out, None, None
     rows = n.reshape(x, (x.shape.dims[0], groups, n.size(x, range(1, x.shape.rank)) // groups))
     var, mean = variance(n, wide(n, rows), (2,), 0, False)

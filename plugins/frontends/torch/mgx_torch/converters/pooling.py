@@ -56,7 +56,7 @@ def max_pool(rank: int, indices: bool) -> Converter:
         given = windows(x, rank, size, stride, padding, dilation, ceil_mode)
 
         def pooled(image: Instruction) -> Any:
-            if not indices or not n.wants(1):
+            if not indices or not n.output_used(1):
                 out = n.add("pooling", image, mode="max", **given)
                 return (out, None) if indices and x.shape.rank == rank + 2 else (out, out) if indices else out
             both = n.add("max_pool_indices", image, **given)
@@ -165,7 +165,7 @@ def adaptive_max(rank: int) -> Converter:
     values = adaptive(rank, "max")
 
     def convert(n: Node, x: Instruction, size: Any) -> Any:
-        if not n.wants(1):
+        if not n.output_used(1):
             return values(n, x, size), None
         dims = [n.static(d, "the operand's extent of adaptive pooling") for d in x.shape.dims[-rank:]]
         places = np.zeros((1, 1), np.int64)  # [cells, elements of a cell], flat indices over the axes so far

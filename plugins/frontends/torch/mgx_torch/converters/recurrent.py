@@ -48,7 +48,9 @@ def recurrent(kind: str, activation: str = "") -> Converter:
         single = x.shape.rank == 2
         states = list(state) if isinstance(state, (list, tuple)) else [state]
         for index, (last, first) in enumerate(zip(n.value[1:], states, strict=True), 1):
-            if n.wants(index) and last.dim() != first.shape.rank:  # torch 2.11 on a GPU; consumers may rely on that
+            if (
+                n.output_used(index) and last.dim() != first.shape.rank
+            ):  # torch 2.11 on a GPU; consumers may rely on that
                 n.unsupported(f"torch's metadata of its last state has {last.dim()} axes instead of {first.shape.rank}")
         if single:
             x = n.unsqueeze(x, [0 if batch_first else 1])
