@@ -11,21 +11,18 @@ from mgx_core.errors import Refused
 from mgx_core.ops.coded_product import DequantDot
 from mgx_core.ops.control import Group, PointwiseGroup
 from mgx_core.ops.slice import Slice
-from mgx_core.rules.outline import through_views
 from mgx_core.targets.group_checks import tagged
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 
-from ..codegen.bodies import flat
 from ..codegen.coded_products import coded_product
 from ..codegen.coded_tiles import lane_bytes, tiled_codes, tiled_numbers
 from ..codegen.generators import Inputs, computing
-from ..codegen.product_epilogue import product_epilogue
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import GpuEmitter, tensor_of
 from ..join_rows import CODED, CODED_ROW, MAX_ROWS
 from .offer import offer
-from .product_groups import group_results
+from .product_groups import epilogue_of_parts, group_results, operand
 from .row_groups import RowGroup
 
 __all__ = ["PLANS"]
@@ -87,10 +84,7 @@ def write_fused(
 ) -> KernelSource | No:
     """xs: the operands of the product, None for absent ones, then those of the epilogue."""
     product, sums, tail = _members(modules[0])
-    fixed = flat(tail.modules[0])
-    parameters = list(fixed.parameters.values())
-    joints = [parameters[tail.inputs.index(part)] for part in sums]
-    return coded_product(product.op, xs, ys, traits, product_epilogue(fixed, joints, xs[4:], ys[0].lens, 4))
+    return coded_product(product.op, xs, ys, traits, epilogue_of_parts(tail, sums, xs[4:], ys[0].lens, 4))
 
 
 def _members(body: Module) -> tuple[Instruction, list[Instruction], Instruction]:
@@ -114,19 +108,16 @@ def emit_fused(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
     body = modules[0]
     product, sums, tail = _members(body)
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
-    for ins in body:
-        if ins not in env and ins not in sums and through_views(ins) is not ins:
-            env[ins] = e.emit(ins, env)
     assert isinstance(product.op, DequantDot)
-    operands = [None if i.is_absent else e.value_of(i, env) for i in product.inputs]
+    operands = [None if i.is_absent else operand(e, i, env) for i in product.inputs]
     given = _operands(e, product.op, operands, len(sums))
-    given += [None if i in sums else e.value_of(i, env) for i in tail.inputs]
+    given += [None if i in sums else operand(e, i, env) for i in tail.inputs]
     results, outs = group_results(e, body)
     e.kernel(write_fused, op, modules, given, outs)
     return results
 
 
-def write_made(
+def write_row_group(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module]
 ) -> KernelSource | No:
     """xs: the operands of the reduction, then codes, scale and zero points, None if absent, then those of the epilogue."""
@@ -137,10 +128,7 @@ def write_made(
     if isinstance(group.product.op, DequantDot):
         return coded_product(group.product.op, xs, ys, traits, None, prologue)
     product, sums, tail = _members(group.product.modules[0])
-    fixed = flat(tail.modules[0])
-    parameters = list(fixed.parameters.values())
-    joints = [parameters[tail.inputs.index(part)] for part in sums]
-    after = product_epilogue(fixed, joints, xs[before + 3 :], ys[-1].lens, before + 3)
+    after = epilogue_of_parts(tail, sums, xs[before + 3 :], ys[-1].lens, before + 3)
     return coded_product(product.op, xs, ys, traits, after, prologue)
 
 
@@ -149,9 +137,9 @@ def write_made(
     Group,
     name="coded row",
     when=tagged(CODED_ROW, "a product with quantized weights, its epilogue and the reduction that computes its row"),
-    write=write_made,
+    write=write_row_group,
 )
-def emit_made(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+def emit_row_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Emits one launch."""
     body = modules[0]
     group = RowGroup.of(body)
@@ -159,14 +147,7 @@ def emit_made(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
 
     def value(ins: Instruction) -> Value | None:
-        if ins.is_absent:
-            return None
-        if ins not in env and not ins.is_literal:
-            for i in ins.inputs:
-                env[i] = value(i)
-            env[ins] = e.emit(ins, env)
-        found: Value = e.value_of(ins, env)
-        return found
+        return None if ins.is_absent else operand(e, ins, env)
 
     product, inner, row = group.row
     assert isinstance(product.op, DequantDot)
@@ -184,5 +165,5 @@ def emit_made(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
     given = [*map(value, group.reduction.inputs), *tiled]
     given += [None if i in sums else value(i) for i in ([] if tail is None else tail.inputs)]
     results, outs = group_results(e, body)
-    e.kernel(write_made, op, modules, given, outs)
+    e.kernel(write_row_group, op, modules, given, outs)
     return results

@@ -26,7 +26,7 @@ from ..codegen.generators import Inputs
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import GpuEmitter
 from .offer import offer
-from .product_groups import ProductGroup
+from .product_groups import ProductGroup, operand
 
 __all__ = ["PLANS", "READ", "is_few_channels", "offer_tile"]
 
@@ -92,9 +92,7 @@ def offer_tile(table: Kernels, tile_rank: int) -> None:
         extra = group.epilogue_args(args, e.is_constant)
         env: dict[Instruction, Any] = dict(zip(group.body.parameters.values(), args, strict=True))
         x, w = group.anchor.inputs
-        return _emit(
-            e, group.anchor.op, [_image(e, x, env), _operand(e, w, env)], modules, extra, group.body, tile_rank
-        )
+        return _emit(e, group.anchor.op, [_image(e, x, env), operand(e, w, env)], modules, extra, group.body, tile_rank)
 
     offer(table, Convolution, name=name, when=is_few_channels)(single)
     offer(table, Group, name=name, when=around(Convolution, when=is_few_channels, tag=Convolution.name))(fused)
@@ -108,17 +106,7 @@ def _image(e: GpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Valu
     """Returns the image, or the operand of its conversion: the kernel converts on load."""
     if ins not in env and isinstance(ins.op, Convert) and ins.inputs[0].shape.dtype in READ:
         ins = ins.inputs[0]
-    return _operand(e, ins, env)
-
-
-def _operand(e: GpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Value:
-    """Returns an operand's value; emits it if it is computed inside the group."""
-    if ins not in env and not ins.is_literal:
-        for i in ins.inputs:
-            _operand(e, i, env)
-        env[ins] = e.emit(ins, env)
-    value: Value = e.value_of(ins, env)
-    return value
+    return operand(e, ins, env)
 
 
 def _emit(

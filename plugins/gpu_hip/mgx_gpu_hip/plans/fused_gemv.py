@@ -11,30 +11,20 @@ from mgx_core.targets.group_checks import tagged
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 
-from ..codegen.bodies import flat
 from ..codegen.gemv import gemv
 from ..codegen.generators import Inputs
-from ..codegen.product_epilogue import FusedEpilogue, product_epilogue
+from ..codegen.product_epilogue import FusedEpilogue
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import GpuEmitter
 from ..join_rows import JOINED
 from .gemv import operands_of_row
 from .offer import offer
-from .product_groups import ProductGroup, group_results
+from .product_groups import ProductGroup, epilogue_of_parts, group_results, operand
 from .row_groups import RowGroup
 
 __all__ = ["PLANS"]
 
 PLANS = Kernels("gpu")
-
-
-def _epilogue(parts: RowGroup) -> tuple[Module, list[Instruction]] | None:
-    """Returns the module of the epilogue, and the instructions that its parameters represent."""
-    if parts.tail is not None:
-        return parts.tail.modules[0], list(parts.tail.inputs)
-    if isinstance(parts.product.op, Group):
-        return parts.product.modules[0], list(parts.product.inputs)
-    return None
 
 
 def _reads(parts: RowGroup, ins: Instruction) -> bool:
@@ -46,16 +36,11 @@ def _reads(parts: RowGroup, ins: Instruction) -> bool:
 
 
 def _finish(parts: RowGroup, given: Inputs, dims: Sequence[int], first: int) -> FusedEpilogue | None:
-    epilogue = _epilogue(parts)
-    if epilogue is None:
+    if parts.tail is not None:
+        return epilogue_of_parts(parts.tail, parts.parts, given, dims, first)
+    if parts.epilogue is None:
         return None
-    module, inputs = epilogue
-    if parts.tail is None:
-        return ProductGroup.of(module).finish(given, dims, first)
-    fixed = flat(module)
-    parameters = list(fixed.parameters.values())
-    joints = [parameters[inputs.index(p)] for p in parts.parts]
-    return product_epilogue(fixed, joints, given, dims, first)
+    return ProductGroup.of(parts.epilogue.modules[0]).finish(given, dims, first)
 
 
 def write(
@@ -77,34 +62,27 @@ def write(
     when=tagged(JOINED, "a product of one row with prologue and epilogue"),
     write=write,
 )
-def emit_joined(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+def emit_row_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Emits one launch."""
     body = modules[0]
     parts = RowGroup.of(body)
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
 
-    def value(ins: Instruction) -> Value:
-        if ins not in env and not ins.is_literal:
-            for i in ins.inputs:
-                env[i] = value(i)
-            env[ins] = e.emit(ins, env)
-        found: Value = e.value_of(ins, env)
-        return found
-
     anchor, inner, row = parts.row
     if inner is not body:
         env |= {
-            p: value(i) for p, i in zip(inner.parameters.values(), parts.product.inputs, strict=True) if i is not row
+            p: operand(e, i, env)
+            for p, i in zip(inner.parameters.values(), parts.product.inputs, strict=True)
+            if i is not row
         }
-    weights = value(anchor.inputs[1])
+    weights = operand(e, anchor.inputs[1], env)
     given: list[Value | None]
     if parts.reduction is None:
-        given = list(operands_of_row(e, value(row), weights))
+        given = list(operands_of_row(e, operand(e, row, env), weights))
     else:
-        given = [*(value(i) for i in parts.reduction.inputs), operands_of_row(e, None, weights)[0]]
-    epilogue = _epilogue(parts)
-    if epilogue is not None:
-        given += [value(i) if _reads(parts, i) else None for i in epilogue[1]]
+        given = [*(operand(e, i, env) for i in parts.reduction.inputs), operands_of_row(e, None, weights)[0]]
+    if parts.epilogue is not None:
+        given += [operand(e, i, env) if _reads(parts, i) else None for i in parts.epilogue.inputs]
     results, outs = group_results(e, body)
     e.kernel(write, op, modules, given, outs)
     return results

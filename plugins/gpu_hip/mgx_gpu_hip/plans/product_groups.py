@@ -17,7 +17,7 @@ from ..codegen.generators import Inputs
 from ..codegen.product_epilogue import FusedEpilogue, product_epilogue
 from ..emitter import GpuEmitter
 
-__all__ = ["ProductGroup", "group_results"]
+__all__ = ["ProductGroup", "epilogue_of_parts", "group_results", "operand"]
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,29 @@ class ProductGroup:
     def finish(self, given: Inputs, dims: Sequence[int], first: int) -> FusedEpilogue:
         """Returns the epilogue for a generator; given, first: its operands, and the index of the first."""
         return product_epilogue(self.body, [self.joint], given, dims, first)
+
+
+def operand(e: GpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Value:
+    """Returns the value of a group's member or literal; emits a member that `env` lacks, after its operands."""
+    if ins not in env and not ins.is_literal:
+        for i in ins.inputs:
+            if not i.is_absent:
+                operand(e, i, env)
+        env[ins] = e.emit(ins, env)
+    value: Value = e.value_of(ins, env)
+    return value
+
+
+def epilogue_of_parts(
+    tail: Instruction, parts: Sequence[Instruction], given: Inputs, dims: Sequence[int], first: int
+) -> FusedEpilogue:
+    """Returns a pointwise group that reads a product, or slices of it, as the product's epilogue.
+
+    tail, parts: the group and the operands of it that are sums, in order; given, first, dims: as of `ProductGroup.finish`.
+    """
+    body = flat(tail.modules[0])
+    parameters = list(body.parameters.values())
+    return product_epilogue(body, [parameters[tail.inputs.index(p)] for p in parts], given, dims, first)
 
 
 def group_results(e: GpuEmitter, body: Module) -> tuple[Results, list[Value]]:

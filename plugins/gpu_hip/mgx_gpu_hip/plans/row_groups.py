@@ -40,6 +40,11 @@ class RowGroup(NamedTuple):
             next((i for i in members if isinstance(i.op, PointwiseGroup)), None),
         )
 
+    @property
+    def epilogue(self) -> Instruction | None:
+        """The group that contains the epilogue: the work on the parts, or the product's own group; None without epilogue."""
+        return self.tail or (self.product if isinstance(self.product.op, Group) else None)
+
     def result_index(self, ins: Instruction) -> int | None:
         """Returns the index of the reduction's result that an instruction is, or is a view of; otherwise None."""
         while ins.op.reshapes and len(ins.inputs) == 1:
