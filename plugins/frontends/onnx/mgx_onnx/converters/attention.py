@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from mgx_core import Instruction, Shape
@@ -13,7 +14,7 @@ from ..converter import converts
 from ..node import Node
 from ..tensors import dtype_of
 
-__all__ = ["length_of", "merged_heads", "split_heads"]
+__all__ = ["causal_convolution", "length_of", "merged_heads", "recurrence", "split_heads"]
 
 
 def split_heads(n: Node, x: Instruction, heads: int) -> Instruction:
@@ -129,22 +130,21 @@ def linear_attention(
     decay: Instruction | None = None,
     beta: Instruction | None = None,
 ) -> tuple[Instruction, ...]:
-    return n.items(
-        n.add(
-            "linear_attention",
-            query,
-            key,
-            value,
-            past_state,
-            decay,
-            beta,
-            q_num_heads=n.attr("q_num_heads"),
-            kv_num_heads=n.attr("kv_num_heads"),
-            update_rule=n.attr("update_rule", "gated_delta"),
-            scale=n.attr("scale", 0.0),
-            chunk_size=n.attr("chunk_size", 64),
-        )
+    return recurrence(n, (query, key, value, past_state, decay, beta), n.attr("q_num_heads"))
+
+
+def recurrence(n: Node, operands: Sequence[Instruction | None], heads: int) -> tuple[Instruction, ...]:
+    """Returns result and state of linear attention; operands: query, key, value, past state, decay, beta; heads: of the query."""
+    made = n.add(
+        "linear_attention",
+        *operands,
+        q_num_heads=heads,
+        kv_num_heads=n.attr("kv_num_heads"),
+        update_rule=n.attr("update_rule", "gated_delta"),
+        scale=n.attr("scale", 0.0),
+        chunk_size=n.attr("chunk_size", 64),
     )
+    return n.items(made)
 
 
 @converts("CausalConvWithState")
@@ -155,22 +155,33 @@ def causal_conv_with_state(
     bias: Instruction | None = None,
     past_state: Instruction | None = None,
 ) -> tuple[Instruction, ...]:
+    if x.shape.rank != 3 or weight.shape.rank != 3 or weight.shape.dims[1] != 1:
+        n.fail(f"input must be [b, c, l] and weight [c, 1, k], got {x.shape} and {weight.shape}")
+    return causal_convolution(n, x, weight, bias, past_state)
+
+
+def causal_convolution(
+    n: Node, x: Instruction, weight: Instruction, bias: Instruction | None, past: Instruction | None, dilation: int = 1
+) -> tuple[Instruction, Instruction]:
+    """Returns the causal convolution of each channel, computed in float32, and the last positions, which the next one continues.
+
+    x: [b, c, l]; weight: [c, 1, k]; bias: [c]; past: the positions before x, [b, c, (k - 1) * dilation], 0 if absent.
+    """
     activation = n.attr("activation", "none")
     if activation not in ("none", "silu", "swish"):
         n.fail(f"activation must be none, silu or swish, got {activation!r}")
-    if x.shape.rank != 3 or weight.shape.rank != 3 or weight.shape.dims[1] != 1:
-        n.fail(f"input must be [b, c, l] and weight [c, 1, k], got {x.shape} and {weight.shape}")
     b, channels, length = x.shape.dims
-    state, group = weight.shape.dims[2] - 1, weight.shape.dims[0]
+    group, state = weight.shape.dims[0], (weight.shape.dims[2] - 1) * dilation
     if not isinstance(group, int):
         n.unsupported("a weight with a symbolic number of channels")
-    before = past_state
-    if before is None:
-        before = n.broadcast_to(n.literal(0.0, x.shape.dtype), (b, channels, state))
-    elif before.shape.rank != 3 or not all(map(may_equal, before.shape.dims, (b, channels, state))):
-        n.fail(f"past_state must be [{b}, {channels}, {state}], got {before.shape}")
-    whole = n.add("concat", before, x, axis=2)
-    y = n.add("convolution", n.convert(whole, dt.float32), n.convert(weight, dt.float32), group=group)
+    if past is None:
+        past = n.broadcast_to(n.literal(0.0, x.shape.dtype), (b, channels, state))
+    elif past.shape.rank != 3 or not all(map(may_equal, past.shape.dims, (b, channels, state))):
+        n.fail(f"past_state must hold {state} positions of {channels} channels, got {past.shape}")
+    whole = n.add("concat", past, x, axis=2)
+    y = n.add(
+        "convolution", n.convert(whole, dt.float32), n.convert(weight, dt.float32), group=group, dilation=(dilation,)
+    )
     if bias is not None:
         y = n.pointwise("add", y, n.unsqueeze(n.convert(bias, dt.float32), [1]))
     if activation != "none":

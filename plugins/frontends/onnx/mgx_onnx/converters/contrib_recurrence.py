@@ -10,7 +10,7 @@ from mgx_core.types.dim import Dim, may_equal
 
 from ..converter import converts
 from ..node import Node
-from .attention import merged_heads, split_heads
+from .attention import causal_convolution, merged_heads, recurrence, split_heads
 from .contrib_quant import MS
 from .norm import rsqrt
 
@@ -47,22 +47,9 @@ def linear_attention(
     if groups > heads > 0 and groups % heads == 0:  # one output for each head of the values
         query = _repeated(n, query, heads, groups // heads)
         heads = groups
-    return n.items(
-        n.add(
-            "linear_attention",
-            query,
-            key,
-            value,
-            past_state,
-            decay if "gated" in rule else None,
-            beta if "delta" in rule else None,
-            q_num_heads=heads,
-            kv_num_heads=groups,
-            update_rule=rule,
-            scale=n.attr("scale", 0.0),
-            chunk_size=n.attr("chunk_size", 64),
-        )
-    )
+    decay = decay if "gated" in rule else None
+    beta = beta if "delta" in rule else None
+    return recurrence(n, (query, key, value, past_state, decay, beta), heads)
 
 
 @converts("GatedDeltaNet", domain=MS)
@@ -182,18 +169,12 @@ def causal_conv_with_state(
 ) -> tuple[Instruction, Instruction]:
     _default(n, ("state_window", 0), ("state_update_capacity", 0), ("state_length", 0), ("state_channels_last", -1))
     _default(n, ("ndim", 1), ("input_channels", 0), ("input_channel_offset", 0))
-    activation, dilation = n.attr("activation", "none"), n.attr("dilation", 1)
-    if activation not in ("none", "silu", "swish"):
-        n.fail(f"activation must be none, silu or swish, got {activation!r}")
     last = bool(n.attr("channels_last", 0))
     if x.shape.rank < 3 or (x.shape.rank > 3 and not last) or weight.shape.rank != 3 or weight.shape.dims[1] != 1:
         n.fail(
             f"input must be [b, c, l] (or [b, l, ..] if channels_last) and weight [c, 1, k], got {x.shape} and {weight.shape}"
         )
-    group, _, taps = weight.shape.dims
-    if not isinstance(group, int) or not isinstance(taps, int):
-        n.unsupported("a weight with symbolic extents")
-    kept, given = (taps - 1) * dilation, x
+    group = weight.shape.dims[0]
 
     def first(v: Instruction) -> Instruction:
         """Returns [b, c, l]."""
@@ -201,24 +182,11 @@ def causal_conv_with_state(
 
     def back(v: Instruction) -> Instruction:
         length = v.shape.dims[2]
-        return n.reshape(n.transpose(v, [0, 2, 1]), (x.shape.dims[0], length, *given.shape.dims[2:])) if last else v
+        return n.reshape(n.transpose(v, [0, 2, 1]), (x.shape.dims[0], length, *x.shape.dims[2:])) if last else v
 
-    data = first(x)
-    b, channels, length = data.shape.dims
-    if past_state is None:
-        before = n.broadcast_to(n.literal(0.0, x.shape.dtype), (b, channels, kept))
-    else:
-        before = first(past_state)
-        if before.shape.rank != 3 or not all(map(may_equal, before.shape.dims, (b, channels, kept))):
-            n.fail(f"past_state must hold {kept} positions of {group} channels, got {past_state.shape}")
-    whole = n.add("concat", before, data, axis=2)
-    wide = n.convert(whole, dt.float32), n.convert(weight, dt.float32)
-    y = n.add("convolution", *wide, group=group, dilation=(dilation,))
-    if bias is not None:
-        y = n.pointwise("add", y, n.unsqueeze(n.convert(bias, dt.float32), [1]))
-    if activation != "none":
-        y = n.add("swish", y)
-    return back(n.convert(y, x.shape.dtype)), back(n.slice(whole, [2], [length], [length + kept]))
+    past = None if past_state is None else first(past_state)
+    y, state = causal_convolution(n, first(x), weight, bias, past, n.attr("dilation", 1))
+    return back(y), back(state)
 
 
 @converts("LinearAttentionGate", domain=MS)
