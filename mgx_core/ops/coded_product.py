@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import ParameterError, ShapeError
 from ..types.argument import Array
-from ..types.dim import ceil_div, compare, may_equal
+from ..types.dim import Dim, ceil_div, compare, may_equal
 from ..types.dtype import of, uint8
 from ..types.shape import Shape
 from .builder import Builder, Operand
@@ -88,9 +88,9 @@ class DequantDot(Operation):
         if weights.shape.dtype is not a.shape.dtype:
             weights = b.add(Convert(target_type=a.shape.dtype), weights)
         right = b.add(Transpose(permutation=(1, 0)), weights)
-        rows = 1
+        rows: Dim = 1
         for d in a.shape.dims[:-1]:
-            rows = rows * d  # type: ignore[assignment]
+            rows = rows * d
         flat = a if a.shape.rank == 2 else b.add(Reshape(dims=(rows, k)), a)
         out = b.add(Dot(), flat, right)
         return out if a.shape.rank == 2 else b.add(Reshape(dims=(*a.shape.dims[:-1], codes.shape.dims[0])), out)

@@ -7,7 +7,7 @@ mappings, costs) is in tables keyed by the class, owned by the code that uses th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from ..errors import DeviceError, MgxError, ParameterError, PluginError, ShapeError, UnsupportedError
 from ..types.argument import Array, Value
@@ -134,7 +134,7 @@ class Operation(Traits):
 
     __delattr__ = __setattr__  # type: ignore[assignment]
 
-    def replace(self, **changes: Any) -> Operation:
+    def replace(self, **changes: Any) -> Self:
         """Returns a copy with some attributes changed."""
         return type(self)(**{**self.attributes(), **changes})
 

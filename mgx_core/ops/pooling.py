@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class Windows(Operation):
                 inside = max(1, -(-(n + around) // d))
                 alone = extent(n, inside, s, d, around, begins[axis], self.ceil_mode) == 1
                 fitting[axis] = min(lengths[axis], inside if alone else inside + 1)  # no padding remains after it
-        return self if tuple(fitting) == lengths else cast(Self, self.replace(lengths=tuple(fitting)))
+        return self if tuple(fitting) == lengths else self.replace(lengths=tuple(fitting))
 
     def around(self, dims: Sequence[int], counts: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], list[int]]:
         """Returns padding before and after each axis of static extents, and by how much the last window extends beyond that."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
@@ -91,7 +91,7 @@ class Slice(Operation):
             cut = range(count)
         return x.with_dims(fresh("n", 0, d) if i in cut else d for i, d in enumerate(x.dims))
 
-    def normal(self, x: Shape, *operands: AnyShape) -> Operation:
+    def normal(self, x: Shape, *operands: AnyShape) -> Self:
         """Returns the op with explicit non-negative axes, and with bounds clipped to static extents."""
         if operands or not x.ranked:
             return self

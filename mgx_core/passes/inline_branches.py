@@ -12,6 +12,7 @@ from ..ops.control import GetTupleElem, If
 from ..ops.modules import SelectModule, selected
 from ..records import dataclass
 from ..rules.constants import aligned
+from ..rules.matching import op_as
 from ..types.dim import Dim
 from .interface import CountingPass
 
@@ -65,7 +66,7 @@ def put_results(module: Module, ins: Instruction, results: Sequence[Instruction]
     """
     symbols: dict[str, Dim] = {}
     for item in ins.users:
-        result = results[item.op.index]  # type: ignore[attr-defined]
+        result = results[op_as(item, GetTupleElem).index]
         parent = item.parent or module
         symbols |= found_extents(item.result, result.result)
         for user in item.users:

@@ -135,12 +135,14 @@ class JoinGathers(CountingPass):
         for inner in list(nested(module)):
             groups: dict[object, list[Instruction]] = {}
             for ins in inner:
-                table = ins.inputs[0] if isinstance(ins.op, Gather) else None
-                if table is None or table.literal is None or not ins.inputs[1].is_param:
+                if not isinstance(ins.op, Gather):
                     continue
-                if ins.op.axis % table.shape.rank or ins.inputs[1].shape.dtype.bits < 32:  # type: ignore[attr-defined]
+                table, indices = ins.inputs
+                if table.literal is None or not indices.is_param:
                     continue
-                key = (table.shape.dtype, table.shape.dims[1:], ins.inputs[1].shape.dtype)
+                if ins.op.axis % table.shape.rank or indices.shape.dtype.bits < 32:
+                    continue
+                key = (table.shape.dtype, table.shape.dims[1:], indices.shape.dtype)
                 groups.setdefault(key, []).append(ins)
             for found in groups.values():
                 few = No(f"fewer than {self.least} tables of the same width")

@@ -12,6 +12,7 @@ from ..ops.convert import Convert
 from ..ops.linear_attention import MOST_UNROLLED, LinearAttention
 from ..ops.reshape import Squeeze, Unsqueeze
 from ..records import dataclass
+from ..rules.matching import op_as
 from ..types.argument import Argument
 from ..types.dtype import float32, float64
 from ..types.shape import Shape
@@ -72,7 +73,7 @@ class StepLinearAttention(Pass):
         scan = Scan(states=1, input_axes=(1,) * len(scanned), output_axes=(1,))
         whole = module.add(scan, past, *scanned, modules=[body], before=ins, sources=ins.sources)
         for user in list(ins.users):
-            at = user.op.index  # type: ignore[attr-defined]
+            at = op_as(user, GetTupleElem).index
             found = module.add(GetTupleElem(index=1 - at), whole, before=user, sources=user.sources)
             if at == 1 and state.dtype is not carried_type:
                 found = module.add(Convert(target_type=state.dtype), found, before=user, sources=user.sources)

@@ -19,6 +19,7 @@ from ..ops.slice import Slice
 from ..records import dataclass
 from ..rules.constants import aligned
 from ..rules.known_extents import extents
+from ..rules.matching import op_as
 from ..rules.shapes import SHAPES
 from ..types.shape import SequenceShape, Shape
 from .fold_constants import FoldConstants
@@ -81,7 +82,7 @@ def _trip_parameters(loop: Instruction) -> set[Instruction]:
     if isinstance(loop.op, Loop):
         fixed, states, first, after = {parameters[0]}, parameters[2:], loop.inputs[2:], body.outputs[1:]
     else:
-        count = loop.op.states  # type: ignore[attr-defined]
+        count = op_as(loop, Scan).states
         scanned = zip(parameters[count:], loop.inputs[count:], strict=True)
         fixed = {p for p, x in scanned if _follows(x, ())}
         states, first, after = parameters[:count], loop.inputs[:count], body.outputs
@@ -116,7 +117,7 @@ def _unrolled(module: Module, loop: Instruction) -> list[Instruction] | No:
         return No(f"{count} trips are too many instructions, or none")
     if not all(isinstance(u.op, GetTupleElem) for u in loop.users):
         return No("its results are used as one tuple")
-    states = list(loop.inputs[2:] if isinstance(loop.op, Loop) else loop.inputs[: loop.op.states])  # type: ignore[attr-defined]
+    states = list(loop.inputs[2:] if isinstance(loop.op, Loop) else loop.inputs[: op_as(loop, Scan).states])
     rows: list[list[Instruction]] = [[] for _ in range(len(loop.result.items) - len(states))]  # type: ignore[union-attr]
     try:
         for number in range(count):

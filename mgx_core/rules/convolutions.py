@@ -15,7 +15,7 @@ from ..ops.pointwise import Add, Mul
 from ..ops.scalar import convert, widen
 from ..ops.slice import Slice
 from ..types.argument import Array
-from ..types.dim import compare, product
+from ..types.dim import Dim, compare, product
 from .constants import aligned, along, finite, split, spread
 from .engine import ROUNDING, Builder, Rules
 from .matching import op_as
@@ -110,7 +110,7 @@ def concat_of_convolutions(i: Instruction, b: Builder) -> Instruction | No | Non
             return No("the inputs are not adjacent slices of one tensor")
         joined = r[1][1]
     assert source is not None
-    group: int = first.op.group  # type: ignore[attr-defined]
+    group = op_as(first, Convolution).group
     made = b.add(
         first.op.replace(group=group * len(parts)),
         cut(b, source, {1: (at, joined, 1)}),
@@ -171,6 +171,6 @@ def factor_of_slice_into_convolution(i: Instruction, b: Builder) -> Instruction 
     return part
 
 
-def _apart(one: tuple[object, object, int], other: tuple[object, object, int]) -> bool:
+def _apart(one: tuple[Dim, Dim, int], other: tuple[Dim, Dim, int]) -> bool:
     """Returns True if two ranges are disjoint."""
-    return compare(one[1], "<=", other[0]) is True or compare(other[1], "<=", one[0]) is True  # type: ignore[arg-type]
+    return compare(one[1], "<=", other[0]) is True or compare(other[1], "<=", one[0]) is True

@@ -11,6 +11,7 @@ from ..ops.control import GetTupleElem
 from ..ops.operation import Operation
 from ..types.shape import AnyShape, TupleShape, same_type
 from .engine import Builder
+from .matching import op_as
 
 __all__ = ["decompose", "decomposed", "module_of"]
 
@@ -60,7 +61,7 @@ def _read_one_by_one(module: Module, ins: Instruction, results: Sequence[Instruc
             return False
         module.remove(user)
     for user in list(ins.users):
-        module.replace(user, results[user.op.index])  # type: ignore[attr-defined]
+        module.replace(user, results[op_as(user, GetTupleElem).index])
         module.remove(user)
     return True
 

@@ -16,6 +16,7 @@ from ..ops.convert import Convert
 from ..ops.fill import DynamicRange
 from ..ops.index import Gather, Gathernd
 from ..ops.movement import Transpose
+from ..ops.operation import Operation
 from ..ops.pointwise import Add
 from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..ops.slice import Slice
@@ -217,13 +218,13 @@ def comparison_of_count(i: Instruction, b: Builder) -> Instruction | No | None:
     if found is None or limit is None:
         return None
     least, most = found.first, found.first + bounds(x.shape.dims[found.axis])[1] - 1
-    answers = {
+    answers: dict[type[Operation], tuple[bool, bool]] = {
         Less: (most < limit, least >= limit),
         LessOrEqual: (most <= limit, least > limit),
         Greater: (least > limit, most <= limit),
         GreaterOrEqual: (least >= limit, most < limit),
     }
-    always, never = answers[relation]  # type: ignore[index]
+    always, never = answers[relation]
     if not (always or never):
         return No("the result depends on the position")
     return spread(b, np.asarray(always), i.shape.dims)

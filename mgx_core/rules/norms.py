@@ -10,11 +10,11 @@ from ..ir.instruction import Instruction
 from ..ops.broadcast import Multibroadcast
 from ..ops.norm import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
 from ..ops.pointwise import Add, Div, Mul, Pow, Recip, Rsqrt, Sqdiff, Sqrt, Sub
-from ..ops.reduce import ReduceMean
+from ..ops.reduce import Reduce, ReduceMean
 from ..ops.reshape import Reshape
 from .constants import aligned, uniform
 from .engine import ROUNDING, Builder, Rules
-from .matching import either, other
+from .matching import either, op_as, other
 from .outline import through_views
 
 __all__ = ["NORMS"]
@@ -25,7 +25,7 @@ NORMS: Final = Rules("raise-norms")
 def reduced_axes(ins: Instruction) -> tuple[int, ...]:
     """Returns the axes that a reduction reduces; none given means all."""
     rank = ins.inputs[0].shape.rank
-    return tuple(sorted(ins.op.axes)) or tuple(range(rank))  # type: ignore[attr-defined]
+    return tuple(sorted(op_as(ins, Reduce).axes)) or tuple(range(rank))
 
 
 def repeated(ins: Instruction, op: type, x: Instruction) -> Instruction | None:

@@ -10,7 +10,7 @@ from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.activation import Relu, Sigmoid
 from ..ops.columns import Im2col
-from ..ops.convolution import Convolution
+from ..ops.convolution import Convolution, Windowed
 from ..ops.movement import Transpose
 from ..ops.pad import Pad
 from ..ops.pointwise import Clip
@@ -76,11 +76,11 @@ def pad_into_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
     pad = i.inputs[at]
     if not isinstance(pad.op, Pad):
         return None
-    if getattr(i.op, "padding_mode", "default") != "default":
+    if isinstance(i.op, Convolution) and i.op.padding_mode != "default":
         return No("the convolution's padding follows from the extents")
     if border(pad) != 0:
         return No("the border is not 0")
-    padding = _more(i, pad)
+    padding = _more(i.op.padding if isinstance(i.op, Convolution) else op_as(i, Im2col).padding, pad)
     if isinstance(padding, No):
         return padding
     operands = list(i.inputs)
@@ -94,7 +94,7 @@ def moved_pad_into_convolution(i: Instruction, b: Builder) -> Instruction | No |
 
     Also quant_convolution, whose zero point is the border value, and without a transpose.
     """
-    turned = i.inputs[0]
+    op, turned = op_as(i, Windowed), i.inputs[0]
     order = list(turned.op.permutation) if isinstance(turned.op, Transpose) else []
     pad = turned.inputs[0] if order else turned
     if not isinstance(pad.op, Pad) or (not order and isinstance(i.op, Convolution)):
@@ -104,15 +104,15 @@ def moved_pad_into_convolution(i: Instruction, b: Builder) -> Instruction | No |
         zero = scalar_of(i.inputs[2])
     if zero is None or border(pad) != zero:
         return No("the border is not the zero point")
-    if i.op.padding_mode != "default":  # type: ignore[attr-defined]
+    if op.padding_mode != "default":
         return No("the convolution's padding follows from the extents")
     if order and len(turned.users) > 1:
         return No("the padded tensor has other users")
-    padding = _more(i, pad, order)
+    padding = _more(op.padding, pad, order)
     if isinstance(padding, No):
         return padding
     x = pad.inputs[0] if not order else b.add(turned.op, pad.inputs[0])
-    return b.add(i.op.replace(padding=padding), x, *i.inputs[1:])
+    return b.add(op.replace(padding=padding), x, *i.inputs[1:])
 
 
 @PADS.on(Pooling)
@@ -134,7 +134,7 @@ def pad_into_pooling(i: Instruction, b: Builder) -> Instruction | No | None:
             return No("the border could be a maximum")
     elif value != 0 or (op.mode == "average" and own and not op.count_include_pad):
         return No("the border is not 0, or is excluded from the average")
-    padding = _more(i, pad)
+    padding = _more(op.padding, pad)
     if isinstance(padding, No):
         return padding
     spread = any(d != 1 for d in op.dilations) or any(p >= n for p, n in zip(padding, op.lengths * 2, strict=True))
@@ -157,8 +157,8 @@ def _least(x: Instruction) -> float:
     return -math.inf
 
 
-def _more(i: Instruction, pad: Instruction, order: Sequence[int] = ()) -> tuple[int, ...] | No:
-    """Returns the padding of a window op plus that of a pad before it; order: the permutation of the axes between the two."""
+def _more(padding: Sequence[int], pad: Instruction, order: Sequence[int] = ()) -> tuple[int, ...] | No:
+    """Returns a window op's padding plus that of a pad before it; order: the permutation of the axes between the two."""
     found = widths(pad)
     if found is None:
         return No("the widths are known only at run time")
@@ -167,7 +167,7 @@ def _more(i: Instruction, pad: Instruction, order: Sequence[int] = ()) -> tuple[
         return No("the padded tensor has other users")
     if any(p != (0, 0) for p in found[:2]) or min(min(p) for p in found) < 0:
         return No("batch or channels are padded, or an axis is cropped")
-    begins, ends = sides(i.op.padding, len(found) - 2)  # type: ignore[attr-defined]
+    begins, ends = sides(padding, len(found) - 2)
     before = [p[0] + q for p, q in zip(found[2:], begins, strict=True)]
     after = [p[1] + q for p, q in zip(found[2:], ends, strict=True)]
     return (*before, *after)

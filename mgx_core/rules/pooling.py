@@ -19,7 +19,7 @@ POOLING: Final = Rules("rewrite-pooling")
 
 def whole(i: Instruction) -> bool:
     """Returns True if a single window covers the whole image."""
-    op: Pooling = i.op  # type: ignore[assignment]
+    op = op_as(i, Pooling)
     if op.dyn_global:
         return True
     image = i.inputs[0].shape.dims[2:]
@@ -50,7 +50,7 @@ def reduction_from_average_pooling(i: Instruction, b: Builder) -> Instruction | 
 @POOLING.on(Windows)
 def fit_windows(i: Instruction, b: Builder) -> Instruction | No | None:
     """windows that extend beyond the padded axis are shortened, if an axis has a single window."""
-    op: Windows = i.op  # type: ignore[assignment]
+    op = op_as(i, Windows)
     if isinstance(op, Pooling) and op.dyn_global:
         return None
     fitted = op.fitted(i.inputs[0].shape.dims[2:])

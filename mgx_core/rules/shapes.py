@@ -140,14 +140,14 @@ def static_slice(i: Instruction, b: Builder) -> Instruction | No | None:
     whole = [ints(axes) if axes is not None else op.axes, ints(steps) if steps is not None else op.steps]
     if None in whole:
         return No("an axis or step is known only at run time")
-    op = op.replace(  # type: ignore[assignment]
+    op = op.replace(
         starts=op.starts if starts is None else starts,
         ends=op.ends if ends is None else ends,
         axes=whole[0],
         steps=whole[1],
     )
     try:
-        op = op.normal(i.inputs[0].shape)  # type: ignore[assignment]
+        op = op.normal(i.inputs[0].shape)
     except MgxError as error:
         return No(f"the static form is refused: {error.message}")
     return static_form(b, op, i.inputs[0])

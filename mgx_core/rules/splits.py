@@ -36,6 +36,10 @@ class _Cut(NamedTuple):
     slices: list[Instruction]
 
     @property
+    def ops(self) -> list[Slice]:
+        return [op_as(s, Slice) for s in self.slices]
+
+    @property
     def readers(self) -> list[Instruction]:
         return [s.users[0] for s in self.slices]
 
@@ -126,7 +130,7 @@ def _before_slices(i: Instruction, b: Builder) -> Instruction | No | None:
         operands.insert(1 - at, constant[-1])
         made += constant
     made.append(b.add(i.op, *operands))
-    return replace_readers(i, cut, made, [s.op for s in cut.slices])  # type: ignore[misc]
+    return replace_readers(i, cut, made, cut.ops)
 
 
 def _joined(b: Builder, constants: Sequence[Instruction], dims: tuple[Dim, ...], axis: int) -> list[Instruction] | None:
@@ -162,8 +166,7 @@ def transpose_before_slices(i: Instruction, b: Builder) -> Instruction | No | No
     if any(r.op != i.op for r in cut.readers):
         return No("the slices are not all transposed in the same way")
     axis = op_as(i, Transpose).order(i.shape.rank).index(cut.axis)
-    slices = [s.op.replace(axes=(axis,)) for s in cut.slices]
-    return replace_readers(i, cut, [b.add(i.op, cut.x)], slices)  # type: ignore[arg-type]
+    return replace_readers(i, cut, [b.add(i.op, cut.x)], [op.replace(axes=(axis,)) for op in cut.ops])
 
 
 @SPLITS.on(Reshape)

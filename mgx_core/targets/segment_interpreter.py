@@ -152,8 +152,11 @@ class SegmentInterpreter(Interpreter):
 
     def _alone(self, ins: Instruction, values: dict[Instruction, Any], known: dict[str, int]) -> None:
         op = op_of(ins)
-        item = isinstance(op, GetTupleElem)  # its extents are known from the tuple
-        values[ins] = value = values[ins.inputs[0]][op.index] if item else self.step(ins, values, known)  # type: ignore[attr-defined]
+        if isinstance(op, GetTupleElem):  # its extents are known from the tuple
+            value = values[ins.inputs[0]][op.index]
+        else:
+            value = self.step(ins, values, known)
+        values[ins] = value
         self._bind(ins, value, known)
 
     def _bind_parameters(
