@@ -78,7 +78,7 @@ def test_loads_or_says_why(run):
 
 def test_public_names_of_another_plugin(run):
     """As a package with converters or C kernels needs them (docs/plugins.md)."""
-    assert run(fault="from mgx_ref.target import RefTarget")["hygiene/public_door"][0] == "pass"
+    assert run(fault="from mgx_ref.target import RefTarget")["hygiene/public_interface"][0] == "pass"
 
 
 @pytest.mark.parametrize(
@@ -86,12 +86,12 @@ def test_public_names_of_another_plugin(run):
 )
 def test_names_that_another_plugin_does_not_offer(run, fault):
     tests = run(fault=f"try:\n    {fault}\nexcept ImportError:\n    pass")
-    outcome, why = tests["hygiene/public_door"]
+    outcome, why = tests["hygiene/public_interface"]
     assert outcome == "fail"
     assert "mgx_ref" in why
 
 
 def test_private_names(run):
-    outcome, why = run(fault="from mgx_core.types.argument import _native")["hygiene/public_door"]
+    outcome, why = run(fault="from mgx_core.types.argument import _native")["hygiene/public_interface"]
     assert outcome == "fail"
     assert "_native" in why

@@ -211,16 +211,16 @@ def _own_symbols(body: Module, states: Sequence[Instruction]) -> Iterator[str]:
         yield from (symbols_in(ins.result) - around if ins.is_param else introduced(ins))
 
 
-def _rebuilt(body: Module, states: Sequence[Instruction], gone: set[int], items: Sequence[Instruction]) -> Module:
+def _rebuilt(body: Module, states: Sequence[Instruction], removed: set[int], items: Sequence[Instruction]) -> Module:
     """Returns the body without some states and with items as additional stacked outputs."""
     outputs = body.outputs
-    kept = [o for k, o in enumerate(outputs) if not 1 <= k <= len(states) or k - 1 not in gone]
+    kept = [o for k, o in enumerate(outputs) if not 1 <= k <= len(states) or k - 1 not in removed]
     body.replace_return([*kept, *items])
     body.sweep()  # of what read the lists
     made = Module(body.name)
     given: list[Instruction] = []
     for k, (name, p) in enumerate(body.parameters.items()):
-        lost = k - 2 in gone
+        lost = k - 2 in removed
         given.append(made.add_absent() if lost else made.add_parameter(name, p.result))
     made.add_return(made.inline(body, given))
     body.clear()

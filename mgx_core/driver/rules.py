@@ -49,7 +49,7 @@ def command(as_json: bool, name: str | None, passes: bool) -> None:
             asked = ", asked for" if rule.name in OPTIONAL else ""
             rows.append((rule.name, CHANGES[rule.changes] + asked, rule.says))
         rows += [(n, "fusion" + (", asked for" if n in OPTIONAL else ""), "") for n in sorted(PASSES)]
-        rows += [(n, "several", ", ".join(meant)) for n, meant in FUSIONS.items()]
+        rows += [(n, "several", ", ".join(members)) for n, members in FUSIONS.items()]
     if name is not None:
         found = [row for row in rows if row[0] == name]
         if not found:

@@ -275,18 +275,18 @@ class Module(InstructionList):
 
     def _sweep(self, seen: set[Module]) -> int:
         seen.add(self)
-        gone = 0
+        removed = 0
         keep = None if self.returned is not None else self._last
         for ins in list(reversed(self)):
             dead = not ins._users and ins is not keep and not ins.is_param and not ins.op.effect
             if dead and not (ins.result.dynamic() and needed_for_extents(ins)):
                 self.remove(ins)
-                gone += 1
+                removed += 1
             else:
                 for module in ins.modules:
                     if module not in seen:
-                        gone += module._sweep(seen)
-        return gone
+                        removed += module._sweep(seen)
+        return removed
 
     # copies
 

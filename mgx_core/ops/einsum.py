@@ -40,7 +40,7 @@ def split(term: str) -> tuple[str, bool, str]:
     """Returns letters before the ellipsis, whether there is one, letters after it.  Errors: ParameterError."""
     head, dots, tail = term.partition("...")
     if not all(c in string.ascii_letters for c in head + tail):
-        raise ParameterError(f"an einsum term is made of letters and at most one '...', got {term!r}")
+        raise ParameterError(f"an einsum term consists of letters and at most one '...', got {term!r}")
     return head, bool(dots), tail
 
 

@@ -194,22 +194,22 @@ class Squeeze(_Regrouping):
             return unknown(x, x.rank - count if isinstance(count, int) and count else fresh("rank"))
         if not self.axes and any(not isinstance(d, int) and bounds(d)[0] <= 1 for d in x.dims):
             return Shape.unranked(x.dtype)
-        gone = self._gone(x.dims, self.axes)
-        return x.with_dims(d for i, d in enumerate(x.dims) if i not in gone)
+        removed = self._removed(x.dims, self.axes)
+        return x.with_dims(d for i, d in enumerate(x.dims) if i not in removed)
 
     @staticmethod
-    def _gone(dims: Sequence[Dim], axes: Sequence[int]) -> set[int]:
+    def _removed(dims: Sequence[Dim], axes: Sequence[int]) -> set[int]:
         if not axes:
             return {i for i, d in enumerate(dims) if d == 1}
-        gone = set(normalize_all(axes, len(dims)))
-        for axis in sorted(gone):
+        removed = set(normalize_all(axes, len(dims)))
+        for axis in sorted(removed):
             if not may_equal(dims[axis], 1):
                 raise ShapeError(f"axis {axis} must have extent 1 to be squeezed, got {dims[axis]}")
-        return gone
+        return removed
 
     def compute(self, x: Array, axes: Array | None = None) -> Array:
-        gone = self._gone(x.shape, self.axes if axes is None else whole(axes))
-        return x.reshape([n for i, n in enumerate(x.shape) if i not in gone])
+        removed = self._removed(x.shape, self.axes if axes is None else whole(axes))
+        return x.reshape([n for i, n in enumerate(x.shape) if i not in removed])
 
 
 @op("unsqueeze", exact=True, aligns=True, moves=True)

@@ -20,7 +20,7 @@ KNOWN: Final = {
     "pt2": "mgx-torch",
 }
 # common aliases of names
-MEANT: Final = {
+ALIASES: Final = {
     "cuda": "gpu", "nvidia": "gpu", "hip": "gpu", "rocm": "gpu", "amd": "gpu", "x86": "cpu", "host": "cpu", "reference": "ref",
     "tensorflow": "tf", "savedmodel": "tf", "keras": "tf", "torch": "pt2", "pytorch": "pt2", "lite": "tflite",
 }  # fmt: skip
@@ -49,10 +49,10 @@ def missing(records: Sequence[PluginRecord], what: str, name: str, offered: Iter
 def _near(name: object, names: Sequence[str]) -> str:
     """Returns the offered name closest to `name`, by alias or spelling; empty if there is none."""
     key = str(name).strip().lstrip(".").lower()
-    meant = {n.lower(): n for n in names}
+    by_key = {n.lower(): n for n in names}
     if key in KNOWN and name == key:
         return ""  # the name is right, but its package is not installed
-    found = meant.get(key) or meant.get(MEANT.get(key, ""), "")
+    found = by_key.get(key) or by_key.get(ALIASES.get(key, ""), "")
     if not found:
         import difflib  # only needed for messages
 

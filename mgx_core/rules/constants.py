@@ -105,8 +105,8 @@ def aligned(ins: Instruction) -> Array | None:
             return np.expand_dims(inner, op.axes)
         case Squeeze():
             units = [n for n, d in enumerate(ins.inputs[0].shape.dims) if d == 1]
-            gone = [a + rank if a < 0 else a for a in op.axes] or units
-            return inner.reshape([n for a, n in enumerate(inner.shape) if a not in gone])
+            removed = [a + rank if a < 0 else a for a in op.axes] or units
+            return inner.reshape([n for a, n in enumerate(inner.shape) if a not in removed])
     return None
 
 

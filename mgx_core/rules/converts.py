@@ -51,7 +51,7 @@ def join_converts(i: Instruction, b: Builder) -> Instruction | No | None:
     if not holds_all(between, source):
         return No(f"{between} does not hold every {source}")
     if to.kind == "s":
-        return No("text shows which type it was made of")
+        return No("text shows which type it was converted from")
     if between.is_float and source.is_integer and to.is_integer and not holds_all(to, source):
         return No(f"{to} does not represent every {source}: floats saturate, integers wrap")
     return x if x.result == i.result else b.add(i.op, x)

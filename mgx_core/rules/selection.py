@@ -58,13 +58,13 @@ class RuleSelection:
         self.stated: dict[str, bool] = {}
         names = {*known, *PASSES} if options.fusion_rules else PASSES
         for name, on in options.fusion_rules.items():
-            meant = FUSIONS.get(name.replace("-", "_")) or tuple(
+            chosen = FUSIONS.get(name.replace("-", "_")) or tuple(
                 n for n in (name, name.replace("_", "-")) if n in names
             )
-            if not names.issuperset(meant) or not meant:
+            if not names.issuperset(chosen) or not chosen:
                 near = suggestion(name.replace("_", "-"), [*FUSIONS, *sorted(names)], "mgx-driver rules")
                 raise ParameterError(f"fusion_rules: there is no rule {name!r}; {near}")
-            self.stated.update(dict.fromkeys(meant, on))
+            self.stated.update(dict.fromkeys(chosen, on))
 
     def on(self, name: str) -> bool:
         """Returns True if a pass or a part of one is enabled."""

@@ -241,10 +241,10 @@ def reshape_below_reduction(i: Instruction, b: Builder) -> Instruction | No | No
     views = ViewChain(x.shape.dims)
     if not views.follow(shaped.op, shaped.shape.dims):
         return No("the reshaped axes are not factors of those of x")
-    gone = {id(p) for a in axes for p in views.axes[a]}
-    own = [n for n, parts in enumerate(views.source) if parts and all(id(p) in gone for p in parts)]
+    removed = {id(p) for a in axes for p in views.axes[a]}
+    own = [n for n, parts in enumerate(views.source) if parts and all(id(p) in removed for p in parts)]
     whole = {id(p) for n in own for p in views.source[n]}
-    if whole != gone or not own:
+    if whole != removed or not own:
         return No("the reduced axes are parts of axes of x")
     return b.add(Reshape(dims=i.shape.dims, allowzero=True), b.add(i.op.replace(axes=tuple(own)), x))
 

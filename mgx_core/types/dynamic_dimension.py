@@ -173,7 +173,7 @@ def _expression(text: str, given: Mapping[str, Any]) -> Dim:
     try:
         extent = parse(plain, ranges)
     except ParseError as error:
-        raise ParameterError(f"an extent is made of ints, names, +, -, *, // and %: {error.message}") from None
+        raise ParameterError(f"an extent consists of ints, names, +, -, *, // and %: {error.message}") from None
     unknown = sorted({s.name for s in symbols_of(extent)} - ranges.keys())
     if unknown:
         raise ParameterError(f"extent {text!r}: no range is given for {', '.join(map(repr, unknown))}")

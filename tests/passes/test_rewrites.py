@@ -265,7 +265,7 @@ REFUSES = [
   %1 = convert[target_type=float64](%x)
   %2 = convert[target_type=string](%1)
   @return(%2)""",
-        "text shows which type it was made of",
+        "text shows which type it was converted from",
     ),
     (
         "compute-in-wider-type",

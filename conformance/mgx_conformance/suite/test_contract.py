@@ -52,7 +52,7 @@ def test_foreign_kernel_runs(mgx_target: Any, monkeypatch: pytest.MonkeyPatch, o
     assert placed == [NAME], f"the placement names {placed}"
 
 
-def test_extents_of_what_nobody_reads(mgx_target: Any) -> None:
+def test_extents_of_unread_values(mgx_target: Any) -> None:
     program = measured()
     program.compile(mgx_target)
     for seed in range(3):

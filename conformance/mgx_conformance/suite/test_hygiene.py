@@ -92,7 +92,7 @@ def test_context(mgx_target: Any) -> None:
     assert mgx_target.kernels(context).target
 
 
-def test_public_door(mgx_target: Any) -> None:
+def test_public_interface(mgx_target: Any) -> None:
     """The plugin's package, or else the target's module, imports only public names of the core and of other plugins."""
     module = type(mgx_target).__module__
     root = module.partition(".")[0]

@@ -61,7 +61,7 @@ def test_convolution_with_bias_and_activation(group: int, stride: int) -> None:
     check(build)
 
 
-def test_residual_is_added_in_place_only_when_nobody_reads_it_again() -> None:
+def test_residual_is_added_in_place_only_when_nothing_reads_it_again() -> None:
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         op = mgx.op("convolution", padding=[1, 1], stride=[1, 1], dilation=[1, 1])
         first = m.add(op, image(m, 1, 8, 9, 9), literal(m, 8, 8, 3, 3))

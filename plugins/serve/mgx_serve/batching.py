@@ -40,12 +40,12 @@ LOOK_AGAIN = 20e-3  # seconds before retrying to lock trays
 class Job:
     """Work for a thread: a batch, or whatever is queued when the thread gets to it.
 
-    inputs: returns the batch's inputs; gone: requests that are not run; filled: a tray to run instead of a batch.
+    inputs: returns the batch's inputs; dropped: requests that are not run; filled: a tray to run instead of a batch.
     """
 
     batch: list[Request] = field(default_factory=list)
     inputs: Inputs | None = None
-    gone: Sequence[Request] = ()
+    dropped: Sequence[Request] = ()
     begun: bool = False
     filled: TrayRun | None = None
 
@@ -150,8 +150,8 @@ class Batcher(Deployment):
         if self._waiting_count() >= self._settings.queue_size:
             with self._lock:
                 left = self._waiting.without_left()
-            for gone in left:
-                self._completions.deadlines.discard(gone)
+            for dropped in left:
+                self._completions.deadlines.discard(dropped)
         if self._waiting_count() >= self._settings.queue_size:
             self.metrics.refused(self.signature)
             raise Busy(f"{self._waiting_count()} requests wait for model {self.signature.name!r}; try again later", 1.0)
@@ -267,8 +267,8 @@ class Batcher(Deployment):
     def _take(self) -> tuple[list[Request], Inputs | None]:
         """Removes the next batch from the queue; returns its requests and a callable for their inputs."""
         with self._lock:
-            batch, gone, inputs = self._taken(sooner=False)
-        self._completions.give_up(gone)
+            batch, dropped, inputs = self._taken(sooner=False)
+        self._completions.give_up(dropped)
         self._note_waiting()
         return batch, inputs
 
@@ -287,11 +287,11 @@ class Batcher(Deployment):
 
     def _taken(self, sooner: bool) -> tuple[list[Request], Sequence[Request], Inputs | None]:
         """Removes the next batch from the queue; the caller holds the lock.  sooner: assembles its inputs during another run."""
-        batch, gone = self._waiting.take()
+        batch, dropped = self._waiting.take()
         if not batch:
             self._stager.forget()
-            return batch, gone, None
-        return batch, gone, self._stager.inputs(batch, sooner)
+            return batch, dropped, None
+        return batch, dropped, self._stager.inputs(batch, sooner)
 
     def _lay(self) -> None:
         """Stages inputs that the next batch will contain."""
@@ -323,8 +323,8 @@ class Batcher(Deployment):
         with self._lock:
             if job.begun:
                 return
-            job.batch, gone, job.inputs = self._taken(sooner=True)
-        self._completions.give_up(gone)
+            job.batch, dropped, job.inputs = self._taken(sooner=True)
+        self._completions.give_up(dropped)
 
     def _run(self, batch: list[Request], inputs: Inputs) -> None:
         kind = kind_of(batch)
@@ -387,13 +387,13 @@ class Batcher(Deployment):
             job.filled = following
         if not decided:
             with self._lock:
-                job.batch, job.gone, job.inputs = self._taken(sooner=False)
+                job.batch, job.dropped, job.inputs = self._taken(sooner=False)
         if job.inputs is None:
             return None
         return run(self.model, job.batch, self._buffers, job.inputs)
 
     def _ended(self, job: Job, running: asyncio.Future[Ran | None]) -> None:
-        self._completions.give_up(job.gone)
+        self._completions.give_up(job.dropped)
         if self._next is job:
             self._next = None  # it would keep the requests' memory alive until the next ones arrive
         error = running.exception()

@@ -33,10 +33,10 @@ class Completions:
             request.started = spent.began
             self.end(request, result)
 
-    def give_up(self, gone: Sequence[Request]) -> None:
+    def give_up(self, dropped: Sequence[Request]) -> None:
         """Rejects requests that were removed from the queue without running."""
         now = time.monotonic()
-        for request in gone:
+        for request in dropped:
             waited = now - request.arrived
             text = f"the request waited for {waited:.3f} s for model {self._signature.name!r}"
             self.end(request, DeadlinePassed(text))

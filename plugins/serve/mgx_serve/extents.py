@@ -50,10 +50,9 @@ class Extents:
         return found
 
     def check_cuts(self, name: str, known: Mapping[str, int]) -> None:
-        """Errors: ParameterError for an output of which nobody knows what belongs to an open extent of so many elements.
+        """Errors: ParameterError for an output whose elements cannot be assigned to an open extent of the known length.
 
-        An output that is longer may have it twice, or other elements behind it; one with another open extent in the same axis
-        has its elements between those of the other.
+        A longer output may contain the extent twice, or end with other elements; two open extents in one axis may alternate.
         """
         for number, shape in enumerate(self._outputs):
             for dim in shape.dims[1:]:

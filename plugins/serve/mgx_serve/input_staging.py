@@ -217,7 +217,7 @@ def _parts(rows: Rows) -> list[Rows]:
 
 
 def _copied(laid: StagedBatch, rows: Rows, most: int) -> None:
-    """Copies consecutive rows.  Errors: BadRequest if an input's shared memory is gone."""
+    """Copies consecutive rows.  Errors: BadRequest if an input's shared memory was released."""
     _, start = rows[0]
     for name, like in laid.like.items():
         put([request.feeds[name] for request, _ in rows], laid.stack.place(name, like, most)[start:])

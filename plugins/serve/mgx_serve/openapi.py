@@ -21,7 +21,7 @@ _PATHS = (
     ("/v2/models/{name}/versions/{version}/stats", "get", "Counts and times of a version."),
     ("/v2/models/{name}/versions/{version}/infer", "post", "Runs the version."),
     ("/v2/repository/index", "post", "The models on disk and their states."),
-    ("/v2/repository/models/{name}/load", "post", "Loads a model, or loads it anew."),
+    ("/v2/repository/models/{name}/load", "post", "Loads or reloads a model."),
     ("/v2/repository/models/{name}/unload", "post", "Stops serving a model."),
     ("/v2/systemsharedmemory/status", "get", "The regions of shared memory."),
     ("/v2/systemsharedmemory/region/{name}/status", "get", "One region."),

@@ -65,12 +65,12 @@ class RequestQueue:
         now = time.monotonic()
         batch: list[Request] = []
         others: list[Request] = []
-        gone: list[Request] = []
+        dropped: list[Request] = []
         rows = seen = 0
         for request in self._requests:
             seen += 1
             if request.deadline <= now or request.done.done():
-                gone.append(request)
+                dropped.append(request)
             elif not batch or (request.key == batch[0].key and rows + request.rows <= self._most):
                 batch.append(request)
                 rows += request.rows
@@ -80,8 +80,8 @@ class RequestQueue:
                 others.append(request)
         count = self._worth(batch)
         if count < len(batch):
-            out = {id(request) for request in (*batch[:count], *gone)}
+            out = {id(request) for request in (*batch[:count], *dropped)}
             others = [request for request in self._requests[:seen] if id(request) not in out]
             del batch[count:]
         self._requests = others + self._requests[seen:]
-        return batch, gone
+        return batch, dropped

@@ -153,7 +153,7 @@ class DeferredInput(ABC):
 
     @abstractmethod
     def read_into(self, place: Array) -> None:
-        """Copies the elements to an array of their shape; called from any thread.  Errors: BadRequest if the memory is gone."""
+        """Copies the elements to an array of their shape, from any thread.  Errors: BadRequest if the memory was released."""
 
     def array(self) -> Array:
         made = np.empty(self.shape, self.dtype)
@@ -162,7 +162,7 @@ class DeferredInput(ABC):
 
 
 def arrays_of(feeds: Mapping[str, Array | DeferredInput]) -> dict[str, Array]:
-    """Reads the elements of inputs.  Errors: BadRequest if their memory is gone."""
+    """Reads the elements of inputs.  Errors: BadRequest if their memory was released."""
     return {name: v.array() if isinstance(v, DeferredInput) else v for name, v in feeds.items()}
 
 

@@ -112,7 +112,7 @@ class Trays:
         self._pinned: object | None = None
         self._claims, self._whole = claims, whole
         self._lock = threading.Lock()
-        self._gone: set[int] = set()  # exited processes whose rows are to be released
+        self._exited: set[int] = set()  # exited processes whose rows are to be released
         self._kinds: dict[int, Kind] = {}
         self._numbers: dict[tuple[object, Hashable], int] = {}
         self._words = []
@@ -235,18 +235,18 @@ class Trays:
         with self._lock:
             for found in [like for like in self._numbers if like[0] is owner]:
                 del self._kinds[self._numbers.pop(found)]
-        self._gone.add(process)
+        self._exited.add(process)
         self.settled(process)
 
     def settled(self, process: int) -> bool:
         """Returns True once the rows of an exited process are released."""
         with self._lock:
-            if self._gone and self._locked():
-                for gone in self._gone:
-                    self._claims.leave(gone)
-                self._gone.clear()
+            if self._exited and self._locked():
+                for exited in self._exited:
+                    self._claims.leave(exited)
+                self._exited.clear()
                 self._unlock(True)
-            return process not in self._gone
+            return process not in self._exited
 
     def end(self) -> None:
         """Withdraws the trays; marked requests still run, and the memory is reused once it is idle."""

@@ -866,13 +866,13 @@ class Counted(Memory):
     """The bytes of an array; records where they are copied to."""
 
     def __init__(self, data: np.ndarray[Any, Any]) -> None:
-        self.data, self.places, self.gone, self.closed = data.tobytes(), list[int](), False, False
+        self.data, self.places, self.released, self.closed = data.tobytes(), list[int](), False, False
 
     def read(self, at: int, size: int) -> memoryview:
         raise AssertionError("elements were copied on the way to their batch")
 
     def read_into(self, at: int, place: memoryview) -> None:
-        if self.gone:
+        if self.released:
             raise BadRequest("it has been cut off")
         place[:] = self.data[at : at + len(place)]
         self.places.append(np.frombuffer(place, np.uint8).__array_interface__["data"][0])
@@ -923,7 +923,7 @@ def test_inputs_are_copied_once_to_the_memory_of_their_batch() -> None:
 def test_a_region_that_is_cut_off_fails_its_own_request_alone() -> None:
     kept, cut = Counted(X), Counted(X + 9)
     good, bad = inputs_of(kept, cut)
-    cut.gone = True
+    cut.released = True
     model: Any = Watched(max_batch=4)
 
     async def ask() -> list[Any]:

@@ -83,8 +83,8 @@ def _strides(op: Operation, result: Shape, operands: Sequence[Shape]) -> list[in
         case Broadcast():
             return _repeated(result, lens, strides, op.axis % result.rank if result.rank else 0)
         case Squeeze():
-            gone = {a % x.rank for a in op.axes} or {n for n, extent in enumerate(lens) if extent == 1}
-            return [s for n, s in enumerate(strides) if n not in gone]
+            removed = {a % x.rank for a in op.axes} or {n for n, extent in enumerate(lens) if extent == 1}
+            return [s for n, s in enumerate(strides) if n not in removed]
         case Unsqueeze():
             return _with_units(x, {a % result.rank for a in op.axes}) if x.rank else None
         case Slice() | Identity() | Convert():

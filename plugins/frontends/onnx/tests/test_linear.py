@@ -102,8 +102,8 @@ def test_einsum(run: Any, equation: str, dims: Any) -> None:
         ("ij,jk->ik", [(3, 4)], "is for 2 operands"),
         ("i->i->i", [(3,)], "one '->'"),
         ("...i->i", [(2, 3)], "must keep"),
-        ("i...j...->i", [(2, 3)], "made of letters"),
-        ("i1->i", [(2, 3)], "made of letters"),
+        ("i...j...->i", [(2, 3)], "consists of letters"),
+        ("i1->i", [(2, 3)], "consists of letters"),
     ],
 )
 def test_einsum_refuses(run: Any, equation: str, dims: Any, message: str) -> None:

@@ -99,14 +99,14 @@ class LocalEndpoint:
 class _Client:
     """A connected client process."""
 
-    def __init__(self, door: LocalEndpoint, budget: Budget) -> None:
-        self._door = door
-        self._taken = RequestReceiver(lambda model, version: door.queue, budget, self._answer)
+    def __init__(self, endpoint: LocalEndpoint, budget: Budget) -> None:
+        self._endpoint = endpoint
+        self._taken = RequestReceiver(lambda model, version: endpoint.queue, budget, self._answer)
         self._channel: Channel | None = None
 
     async def open(self, ends: Ends) -> None:
         self._channel = await Channel.opened(ends, self._received, self._ended)
-        self._channel.send(["signature", 0, signature_message(self._door.queue.signature)])
+        self._channel.send(["signature", 0, signature_message(self._endpoint.queue.signature)])
 
     def send_away(self) -> None:
         if self._channel is not None:
@@ -122,10 +122,10 @@ class _Client:
     def _answer(self, content: Any, parts: Sequence[Bytes]) -> None:
         assert self._channel is not None, "requests come over it"
         self._channel.send(["answers", 0, content], parts)
-        runs = self._door.runs()
+        runs = self._endpoint.runs()
         if runs:
             self._channel.send(["ran", 0, runs])
 
     def _ended(self) -> None:
         self._taken.close()
-        self._door.left(self)
+        self._endpoint.left(self)

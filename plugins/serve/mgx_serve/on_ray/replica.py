@@ -70,16 +70,16 @@ class _Runs(Recorder):
 class Replica:
     """One model in one process, with its own queue.
 
-    has_door: opens a local endpoint, see `LocalEndpoint`.
+    has_endpoint: opens a local endpoint, see `LocalEndpoint`.
     """
 
-    def __init__(self, handed: Handed, has_door: bool) -> None:
+    def __init__(self, handed: Handed, has_endpoint: bool) -> None:
         keep_freed_memory()
         self._model = handed.open()
         self._recorder = _Runs()
         self._batcher: Batcher | None = None
-        self._has_door = has_door
-        self._door: LocalEndpoint | None = None
+        self._has_endpoint = has_endpoint
+        self._endpoint: LocalEndpoint | None = None
 
     def _queue(self) -> Batcher:
         if self._batcher is None:  # created inside the event loop
@@ -88,19 +88,19 @@ class Replica:
 
     async def check_health(self) -> None:
         """Renews this process's registration on each of Ray's health checks, unless it is being replaced."""
-        if self._has_door:
-            if self._door is None:
-                self._door = LocalEndpoint(self._queue(), self._runs)
-            exchange().announce.remote(*self._place(), self._door.name)
+        if self._has_endpoint:
+            if self._endpoint is None:
+                self._endpoint = LocalEndpoint(self._queue(), self._runs)
+            exchange().announce.remote(*self._place(), self._endpoint.name)
 
     def __del__(self) -> Any:
         """Returns the awaitable that Ray waits for before it stops this process: all clients have disconnected."""
-        return None if self._door is None else self._close(self._door)
+        return None if self._endpoint is None else self._close(self._endpoint)
 
-    async def _close(self, door: LocalEndpoint) -> None:
-        self._has_door, self._door = False, None
-        exchange().leave.remote(*self._place(), door.name)
-        await door.close()
+    async def _close(self, endpoint: LocalEndpoint) -> None:
+        self._has_endpoint, self._endpoint = False, None
+        exchange().leave.remote(*self._place(), endpoint.name)
+        await endpoint.close()
 
     def _place(self) -> tuple[str, str]:
         """Returns the names of the application and of the node."""
@@ -148,10 +148,10 @@ def application(path: Path | str, settings: ModelSettings | None = None, name: s
     return bound(hand_over(name or where.stem, "1", where, given))
 
 
-def bound(handed: Handed, has_door: bool = False) -> Any:
+def bound(handed: Handed, has_endpoint: bool = False) -> Any:
     """Returns the application that runs a model of the exchange.
 
-    has_door: see `Replica`; Ray does not see such requests as load, so it is used only with a fixed number of replicas.
+    has_endpoint: see `Replica`; Ray does not see such requests as load, so it is used only with a fixed number of replicas.
     """
     given = handed.settings
     load = given.load or max(2.0, float(given.max_batch))
@@ -178,4 +178,4 @@ def bound(handed: Handed, has_door: bool = False) -> Any:
         }
     else:
         options["num_replicas"] = given.replicas
-    return serve.deployment(**options)(Replica).bind(handed, has_door and "num_replicas" in options)
+    return serve.deployment(**options)(Replica).bind(handed, has_endpoint and "num_replicas" in options)

@@ -106,7 +106,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.counts, self.handle = Counts(), Handle()
-        self.doors: list[LocalEndpoint] = []
+        self.endpoints: list[LocalEndpoint] = []
         self.models: list[Multiplying] = []
         self.links = Links("application", self.counts)
         signature = Multiplying(0).signature
@@ -115,11 +115,11 @@ class Machine:
     def replica(self, factor: float, seconds_of_a_run: float = 0.0, **settings: Any) -> LocalEndpoint:
         runs = Runs()
         self.models.append(Multiplying(factor, seconds_of_a_run, **settings))
-        self.doors.append(LocalEndpoint(Batcher(self.models[-1], runs), runs.taken))  # type: ignore[arg-type]
-        return self.doors[-1]
+        self.endpoints.append(LocalEndpoint(Batcher(self.models[-1], runs), runs.taken))  # type: ignore[arg-type]
+        return self.endpoints[-1]
 
     async def see(self, *more: tuple[str, str]) -> None:
-        await self.links._see([*((HERE, d.name) for d in self.doors), *more])
+        await self.links._see([*((HERE, d.name) for d in self.endpoints), *more])
 
     async def ask(self, value: float = 1.0, **given: Any) -> float:
         """Returns the factor of the replica that answered, 0 for Ray's."""
@@ -144,9 +144,9 @@ async def machine() -> AsyncIterator[Machine]:
     made = Machine()
     yield made
     made.links.close()
-    for door in made.doors:
-        await asyncio.wait_for(door.close(), 10)
-        await door.queue.close()
+    for endpoint in made.endpoints:
+        await asyncio.wait_for(endpoint.close(), 10)
+        await endpoint.queue.close()
 
 
 def test_requests_go_to_the_replica_with_the_fewest_of_this_process() -> None:
@@ -227,7 +227,7 @@ def test_refusals_come_back_and_are_counted() -> None:
             assert sum(isinstance(e, Busy) for e in made) == given.counts.told["refused"] > 0
             with pytest.raises(BadRequest, match="FP32"):
                 await given.replicas.infer({"x": np.ones((1, 4), np.int64)}, 0, 0.0)
-            given.doors[0].queue._closing = True
+            given.endpoints[0].queue._closing = True
             with pytest.raises(Unavailable, match="is being unloaded"):
                 await given.ask()
 
@@ -237,18 +237,18 @@ def test_refusals_come_back_and_are_counted() -> None:
 def test_a_visitor_without_memory_or_of_another_user_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
     async def asked() -> None:
         async with machine() as given:
-            door = given.replica(2)
+            endpoint = given.replica(2)
             for said, own in ((b"x" * 8, True), (b"", False)):
                 monkeypatch.setattr("mgx_serve.on_ray.local_endpoint.is_own", lambda _, own=own: own)
                 stranger = socket.socket(socket.AF_UNIX)
                 stranger.setblocking(False)
-                await asyncio.get_running_loop().sock_connect(stranger, f"\0{door.name}")
+                await asyncio.get_running_loop().sock_connect(stranger, f"\0{endpoint.name}")
                 with contextlib.suppress(OSError):
                     stranger.send(said)
                 assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(stranger, 1), 10) == b""
                 stranger.close()
             monkeypatch.undo()
-            assert not door._visitors
+            assert not endpoint._visitors
 
     asyncio.run(asked())
 
