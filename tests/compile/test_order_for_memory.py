@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import mgx_core as mgx
 from mgx_core.compile.order_for_memory import OrderForMemory
@@ -32,9 +33,37 @@ module main
   @return(%5)"""
 
 
-def ordered(text: str):
+# the reduction to %5 allocates more than the addition does, but is the last to read %1
+FREEING = """\
+module main
+  %x = @param["x"] -> float32[2, 64, 64]
+  %y = @param["y"] -> float32[32, 64]
+  %1 = exp(%x)
+  %2 = reduce_max[axes=[1, 2]](%1)
+  %3 = reduce_max[axes=[0]](%2)
+  %4 = reshape[dims=[1]](%3)
+  %s = multibroadcast[out_lens=[32, 64]](%4)
+  %t = add(%y, %s)
+  %5 = reduce_sum[axes=[0]](%1)
+  %6 = reduce_sum[axes=[1, 2]](%5)
+  %7 = reduce_sum[axes=[0, 1]](%t)
+  @return(%6, %7)"""
+
+# neither of the first two frees anything; %2 is smaller
+SMALLER_FIRST = """\
+module main
+  %x = @param["x"] -> float32[64, 64]
+  %y = @param["y"] -> float32[32, 64]
+  %1 = exp(%x)
+  %2 = tanh(%y)
+  %3 = reduce_sum[axes=[0, 1]](%1)
+  %4 = reduce_sum[axes=[0, 1]](%2)
+  @return(%3, %4)"""
+
+
+def ordered(text: str, most: int = 5000):
     module = parse_module(text, STANDARD)
-    pipeline = Pipeline([Stage("plan", (OrderForMemory(),))], validate=True)
+    pipeline = Pipeline([Stage("plan", (OrderForMemory(most=most),))], validate=True)
     pipeline.run(module)
     (record,) = pipeline.records
     return module, record
@@ -48,6 +77,24 @@ def test_one_large_value_after_the_other(run_both):
     assert plan_memory(old).lower_bound == 2 * 64 * 64 * 4 + 64
     assert plan_memory(module).lower_bound == 64 * 64 * 4 + 2 * 64
     run_both(old, module, True)
+
+
+@pytest.mark.parametrize(
+    ("before", "names"),
+    [
+        (FREEING, ["exp", "reduce_max", "reduce_sum", "reduce_sum", "reduce_max", "add", "reduce_sum"]),
+        (SMALLER_FIRST, ["tanh", "reduce_sum", "exp", "reduce_sum"]),
+    ],
+)
+def test_the_instruction_that_adds_least_is_next(before, names):
+    module, record = ordered(before)
+    assert record.changed
+    assert [i.op.name for i in module if not (i.is_param or i.is_return or i.op.view is not None)] == names
+
+
+def test_longer_modules_are_not_reordered():
+    assert ordered(BEFORE, most=5)[1].changed
+    assert not ordered(BEFORE, most=4)[1].changed
 
 
 def test_a_good_order_stays():

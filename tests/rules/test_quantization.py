@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from mgx_core.ir.text.parser import parse_module
+from mgx_core.ops import STANDARD
+from mgx_core.rules.engine import Rewriter
+from mgx_core.rules.quantization import QUANTIZATION
+
 TURNS = [
     (
         "move-narrow-values",
@@ -427,3 +432,23 @@ def test_turn(rule_turns, name: str, before: str, after: str) -> None:
 @pytest.mark.parametrize(("name", "before", "why"), REFUSALS, ids=[f"{n}-{r[0]}" for n, r in enumerate(REFUSALS)])
 def test_refusal(rule_refuses, name: str, before: str, why: str) -> None:
     rule_refuses(name, before, why)
+
+
+@pytest.mark.parametrize(("extent", "before"), [(8, True), (4, True), (2, False)])
+def test_images_are_quantized_before_they_are_enlarged_but_not_before_they_are_reduced(
+    extent: int, before: bool
+) -> None:
+    """Quantizing first the elements that a smaller image leaves out would be in vain."""
+    module = parse_module(
+        f"""\
+module main
+  %x = @param["x"] -> float32[1, 1, 4]
+  %s = @literal(0.5) -> float32[]
+  %1 = resize[sizes=[1, 1, {extent}], mode="nearest"](%x)
+  %2 = quantizelinear[out_type=int8](%1, %s)
+  @return(%2)""",
+        STANDARD,
+    )
+    Rewriter(QUANTIZATION).apply(module)
+    names = [i.op.name for i in module if i.op.name in ("quantizelinear", "resize")]
+    assert names == (["quantizelinear", "resize"] if before else ["resize", "quantizelinear"])
