@@ -6,7 +6,6 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any, Final, TypeAlias
 
-import ml_dtypes
 import numpy as np
 
 from ..errors import ShapeError
@@ -25,17 +24,31 @@ class DType:
 
     name: used in text and files (``float32``); alias: MIGraphX's name (``float``); kind: ``b``
     bool, ``i`` signed, ``u`` unsigned, ``f`` float, ``c`` complex, ``s`` string; bits: width of the value; numpy: the dtype
-    of host arrays (4- and 2-bit types use one byte per element, strings are objects).
+    of host arrays (4- and 2-bit types use one byte per element, strings are objects); None: that of ml_dtypes with this name.
     """
 
     __slots__ = ("alias", "bits", "kind", "name", "numpy")
+
+    numpy: np.dtype[Any]
 
     def __init__(self, name: str, kind: str, bits: int, numpy: Any, alias: str = "") -> None:
         self.name = name
         self.kind = kind
         self.bits = bits
-        self.numpy: np.dtype[Any] = np.dtype(numpy)
         self.alias = alias or name
+        if numpy is not None:
+            self.numpy = np.dtype(numpy)
+
+    def __getattr__(self, attribute: str) -> Any:
+        """Loads ml_dtypes when its dtype is first read: its import takes as long as defining all our shapes and ops."""
+        if attribute != "numpy":
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {attribute!r}", name=attribute, obj=self
+            )
+        import ml_dtypes
+
+        self.numpy = np.dtype(vars(ml_dtypes)[self.name])
+        return self.numpy
 
     def __repr__(self) -> str:
         return self.name
@@ -99,7 +112,13 @@ class DType:
         return float(_finfo(self.numpy).smallest_normal) if self.kind == "f" else 0.0
 
 
-_finfo: Any = ml_dtypes.finfo
+def _finfo(dtype: np.dtype[Any]) -> Any:
+    """Returns the limits of a float type."""
+    if dtype.isbuiltin == 1:
+        return np.finfo(dtype)
+    import ml_dtypes
+
+    return ml_dtypes.finfo(dtype)
 
 
 @cache
@@ -124,20 +143,20 @@ uint8: Final = DType("uint8", "u", 8, np.uint8)
 uint16: Final = DType("uint16", "u", 16, np.uint16)
 uint32: Final = DType("uint32", "u", 32, np.uint32)
 uint64: Final = DType("uint64", "u", 64, np.uint64)
-int4: Final = DType("int4", "i", 4, ml_dtypes.int4)
-uint4: Final = DType("uint4", "u", 4, ml_dtypes.uint4)
-int2: Final = DType("int2", "i", 2, ml_dtypes.int2)
-uint2: Final = DType("uint2", "u", 2, ml_dtypes.uint2)
+int4: Final = DType("int4", "i", 4, None)
+uint4: Final = DType("uint4", "u", 4, None)
+int2: Final = DType("int2", "i", 2, None)
+uint2: Final = DType("uint2", "u", 2, None)
 float16: Final = DType("float16", "f", 16, np.float16, "half")
-bfloat16: Final = DType("bfloat16", "f", 16, ml_dtypes.bfloat16, "bf16")
+bfloat16: Final = DType("bfloat16", "f", 16, None, "bf16")
 float32: Final = DType("float32", "f", 32, np.float32, "float")
 float64: Final = DType("float64", "f", 64, np.float64, "double")
-float8_e4m3fn: Final = DType("float8_e4m3fn", "f", 8, ml_dtypes.float8_e4m3fn, "fp8e4m3fn")
-float8_e4m3fnuz: Final = DType("float8_e4m3fnuz", "f", 8, ml_dtypes.float8_e4m3fnuz, "fp8e4m3fnuz")
-float8_e5m2: Final = DType("float8_e5m2", "f", 8, ml_dtypes.float8_e5m2, "fp8e5m2")
-float8_e5m2fnuz: Final = DType("float8_e5m2fnuz", "f", 8, ml_dtypes.float8_e5m2fnuz, "fp8e5m2fnuz")
-float8_e8m0fnu: Final = DType("float8_e8m0fnu", "f", 8, ml_dtypes.float8_e8m0fnu, "fp8e8m0fnu")
-float4_e2m1fn: Final = DType("float4_e2m1fn", "f", 4, ml_dtypes.float4_e2m1fn, "fp4e2m1fn")
+float8_e4m3fn: Final = DType("float8_e4m3fn", "f", 8, None, "fp8e4m3fn")
+float8_e4m3fnuz: Final = DType("float8_e4m3fnuz", "f", 8, None, "fp8e4m3fnuz")
+float8_e5m2: Final = DType("float8_e5m2", "f", 8, None, "fp8e5m2")
+float8_e5m2fnuz: Final = DType("float8_e5m2fnuz", "f", 8, None, "fp8e5m2fnuz")
+float8_e8m0fnu: Final = DType("float8_e8m0fnu", "f", 8, None, "fp8e8m0fnu")
+float4_e2m1fn: Final = DType("float4_e2m1fn", "f", 4, None, "fp4e2m1fn")
 complex64: Final = DType("complex64", "c", 64, np.complex64)
 complex128: Final = DType("complex128", "c", 128, np.complex128)
 string: Final = DType("string", "s", 64, object)
@@ -153,7 +172,16 @@ ALL: Final[tuple[DType, ...]] = (
 TYPE_T: Final = SimpleNamespace(**{f"{t.alias}_type": t for t in ALL})
 
 _BY_NAME: Final = {word: t for t in ALL for word in (t.name, t.alias, t.name + "_type", t.alias + "_type")}
-_BY_NUMPY: Final = {t.numpy: t for t in ALL}
+_OF_ML_DTYPES: Final = frozenset({
+    int4, uint4, int2, uint2, bfloat16,
+    float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu, float4_e2m1fn,
+})  # fmt: skip
+_BY_NUMPY: Final = {t.numpy: t for t in ALL if t not in _OF_ML_DTYPES}
+
+
+@cache
+def _by_ml_dtypes() -> dict[np.dtype[Any], DType]:
+    return {t.numpy: t for t in _OF_ML_DTYPES}
 
 
 def of(value: Any) -> DType:
@@ -174,7 +202,10 @@ def of(value: Any) -> DType:
     if numpy is not None:
         if numpy.kind in "USO" or numpy.kind == "T":
             return string
-        found = _BY_NUMPY.get(numpy.newbyteorder("="))
+        native = numpy.newbyteorder("=")
+        found = _BY_NUMPY.get(native)
+        if found is None and native.isbuiltin == 2:  # a type that another package has registered
+            found = _by_ml_dtypes().get(native)
         if found is not None:
             return found
     raise ShapeError(f"{value!r} is not an element type; known are {', '.join(t.name for t in ALL)}")
