@@ -6,8 +6,6 @@ from .api import (
     get_onnx_operators,
     get_target,
     get_tf_operators,
-    load,
-    load_buffer,
     op,
     optimize,
     parse_onnx,
@@ -15,8 +13,6 @@ from .api import (
     parse_program,
     parse_tf,
     parse_tf_buffer,
-    save,
-    save_buffer,
 )
 from .device import allocate_gpu, argument_from_pointer, from_gpu, get_gpu_context, gpu_sync, to_gpu
 from .errors import (
@@ -59,6 +55,7 @@ from .quantize import (
 )
 from .rules.engine import EXACT, RANGE, ROUNDING, Builder, Rules
 from .run.executable import Executable
+from .saving import load, load_buffer, save, save_buffer
 from .targets.kernel import HostKernel, Kernel, Launch, Reference
 from .targets.kernel_table import Kernels
 from .targets.runner import Runner

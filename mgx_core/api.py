@@ -1,4 +1,4 @@
-"""Top-level functions of the public interface: thin wrappers of the plugin manager, the compiler and the store."""
+"""Top-level functions of the public interface: thin wrappers of the plugin manager, the frontends and the compiler."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from .errors import ParameterError
-from .garbage import rarer_collections
 from .ops.operation import Operation
 from .ops.opset import OpSet
 from .options import CompileOptions
@@ -16,9 +15,8 @@ from .plugins.operations import make_op
 from .program import Program
 
 __all__ = [
-    "best_target", "frontend_operators", "get_onnx_operators", "get_target", "get_tf_operators", "load", "load_buffer",
-    "make_op", "op", "optimize", "parse_onnx", "parse_onnx_buffer", "parse_program", "parse_tf", "parse_tf_buffer",
-    "save", "save_buffer",
+    "best_target", "frontend_operators", "get_onnx_operators", "get_target", "get_tf_operators", "make_op", "op",
+    "optimize", "parse_onnx", "parse_onnx_buffer", "parse_program", "parse_tf", "parse_tf_buffer",
 ]  # fmt: skip
 
 
@@ -137,39 +135,3 @@ def optimize(
     copy = program.clone()
     optimize_module(copy.get_main_module(), CompileOptions.of(options, **keywords))
     return copy
-
-
-def save(program: Program, path: Any, format: str = "msgpack") -> None:
-    """Writes a program, compiled or not, to a file (``msgpack`` or ``json``)."""
-    from . import store
-
-    store.save(program, path, format)
-
-
-@rarer_collections()
-def load(path: Any, format: str = "msgpack", *, trust: bool | None = None, check: bool = False) -> Program:
-    """Loads a program written by `save`; detects the format.
-
-    check: verify the checksums of all literals too, which reads the whole file.
-    trust: whether to load compiled code from the file; None: if the same user wrote it.
-    Errors: StoreError for corrupt files and files of a newer mgx.
-    """
-    from . import store
-
-    store.check_format(format)
-    return Program.loaded(store.load(path, check, trust))
-
-
-def save_buffer(program: Program, format: str = "msgpack") -> bytes:
-    """Serializes a program to bytes (``msgpack`` or ``json``)."""
-    from . import store
-
-    return store.save_buffer(program, format)
-
-
-@rarer_collections()
-def load_buffer(data: bytes, *, trust: bool | None = None) -> Program:
-    """Loads a program from bytes; see `load`.  Errors: StoreError."""
-    from . import store
-
-    return Program.loaded(store.load_buffer(data, trust))

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Final, SupportsInt
 
 from .errors import MgxError, ParameterError
 from .garbage import rarer_collections
-from .ir.graph import Graph, names_of_results
-from .ir.module import Module
 from .options import CompileOptions
 from .types.argument import Argument
 from .types.held_states import open_states, require_extents
 from .types.shape import AnyShape
-from .types.signature import ParameterShapes, Signature
+from .types.signature import ParameterShapes, Signature, names_of_results
 
 if TYPE_CHECKING:
     from .first_compilation import FirstCompilation
+    from .ir.graph import Graph
     from .ir.instruction import Instruction
+    from .ir.module import Module
     from .run.executable import Executable
     from .run.several_targets import Assignment
     from .store import Contents
@@ -45,7 +45,7 @@ class Program:
         output_names: Sequence[str] = (),
         states: Mapping[str, Any] | None = None,
     ) -> None:
-        self._graph = Graph() if graph is None else graph
+        self._graph = _empty if graph is None else graph
         self._lock = threading.RLock()  # guards creation of the graph
         self.output_names = list(output_names)  # stated by the model; see `get_output_names`
         self.files: tuple[Any, ...] = ()  # all files that it was parsed from, if the frontend reports them
@@ -98,9 +98,9 @@ class Program:
     @property
     def _modules(self) -> Graph:
         """The modules, for reading only."""
-        if not isinstance(self._graph, Graph):
+        if callable(self._graph):
             with self._lock:
-                if not isinstance(self._graph, Graph):
+                if callable(self._graph):
                     self._graph = self._graph()
         return self._graph
 
@@ -403,3 +403,9 @@ class Program:
 
     def __repr__(self) -> str:
         return self.text()
+
+
+def _empty() -> Graph:
+    from .ir.graph import Graph
+
+    return Graph()

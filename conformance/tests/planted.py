@@ -11,7 +11,7 @@ import numpy as np
 from mgx_core import HostKernel, Kernel, Kernels, Launch, No, Operation, Reference, Target
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.softmax import Softmax
-from mgx_core.targets.runner import HostRunner
+from mgx_core.targets.host_runner import HostRunner
 from mgx_core.types.dtype import float32
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import PluginError
-from ..ir.module import Module
 from ..options import CompileOptions
 from ..targets.calls import called
 from ..targets.lowered import Lowered
@@ -16,6 +15,7 @@ from ..targets.target import Target
 from ..types.shape import AnyShape, Shape
 
 if TYPE_CHECKING:
+    from ..ir.module import Module
     from ..targets.emission import Emitter
     from ..targets.kernel_table import Kernels
     from .pipeline import PassRecord

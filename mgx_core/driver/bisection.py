@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ir.interpreter import Interpreter, bind_symbols
+from ..ir.interpreter import Interpreter
 from ..ir.module import nested
 from ..types import dtype as dt
 from ..types.argument import Argument
 from ..types.shape import AnyShape, Shape
+from ..types.symbol_binding import bind_symbols
 from .accuracy import Difference, Tolerance, compare
 from .choices import Following, chooses
 from .edit import prefix, steps

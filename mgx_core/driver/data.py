@@ -92,7 +92,7 @@ def _load(words: list[str]) -> Any:
 
 
 def _learn(shape: Shape, array: Any, symbols: dict[str, int]) -> None:
-    from ..ir.interpreter import bind_symbols
+    from ..types.symbol_binding import bind_symbols
 
     bind_symbols(shape, array, symbols)
 

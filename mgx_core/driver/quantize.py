@@ -80,8 +80,9 @@ def command(as_json: bool, page: Path | None, output: Path, timed: bool, **given
       mgx-driver quantize model.onnx --kind int4-weights -o model.mxr
     """
     from .. import quantize as quantizers
-    from ..api import get_target, save
+    from ..api import get_target
     from ..errors import MgxError
+    from ..saving import save
 
     kind = given["kind"]
     context = click.get_current_context()

@@ -148,7 +148,7 @@ def _saved(file: Path | None) -> Executable | None:
     """Returns the executable in a program file.  Errors: click.UsageError for a program that is not compiled."""
     if file is None:
         return None
-    from ..api import load
+    from ..saving import load
 
     found = load(file).executable
     if found is None:
@@ -158,7 +158,7 @@ def _saved(file: Path | None) -> Executable | None:
 
 def _ratios(program: Program, given: dict[str, Any], report: Report) -> None:
     """Compares a quantized program with the one that it was made from, both on the chosen target."""
-    from ..api import load
+    from ..saving import load
     from .accuracy import Signal
     from .quantize import batches
 

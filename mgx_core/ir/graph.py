@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ..errors import ParameterError, suggestion
 from .copying import Copies
@@ -10,20 +10,7 @@ from .instruction import Instruction
 from .module import Module, nested
 from .symbols import Substitution
 
-__all__ = ["Graph", "names_of_results"]
-
-
-def names_of_results(stated: Sequence[str], count: int) -> list[str]:
-    """Returns the names of results: the declared ones, or ``output_0`` and so on.
-
-    Errors: ParameterError if the number of results differs from the number of declared names.
-    """
-    if stated and count and len(stated) != count:
-        names = ", ".join(map(repr, stated))
-        raise ParameterError(
-            f"a name for each result is required, got {len(stated)} output names ({names}) for {count} results"
-        )
-    return list(stated) or [f"output_{n}" for n in range(count)]
+__all__ = ["Graph"]
 
 
 class Graph:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,15 +10,15 @@ import numpy as np
 from ..errors import DeviceError, MgxError, ShapeError
 from ..ops.operation import Operation, Run
 from ..types.argument import Argument, Value, as_value
-from ..types.dim import Dim, Sym, bounds, linear, solve, solved, substitute, symbols_of
 from ..types.memory_limit import require_bytes, static_bytes
 from ..types.shape import AnyShape, Shape, TupleShape
+from ..types.symbol_binding import bind_all, bind_symbols
 from .instruction import Instruction
 from .module import Module
 from .ordering import reads
 from .symbols import introduced
 
-__all__ = ["Interpreter", "Observer", "bind_all", "bind_symbols", "evaluate_module", "symbol_places"]
+__all__ = ["Interpreter", "Observer", "evaluate_module"]
 
 Observer = Callable[[Instruction, Value], None]
 
@@ -146,71 +146,6 @@ def _with_known_extents(value: Value, shape: AnyShape, known: Mapping[str, int])
     dims = shape.substitute(known).dims if shape.ranked and shape.rank == value.ndim else value.shape
     lens = [d if isinstance(d, int) else n for d, n in zip(dims, value.shape, strict=True)]
     return value.reshape(lens) if 0 in lens else value
-
-
-def symbol_places(shape: Shape) -> list[tuple[int, str]]:
-    """Returns the axes whose extent is a single symbol, with that symbol."""
-    dims = enumerate(shape.dims) if shape.ranked else ()
-    lone = [(axis, d.symbol) for axis, d in dims if isinstance(d, Sym)]
-    return [(axis, s.name) for axis, s in lone if s is not None]
-
-
-def _extents(value: Any) -> tuple[int, ...] | None:
-    """Returns the extents of a tensor on the host or on a device; None for other values."""
-    if isinstance(value, np.ndarray):
-        lens: tuple[int, ...] = value.shape
-        return lens
-    there = getattr(value, "device_shape", None)
-    return None if there is None else tuple(map(int, there.lens()))
-
-
-def bind_symbols(shape: AnyShape, value: Value, known: dict[str, int]) -> None:
-    """Binds symbols that are an extent by themselves to the extents of a value of that shape."""
-    if isinstance(shape, Shape):
-        places = symbol_places(shape)
-        lens = _extents(value) if places else None
-        if lens is not None and shape.rank == len(lens):
-            for axis, name in places:
-                known[name] = lens[axis]
-    elif isinstance(shape, TupleShape) and isinstance(value, tuple):
-        for s, v in zip(shape.items, value, strict=False):
-            bind_symbols(s, v, known)
-
-
-def bind_all(shapes: Iterable[AnyShape], values: Iterable[Value], known: dict[str, int]) -> None:
-    """Binds symbols to the extents of all parameters: first lone symbols, then those that linear extents determine."""
-    extents: list[tuple[Dim, Dim]] = []
-    for shape, value in zip(shapes, values, strict=True):
-        if not shape.dynamic():
-            continue
-        bind_symbols(shape, value, known)
-        lens = _extents(value)
-        if isinstance(shape, Shape) and shape.ranked and lens is not None:
-            extents += zip(shape.dims, lens, strict=False)
-    if extents:
-        solve(extents, known)
-
-
-def check_symbols(shape: AnyShape, value: Value, known: Mapping[str, int], what: str) -> None:
-    """Errors: ShapeError if an extent of `value` contradicts the known values or bounds of its symbols."""
-    lens = _extents(value)
-    if isinstance(shape, Shape) and shape.ranked and lens is not None:
-        for axis, (d, n) in enumerate(zip(shape.dims, lens, strict=True)):
-            try:
-                wanted = substitute(d, known) if isinstance(d, Sym) else n
-            except ShapeError as error:
-                of = ", ".join(f"{s} = {known[s.name]}" for s in sorted(symbols_of(d), key=str) if s.name in known)
-                raise ShapeError(f"{what}: axis {axis} ({d}) has no value for {of}: {error.message}") from None
-            if not isinstance(wanted, Sym):
-                if wanted != n:
-                    raise ShapeError(f"{what}: axis {axis} ({d}) must be {wanted} as elsewhere, got {n}")
-                continue
-            (low, high), parts = bounds(wanted), linear(wanted)
-            if not low <= n <= high and (parts is None or parts[0].symbol is None):
-                raise ShapeError(f"{what}: axis {axis} ({d}) must be {wanted}, which is {low} to {high}, got {n}")
-            if parts is not None and solved(parts, n) is None:
-                least, most = bounds(parts[0])
-                raise ShapeError(f"{what}: axis {axis} ({d}) is {n} for no {parts[0]} from {least} to {most}")
 
 
 def evaluate_module(module: Module, args: Sequence[Any]) -> list[Argument]:

@@ -9,11 +9,11 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import MgxError, ParameterError, ShapeError
-from ..ir.interpreter import bind_all, bind_symbols, check_symbols
 from ..targets.calls import failure
 from ..targets.target import Target
 from ..types.argument import Argument, Value, as_value, shape_of
 from ..types.shape import AnyShape, matches
+from ..types.symbol_binding import bind_all, bind_symbols, check_symbols
 from .binding import as_parameter, described
 
 __all__ = ["OUTPUT", "Arguments"]

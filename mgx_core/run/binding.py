@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import MgxError, ParameterError, ShapeError
-from ..ir.module import Module
 from ..types.argument import Value, as_value, shape_of
 from ..types.dim import bounds, symbols_of
 from ..types.polynomial import UNBOUNDED
 from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape, matches
+
+if TYPE_CHECKING:
+    from ..ir.module import Module
 
 __all__ = ["as_parameter", "base", "described", "owned", "tensor_type"]
 

@@ -11,31 +11,31 @@ from typing import TYPE_CHECKING, Any, Final
 from ..cache import Recent
 from ..errors import DeviceError, MgxError, ParameterError, PluginError
 from ..garbage import rarer_collections
-from ..ir.interpreter import bind_all
-from ..ir.module import Module
 from ..log import listen, log, timed, traced
 from ..options import CompileOptions
 from ..plugins.manager import manager
 from ..targets.calls import failure
-from ..targets.runner import Timing
 from ..targets.saved import SavedInstance
 from ..targets.target import Target
 from ..types.argument import Argument, Value
 from ..types.memory_limit import limited
 from ..types.shape import AnyShape
+from ..types.symbol_binding import bind_all
 from .argument_cache import argument_key
 from .arguments import Arguments
 from .binding import owned, tensor_type
 from .instance import Instance
 from .instances import Instances
 from .instantiation import instance_shape, instantiated
-from .tracing import Traced, Tracer
 
 if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord
+    from ..ir.module import Module
     from ..targets.lowered import Lowered
     from ..targets.reuse import Reuse
+    from ..targets.runner import Timing
     from .pieces import ChangingExtents, Part, PieceRunner, Pieces
+    from .tracing import Traced, Tracer
 
 NOTHING: Final[Mapping[str, Argument]] = {}
 UNTOUCHED: Final[Mapping[str, int]] = {}
@@ -100,9 +100,9 @@ class Executable:
     @property
     def module(self) -> Module:
         """The optimised module."""
-        if not isinstance(self._module, Module):
+        if callable(self._module):
             with self._lock:
-                if not isinstance(self._module, Module):
+                if callable(self._module):
                     self._module = self._module()
         return self._module
 
@@ -234,6 +234,7 @@ class Executable:
     def _traced(self, values: Sequence[Value]) -> Traced:
         """Returns the module that also outputs every instruction's value, with modules selected for the values' shapes."""
         from ..compile.shape_specialization import select_modules, selects_modules
+        from .tracing import Traced
 
         selects = self.module.derive("selects modules", selects_modules)
         key = tuple(tensor_type(v) for v in values) if selects else ()

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import PluginError
-from ..ir.module import Module
 from ..targets.placement import Placement
 from ..targets.results import misfit
 from ..targets.runner import Runner
@@ -16,6 +15,7 @@ from ..types.shape import AnyShape
 
 if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord
+    from ..ir.module import Module
     from ..targets.lowered import Lowered
     from ..targets.memory import MemoryPlan
     from ..targets.schedule import Schedule

@@ -17,7 +17,7 @@ from ..errors import MgxError
 from ..ir.equality import Classes
 from ..ir.extract import extract
 from ..ir.instruction import Instruction
-from ..ir.interpreter import Interpreter, bind_all
+from ..ir.interpreter import Interpreter
 from ..ir.module import Module, within
 from ..ir.ordering import reads
 from ..ir.symbols import introduced, learn_all, lone_symbols, mentioned
@@ -31,6 +31,7 @@ from ..targets.static_part import given
 from ..types.argument import Argument, Value
 from ..types.dim import Dim
 from ..types.shape import AnyShape, Shape, symbols_in
+from ..types.symbol_binding import bind_all
 from .binding import owned
 from .device_pieces import DeviceMemory
 from .instance import Instance

@@ -11,7 +11,6 @@ import msgpack
 
 from ..cache import write_file
 from ..errors import MgxError, ParameterError, StoreError, UnsupportedError
-from ..ir.graph import Graph
 from ..sources import file_bytes, file_path
 from .codec import Decoder
 from .container import Stored, json_chunks, msgpack_chunks, read_bytes, read_file
@@ -22,6 +21,7 @@ from .seal import seal as seal_of
 from .seal import sealed
 
 if TYPE_CHECKING:
+    from ..ir.graph import Graph
     from ..targets.target import Target
 
 __all__ = [
@@ -183,6 +183,7 @@ def _contents(
         values = Decoder(data["symbols"])
 
         def decoded() -> Graph:
+            from ..ir.graph import Graph
             from ..plugins.manager import manager
             from .modules import ModuleDecoder
 

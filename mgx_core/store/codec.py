@@ -6,7 +6,6 @@ import math
 from typing import Any, Final
 
 from ..errors import StoreError
-from ..ir.text.writer import FRESH
 from ..types import dim, dtype
 from ..types.dim import Dim, Sym, Symbol
 from ..types.dtype import DType
@@ -79,9 +78,9 @@ class Decoder:
         # memoized by text, since a program's extents share subexpressions
         self._dims: dict[str, Dim] = {}
         for name, lo, hi, optimals, *written in table:
-            made = FRESH.fullmatch(_typed(name, str))
+            prefix = dim.fresh_prefix(_typed(name, str))
             self.symbols.append(
-                dim.fresh(made[1], lo, hi) if made else dim.symbol(name, lo, hi, optimals, written == [True])
+                dim.symbol(name, lo, hi, optimals, written == [True]) if prefix is None else dim.fresh(prefix, lo, hi)
             )
 
     def dim(self, plain: Any) -> Dim:

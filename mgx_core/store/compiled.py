@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from ..errors import MgxError, No, StoreError, UnsupportedError
-from ..ir.graph import names_of_results
 from ..log import log
 from ..options import CompileOptions
 from ..plugins.manager import manager
@@ -18,6 +17,7 @@ from ..run.executable import Executable
 from ..targets.placement import Placement
 from ..targets.saved import SavedInstance
 from ..types.argument import Array
+from ..types.signature import names_of_results
 from .codec import Decoder, Encoder
 from .contents import Contents
 from .literals import LiteralReader, LiteralWriter

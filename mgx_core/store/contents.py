@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..ir.graph import Graph
 from ..records import dataclass
 
 if TYPE_CHECKING:
+    from ..ir.graph import Graph
     from ..run.executable import Executable
     from ..targets.target import Target
 

@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PassError
-from ..ir.module import Module, nested
 from .placement import Placement
 
 if TYPE_CHECKING:
+    from ..ir.module import Module
     from .emission import Emitter
     from .memory import MemoryPlan
     from .schedule import Schedule
@@ -78,6 +78,7 @@ class Lowered:
 
 def launch_placements(module: Module) -> list[Placement]:
     """Returns the placements of the launches of a module and its control flow."""
+    from ..ir.module import nested
     from .kernel import Launch
 
     return [

@@ -6,7 +6,6 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from ..cache import Recent
-from ..ir.body_cache import SETS
 
 if TYPE_CHECKING:
     from ..ir.module import Module
@@ -29,6 +28,8 @@ class Reuse:
 
     def launches_of(self, module: Module) -> Recent[Launch]:
         """Returns the launches for an optimised module."""
+        from ..ir.body_cache import SETS
+
         for kept in (self._launches, self._recordings, self._asked):
             kept.limit = SETS * len(module)
         return self._launches

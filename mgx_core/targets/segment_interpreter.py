@@ -9,12 +9,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..ir.instruction import Instruction
-from ..ir.interpreter import Interpreter, bind_all, symbol_places
+from ..ir.interpreter import Interpreter
 from ..ir.module import Module
 from ..ops.control import GetTupleElem
 from ..ops.operation import Operation
 from ..ops.operation import Run as RunModule
 from ..types.shape import Shape, TupleShape
+from ..types.symbol_binding import bind_all, symbol_places
 from .cut import Item, cut
 from .emission import Emitter
 from .kernel import Launch, op_of

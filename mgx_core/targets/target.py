@@ -200,7 +200,7 @@ class Target:
         plan: the arena offset of every value.  A native executor should run without Python per instruction.
         Default: a `HostRunner`, which calls each kernel's `run` from Python.
         """
-        from .runner import HostRunner
+        from .host_runner import HostRunner
 
         return HostRunner(module)
 

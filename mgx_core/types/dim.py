@@ -15,8 +15,8 @@ from ..errors import ShapeError
 from .polynomial import UNBOUNDED, Call, Dim, Sym, Symbol, floordiv, mod, of_atom, symbol
 
 __all__ = [
-    "FUNCTIONS", "Dim", "Sym", "Symbol", "bounds", "broadcast", "ceil_div", "compare", "fresh", "linear", "maximum",
-    "may_equal", "minimum", "product", "solve", "solved", "substitute", "symbol", "symbols_of", "trunc_div",
+    "FUNCTIONS", "Dim", "Sym", "Symbol", "bounds", "broadcast", "ceil_div", "compare", "fresh", "fresh_prefix", "linear",
+    "maximum", "may_equal", "minimum", "product", "solve", "solved", "substitute", "symbol", "symbols_of", "trunc_div",
 ]  # fmt: skip
 
 _counter = itertools.count()
@@ -26,6 +26,12 @@ def fresh(prefix: str = "n", lo: int = 0, hi: Dim = UNBOUNDED) -> Dim:
     """Returns a data-dependent extent (the number of nonzero elements, ...), at most `hi`."""
     top = min(bounds(hi)[1], UNBOUNDED)  # a product of unbounded extents exceeds 64 bits and bounds nothing
     return symbol(f"{prefix}?{next(_counter)}", min(lo, top), top)
+
+
+def fresh_prefix(name: str) -> str | None:
+    """Returns the prefix of a symbol that `fresh` has named, whose number is arbitrary; None for other symbols."""
+    prefix, _, number = name.rpartition("?")
+    return prefix if number.isdecimal() and len(number) < len(name) else None
 
 
 def ceil_div(a: Dim, b: Dim) -> Dim:

@@ -118,7 +118,8 @@ def _finfo(dtype: np.dtype[Any]) -> Any:
         return np.finfo(dtype)
     import ml_dtypes
 
-    return ml_dtypes.finfo(dtype)
+    limits: Any = ml_dtypes.finfo
+    return limits(dtype)
 
 
 @cache

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ..errors import ParameterError
 from .shape import AnyShape
 
-__all__ = ["ParameterShapes", "Signature"]
+__all__ = ["ParameterShapes", "Signature", "names_of_results"]
 
 
 class ParameterShapes(Mapping[str, AnyShape]):
@@ -37,3 +38,16 @@ class Signature(NamedTuple):
     parameters: dict[str, AnyShape]
     results: list[AnyShape]
     output_names: list[str]
+
+
+def names_of_results(stated: Sequence[str], count: int) -> list[str]:
+    """Returns the names of results: the declared ones, or ``output_0`` and so on.
+
+    Errors: ParameterError if the number of results differs from the number of declared names.
+    """
+    if stated and count and len(stated) != count:
+        names = ", ".join(map(repr, stated))
+        raise ParameterError(
+            f"a name for each result is required, got {len(stated)} output names ({names}) for {count} results"
+        )
+    return list(stated) or [f"output_{n}" for n in range(count)]

@@ -7,18 +7,12 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core.errors import MgxError, ShapeError
-from mgx_core.ir.interpreter import (
-    Interpreter,
-    bind_symbols,
-    check_symbols,
-    evaluate_module,
-    schedule,
-)
+from mgx_core.ir.interpreter import Interpreter, evaluate_module, schedule
 from mgx_core.ir.module import Module
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
 from mgx_core.types.dim import symbol
-from mgx_core.types.shape import Shape, TupleShape
+from mgx_core.types.shape import Shape
 
 
 def read(text: str) -> Module:
@@ -135,19 +129,6 @@ def test_numpy_scalars_become_arrays():
     settled = Interpreter.settle(np.float32(3))
     assert isinstance(settled, np.ndarray)
     assert settled.shape == ()
-
-
-def test_binding_and_checking_symbols():
-    from mgx_core import dim
-
-    n, m = dim.symbol("n", 0, 9), dim.symbol("m", 0, 9)
-    known: dict[str, int] = {}
-    shape = Shape("float", [n, 2, n + m, m])
-    bind_symbols(TupleShape([shape]), (np.zeros((3, 2, 9, 4)),), known)
-    assert known == {"n": 3, "m": 4}
-    check_symbols(shape, np.zeros((3, 2, 7, 4)), known, "x")
-    with pytest.raises(ShapeError, match=r"x: axis 3 \(m\) must be 4 as elsewhere, got 5"):
-        check_symbols(shape, np.zeros((3, 2, 7, 5)), known, "x")
 
 
 @pytest.mark.parametrize("trips", [0, 2])

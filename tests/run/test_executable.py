@@ -17,7 +17,7 @@ from mgx_core import dtype as dt
 from mgx_core.compile.invariants import lowered
 from mgx_core.errors import ParameterError, PassError
 from mgx_core.run.executable import Executable
-from mgx_core.targets.runner import HostRunner
+from mgx_core.targets.host_runner import HostRunner
 from mgx_core.types.shape import OptionalShape, SequenceShape, Shape
 
 plans = mgx.Kernels("host")

@@ -18,9 +18,9 @@ from mgx_core.ops.nms import Nonmaxsuppression
 from mgx_core.ops.select import Compress, Nonzero
 from mgx_core.targets.continuation import Continuation
 from mgx_core.targets.cut import border, cut, emitted_at_run_time
+from mgx_core.targets.host_runner import HostRunner
 from mgx_core.targets.kernel import op_of
 from mgx_core.targets.parts import PermutedValue
-from mgx_core.targets.runner import HostRunner
 from mgx_core.targets.segment import Segment
 from mgx_core.targets.segment_interpreter import SegmentInterpreter
 from mgx_core.targets.static_part import split

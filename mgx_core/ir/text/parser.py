@@ -16,14 +16,14 @@ from ...ops.operation import Operation
 from ...ops.opset import OpSet
 from ...records import dataclass
 from ...types.argument import Argument
-from ...types.dim import Dim, fresh, symbol
+from ...types.dim import Dim, fresh, fresh_prefix, symbol
 from ...types.polynomial import UNBOUNDED
 from ...types.shape import TupleShape, same_type
 from ..graph import Graph
 from ..instruction import Instruction, infer_shape
 from ..module import Module
 from .cursor import Cursor
-from .writer import FRESH, RESERVED
+from .writer import RESERVED
 
 __all__ = ["parse_graph", "parse_module", "parse_op"]
 
@@ -135,9 +135,9 @@ class _Reader:
             while cursor.accept(","):
                 optimals.append(cursor.integer())
         cursor.sources()
-        made = FRESH.fullmatch(name)
+        prefix = fresh_prefix(name) if low < high else None
         try:
-            self.symbols[name] = fresh(made[1], low, high) if made and low < high else symbol(name, low, high, optimals)
+            self.symbols[name] = symbol(name, low, high, optimals) if prefix is None else fresh(prefix, low, high)
         except MgxError as error:
             raise ParseError(f"line {cursor.number}: {error}") from None
 

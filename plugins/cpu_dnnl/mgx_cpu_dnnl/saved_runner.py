@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mgx_core import Instruction, Module, StoreError
+from mgx_core import StoreError
 from mgx_core.targets.runner import Runner, Timing
 from mgx_core.targets.saved import Keep, SavedInstance
-from mgx_core.targets.static_part import numbered
 
 from .native_run import NativeRun
 from .program_codec import FORMAT, rebuild, recompute
+
+if TYPE_CHECKING:
+    from mgx_core import Instruction, Module
 
 __all__ = ["RestoredRunner", "resaved", "owners_of", "restored_run"]
 
@@ -62,6 +64,8 @@ class RestoredRunner(Runner):
 
 def owners_of(saved: SavedInstance, module: Module) -> list[Instruction | None]:
     """Returns the instruction of each native step."""
+    from mgx_core.targets.static_part import numbered
+
     instructions = numbered(module)
     return [None if n < 0 else instructions[n] for n in saved.code["owners"]]
 

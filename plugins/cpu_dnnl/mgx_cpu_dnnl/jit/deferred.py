@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from mgx_core.types.dtype import DType
-from mgx_core.types.shape import Shape
+if TYPE_CHECKING:
+    from mgx_core.types.dtype import DType
+    from mgx_core.types.shape import Shape
 
-from .graph import Graph, Node
+    from .graph import Graph, Node
 
 __all__ = ["describe", "excess_of", "node_of"]
 
