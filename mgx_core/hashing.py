@@ -8,7 +8,8 @@ from typing import Any, Final, Protocol
 
 __all__ = ["LARGE", "Hash", "blake2b", "hmac_sha256", "sha256"]
 
-LARGE: Final = 1 << 18  # bytes from which on OpenSSL's faster code is worth loading it
+# Bytes from which on OpenSSL's faster code is worth loading it: that takes 4 ms, and then 0.5 ms per MiB instead of 3.1.
+LARGE: Final = 3 << 19
 BLOCK: Final = 64  # block size of SHA-256 in bytes
 
 

@@ -1,5 +1,7 @@
 import hashlib
 import hmac
+import subprocess
+import sys
 
 import pytest
 
@@ -10,6 +12,13 @@ from mgx_core import hashing
 def test_hashes_are_those_of_the_standard_library(size: int) -> None:
     data = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     assert hashing.sha256(data).hexdigest() == hashlib.sha256(data).hexdigest()
+
+
+def test_a_mebibyte_is_hashed_without_loading_openssl() -> None:
+    """Kernels in program files have some hundred KiB, and OpenSSL takes longer to load than to hash them."""
+    text = "import sys; from mgx_core.hashing import sha256; sha256(bytes(1 << 20)); print('_hashlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_an_interpreter_without_its_own_uses_openssl(monkeypatch: pytest.MonkeyPatch) -> None:
