@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import msgpack
-
 from ..cache import write_file
 from ..errors import MgxError, ParameterError, StoreError, UnsupportedError
 from ..sources import file_bytes, file_path
 from .codec import Decoder
-from .container import Stored, json_chunks, msgpack_chunks, read_bytes, read_file
+from .container import Stored, json_chunks, msgpack_chunks, pack, read_bytes, read_file, unpack
 from .contents import Contents, Storable
 from .literals import LiteralReader, LiteralWriter, Sources
 from .migrations import migrated
@@ -79,7 +77,7 @@ def cached_chunks(program: Storable, source: Sources, limit: int, key: str) -> I
     whole = metadata["compiled"]["instances"] and not metadata["compiled"]["notes"]
     if not whole or literals.bytes > limit:
         return None
-    packed = msgpack.packb(metadata, use_bin_type=True, unicode_errors="surrogatepass")
+    packed = pack(metadata)
     mark = seal_of(key.encode() + packed)
     return msgpack_chunks({"program": packed, "seal": mark}, literals) if mark else None
 
@@ -92,8 +90,7 @@ def load_cached(path: Path, source: Sources, target: Target, context: Any, key: 
     stored = read_file(path, True)
     match stored.metadata:
         case {"program": bytes() as packed, "seal": bytes() as given} if sealed(key.encode() + packed, given):
-            metadata = msgpack.unpackb(packed, raw=False, unicode_errors="surrogatepass")
-            return _contents(stored._replace(metadata=metadata), True, source, (target, context))
+            return _contents(stored._replace(metadata=unpack(packed)), True, source, (target, context))
     raise StoreError("it has no valid seal of this user for this model")
 
 
@@ -187,7 +184,9 @@ def _contents(
             from ..plugins.manager import manager
             from .modules import ModuleDecoder
 
-            return Graph(ModuleDecoder(manager().opset(), values, literals).module(data["main"]))
+            main = data["main"]  # bytes, except in JSON and in files of older formats
+            main = unpack(main) if isinstance(main, bytes) else main
+            return Graph(ModuleDecoder(manager().opset(), values, literals).module(main))
 
         contents = Contents(functools.cache(lambda: fitting(decoded)), [str(n) for n in data["outputs"]])
         if data["compiled"] is not None:

@@ -22,7 +22,7 @@ from ..types.argument import Array
 from .literals import LiteralWriter, aligned
 from .migrations import FORMAT
 
-__all__ = ["Stored", "is_program", "json_chunks", "msgpack_chunks", "read_bytes", "read_file"]
+__all__ = ["Stored", "is_program", "json_chunks", "msgpack_chunks", "pack", "read_bytes", "read_file", "unpack"]
 
 MAGIC: Final = b"\x89MXR\r\n\x1a\n"
 
@@ -41,15 +41,37 @@ class Stored(NamedTuple):
 
 def msgpack_chunks(metadata: Any, literals: LiteralWriter) -> Iterator[Any]:
     """Yields the file in chunks."""
-    try:
-        packed = msgpack.packb(metadata, use_bin_type=True, unicode_errors="surrogatepass")
-    except (OverflowError, ValueError) as error:
-        raise StoreError(f"the program has a value that cannot be stored: {error}") from None
+    packed = pack(metadata)
     start = aligned(_HEADER.size + len(packed))
     yield _HEADER.pack(MAGIC, FORMAT, 0, len(packed), start, literals.bytes, _digest(packed))
     yield packed
     yield bytes(start - _HEADER.size - len(packed))
     yield from literals.chunks()
+
+
+def pack(metadata: Any) -> bytes:
+    """Returns metadata in msgpack; the main module is packed separately, and readers that run compiled code skip it.
+
+    Errors: StoreError for numbers of more than 64 bits.
+    """
+    try:
+        if "main" in metadata:
+            metadata = {**metadata, "main": _packed(metadata["main"])}
+        return _packed(metadata)
+    except (OverflowError, ValueError) as error:
+        raise StoreError(f"the program has a value that cannot be stored: {error}") from None
+
+
+def _packed(value: Any) -> bytes:
+    return bytes(msgpack.packb(value, use_bin_type=True, unicode_errors="surrogatepass"))
+
+
+def unpack(packed: bytes) -> Any:
+    """Decodes what `pack` returned; the main module remains bytes, for another call.  Errors: StoreError if it is damaged."""
+    try:
+        return msgpack.unpackb(packed, raw=False, unicode_errors="surrogatepass")
+    except (ValueError, msgpack.UnpackException) as error:
+        raise StoreError(f"the file's metadata is damaged: {error}") from error
 
 
 def json_chunks(metadata: Any, literals: LiteralWriter) -> Iterator[bytes]:
@@ -149,10 +171,7 @@ def _check_format(number: Any) -> None:
 def _unpack(head: bytes, packed: bytes) -> Any:
     if _digest(packed) != _HEADER.unpack(head)[6]:
         raise StoreError("the file is damaged: the checksum of its metadata differs")
-    try:
-        return msgpack.unpackb(packed, raw=False, unicode_errors="surrogatepass")
-    except (ValueError, msgpack.UnpackException) as error:
-        raise StoreError(f"the file's metadata is damaged: {error}") from error
+    return unpack(packed)
 
 
 def _read_json(data: bytes) -> Stored:

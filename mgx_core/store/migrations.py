@@ -7,7 +7,7 @@ from typing import Any, Final
 
 __all__ = ["FORMAT", "migrated"]
 
-FORMAT: Final = 2  # incremented when older versions of mgx cannot read the file
+FORMAT: Final = 3  # incremented when older versions of mgx cannot read the file
 
 
 def migrated(metadata: Any, number: int) -> Any:
@@ -26,4 +26,9 @@ def _from_1(metadata: Any) -> Any:
     return {**metadata, "compiled": compiled}
 
 
-MIGRATIONS: Final[dict[int, Callable[[Any], Any]]] = {1: _from_1}
+def _from_2(metadata: Any) -> Any:
+    """Format 2 stored the main module as a part of the metadata in msgpack too, as JSON still does."""
+    return metadata
+
+
+MIGRATIONS: Final[dict[int, Callable[[Any], Any]]] = {1: _from_1, 2: _from_2}

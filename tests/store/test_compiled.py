@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core import dim
+from mgx_core import dim, store
 from mgx_core.errors import StoreError
 from mgx_core.plugins import manager as plugins
 from mgx_core.store import seal
+from mgx_core.store.container import unpack
 from mgx_core.types.shape import Shape
 
 OLD = Path(__file__).parent / "old"
@@ -148,8 +149,8 @@ def test_code_that_its_target_refuses_is_compiled_again(installed, monkeypatch):
     assert Doubling.made == ["compiled", "compiled"]
 
 
-@pytest.mark.parametrize("name", ["format1.mxr", "format1.json"])
-def test_files_of_format_1(name):
+@pytest.mark.parametrize("name", ["format1.mxr", "format1.json", "format2.json"])
+def test_files_of_older_formats(name):
     read = mgx.load(OLD / name)
     assert read.get_output_names() == ["y"]
     relu = read.get_main_module().outputs[0]
@@ -165,3 +166,22 @@ def test_a_compiled_file_of_format_1_is_compiled(monkeypatch):
     read = mgx.load(OLD / "format1_compiled.mxr")
     assert read.is_compiled()
     np.testing.assert_array_equal(np.asarray(read.run({"x": -X})[0]), [[0, 0, 1]])
+
+
+def test_a_compiled_file_of_format_2(monkeypatch):
+    """Its main module is a part of the metadata."""
+    monkeypatch.setattr(plugins, "_manager", [])
+    read = mgx.load(OLD / "format2_compiled.mxr")
+    assert [i.name for i in read.get_main_module()][-1] == "@return"
+    np.testing.assert_array_equal(np.asarray(read.run({"x": -X})[0]), [[0, 0, 1]])
+
+
+def test_the_module_of_a_restored_program_is_decoded_when_it_is_read(installed, monkeypatch):
+    decoded = []
+    monkeypatch.setattr(store, "unpack", lambda packed: decoded.append(packed) or unpack(packed))
+    program = compiled(installed, 1)
+    read = mgx.load_buffer(mgx.save_buffer(program))
+    read.run({"x": X})
+    assert decoded == []
+    assert read.executable.module.text(full=True) == program.executable.module.text(full=True)
+    assert len(decoded) == 1

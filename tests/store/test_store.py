@@ -428,10 +428,10 @@ def test_json_may_be_edited_once_the_digest_is_out():
 def test_newer_files(format):
     data = mgx.save_buffer(simple(), format)
     if format == "json":
-        data = data.replace(b'"mxr": 2', b'"mxr": 7')
+        data = data.replace(b'"mxr": 3', b'"mxr": 7')
     else:
         data = data[:8] + struct.pack("<I", 7) + data[12:]
-    with pytest.raises(StoreError, match="format 7, written by a newer mgx; this one reads up to format 2"):
+    with pytest.raises(StoreError, match="format 7, written by a newer mgx; this one reads up to format 3"):
         mgx.load_buffer(data)
 
 
