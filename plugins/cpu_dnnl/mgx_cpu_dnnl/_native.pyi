@@ -379,8 +379,9 @@ def thread_count() -> int: ...
 def set_threads(count: int) -> None:
     """Sets the number of threads for subsequent primitives and runs: a single run uses all, concurrent runs one each."""
 
-def team_counts() -> tuple[int, int]:
-    """Returns how often waiting for a preempted thread cost more than the team saved, and the steps run alone because of it."""
+def team_counts() -> tuple[int, int, int]:
+    """Returns how often waiting for a preempted thread cost more than the team saved, the steps run alone because of it, and how
+    often an idle thread began to spin for the next step."""
 
 class CodeImage:
     """Machine code of relocatable objects, loaded and relocated without a linker.  Errors: DeviceError."""

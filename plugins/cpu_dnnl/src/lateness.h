@@ -34,9 +34,8 @@ public:
 
     void count_alone() { alone_.fetch_add(1, std::memory_order_relaxed); }
 
-    TeamCounts counts() const {
-        return {absences_.load(std::memory_order_relaxed), alone_.load(std::memory_order_relaxed)};
-    }
+    int64_t absences() const { return absences_.load(std::memory_order_relaxed); }
+    int64_t alone() const { return alone_.load(std::memory_order_relaxed); }
 
 private:
     // Times as multiples of a trial's cost.

@@ -63,7 +63,7 @@ PYBIND11_MODULE(_native, module) {
     module.def("set_threads", &mgx::set_thread_count, py::arg("count"));
     module.def("team_counts", [] {
         const mgx::TeamCounts counts = mgx::team_counts();
-        return py::make_tuple(counts.absences, counts.alone);
+        return py::make_tuple(counts.absences, counts.alone, counts.watches);
     });
     module.def("loop_failed_address", [] { return reinterpret_cast<size_t>(&mgx::mgx_loop_failed); });
     module.attr("SOURCE_SIZES") = mgx::source_sizes;

@@ -18,6 +18,7 @@ constexpr int64_t slice = 1000 * microsecond; // steps at least this long use th
 constexpr unsigned flush = 0x8040; // FTZ and DAZ bits of MXCSR
 
 thread_local bool alone = false;
+thread_local bool in_step = false;
 
 Workers &workers() {
     static auto *made = new Workers(); // never destroyed: its threads outlive static objects
@@ -72,6 +73,7 @@ void open_region(Region &region) {
     region.outer = seat;
     region.mode = _mm_getcsr();
     region.began = nanoseconds_now();
+    region.in_step = in_step;
     const bool divided = region.parts > 1 && !region.outer.inside;
     if (divided && assembly) {
         assembly->region = region;
@@ -100,7 +102,8 @@ void close_region(Region &region) {
     seat = region.outer;
 }
 
-Stepping::Stepping(StepTimes &times, int threads, int64_t now) : times_(times), began_(now), outer_alone_(alone) {
+Stepping::Stepping(StepTimes &times, int threads, int64_t now) : times_(times), began_(now), outer_alone_(alone), outer_in_step_(in_step) {
+    in_step = true;
     const int64_t least = times.together.load(std::memory_order_relaxed);
     alone = threads <= 1;
     if (alone || !least || least >= slice || !workers().lateness.recent(now)) return;
@@ -108,7 +111,10 @@ Stepping::Stepping(StepTimes &times, int threads, int64_t now) : times_(times), 
     workers().lateness.count_alone();
 }
 
-Stepping::~Stepping() { alone = outer_alone_; }
+Stepping::~Stepping() {
+    alone = outer_alone_;
+    in_step = outer_in_step_;
+}
 
 int64_t Stepping::finished() {
     const int64_t now = nanoseconds_now(), taken = std::max<int64_t>(now - began_, 1);
@@ -128,7 +134,7 @@ void wake_team(int threads, int64_t now) {
     if (threads > 1 && !workers().lateness.recent(now)) workers().awaken(threads - 1);
 }
 
-TeamCounts team_counts() { return workers().lateness.counts(); }
+TeamCounts team_counts() { return workers().counts(); }
 
 Gathering::Gathering(int threads)
     : held_ {[](void *data) {

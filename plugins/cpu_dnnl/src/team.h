@@ -23,6 +23,7 @@ struct Region {
     void *data;
     int parts;
     bool shared = false;
+    bool in_step = false; // part of a run: more regions follow at once
     unsigned mode = 0; // the caller's MXCSR
     int64_t began = 0;
     Seat outer {};
@@ -59,7 +60,7 @@ public:
 private:
     StepTimes &times_;
     int64_t began_;
-    bool outer_alone_;
+    bool outer_alone_, outer_in_step_;
 };
 
 // While in scope, the calling thread and the parts of its regions treat denormals as 0 (DAZ and FTZ): operations on denormals
@@ -79,10 +80,12 @@ bool stepping_alone();
 void wake_team(int threads, int64_t now); // wakes sleeping threads ahead of parallel work
 
 // Counters since the start of the process.  absences: waits for descheduled threads of the team that cost more time than the team
-// had saved; alone: steps that ran on the calling thread alone as a consequence.
+// had saved; alone: steps that ran on the calling thread alone as a consequence; watches: how often an idle thread began to spin for
+// more work, as after the parts of a step, but not after other work, e.g. packing of weights.
 struct TeamCounts {
     int64_t absences;
     int64_t alone;
+    int64_t watches;
 };
 
 TeamCounts team_counts();

@@ -67,6 +67,7 @@ public:
         part_ = region.part;
         data_ = region.data;
         mode_ = region.mode;
+        in_step_.store(region.in_step, std::memory_order_relaxed);
         processor_.store(sched_getcpu(), std::memory_order_relaxed);
         longest_away_.store(0, std::memory_order_relaxed);
         done_.store(0, std::memory_order_relaxed);
@@ -120,11 +121,15 @@ public:
         futex_wake(epoch_, count);
     }
 
+    // Wakes sleeping threads at the start of a run; they spin for its regions.
     void awaken(int count) {
+        in_step_.store(true, std::memory_order_seq_cst);
         if (sleeping_.load(std::memory_order_relaxed) > 0) wake(count);
     }
 
     void record_absence(int64_t lost) { lateness.add(lost, worked_.load(std::memory_order_relaxed), nanoseconds_now()); }
+
+    TeamCounts counts() const { return {lateness.absences(), lateness.alone(), watches_.load(std::memory_order_relaxed)}; }
 
     Lateness lateness;
 
@@ -190,8 +195,12 @@ private:
         for (;;) {
             while (take()) {
             }
-            const bool soon = lateness.recent(nanoseconds_now());
-            if (spin(soon ? 0 : idle_spin, [this] { return offered(); })) continue;
+            // after a part of a run, the next region follows soon; after other work, Python code, during which spinning would only
+            // take processor time
+            if (in_step_.load(std::memory_order_relaxed) && !lateness.recent(nanoseconds_now())) {
+                watches_.fetch_add(1, std::memory_order_relaxed);
+                if (spin(idle_spin, [this] { return offered(); })) continue;
+            }
             const uint32_t seen = epoch_.load(std::memory_order_seq_cst);
             sleeping_.fetch_add(1, std::memory_order_seq_cst);
             if (!offered()) futex_wait(epoch_, seen);
@@ -208,6 +217,7 @@ private:
     void *data_ = nullptr;
     unsigned mode_ = 0;
     std::atomic<int> processor_ {-1}; // the caller's processor when it posted the region
+    std::atomic<bool> in_step_ {false};
     alignas(64) std::atomic<uint32_t> done_ {0};
     std::atomic<bool> waiting_ {false};
     alignas(64) std::atomic<uint32_t> epoch_ {0};
@@ -215,6 +225,7 @@ private:
     alignas(64) std::atomic<bool> busy_ {false};
     alignas(64) std::atomic<int64_t> worked_ {0}; // running time of all parts that workers executed
     std::atomic<int64_t> longest_away_ {0}; // longest time that a worker was descheduled in the current region
+    std::atomic<int64_t> watches_ {0};
     int made_ = 0;
     cpu_set_t cpus_; // affinity of the thread that loaded the module
     bool pinned_;

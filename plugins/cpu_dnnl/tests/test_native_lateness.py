@@ -64,7 +64,7 @@ def test_a_thread_that_works_longer_than_the_caller_is_no_reason_to_stay_alone()
     program = helped(lambda: hashlib.sha256(BLOCK).digest())
 
     def absent() -> int:
-        before, _ = n.team_counts()
+        before, *_ = n.team_counts()
         program.run_arrays([])
         return int(n.team_counts()[0] - before)
 

@@ -87,6 +87,32 @@ def test_onednn_starts_no_threads_of_its_own() -> None:
     assert (copied, multiplied) == (before + 2, before + 2)
 
 
+def test_idle_threads_spin_after_steps_of_a_run_alone() -> None:
+    code = """
+        import time
+        import numpy as np
+        from mgx_cpu_dnnl.native_library import native
+        n = native()
+        n.set_threads(2)
+        w = np.ones((1024, 1024), np.float32)
+        plain, wanted = n.MemoryDesc([1024, 1024], "float32"), n.MemoryDesc([1024, 1024], "float32", [1, 1024])
+        for _ in range(20):  # not one of a run's steps: Python code follows
+            n.pack(w.ctypes.data, plain, wanted)
+            time.sleep(0.002)
+        packed = n.team_counts()[2]
+        program = n.NativeProgram("copy", 0)
+        x, out = program.input(np.float32, (1 << 20,)), program.output(np.float32, (1 << 20,))
+        program.add_loop("copy", n.native_loop("copy_4"), None, [x, out], [1, 1 << 20, 1, 1], 1 << 20)
+        program.finish()
+        for _ in range(20):
+            program.run_arrays([np.ones(1 << 20, np.float32)])
+            time.sleep(0.002)
+        print(packed, n.team_counts()[2])
+    """
+    packed, ran = map(int, run(code).split())
+    assert packed == 0 < ran
+
+
 def test_a_forked_child_runs_primitives_alone() -> None:
     forked = """
 import os
