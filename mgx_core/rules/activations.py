@@ -75,7 +75,7 @@ def _gated(i: Instruction, cls: type[Operation]) -> tuple[float, Instruction, fl
     return None
 
 
-@ACTIVATIONS.on(Mul, changes=ROUNDING)
+@ACTIVATIONS.on(Mul, reads=(Add, Mul, Div), changes=ROUNDING)
 def gelu_from_erf(i: Instruction, b: Builder) -> Instruction | No | None:
     """0.5 * x * (1 + erf(x / sqrt(2))) -> gelu_erf(x)."""
     found = _gated(i, Erf)
@@ -87,7 +87,7 @@ def gelu_from_erf(i: Instruction, b: Builder) -> Instruction | No | None:
     return b.add(GeluErf(), x) if close(i, c, 0.5) else No(f"the factor is {c}, not 0.5")
 
 
-@ACTIVATIONS.on(Mul, changes=ROUNDING)
+@ACTIVATIONS.on(Mul, reads=(Add, Mul, Div), changes=ROUNDING)
 def gelu_from_tanh(i: Instruction, b: Builder) -> Instruction | No | None:
     """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) -> gelu_tanh(x)."""
     found = _gated(i, Tanh)
@@ -113,7 +113,7 @@ def _cubic(ins: Instruction, x: Instruction) -> bool:
     return parts == [x, x, x]
 
 
-@ACTIVATIONS.on(Mul, changes=ROUNDING)
+@ACTIVATIONS.on(Mul, reads=Sigmoid, changes=ROUNDING)
 def swish_from_sigmoid(i: Instruction, b: Builder) -> Instruction | No | None:
     """x * sigmoid(x) -> swish(x); x * sigmoid(a * x) -> quick_gelu(x), a > 0."""
     for gate, x in either(i):
@@ -141,14 +141,14 @@ def sigmoid_from_exp(i: Instruction, b: Builder) -> Instruction | No | None:
     return b.add(Sigmoid(), power.inputs[0])
 
 
-@ACTIVATIONS.on(Log, changes=ROUNDING)
+@ACTIVATIONS.on(Log, reads=Add, changes=ROUNDING)
 def softplus_from_exp(i: Instruction, b: Builder) -> Instruction | No | None:
     """log(1 + exp(x)) -> softplus(x)."""
     x = one_plus(i.inputs[0], Exp)
     return b.add(Softplus(), x) if x is not None and i.shape.dtype.is_float else None
 
 
-@ACTIVATIONS.on(Mul, changes=ROUNDING)
+@ACTIVATIONS.on(Mul, reads=Tanh, changes=ROUNDING)
 def mish_from_tanh(i: Instruction, b: Builder) -> Instruction | No | None:
     """x * tanh(softplus(x)) -> mish(x)."""
     for gate, x in either(i):
@@ -158,7 +158,7 @@ def mish_from_tanh(i: Instruction, b: Builder) -> Instruction | No | None:
     return None
 
 
-@ACTIVATIONS.on(Mul, Div, changes=ROUNDING)
+@ACTIVATIONS.on(Mul, Div, reads=(Clip, Mul, Div), changes=ROUNDING)
 def hard_sigmoid_from_clip(i: Instruction, b: Builder) -> Instruction | No | None:
     """clip(x + 3, 0, 6) / 6 -> hard_sigmoid(x)."""
     c, parts = factors(i)
@@ -175,7 +175,7 @@ def hard_sigmoid_from_clip(i: Instruction, b: Builder) -> Instruction | No | Non
     return None
 
 
-@ACTIVATIONS.on(Mul, changes=ROUNDING)
+@ACTIVATIONS.on(Mul, reads=(HardSigmoid, Clip, Mul, Div), changes=ROUNDING)
 def hard_swish_from_hard_sigmoid(i: Instruction, b: Builder) -> Instruction | No | None:
     """x * hard_sigmoid(x) with slope 1/6 and offset 1/2 -> hard_swish(x); also x * clip(x + 3, 0, 6) / 6."""
     c, parts = factors(i)
@@ -205,7 +205,7 @@ def leaky_relu_from_prelu(i: Instruction, b: Builder) -> Instruction | No | None
     return No("the slope is not one constant") if slope is None else b.add(LeakyRelu(alpha=slope), i.inputs[0])
 
 
-@ACTIVATIONS.on(Max)
+@ACTIVATIONS.on(Max, reads=Mul)
 def leaky_relu_from_max(i: Instruction, b: Builder) -> Instruction | No | None:
     """max(x, a * x) -> leaky_relu(x), 0 < a < 1."""
     if not i.shape.dtype.is_float:

@@ -69,7 +69,7 @@ def reweighted(b: Builder, old: Instruction, w: Array, factors: Array, behind: b
 # factors --------------------------------------------------------------------------------------------------------------
 
 
-@SIMPLIFY.on(Mul, changes=ROUNDING)
+@SIMPLIFY.on(Mul, reads=Convolution, changes=ROUNDING)
 def factor_into_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
     """convolution(x, w) * s -> convolution(x, w * s), s one number for each channel of the result."""
     found = split(i)
@@ -119,7 +119,7 @@ def _common_factor(factors: Array) -> tuple[Array | None, Array]:
     return common, rest
 
 
-@SIMPLIFY.on(Convert, changes=ROUNDING)
+@SIMPLIFY.on(Convert, reads=(Mul, Add), changes=ROUNDING)
 def wide_norm_into_product(i: Instruction, b: Builder) -> Instruction | No | None:
     """narrow(wide(product(x, w) + a) * s + c) -> product(x, w * s) + narrow(a * s + c): a normalization in a wider type.
 
@@ -177,7 +177,7 @@ def _constant_before(i: Instruction, cls: type[Mul | Add], axis: int) -> tuple[I
     return x, values, w
 
 
-@SIMPLIFY.on(Convolution, changes=ROUNDING)
+@SIMPLIFY.on(Convolution, reads=Mul, changes=ROUNDING)
 def input_factor_into_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
     """convolution(x * s, w) -> convolution(x, w * s), s one number for each channel of x."""
     found = _constant_before(i, Mul, 1)
@@ -190,7 +190,7 @@ def input_factor_into_convolution(i: Instruction, b: Builder) -> Instruction | N
     return No(OUT_OF_RANGE) if made is None else b.add(i.op, x, made)
 
 
-@SIMPLIFY.on(Convolution, changes=ROUNDING)
+@SIMPLIFY.on(Convolution, reads=Add, changes=ROUNDING)
 def input_term_out_of_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
     """convolution(x + a, w) -> convolution(x, w) + bias, a one number for each channel of x, without padding."""
     found = _constant_before(i, Add, 1)
@@ -208,7 +208,7 @@ def input_term_out_of_convolution(i: Instruction, b: Builder) -> Instruction | N
     return b.add(Add(), product, spread(b, bias, product.shape.dims, product))
 
 
-@SIMPLIFY.on(Mul, changes=ROUNDING)
+@SIMPLIFY.on(Mul, reads=Dot, changes=ROUNDING)
 def factor_into_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     """dot(a, w) * s -> dot(a, w * s), s one number, or one for each column; dot(w, a) likewise with rows."""
     found = split(i)
@@ -228,7 +228,7 @@ def factor_into_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     return _times_factors(b, dot, at, w, factors if at == 1 else factors.reshape(-1, 1))
 
 
-@SIMPLIFY.on(Dot, changes=ROUNDING)
+@SIMPLIFY.on(Dot, reads=Mul, changes=ROUNDING)
 def input_factor_into_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     """dot(a * s, w) -> dot(a, w * s), s one number, or one for each column of a."""
     found = _constant_before(i, Mul, i.shape.rank - 1)
@@ -239,7 +239,7 @@ def input_factor_into_dot(i: Instruction, b: Builder) -> Instruction | No | None
     return No(OUT_OF_RANGE) if made is None else b.add(Dot(), x, made)
 
 
-@SIMPLIFY.on(Dot, changes=ROUNDING)
+@SIMPLIFY.on(Dot, reads=Add, changes=ROUNDING)
 def input_term_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     """dot(x + a, w) -> dot(x, w) + dot(a, w) for constants a, w."""
     found = _constant_before(i, Add, i.shape.rank - 1)
@@ -253,7 +253,7 @@ def input_term_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None
     return b.add(Add(), product, spread(b, bias, product.shape.dims, product))
 
 
-@SIMPLIFY.on(Dot, changes=ROUNDING)
+@SIMPLIFY.on(Dot, reads=(Mul, *MOVES), changes=ROUNDING)
 def scale_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     """dot(a * s, c) -> dot(a, c) * s for a scalar s, also through transposes: the scale moves into the epilogue."""
     for side in (0, 1):
@@ -284,7 +284,7 @@ def scale_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None:
 # order and repetition -------------------------------------------------------------------------------------------------
 
 
-@SIMPLIFY.on(Transpose)
+@SIMPLIFY.on(Transpose, reads=Dot)
 def dot_of_transposes(i: Instruction, b: Builder) -> Instruction | No | None:
     """transpose(dot(transpose(x), transpose(y))) -> dot(y, x); constants are transposed at compile time."""
     dot = i.inputs[0]
@@ -299,7 +299,7 @@ def dot_of_transposes(i: Instruction, b: Builder) -> Instruction | No | None:
     return b.add(Dot(), *turned)
 
 
-@SIMPLIFY.on(Dot)
+@SIMPLIFY.on(Dot, reads=Multibroadcast)
 def dot_of_repeated(i: Instruction, b: Builder) -> Instruction | No | None:
     """dot(multibroadcast(x), multibroadcast(y)) -> multibroadcast(dot(x, y)) if both broadcast over the same batches."""
     x, y = i.inputs

@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.activation import Relu
+from ..ops.builtin import Literal
 from ..ops.pointwise import Abs, Add, Ceil, Div, Floor, Mul, Nearbyint, Neg, Pow, Sub, Trunc
 from ..ops.trigonometry import Cos, Cosh
 from .constants import aligned, computed, finite, is_constant, split, spread, uniform
@@ -20,7 +21,7 @@ __all__ = ["ARITHMETIC"]
 ARITHMETIC: Final = Rules("simplify-arithmetic")
 
 
-@ARITHMETIC.on(Add, Sub)
+@ARITHMETIC.on(Add, Sub, reads=Literal)
 def drop_zero_term(i: Instruction, b: Builder) -> Instruction | No | None:
     """x + 0, 0 + x, x - 0 -> x."""
     x, y = i.inputs
@@ -29,7 +30,7 @@ def drop_zero_term(i: Instruction, b: Builder) -> Instruction | No | None:
     return y if isinstance(i.op, Add) and uniform(x) == 0 else None
 
 
-@ARITHMETIC.on(Mul, Div, Pow)
+@ARITHMETIC.on(Mul, Div, Pow, reads=Literal)
 def drop_unit_factor(i: Instruction, b: Builder) -> Instruction | No | None:
     """x * 1, 1 * x, x / 1, x ^ 1 -> x."""
     x, y = i.inputs
@@ -38,7 +39,7 @@ def drop_unit_factor(i: Instruction, b: Builder) -> Instruction | No | None:
     return y if isinstance(i.op, Mul) and uniform(x) == 1 else None
 
 
-@ARITHMETIC.on(Mul)
+@ARITHMETIC.on(Mul, reads=Literal)
 def product_with_zero(i: Instruction, b: Builder) -> Instruction | No | None:
     """x * 0 -> 0 for integers."""
     found = split(i)
@@ -49,7 +50,7 @@ def product_with_zero(i: Instruction, b: Builder) -> Instruction | No | None:
     return found[1]
 
 
-@ARITHMETIC.on(Mul, Div, changes=RANGE)
+@ARITHMETIC.on(Mul, Div, reads=Literal, changes=RANGE)
 def float_product_with_zero(i: Instruction, b: Builder) -> Instruction | No | None:
     """x * 0, 0 / x -> 0 for floats that are finite."""
     at = (0,) if isinstance(i.op, Div) else (0, 1)
@@ -73,7 +74,7 @@ def difference_with_itself(i: Instruction, b: Builder) -> Instruction | No | Non
 # signs ----------------------------------------------------------------------------------------------------------------
 
 
-@ARITHMETIC.on(Neg)
+@ARITHMETIC.on(Neg, reads=(Neg, Sub))
 def cancel_negations(i: Instruction, b: Builder) -> Instruction | No | None:
     """-(-x) -> x; -(x - y) -> y - x."""
     inner = i.inputs[0]
@@ -84,7 +85,7 @@ def cancel_negations(i: Instruction, b: Builder) -> Instruction | No | None:
     return None
 
 
-@ARITHMETIC.on(Mul, Div)
+@ARITHMETIC.on(Mul, Div, reads=Literal)
 def product_with_minus_one(i: Instruction, b: Builder) -> Instruction | No | None:
     """x * -1, x / -1 -> -x."""
     if i.shape.dtype.kind not in "if":
@@ -95,13 +96,13 @@ def product_with_minus_one(i: Instruction, b: Builder) -> Instruction | No | Non
     return None
 
 
-@ARITHMETIC.on(Sub)
+@ARITHMETIC.on(Sub, reads=Literal)
 def zero_minus(i: Instruction, b: Builder) -> Instruction | No | None:
     """0 - x -> -x."""
     return b.add(Neg(), i.inputs[1]) if uniform(i.inputs[0]) == 0 else None
 
 
-@ARITHMETIC.on(Add, Sub, Mul, Div)
+@ARITHMETIC.on(Add, Sub, Mul, Div, reads=Neg)
 def absorb_negation(i: Instruction, b: Builder) -> Instruction | No | None:
     """a + -b -> a - b; -a + b -> b - a; a - -b -> a + b; -a * -b -> a * b; -a / -b -> a / b for floats."""
     x, y = i.inputs
@@ -117,7 +118,7 @@ def absorb_negation(i: Instruction, b: Builder) -> Instruction | No | None:
     return b.add(Sub(), y, x.inputs[0]) if isinstance(i.op, Add) else None
 
 
-@ARITHMETIC.on(Abs, Cos, Cosh)
+@ARITHMETIC.on(Abs, Cos, Cosh, reads=Neg)
 def even_function_of_negation(i: Instruction, b: Builder) -> Instruction | No | None:
     """|-x|, cos(-x), cosh(-x) -> the same function of x."""
     if not isinstance(i.inputs[0].op, Neg):
@@ -140,13 +141,13 @@ def apply_once(i: Instruction, b: Builder) -> Instruction | No | None:
 # chains of constants --------------------------------------------------------------------------------------------------
 
 
-@ARITHMETIC.on(Add, Sub)
+@ARITHMETIC.on(Add, Sub, reads=(Add, Sub))
 def join_added_integers(i: Instruction, b: Builder) -> Instruction | No | None:
     """(x + c) + d -> x + (c + d), also with differences, for integers."""
     return _join_sums(i, b) if i.shape.dtype.is_integer else None
 
 
-@ARITHMETIC.on(Add, Sub, changes=ROUNDING)
+@ARITHMETIC.on(Add, Sub, reads=(Add, Sub), changes=ROUNDING)
 def join_added_constants(i: Instruction, b: Builder) -> Instruction | No | None:
     """(x + c) + d -> x + (c + d), also with differences."""
     return _join_sums(i, b) if i.shape.dtype.is_float else None
@@ -187,13 +188,13 @@ def _join_sums(i: Instruction, b: Builder) -> Instruction | No | None:
     return b.add(Add(), x, value) if sign > 0 else b.add(Sub(), value, x)
 
 
-@ARITHMETIC.on(Mul)
+@ARITHMETIC.on(Mul, reads=Mul)
 def join_integer_factors(i: Instruction, b: Builder) -> Instruction | No | None:
     """(x * c) * d -> x * (c * d) for integers."""
     return _join_products(i, b) if i.shape.dtype.is_integer else None
 
 
-@ARITHMETIC.on(Mul, Div, changes=ROUNDING)
+@ARITHMETIC.on(Mul, Div, reads=(Mul, Div), changes=ROUNDING)
 def join_factors(i: Instruction, b: Builder) -> Instruction | No | None:
     """(x * c) * d -> x * (c * d), also with divisions by constants."""
     return _join_products(i, b) if i.shape.dtype.is_float else None
@@ -232,7 +233,7 @@ def _join_products(i: Instruction, b: Builder) -> Instruction | No | None:
     return b.add(Div(), value, x) if quotient else b.add(Mul(), x, value)
 
 
-@ARITHMETIC.on(Add, changes=ROUNDING)
+@ARITHMETIC.on(Add, reads=Add, changes=ROUNDING)
 def gather_added_constants(i: Instruction, b: Builder) -> Instruction | No | None:
     """(x + c) + (y + d) -> (x + y) + (c + d)."""
     left, right = i.inputs
@@ -249,7 +250,7 @@ def gather_added_constants(i: Instruction, b: Builder) -> Instruction | No | Non
     return None if value is None else b.add(Add(), b.add(Add(), one[0], other[0]), value)
 
 
-@ARITHMETIC.on(Mul, changes=ROUNDING)
+@ARITHMETIC.on(Mul, reads=(Add, Sub), changes=ROUNDING)
 def factor_into_sum(i: Instruction, b: Builder) -> Instruction | No | None:
     """(x + c) * d -> x * d + c * d if x * d can be folded into the weights of a product."""
     found = split(i)
@@ -276,7 +277,7 @@ def weighted(x: Instruction) -> bool:
     return bool(x.op.product) and one_user(x) and is_constant(x.inputs[1])
 
 
-@ARITHMETIC.on(Mul)
+@ARITHMETIC.on(Mul, reads=Relu)
 def relu_out_of_mul(i: Instruction, b: Builder) -> Instruction | No | None:
     """relu(x) * c -> relu(x * c), c > 0, if x * c can be folded into the weights of a product."""
     found = split(i)

@@ -40,7 +40,7 @@ def drop_same_type(i: Instruction, b: Builder) -> Instruction | No | None:
     return i.inputs[0] if i.inputs[0].result == i.result else None
 
 
-@CONVERTS.on(Convert)
+@CONVERTS.on(Convert, reads=Convert)
 def join_converts(i: Instruction, b: Builder) -> Instruction | No | None:
     """convert(convert(x)) -> convert(x) if the intermediate type represents every value of x."""
     inner = i.inputs[0]

@@ -27,7 +27,7 @@ MOST: Final = 32  # the most terms of a sum that are examined
 Term = tuple[Instruction, int]  # with its sign
 
 
-@CONVOLUTION_SUMS.on(Add, Sub, changes=ROUNDING)
+@CONVOLUTION_SUMS.on(Add, Sub, reads=(Convolution, Add, Sub), changes=ROUNDING)
 def sum_of_convolutions_of_one_tensor(i: Instruction, b: Builder) -> Instruction | No | None:
     """convolution(x, w) + convolution(x, v) -> convolution(x, w + v), padding small kernels; x * s counts as 1x1."""
     if not i.shape.dtype.is_float:

@@ -34,7 +34,7 @@ def weights(ins: Instruction) -> Array | None:
     return None if literal is None or not isinstance(literal.value, np.ndarray) else literal.value
 
 
-@CONVOLUTIONS.on(Add, changes=ROUNDING)
+@CONVOLUTIONS.on(Add, reads=Convolution, changes=ROUNDING)
 def add_of_convolutions(i: Instruction, b: Builder) -> Instruction | No | None:
     """convolution(x, w) + convolution(y, v) -> convolution(concat(x, y), concat(w, v)) for equal windows."""
     one, other = i.inputs
@@ -136,7 +136,7 @@ def _biased(ins: Instruction) -> tuple[Instruction, Array, Array | None] | None:
     return None if bias is None else (found[0], w, bias)
 
 
-@CONVOLUTIONS.on(Mul, changes=ROUNDING)
+@CONVOLUTIONS.on(Mul, reads=Slice, changes=ROUNDING)
 def factor_of_slice_into_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
     """slice(convolution(x, w)) * s -> slice(convolution(x, w')), by channel, if all other users read other channels."""
     found = split(i)

@@ -22,6 +22,7 @@ from ..ir.symbols import found_extents, needed_for_extents
 from ..ops.operation import Operation
 from ..types.argument import Argument
 from ..types.shape import same_type
+from .outline import through_views
 from .stats import Refusal, Tally
 
 __all__ = ["EXACT", "RANGE", "ROUNDING", "Builder", "Refusal", "Rewriter", "Rule", "Rules"]
@@ -65,13 +66,21 @@ class Builder:
 
 
 class Rule(NamedTuple):
-    """A rewrite rule: the function, its name (the function's, with dashes), its docstring, and how it may change results."""
+    """A rewrite rule: the function, its name (the function's, with dashes), its docstring, and how it may change results.
+
+    reads: op classes of which an operand must be for the rule to match, see `Rules.on` (empty: any operands).
+    """
 
     name: str
     roots: tuple[type[Operation], ...]
     function: Callable[[Instruction, Builder], Instruction | No | None]
     says: str
     changes: int = EXACT
+    reads: tuple[type[Operation], ...] = ()
+
+    def matches(self, root: type[Operation], operands: Iterable[type[Operation]]) -> bool:
+        """Returns False if the rule cannot match an op of this class on operands of these."""
+        return issubclass(root, self.roots) and (not self.reads or any(issubclass(c, self.reads) for c in operands))
 
 
 class Rules:
@@ -86,12 +95,20 @@ class Rules:
         """The root ops of all rules, each once."""
         return tuple(dict.fromkeys(root for rule in self.rules for root in rule.roots))
 
-    def on(self, *roots: type[Operation], changes: int = EXACT) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Decorator: registers a rule for instructions whose op is one of `roots`, or of a class derived from one."""
+    def on(
+        self, *roots: type[Operation], reads: type[Operation] | Sequence[type[Operation]] = (), changes: int = EXACT
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Decorator: registers a rule for instructions whose op is one of `roots`, or of a class derived from one.
+
+        reads: the rule can match only if at least one operand has an op of these classes, itself or as the source of views that
+        it is (`through_views`; ``Literal`` thus stands for constants).  The engine does not call it elsewhere, which saves time.
+        """
+        wanted = (reads,) if isinstance(reads, type) else tuple(reads)
 
         def keep(function: Callable[..., Any]) -> Callable[..., Any]:
             says = (function.__doc__ or "").strip().split("\n")[0]
-            self.rules.append(Rule(function.__name__.strip("_").replace("_", "-"), roots, function, says, changes))
+            name = function.__name__.strip("_").replace("_", "-")
+            self.rules.append(Rule(name, roots, function, says, changes, wanted))
             return function
 
         return keep
@@ -134,7 +151,10 @@ class Rewriter:
 
     def __init__(self, rules: Rules, tally: Tally | None = None) -> None:
         self.rules = rules.rules
-        self.by_root: dict[type[Operation], tuple[Rule, ...]] = {}
+        self.roots = rules.roots
+        self._rooted: dict[type[Operation], bool] = {}  # whether there are rules for a class of ops
+        # the rules that can match, by the classes of the root and of its operands
+        self._matching: dict[tuple[type[Operation], ...], tuple[Rule, ...]] = {}
         self.name = rules.name
         self.tally = Tally() if tally is None else tally
         self._refused: dict[Instruction, dict[str, Refusal]] = {}
@@ -165,10 +185,9 @@ class Rewriter:
             queued.discard(ins)
             if ins.parent is not module:
                 continue
-            cls = type(ins.op)
-            rules = self.by_root.get(cls)
-            if rules is None:
-                rules = self.by_root[cls] = tuple(r for r in self.rules if issubclass(cls, r.roots))
+            rules = self._candidates(ins)
+            if ins in self._refused:
+                self._forget(ins, rules)
             if not rules:
                 continue
             builder = Builder(module, ins)
@@ -193,6 +212,31 @@ class Rewriter:
             self.tally.refusals.extend(last.values())
         self._refused.clear()
         return rewrites > 0
+
+    def _candidates(self, ins: Instruction) -> tuple[Rule, ...]:
+        """Returns the rules that can match an instruction, in the order of the table."""
+        cls = type(ins.op)
+        rooted = self._rooted.get(cls)
+        if rooted is None:
+            rooted = self._rooted[cls] = issubclass(cls, self.roots)
+        if not rooted:
+            return ()
+        classes = [cls]
+        for x in ins.inputs:
+            classes.append(type(x.op))
+            if x.op.aligns and (source := through_views(x)) is not x:
+                classes.append(type(source.op))
+        key = tuple(classes)
+        found = self._matching.get(key)
+        if found is None:
+            found = self._matching[key] = tuple(r for r in self.rules if r.matches(cls, key[1:]))
+        return found
+
+    def _forget(self, ins: Instruction, rules: Sequence[Rule]) -> None:
+        """Drops refusals of rules that cannot match an instruction any more."""
+        last = self._refused[ins]
+        for name in set(last).difference(r.name for r in rules):
+            del last[name]
 
     def _try(self, rule: Rule, module: Module, ins: Instruction, builder: Builder) -> Instruction | None:
         try:

@@ -14,6 +14,7 @@ from ..ops.convert import Convert
 from ..ops.convolution import Convolution
 from ..ops.linear import Dot
 from ..ops.pointwise import Add, Mul
+from ..ops.quantized import Dequantizelinear
 from ..ops.quantized_product import QuantConvolution, QuantDot
 from ..ops.reshape import Reshape
 from ..types.dim import Dim, bounds, product
@@ -49,13 +50,13 @@ INTEGERS: Final = (*BYTES, *WIDER)
 LARGEST: Final = 2**31 - 1
 
 
-@INTEGER_PRODUCTS.on(Dot, changes=ROUNDING)
+@INTEGER_PRODUCTS.on(Dot, reads=Dequantizelinear, changes=ROUNDING)
 def integer_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     """dot(dequantizelinear(p, s, y), dequantizelinear(q, t, z)) -> convert(quant_dot(p, q, y, z)) * (s t)."""
     return _dot(i, b, INTEGERS)
 
 
-@NARROW_FLOAT_PRODUCTS.on(Dot, changes=ROUNDING)
+@NARROW_FLOAT_PRODUCTS.on(Dot, reads=Dequantizelinear, changes=ROUNDING)
 def narrow_float_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     """dot(dequantizelinear(p, s), dequantizelinear(q, t)) -> quant_dot(p, q) * (s t) for 8-bit floats."""
     return _dot(i, b, FLOATS)
@@ -77,13 +78,13 @@ def _dot(i: Instruction, b: Builder, types: Sequence[DType]) -> Instruction | No
     return _scaled(b, i, sums, _along(b, left.scale, *rows), _along(b, right.scale, *columns))
 
 
-@INTEGER_PRODUCTS.on(Convolution, changes=ROUNDING)
+@INTEGER_PRODUCTS.on(Convolution, reads=Dequantizelinear, changes=ROUNDING)
 def integer_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
     """convolution(dequantizelinear(p, s, y), dequantizelinear(q, t, z)) -> convert(quant_convolution(p, q, y, z)) * (s t)."""
     return _convolution(i, b, INTEGERS)
 
 
-@NARROW_FLOAT_PRODUCTS.on(Convolution, changes=ROUNDING)
+@NARROW_FLOAT_PRODUCTS.on(Convolution, reads=Dequantizelinear, changes=ROUNDING)
 def narrow_float_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
     """convolution(dequantizelinear(p, s), dequantizelinear(q, t)) -> quant_convolution(p, q) * (s t) for 8-bit floats."""
     return _convolution(i, b, FLOATS)

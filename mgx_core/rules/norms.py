@@ -114,7 +114,7 @@ def _over_root(i: Instruction) -> Iterator[tuple[Instruction, Root]]:
             yield x, under
 
 
-@NORMS.on(Mul, Div, changes=ROUNDING)
+@NORMS.on(Mul, Div, reads=Sub, changes=ROUNDING)
 def layernorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
     """(x - mean(x)) / sqrt(variance(x) + eps) -> layernorm(x), over trailing axes."""
     for d, under in _over_root(i):
@@ -130,7 +130,7 @@ def layernorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
     return None
 
 
-@NORMS.on(Add, changes=ROUNDING)
+@NORMS.on(Add, reads=Sub, changes=ROUNDING)
 def layernorm_from_batch_form(i: Instruction, b: Builder) -> Instruction | No | None:
     """x * s + (beta - mean(x) * s), s = rsqrt(variance(x) + eps) * gamma -> layernorm(x, gamma, beta)."""
     for scaled, rest in either(i):
@@ -157,7 +157,7 @@ def layernorm_from_batch_form(i: Instruction, b: Builder) -> Instruction | No | 
     return None
 
 
-@NORMS.on(Mul, Div, changes=ROUNDING)
+@NORMS.on(Mul, Div, reads=(Rsqrt, Sqrt, Pow, Recip, Div), changes=ROUNDING)
 def rmsnorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
     """x / sqrt(mean(x * x) + eps) -> rmsnorm(x), over trailing axes."""
     for x, under in _over_root(i):
@@ -205,13 +205,13 @@ def _taken_in(
     return None
 
 
-@NORMS.on(Mul, changes=ROUNDING)
+@NORMS.on(Mul, reads=(LayerNorm, RmsNorm), changes=ROUNDING)
 def scale_into_norm(i: Instruction, b: Builder) -> Instruction | No | None:
     """layernorm(x) * scale -> layernorm(x, scale); rmsnorm likewise."""
     return _taken_in(i, b, (LayerNorm, RmsNorm), 1, "factor")
 
 
-@NORMS.on(Add, changes=ROUNDING)
+@NORMS.on(Add, reads=LayerNorm, changes=ROUNDING)
 def bias_into_norm(i: Instruction, b: Builder) -> Instruction | No | None:
     """layernorm(x, scale) + bias -> layernorm(x, scale, bias)."""
     return _taken_in(i, b, (LayerNorm,), 2, "term")
@@ -220,7 +220,7 @@ def bias_into_norm(i: Instruction, b: Builder) -> Instruction | No | None:
 # group normalisation --------------------------------------------------------------------------------------------------
 
 
-@NORMS.on(Reshape, changes=ROUNDING)
+@NORMS.on(Reshape, reads=InstanceNorm, changes=ROUNDING)
 def group_norm_from_instances(i: Instruction, b: Builder) -> Instruction | No | None:
     """reshape(instancenorm(reshape(x, [n, groups, -1]))) -> groupnorm(x), as exporters write it."""
     inner = i.inputs[0]

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.activation import Relu
+from ..ops.builtin import Literal
 from ..ops.pointwise import Abs, Div, Exp, Log, Max, Min, Mul, Neg, Pow, Recip, Rsqrt, Sqdiff, Sqrt, Sub
 from ..ops.reduce import ReduceMax, ReduceMin
 from ..ops.reshape import Reshape
@@ -26,7 +27,7 @@ POWERS: Final = Rules("simplify-powers")
 RANGES: Final = (Max, Min, Abs, Neg, Relu, Sub, Reshape)  # applied to ranges, their result is a range
 
 
-@POWERS.on(Div)
+@POWERS.on(Div, reads=Literal)
 def divide_by_power_of_two(i: Instruction, b: Builder) -> Instruction | No | None:
     """x / c -> x * (1 / c) where c is a power of two."""
     c = uniform(i.inputs[1])
@@ -37,7 +38,7 @@ def divide_by_power_of_two(i: Instruction, b: Builder) -> Instruction | No | Non
     return _by_reciprocal(i, b)
 
 
-@POWERS.on(Div, changes=ROUNDING)
+@POWERS.on(Div, reads=Literal, changes=ROUNDING)
 def divide_by_constant(i: Instruction, b: Builder) -> Instruction | No | None:
     """x / c -> x * (1 / c)."""
     if not i.shape.dtype.is_float or not is_constant(i.inputs[1]) or is_constant(i.inputs[0]):
@@ -130,7 +131,7 @@ def power_of_logarithm(i: Instruction, b: Builder) -> Instruction | No | None:
     return i.inputs[0].inputs[0] if isinstance(i.inputs[0].op, Log) else None
 
 
-@POWERS.on(Mul)
+@POWERS.on(Mul, reads=Sub)
 def squared_difference(i: Instruction, b: Builder) -> Instruction | No | None:
     """(x - y) * (x - y) -> sqdiff(x, y)."""
     x, y = i.inputs

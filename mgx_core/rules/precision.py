@@ -56,7 +56,7 @@ def _converted(b: Builder, x: Instruction, like: Instruction) -> Instruction:
 LOW_PRECISION: Final = Rules("rewrite-low-precision")
 
 
-@LOW_PRECISION.on(Div, Mul, changes=ROUNDING)
+@LOW_PRECISION.on(Div, Mul, reads=(Mul, Pow), changes=ROUNDING)
 def scale_before_square(i: Instruction, b: Builder) -> Instruction | No | None:
     """x * x / c -> x * (x / c), c > 1, in float16, where x * x might overflow; also for products with a small constant."""
     if i.shape.dtype is not dt.float16:

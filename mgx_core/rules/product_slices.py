@@ -34,7 +34,7 @@ def rows_of(anchor: Instruction, axis: int) -> int | None:
     return None
 
 
-@PRODUCT_SLICES.on(Slice)
+@PRODUCT_SLICES.on(Slice, reads=(Dot, QuantDot, Convolution, QuantConvolution))
 def slice_of_product(i: Instruction, b: Builder) -> Instruction | No | None:
     """slice(dot(x, y)) -> dot(slice(x), y) for rows, dot(x, slice(y)) for columns; convolutions by image and by channel."""
     product = i.inputs[0]
@@ -61,7 +61,7 @@ def cut_from(x: Instruction) -> Instruction:
     return x.inputs[0] if isinstance(x.op, Slice) and len(x.inputs) == 1 else x
 
 
-@PRODUCT_SLICES.on(Slice)
+@PRODUCT_SLICES.on(Slice, reads=Pointwise)
 def slice_before_epilogue(i: Instruction, b: Builder) -> Instruction | No | None:
     """slice(f(product, constants)) -> f(slice(product), slice(constants)) if the product has no other users."""
     last = i.inputs[0]
@@ -85,7 +85,7 @@ def slice_before_epilogue(i: Instruction, b: Builder) -> Instruction | No | None
     return b.add(last.op, *(b.add(op, x) for x in last.inputs))
 
 
-@PRODUCT_SLICES.on(Slice)
+@PRODUCT_SLICES.on(Slice, reads=Multibroadcast)
 def slice_of_repeated(i: Instruction, b: Builder) -> Instruction | No | None:
     """slice(multibroadcast(x)) -> multibroadcast(slice(x)), or multibroadcast(x) if only broadcast axes are sliced."""
     wide = i.inputs[0]

@@ -90,7 +90,7 @@ def _same_quantization(x: Quantized, y: Quantized) -> bool:
 # inverses -------------------------------------------------------------------------------------------------------------
 
 
-@QUANTIZATION.on(Quantizelinear)
+@QUANTIZATION.on(Quantizelinear, reads=Dequantizelinear)
 def quantize_what_was_quantized(i: Instruction, b: Builder) -> Instruction | No | None:
     """quantizelinear(dequantizelinear(q, s, z), s, z) -> q for 8 bits and fewer."""
     wide = i.inputs[0]
@@ -121,7 +121,7 @@ def drop_zero_point_of_zero(i: Instruction, b: Builder) -> Instruction | No | No
     return b.add(op, *i.inputs[:2])
 
 
-@QUANTIZATION.on(Quantizelinear)
+@QUANTIZATION.on(Quantizelinear, reads=(Relu, Clip))
 def drop_bounds_before_quantization(i: Instruction, b: Builder) -> Instruction | No | None:
     """quantizelinear(clip(x, low, high), s, z) -> quantizelinear(x, s, z) if quantization saturates earlier; relu too."""
     work = i.inputs[0]
@@ -144,7 +144,7 @@ def drop_bounds_before_quantization(i: Instruction, b: Builder) -> Instruction |
 # data movement --------------------------------------------------------------------------------------------------------
 
 
-@QUANTIZATION.on(Operation)
+@QUANTIZATION.on(Operation, reads=Dequantizelinear)
 def move_narrow_values(i: Instruction, b: Builder) -> Instruction | No | None:
     """move(dequantizelinear(q, s, z)) -> dequantizelinear(move(q), s, z) for data movement ops: fewer bytes are moved."""
     if not i.op.moves or not i.inputs:
@@ -226,7 +226,7 @@ def _enlarges(ins: Instruction) -> bool:
     return all(a == b or bounds(b)[0] >= bounds(a)[1] for a, b in pairs)
 
 
-@QUANTIZATION.on(Quantizelinear)
+@QUANTIZATION.on(Quantizelinear, reads=Pooling)
 def quantize_before_pooling(i: Instruction, b: Builder) -> Instruction | No | None:
     """quantizelinear(max-pooling(x), s, z) -> max-pooling(quantizelinear(x, s, z)), s > 0, since quantization is monotonic."""
     pooled = i.inputs[0]
@@ -243,7 +243,7 @@ def quantize_before_pooling(i: Instruction, b: Builder) -> Instruction | No | No
     return b.add(pooled.op, b.add(mine.op, pooled.inputs[0], *mine.parameters))
 
 
-@QUANTIZATION.on(Concat)
+@QUANTIZATION.on(Concat, reads=Dequantizelinear)
 def concat_narrow_values(i: Instruction, b: Builder) -> Instruction | No | None:
     """concat(dequantizelinear(p, s, z), dequantizelinear(q, s, z), ..) -> dequantizelinear(concat(p, q, ..), s, z)."""
     given = [found for x in i.inputs if (found := dequantized(x)) is not None]
@@ -257,7 +257,7 @@ def concat_narrow_values(i: Instruction, b: Builder) -> Instruction | No | None:
     return b.add(first.op, b.add(i.op, *(x.values for x in given)), *first.parameters)
 
 
-@QUANTIZATION.on(Quantizelinear)
+@QUANTIZATION.on(Quantizelinear, reads=Concat)
 def quantize_before_concat(i: Instruction, b: Builder) -> Instruction | No | None:
     """quantizelinear(concat(x, y, ..), s, z) -> concat(quantizelinear(x, s, z), ..): fewer bytes are moved."""
     joined = i.inputs[0]
@@ -271,7 +271,7 @@ def quantize_before_concat(i: Instruction, b: Builder) -> Instruction | No | Non
     return b.add(joined.op, *(b.add(mine.op, x, *mine.parameters) for x in joined.inputs))
 
 
-@QUANTIZATION.on(Pooling)
+@QUANTIZATION.on(Pooling, reads=Dequantizelinear)
 def pool_narrow_values(i: Instruction, b: Builder) -> Instruction | No | None:
     """max-pooling(dequantizelinear(q, s, z)) -> dequantizelinear(max-pooling(q), s, z), s > 0."""
     given = dequantized(i.inputs[0])

@@ -27,7 +27,7 @@ ROTARY: Final = Rules("raise-rotary")
 DEEPEST = 12  # the longest chain of ops followed to the source of the angles' halves
 
 
-@ROTARY.on(Add, changes=ROUNDING)
+@ROTARY.on(Add, reads=Mul, changes=ROUNDING)
 def rotary_from_halves(i: Instruction, b: Builder) -> Instruction | No | None:
     """x cos + concat(-x2, x1) sin -> rotary_embedding(x, cos, sin), x1 and x2 the halves of x, cos and sin with equal halves."""
     for straight, turned in either(i):

@@ -71,7 +71,7 @@ def drop_whole_slice(i: Instruction, b: Builder) -> Instruction | No | None:
     return i.inputs[0] if found is not None and all(s == 0 and t == 1 for s, _, t in found.values()) else None
 
 
-@SLICES.on(Slice)
+@SLICES.on(Slice, reads=Slice)
 def join_slices(i: Instruction, b: Builder) -> Instruction | No | None:
     """slice(slice(x)) -> slice(x)."""
     inner = i.inputs[0]
@@ -95,7 +95,7 @@ def join_slices(i: Instruction, b: Builder) -> Instruction | No | None:
     return cut(b, inner.inputs[0], out)
 
 
-@SLICES.on(Slice)
+@SLICES.on(Slice, reads=Concat)
 def slice_of_concat(i: Instruction, b: Builder) -> Instruction | No | None:
     """slice(concat(x, y, ..)) -> the used operands, sliced, if one of them is unused."""
     whole = i.inputs[0]
@@ -152,7 +152,7 @@ def concat_of_one(i: Instruction, b: Builder) -> Instruction | No | None:
     return b.add(i.op, *kept) if len(kept) > 1 else kept[0]
 
 
-@SLICES.on(Concat)
+@SLICES.on(Concat, reads=Concat)
 def join_concats(i: Instruction, b: Builder) -> Instruction | No | None:
     """concat(concat(x, y), z) -> concat(x, y, z) along one axis."""
     if not any(isinstance(x.op, Concat) for x in i.inputs):
@@ -169,7 +169,7 @@ def join_concats(i: Instruction, b: Builder) -> Instruction | No | None:
     )
 
 
-@SLICES.on(Concat)
+@SLICES.on(Concat, reads=Slice)
 def concat_of_slices(i: Instruction, b: Builder) -> Instruction | No | None:
     """concat(x[a:b], x[b:c]) -> x[a:c] along the same axis."""
     if sum(isinstance(x.op, Slice) for x in i.inputs) < 2:

@@ -94,13 +94,13 @@ def replace_readers(i: Instruction, cut: _Cut, made: Sequence[Instruction], slic
     return mine
 
 
-@SPLITS.on(Pointwise)
+@SPLITS.on(Pointwise, reads=Slice)
 def work_before_slices(i: Instruction, b: Builder) -> Instruction | No | None:
     """f(slice(x)), f(slice'(x)), .. -> slices of f(x), if the slices cover x; f may have constant operands."""
     return _before_slices(i, b)
 
 
-@SPLITS.on(Reduce, changes=ROUNDING)
+@SPLITS.on(Reduce, reads=Slice, changes=ROUNDING)
 def reduction_before_slices(i: Instruction, b: Builder) -> Instruction | No | None:
     """sum(slice(x)), sum(slice'(x)), .. -> slices of sum(x), if the slices cover x along an axis that is not reduced."""
     return _before_slices(i, b)
@@ -157,7 +157,7 @@ def _joined(b: Builder, constants: Sequence[Instruction], dims: tuple[Dim, ...],
     return b.made[before:]
 
 
-@SPLITS.on(Transpose)
+@SPLITS.on(Transpose, reads=Slice)
 def transpose_before_slices(i: Instruction, b: Builder) -> Instruction | No | None:
     """transpose(slice(x)), transpose(slice'(x)), .. -> slices of transpose(x), if the slices cover x."""
     cut = cut_up(i.inputs[0]) if isinstance(i.inputs[0].op, Slice) else None
@@ -169,7 +169,7 @@ def transpose_before_slices(i: Instruction, b: Builder) -> Instruction | No | No
     return replace_readers(i, cut, [b.add(i.op, cut.x)], [op.replace(axes=(axis,)) for op in cut.ops])
 
 
-@SPLITS.on(Reshape)
+@SPLITS.on(Reshape, reads=Slice)
 def reshape_before_slices(i: Instruction, b: Builder) -> Instruction | No | None:
     """reshape(slice(x)), reshape(slice'(x)), .. -> slices of reshape(x), if the slices are equal and cover x."""
     cut = cut_up(i.inputs[0]) if isinstance(i.inputs[0].op, Slice) and len(i.inputs) == 1 else None

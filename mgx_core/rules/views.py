@@ -42,7 +42,7 @@ def kept_axis(old: tuple[Dim, ...], new: tuple[Dim, ...], axis: int) -> int | No
     return next((a for a in range(len(old)) if old[a] == new[axis] and product(old[:a]) == lead), None)
 
 
-@VIEWS.on(Slice)
+@VIEWS.on(Slice, reads=Transpose)
 def slice_of_transpose(i: Instruction, b: Builder) -> Instruction | No | None:
     """slice(transpose(x)) -> transpose(slice(x)): fewer elements are moved."""
     turned = i.inputs[0]
@@ -55,7 +55,7 @@ def slice_of_transpose(i: Instruction, b: Builder) -> Instruction | No | None:
     return b.add(turned.op, cut(b, turned.inputs[0], {order[a]: r for a, r in own.items()}))
 
 
-@VIEWS.on(Slice)
+@VIEWS.on(Slice, reads=GROUPING)
 def slice_of_reshape(i: Instruction, b: Builder) -> Instruction | No | None:
     """slice(reshape(x)) -> reshape(slice(x)) if x can absorb the slice: a product, a concatenation, another slice."""
     shaped = i.inputs[0]
@@ -74,7 +74,7 @@ def slice_of_reshape(i: Instruction, b: Builder) -> Instruction | No | None:
     return b.add(Reshape(dims=i.shape.dims, allowzero=True), cut(b, x, moved))
 
 
-@VIEWS.on(Concat)
+@VIEWS.on(Concat, reads=GROUPING)
 def reshape_below_concat(i: Instruction, b: Builder) -> Instruction | No | None:
     """concat(reshape(x), reshape(y)) -> reshape(concat(x, y)) along an unchanged axis, if the concat can then merge."""
     if len(i.inputs) < 2 or not all(regrouped(x) for x in i.inputs):
@@ -94,7 +94,7 @@ def reshape_below_concat(i: Instruction, b: Builder) -> Instruction | No | None:
     return b.add(Reshape(dims=i.shape.dims, allowzero=True), b.add(Concat(axis=at), *inner))
 
 
-@VIEWS.on(Dot, changes=ROUNDING)
+@VIEWS.on(Dot, reads=GROUPING, changes=ROUNDING)
 def reshape_below_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     """reshape(dot(reshape(x), w)) -> dot(x, w) if the reshapes only merge the batch axes and split them again."""
     shaped, w = i.inputs
@@ -114,7 +114,7 @@ def reshape_below_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     return b.add(Reshape(dims=i.shape.dims, allowzero=True), made)
 
 
-@VIEWS.on(Dot, changes=ROUNDING)
+@VIEWS.on(Dot, reads=Transpose, changes=ROUNDING)
 def weights_on_the_left(i: Instruction, b: Builder) -> Instruction | No | None:
     """dot(v, transpose(softmax(s))) -> transpose(dot(softmax(s), transpose(v))): the form of attention."""
     left, turned = i.inputs

@@ -46,7 +46,7 @@ def reduced(ins: Instruction) -> bool:
     return any(isinstance(u.op, ALONG) for u in ins.users)
 
 
-@VIEWS_BELOW.on(Pointwise)
+@VIEWS_BELOW.on(Pointwise, reads=Transpose)
 def transpose_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | None:
     """f(transpose(x), transpose(y), constant) -> transpose(f(x, y, constant))."""
     first = next((x for x in i.inputs if isinstance(x.op, Transpose)), None)
@@ -82,7 +82,7 @@ def transpose_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | 
     return b.add(Transpose(permutation=order), b.add(i.op, *operands))
 
 
-@VIEWS_BELOW.on(Pointwise)
+@VIEWS_BELOW.on(Pointwise, reads=GROUPING)
 def reshape_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | None:
     """f(reshape(x), reshape(y), constant) -> reshape(f(x, y, constant)) if x is pointwise too."""
     reshaped = [x for x in i.inputs if isinstance(x.op, GROUPING) and len(x.inputs) == 1 and not is_constant(x)]
@@ -109,7 +109,7 @@ def reshape_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | No
     return b.add(Reshape(dims=i.shape.dims, allowzero=True), made)
 
 
-@VIEWS_BELOW.on(Convert)
+@VIEWS_BELOW.on(Convert, reads=(*GROUPING, Transpose))
 def views_below_narrowing(i: Instruction, b: Builder) -> Instruction | No | None:
     """convert(reshape(transpose(x))) to a narrower type -> reshape(transpose(convert(x))) if x is pointwise.
 
@@ -146,7 +146,7 @@ def _reshaped_constant(b: Builder, x: Instruction, old: tuple[Dim, ...], new: tu
     return made if made.shape.dims == new else b.add(Multibroadcast(out_lens=new), made)
 
 
-@VIEWS_BELOW.on(Pointwise)
+@VIEWS_BELOW.on(Pointwise, reads=Multibroadcast)
 def broadcast_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | None:
     """f(multibroadcast(x), multibroadcast(y)) -> multibroadcast(f(x, y)) if that is smaller than the result."""
     if not all(isinstance(x.op, Multibroadcast) and len(x.inputs) == 1 for x in i.inputs):
@@ -185,7 +185,7 @@ def _reduction(i: Instruction) -> tuple[Instruction, tuple[int, ...]] | None:
     return x, i.op.reduced_axes(x.shape.rank)
 
 
-@VIEWS_BELOW.on(Reduce, changes=ROUNDING)
+@VIEWS_BELOW.on(Reduce, reads=Reduce, changes=ROUNDING)
 def join_reductions(i: Instruction, b: Builder) -> Instruction | No | None:
     """sum(sum(x)) -> sum(x) over all axes; also means, products, maxima, minima."""
     found = _reduction(i)
@@ -212,19 +212,19 @@ def _transposed_reduction(i: Instruction, b: Builder) -> Instruction | No | None
     return b.add(Transpose(permutation=order), made)
 
 
-@VIEWS_BELOW.on(ReduceMax, ReduceMin)
+@VIEWS_BELOW.on(ReduceMax, ReduceMin, reads=Transpose)
 def transpose_below_extreme(i: Instruction, b: Builder) -> Instruction | No | None:
     """max(transpose(x)) -> transpose(max(x)); also min."""
     return _transposed_reduction(i, b)
 
 
-@VIEWS_BELOW.on(Reduce, changes=ROUNDING)
+@VIEWS_BELOW.on(Reduce, reads=Transpose, changes=ROUNDING)
 def transpose_below_reduction(i: Instruction, b: Builder) -> Instruction | No | None:
     """sum(transpose(x)) -> transpose(sum(x)); also other reductions."""
     return None if isinstance(i.op, (ReduceMax, ReduceMin)) else _transposed_reduction(i, b)
 
 
-@VIEWS_BELOW.on(Reduce)
+@VIEWS_BELOW.on(Reduce, reads=GROUPING)
 def reshape_below_reduction(i: Instruction, b: Builder) -> Instruction | No | None:
     """sum(reshape(x)) -> reshape(sum(x)) if the reduced axes are whole axes of x; also other reductions."""
     found = _reduction(i)
@@ -249,7 +249,7 @@ def reshape_below_reduction(i: Instruction, b: Builder) -> Instruction | No | No
     return b.add(Reshape(dims=i.shape.dims, allowzero=True), b.add(i.op.replace(axes=tuple(own)), x))
 
 
-@VIEWS_BELOW.on(Concat)
+@VIEWS_BELOW.on(Concat, reads=Transpose)
 def transpose_below_concat(i: Instruction, b: Builder) -> Instruction | No | None:
     """concat(transpose(x), transpose(y)) -> transpose(concat(x, y))."""
     if not all(isinstance(x.op, Transpose) and one_user(x) for x in i.inputs) or len(i.inputs) < 2:
@@ -262,7 +262,7 @@ def transpose_below_concat(i: Instruction, b: Builder) -> Instruction | No | Non
     return b.add(Transpose(permutation=order), b.add(Concat(axis=order[axis]), *(x.inputs[0] for x in i.inputs)))
 
 
-@VIEWS_BELOW.on(Gather)
+@VIEWS_BELOW.on(Gather, reads=Transpose)
 def transpose_below_gather(i: Instruction, b: Builder) -> Instruction | No | None:
     """gather(transpose(x), vector) -> transpose(gather(x, vector)): fewer elements are moved."""
     turned, indices = i.inputs
@@ -276,7 +276,7 @@ def transpose_below_gather(i: Instruction, b: Builder) -> Instruction | No | Non
     return b.add(Transpose(permutation=order), b.add(Gather(axis=order[axis]), turned.inputs[0], indices))
 
 
-@VIEWS_BELOW.on(Concat)
+@VIEWS_BELOW.on(Concat, reads=Multibroadcast)
 def broadcast_below_concat(i: Instruction, b: Builder) -> Instruction | No | None:
     """concat(multibroadcast(x), multibroadcast(y)) -> multibroadcast(concat(x, y)) if both broadcast over the same axes."""
     if len(i.inputs) < 2 or not all(isinstance(x.op, Multibroadcast) and len(x.inputs) == 1 for x in i.inputs):

@@ -20,7 +20,7 @@ from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
 from mgx_core.options import CompileOptions
-from mgx_core.rules.engine import EXACT, RANGE, ROUNDING, Rewriter
+from mgx_core.rules.engine import EXACT, RANGE, ROUNDING, Rewriter, Rules
 from mgx_core.rules.selection import FUSIONS, OPTIONAL, PASSES, RuleSelection
 from mgx_core.types.shape import Shape
 
@@ -221,6 +221,18 @@ def close(before: list[np.ndarray], after: list[np.ndarray], exact: bool) -> Non
         else:
             scale = max(1.0, float(np.abs(one[~wild]).max(initial=0)))
             np.testing.assert_allclose(other[~wild], one[~wild], rtol=1e-4, atol=1e-5 * scale)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(programs())
+def test_rules_match_only_where_an_operand_has_an_op_that_they_read(module):
+    """All rules, called everywhere, rewrite and refuse the same."""
+    everywhere = Rules(RULES.name, (r._replace(reads=()) for r in RULES.rules))
+    copy = module.clone()
+    one, other = Rewriter(RULES), Rewriter(everywhere)
+    assert one.apply(module) == other.apply(copy)
+    assert module.text() == copy.text()
+    assert one.tally.counts() == other.tally.counts()
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)

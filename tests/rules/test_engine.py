@@ -100,6 +100,52 @@ def test_new_instructions_are_inserted_in_place_with_the_sources():
     ]  # fmt: skip
 
 
+def test_a_rule_is_called_only_where_an_operand_has_an_op_that_it_reads():
+    called: list[str] = []
+    rules = Rules("counted")
+
+    @rules.on(Relu, reads=Neg)
+    def relu_of_neg(i, b):
+        """relu(neg(x)) is looked at."""
+        called.append(i.sources[0])
+
+    text = """\
+module main
+  %x = @param["x"] -> float32[2]
+  %1 = relu(%x) -> float32[2]  # of a parameter
+  %2 = neg(%1) -> float32[2]
+  %3 = relu(%2) -> float32[2]  # of neg
+  %4 = multibroadcast[out_lens=[3, 2]](%2) -> float32[3, 2]
+  %5 = relu(%4) -> float32[3, 2]  # of a view of neg
+  @return(%3, %5)"""
+    rewritten(text, rules)
+    assert called == ["of neg", "of a view of neg"]
+
+
+def test_a_refusal_is_forgotten_when_the_rule_cannot_match_any_more():
+    rules, fired = Rules("forgotten"), list[object]()
+
+    @rules.on(Relu, reads=Neg)
+    def relu_of_neg(i, b):
+        """relu(neg(x)) is refused."""
+        return No("always")
+
+    @rules.on(Relu, reads=Relu)
+    def relu_of_relu(i, b):
+        """relu(relu(x)) -> relu(x)."""
+        fired.append(i)
+        return i.inputs[0]
+
+    @rules.on(Neg)
+    def abs_instead(i, b):
+        """neg(x) -> abs(x), after the relu above."""
+        return b.add(Abs(), i.inputs[0]) if fired else No("too early")
+
+    module, rewriter, _ = rewritten(CHAIN, rules)
+    assert [i.name for i in module] == ["@param", "abs", "abs", "relu", "@return"]
+    assert rewriter.tally.refusals == []
+
+
 def test_refusals_are_kept_with_their_reason_and_leave_no_trace():
     rules = Rules("shy")
 
