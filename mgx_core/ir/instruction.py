@@ -138,7 +138,7 @@ class Instruction:
 
 def infer_shape(op: Operation, inputs: Sequence[Instruction], modules: Sequence[Any] = ()) -> AnyShape:
     """Returns the result's shape by the op's shape inference (absent inputs are passed as None)."""
-    found = op.result([None if i.is_absent else i.result for i in inputs], modules)
+    found = op.result([None if isinstance(i.op, Undefined) else i.result for i in inputs], modules)
     if type(found) is Shape and found.ranked:
         count = 1
         for d in found.dims:

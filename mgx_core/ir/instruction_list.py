@@ -76,7 +76,7 @@ class InstructionList:
 
     def _link(self, made: Instruction, before: Instruction | None) -> Instruction:
         after = self._last if before is None else before._prev
-        made.parent, made._prev, made._next = cast("Module", self), after, before
+        made.parent, made._prev, made._next = self, after, before  # type: ignore[assignment]
         if after is None:
             self._first = made
         else:

@@ -348,7 +348,13 @@ def _parameters(module: Module) -> dict[str, Instruction]:
 
 
 def _modules(module: Module) -> tuple[Module, ...]:
-    return tuple(dict.fromkeys([inner for ins in module if ins.modules for inner in ins.modules]))
+    found: dict[Module, None] = {}
+    at = module.first
+    while at is not None:  # without the iterator, since this runs after every edit
+        if at.modules:
+            found.update(dict.fromkeys(at.modules))
+        at = at._next
+    return tuple(found)
 
 
 def _misuse(op: Any, inputs: Sequence[Any]) -> ParameterError | None:

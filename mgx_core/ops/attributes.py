@@ -20,6 +20,8 @@ MISSING: Final = object()  # marks an attribute without a default
 
 
 def _int(value: Any) -> int:
+    if value.__class__ is int:
+        return value  # type: ignore[no-any-return]
     if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
         raise TypeError("an int")
     return int(value.__index__())
@@ -44,6 +46,8 @@ def _str(value: Any) -> str:
 
 
 def _dim(value: Any) -> Dim:
+    if value.__class__ is int:
+        return value  # type: ignore[no-any-return]
     if isinstance(value, Sym):
         return value
     if isinstance(value, str):
@@ -68,7 +72,7 @@ def _optional(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 # The types whose values need no conversion by a check.
-PLAIN: Final[dict[Callable[[Any], Any], type]] = {_int: int, _float: float, _str: str}
+PLAIN: Final[dict[Callable[[Any], Any], type]] = {_int: int, _dim: int, _float: float, _str: str}
 
 
 def _many(check: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Collection
+from operator import attrgetter
 from types import FunctionType
 from typing import Any, Final, TypeVar, dataclass_transform
 
@@ -49,6 +50,8 @@ def op(name: str, **traits: bool | str | tuple[int, ...] | Expr) -> Callable[[O]
         namespace["__slots__"] = tuple(f.name for f in own if f.name not in {g.name for g in inherited})
         namespace.update(traits, name=name)
         namespace["fields"] = tuple(f for f in inherited if f.name not in {g.name for g in own}) + tuple(own)
+        if namespace["fields"]:
+            namespace["_values"] = attrgetter(*(f.name for f in namespace["fields"]))
         namespace["_floats"] = tuple(f.name for f in namespace["fields"] if "float" in str(f.annotation))
         infer = next((vars(c)["infer"] for c in cls.__mro__ if "infer" in vars(c)), None)
         if infer is not None:

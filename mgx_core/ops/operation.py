@@ -91,6 +91,7 @@ class Operation(Traits):
     Default: None, only axes are made non-negative."""
 
     _hash: int  # computed on first use
+    _values: ClassVar[Callable[[Operation], Any]] = staticmethod(lambda op: ())  # an `attrgetter` of all attributes
     _floats: ClassVar[tuple[str, ...]] = ()  # the attributes that hold floats
     _arity: ClassVar[tuple[int, int | None]] = (0, 0)  # minimum and maximum number of inputs (None: unlimited)
 
@@ -146,8 +147,9 @@ class Operation(Traits):
         """MIGraphX's name of `attributes`."""
         return self.attributes()
 
-    def _key(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, f.name) for f in self.fields)
+    def _key(self) -> Any:
+        """Returns the attributes' values: a tuple, or the value of the only attribute."""
+        return self._values(self)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -155,7 +157,7 @@ class Operation(Traits):
         if type(self) is not type(other) or self._key() != other._key():
             return False
         # 0.0 == -0.0, but results may differ for the two
-        return all(repr(getattr(self, name)) == repr(getattr(other, name)) for name in self._floats)
+        return not self._floats or all(repr(getattr(self, name)) == repr(getattr(other, name)) for name in self._floats)
 
     def __hash__(self) -> int:
         try:

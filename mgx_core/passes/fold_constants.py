@@ -17,6 +17,7 @@ from ..ir.ordering import captures
 from ..ir.symbols import found_extents
 from ..ops.axes import normalize
 from ..ops.broadcast import Multibroadcast
+from ..ops.builtin import Literal, Param, Return, Undefined
 from ..ops.elementwise import Pointwise
 from ..ops.quantized import Dequantizelinear
 from ..records import dataclass
@@ -72,14 +73,15 @@ class FoldConstants(CountingPass):
 
     def _fold(self, module: Module, ins: Instruction) -> Instruction | None:
         """Returns the literal that replaces an instruction; None if it is not folded."""
-        if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or ins.op.random or ins.op.effect:
+        sources = []
+        for i in ins.inputs:  # most instructions read a value that varies
+            source = through_views(i)
+            if not isinstance(source.op, (Literal, Undefined)):
+                return None
+            sources.append(source)
+        if isinstance(ins.op, (Param, Literal, Return, Undefined)) or ins.op.random or ins.op.effect:
             return None
-        sources = [through_views(i) for i in ins.inputs]
-        if (
-            is_view(ins)
-            or not all(i.is_literal or i.is_absent for i in sources)
-            or any(captures(m) for m in ins.modules)
-        ):
+        if is_view(ins) or any(captures(m) for m in ins.modules):
             return None
         if not isinstance(ins.result, Shape) or (ins.modules and not self._foldable(ins)) or ins.op.compute is None:
             return None

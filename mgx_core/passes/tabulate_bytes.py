@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from ..ir.instruction import Instruction
@@ -36,43 +34,95 @@ class TabulateBytes(Pass):
     def apply(self, module: Module) -> bool:
         changed = False
         for inner in list(nested(module)):
-            position = {ins: n for n, ins in enumerate(inner)}
+            functions = _Functions(inner)
             for ins in reversed(list(inner)):
                 if ins.parent is inner and ins.users and _is_bytes(ins):
-                    changed |= _tabulate(inner, ins, position)
+                    changed |= functions.tabulate(ins)
         if changed:
             module.sweep()
         return changed
 
 
-def _tabulate(module: Module, ins: Instruction, position: Mapping[Instruction, int]) -> bool:
-    if not _follows(ins):
-        return False
-    members = {ins}
-    ends = _varying(ins)
-    root: Instruction | None = None
-    while ends and len(members) < MOST:
-        if len(ends) == 1:
-            (at,) = ends
-            if _is_bytes(at) and at.shape.dims == ins.shape.dims:
-                root, inside = at, set(members)
-                if not set(at.users) <= members:
-                    break
-        at = max(ends, key=lambda i: position.get(i, -1))
-        if at.parent is not module or not _follows(at) or at.shape.dims != ins.shape.dims:
-            break
-        members.add(at)
-        ends.discard(at)
-        ends |= _varying(at)
-    if root is None:
-        return False
-    table = _table(ins, root, sorted(inside, key=position.__getitem__))
-    if table is None:
-        return False
-    literal = module.add_literal(table, before=ins)
-    made = module.add(ByteMap(), root, literal, before=ins, sources=ins.sources)
-    module.replace(ins, made)
-    return True
+class _Functions:
+    """Finds the functions of one byte in a module.
+
+    Constants are looked at once, although the walks from several results meet the same ones.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.position = {ins: n for n, ins in enumerate(module)}
+        self._numbers: dict[Instruction, Array | None] = {}
+
+    def tabulate(self, ins: Instruction) -> bool:
+        """Replaces an instruction by a table, if it is a function of a byte.  True if it was replaced."""
+        module, position = self.module, self.position
+        if not self._follows(ins):
+            return False
+        members = {ins}
+        ends = self._varying(ins)
+        root: Instruction | None = None
+        while ends and len(members) < MOST:
+            if len(ends) == 1:
+                (at,) = ends
+                if _is_bytes(at) and at.shape.dims == ins.shape.dims:
+                    root, inside = at, set(members)
+                    if not set(at.users) <= members:
+                        break
+            at = max(ends, key=lambda i: position.get(i, -1))
+            if at.parent is not module or not self._follows(at) or at.shape.dims != ins.shape.dims:
+                break
+            members.add(at)
+            ends.discard(at)
+            ends |= self._varying(at)
+        if root is None:
+            return False
+        table = self._table(ins, root, sorted(inside, key=position.__getitem__))
+        if table is None:
+            return False
+        literal = module.add_literal(table, before=ins)
+        made = module.add(ByteMap(), root, literal, before=ins, sources=ins.sources)
+        module.replace(ins, made)
+        return True
+
+    def _follows(self, ins: Instruction) -> bool:
+        """True if an instruction computes each element from elements at the same index and uniform constants."""
+        if isinstance(ins.op, ByteMap):
+            return ins.inputs[1].literal is not None
+        if not isinstance(ins.op, (Pointwise, Quantizelinear, Dequantizelinear)) or ins.op.random:
+            return False
+        return all(self._number(i) is not None or _in_line(i, ins) for i in ins.inputs if not i.is_absent)
+
+    def _varying(self, ins: Instruction) -> set[Instruction]:
+        if isinstance(ins.op, ByteMap):
+            return {ins.inputs[0]}
+        return {i for i in ins.inputs if not i.is_absent and self._number(i) is None}
+
+    def _number(self, ins: Instruction) -> Array | None:
+        """Returns the value of a uniform constant as a 0-d array."""
+        if ins not in self._numbers:
+            self._numbers[ins] = _uniform(ins)
+        return self._numbers[ins]
+
+    def _table(self, ins: Instruction, root: Instruction, members: list[Instruction]) -> Array | None:
+        """Returns the results of `ins` for all values of the byte `root`, in ascending order; None if they are not bytes."""
+        dtype = root.shape.dtype
+        values: dict[Instruction, Array] = {root: np.arange(dtype.lowest, dtype.highest + 1).astype(dtype.numpy)}
+        for member in members:
+            given: list[Array | None] = []
+            for operand in member.inputs:
+                if operand.is_absent or operand in values:
+                    given.append(values.get(operand))
+                elif isinstance(member.op, ByteMap):
+                    given.append(aligned(operand))
+                else:
+                    number = self._number(operand)
+                    wide = isinstance(member.op, Pointwise) and number is not None
+                    given.append(np.broadcast_to(number, (256,)) if wide else number)  # type: ignore[arg-type]
+            with np.errstate(all="ignore"):
+                values[member] = np.asarray(member.op.evaluate(given))
+        found = values[ins]
+        return np.ascontiguousarray(found) if found.shape == (256,) and found.dtype == ins.shape.dtype.numpy else None
 
 
 def _is_bytes(ins: Instruction) -> bool:
@@ -80,50 +130,14 @@ def _is_bytes(ins: Instruction) -> bool:
     return isinstance(shape, Shape) and shape.ranked and shape.dtype.is_integer and shape.dtype.bits == 8
 
 
-def _follows(ins: Instruction) -> bool:
-    """True if an instruction computes each element from elements at the same index and uniform constants."""
-    if isinstance(ins.op, ByteMap):
-        return ins.inputs[1].literal is not None
-    if not isinstance(ins.op, (Pointwise, Quantizelinear, Dequantizelinear)) or ins.op.random:
-        return False
-    return all(_number(i) is not None or _in_line(i, ins) for i in ins.inputs if not i.is_absent)
-
-
 def _in_line(operand: Instruction, ins: Instruction) -> bool:
     shape = operand.result
     return isinstance(shape, Shape) and shape.ranked and shape.dims == ins.shape.dims and not operand.is_literal
 
 
-def _varying(ins: Instruction) -> set[Instruction]:
-    if isinstance(ins.op, ByteMap):
-        return {ins.inputs[0]}
-    return {i for i in ins.inputs if not i.is_absent and _number(i) is None}
-
-
-def _number(ins: Instruction) -> Array | None:
+def _uniform(ins: Instruction) -> Array | None:
     """Returns the value of a uniform constant as a 0-d array."""
     value = aligned(ins)
     if value is None or not value.size or (value.size > 1 and not (value == value.flat[0]).all()):
         return None
     return np.asarray(value.flat[0], value.dtype)
-
-
-def _table(ins: Instruction, root: Instruction, members: list[Instruction]) -> Array | None:
-    """Returns the results of `ins` for all values of the byte `root`, in ascending order; None if they are not bytes."""
-    dtype = root.shape.dtype
-    values: dict[Instruction, Array] = {root: np.arange(dtype.lowest, dtype.highest + 1).astype(dtype.numpy)}
-    for member in members:
-        given: list[Array | None] = []
-        for operand in member.inputs:
-            if operand.is_absent or operand in values:
-                given.append(values.get(operand))
-            elif isinstance(member.op, ByteMap):
-                given.append(aligned(operand))
-            else:
-                number = _number(operand)
-                wide = isinstance(member.op, Pointwise) and number is not None
-                given.append(np.broadcast_to(number, (256,)) if wide else number)  # type: ignore[arg-type]
-        with np.errstate(all="ignore"):
-            values[member] = np.asarray(member.op.evaluate(given))
-    found = values[ins]
-    return np.ascontiguousarray(found) if found.shape == (256,) and found.dtype == ins.shape.dtype.numpy else None

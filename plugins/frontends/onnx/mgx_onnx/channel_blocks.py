@@ -14,6 +14,8 @@ from .messages import onnx
 __all__ = ["BLOCKED", "block_of"]
 
 BLOCKED: Final = "com.microsoft.nchwc"
+KINDS: Final = onnx.AttributeProto
+WITH_GRAPHS: Final = (KINDS.UNDEFINED, KINDS.GRAPH, KINDS.GRAPHS)  # undefined: old files do not state the type
 
 
 def block_of(graph: onnx.GraphProto) -> int:
@@ -50,9 +52,10 @@ def _graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     while waiting:
         inner = waiting.pop()
         yield inner
-        waiting += [
-            g for node in inner.node for a in node.attribute for g in (*([a.g] if a.HasField("g") else ()), *a.graphs)
-        ]
+        for node in inner.node:
+            for a in node.attribute:
+                if a.type in WITH_GRAPHS:
+                    waiting += [*([a.g] if a.HasField("g") else ()), *a.graphs]
 
 
 def _block_here() -> int:
