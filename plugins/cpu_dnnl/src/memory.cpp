@@ -43,6 +43,39 @@ char *map_pages(size_t bytes, size_t &mapped) {
     return reinterpret_cast<char *>(aligned);
 }
 
+constexpr size_t shared_block = size_t {32} << 20;
+constexpr size_t small_pages = size_t {512} << 10; // at the start of a shared block: the weights of a small model take no huge page
+
+// Mapped memory, which is used from its start on.  It consists of huge pages where they fit, after `lead` bytes.
+class Block {
+public:
+    Block(size_t bytes, size_t lead) : bytes_((bytes + 4095) / 4096 * 4096) {
+        const size_t reserved = bytes_ + large_page;
+        void *found = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (found == MAP_FAILED) throw Failure(Fault::device, "out of memory: cannot allocate " + std::to_string(bytes) + " bytes");
+        const auto start = reinterpret_cast<uintptr_t>(found);
+        const uintptr_t data = (start + lead + large_page - 1) / large_page * large_page - lead;
+        if (data > start) munmap(found, data - start);
+        const size_t tail = start + reserved - (data + bytes_);
+        if (tail) munmap(reinterpret_cast<void *>(data + bytes_), tail);
+        data_ = reinterpret_cast<char *>(data);
+        madvise(data_, bytes_, MADV_HUGEPAGE);
+    }
+    ~Block() { munmap(data_, bytes_); }
+    Block(const Block &) = delete;
+    Block &operator=(const Block &) = delete;
+
+    size_t room() const { return bytes_ - used_; }
+    char *take(size_t bytes) {
+        used_ += bytes;
+        return data_ + used_ - bytes;
+    }
+
+private:
+    char *data_;
+    size_t bytes_, used_ = 0;
+};
+
 struct Header {
     size_t size; // usable bytes after the header
     size_t bin;
@@ -139,20 +172,55 @@ Recycler &recycler() {
     return *instance;
 }
 
-// Packed weights: a copy in another layout, with its own memory.
+// Part of a Block, for one packed weight.
+struct Packed {
+    std::shared_ptr<Block> block;
+    char *data;
+};
+
+// Allocates packed weights one after another in shared blocks.  Of their own, most have not the size of a huge page: they would
+// fault in page by page, which takes four times as long, or be rounded up to the next 2 MiB.
+Packed allocate_packed(size_t bytes) {
+    static auto *mutex = new std::mutex(); // never destroyed: weights may outlive static objects
+    static auto *current = new std::weak_ptr<Block>();
+    const size_t size = (bytes + alignment - 1) / alignment * alignment;
+    if (size > shared_block / 2) {
+        auto own = std::make_shared<Block>(size, 0);
+        return {own, own->take(size)};
+    }
+    std::lock_guard<std::mutex> lock(*mutex);
+    auto block = current->lock();
+    if (!block || block->room() < size) {
+        block = std::make_shared<Block>(shared_block, small_pages);
+        *current = block;
+    }
+    return {block, block->take(size)};
+}
+
+// Packed weights: a copy in another layout.
 struct PackedBuffer {
-    PackedBuffer(MemoryDesc desc, size_t bytes) : desc(std::move(desc)), memory(bytes) {}
+    PackedBuffer(MemoryDesc desc, size_t bytes) : desc(std::move(desc)), bytes(bytes), memory(allocate_packed(bytes)) {}
+    ~PackedBuffer() {
+        if (memory.block.use_count() == 1) return; // the block is freed
+        const auto first = (reinterpret_cast<uintptr_t>(memory.data) + 4095) / 4096 * 4096;
+        const auto end = (reinterpret_cast<uintptr_t>(memory.data) + bytes) / 4096 * 4096;
+        if (end > first) madvise(reinterpret_cast<void *>(first), end - first, MADV_DONTNEED);
+    }
+    PackedBuffer(const PackedBuffer &) = delete;
+    PackedBuffer &operator=(const PackedBuffer &) = delete;
+
     MemoryDesc desc;
-    AlignedBuffer memory;
+    size_t bytes;
+    Packed memory;
 };
 
 std::shared_ptr<PackedBuffer> pack(size_t address, const MemoryDesc &from, const MemoryDesc &to) {
     auto packed = std::make_shared<PackedBuffer>(to, to.desc.get_size());
     if (from.desc == to.desc) {
-        std::memcpy(packed->memory.data(), reinterpret_cast<const void *>(address), from.desc.get_size());
+        std::memcpy(packed->memory.data, reinterpret_cast<const void *>(address), from.desc.get_size());
         return packed;
     }
-    if (copy_panels(reinterpret_cast<const float *>(address), from, reinterpret_cast<float *>(packed->memory.data()), to))
+    if (copy_panels(reinterpret_cast<const float *>(address), from, reinterpret_cast<float *>(packed->memory.data), to))
         return packed;
     auto make = [](dnnl_primitive_desc_t *pd, const std::vector<MemoryDesc> &d, const_dnnl_primitive_attr_t attr) {
         auto engine = cpu_engine().get();
@@ -161,7 +229,7 @@ std::shared_ptr<PackedBuffer> pack(size_t address, const MemoryDesc &from, const
     Attributes attributes;
     attributes.attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     Primitive reorder("reorder", {DNNL_ARG_FROM, DNNL_ARG_TO}, {from, to}, attributes, make);
-    reorder.execute_at({{DNNL_ARG_FROM, address}, {DNNL_ARG_TO, reinterpret_cast<size_t>(packed->memory.data())}});
+    reorder.execute_at({{DNNL_ARG_FROM, address}, {DNNL_ARG_TO, reinterpret_cast<size_t>(packed->memory.data)}});
     return packed;
 }
 
@@ -203,12 +271,12 @@ void AlignedBuffer::touch() {
 void bind_memory(py::module_ &module) {
     py::class_<PackedBuffer, std::shared_ptr<PackedBuffer>>(module, "PackedBuffer", py::buffer_protocol())
             .def_buffer([](PackedBuffer &b) {
-                return py::buffer_info(reinterpret_cast<unsigned char *>(b.memory.data()),
-                        static_cast<py::ssize_t>(b.memory.size()), true);
+                return py::buffer_info(reinterpret_cast<unsigned char *>(b.memory.data),
+                        static_cast<py::ssize_t>(b.bytes), true);
             })
             .def_property_readonly(
-                    "address", [](const PackedBuffer &b) { return reinterpret_cast<size_t>(b.memory.data()); })
-            .def_property_readonly("nbytes", [](const PackedBuffer &b) { return b.memory.size(); })
+                    "address", [](const PackedBuffer &b) { return reinterpret_cast<size_t>(b.memory.data); })
+            .def_property_readonly("nbytes", [](const PackedBuffer &b) { return b.bytes; })
             .def_property_readonly("md", [](const PackedBuffer &b) { return b.desc; });
     module.def("pack", &pack, py::arg("address"), py::arg("from_md"), py::arg("to_md"),
             py::call_guard<py::gil_scoped_release>());

@@ -12,6 +12,7 @@ import pytest
 
 from mgx_conformance.held_memory import resident_of
 from mgx_core.types.mapped import forget_pages
+from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.packing import Weights
 
 ROWS, COLUMNS = 512, 256  # 128 pages
@@ -78,3 +79,38 @@ def test_a_copy_lets_the_original_go(table: tuple[Path, Any]) -> None:
     assert resident_of(path) == 0
     np.testing.assert_array_equal(copy.array, array.T)
     assert weights.contiguous(array.T) is copy
+
+
+def resident() -> int:
+    """Returns the resident memory of the process in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+def packed(rows: int, count: int) -> list[Any]:
+    """Returns copies of matrices of `rows` KiB."""
+    source = np.ones((rows, COLUMNS), np.float32)
+    md = native().MemoryDesc([rows, COLUMNS], "float32")
+    return [native().pack(source.ctypes.data, md, md) for _ in range(count)]
+
+
+def test_weights_share_huge_pages() -> None:
+    """Without rounding each up to a multiple of one: 2.25 MiB would take 4."""
+    packed(2304, 1)
+    before = resident()
+    kept = packed(2304, 24)
+    assert all((np.frombuffer(p, np.float32) == 1).all() for p in kept)
+    size = sum(p.nbytes for p in kept)
+    assert size <= resident() - before < size + (8 << 20)
+
+
+def test_memory_of_weights_is_returned_when_they_are_freed() -> None:
+    """Also while other weights of the same block are in use."""
+    kept = packed(2304, 12)
+    before = resident()
+    del kept[1:]
+    assert before - resident() > 10 * 2304 * 1024
+    assert (np.frombuffer(kept[0], np.float32) == 1).all()
+    large = packed(20 << 10, 1)  # has a block of its own
+    before = resident()
+    large.clear()
+    assert before - resident() > 19 << 20
