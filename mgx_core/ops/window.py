@@ -31,6 +31,26 @@ class Moves(NamedTuple):
         """Returns the number of windows along each axis.  Errors: ShapeError if not even one fits."""
         return [extent(n, k, s, d, b + e) for n, k, s, d, b, e in zip(dims, lengths, *self, strict=True)]
 
+    def meeting(self, dims: Sequence[int], lengths: Sequence[int]) -> tuple[Moves, list[tuple[int, int]]] | None:
+        """Returns the taps of each axis that meet the image in some window, as ranges, and the moves of windows of only these.
+
+        dims: the extents of the image; lengths: those of a window.  The other taps meet only padding, for example two of three
+        with a dilation of 36 on an image of 33.  None if the smaller windows would need negative padding, or no tap is left.
+        """
+        kept, begins, ends = [], [], []
+        for n, k, s, d, b, e in zip(dims, lengths, *self, strict=True):
+            reach = (extent(n, k, s, d, b + e) - 1) * s
+            inside = [j for j in range(k) if j * d - b + reach >= 0 and j * d - b < n]
+            if not inside:
+                return None
+            first, end = inside[0], inside[-1] + 1
+            kept.append((first, end))
+            begins.append(b - first * d)
+            ends.append(min(e - (k - end) * d, max(reach + (end - first - 1) * d + 1 - n - begins[-1], 0)))
+        if any(p < 0 for p in (*begins, *ends)):
+            return None
+        return Moves(self.stride, self.dilation, tuple(begins), tuple(ends)), kept
+
 
 def per_axis(values: Sequence[int], rank: int, what: str, least: int = 1) -> tuple[int, ...]:
     """Returns one number for each spatial axis; by default, `least` everywhere.

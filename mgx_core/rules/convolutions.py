@@ -1,4 +1,4 @@
-"""Merges convolutions: sums of two, concatenations of several, and factors on a slice of one."""
+"""Merges convolutions (sums of two, concatenations of several, factors on a slice of one) and drops taps without effect."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.concat import Concat
-from ..ops.convolution import Convolution
+from ..ops.convolution import Convolution, Windowed
 from ..ops.pointwise import Add, Mul
+from ..ops.quantized_product import QuantConvolution
 from ..ops.scalar import convert, widen
 from ..ops.slice import Slice
 from ..types.argument import Array
@@ -32,6 +33,30 @@ def weights(ins: Instruction) -> Array | None:
         return None
     literal = ins.inputs[1].literal
     return None if literal is None or not isinstance(literal.value, np.ndarray) else literal.value
+
+
+@CONVOLUTIONS.on(Convolution, QuantConvolution)
+def taps_in_padding(i: Instruction, b: Builder) -> Instruction | No | None:
+    """convolution(x, w), where taps of w meet only padding -> convolution(x, slice(w)): windows beyond the image."""
+    op: Windowed = i.op  # type: ignore[assignment]
+    x, w = i.inputs[:2]
+    if not x.shape.ranked or not w.shape.ranked:
+        return None
+    dims = [d for d in x.shape.dims[2:] if isinstance(d, int) and d > 0]
+    window = [k for k in w.shape.dims[2:] if isinstance(k, int) and k > 0]
+    if len(dims) + len(window) < 2 * (x.shape.rank - 2):
+        return None  # not known, or nothing to compute
+    moves = op.sliding(dims, window)
+    if not any((*moves.begins, *moves.ends)):
+        return None
+    found = moves.meeting(dims, window)
+    if found is None:
+        return No("no tap meets the image, or the padding would be negative")
+    fewer, kept = found
+    if kept == [(0, k) for k in window]:
+        return None
+    part = cut(b, w, {axis: (*taps, 1) for axis, taps in enumerate(kept, 2)})
+    return b.add(op.replace(padding=(*fewer.begins, *fewer.ends), padding_mode="default"), x, part, *i.inputs[2:])
 
 
 @CONVOLUTIONS.on(Add, reads=Convolution, changes=ROUNDING)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
+from mgx_core.types.dim import symbol
 from mgx_cpu_dnnl import winograd
 from mgx_cpu_dnnl.plans import window_products
 from mgx_cpu_dnnl.target import CpuTarget
@@ -87,3 +88,20 @@ def test_only_weights_that_no_near_cache_keeps(monkeypatch: pytest.MonkeyPatch) 
 
     assert kept(448)
     assert not kept(512)
+
+
+@pytest.mark.parametrize(("dilation", "taps"), [(5, 3), (12, 1)])
+def test_taps_that_meet_only_padding_are_not_copied(small_cache: None, dilation: int, taps: int) -> None:
+    """The extents are known only in a run, so that no rule removed the taps."""
+    x, w = (rng.standard_normal(lens).astype(np.float32) for lens in ((1, 16, 5, 6), (48, 16, 3, 3)))
+    attributes = {"padding": [dilation] * 4, "dilation": [dilation] * 2}
+    program = mgx.Program()
+    m = program.get_main_module()
+    given = m.add_parameter("x", mgx.Shape("float32", [1, 16, symbol("h"), 6]))
+    m.add_return([m.add(mgx.op("convolution", **attributes), given, m.add_literal(w))])
+    program.compile(CpuTarget())
+    found = program.run({"x": x})[0].to_numpy()
+    _, wanted, _ = compiled(x, w, **attributes)
+    np.testing.assert_allclose(found, wanted, atol=4 * w[0].size * 2.0**-24 * np.abs(x).max() * np.abs(w).max())
+    (product,) = (s for s in program.executable.instances()[0].runner.schedule.steps if s.name == "gemm")
+    assert product.flops == 2 * 30 * w.shape[0] * 16 * taps

@@ -17,6 +17,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.convolution import Convolution
+from mgx_core.ops.window import Moves
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.argument import Array
@@ -56,7 +57,7 @@ def _exceeds_cache(weights: Sequence[int]) -> bool:
 @offer(PLANS, Convolution, when=fits, name="windows")
 def emit_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     x, w = args
-    weights, rows = _pack(e, w), _im2col(e, op, x, w)
+    weights, rows = _matrices(e, op, x, w)
     lens = [x.lens[0], w.lens[0], *rows.lens[1:-1]]
     (found,) = product_with_panels(e, rows, weights, None, 0, (), -1)
     return found.view_at(0, Shape(found.shape.dtype, lens, channels_last(lens)))
@@ -67,28 +68,39 @@ def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
     def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> EmitFused:
         x, w = operands
         assert x is not None and w is not None
-        weights, rows = _pack(e, w), _im2col(e, op, x, w)
+        weights, rows = _matrices(e, op, x, w)
         return lambda body, at, extra: product_with_panels(e, rows, weights, body, at, extra, 1)
 
     return group_of_product(e, modules[0], [a for a in args if a is not None], (Convolution,), prepared)
 
 
-def _im2col(e: CpuEmitter, op: Any, x: Value, w: Value) -> Value:
-    """Copies the windows of x [n, c, ..] to [n, .., window * c].  Errors: Refused."""
+def _matrices(e: CpuEmitter, op: Any, x: Value, w: Value) -> tuple[Panels, Value]:
+    """Returns the panels of weights and the copied windows, both without the taps that meet only padding.  Errors: Refused."""
     window = w.lens[2:]
     moves = op.sliding(x.lens[2:], window)
-    places = list(op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()[2:])
+    places = moves.counts(x.lens[2:], window)
     if x.lens[0] * prod(places) > w.lens[0]:
         raise Refused(f"copies of {prod(places)} windows of {x.lens[0]} images would exceed the weights")
     if min(*moves.begins, *moves.ends) < 0:
         raise Refused("negative padding is not supported")
+    found = moves.meeting(x.lens[2:], window)
+    if found is not None:
+        moves, kept = found
+        first = sum(a * s for (a, _), s in zip(kept, w.strides[2:], strict=True))
+        lens = [*w.lens[:2], *(end - begin for begin, end in kept)]
+        w = w.seen_as(first, Shape(w.shape.dtype, lens, w.strides))
+    return _pack(e, w), _im2col(e, moves, x, w, places)
+
+
+def _im2col(e: CpuEmitter, moves: Moves, x: Value, w: Value, places: Sequence[int]) -> Value:
+    """Copies the windows of x [n, c, ..] at these places to [n, .., window * c]."""
     x = as_channels_last(e, x)
     if any((*moves.begins, *moves.ends)):
         x = zero_padded(e, x, moves.begins, moves.ends)
     first, _, *steps = x.strides
     onward = [a * b for a, b in zip(steps, moves.stride, strict=True)]
     within = [a * b for a, b in zip(steps, moves.dilation, strict=True)]
-    seen = Shape(x.shape.dtype, [x.lens[0], *places, *window, x.lens[1]], [first, *onward, *within, 1])
+    seen = Shape(x.shape.dtype, [x.lens[0], *places, *w.lens[2:], x.lens[1]], [first, *onward, *within, 1])
     depth = prod(w.lens[1:])
     return e.row_major(x.view_at(0, seen)).view_at(0, Shape(x.shape.dtype, [x.lens[0], *places, depth]))
 
