@@ -52,6 +52,7 @@ from ..rules.convolutions import CONVOLUTIONS
 from ..rules.engine import Rules
 from ..rules.indices import INDICES
 from ..rules.integer_products import INTEGER_PRODUCTS, NARROW_FLOAT_PRODUCTS
+from ..rules.masked import MASKED
 from ..rules.norms import NORMS
 from ..rules.pads import PADS
 from ..rules.pooling import POOLING
@@ -113,6 +114,7 @@ RULES: Final = (
     + POWERS
     + BOUNDS
     + INDICES
+    + MASKED
     + WINDOWS
     + SIMPLIFY
     + PRODUCT_SLICES
