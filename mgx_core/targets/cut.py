@@ -157,11 +157,13 @@ def emitted_at_run_time(ins: Instruction) -> bool:
         return False
     if ins.op.kernel.open_axis is not None:
         return True
-    if not isinstance(ins.result, Shape):
+    results = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
+    if not all(isinstance(r, Shape) for r in results):
         return False
     if any(not i.is_absent and not i.shape.ranked for i in ins.inputs):
         return True
-    return ins.shape.ranked and symbols_in(ins.result) <= symbols_in([i.result for i in ins.inputs if not i.is_absent])
+    ranked = all(isinstance(r, Shape) and r.ranked for r in results)
+    return ranked and symbols_in(ins.result) <= symbols_in([i.result for i in ins.inputs if not i.is_absent])
 
 
 @dataclass(frozen=True)

@@ -453,3 +453,19 @@ def test_bodies_with_lists_run_the_ops_between_as_programs() -> None:
     segments = [i.what for i in items if isinstance(i.what, Segment)]
     assert {ins.op.of.name for s in segments for ins in s.members} >= {"gather", "pointwise"}
     assert any(len(s._made) == 3 for s in segments)  # one for each length
+
+
+def test_kernels_with_several_results_after_data_dependent_extents_are_not_reported_as_host_ops() -> None:
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [4, 16]))
+    found = main.add(
+        mgx.op("gathernd"), x, main.add(mgx.op("transpose", permutation=[1, 0]), main.add(mgx.op("nonzero"), x))
+    )
+    total = main.add(mgx.op("reduce_sum", axes=[0]), found)
+    moved = main.add(mgx.op("add"), x, main.add(mgx.op("multibroadcast", out_lens=[4, 16]), total))
+    mean = main.add(mgx.op("reduce_mean", axes=[1]), moved)
+    main.add_return([moved, main.add(mgx.op("sub"), moved, main.add(mgx.op("multibroadcast", out_lens=[4, 16]), mean))])
+    _, runner = both(program, {"x": np.round(rng.standard_normal((4, 16))).astype(np.float32)})
+    fused = [p for p in runner.schedule.placements if p.op.startswith("fused_reduce") and "axes=[1]" in p.op]
+    assert [p.place for p in fused] == ["target"]
