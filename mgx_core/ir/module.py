@@ -9,7 +9,7 @@ from ..errors import MgxError, ParameterError, ShapeError
 from ..ops.builtin import Literal, Param, Return, Undefined
 from ..ops.operation import Operation
 from ..types.argument import Argument
-from ..types.dim import Dim
+from ..types.dim import Dim, Replacements
 from ..types.shape import AnyShape, Shape, TupleShape, same_type
 from .copying import Bodies, Copies, inlined
 from .instruction import Instruction, exchanged, infer_shape
@@ -244,11 +244,12 @@ class Module(InstructionList):
         """Replaces symbols by extents, by name, in all ops and results of the module and nested modules."""
         if not symbols:
             return
+        replaced = Replacements(symbols)  # most extents occur in many instructions
         for inner in nested(self):
             for ins in (i for i in inner if not i.is_literal):
-                ins.op = ins.op.substitute(symbols)  # attributes may use symbols that are not in the result
+                ins.op = ins.op.substitute(replaced)  # attributes may use symbols that are not in the result
                 if ins.result.dynamic():
-                    ins.result = ins.result.substitute(symbols)
+                    ins.result = ins.result.substitute(replaced)
             inner.version += 1
 
     def _touch(self, ins: Instruction) -> None:

@@ -15,8 +15,8 @@ from ..errors import ShapeError
 from .polynomial import UNBOUNDED, Call, Dim, Sym, Symbol, floordiv, mod, of_atom, symbol
 
 __all__ = [
-    "FUNCTIONS", "Dim", "Sym", "Symbol", "bounds", "broadcast", "ceil_div", "compare", "fresh", "fresh_prefix", "linear",
-    "maximum", "may_equal", "minimum", "product", "solve", "solved", "substitute", "symbol", "symbols_of", "trunc_div",
+    "FUNCTIONS", "Dim", "Replacements", "Sym", "Symbol", "bounds", "broadcast", "ceil_div", "compare", "fresh", "fresh_prefix",
+    "linear", "maximum", "may_equal", "minimum", "product", "solve", "solved", "substitute", "symbol", "symbols_of", "trunc_div",
 ]  # fmt: skip
 
 _counter = itertools.count()
@@ -277,8 +277,31 @@ def _unnamed(d: Dim) -> bool:
     return isinstance(d, Sym) and d.symbol is None
 
 
+class Replacements(dict[str, Dim]):
+    """Extents by the symbols (or texts) that they replace in many extents; remembers the results.  It must not be edited."""
+
+    __slots__ = ("_calls", "_made")
+
+    def __init__(self, values: Mapping[str, Dim]) -> None:
+        super().__init__(values)
+        self._made: dict[Sym, Dim] = {}
+        self._calls: dict[Call, Dim] = {}
+
+    def of(self, d: Sym) -> Dim:
+        """Returns the extent with symbols replaced; the extent itself if none is."""
+        if d.marked:  # equal ones may differ
+            return _substituted(d, self, {})
+        found = self._made.get(d)
+        if found is None:
+            made = _substituted(d, self, self._calls)
+            found = self._made[d] = d if made == d else made
+        return found
+
+
 def substitute(d: Dim, values: Mapping[str, Dim]) -> Dim:
     """Returns the extent with symbols replaced by name, and products and calls by their text; unknown ones are kept."""
+    if isinstance(values, Replacements):
+        return values.of(d) if isinstance(d, Sym) else d
     return _substituted(d, values, {})
 
 

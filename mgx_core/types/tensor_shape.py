@@ -240,7 +240,10 @@ class Shape:
         """Returns the same with symbols replaced by name."""
         if self._dims is None or not self.dynamic():
             return self
-        return Shape.of(self.dtype, (substitute(d, values) for d in self._dims))
+        dims = [substitute(d, values) for d in self._dims]
+        if self._strides is None and all(map(operator.is_, dims, self._dims)):
+            return self
+        return Shape.of(self.dtype, dims)
 
     # protocol
 

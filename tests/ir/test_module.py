@@ -508,6 +508,26 @@ def test_symbols_are_substituted_in_ops_and_results():
     assert verify(module) == []
 
 
+def test_equal_extents_are_substituted_once(monkeypatch) -> None:
+    """A long chain of results with the same extents: as many products of extents are computed as for one."""
+    n = dim.symbol("n", 1, 9)
+    made = []
+
+    def counting(a, b):
+        made.append((a, b))
+        return dim.floordiv(a, b)
+
+    module = Module("main")
+    x = module.add_parameter("x", Shape("float", [n // 2, 6]))
+    for _ in range(20):
+        x = module.add(op("neg"), x)
+    module.add_return([x])
+    monkeypatch.setitem(dim.FUNCTIONS, "floordiv", counting)
+    module.substitute({"n": dim.symbol("m", 1, 9)})
+    assert len(made) == 1
+    assert str(x.shape.dims[0]) == "(m//2)"
+
+
 def test_extents_named_only_by_an_attribute_are_substituted() -> None:
     n = dim.symbol("n", 1, 9)
     module = Module("main")

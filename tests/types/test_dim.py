@@ -359,3 +359,24 @@ def test_comparing_changes_nothing():
         assert one == other
     assert (preferred.symbol.optimals, plain.symbol.optimals) == ((4,), ())
     assert [s.optimals for s in dim.symbols_of((plain + 1) // 2)] == [()]
+
+
+@given(st.lists(PAIRS, min_size=1, max_size=4), VALUES, st.sets(st.sampled_from(sorted(SYMBOLS))))
+def test_replacements_in_many_extents_are_those_in_each(pairs, values, names):
+    some = {name: values[name] for name in names}
+    replaced = dim.Replacements(some)
+    for pair in pairs * 2:
+        made = dim.substitute(pair.extent, replaced)
+        assert made == dim.substitute(pair.extent, some)
+        if isinstance(pair.extent, Sym) and made == pair.extent and not pair.extent.marked:
+            assert made is dim.substitute(made, replaced)
+
+
+def test_replacements_keep_what_the_user_wrote_about_equal_extents():
+    plain, tuned = dim.symbol("n", 1, 9) + 1, dim.symbol("n", 1, 9, optimals=[4]) + 1
+    assert plain == tuned
+    replaced = dim.Replacements({"m": 3})
+    dim.substitute(plain, replaced)
+    found = dim.substitute(tuned, replaced)
+    assert isinstance(found, Sym)
+    assert [s.optimals for s in dim.symbols_of(found)] == [(4,)]
