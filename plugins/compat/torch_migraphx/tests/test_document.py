@@ -222,3 +222,12 @@ def test_int8_is_refused_with_the_way_to_it() -> None:
 def test_other_types_than_modules_are_rejected() -> None:
     with pytest.raises(mgx_core.ParameterError, match=r"takes a torch\.nn\.Module, got function"):
         torch_migraphx.fx.lower_to_mgx(lambda x: x, [torch.ones(2)])
+
+
+def test_an_exported_module_is_lowered() -> None:
+    """Its `eval` raises an error."""
+    model, x = network(), torch.randn(2, 3, 8, 8)
+    exported = torch.export.export(model, (x,)).module()
+    lowered = torch_migraphx.fx.lower_to_mgx(exported, [x])
+    with torch.no_grad():
+        torch.testing.assert_close(lowered(x), model(x), rtol=1e-4, atol=1e-4)

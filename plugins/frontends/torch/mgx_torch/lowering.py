@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -253,17 +254,36 @@ def lower_to_mgx(
             f"inputs must be a list or tuple of the module's positional arguments ([x] for one), got {type(inputs).__name__}"
         )
     chosen = TorchOptions.of(options)
-    was = module.training
-    module.eval()
-    try:
-        with torch.no_grad():
-            exported = torch.export.export(module, tuple(inputs), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
-    finally:
-        module.train(was)
+    with evaluating(module), torch.no_grad():
+        exported = torch.export.export(module, tuple(inputs), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
     _copy_weights(exported, parameters=not release_weights)
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = [p.name for p in inspect.signature(module.forward).parameters.values() if p.kind in kinds]
     return _module_of(exported, chosen, names, module if release_weights else None)
+
+
+@contextmanager
+def evaluating(module: torch.nn.Module) -> Iterator[None]:
+    """Sets a module to eval mode; afterwards each of its submodules has its previous mode.
+
+    The mode of exported modules, whose `eval` raises an error, is fixed: they are left as they are.
+    """
+    was = module.training
+    modes = [(m, m.training) for m in module.modules()]
+    fixed = False
+    try:
+        module.eval()
+    except NotImplementedError:
+        fixed = True
+        for m, _ in modes:
+            m.training = False
+    try:
+        yield
+    finally:
+        if not fixed:
+            module.train(was)  # which some modules override
+        for m, mode in modes:
+            m.training = mode
 
 
 def _copy_weights(exported: Any, parameters: bool) -> None:

@@ -137,6 +137,28 @@ def test_lowered_module_returns_the_modules_results(tokens: torch.Tensor) -> Non
         torch.testing.assert_close(got[name], value, rtol=1e-5, atol=1e-5)
 
 
+def test_lowering_keeps_the_mode_of_each_layer() -> None:
+    """A frozen normalization inside a module in training stays frozen."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)).train()
+    model[1].eval()
+    x = torch.randn(3, 4)
+    got = lower_to_mgx(model, [x])(x)
+    assert [m.training for m in model.modules()] == [True, True, False, True]
+    torch.testing.assert_close(got, model.eval()(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_exported_modules_are_lowered(nested: bool) -> None:
+    """Their `eval` raises an error; quantizers return such modules."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU()).eval()
+    x = torch.randn(3, 4)
+    exported = torch.export.export(model, (x,)).module()
+    module = nn.Sequential(exported, nn.Dropout(0.5)) if nested else exported
+    modes = [m.training for m in module.modules()]
+    torch.testing.assert_close(lower_to_mgx(module, [x])(x), model(x), rtol=1e-5, atol=1e-5)
+    assert [m.training for m in module.modules()] == modes
+
+
 def test_lowered_module_checks_its_call(tokens: torch.Tensor) -> None:
     lowered = lower_to_mgx(nn.Linear(4, 3), [torch.randn(2, 4)])
     with pytest.raises(mgx_core.ParameterError, match=r"it takes \(input\), got \(Tensor, Tensor\)"):

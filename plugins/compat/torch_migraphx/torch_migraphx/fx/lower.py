@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any
 
@@ -66,7 +67,8 @@ def lower_to_mgx(
     lowered = mgx_torch.lower_to_mgx(
         module, input, fp16=precision is LowerPrecision.FP16, bf16=precision is LowerPrecision.BF16
     )
-    module.eval()
+    with suppress(NotImplementedError):  # the mode of exported modules is fixed
+        module.eval()
     made = MGXModule.of(lowered)
     if verbose_log:
         log.info("%s", lowered.program)
