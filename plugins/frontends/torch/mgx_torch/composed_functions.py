@@ -1,4 +1,4 @@
-"""Decompositions of functions without converters: lgamma, digamma, cummax, logcumsumexp, searchsorted and others."""
+"""Decompositions of functions without converters: lgamma, erfinv, cummax, searchsorted and others."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ __all__ = [
     "copysign",
     "copysign_of_number",
     "digamma",
+    "erfinv",
     "fft_frequencies",
+    "ldexp",
     "lgamma",
     "logcumsumexp",
+    "nonzero_static",
     "real_fft_frequencies",
     "running_maximum",
     "running_minimum",
@@ -79,6 +82,56 @@ def digamma(x: Tensor) -> Any:
     pole = torch.where(wide == 0, -1 / wide, math.nan)  # at zero infinite, of the other sign
     mirrored = torch.where(fraction == 0, pole, mirrored)
     return torch.where(wide < 0.5, mirrored, found).to(_result_type(x))
+
+
+# rational approximations of the inverse error function (P. J. Acklam's method), in the middle and in the tails
+MIDDLE = (0.886226899, -1.645349621, 0.914624893, -0.140543331)
+UNDER_MIDDLE = (1.0, -2.118377725, 1.442710462, -0.329097515, 0.012229801)
+TAIL = (-1.970840454, -1.624906493, 3.429567803, 1.641345311)
+UNDER_TAIL = (1.0, 3.543889200, 1.637067800)
+
+
+def _polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
+    """Returns a polynomial, the constant term first."""
+    total = torch.full_like(x, coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        total = total * x + c
+    return total
+
+
+def erfinv(x: Tensor) -> Tensor:
+    """Returns the inverse of the error function, computed in float64: infinite at -1 and 1, NaN beyond."""
+    wide = x.double()
+    square = wide * wide
+    middle = wide * _polynomial(square, MIDDLE) / _polynomial(square, UNDER_MIDDLE)
+    z = (((1 - wide.abs()) / 2).log().neg()).sqrt()
+    tail = copysign(_polynomial(z, TAIL) / _polynomial(z, UNDER_TAIL), wide)
+    found = torch.where(wide.abs() <= 0.7, middle, tail)
+    for _ in range(2):  # Newton's steps
+        found = found - (torch.erf(found) - wide) / (2 / math.sqrt(math.pi) * (-found * found).exp())
+    ends = torch.where(wide.abs() == 1, wide * math.inf, math.nan)
+    return torch.where(wide.abs() < 1, found, ends).to(_result_type(x))
+
+
+def ldexp(x: Tensor, exponent: Tensor) -> Tensor:
+    """Returns x * 2**exponent."""
+    return x * torch.pow(2.0, exponent)
+
+
+def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Any:
+    """Returns the indices of the first `size` elements that are not zero, in rows; missing ones are filled."""
+    if x.dim() == 0:
+        return NotImplemented
+    marks = x.reshape(-1) != 0
+    places = torch.arange(marks.shape[0], device=x.device)
+    found = []
+    for extent in reversed(x.shape):
+        found.append(places % extent)
+        places = places // extent
+    rank = marks.cumsum(0) - 1
+    row = torch.where(marks & (rank < size), rank, size)  # a further row takes the rest
+    out = torch.full((size + 1, x.dim()), fill_value, dtype=torch.int64, device=x.device)
+    return out.index_put((row,), torch.stack(found[::-1], 1))[:size].clone()
 
 
 def copysign(size: Tensor, sign: Tensor) -> Tensor:

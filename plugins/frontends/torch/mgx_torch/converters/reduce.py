@@ -39,8 +39,8 @@ def truth(name: str) -> Converter:
     return convert
 
 
-converts("any")(truth("reduce_any"))
-converts("all")(truth("reduce_all"))
+converts("any", "_is_any_true")(truth("reduce_any"))
+converts("all", "_is_all_true")(truth("reduce_all"))
 
 
 def ordered(n: Node, x: Instruction) -> Instruction:

@@ -1,0 +1,78 @@
+"""Distinct elements, their counts, and other operators whose results depend on the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from mgx_torch import lower_to_mgx
+
+Same = Callable[..., None]  # the fixture that compares with eager torch
+NUMBERS = torch.tensor([3, 1, 3, 3, 0, 1, 1])
+ROWS = torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 0.0], [1.0, 0.0]])
+ALL = {"return_inverse": True, "return_counts": True}
+
+
+@pytest.fixture(autouse=True)
+def _sizes_depend_on_data() -> Iterator[None]:
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        yield
+
+
+@pytest.mark.parametrize("function", [torch.unique, torch.unique_consecutive])
+def test_distinct_elements_places_and_counts(function: Any, same: Same) -> None:
+    same(lambda x: function(x), NUMBERS)
+    same(lambda x: function(x, **ALL), NUMBERS)
+    same(lambda x: function(x, **ALL), ROWS)
+    same(lambda x: function(x, return_counts=True), NUMBERS > 1)
+    same(lambda x: function(x[:0], **ALL), NUMBERS)
+    same(lambda x: (function(x, dim=0, **ALL), function(x, dim=1, **ALL)), ROWS)
+
+
+def test_numbers_are_counted(same: Same) -> None:
+    same(lambda x: (torch.bincount(x), torch.bincount(x, minlength=9), torch.bincount(x.int(), minlength=2)), NUMBERS)
+    same(lambda x: (torch.bincount(x, x.float() / 2), torch.bincount(x, x.double() - 1, minlength=6)), NUMBERS)
+    same(lambda x: (torch.bincount(x[:0]), torch.bincount(x[:0], minlength=3)), NUMBERS)
+
+
+def test_a_fixed_number_of_indices(same: Same) -> None:
+    same(lambda x: (torch.nonzero_static(x, size=7), torch.nonzero_static(x, size=2, fill_value=9)), ROWS)
+    same(lambda x: torch.nonzero_static(x > 0, size=3), torch.zeros(2, 3, 2))
+    same(torch.combinations, NUMBERS)
+
+
+def test_all_and_any_of_checks(same: Same) -> None:
+    same(lambda x: (torch._is_all_true(x > -1), torch._is_any_true(x > 9), torch._is_any_true(x > 1)), ROWS)
+
+
+def test_inverse_error_function(same: Same) -> None:
+    same(torch.erfinv, torch.linspace(-1.1, 1.1, 23), tolerance=1e-6)
+    ends = torch.tensor([-1.0, 1.0, 0.0, math.nan, 1 - 2.0**-24, 2.0**-60])
+    same(torch.erfinv, ends, tolerance=1e-6)
+    same(torch.erfinv, torch.linspace(-1, 1, 201).double(), tolerance=1e-12)
+
+
+def test_powers_of_two(same: Same) -> None:
+    same(lambda x: (torch.ldexp(x, torch.tensor([3, -2])), torch.ldexp(x.long(), torch.tensor([2, -1]))), ROWS)
+
+
+class Grouped(nn.Module):
+    """The mean of the points in each occupied cell, as in networks on point clouds."""
+
+    def forward(self, points: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        cells = points.floor().long()
+        _, place, count = torch.unique(cells[:, 0] * 8 + cells[:, 1], **ALL)
+        sums = torch.zeros(count.shape[0], 2).index_add(0, place, points)
+        return sums / count[:, None], place
+
+
+def test_lowered_modules_group_by_distinct_keys() -> None:
+    points = torch.rand(50, 2) * 4
+    module = lower_to_mgx(Grouped(), [points], dynamic_shapes=({0: torch.export.Dim("points", min=2)},))
+    for given in (points, torch.rand(7, 2) * 3):
+        torch.testing.assert_close(module(given), Grouped()(given))
