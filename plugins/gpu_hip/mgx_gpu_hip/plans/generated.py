@@ -11,6 +11,7 @@ from mgx_core.ops.fill import DynamicRange, EyeLike
 from mgx_core.ops.index import Gather, GatherElements, Gathernd, Onehot, Trilu
 from mgx_core.ops.kv_cache import ConcatPastPresent
 from mgx_core.ops.linear import Det, Dot
+from mgx_core.ops.linear_attention import LinearAttention
 from mgx_core.ops.local_response import Lrn
 from mgx_core.ops.movement import Reverse, ReverseSequence
 from mgx_core.ops.nms import Nonmaxsuppression
@@ -35,6 +36,7 @@ from ..codegen import (
     convolution,
     determinant,
     indexing,
+    linear_attention,
     movement,
     pooling,
     products,
@@ -91,6 +93,7 @@ generated(PLANS, computing(static(1, determinant.determinant)), Det)
 generated(PLANS, spread(convolution.convolution), Convolution)
 generated(PLANS, spread(convolution.backwards), ConvolutionBackwards)
 generated(PLANS, computing(arithmetic.rotary), RotaryEmbedding, GqaRotaryEmbedding)
+generated(PLANS, computing(linear_attention.linear_attention), LinearAttention)
 
 # sorts, scans, arg reductions
 generated(PLANS, computing(lambda op, xs, ys, traits: argminmax.argminmax(op, xs[0], ys[0], traits)), Argmax, Argmin)
