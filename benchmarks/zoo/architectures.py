@@ -10,6 +10,7 @@ in such lists, are separate, so that figures for the list stay comparable.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -138,6 +139,14 @@ _LAYERS = (
     "num_decoder_layers",
 )
 _SMALL = {"vocab_size": 2048}
+_PARTS = ("text_config", "vision_config", "audio_config")
+# model, extents of its argument behind the batch; 0 is the number of spectra
+_SPECTRA: Mapping[str, tuple[int, ...]] = {
+    "ASTModel": (0, 128),
+    "ClapAudioModel": (1, 0, 64),
+    "WhisperModel": (80, 0),
+    "Wav2Vec2BertModel": (0, 160),
+}
 
 
 def _transformers(model: str, names: tuple[str, ...], changes: Mapping[str, Any]) -> nn.Module:
@@ -145,12 +154,22 @@ def _transformers(model: str, names: tuple[str, ...], changes: Mapping[str, Any]
 
     kind = getattr(transformers, model)
     config = kind.config_class()
+    for part in (config, *(getattr(config, p, None) for p in _PARTS)):
+        if part is not None:
+            _shorten(part, changes)
+    return _Text(kind(config), names)
+
+
+def _shorten(config: Any, changes: Mapping[str, Any]) -> None:
+    """Gives a configuration of transformers two layers, few tokens and other changes of the fields that it has."""
     for field in _LAYERS:
         if isinstance(getattr(config, field, None), int):
-            setattr(config, field, 2)
+            with contextlib.suppress(NotImplementedError):  # a number that follows from others
+                setattr(config, field, 2)
     for field, value in {**_SMALL, **changes}.items():
         if hasattr(config, field):
-            setattr(config, field, value)
+            pair = field == "image_size" and isinstance(config.image_size, (list, tuple))
+            setattr(config, field, [value, value] if pair else value)
     for field in ("use_cache", "output_attentions", "output_hidden_states"):
         if hasattr(config, field):
             setattr(config, field, False)
@@ -159,7 +178,28 @@ def _transformers(model: str, names: tuple[str, ...], changes: Mapping[str, Any]
             field == "decoder_start_token_id" and getattr(config, field, 0) is None
         ):
             setattr(config, field, 1)
-    return _Text(kind(config), names)
+
+
+def _arguments(model: str, sizes: tuple[int, ...], batch: int) -> Inputs:
+    """Returns the arguments that a model of transformers takes: texts, images, samples or spectra."""
+    import transformers
+
+    kind = getattr(transformers, model)
+    config, taken = kind.config_class(), inspect.signature(kind.forward).parameters
+    if model in _SPECTRA:
+        shape = [sizes[0] if n == 0 else n for n in _SPECTRA[model]]
+        given = {kind.main_input_name: torch.randn(batch, *shape)}
+    elif kind.main_input_name == "input_values":
+        given = _wave(sizes[0], batch)
+    elif kind.main_input_name == "input_ids":
+        given = _ids(sizes[0], batch, mask="attention_mask" in taken)
+    else:
+        given = {}
+    if "pixel_values" in taken:
+        given |= _pixels(sizes[-1], batch)
+    if config.is_encoder_decoder and "decoder_input_ids" in taken:
+        given["decoder_input_ids"] = torch.randint(3, 2000, (batch, 16))
+    return given
 
 
 def _ids(length: int, batch: int, mask: bool = True) -> Inputs:
@@ -396,9 +436,20 @@ HANDMADE: Mapping[str, Architecture] = {a.name: a for a in _by_hand()}
 
 
 def named(name: str) -> Architecture:
-    """Returns a network of the list, a hand-written one, or any other of timm as ``timm.NAME.SIZE``."""
+    """Returns a network of the list, a hand-written one, or any other of a library.
+
+    timm.NAME.SIZE, torchvision.NAME.SIZE: SIZE of square images, in pixels.
+    transformers.MODEL.SIZE: with two layers; SIZE is the number of tokens, samples or spectra, or the size of images, and
+    transformers.MODEL.TOKENS.SIZE a model of texts and images.
+    """
     source, _, rest = name.partition(".")
-    if source != "timm":
-        return ARCHITECTURES.get(name) or HANDMADE[name]
-    network, _, size = rest.rpartition(".")
-    return Architecture(name, "timm", partial(_timm, network), partial(_image, int(size)))
+    network, *sizes = rest.rsplit(".", 2 if source == "transformers" and rest.count(".") == 2 else 1)
+    if source == "timm":
+        return Architecture(name, source, partial(_timm, network), partial(_image, int(sizes[0])))
+    if source == "torchvision":
+        return Architecture(name, source, partial(_torchvision, network), partial(_image, int(sizes[0])))
+    if source == "transformers":
+        inputs = partial(_arguments, network, tuple(int(size) for size in sizes))
+        changes = {"image_size": int(sizes[-1])}
+        return Architecture(name, source, partial(_transformers, network, tuple(inputs(1)), changes), inputs)
+    return ARCHITECTURES.get(name) or HANDMADE[name]
