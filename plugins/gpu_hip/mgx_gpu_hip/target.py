@@ -26,6 +26,7 @@ from mgx_core.targets.tuning import KernelTuning
 from .attention_rules import HEADS, SCORES, WIDE_SUMS
 from .context import GpuContext
 from .emitter import GpuEmitter
+from .join_concats import JoinConcats
 from .join_images import JoinImages
 from .join_launches import JoinLaunches
 from .join_rows import JoinRows
@@ -70,7 +71,7 @@ class GpuTarget(Target):
         if stage == "legalize" and not options.target:
             _ = context.device
         if stage == "fuse" and options.optimize:
-            return JoinImages(), JoinRows(), JoinLaunches()
+            return JoinImages(), JoinRows(), JoinConcats(), JoinLaunches()
         if stage != "legalize":
             return ()
 

@@ -7,6 +7,7 @@ from mgx_core import Kernels
 from . import (
     attention,
     coded_products,
+    concats,
     convolutions,
     depthwise,
     few_channels,
@@ -36,6 +37,7 @@ PLANS: Kernels = (
     + coded_products.PLANS
     + narrow_products.PLANS
     + attention.PLANS
+    + concats.PLANS
     + loops.PLANS
     + recurrent.PLANS
     + depthwise.PLANS

@@ -1,0 +1,165 @@
+"""Concatenations fused into the pointwise work that reads them, on the emulated device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_trial import channels_last, run, same, tensor, traits
+
+import mgx_core as mgx
+from mgx_core import Module
+from mgx_core import dtype as dt
+from mgx_core.ir.interpreter import Interpreter
+from mgx_core.types.dim import symbol
+from mgx_core.types.shape import Shape
+from mgx_gpu_hip.codegen.concat_pointwise import concat_pointwise
+from mgx_gpu_hip.codegen.generators import source_of
+from mgx_gpu_hip.plans.concats import Form, write
+from mgx_gpu_hip.target import GpuTarget
+
+Array = Any
+
+
+class Built:
+    """A program under construction with its arguments."""
+
+    def __init__(self) -> None:
+        self.program = mgx.Program()
+        self.main = self.program.get_main_module()
+        self.feed: dict[str, Array] = {}
+        self.rng = np.random.default_rng(4)
+
+    def add(self, name: str, *xs: Any, **attributes: Any) -> Any:
+        return self.main.add(mgx.op(name, **attributes), *xs)
+
+    def given(self, *dims: int, of: str = "float16") -> Any:
+        name = f"x{len(self.feed)}"
+        self.feed[name] = self.rng.standard_normal(dims).astype(of)
+        return self.main.add_parameter(name, mgx.Shape(of, dims))
+
+    def normalized(self, x: Any) -> Any:
+        """Returns relu(x * scale + bias), both per channel."""
+        of, dims = x.shape.dtype.name, x.shape.lens()
+        scale, bias = (
+            self.add(
+                "broadcast", self.main.add_literal(self.rng.standard_normal(dims[1]).astype(of)), axis=1, out_lens=dims
+            )
+            for _ in range(2)
+        )
+        return self.add("relu", self.add("add", self.add("mul", x, scale), bias))
+
+    def kernels(self, *outputs: Any, device: int = 1) -> list[str]:
+        """Compiles and runs, compares with the reference; returns the kernels of the steps."""
+        self.main.add_return(list(outputs))
+        reference = self.main.clone()
+        self.program.compile(GpuTarget("host", device), validate=True)
+        found = [np.asarray(r.to_numpy()) for r in self.program.run(self.feed)]
+        wanted = [np.asarray(w) for w in Interpreter().run(reference, [self.feed[n] for n in reference.parameters])]
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one.astype("float64"), other.astype("float64"), rtol=4e-3, atol=4e-3)
+        assert self.program.executable is not None
+        return [s.kernel for s in self.program.executable.instances()[-1].plan.steps]
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
+def test_a_dense_block_writes_no_concatenation(batch: int, device: int) -> None:
+    b = Built()
+    layers = [b.given(batch, 16, 6, 6), b.given(batch, 8, 6, 6), b.given(batch, 12, 6, 6)]
+    two, three = (b.normalized(b.add("concat", *layers[:n], axis=1)) for n in (2, 3))
+    assert b.kernels(two, three, device=device) == ["concat group"] * 2
+
+
+def test_slices_are_read_in_place() -> None:
+    """A roll, as shifted windows have: the later rows in front of the others, plus another operand."""
+    b = Built()
+    x, y = b.given(2, 7, 8, 4), b.given(2, 7, 8, 4)
+    turned = b.add(
+        "concat",
+        b.add("slice", x, axes=[1], starts=[3], ends=[7]),
+        b.add("slice", x, axes=[1], starts=[0], ends=[3]),
+        axis=1,
+    )
+    assert b.kernels(b.add("add", turned, y)) == ["concat group"]
+
+
+def test_concatenations_with_other_readers_are_written() -> None:
+    b = Built()
+    joined = b.add("concat", b.given(2, 8, 4), b.given(2, 3, 4), axis=1)
+    assert "generated concat" in b.kernels(b.normalized(joined), joined)
+
+
+def test_broadcast_concatenations_are_written_once() -> None:
+    b = Built()
+    joined = b.add("concat", b.given(1, 8, 4), b.given(1, 3, 4), axis=1)
+    work = b.add("mul", b.add("multibroadcast", joined, out_lens=[5, 11, 4]), b.given(5, 11, 4))
+    assert "concat group" not in b.kernels(work)
+
+
+@pytest.mark.parametrize("wave", [32, 64])
+@pytest.mark.parametrize("of", ["float16", "float32", "int8"])
+@pytest.mark.parametrize(
+    ("lens", "axis", "counts", "planar"),
+    [
+        ((2, 24, 3, 5), 1, (8, 16), False),
+        ((2, 24, 3, 5), 1, (8, 16), True),
+        ((2, 7, 3, 5), 1, (3, 0, 4), False),
+        ((3, 6, 10, 16), 2, (4, 5, 1), True),
+        ((5, 33), 0, (1, 4), True),
+    ],
+)
+def test_any_axis_layout_and_type(
+    lens: tuple[int, ...], axis: int, counts: tuple[int, ...], planar: bool, of: str, wave: int
+) -> None:
+    """Vectors where every part is a multiple of one; single elements otherwise; parts may be empty, or in another layout."""
+    rng = np.random.default_rng(1)
+    dims = [[n if a == axis else m for a, m in enumerate(lens)] for n in counts]
+    parts = [(rng.standard_normal(d) * 9).astype(dt.of(of).numpy) for d in dims]
+    other = (rng.standard_normal(lens) * 9).astype(dt.of(of).numpy)
+    module = Module("work")
+    a = module.add_parameter("a", mgx.Shape(of, lens))
+    b = module.add_parameter("b", mgx.Shape(of, lens))
+    module.add_return([module.add(mgx.op("sub"), a, b)])  # the concatenation is the second operand
+    laid = (lambda d: None) if planar else channels_last
+    inputs = [tensor(of, d, laid(d)) for d in dims] + [tensor(of, lens)]
+    output = tensor(of, lens, laid(lens))
+    source = source_of(write, Form(axis, len(parts), 1), inputs, [output], traits(wave, 1), [module])
+    wanted = other - np.concatenate(parts, axis)
+    same(run(source, [*parts, other], inputs, [output], wave), [wanted])
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_symbolic_extents(grown: bool) -> None:
+    """Of other axes, or of the concatenated one (a cache that grows by a token)."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    n = symbol("N", 1, 64)
+    dims = {"past": (1, n, 16), "new": (1, 1, 16)} if grown else {"past": (n, 8, 16), "new": (n, 24, 16)}
+    joined = main.add(
+        mgx.op("concat", axis=1), *(main.add_parameter(k, Shape.of(dt.float16, d)) for k, d in dims.items())
+    )
+    main.add_return([main.add(mgx.op("sigmoid"), main.add(mgx.op("neg"), joined))])
+    program.compile(GpuTarget("host", 1))
+    rng = np.random.default_rng(0)
+    for count in (5, 16):
+        feed = {
+            k: rng.standard_normal([count if d is n else d for d in own]).astype(np.float16) for k, own in dims.items()
+        }
+        (found,) = program.run(feed)
+        wanted = 1 / (1 + np.exp(np.concatenate(list(feed.values()), 1).astype(np.float64)))
+        np.testing.assert_allclose(found.to_numpy().astype(np.float64), wanted, atol=2e-3)
+        assert program.executable is not None
+        kernels = [s.kernel for s in program.executable.instances()[-1].plan.steps]
+        assert kernels == ["concat group"]
+
+
+def test_work_that_reads_a_view_of_the_concatenation_is_refused() -> None:
+    module = Module("work")
+    a = module.add_parameter("a", mgx.Shape("float32", (4, 4)))
+    turned = module.add(mgx.op("transpose", permutation=[1, 0]), a)
+    module.add_return([module.add(mgx.op("relu"), turned)])
+    parts = [tensor("float32", (2, 4)), tensor("float32", (2, 4))]
+    refused = concat_pointwise(module, parts, 0, 0, [], tensor("float32", (4, 4)), traits())
+    assert isinstance(refused, mgx.No) and "element by element" in refused.why
