@@ -25,6 +25,7 @@ THREADS: Final = 128
 HELD: Final = 16  # rows of a column per lane, if its wave has enough lanes
 MOST_HELD: Final = 64  # rows of a column per lane
 MAX_STEPS: Final = 16  # steps in shared memory at once
+SUMS: Final = 4  # sums of a product that do not wait for each other
 
 
 def linear_attention(op: LinearAttention, xs: Inputs, ys: list[Tensor], traits: DeviceTraits) -> KernelSource | No:
@@ -41,7 +42,8 @@ def linear_attention(op: LinearAttention, xs: Inputs, ys: list[Tensor], traits: 
     if not size:
         return No("keys have no elements")
     lanes = min(power_of_two(ceil_div(size, HELD)), traits.wave)
-    held = ceil_div(size, lanes)
+    vector = 4 if size >= 4 * lanes else 1  # adjacent rows of a lane, read from shared memory at once
+    held = ceil_div(size, vector * lanes) * vector
     if held > MOST_HELD:
         return No(f"the kernel supports keys of at most {MOST_HELD * traits.wave} elements, got {size}")
     columns = THREADS // lanes
@@ -51,8 +53,9 @@ def linear_attention(op: LinearAttention, xs: Inputs, ys: list[Tensor], traits: 
     kind = "double" if query.dtype.size == 8 else "float"
     keeps = 0 if decay is None else rows if by_row else 1
     each = rows * (1 + group) + keeps + columns + 1
-    bytes_each = each * (8 if kind == "double" else 4)
-    together = min(traits.shared_bytes // bytes_each, MAX_STEPS)
+    bytes_of = 8 if kind == "double" else 4
+    bytes_each = each * bytes_of
+    together = min((traits.shared_bytes - 15 * bytes_of) // bytes_each, MAX_STEPS)
     if not together:
         return No(f"a step requires {bytes_each} bytes of shared memory, a block has {traits.shared_bytes}")
 
@@ -62,30 +65,40 @@ def linear_attention(op: LinearAttention, xs: Inputs, ys: list[Tensor], traits: 
         if x is None or not n:
             return []
         element = to_compute(f"p{operand}[{offset_of(x, ['b', 'first + s', index], True)}]", x.dtype)
-        there = f"s < now && {inside}" if inside else "s < now"
+        found = form.format(f"({kind}){element}")
         at = "const u32 s = a;" if n == 1 else f"const u32 s = a / {n}u, i = a % {n}u;"
         return [
-            f"for (u32 a = threadIdx.x; a < {together * n}u; a += {THREADS}u) {{",
-            f"  {at} {name}[a] = {there} ? {form.format(f'({kind}){element}')} : ({kind})0;",
+            f"for (u32 a = threadIdx.x; a < now * {n}u; a += {THREADS}u) {{",
+            f"  {at} {name}[a] = {f'{inside} ? {found} : ({kind})0' if inside else found};",
             "}",
         ]
 
     def shared(name: str, n: int) -> list[str]:
-        return [f"SHARED({kind}, {name}, [{together * n}]);"] if n else []
+        return [f"SHARED({kind}, {name}, [{ceil_div(together * n, 4) * 4}]);"] if n else []
 
     def every(code: str) -> str:
         return f"UNROLL for (u32 r = 0; r < {held}u; ++r) {code}"
 
-    def total(name: str, vector: str) -> list[str]:
-        """Returns statements that compute the product of a vector and the column."""
+    def loaded(name: str, source: str) -> list[str]:
+        """Returns statements that read a lane's rows of a vector in shared memory."""
+        load = f"const vec<{kind}, {vector}> part = {wide}<{kind}, {vector}>({source} + (r * {lanes}u + lane) * {vector}u);"
+        copy = f"UNROLL for (u32 i = 0; i < {vector}u; ++i) {name}[r * {vector}u + i] = part.v[i];"
+        return [f"{kind} {name}[{held}];", f"UNROLL for (u32 r = 0; r < {held // vector}u; ++r) {{ {load} {copy} }}"]
+
+    def total(name: str, one: str, other: str) -> list[str]:
+        """Returns statements that compute the product of two vectors of the lanes, in several independent sums."""
+        sums = min(held, SUMS)
         return [
-            f"{kind} {name} = 0;",
-            every(f"{name} += {vector}[r * {lanes}u + lane] * state[r];"),
+            f"{kind} {name}_[{sums}] = {{}}, {name} = 0;",
+            every(f"{name}_[r % {sums}u] += {one}[r] * {other}[r];"),
+            f"UNROLL for (int i = 0; i < {sums}; ++i) {name} += {name}_[i];",
             *([f"{name} = wave_reduce<Sum, {lanes}>({name});"] if lanes > 1 else []),
         ]
 
-    place = ["b", "g", f"(r * {lanes}u + lane)", "j"]
-    inside = f"r * {lanes}u + lane < {size}u"
+    wide = "ldv" if vector * bytes_of <= 16 else "load_many"
+    row = f"(r / {vector}u * {lanes}u + lane) * {vector}u + r % {vector}u" if vector > 1 else f"r * {lanes}u + lane"
+    place = ["b", "g", f"({row})", "j"]
+    inside = f"{row} < {size}u"
     begin = (
         "0"
         if past is None
@@ -93,20 +106,23 @@ def linear_attention(op: LinearAttention, xs: Inputs, ys: list[Tensor], traits: 
     )
     delta, gated = beta is not None, decay is not None
     scale = constant(op.scale or 1 / math.sqrt(size), kind)
-    kept = f"keeps[s * {rows}u + r * {lanes}u + lane]" if by_row else "keeps[s]"
-    one = [f"const {kind}* const k = keys + s * {rows}u;"]
-    one += [every(f"state[r] *= {kept};")] if gated else []
+    # the output reads the state before the step's key and value are added: both products wait for the same state only
+    one = loaded("k", f"keys + s * {rows}u")
+    if by_row:
+        one += [*loaded("keep", f"keeps + s * {rows}u"), every("state[r] *= keep[r];")]
+    elif gated:
+        one += [every("state[r] *= keeps[s];")]
     one += [f"{kind} added = values[s * {columns}u + column];"]
-    one += [*total("known", "k"), "added = rates[s] * (added - known);"] if delta else []
+    one += [*total("known", "k", "state"), "added = rates[s] * (added - known);"] if delta else []
     one += [
-        every(f"state[r] += k[r * {lanes}u + lane] * added;"),
         f"UNROLL for (u32 h = 0; h < {group}u; ++h) {{",
-        f"  const {kind}* const q = queries + (s * {group}u + h) * {rows}u;",
-        *(f"  {line}" for line in total("read", "q")),
+        *(f"  {line}" for line in loaded("q", f"queries + (s * {group}u + h) * {rows}u")),
+        *(f"  {line}" for line in (*total("read", "q", "state"), *total("match", "q", "k"))),
         f"  if (live && lane == h % {lanes}u)",
         f"    q0[{offset_of(out, ['b', 'first + s', f'((g * {group}u + h) * {width}u + j)'], True)}] = "
-        f"{to_storage(f'{scale} * read', out.dtype)};",
+        f"{to_storage(f'{scale} * (read + match * added)', out.dtype)};",
         "}",
+        every("state[r] += k[r] * added;"),
     ]
     parts = (
         staged("keys", 1, rows, f"(g * {size}u + i)", f"i < {size}u"),
