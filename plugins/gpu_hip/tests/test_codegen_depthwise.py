@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from kernel_trial import channels_last, generate, run, same, tensor, traits, values
 
+import mgx_core as mgx
 from mgx_core import Module, Shape
 from mgx_core import dtype as dt
 from mgx_core.ir.interpreter import Interpreter
@@ -52,6 +53,47 @@ def test_alone(of: str, sm: int, attributes: dict[str, Any]) -> None:
             source = generate(op, ins, outs, traits(sm_count=sm))
             assert isinstance(source, KernelSource) and source.name.startswith("convolution_depthwise")
             same(run(source, [x, w], ins, outs), wanted, tolerance=LIMITS[of])
+
+
+@pytest.mark.parametrize("of", LIMITS)
+@pytest.mark.parametrize("sm", [1, 400])
+@pytest.mark.parametrize(
+    ("window", "attributes"),
+    [(31, dict(padding=(15,))), (4, dict(padding=(3, 0))), (5, dict(stride=(2,), dilation=(3,)))],
+)
+def test_one_axis(of: str, sm: int, window: int, attributes: dict[str, Any]) -> None:
+    """Speech encoders (31 wide) and state space models (4 wide, only to the past) ran with one thread per output."""
+    rng, lens, kind = np.random.default_rng(9), (2, 24, 37), dt.of(of)
+    x, w = values(rng, kind, lens), values(rng, kind, (24, 1, window))
+    op = Convolution(group=24, **attributes)
+    wanted = op.compute(x, w)
+    ins = [tensor(of, lens, channels_last(lens)), tensor(of, w.shape, (1, 1, 24))]
+    outs = [tensor(of, wanted.shape, channels_last(wanted.shape))]
+    source = generate(op, ins, outs, traits(sm_count=sm))
+    assert isinstance(source, KernelSource) and source.name.startswith("convolution_depthwise")
+    same(run(source, [x, w], ins, outs), wanted, tolerance=LIMITS[of])
+
+
+def test_one_axis_with_its_epilogue() -> None:
+    """Bias, SiLU and a residual in the launch of the convolution."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    rng = np.random.default_rng(5)
+    x, r = (m.add_parameter(n, Shape.of(dt.float16, (2, 24, 37))) for n in "xr")
+    w, b = (m.add_literal(rng.standard_normal(d).astype(np.float16)) for d in ((24, 1, 4), (24,)))
+    y = m.add(Convolution(group=24, padding=(3, 0)), x, w)
+    y = m.add(mgx.op("add"), y, m.add(Broadcast(axis=1, out_lens=(2, 24, 37)), b))
+    y = m.add(mgx.op("mul"), y, m.add(mgx.op("sigmoid"), y))
+    m.add_return([m.add(mgx.op("add"), y, r)])
+    reference = m.clone()
+    program.compile(GpuTarget("host", 1))
+    feed = {n: rng.standard_normal((2, 24, 37)).astype(np.float16) for n in "xr"}
+    (found,) = program.run(feed)
+    (wanted,) = Interpreter().run(reference, [feed[n] for n in reference.parameters])
+    np.testing.assert_allclose(found.to_numpy().astype(float), np.asarray(wanted).astype(float), atol=2e-2)
+    assert program.executable is not None
+    kernels = [s.kernel for s in program.executable.instances()[-1].plan.steps]
+    assert "depthwise group" in kernels and not any("pointwise" in k for k in kernels), kernels
 
 
 @pytest.mark.parametrize("tile", [Tile(8, 2, 2), Tile(4, 8, 2), Tile(2, 3, 3), Tile(4, 1, 4)])

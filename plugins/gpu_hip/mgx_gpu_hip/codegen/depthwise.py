@@ -48,19 +48,24 @@ def depthwise(
     at: tuple[int, ...] = (0, 1),
     after: FusedEpilogue | None = None,
 ) -> KernelSource | No:
-    """Generates a kernel for filters of one channel each, x and y channels last.  Weights are read as vectors if contiguous.
+    """Generates a kernel for filters of one channel each over one or two axes, x and y channels last.
 
-    A thread computes vectors of channels, or single ones where their count is odd or the image is not aligned for vectors.
+    Weights are read as vectors if contiguous.  A thread computes vectors of channels, or single ones where their count is odd
+    or the image is not aligned for vectors.
     With several filters per channel, a vector of results reads fewer channels.
     inputs: of the kernel, by default image and weights; at: indices of these two; after: epilogue.
     """
-    rank = len(x.lens) - 2
-    if rank != 2 or op.group != x.lens[1] or w.lens[1] != 1:
-        return No("the convolution is not a depthwise convolution of images")
+    given = inputs if inputs is not None else [x, w]
+    if len(x.lens) not in (3, 4) or op.group != x.lens[1] or w.lens[1] != 1:
+        return No("the convolution is not a depthwise convolution with one or two axes")
+    strides, dilations, begins, _ = op.sliding(x.lens[2:], w.lens[2:])
+    if len(x.lens) == 3:  # as images of one row
+        strides, dilations, begins = (1, *strides), (1, *dilations), (0, *begins)
+        x, w, y = map(_one_row, (x, w, y))
     filters = w.lens[0] // op.group  # per channel
     if inner_axis(y) != 1 or x.strides[1] != 1 or y.strides[1] != 1 or y.elements == 0:
         return No("the images are not channels last")
-    (sh, sw), (dh, dw), (top, left), _ = op.sliding(x.lens[2:], w.lens[2:])
+    (sh, sw), (dh, dw), (top, left) = strides, dilations, begins
     kh, kw = w.lens[2:]
     n, c, high, wide = y.lens
     width = min(straight(y, 1), 16 // max(x.dtype.size, 2))
@@ -126,10 +131,15 @@ def depthwise(
     for first, end in pairwise(edges):
         image_rows(first, end, [o for o in range(tall) if o * sh <= first < o * sh + kh])
     lines += _results(y, names, tall, strip, width, after)
-    every = inputs if inputs is not None else [x, w]
     threads = threads_of(math.prod(dims), traits)
     grid, flops = ceil_div(math.prod(dims), threads), 2 * y.elements * kh * kw
-    return one_launch("convolution_depthwise", lines, every, [y], grid, threads, flops=flops)
+    return one_launch("convolution_depthwise", lines, given, [y], grid, threads, flops=flops)
+
+
+def _one_row(x: Tensor) -> Tensor:
+    """Returns a tensor with one axis besides channels as an image of one row."""
+    (n, c, length), (a, b, s) = x.lens, x.strides
+    return x._replace(lens=(n, c, 1, length), strides=(a, b, length * s, s))
 
 
 class Tile(NamedTuple):
@@ -169,9 +179,8 @@ def _results(
         lines.append(f"  const u32 {name} = {names[axis - 1]} * {count}u + {place};")
         if y.lens[axis] % count:
             lines.append(f"  if ({name} >= {y.lens[axis]}u) break;")
-    strides = [
-        [s[a] for a in (0, 2, 3, 1)] for s in (y.strides, *(a.strides for a in (after.reads() if after else ())))
-    ]
+    steps = [y.strides, *(a.strides for a in (after.reads() if after else ()))]
+    strides = [[s[0], s[2] if len(s) == 4 else 0, s[-1], s[1]] for s in steps]
     places = [names[0], "line", "col", names[3]]
     stores = store_vectors([y], after, strides, places, width, "acc[o][r][k]")
     return [*lines, *(f"  {line}" for line in stores), "}", "}"]

@@ -78,7 +78,7 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
         made = library_convolution(e, op, x, *rounded)
         return Value(Shape(dtype, lens, made.strides), made.buffer, made.offset)
     problem = _problem(e, op, x, w, epilogue)
-    if problem.is_depthwise and (dtype is dt.float32 or (x.shape.rank == 4 and not e.exhaustive)):
+    if problem.is_depthwise and (dtype is dt.float32 or (x.shape.rank in (3, 4) and not e.exhaustive)):
         raise Refused("the generated depthwise kernel is faster than the libraries'")
     tuner = e.context.tuner
     guess = None if tuner is None else tuner.estimate(problem, e.exhaustive)

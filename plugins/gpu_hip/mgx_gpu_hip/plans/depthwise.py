@@ -1,4 +1,4 @@
-"""Depthwise convolutions of images, alone or with their epilogue, in one generated channels-last kernel."""
+"""Depthwise convolutions with one or two axes, alone or with their epilogue, in one generated channels-last kernel."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ PLANS = Kernels("gpu")
 
 def _of_images(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     x, w = (i if isinstance(i, Shape) else None for i in inputs[:2])
-    if x is None or w is None or x.rank != 4 or op.group == 1 or w.dims[1] != 1:
-        return No("the convolution is not a depthwise convolution of images")
+    if x is None or w is None or x.rank not in (3, 4) or op.group == 1 or w.dims[1] != 1:
+        return No("the convolution is not a depthwise convolution with one or two axes")
     return None
 
 
@@ -87,10 +87,12 @@ def _image(e: GpuEmitter, x: Value) -> Value:
     """
     if x.lens[1] % 2 and x.strides[1] == 1 and min(x.strides[2:]) >= x.lens[1]:
         return x
-    gaps = x.strides[1] == 1 and x.strides[3] > x.lens[1] and all(s % 8 == 0 for a, s in enumerate(x.strides) if a != 1)
+    gaps = (
+        x.strides[1] == 1 and x.strides[-1] > x.lens[1] and all(s % 8 == 0 for a, s in enumerate(x.strides) if a != 1)
+    )
     return e.aligned(x) if gaps else to_channels_last(e, x)
 
 
 def _weights(e: GpuEmitter, w: Value) -> Value:
-    """Returns weights [filters, 1, kh, kw] with unit stride along their filters."""
-    return e.packed(w, packed_strides(w.lens, [2, 3, 1, 0]))
+    """Returns weights [filters, 1, (kh,) kw] with unit stride along their filters."""
+    return e.packed(w, packed_strides(w.lens, [*range(2, len(w.lens)), 1, 0]))
