@@ -21,7 +21,7 @@ MISSING: Final = object()  # marks an attribute without a default
 
 def _int(value: Any) -> int:
     if value.__class__ is int:
-        return value  # type: ignore[no-any-return]
+        return value
     if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
         raise TypeError("an int")
     return int(value.__index__())
@@ -47,7 +47,7 @@ def _str(value: Any) -> str:
 
 def _dim(value: Any) -> Dim:
     if value.__class__ is int:
-        return value  # type: ignore[no-any-return]
+        return value
     if isinstance(value, Sym):
         return value
     if isinstance(value, str):

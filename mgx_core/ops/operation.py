@@ -149,7 +149,7 @@ class Operation(Traits):
 
     def _key(self) -> Any:
         """Returns the attributes' values: a tuple, or the value of the only attribute."""
-        return self._values(self)
+        return type(self)._values(self)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
