@@ -56,7 +56,7 @@ def test_extents_of_a_models_own_names_stay_ranges() -> None:
     [
         (("n",), "no range is given for 'n'"),
         (("n * m", {"n": (1, 2)}), "no range is given for 'm'"),
-        (("n *", {"n": (1, 2)}), r"made of ints, names.*'n \*' is not an extent"),
+        (("n *", {"n": (1, 2)}), r"consists of ints, names.*'n \*' is not an extent"),
         (("n / 2", {"n": (1, 8)}), "is not an extent"),
         (("f(n)", {"n": (1, 8)}), "is not an extent"),
         (("(" * 5000,), "is not an extent"),
