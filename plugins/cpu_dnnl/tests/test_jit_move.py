@@ -11,7 +11,7 @@ from mgx_core.ops.pad import Pad
 from mgx_core.ops.resize import Resize
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.engine import Engine
-from mgx_cpu_dnnl.jit.move import compile_pad, resize_passes, resize_taps
+from mgx_cpu_dnnl.jit.move import MAX_EXTENT, compile_pad, resize_passes, resize_taps
 from mgx_cpu_dnnl.jit.taps import compile_taps
 
 
@@ -150,3 +150,10 @@ def test_passes_of_resampling(lens, layout, out, passes):
     x = shape_of(strided(image(lens), layout))
     op = Resize(sizes=out, axes=(2, 3), mode="linear")
     assert resize_passes(resize_taps(op, x, op.infer(Shape("float32", lens))), x, [*lens[:2], *out]) == passes
+
+
+@pytest.mark.parametrize(("extent", "size"), [(0, 8), (8, MAX_EXTENT + 1)])
+def test_axes_without_elements_or_with_too_many_are_refused(extent, size):
+    op = Resize(sizes=(size,), axes=(1,), mode="nearest")
+    x, out = Shape("float32", [1, extent]), Shape("float32", [1, size])
+    assert resize_taps(op, x, out) == No(f"resizing an axis from {extent} to {size} elements is not supported")
