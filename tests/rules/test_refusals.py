@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from mgx_core.rules.engine import Rules
+from mgx_core.rules.integer_products import NARROW_FLOAT_PRODUCTS
+from mgx_core.rules.quantized_weights import CODED_WEIGHTS
+from mgx_core.rules.transposed_convolutions import transposed_convolutions
+from mgx_core.rules.weight_arithmetic import WEIGHT_ARITHMETIC
+
+TRANSPOSED = transposed_convolutions("transposed")
+
 CASES = [
     (
         "gelu-from-tanh",
@@ -772,9 +780,294 @@ CASES = [
   @return(%3, %2)""",
         "the narrow result has other users",
     ),
+    (
+        "concat-of-convolutions",
+        """\
+  %x = @param["x"] -> float32[1, 2, 3]
+  %w = @literal(1.0) -> float32[1, 1, 1]
+  %v = @literal(1.0, 2.0) -> float32[2, 1, 1]
+  %a = slice[axes=[1], starts=[0], ends=[1]](%x)
+  %b = slice[axes=[1], starts=[1], ends=[2]](%x)
+  %1 = convolution(%a, %w)
+  %2 = convolution(%b, %v)
+  %3 = concat[axis=1](%1, %2)
+  @return(%3)""",
+        "the convolutions differ in more than their weights",
+    ),
+    (
+        "factor-of-slice-into-convolution",
+        """\
+  %x = @param["x"] -> float32[1, 1, 2, 2]
+  %w = @literal(1.0, 2.0) -> float32[2, 1, 1, 1]
+  %s = @literal(2.0) -> float32[]
+  %1 = convolution(%x, %w)
+  %2 = slice[axes=[2], starts=[0], ends=[1]](%1)
+  %3 = multibroadcast[out_lens=[1, 2, 1, 2]](%s)
+  %4 = mul(%2, %3)
+  @return(%4)""",
+        "the slice is not along the channels",
+    ),
+    (
+        "gather-added-constants",
+        """\
+  %x = @param["x"] -> float32[1, 2]
+  %w = @literal(1.0, 2.0, 3.0, 4.0) -> float32[2, 2]
+  %c = @literal(1.0, 2.0) -> float32[1, 2]
+  %1 = dot(%x, %w)
+  %2 = add(%1, %c)
+  %v = @literal(4.0, 2.0, 3.0, 4.0) -> float32[2, 2]
+  %3 = dot(%x, %v)
+  %4 = add(%3, %c)
+  %5 = add(%2, %4)
+  @return(%5)""",
+        "each constant is the bias of a product",
+    ),
+    (
+        "work-after-concat",
+        """\
+  %x = @param["x"] -> float32[2]
+  %y = @param["y"] -> float32[2]
+  %z = @param["z"] -> float32[2]
+  %c = @literal(1.0, 2.0) -> float32[2]
+  %1 = mul(%x, %c)
+  %2 = mul(%y, %z)
+  %3 = concat[axis=0](%1, %2)
+  @return(%3)""",
+        "the other operands are not all constants that can be joined",
+    ),
+    (
+        "work-before-slices",
+        """\
+  %x = @param["x"] -> float32[4]
+  %1 = slice[axes=[0], starts=[0], ends=[2]](%x)
+  %2 = slice[axes=[0], starts=[2], ends=[4]](%x)
+  %3 = relu(%1)
+  %4 = relu(%2)
+  %5 = tanh(%x)
+  @return(%3, %4, %5)""",
+        "x is read otherwise too",
+    ),
+    (
+        "reshape-below-reduction",
+        """\
+  %x = @param["x"] -> float32[4, 3]
+  %1 = reshape[dims=[3, 4]](%x)
+  %2 = reduce_sum[axes=[1]](%1)
+  @return(%2)""",
+        "the reshaped axes are not factors of those of x",
+    ),
+    (
+        "reshape-below-pointwise",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %y = @param["y"] -> float32[6]
+  %1 = relu(%x)
+  %2 = reshape[dims=[6]](%1)
+  %3 = add(%2, %y)
+  @return(%3)""",
+        "an operand is neither reshaped in the same way nor a constant that can be",
+    ),
+    (
+        "shifted-rows",
+        """\
+  %x = @param["x"] -> float32[n, 3]
+  %1 = pad[pads=[0, 0, 0, 1]](%x)
+  %2 = slice[axes=[1], starts=[0], ends=[3]](%1)
+  @return(%2)""",
+        "the elements are not windows of the rows, or some are padding",
+    ),
+]
+
+
+TARGET_CASES: list[tuple[Rules, str, str, str]] = [
+    (
+        CODED_WEIGHTS,
+        "weights-as-codes",
+        """\
+  %x = @param["x"] -> float32[2, 2]
+  %q = @literal(1, 2, 3, 4) -> int8[2, 2]
+  %s = @param["s"] -> float32[]
+  %1 = dequantizelinear[axis=1, block_size=0](%q, %s)
+  %2 = dot(%x, %1)
+  @return(%2)""",
+        "the weights' scale or zero point is not constant",
+    ),
+    (
+        CODED_WEIGHTS,
+        "weights-as-codes",
+        """\
+  %x = @param["x"] -> float32[2, 2]
+  %q = @literal(1, 2, 3, 4) -> int16[2, 2]
+  %s = @literal(0.5) -> float32[]
+  %1 = dequantizelinear[axis=1, block_size=0](%q, %s)
+  %2 = dot(%x, %1)
+  @return(%2)""",
+        "weights of int16 are not codes of 4 or 8 bits",
+    ),
+    (
+        CODED_WEIGHTS,
+        "weights-as-codes",
+        """\
+  %x = @param["x"] -> float32[17, 2]
+  %q = @literal(1, 2, 3, 4) -> int8[2, 2]
+  %s = @literal(0.5) -> float32[]
+  %1 = dequantizelinear[axis=1, block_size=0](%q, %s)
+  %2 = dot(%x, %1)
+  @return(%2)""",
+        "with 17 rows a float product is faster",
+    ),
+    (
+        CODED_WEIGHTS,
+        "weights-as-codes",
+        """\
+  %x = @param["x"] -> float32[2, n]
+  %q = @literal(1, 2, 3, 4) -> int8[2, 2]
+  %s = @literal(0.5) -> float32[]
+  %1 = dequantizelinear[axis=1, block_size=0](%q, %s)
+  %2 = dot(%x, %1)
+  @return(%2)""",
+        "the rows are n long, which only a run knows to be 2",
+    ),
+    (
+        CODED_WEIGHTS,
+        "weights-as-codes",
+        """\
+  %x = @param["x"] -> float32[2, 2]
+  %q = @literal(1, 2, 3, 4) -> int8[2, 2]
+  %s = @literal(0.5, 0.25) -> float32[2]
+  %1 = dequantizelinear[axis=0, block_size=0](%q, %s)
+  %2 = dot(%x, %1)
+  @return(%2)""",
+        "the scale does not vary along the columns alone",
+    ),
+    (
+        CODED_WEIGHTS,
+        "weights-as-codes",
+        """\
+  %x = @param["x"] -> float32[2, 2]
+  %q = @literal(1, 2, 3, 4) -> int8[2, 2]
+  %s = @literal(0.5, 0.25) -> float32[2, 1]
+  %1 = dequantizelinear[axis=1, block_size=2](%q, %s)
+  %2 = dot(%x, %1)
+  @return(%2)""",
+        "the blocks of the weights lie along the columns",
+    ),
+    (
+        CODED_WEIGHTS,
+        "weights-as-codes",
+        """\
+  %x = @param["x"] -> float32[2, 2, 2]
+  %q = @literal(1, 2, 3, 4, 5, 6, 7, 8) -> int8[2, 2, 2]
+  %s = @literal(0.5) -> float32[]
+  %1 = dequantizelinear(%q, %s)
+  %2 = dot(%x, %1)
+  @return(%2)""",
+        "the weights are not one constant matrix for all batches",
+    ),
+    (
+        CODED_WEIGHTS,
+        "weights-as-codes",
+        """\
+  %x = @param["x"] -> float64[2, 2]
+  %q = @literal(1, 2, 3, 4) -> int8[2, 2]
+  %s = @literal(0.5) -> float64[]
+  %1 = dequantizelinear(%q, %s)
+  %2 = dot(%x, %1)
+  @return(%2)""",
+        "the product is not one of float32 matrices",
+    ),
+    (
+        WEIGHT_ARITHMETIC,
+        "weights-that-arithmetic-widens",
+        """\
+  %x = @param["x"] -> float32[2, 2]
+  %q = @literal(1, 2, 3, 4) -> uint8[2, 2]
+  %z = @literal(0.5, 0.5, 0.5, 0.5) -> float32[2, 2]
+  %1 = convert[target_type=float32](%q)
+  %2 = sub(%1, %z)
+  %3 = dot(%x, %2)
+  @return(%3)""",
+        "the zero points are not all representable in uint8",
+    ),
+    (
+        WEIGHT_ARITHMETIC,
+        "weights-that-arithmetic-widens",
+        """\
+  %x = @param["x"] -> float32[2, 2]
+  %q = @literal(1, 2, 3, 4) -> uint8[2, 2]
+  %s = @literal(0.5, 0.25, 0.125, 1.0) -> float32[2, 2]
+  %1 = convert[target_type=float32](%q)
+  %2 = mul(%1, %s)
+  %3 = dot(%x, %2)
+  @return(%3)""",
+        "the scale or zero point varies along more than one axis, or within blocks",
+    ),
+    (
+        TRANSPOSED,
+        "convolution-for-each-place",
+        """\
+  %x = @param["x"] -> float32[1, 1, 3]
+  %w = @param["w"] -> float32[1, 1, 2]
+  %1 = convolution_backwards[stride=[2]](%x, %w)
+  @return(%1)""",
+        "the weights are not constant",
+    ),
+    (
+        TRANSPOSED,
+        "convolution-for-each-place",
+        """\
+  %x = @param["x"] -> float32[0, 1, 3]
+  %w = @literal(1.0, 2.0) -> float32[1, 1, 2]
+  %1 = convolution_backwards[stride=[2]](%x, %w)
+  @return(%1)""",
+        "there are no elements",
+    ),
+    (
+        TRANSPOSED,
+        "convolution-for-each-place",
+        """\
+  %x = @param["x"] -> float32[1, 1, 3]
+  %w = @literal(1.0, 2.0, 3.0) -> float32[1, 1, 3]
+  %1 = convolution_backwards[stride=[2]](%x, %w)
+  @return(%1)""",
+        "zeros would fill up windows",
+    ),
+    (
+        TRANSPOSED,
+        "convolution-with-filled-windows",
+        """\
+  %x = @param["x"] -> float32[1, 1, 3]
+  %w = @literal(1.0) -> float32[1, 1, 1]
+  %1 = convolution_backwards[stride=[8]](%x, %w)
+  @return(%1)""",
+        "most multiplications would be by zero",
+    ),
+    (
+        NARROW_FLOAT_PRODUCTS,
+        "narrow-float-dot",
+        """\
+  %p = @param["p"] -> float8_e4m3fn[2, 2]
+  %q = @param["q"] -> float8_e4m3fn[2, 2]
+  %s = @literal(0.5) -> float32[]
+  %z = @literal(1.0) -> float8_e4m3fn[]
+  %1 = dequantizelinear(%p, %s, %z)
+  %2 = dequantizelinear(%q, %s)
+  %3 = dot(%1, %2)
+  @return(%3)""",
+        "the zero point is not 0",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("name", "before", "why"), CASES, ids=[f"{name}-{n}" for n, (name, _, _) in enumerate(CASES)])
 def test_refuses(rule_refuses, name, before, why):
     rule_refuses(name, before, why)
+
+
+@pytest.mark.parametrize(
+    ("rules", "name", "before", "why"),
+    TARGET_CASES,
+    ids=[f"{name}-{n}" for n, (_, name, _, _) in enumerate(TARGET_CASES)],
+)
+def test_rules_of_targets_refuse(rule_refuses, rules, name, before, why):
+    rule_refuses(name, before, why, rules)
