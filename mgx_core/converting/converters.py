@@ -99,7 +99,10 @@ class Converters:
 
     def find(self, domain: str, name: str, version: int) -> Converter | None:
         """Returns the newest converter of an operator up to a version; None if there is none."""
-        return next((e.converter for e in self.entries(domain, name) if e.since <= version), None)
+        for entry in self._by_name.get((domain, name)) or self.entries(domain, name):
+            if entry.since <= version:
+                return entry.converter
+        return None
 
     def knows(self, domain: str, name: str) -> bool:
         return bool(self.entries(domain, name))
@@ -162,20 +165,30 @@ def converted(
     converters and for results other than instructions.
     """
     given = fitting(converter, inputs)
-    package = str(getattr(converter, "__module__", "?")).partition(".")[0]
-    whose = f"converter {getattr(converter, '__name__', 'converter')!r} of package {package}"
     try:
         made = converter(node, *given)
     except (MgxError, MemoryError, RecursionError):
         raise
     except Exception as error:
-        if package == frontend:
+        if _package(converter) == frontend:
             raise
-        raise PluginError(f"{whose} failed: {type(error).__name__}: {error}") from error
-    if made is None and package != frontend:
-        raise PluginError(f"{whose} gave None; it must return an instruction, or a tuple of them for several outputs")
+        raise PluginError(f"{_named(converter)} failed: {type(error).__name__}: {error}") from error
+    if made.__class__ is Instruction:
+        return (made,)
+    if made is None and _package(converter) != frontend:
+        raise PluginError(
+            f"{_named(converter)} gave None; it must return an instruction, or a tuple of them for several outputs"
+        )
     results = tuple(made) if isinstance(made, (tuple, list)) else (made,)
     for result in results:
         if result is not None and not isinstance(result, Instruction):
-            raise PluginError(f"{whose} must return an instruction or a tuple of them, got {result!r}")
+            raise PluginError(f"{_named(converter)} must return an instruction or a tuple of them, got {result!r}")
     return results
+
+
+def _package(converter: Converter) -> str:
+    return str(getattr(converter, "__module__", "?")).partition(".")[0]
+
+
+def _named(converter: Converter) -> str:
+    return f"converter {getattr(converter, '__name__', 'converter')!r} of package {_package(converter)}"

@@ -194,9 +194,10 @@ class _Fusion:
         """Returns a refusal if the cluster may not be placed at `ins`, e.g. if an outside user of a member comes before `ins`."""
         here = self.position[ins]
         inside = set(cluster.members)
-        reads = {through_views(i) for m in (*cluster.members, ins) for i in m.inputs} - inside
-        if sum(not is_copied(r) for r in reads) > self.options.inputs:
-            return No(f"the group would read more than {self.options.inputs} values")
+        if sum([len(m.inputs) for m in cluster.members], len(ins.inputs)) > self.options.inputs:
+            reads = {through_views(i) for m in (*cluster.members, ins) for i in m.inputs} - inside
+            if sum(not is_copied(r) for r in reads) > self.options.inputs:
+                return No(f"the group would read more than {self.options.inputs} values")
         stack = [u for m in cluster.members for u in m.users]
         while stack:
             user = stack.pop()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from mgx_core import ParseError
 
 from .messages import onnx
@@ -13,12 +11,18 @@ NodeProto = onnx.NodeProto
 
 __all__ = ["in_order", "names_read"]
 
+# the types of most attributes
+WITHOUT_GRAPHS = frozenset(
+    AttributeProto.AttributeType.Value(kind)
+    for kind in ("FLOAT", "INT", "STRING", "TENSOR", "FLOATS", "INTS", "STRINGS")
+)
+
 
 def in_order(nodes: list[NodeProto]) -> list[NodeProto]:
     """Returns nodes in topological order.  Errors: ParseError if they form a cycle."""
     made_by = {name: n for n, node in enumerate(nodes) for name in node.output if name}
     done: set[str] = set()
-    needs = [{i for i in names_read(node) if i in made_by} for node in nodes]
+    needs = [made_by.keys() & names_read(node) for node in nodes]
     for node, need in zip(nodes, needs, strict=True):
         if not need <= done:
             break
@@ -45,12 +49,15 @@ def in_order(nodes: list[NodeProto]) -> list[NodeProto]:
     return order
 
 
-def names_read(node: NodeProto) -> Iterable[str]:
+def names_read(node: NodeProto) -> list[str]:
     """Returns the names that a node reads, including values captured by its subgraphs."""
-    yield from (i for i in node.input if i)
+    found = [i for i in node.input if i]
     for a in node.attribute:
+        if a.type in WITHOUT_GRAPHS:
+            continue
         for graph in [a.g] if a.type == AttributeProto.GRAPH else a.graphs:
             own = {i.name for i in graph.input} | {i.name for i in graph.initializer}
             own.update(name for inner in graph.node for name in inner.output)
             read = [name for inner in graph.node for name in names_read(inner)] + [o.name for o in graph.output]
-            yield from (name for name in read if name not in own)
+            found += [name for name in read if name not in own]
+    return found

@@ -230,9 +230,10 @@ class GraphParser:
 
     def _convert(self, node: Node, domain: str, version: int) -> Sequence[Instruction | None]:
         proto = node.proto
-        function = self.context.functions.get((domain, proto.op_type, getattr(proto, "overload", "")))
-        if function is not None:
-            return self._inline(node, function_body(function, proto, self.opsets))
+        if self.context.functions:
+            function = self.context.functions.get((domain, proto.op_type, getattr(proto, "overload", "")))
+            if function is not None:
+                return self._inline(node, function_body(function, proto, self.opsets))
         inputs = [self.lookup(name) if name else None for name in proto.input]
         converter = self.context.converters.find(domain, proto.op_type, version)
         if converter is None and domain == "" and onnx_lacks(proto.op_type, version):
