@@ -313,3 +313,44 @@ def test_an_item_that_does_not_fit_the_tensor_is_refused() -> None:
     given = {"x": x, "start": np.zeros((2, 0), np.float32), "trips": np.int64(2), "go": np.bool_(True)}
     with pytest.raises(mgx.MgxError):
         program.run(given)
+
+
+STEPS = """g (float[n, 3] x, float[1, 3] h) => (float[m, 3] ys, float[1, 3] last) {{
+    zero = Constant<value_int = 0>()
+    none = Constant<value = float[0, 3] {{}}>()
+    dims = Shape(x)
+    length = Gather(dims, zero)
+    yes = Constant<value = bool {{1}}>()
+    ys, last = Loop (length, yes, none, h) <body = b
+        (int64 t, bool c, float[k, 3] before, float[1, 3] state) => (bool d, float[l, 3] after, float[1, 3] next) {{
+        d = Identity(c)
+        one = Constant<value_int = 1>()
+        first = Constant<value_ints = [0]>()
+        {end}
+        starts = Unsqueeze(t, first)
+        ends = Unsqueeze(end, first)
+        row = Slice(x, starts, ends, first)
+        next = Add(state, row)
+        after = Concat<axis = 0>(before, next)
+    }}>
+}}"""
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_slices_at_the_iteration_number_have_known_extents(target: str) -> None:
+    """As TorchScript writes `for t in range(len(x)): h = h + x[t : t + 1]; ys = torch.cat([ys, h])`."""
+    program = program_of(STEPS.format(end="end = Add(t, one)"), target)
+    assert " = scan[" in str(program)
+    assert "?" not in str(program)
+    for rows in (5, 1, 8):
+        x, h = np.arange(3 * rows, dtype=np.float32).reshape(rows, 3), np.float32([[1, 2, 3]])
+        ys, last = (r.to_numpy() for r in program.run({"x": x, "h": h}))
+        np.testing.assert_array_equal(ys, h + np.cumsum(x, 0))
+        np.testing.assert_array_equal(last, ys[-1:])
+
+
+def test_slices_that_the_last_iteration_clips_keep_their_extents() -> None:
+    program = program_of(STEPS.format(end="two = Add(one, one)\n end = Add(t, two)"))
+    x, h = np.float32([[1, 2, 3]]), np.float32([[4, 5, 6]])
+    assert "?" in str(program)
+    np.testing.assert_array_equal(program.run({"x": x, "h": h})[1].to_numpy(), h + x)

@@ -13,6 +13,7 @@ from mgx_core.converting.counted import counted_trips
 from mgx_core.converting.filling import count_up
 from mgx_core.converting.lists import without_lists
 from mgx_core.converting.loops import carried, over_numbers
+from mgx_core.converting.numbered_slices import with_known_extents
 from mgx_core.ops.control import never_ends
 from mgx_core.types.dim import Dim, maximum
 from mgx_core.types.shape import AnyShape, SequenceShape
@@ -38,7 +39,13 @@ def loop(n: Node, trips: Instruction | None = None, cond: Instruction | None = N
     graph = n.attr("body")
     scalars = [Shape(dt.int64, ()), Shape(dt.bool_, ())]
     initial = [s.result for s in states]
-    body = carried(initial, lambda shapes: n.parse_subgraph(graph, "body", [*scalars, *shapes]), 1)
+    most_trips = n.dims(trips)
+    bound = maximum(most_trips[0], 0) if most_trips else None
+
+    def build(shapes: list[AnyShape]) -> Module:
+        return with_known_extents(n.parse_subgraph(graph, "body", [*scalars, *shapes]), bound)
+
+    body = carried(initial, build, 1)
     options = n.parser.options
     most = options.limit_max_iterations
     trips = _scalar(n, trips)
