@@ -99,6 +99,8 @@ def _input(graph: GraphConverter, exported: ExportedProgram, spec: Any, fx: Any,
         if spec.target in changed:
             return graph.module.add_parameter(spec.target, shape_of(tensor, graph.extents))
         return graph.constant(tensor, str(spec.target))
+    if spec.kind is InputKind.TOKEN:  # orders effects, of which a program has none
+        return None
     if spec.kind is not InputKind.USER_INPUT:
         raise UnsupportedError(f"the input {fx.name!r} is a {spec.kind.name.lower()}, which mgx does not support")
     if isinstance(spec.arg, ConstantArgument):

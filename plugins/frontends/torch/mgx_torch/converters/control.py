@@ -1,9 +1,11 @@
-"""Higher-order operators: cond, while_loop, scan."""
+"""Higher-order operators: cond, while_loop, scan, operators with effects."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+
+import torch
 
 from mgx_core import Instruction, Module, Shape
 from mgx_core import dtype as dt
@@ -87,3 +89,11 @@ def _scalar(dtype: Any) -> AnyShape:
 
 def _row(x: Instruction) -> AnyShape:
     return Shape.of(x.shape.dtype, x.shape.dims[1:])
+
+
+@converts("with_effects", domain="higher_order")
+def with_effects(n: Node, token: Any, operator: Any, *_: Any, is_matrix: bool = False) -> tuple[None]:
+    """Drops checks of results in exported programs, whose tokens (they order effects) are None; others run in torch."""
+    if token is not None or operator is not torch.ops.aten._linalg_check_errors.default:
+        n.unsupported(f"{operator} has an effect besides its results, which a program cannot have; remove the call")
+    return (None,)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgx_core import Instruction
+from mgx_core import dtype as dt
 from mgx_core.types.dim import Dim
 from mgx_core.types.dim import broadcast as broadcast_dims
 
@@ -98,6 +99,33 @@ def addbmm(n: Node, x: Instruction, a: Instruction, b: Instruction, beta: Any = 
 @converts("_int_mm")
 def int_mm(n: Node, a: Instruction, b: Instruction) -> Instruction:
     return n.add("quant_dot", a, b)
+
+
+# Composite operators: compiled graphs leave their parts to torch, which raises its own errors for singular matrices.
+@converts("linalg_inv", "inverse")
+def inverse(n: Node, x: Instruction) -> Instruction:
+    return n.add("inverse", x)
+
+
+@converts("linalg_det", "det")
+def determinant(n: Node, x: Instruction) -> Instruction:
+    return n.add("det", x)
+
+
+@converts("linalg_solve")
+def solve(n: Node, a: Instruction, b: Instruction, left: bool = True) -> Instruction:
+    """Returns x with a x = b, or x a = b.  Computed by the inverse in float64, which for float32 is more exact than torch."""
+    vector = b.shape.rank == 1 or b.shape.dims == a.shape.dims[:-1]
+    inverted, wide = n.add("inverse", n.convert(a, dt.float64)), n.convert(b, dt.float64)
+    if vector:
+        wide = n.unsqueeze(wide, [-1])
+    factors = (inverted, wide) if left or vector else (wide, inverted)
+    batch: list[Dim] = []
+    rank = max(f.shape.rank for f in factors)
+    for x, y in zip(*((1,) * (rank - f.shape.rank) + f.shape.dims[:-2] for f in factors), strict=True):
+        batch.append(broadcast_dims(x, y))
+    found = n.add("dot", *(n.broadcast_to(f, [*batch, *f.shape.dims[-2:]]) for f in factors))
+    return n.convert(n.squeeze(found, [-1]) if vector else found, n.dtype)
 
 
 @converts("addr")
