@@ -72,7 +72,8 @@ def concat_pointwise(
     setup, names = decompose("i", dims, "c")
     index = index_type(*xs, y)
     t = storage_type(whole.dtype)
-    lines = [*setup, f"{f'vec<{t}, {width}>' if width > 1 else t} v;"]
+    # only the address depends on the part: loads behind branches run one after the other, and with them the work
+    lines = [*setup, f"const {t}* from;"]
     begin, last = 0, max((n for n, size in enumerate(lengths) if size), default=0)
     for n, size in enumerate(lengths):
         if not size:
@@ -80,10 +81,12 @@ def concat_pointwise(
         end = begin + size
         mine = f"({names[joined]} - {begin // scale}u)" if begin else names[joined]
         source = offset_code([*names[:joined], mine, *names[joined + 1 :]], own[n], 0, index, width)
-        load = f"{load_code(parts[n], width)}(p{n} + ({source}))" if width > 1 else f"p{n}[{source}]"
         test = "" if n == last else f"if ({names[joined]} < {end // scale}u) "
-        lines.append(f"{'else ' if begin else ''}{test}v = {load};")
+        lines.append(f"{'else ' if begin else ''}{test}from = p{n} + ({source});")
         begin = end
+    lines.append(
+        f"const vec<{t}, {width}> v = {load_code(whole, width)}(from);" if width > 1 else f"const {t} v = *from;"
+    )
     call = []
     readers = iter(zip(read, seen, strict=True))
     for n, access in enumerate(accesses):
