@@ -17,7 +17,7 @@ from .generators import Inputs
 from .geometry import ceil_div, power_of_two
 from .pointwise import one_launch
 from .primitives import constant
-from .source import DeviceTraits, KernelSource, Tensor, finish, to_compute, to_storage
+from .source import DeviceTraits, KernelSource, Tensor, finish, storage_type, to_compute, to_storage
 
 __all__ = ["linear_attention"]
 
@@ -25,6 +25,7 @@ THREADS: Final = 128
 HELD: Final = 16  # rows of a column per lane, if its wave has enough lanes
 MOST_HELD: Final = 64  # rows of a column per lane
 MAX_STEPS: Final = 16  # steps in shared memory at once
+LOADS: Final = 16  # elements that a thread reads before it stores the first
 SUMS: Final = 4  # sums of a product that do not wait for each other
 
 
@@ -64,12 +65,23 @@ def linear_attention(op: LinearAttention, xs: Inputs, ys: list[Tensor], traits: 
         x = xs[operand] if operand < len(xs) else None
         if x is None or not n:
             return []
-        element = to_compute(f"p{operand}[{offset_of(x, ['b', 'first + s', index], True)}]", x.dtype)
-        found = form.format(f"({kind}){element}")
         at = "const u32 s = a;" if n == 1 else f"const u32 s = a / {n}u, i = a % {n}u;"
+        there = f"a < now * {n}u && {inside}" if inside else f"a < now * {n}u"
+        stored = form.format(f"({kind}){to_compute('raw[l]', x.dtype)}")
+        t, loads = storage_type(x.dtype), min(ceil_div(together * n, THREADS), LOADS)
         return [
-            f"for (u32 a = threadIdx.x; a < now * {n}u; a += {THREADS}u) {{",
-            f"  {at} {name}[a] = {f'{inside} ? {found} : ({kind})0' if inside else found};",
+            f"for (u32 a0 = threadIdx.x; a0 < now * {n}u; a0 += {loads * THREADS}u) {{",
+            f"  {t} raw[{loads}];",
+            f"  UNROLL for (u32 l = 0; l < {loads}u; ++l) {{",
+            f"    const u32 a = a0 + l * {THREADS}u;",
+            f"    {at}",
+            f"    const {t} none = {{0}};",
+            f"    raw[l] = {there} ? p{operand}[{offset_of(x, ['b', 'first + s', index], True)}] : none;",
+            "  }",
+            f"  UNROLL for (u32 l = 0; l < {loads}u; ++l) {{",
+            f"    const u32 a = a0 + l * {THREADS}u;",
+            f"    if (a < now * {n}u) {name}[a] = {stored};",
+            "  }",
             "}",
         ]
 
