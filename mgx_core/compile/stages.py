@@ -67,6 +67,7 @@ from ..rules.shapes import SHAPES
 from ..rules.slices import SLICES
 from ..rules.softmax import SOFTMAX
 from ..rules.splits import SPLITS
+from ..rules.sums_of_products import SUMS_OF_PRODUCTS
 from ..rules.views import VIEWS
 from ..rules.views_below import VIEWS_BELOW
 from ..rules.weight_arithmetic import WEIGHT_ARITHMETIC
@@ -110,6 +111,7 @@ RULES: Final = (
     + SOFTMAX
     + NORMS
     + ROTARY
+    + SUMS_OF_PRODUCTS
     + ARITHMETIC
     + POWERS
     + BOUNDS
