@@ -155,3 +155,17 @@ def test_the_epilogue_of_a_backward_pass_is_a_loop(both: Callable[..., Any]) -> 
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
     (at,) = (n for n, name in enumerate(steps) if name.startswith("deconv conv:"))
     assert steps[at + 1].startswith("loop"), steps
+
+
+@pytest.mark.parametrize(("window", "stride", "kept"), [(16, 8, False), (4, 2, False), (3, 2, False), (9, 8, True)])
+def test_signals(both: Callable[..., Any], window: int, stride: int, kept: bool) -> None:
+    """With many channels too, unless most of the windows would be filled up."""
+    rng = np.random.default_rng(window)
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [2, 32, 50]))
+    weights = main.add_literal(rng.standard_normal((32, 48, window)).astype(np.float32))
+    main.add_return([main.add(mgx.op("convolution_backwards", stride=[stride], padding=[1], dilation=[1]), x, weights)])
+    found, wanted, steps = both(program, {"x": rng.standard_normal((2, 32, 50)).astype(np.float32)})
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
+    assert any(name.startswith("deconv ") for name in steps) == kept, steps
