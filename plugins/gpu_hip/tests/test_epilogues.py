@@ -96,3 +96,25 @@ def test_operands_of_rounded_sums_have_the_stored_type(dims: tuple[int, int]) ->
     held = e.allocate(dtype.float32, list(dims))
     found = chain_of(e, tail, product, product, {residual: held})
     assert isinstance(found, No) and "float32" in found.why, found
+
+
+@pytest.mark.parametrize("more", [0.0, 1e-5, 1e6], ids=["exact", "rounded", "overflowing"])
+def test_constants_that_the_stored_type_represents_are_converted(more: float) -> None:
+    """float16(sums + b), where b is a float32 constant: libraries add it in float16 if its values are the same."""
+    m, half = mgx.Module("main"), dtype.float16
+    x, w = (m.add_parameter(name, mgx.Shape(half, [8, 8])) for name in ("x", "w"))
+    values = np.arange(8, dtype=np.float32) / 4 + np.float32(more)
+    bias = m.add_literal(values)
+    product = m.add(mgx.op("quant_dot"), x, w)
+    body = mgx.Module("body")
+    y, b = body.add_parameter("p0", product.shape), body.add_parameter("p1", bias.shape)
+    wide = body.add(mgx.op("multibroadcast", out_lens=[8, 8]), b)
+    body.add_return([body.add(mgx.op("convert", target_type="float16"), body.add(mgx.op("add"), y, wide))])
+    tail = m.add(PointwiseGroup(), product, bias, modules=[body])
+    e = GpuEmitter(PLANS, GpuTarget("host", 1).get_context())
+    found = chain_of(e, tail, product, product, {bias: e.literal(values)})
+    assert isinstance(found, No) == bool(more), found
+    if not isinstance(found, No):
+        held = found.operands["bias"]
+        assert (found.steps, held.shape.dtype, held.strides) == (["bias"], half, [0, 1])
+        np.testing.assert_array_equal(e.constant(held), np.broadcast_to(values.astype(np.float16), (8, 8)))

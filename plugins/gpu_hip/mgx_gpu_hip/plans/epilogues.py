@@ -20,6 +20,7 @@ from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
 from mgx_core.targets.epilogue import Link, read_chain
 from mgx_core.targets.values import Value
 from mgx_core.targets.view_steps import viewed
+from mgx_core.types.dtype import DType
 
 from ..emitter import GpuEmitter
 from ..library.epilogue import Activation
@@ -118,12 +119,30 @@ def _read(
             operand = viewed(e, term, inner)
             if operand is None:
                 return No("an operand of the epilogue is computed inside the group")
-            if operand.shape.dtype is not stored:
+            narrow = operand if operand.shape.dtype is stored else _exactly(e, operand, stored)
+            if narrow is None:
                 return No(f"libraries add operands of the stored type {stored}, got {operand.shape.dtype}")
+            operand = narrow
             refused = _add(e, found, operand, anchor)
             if refused is not None:
                 return refused
     return found
+
+
+def _exactly(e: GpuEmitter, x: Value, to: DType) -> Value | None:
+    """Returns a constant in another type, broadcast as before, if all its values have that type."""
+    array = e.constant(x)
+    if array is None:
+        return None
+    with np.errstate(over="ignore"):  # what overflows is not equal
+        if not np.array_equal(array.astype(to.numpy).astype(array.dtype), array):
+            return None
+    once = tuple(slice(0, 1) if s == 0 else slice(None) for s in x.strides)
+    made = e.derived_constant(x, ("exactly", to.name), lambda a: a[once].astype(to.numpy))
+    if made is None:
+        return None
+    strides = [0 if s == 0 else t for s, t in zip(x.strides, made.strides, strict=True)]
+    return Value(Shape(to, x.lens, strides), made.buffer)
 
 
 def _terms(ins: Instruction, env: dict[Instruction, Any]) -> list[Instruction]:
