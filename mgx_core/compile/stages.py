@@ -72,6 +72,7 @@ from ..rules.views import VIEWS
 from ..rules.views_below import VIEWS_BELOW
 from ..rules.weight_arithmetic import WEIGHT_ARITHMETIC
 from ..rules.windows import WINDOWS
+from ..rules.written_slices import WRITTEN_SLICES
 from ..targets.kernel_table import Kernels
 from ..targets.memory import fits_in_memory, plan_memory
 from ..targets.reuse import Reuse
@@ -117,6 +118,7 @@ RULES: Final = (
     + BOUNDS
     + INDICES
     + MASKED
+    + WRITTEN_SLICES
     + WINDOWS
     + SIMPLIFY
     + PRODUCT_SLICES
