@@ -1,6 +1,7 @@
 """Networks of the zoo on one GPU: ours, compared with torch.compile and eager torch in a CUDA graph, all in one precision.
 
-python benchmarks/zoo/device.py OUT [--only a,timm.NAME.SIZE] [--precision f16,f32] [--modes reduce-overhead] [--workers 8]
+python benchmarks/zoo/device.py OUT [--only a,timm.NAME.SIZE,transformers.MODEL.SIZE,torchvision.NAME.SIZE]
+    [--precision f16,f32] [--modes reduce-overhead] [--workers 8]
 
 One process per network exports it with torch in float32 (decoders with a cache in the measured precision), compiles the peers
 and
