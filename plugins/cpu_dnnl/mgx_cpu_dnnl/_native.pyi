@@ -363,6 +363,9 @@ class NativeProgram:
 def empty(dims: Sequence[int], dtype: npt.DTypeLike) -> Array:
     """Returns an uninitialized, 64-byte aligned array in recycled memory."""
 
+def gathered_bytes() -> int:
+    """Returns the bytes of weights and arenas that were moved to huge pages, by a background thread after 16 runs of programs."""
+
 def set_recycling_limit(nbytes: int) -> None:
     """Sets the maximum bytes of freed memory kept for reuse (default 256 MiB)."""
 

@@ -1,13 +1,20 @@
 #include "memory.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 
 #include <pybind11/stl.h>
@@ -23,6 +30,62 @@ namespace mgx {
 namespace {
 
 constexpr size_t large_page = size_t {2} << 20;
+constexpr size_t shared_block = size_t {32} << 20;
+constexpr int runs_before_collapse = 16;
+constexpr int collapse = 25; // MADV_COLLAPSE, since Linux 6.1; older headers lack it
+
+} // namespace
+
+// Mapped memory, which is used from its start on.  Its pages are small at first: a process that runs a model once would wait for
+// huge pages, which a virtual machine may have to request from its host.  `gather` makes them huge later.
+class Block {
+public:
+    explicit Block(size_t bytes) : bytes_((bytes + 4095) / 4096 * 4096) {
+        const size_t reserved = bytes_ + large_page;
+        void *found = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (found == MAP_FAILED)
+            throw Failure(Fault::device, "out of memory: cannot allocate " + std::to_string(bytes) + " bytes");
+        const auto start = reinterpret_cast<uintptr_t>(found);
+        const uintptr_t data = (start + large_page - 1) / large_page * large_page;
+        if (data > start) munmap(found, data - start);
+        const size_t tail = start + reserved - (data + bytes_);
+        if (tail) munmap(reinterpret_cast<void *>(data + bytes_), tail);
+        data_ = reinterpret_cast<char *>(data);
+    }
+    ~Block() { munmap(data_, bytes_); }
+    Block(const Block &) = delete;
+    Block &operator=(const Block &) = delete;
+
+    size_t room() const { return bytes_ - used_; }
+    char *take(size_t bytes) {
+        used_ += bytes;
+        return data_ + used_ - bytes;
+    }
+    // Returns a part's pages to the system.
+    void release(char *part, size_t bytes) {
+        partial_ = true;
+        const auto first = (reinterpret_cast<uintptr_t>(part) + 4095) / 4096 * 4096;
+        const auto end = (reinterpret_cast<uintptr_t>(part) + bytes) / 4096 * 4096;
+        if (end > first) madvise(reinterpret_cast<void *>(first), end - first, MADV_DONTNEED);
+    }
+    // Replaces the pages in use by huge ones; returns their bytes.  used: bytes in use when it is called.
+    size_t gather(size_t used) {
+        size_t made = 0;
+        for (; gathered_ + large_page <= used && !partial_; gathered_ += large_page) {
+            madvise(data_ + gathered_, large_page, MADV_HUGEPAGE); // where the next call fails, the system may do it later
+            if (madvise(data_ + gathered_, large_page, collapse) == 0) made += large_page;
+        }
+        return made;
+    }
+    size_t used() const { return used_; }
+
+private:
+    char *data_;
+    size_t bytes_, used_ = 0, gathered_ = 0;
+    std::atomic<bool> partial_ {false}; // a part has been freed: a huge page would take its memory again
+};
+
+namespace {
 
 // Maps memory, in huge pages if it fills at least one; returns null if out of memory.  mapped: the size of the mapping.
 char *map_pages(size_t bytes, size_t &mapped) {
@@ -42,39 +105,6 @@ char *map_pages(size_t bytes, size_t &mapped) {
     }
     return reinterpret_cast<char *>(aligned);
 }
-
-constexpr size_t shared_block = size_t {32} << 20;
-constexpr size_t small_pages = size_t {512} << 10; // at the start of a shared block: the weights of a small model take no huge page
-
-// Mapped memory, which is used from its start on.  It consists of huge pages where they fit, after `lead` bytes.
-class Block {
-public:
-    Block(size_t bytes, size_t lead) : bytes_((bytes + 4095) / 4096 * 4096) {
-        const size_t reserved = bytes_ + large_page;
-        void *found = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (found == MAP_FAILED) throw Failure(Fault::device, "out of memory: cannot allocate " + std::to_string(bytes) + " bytes");
-        const auto start = reinterpret_cast<uintptr_t>(found);
-        const uintptr_t data = (start + lead + large_page - 1) / large_page * large_page - lead;
-        if (data > start) munmap(found, data - start);
-        const size_t tail = start + reserved - (data + bytes_);
-        if (tail) munmap(reinterpret_cast<void *>(data + bytes_), tail);
-        data_ = reinterpret_cast<char *>(data);
-        madvise(data_, bytes_, MADV_HUGEPAGE);
-    }
-    ~Block() { munmap(data_, bytes_); }
-    Block(const Block &) = delete;
-    Block &operator=(const Block &) = delete;
-
-    size_t room() const { return bytes_ - used_; }
-    char *take(size_t bytes) {
-        used_ += bytes;
-        return data_ + used_ - bytes;
-    }
-
-private:
-    char *data_;
-    size_t bytes_, used_ = 0;
-};
 
 struct Header {
     size_t size; // usable bytes after the header
@@ -172,46 +202,96 @@ Recycler &recycler() {
     return *instance;
 }
 
-// Part of a Block, for one packed weight.
-struct Packed {
+// A part of a Block.
+struct Taken {
     std::shared_ptr<Block> block;
     char *data;
 };
 
-// Allocates packed weights one after another in shared blocks.  Of their own, most have not the size of a huge page: they would
-// fault in page by page, which takes four times as long, or be rounded up to the next 2 MiB.
-Packed allocate_packed(size_t bytes) {
-    static auto *mutex = new std::mutex(); // never destroyed: weights may outlive static objects
-    static auto *current = new std::weak_ptr<Block>();
-    const size_t size = (bytes + alignment - 1) / alignment * alignment;
-    if (size > shared_block / 2) {
-        auto own = std::make_shared<Block>(size, 0);
-        return {own, own->take(size)};
+// The blocks of the process.
+class Blocks {
+public:
+    // Allocates packed weights one after another in shared blocks: with mappings of their own, they could not be in huge pages
+    // without being rounded up to them.
+    Taken allocate(size_t bytes) {
+        const size_t size = (bytes + alignment - 1) / alignment * alignment;
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (size > shared_block / 2) return taken(added(size), size);
+        auto block = current_.lock();
+        if (!block || block->room() < size) current_ = block = added(shared_block);
+        runs_left_.store(runs_before_collapse, std::memory_order_relaxed);
+        return taken(block, size);
     }
-    std::lock_guard<std::mutex> lock(*mutex);
-    auto block = current->lock();
-    if (!block || block->room() < size) {
-        block = std::make_shared<Block>(shared_block, small_pages);
-        *current = block;
+
+    Taken own(size_t bytes) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        return taken(added(bytes), bytes);
     }
-    return {block, block->take(size)};
+
+    void count_run() {
+        if (runs_left_.load(std::memory_order_relaxed) <= 0 || runs_left_.fetch_sub(1, std::memory_order_relaxed) != 1) return;
+        sigset_t all, before; // signals are for the application's threads
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        try {
+            std::thread([this] { gather(); }).detach();
+        } catch (const std::exception &) { // without threads, the pages stay small
+        }
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+
+    size_t gathered() const { return gathered_.load(); }
+
+private:
+    std::shared_ptr<Block> added(size_t bytes) {
+        auto made = std::make_shared<Block>(bytes);
+        blocks_.erase(std::remove_if(blocks_.begin(), blocks_.end(), [](const auto &b) { return b.expired(); }), blocks_.end());
+        blocks_.push_back(made);
+        runs_left_.store(runs_before_collapse, std::memory_order_relaxed);
+        return made;
+    }
+
+    static Taken taken(const std::shared_ptr<Block> &block, size_t size) { return {block, block->take(size)}; }
+
+    void gather() {
+        std::lock_guard<std::mutex> alone(gathering_);
+        std::string enabled;
+        std::getline(std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"), enabled);
+        if (enabled.find("[always]") == std::string::npos && enabled.find("[madvise]") == std::string::npos) return;
+        std::vector<std::pair<std::shared_ptr<Block>, size_t>> found;
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            for (const auto &each : blocks_)
+                if (auto block = each.lock()) found.emplace_back(block, block->used());
+        }
+        for (auto &[block, used] : found)
+            gathered_ += block->gather(used);
+    }
+
+    std::mutex mutex_, gathering_;
+    std::weak_ptr<Block> current_;
+    std::vector<std::weak_ptr<Block>> blocks_;
+    std::atomic<int> runs_left_ {0};
+    std::atomic<size_t> gathered_ {0};
+};
+
+Blocks &blocks() {
+    static auto *instance = new Blocks(); // never destroyed: memory may outlive static objects
+    return *instance;
 }
 
 // Packed weights: a copy in another layout.
 struct PackedBuffer {
-    PackedBuffer(MemoryDesc desc, size_t bytes) : desc(std::move(desc)), bytes(bytes), memory(allocate_packed(bytes)) {}
+    PackedBuffer(MemoryDesc desc, size_t bytes) : desc(std::move(desc)), bytes(bytes), memory(blocks().allocate(bytes)) {}
     ~PackedBuffer() {
-        if (memory.block.use_count() == 1) return; // the block is freed
-        const auto first = (reinterpret_cast<uintptr_t>(memory.data) + 4095) / 4096 * 4096;
-        const auto end = (reinterpret_cast<uintptr_t>(memory.data) + bytes) / 4096 * 4096;
-        if (end > first) madvise(reinterpret_cast<void *>(first), end - first, MADV_DONTNEED);
+        if (memory.block.use_count() > 1) memory.block->release(memory.data, bytes); // otherwise, the block is freed
     }
     PackedBuffer(const PackedBuffer &) = delete;
     PackedBuffer &operator=(const PackedBuffer &) = delete;
 
     MemoryDesc desc;
     size_t bytes;
-    Packed memory;
+    Taken memory;
 };
 
 std::shared_ptr<PackedBuffer> pack(size_t address, const MemoryDesc &from, const MemoryDesc &to) {
@@ -235,6 +315,8 @@ std::shared_ptr<PackedBuffer> pack(size_t address, const MemoryDesc &from, const
 
 } // namespace
 
+void count_run() { blocks().count_run(); }
+
 void *recycled_allocate(size_t bytes) { return recycler().allocate(bytes); }
 void recycled_free(void *block) { recycler().free(block); }
 size_t recycled_size(void *block) { return header_of(block)->size; }
@@ -243,7 +325,11 @@ size_t recycled_bytes() { return recycler().kept(); }
 
 AlignedBuffer::AlignedBuffer(size_t bytes) : data_(nullptr), size_(bytes), mapped_(0) {
     if (!bytes) return;
-    if (bytes >= 4096)
+    if (bytes >= large_page) {
+        const Taken own = blocks().own(bytes);
+        block_ = own.block;
+        data_ = own.data;
+    } else if (bytes >= 4096)
         data_ = map_pages(bytes, mapped_);
     else
         data_ = static_cast<char *>(std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment));
@@ -251,7 +337,7 @@ AlignedBuffer::AlignedBuffer(size_t bytes) : data_(nullptr), size_(bytes), mappe
 }
 
 AlignedBuffer::AlignedBuffer(AlignedBuffer &&other) noexcept
-    : data_(other.data_), size_(other.size_), mapped_(other.mapped_) {
+    : data_(other.data_), size_(other.size_), mapped_(other.mapped_), block_(std::move(other.block_)) {
     other.data_ = nullptr;
     other.mapped_ = 0;
 }
@@ -259,7 +345,7 @@ AlignedBuffer::AlignedBuffer(AlignedBuffer &&other) noexcept
 AlignedBuffer::~AlignedBuffer() {
     if (mapped_)
         munmap(data_, mapped_);
-    else
+    else if (!block_)
         std::free(data_);
 }
 
@@ -280,6 +366,7 @@ void bind_memory(py::module_ &module) {
             .def_property_readonly("md", [](const PackedBuffer &b) { return b.desc; });
     module.def("pack", &pack, py::arg("address"), py::arg("from_md"), py::arg("to_md"),
             py::call_guard<py::gil_scoped_release>());
+    module.def("gathered_bytes", [] { return blocks().gathered(); });
     module.def("set_recycling_limit", &set_recycling_limit, py::arg("nbytes"));
     module.def("recycled_bytes", &recycled_bytes);
     module.def("arena_pool_bytes", &arena_pool_bytes);

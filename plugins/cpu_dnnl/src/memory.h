@@ -1,7 +1,8 @@
-// Memory aligned for vectors: large blocks use huge pages, freed blocks are recycled.
+// Memory aligned for vectors: large blocks move to huge pages after some runs, freed blocks are recycled.
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include <pybind11/pybind11.h>
 
@@ -15,6 +16,8 @@ void recycled_free(void *block);
 size_t recycled_size(void *block); // usable bytes
 void set_recycling_limit(size_t bytes);
 size_t recycled_bytes(); // currently kept for reuse
+
+class Block;
 
 // Owns aligned memory; may be empty.  Throws Failure (device) if out of memory.
 class AlignedBuffer {
@@ -34,7 +37,11 @@ private:
     char *data_;
     size_t size_;
     size_t mapped_;
+    std::shared_ptr<Block> block_; // of large buffers
 };
+
+// Called after each run of a program: after some runs, a background thread moves weights and arenas to huge pages.
+void count_run();
 
 void bind_memory(pybind11::module_ &module);
 

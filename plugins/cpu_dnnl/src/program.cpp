@@ -1,5 +1,7 @@
 #include "program.h"
 
+#include "memory.h"
+
 #include <algorithm>
 #include <atomic>
 
@@ -157,6 +159,7 @@ void Program::execute_with(int share, const std::vector<void *> &inputs, const s
         throw;
     }
     if (objects) frame.objects.swap(*objects);
+    count_run();
 }
 
 void Program::run(const std::vector<size_t> &inputs, const std::vector<size_t> &outputs, size_t arena) {

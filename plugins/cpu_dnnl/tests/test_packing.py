@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import mmap
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,8 +95,8 @@ def packed(rows: int, count: int) -> list[Any]:
     return [native().pack(source.ctypes.data, md, md) for _ in range(count)]
 
 
-def test_weights_share_huge_pages() -> None:
-    """Without rounding each up to a multiple of one: 2.25 MiB would take 4."""
+def test_weights_take_no_more_than_their_size() -> None:
+    """They are not rounded up to huge pages: 2.25 MiB would take 4."""
     packed(2304, 1)
     before = resident()
     kept = packed(2304, 24)
@@ -114,3 +116,30 @@ def test_memory_of_weights_is_returned_when_they_are_freed() -> None:
     before = resident()
     large.clear()
     assert before - resident() > 19 << 20
+
+
+def has_huge_pages() -> bool:
+    """Returns True if the system makes huge pages on request (MADV_COLLAPSE, since Linux 6.1)."""
+    enabled = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    release = tuple(int(n) for n in os.uname().release.split(".")[:2])
+    return enabled.exists() and "[never]" not in enabled.read_text() and release >= (6, 1)
+
+
+@pytest.mark.skipif(not has_huge_pages(), reason="needs huge pages")
+def test_weights_move_to_huge_pages_after_some_runs() -> None:
+    n = native()
+    program = n.NativeProgram("copy", 0)
+    x, out = program.input(np.float32, (16,)), program.output(np.float32, (16,))
+    program.add_loop("copy", n.native_loop("copy_4"), None, [x, out], [1, 16, 1, 1], 16)
+    program.finish()
+    kept = packed(2304, 24)
+    before = n.gathered_bytes()
+    for _ in range(15):
+        program.run_arrays([np.ones(16, np.float32)])
+    assert n.gathered_bytes() == before
+    program.run_arrays([np.ones(16, np.float32)])
+    end = time.monotonic() + 60
+    while n.gathered_bytes() - before < 40 << 20 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert n.gathered_bytes() - before >= 40 << 20
+    assert all((np.frombuffer(p, np.float32) == 1).all() for p in kept)
