@@ -34,9 +34,11 @@ def introduced(ins: Step) -> set[str]:
     """Returns the symbols that a result defines at run time: those that appear in neither operands nor attributes."""
     own = symbols_in(ins.result)
     if own and not ins.is_param:
-        own -= ins.op.symbols()
         for i in ins.inputs:
             own -= symbols_in(i.result)
+            if not own:
+                return own
+        own -= ins.op.symbols()
         for module in ins.modules:
             for inner in module:
                 for i in inner.inputs:

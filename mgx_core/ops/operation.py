@@ -91,7 +91,7 @@ class Operation(Traits):
     Default: None, only axes are made non-negative."""
 
     _hash: int  # computed on first use
-    _values: ClassVar[Callable[[Operation], Any]] = staticmethod(lambda op: ())  # an `attrgetter` of all attributes
+    _values: ClassVar[Any] = staticmethod(lambda op: ())  # an `attrgetter` of all attributes
     _floats: ClassVar[tuple[str, ...]] = ()  # the attributes that hold floats
     _arity: ClassVar[tuple[int, int | None]] = (0, 0)  # minimum and maximum number of inputs (None: unlimited)
 

@@ -110,6 +110,8 @@ def matches(declared: AnyShape, actual: AnyShape) -> bool:
 
 def symbols_in(value: Any) -> set[str]:
     """Returns the names of the symbols in an extent, a shape, or several of them."""
+    if isinstance(value, Shape) and not value.dynamic():
+        return set()
     return {s.name for extent in open_extents(value) for s in symbols_of(extent)}
 
 
