@@ -47,9 +47,10 @@ class QuantizeConfig:
     error (``mse``); ops: names of the ops to quantize; names: source names (or parts of them) of the products to quantize, all if
     empty; skip: of products to leave in float; smooth: migrate outlier channels of activations into the weights (SmoothQuant)
     where that reduces the error; correct_bias: correct the mean error that rounding the weights adds to results; functions: also
-    round the inputs of expensive functions of products (targets then use table lookups), results of functions with several
-    readers, and one of two convolution results that are added or multiplied; attention: quantize the two products of attention,
-    None: if the target benefits (`Target.narrow_attention`).
+    round results of functions of products that have several readers, one of two convolution results that are added or
+    multiplied, and with `tables` the inputs of expensive functions; tables: the target looks up functions of bytes, None: as
+    the target says (`Target.byte_tables`); attention: quantize the two products of attention, None: if the target benefits
+    (`Target.narrow_attention`).
     """
 
     activations: Literal["uint8", "int8", "float8_e4m3fn"] = "uint8"
@@ -63,6 +64,7 @@ class QuantizeConfig:
     smooth: bool = True
     correct_bias: bool = True
     functions: bool = True
+    tables: bool | None = None
     attention: bool | None = None
 
     @property

@@ -61,10 +61,11 @@ class Function(NamedTuple):
         return min(low, 0.0), max(high, 0.0)
 
 
-def functions(products: Iterable[Instruction], tensors: Iterable[Instruction]) -> list[Function]:
+def functions(products: Iterable[Instruction], tensors: Iterable[Instruction], tables: bool = True) -> list[Function]:
     """Returns functions of these products that are expensive or have several readers, and that lead to some tensors.
 
-    Their input may be a sum with other tensors, as at the end of a residual block.
+    Their input may be a sum with other tensors, as at the end of a residual block.  tables: expensive ones are looked up; if
+    not, only those with several readers are returned.
     """
     ends = set(tensors)
     found: dict[Instruction, Function] = {}
@@ -79,7 +80,7 @@ def functions(products: Iterable[Instruction], tensors: Iterable[Instruction]) -
             if not all(i is at or _finite(i) or (sums and (image or _computed(i))) for i in reader.inputs):
                 break
             alone = len(reader.inputs) == 1 and not op.random
-            costly = alone and not primitives(type(op).scalar) <= CHEAP
+            costly = tables and alone and not primitives(type(op).scalar) <= CHEAP
             if (costly or (alone and len(reader.users) > 1)) and _reaches(reader, ends):
                 axis = 1 if isinstance(product.op, Convolution) else at.shape.rank - 1
                 found[reader] = Function(at, reader, costly, axis)

@@ -68,8 +68,10 @@ def quantize_products(
 def functions_of(
     products: Iterable[Instruction], tensors: Iterable[Instruction], config: QuantizeConfig
 ) -> list[Function]:
-    """Returns the functions that targets can evaluate by table lookup, if enabled."""
-    return functions(products, tensors) if config.functions and TYPES[config.activations].is_integer else []
+    """Returns the functions whose results, or operands too, are to be rounded, if enabled."""
+    if not config.functions or not TYPES[config.activations].is_integer:
+        return []
+    return functions(products, tensors, config.tables is not False)
 
 
 def pairs_of(products: Iterable[Instruction], tensors: Collection[Instruction], config: QuantizeConfig) -> list[Pair]:

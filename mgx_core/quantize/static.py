@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from operator import length_hint
 from typing import Any, Final, TypeVar
 
@@ -46,6 +46,8 @@ def quantize(
     Errors: ParameterError without data, or for non-finite values.
     """
     on = target_or_best(target)
+    if config.tables is None:
+        config = replace(config, tables=on.byte_tables)
     kept = emptied(report)
     main = program.get_main_module()
     before = prepare_chosen(main, config)

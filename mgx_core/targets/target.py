@@ -180,6 +180,12 @@ class Target:
     narrow_attention: bool = True
     """False if attention's two products are faster in float, in one group: quantizers leave them so where the target is given."""
 
+    byte_tables: bool = True
+    """False if it computes functions of products in their epilogue rather than look up bytes in a table.
+
+    Quantizers for this target then do not quantize the operands of expensive functions, which would only cost time and accuracy.
+    """
+
     def get_context(self) -> Any:
         """Creates a context of this target.  Default: a `HostContext`."""
         return HostContext(self)

@@ -55,6 +55,7 @@ class GpuTarget(Target):
     costly_epilogues = True
     attention_rounds = True
     narrow_attention = False
+    byte_tables = False
 
     def __init__(self, kind: str = "", device_id: int = 0) -> None:
         self.kind = kind
