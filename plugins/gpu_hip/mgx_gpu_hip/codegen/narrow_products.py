@@ -57,7 +57,9 @@ def narrow_product(
     grid = (ceil_div(p.columns, tile.columns) * ceil_div(p.rows, tile.rows), 1, math.prod(p.batch))
     flops = 2 * p.rows * p.columns * p.depth * math.prod(p.batch)
     word = f"narrow_{'convolution' if windows else 'product'}_{tile.rows}x{tile.columns}"
-    return one_launch(word, text.lines(), xs, ys, grid, text.threads, shared=tile.shared, flops=flops)
+    return one_launch(
+        word, text.lines(), xs, ys, grid, text.threads, blocks=tile.resident, shared=tile.shared, flops=flops
+    )
 
 
 def _product(x: Tensor, w: Tensor, y: Tensor, windows: Windows | None) -> Product | No:
