@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -152,7 +152,7 @@ def _windows(e: GpuEmitter, op: Any, x: Value, w: Value, moved: bool) -> tuple[F
     """Returns a channels-last image, and weights [o, k] in the order of its windows."""
     rank = len(x.lens) - 2
     kernel = tuple(w.lens[2:])
-    strides, dilations, begins, _ = op.sliding(x.lens[2:], kernel)
+    strides, dilations, begins, ends = op.sliding(x.lens[2:], kernel)
     order = (0, *range(2, rank + 2), 1)
     matrix = e.derived_constant(w, ("windows", order), lambda a: _padded(a.transpose(order).reshape(a.shape[0], -1)))
     sums = None
@@ -165,7 +165,25 @@ def _windows(e: GpuEmitter, op: Any, x: Value, w: Value, moved: bool) -> tuple[F
     if x.strides[1] != 1 and x.lens[1] != 1:
         x = to_channels_last(e, x)
     windows = Windows(kernel, strides, dilations, begins, op.group)
+    if op.group == 1 and not begins[-1] and ends[-1] <= 0:
+        x, windows = _wide_pixels(x, windows)
     return Form(windows), [x, matrix, sums]
+
+
+def _wide_pixels(x: Value, w: Windows) -> tuple[Value, Windows]:
+    """Returns an image whose pixels have the channels of a whole row of a window, if these are adjacent; or the image itself.
+
+    w: without groups, and without padding along the last axis.  Few channels are then loaded 16 bytes at a time instead of one.
+    """
+    channels, taps, step = x.lens[1], w.kernel[-1], w.stride[-1]
+    adjacent = x.strides[1] == 1 and x.strides[-1] == channels and w.dilation[-1] == 1
+    if not adjacent or channels % CHUNK == 0 or channels * taps % CHUNK:
+        return x, w
+    count = (x.lens[-1] - taps) // step + 1
+    lens = [x.lens[0], channels * taps, *x.lens[2:-1], count]
+    steps = [*x.strides[:-1], channels * step]
+    seen = x.seen_as(0, Shape(x.shape.dtype, lens, steps))
+    return seen, replace(w, kernel=(*w.kernel[:-1], 1), stride=(*w.stride[:-1], 1))
 
 
 def _matrices(e: GpuEmitter, x: Value, w: Value, lens: Sequence[int], moved: bool) -> tuple[Form, list[Any]]:
