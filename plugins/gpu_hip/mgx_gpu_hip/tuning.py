@@ -32,6 +32,7 @@ SYMBOLIC_COST: Final = 4  # budget taken by a set of symbolic extents: timing on
 LOW_MEMORY: Final = 16  # if less than this fraction of memory is free, a refusal may be due to lack of memory
 MAX_PLANS = 512  # maximum number of problems stored in memory
 DRY_RUNS: Final = 3
+ATTENTION_PLANS: Final = 2  # plans to time: each engine compiles a kernel
 RATE = 2e8  # operations per microsecond assumed where nothing was measured
 
 
@@ -120,7 +121,10 @@ class Tuner(TuningStore):
         return self._best(request, p.sizes, exhaustive)
 
     def attention(self, p: AttentionProblem, exhaustive: bool = False) -> TimedPlan | No:
-        """Returns the library's own choice, timed; declines if the budget is spent."""
+        """Returns the fastest of a few plans; declines if the budget is spent.
+
+        On an H200, for 32 x 12 heads of 128 x 64, cuDNN's choices took 16.8, 10.3, 11.3 and more microseconds.
+        """
         if self._over_budget(exhaustive) and repr(p) not in self.choices:
             return No("the library's attention was not timed")
         size = p.dtype.size
@@ -132,7 +136,7 @@ class Tuner(TuningStore):
         }
         if p.bias is not None:
             sizes["bias"] = 4 * _reach(p.bias, p.bias_strides or packed(p.bias))
-        request = PlanRequest(p, lambda libraries: libraries.plans(p) if exhaustive else No(""))
+        request = PlanRequest(p, lambda libraries: libraries.plans(p, 12 if exhaustive else ATTENTION_PLANS))
         return self._best(request, sizes, exhaustive)
 
     def untimed(self) -> Tuner:
