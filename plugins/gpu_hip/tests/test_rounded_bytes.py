@@ -56,6 +56,19 @@ def test_bytes_are_those_of_the_definition(scale: float, of: str, device: int) -
             assert "m::nearest" in text and "m::round" not in text
 
 
+@pytest.mark.parametrize("of", ["float8_e4m3fn", "float8_e5m2"])
+def test_8_bit_floats_saturate_in_their_conversion(of: str) -> None:
+    """Clipping before a conversion that saturates took four instructions per element."""
+    with np.errstate(all="ignore"):
+        for scale in (1.0, 0.037, 1.7e4):
+            x = np.concatenate(
+                [numbers(scale), np.array([447, 448, 449, 463, 464, 465, 480, 57344, 61440, 65536]) * scale]
+            )
+            (got, wanted), text = run(x.astype(np.float32), scale, of, None, 1)
+            np.testing.assert_array_equal(got.astype(np.float32), wanted.astype(np.float32))
+            assert "saturated<" in text
+
+
 def test_bounds_wider_than_the_byte_saturate_where_they_are_stored() -> None:
     """A cast of the rounded number would wrap around."""
     x = np.array([-300.0, -129.0, 2.5, 127.5, 300.0], np.float32)
@@ -77,5 +90,7 @@ def test_every_architecture_has_code(arch: str) -> None:
     except DeviceError as why:
         pytest.skip(str(why))
     body = "y[0] = m::nearest_quotient(x[0], 3.f, 1.f / 3.f, -128.f, 127.f) + m::nearest(x[1], -8.f, 7.f, -1);"
+    body += " y[1] = saturated<f8e4m3_t>(x[2], -448.f, 448.f).x + saturated<f8e5m2z_t>(x[2], -57344.f, 57344.f).x;"
+    body += " y[2] = (i32)(100.f * coarse::tanh(x[3]));"
     text = f"KERNEL(64) rounded(const float* x, i32* y) {{ {body} }}"
     assert compiler.compile(text, [], arch)[:4] == b"\x7fELF"

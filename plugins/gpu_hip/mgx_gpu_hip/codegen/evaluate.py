@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Final
 
 from mgx_core import Instruction
-from mgx_core.ops.convert import Convert
+from mgx_core.ops.activation import GeluErf
+from mgx_core.ops.convert import SATURATING, Convert
 from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.pointwise import Add, Clip, Div, Nearbyint
-from mgx_core.types.dtype import float32, int8, uint8
+from mgx_core.types.dtype import bfloat16, float16, float32, int8, uint8
 
 from .bodies import Access, Body, Source
+from .coarse import Coarse, gelu
 from .expressions import Lines, Value, pointwise_value, store_value
 from .primitives import constant, nearest_quotient
 from .source import Tensor, compute_type, storage_type, to_compute
@@ -19,16 +21,25 @@ from .source import Tensor, compute_type, storage_type, to_compute
 __all__ = ["Evaluator", "body_function"]
 
 BYTES: Final = (int8, uint8)
+HALVES: Final = (float16, bfloat16)
 MAX_ZERO_POINT: Final = 2.0**19  # bound of zero points: the sum of a number and 1.5 * 2^23 has integer resolution
 
 
 class Evaluator:
-    """Emits statements to `lines`; `leaf` returns values that are computed elsewhere (None: compute it here)."""
+    """Emits statements to `lines`; `leaf` returns values that are computed elsewhere (None: compute it here).
 
-    def __init__(self, body: Body, lines: Lines, leaf: Callable[[Source], Value | None]) -> None:
+    coarse: whether all results have 8 bits, which hides small errors: members are not rounded to 16-bit floats, and GELU is
+    approximated.
+    """
+
+    def __init__(
+        self, body: Body, lines: Lines, leaf: Callable[[Source], Value | None], coarse: Coarse = Coarse.NO
+    ) -> None:
         self.body = body
         self.lines = lines
         self.leaf = leaf
+        self.coarse = coarse
+        self.approximate = False  # an approximation was emitted
         self.known: dict[Instruction, Value] = {}
 
     def value(self, source: Source) -> Value:
@@ -40,12 +51,55 @@ class Evaluator:
         if given is not None:
             return given
         assert isinstance(source, Instruction) and isinstance(source.op, Pointwise), source
-        made = self._rounded(source)
+        made = self._rounded(source) or self._saturated(source) or self._approximated(source)
         if made is None:
             operands = [self.value(s) for s in self.body.operands[source]]
             made = pointwise_value(source.op, operands, source.shape.dtype, self.lines)
         self.known[source] = made
         return made
+
+    def _saturated(self, ins: Instruction) -> Value | None:
+        """Returns a number clipped to the range of an 8-bit float and converted to it, as one conversion; None for others."""
+        if not isinstance(ins.op, Convert) or not ins.op.saturate or ins.op.target_type.name not in SATURATING:
+            return None
+        to, at = ins.op.target_type, self.body.operands[ins][0]
+        clip = self._member(at, Clip)
+        if clip is not None:
+            low, high = (s.number if isinstance(s, Value) else None for s in self.body.operands[clip][1:])
+            if low is not None and high is not None and low <= to.lowest and high >= to.highest:
+                at = self.body.operands[clip][0]
+        quotient = self._member(at, Div)
+        if quotient is not None and self._inexact(quotient):
+            left, right = (self.value(s) for s in self.body.operands[quotient])
+            assert right.number is not None
+            x = Value(f"{left.code} * {constant(1 / float(right.number), 'float')}", "float")
+        else:
+            x = self.value(at)
+        if x.ctype != "float" or x.number is not None:
+            return None
+        kind, bounds = storage_type(to), [constant(float(n), "float") for n in (to.lowest, to.highest)]
+        packed = self.lines.let(kind, f"saturated<{kind}>({', '.join([x.code, *bounds])})")
+        return Value(self.lines.let("float", f"to_f({packed})"), "float", packed, to)
+
+    def _inexact(self, quotient: Instruction) -> bool:
+        """Returns True if a quotient by a constant is that of an approximation, and need not be exact."""
+        left, right = (self.value(s) for s in self.body.operands[quotient])
+        number = right.number
+        return self.approximate and left.number is None and number is not None and 1e-30 < abs(float(number)) < 1e30
+
+    def _approximated(self, ins: Instruction) -> Value | None:
+        """Returns the value of a member of which 8-bit results need not be exact; None for others."""
+        if self.coarse is Coarse.NO:
+            return None
+        if isinstance(ins.op, Convert) and ins.op.target_type in HALVES:
+            x = self.value(self.body.operands[ins][0])
+            return Value(x.code, x.ctype) if x.ctype == "float" and x.number is None else None
+        if isinstance(ins.op, GeluErf):
+            x = self.value(self.body.operands[ins][0])
+            if x.ctype == "float" and x.number is None:
+                self.approximate = True
+                return Value(self.lines.let("float", gelu(self.lines, x.code, self.coarse)), "float")
+        return None
 
     def _rounded(self, ins: Instruction) -> Value | None:
         """Returns a rounded value (or quotient) clipped to an integer range, as one conversion; None for anything else."""
@@ -75,7 +129,7 @@ class Evaluator:
         if parts is not None:
             left, right = (self.value(s) for s in self.body.operands[parts])
             if left.number is None and right.number is not None:
-                made = nearest_quotient(left.code, float(right.number), held)
+                made = nearest_quotient(left.code, float(right.number), held, not self.approximate)
         if not made:
             value = self.value(x)
             if value.number is not None:

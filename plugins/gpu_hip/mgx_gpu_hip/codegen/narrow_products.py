@@ -207,7 +207,10 @@ class _Writer:
     # epilogue
 
     def results(self) -> list[str]:
-        """Returns statements that apply the epilogue, to `width` adjacent sums at a time."""
+        """Returns statements that apply the epilogue, to `width` adjacent sums at a time.
+
+        A thread finishes the same columns of several rows and reads operands that do not depend on the row once.
+        """
         p, t = self.p, self.tile
         width = self.width()
         accesses = self.after.reads() if self.after else []
@@ -217,19 +220,27 @@ class _Writer:
         setup, places = decompose("r", rows.dims, "c")
         names = [*self.outer, *places, "cv"]
         flat = [[*s[0], *rows.strides[n], s[2]] for n, s in enumerate(strides)]
-        lines = [
-            f"for (u32 e = threadIdx.x; e < {t.rows * t.columns // width}u; e += {self.threads}u) {{",
-            f"  const u32 row = e / {t.columns // width}u, c = e % {t.columns // width}u * {width}u;",
-            "  const u32 r = m0 + row;",
-            f"  if (r >= {p.rows}u || n0 + c >= {p.columns}u) continue;",
-            f"  const u32 cv = (n0 + c{self.zeros.group}) / {width}u;",
-            *(f"  {line}" for line in setup),
-            f"  {p.sum} v[{width}];",
-            *(f"  {line}" for part in range(t.apart) for line in self.read_sums(part)),
+        wide = math.gcd(t.columns // width, self.threads)  # threads that finish a row together
+        fixed = self.after.fixed_reads(flat[len(self.ys) :], names, width, places) if self.after else []
+        row = [
+            "const u32 r = m0 + row;",
+            *([f"if (r >= {p.rows}u) break;"] if p.rows % t.rows else []),
+            *setup,
+            f"{p.sum} v[{width}];",
+            *(line for part in range(t.apart) for line in self.read_sums(part)),
+            *self.zeros.correction(width),
+            *store_vectors(self.ys, self.after, flat, names, width, repeated=places),
         ]
-        lines += [f"  {line}" for line in self.zeros.correction(width)]
-        lines += [f"  {line}" for line in store_vectors(self.ys, self.after, flat, names, width)]
-        return [*lines, "}"]
+        return [
+            f"for (u32 c = threadIdx.x % {wide}u * {width}u; c < {t.columns}u; c += {wide * width}u) {{",
+            *([f"  if (n0 + c >= {p.columns}u) break;"] if p.columns % t.columns else []),
+            f"  const u32 cv = (n0 + c{self.zeros.group}) / {width}u;",
+            *(f"  {line}" for line in fixed),
+            f"  for (u32 row = threadIdx.x / {wide}u; row < {t.rows}u; row += {self.threads // wide}u) {{",
+            *(f"    {line}" for line in row),
+            "  }",
+            "}",
+        ]
 
     @property
     def outer(self) -> list[str]:

@@ -133,13 +133,15 @@ def quotient(x: str, number: float) -> str:
     return f"m::div_by({x}, {constant(float(divisor), 'float')}, {constant(float(reciprocal), 'float')})"
 
 
-def nearest_quotient(x: str, number: float, held: Sequence[str]) -> str:
+def nearest_quotient(x: str, number: float, held: Sequence[str], exact: bool = True) -> str:
     """Returns the integer nearest to a quotient; None for negative divisors or those near the limits of the range.
 
-    held: its bounds, and the value for NaN if that is not 0.
+    held: its bounds, and the value for NaN if that is not 0; exact: of the rounded quotient, else by its reciprocal.
     """
     divisor = np.float32(number)
     if not 1e-30 < divisor < 1e30:
         return ""
     parts = [constant(float(n), "float") for n in (divisor, np.float32(1) / divisor)]
+    if not exact:
+        return f"m::nearest({', '.join([f'{x} * {parts[1]}', *held])})"
     return f"m::nearest_quotient({', '.join([x, *parts, *held])})"

@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Final
 
 from mgx_core import Instruction, Module, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import UnsupportedError
-from mgx_core.ops.activation import GeluErf, Sigmoid
-from mgx_core.ops.broadcast import Multibroadcast
-from mgx_core.ops.convert import Convert
 from mgx_core.ops.elementwise import Pointwise
-from mgx_core.ops.pointwise import Add, Min, Mul
+from mgx_core.ops.scalar import primitives
 
-from ..approximate_gelu import ERF, SATURATED
 from .bodies import VIEWS, Access, Body, Source
+from .coarse import Coarse
 from .evaluate import Evaluator
 from .expressions import Lines, Value, store_value
 from .geometry import Reader, index_type, offset_code, store_code
 from .reductions import element_value
-from .source import Tensor, compute_type, storage_type, to_storage
+from .source import Tensor, compute_type, storage_type, to_compute, to_storage
 
 __all__ = ["FusedEpilogue", "product_epilogue", "read_and_store", "store_results", "store_vectors"]
+
+EXPOSING: Final = frozenset({
+    "sign", "mod", "fmod", "floor", "ceil", "trunc", "where", "lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
 class FusedEpilogue:
     """Pointwise work on sums: `body` has the sums as its first inputs, and the `given` tensors as inputs from `index` on.
 
-    sums: how many it reads per result, from adjacent parts of one product.
+    sums: how many it reads per result, from adjacent parts of one product; coarse: whether all its results have 8 bits.
     """
 
     body: Body
     given: tuple[Tensor, ...]
     index: tuple[int, ...]
     sums: int = 1
+    coarse: Coarse = Coarse.NO
 
     def reads(self) -> list[Access]:
         """Returns its reads of memory, except the sums."""
@@ -51,17 +52,20 @@ class FusedEpilogue:
         offsets: str,
         width: int = 1,
         prefix: str = "t",
+        repeated: Collection[str] | None = None,
     ) -> tuple[list[str], list[str], list[Value]]:
         """Returns statements that read memory, statements that compute element `k` of a group, and the results.
 
         sums: expressions of the sums; strides: of each of `reads` along `places`, the coordinates, the innermost in groups of
-        `width`; offsets: the type of memory offsets; prefix: for variable names.
+        `width`; offsets: the type of memory offsets; prefix: for variable names; repeated: coordinates for which the statements
+        are repeated: reads that do not depend on them are not returned (see `fixed_reads`).
         """
         accesses, lines, loads = self.reads(), Lines(prefix), []
         readers = [Reader(self.given[a.index], s, a.offset, width) for a, s in zip(accesses, strides, strict=True)]
         for n, (access, reader) in enumerate(zip(accesses, readers, strict=True)):
             at = offset_code(places, reader.strides, access.offset, offsets, width)
-            loads += reader.lines(f"e{n}", f"p{self.index[access.index]}", at)
+            if repeated is None or _moves(places, reader.strides, repeated):
+                loads += reader.lines(f"e{n}", f"p{self.index[access.index]}", at)
         kind = compute_type(self.given[0].dtype)
 
         def leaf(source: Source) -> Value | None:
@@ -70,11 +74,39 @@ class FusedEpilogue:
             if source.index < self.sums:
                 return Value(lines.let(kind, sums[source.index]), kind)
             n = accesses.index(source)
-            return element_value(source, self.given, readers[n].element(f"e{n}"), lines)
+            reader = readers[n]
+            if repeated is not None and _converted(reader.x) and not _moves(places, reader.strides, repeated):
+                return Value(f"w{n}[k]", "float")
+            return element_value(source, self.given, reader.element(f"e{n}"), lines)
 
-        evaluator = Evaluator(self.body, lines, leaf)
+        evaluator = Evaluator(self.body, lines, leaf, self.coarse)
         results = [evaluator.value(o) for o in self.body.outputs]
         return loads, lines.lines, results
+
+    def fixed_reads(
+        self, strides: Sequence[Sequence[int]], places: Sequence[str], width: int, repeated: Collection[str]
+    ) -> list[str]:
+        """Returns statements that read memory independently of the coordinates `repeated`; otherwise as `code`."""
+        index, loads = index_type(*self.given[self.sums :]), []
+        for n, (access, steps) in enumerate(zip(self.reads(), strides, strict=True)):
+            reader = Reader(self.given[access.index], steps, access.offset, width)
+            if not _moves(places, reader.strides, repeated):
+                at = offset_code(places, reader.strides, access.offset, index, width)
+                loads += reader.lines(f"e{n}", f"p{self.index[access.index]}", at)
+                if _converted(reader.x):
+                    value = to_compute(reader.element(f"e{n}"), reader.x.dtype)
+                    loads += [f"float w{n}[{width}];", f"UNROLL for (int k = 0; k < {width}; ++k) w{n}[k] = {value};"]
+        return loads
+
+
+def _converted(x: Tensor) -> bool:
+    """Returns True if elements are floats that are computed in a wider type."""
+    return x.dtype.is_float and compute_type(x.dtype) == "float" != storage_type(x.dtype)
+
+
+def _moves(places: Sequence[str], strides: Sequence[int], repeated: Collection[str]) -> bool:
+    """Returns True if an address depends on one of the coordinates `repeated`."""
+    return any(s and p in repeated for p, s in zip(places, strides, strict=True))
 
 
 def store_results(
@@ -117,10 +149,12 @@ def store_vectors(
     places: Sequence[str],
     width: int,
     total: str = "v[k]",
+    repeated: Collection[str] | None = None,
 ) -> list[str]:
     """Returns statements that apply the epilogue to `width` adjacent sums and store the results as vectors.
 
-    strides: along `places` of each result, then of each read of the epilogue; total: the sum of element `k`.
+    strides: along `places` of each result, then of each read of the epilogue; total: the sum of element `k`; repeated: as for
+    `FusedEpilogue.code`.
     """
     index = index_type(*ys, *(after.given[1:] if after else ()))
     loads: list[str] = []
@@ -128,7 +162,7 @@ def store_vectors(
     if after is None:
         stores = [to_storage(total, y.dtype) for y in ys]
     else:
-        loads, work, values = after.code([total], strides[len(ys) :], places, index, width)
+        loads, work, values = after.code([total], strides[len(ys) :], places, index, width, repeated=repeated)
         stores = [store_value(v, y.dtype) for v, y in zip(values, ys, strict=True)]
     targets = [
         f"{store_code(y, width)}(q{n} + ({offset_code(places, strides[n], 0, index, width)}), out{n});"
@@ -163,8 +197,6 @@ def product_epilogue(
     made = Module("finish")
     went = {j: made.add_parameter(f"sum{n}", Shape.of(j.shape.dtype, dims)) for n, j in enumerate(joints)}
     given, index = [Tensor.of(Shape.of(j.shape.dtype, dims)) for j in joints], [-1] * len(joints)
-    # approximate only if no comparison can expose the error
-    coarse = all(o.shape.dtype.bits <= 8 and o.shape.dtype is not dt.bool_ for o in outputs)
 
     def take(ins: Instruction) -> Instruction:
         if ins in went:
@@ -176,8 +208,6 @@ def product_epilogue(
             index.append(first + places[ins])
         elif ins.is_literal and ins.literal is not None:
             went[ins] = made.add_literal(ins.literal)
-        elif coarse and isinstance(ins.op, GeluErf):
-            went[ins] = _approximate_gelu(made, take(ins.inputs[0]))
         elif isinstance(ins.op, (Pointwise, *VIEWS)):
             went[ins] = made.add(ins.op, *map(take, ins.inputs))
         else:
@@ -185,23 +215,13 @@ def product_epilogue(
         return went[ins]
 
     made.add_return([take(o) for o in outputs])
-    return FusedEpilogue(Body.of(made, given), tuple(given), tuple(index), len(joints))
+    return FusedEpilogue(Body.of(made, given), tuple(given), tuple(index), len(joints), _coarse(outputs, made))
 
 
-def _approximate_gelu(made: Module, x: Instruction) -> Instruction:
-    """Returns GELU with an error of 2.5e-5, for 8-bit results: x P(N(0, 1) < x) = x sigmoid(x (a + b x^2 + c x^4)).
-
-    An exact erf takes a third of the time of the product it follows.
-    """
-
-    def number(value: float) -> Instruction:
-        return made.add(Multibroadcast(out_lens=x.shape.dims), made.add_literal(np.array(value, np.float32)))
-
-    wide = made.add(Convert(target_type=dt.float32), x)
-    square = made.add(Min(), made.add(Mul(), wide, wide), number(SATURATED))
-    a, b, c = (2 * value for value in ERF)
-    inner = made.add(Add(), made.add(Mul(), square, number(c)), number(b))
-    argument = made.add(Mul(), wide, made.add(Add(), made.add(Mul(), square, inner), number(a)))
-    share = made.add(Sigmoid(), made.add(Convert(target_type=dt.float16), argument))  # by the device's fast exp
-    result = made.add(Mul(), wide, made.add(Convert(target_type=dt.float32), share))
-    return made.add(Convert(target_type=x.shape.dtype), result)
+def _coarse(outputs: Sequence[Instruction], body: Module) -> Coarse:
+    """Returns whether results of 8 bits hide small errors of members; comparisons and steps would expose them."""
+    if any(o.shape.dtype.bits > 8 or o.shape.dtype is dt.bool_ for o in outputs):
+        return Coarse.NO
+    if any(isinstance(i.op, Pointwise) and primitives(type(i.op).scalar) & EXPOSING for i in body):
+        return Coarse.NO
+    return Coarse.BYTES if all(o.shape.dtype.is_integer for o in outputs) else Coarse.FLOATS

@@ -1,5 +1,5 @@
 // Scalar functions: namespace m for float and double (and integers where applicable), as mgx's primitives define them;
-// namespace fast for float with an error of 1e-6.
+// namespace fast for float with an error of 1e-6; namespace coarse for results of 8 bits, with an error of 5e-4.
 #if GPU_CUDA || (GPU_HIP && !defined(GPU_BARE))
 #define GPU_LIBM(f) ::f
 #elif GPU_HOST && !defined(SOFT_MATH)
@@ -210,3 +210,11 @@ DEV float erf(float x) {
   return a < 0.4f ? small : x != x ? x : m::copysign(1.f - p * exp(-s), x);
 }
 }  // namespace fast
+
+namespace coarse {
+#if GPU_CUDA && __CUDA_ARCH__ >= 750
+DEV float tanh(float x) { float y; asm("tanh.approx.f32 %0,%1;" : "=f"(y) : "f"(x)); return y; }
+#else
+DEV float tanh(float x) { return 1.f - 2.f * fast::rcp(1.f + fast::exp(2.f * x)); }
+#endif
+}  // namespace coarse

@@ -97,6 +97,22 @@ template <int E, int M, bool Z> DEV fp8_t<E, M, Z> to_f8(float f) {
   out.x = (u8)(Z && !code ? 0 : sign | code);
   return out;
 }
+template <class T> struct f8_of;
+template <int E, int M, bool Z> struct f8_of<fp8_t<E, M, Z>> { DEV fp8_t<E, M, Z> from(float v) { return to_f8<E, M, Z>(v); } };
+
+// The 8-bit float of v clipped to the range of its type; NaN is kept.
+template <class T> DEV T saturated(float v, float low, float high) {
+#if GPU_CUDA && __CUDA_ARCH__ >= 890
+  constexpr bool wide = same_type<T, f8e5m2_t>::value;
+  if constexpr (wide || same_type<T, f8e4m3_t>::value) {
+    u16 two;
+    if constexpr (wide) asm("cvt.rn.satfinite.e5m2x2.f32 %0,%1,%2;" : "=h"(two) : "f"(0.f), "f"(v));
+    else asm("cvt.rn.satfinite.e4m3x2.f32 %0,%1,%2;" : "=h"(two) : "f"(0.f), "f"(v));
+    return bits_as<T>((u8)two);
+  }
+#endif
+  return f8_of<T>::from(v < low ? low : v > high ? high : v);
+}
 
 // The type used to compute with an element type.
 template <class T> struct wide_of { typedef T type; };
