@@ -127,14 +127,12 @@ def aten(n: Node, *inputs: Instruction | None) -> Instruction:
     name = n.attr("operator", "")
     if name != "embedding_bag":
         n.unsupported(f"ATen operator {name!r} is not supported")
-    if len(inputs) < 2 or inputs[0] is None or inputs[1] is None or any(i is not None for i in inputs[3:]):
+    weight, indices, offsets = (*inputs, None, None, None)[:3]
+    if weight is None or indices is None or any(i is not None for i in inputs[3:]):
         n.unsupported("embedding_bag requires weight, indices and offsets")
     for setting in ("scale_grad_by_freq", "sparse", "include_last_offset"):
         if n.attr(setting, 0):
             n.unsupported(f"{setting} is not supported")
-    weight, indices, offsets = inputs[0], inputs[1], inputs[2] if len(inputs) > 2 else None
-    assert weight is not None
-    assert indices is not None
     reduce = {0: "reduce_sum", 1: "reduce_mean", 2: "reduce_max"}.get(n.attr("mode", 1))
     if reduce is None or indices.shape.rank != 1:
         n.fail(f"mode 0, 1 or 2 and a vector of indices are required, got {n.attr('mode', 1)} and {indices.shape}")

@@ -114,7 +114,6 @@ def whole_weights(
     """Returns packed weights [e, o, i * bits / 8] dequantized to [e, o, i]."""
     if scales is None:
         n.fail(f"{name}_scales are required")
-    assert scales is not None
     bits = n.attr(f"{name}_expert_weight_bits", 0) or n.attr("expert_weight_bits", 4)
     if bits not in (2, 4, 8) or w.shape.dtype is not dt.uint8:
         n.unsupported(f"{name} weights of {bits} bits in {w.shape.dtype}")
