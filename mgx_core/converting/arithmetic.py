@@ -16,7 +16,7 @@ from ..types.dim import broadcast
 from .builder import InstructionBuilder
 
 __all__ = [
-    "bucketized", "chosen", "clipped", "divide_floor", "divide_no_nan", "fake_quantized", "l2_normalized", "last_two_turned",
+    "bucketized", "chosen", "clipped", "divide_floor", "divide_no_nan", "fake_quantized", "l2_normalized", "last_two_transposed",
     "matrix_product", "modulo_floor", "reduced", "turn",
 ]  # fmt: skip
 
@@ -72,10 +72,13 @@ def matrix_product(n: InstructionBuilder, x: Instruction, y: Instruction) -> Ins
     return n.add("dot", *(n.broadcast_to(v, (*common, *v.shape.dims[-2:])) for v in (x, y)))
 
 
-def last_two_turned(n: InstructionBuilder, x: Instruction, turn: bool) -> Instruction:
+def last_two_transposed(n: InstructionBuilder, x: Instruction, turn: bool) -> Instruction:
     """Returns x with its last two axes transposed if `turn`."""
     rank = x.shape.rank
     return n.transpose(x, (*range(rank - 2), rank - 1, rank - 2)) if turn else x
+
+
+last_two_turned = last_two_transposed  # former name
 
 
 def reduced(n: InstructionBuilder, op: type[Reduce], x: Instruction, axes: Sequence[int], keep: bool) -> Instruction:

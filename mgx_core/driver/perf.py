@@ -13,7 +13,7 @@ from ..targets.kernel import op_of
 from .group import chosen_sizes
 from .prepare import compiling_command, ready, requested_program
 from .report import Report, report_options
-from .source import Source, rows_a_run
+from .source import Source, rows_per_run
 from .viewers import measured, trace_option, write_trace
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def command(
     if trace is not None:
         write_trace(trace, executable, executable.instance(executable.bind(values)), timings)
     spent = sum(_median(t.seconds) for t in timings)
-    batch = rows_a_run(program, given["batch"])
+    batch = rows_per_run(program, given["batch"])
     counted = any(t.flops or t.bytes for t in timings)
     limits = executable.target.ceilings(executable.context) if counted else {}
     steps = [_step(t, spent) for t in timings]

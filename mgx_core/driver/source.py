@@ -21,7 +21,7 @@ from .option_values import assigned, by_name, json_value, split
 if TYPE_CHECKING:
     from ..program import Program
 
-__all__ = ["MANY", "Source", "rows_a_run", "source_options"]
+__all__ = ["MANY", "Source", "rows_per_run", "source_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -225,7 +225,7 @@ class Source:
         return {n: json_value(" ".join(w), "--dim-param") for n, w in by_name(self.dim_param, "--dim-param").items()}
 
 
-def rows_a_run(program: Program, asked: int | None) -> int:
+def rows_per_run(program: Program, asked: int | None) -> int:
     """Returns the batch size of a run: --batch if an input's first extent equals it, otherwise 1."""
     return asked if asked is not None and any(s.dims[:1] == (asked,) for s in _tensors(program).values()) else 1
 

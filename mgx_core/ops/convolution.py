@@ -64,7 +64,7 @@ class Windowed(Operation):
             return moves.counts(x.dims[2:], w.dims[2:])
         return [ceil_div(n, s) for n, s in zip(x.dims[2:], moves.stride, strict=True)]
 
-    def of_nothing(self, x: Array, w: Array, to: DType) -> Array:
+    def empty_result(self, x: Array, w: Array, to: DType) -> Array:
         """Returns the correlation of an image without elements, of type `to`: zeros at every position of a window."""
         lens = self.convolved(*(Shape.of(of(v.dtype), v.shape) for v in (x, w)))
         return np.zeros([len(x), len(w), *map(int, lens)], to.numpy)
@@ -94,7 +94,7 @@ class Convolution(Windowed):
 
     def compute(self, x: Array, w: Array) -> Array:
         if not x.size:
-            return self.of_nothing(x, w, of(x.dtype))
+            return self.empty_result(x, w, of(x.dtype))
         stride, dilation, begins, ends = self.sliding(x.shape[2:], w.shape[2:])
         out = convolve(widen(x), widen(w), stride, (*begins, *ends), dilation, self.group)
         return convert(out, of(x.dtype))

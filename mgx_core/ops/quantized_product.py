@@ -157,7 +157,7 @@ class QuantConvolution(Windowed):
     ) -> Array:
         to = _product_type(of(x.dtype), of(w.dtype))
         if not x.size:
-            return self.of_nothing(x, w.astype(x.dtype), to)
+            return self.empty_result(x, w.astype(x.dtype), to)
         if x_zero_point is not None:
             x_zero_point = x_zero_point.reshape(())
         if w_zero_point is not None and w_zero_point.size != 1:

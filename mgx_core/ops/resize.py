@@ -22,7 +22,7 @@ from .operation import Operation
 from .sample import cubic_weights
 from .scalar import convert, widen
 
-__all__ = ["MOST_SUMMED", "Axis", "Resize", "weighed_in"]
+__all__ = ["MOST_SUMMED", "Axis", "Resize", "interpolation_type"]
 
 # the taps of a dense weighted sum, including those of weight 0, where an infinity or NaN makes the result NaN
 MOST_SUMMED: Final = 4
@@ -38,9 +38,12 @@ class Axis(NamedTuple):
     end: float
 
 
-def weighed_in(dtype: DType) -> DType:
+def interpolation_type(dtype: DType) -> DType:
     """Returns the type in which integers are interpolated."""
     return float32 if dtype.size < 4 else float64
+
+
+weighed_in = interpolation_type  # former name
 
 
 @op("resize")
@@ -161,7 +164,7 @@ class Resize(Operation):
             raise ShapeError(f"roi needs {2 * len(axes)} numbers, got {len(box)}")
         out = x if x.dtype == object else widen(x)
         if self.mode != "nearest" and out.dtype.kind not in "fc":
-            out = out.astype(weighed_in(of(out.dtype)).numpy)
+            out = out.astype(interpolation_type(of(out.dtype)).numpy)
         outside: Array | None = None
         for k, axis in enumerate(axes):
             plan = Axis(dims[k], targets[k], factors[k], box[k], box[k + len(axes)])
@@ -185,7 +188,7 @@ class Resize(Operation):
         dtype = x.shape.dtype
         if self.mode == "nearest" or dtype.is_float:
             return None
-        wide = b.add(Convert(target_type=weighed_in(dtype)), x)
+        wide = b.add(Convert(target_type=interpolation_type(dtype)), x)
         return b.add(Convert(target_type=dtype), b.add(self, wide, *(b.absent() if o is None else o for o in operands)))
 
     def source(self, axis: Axis) -> Array:

@@ -43,7 +43,7 @@ def columns_kernel(plan: Plan, traits: DeviceTraits) -> KernelSource:
     if shape.splits == 1:
         text, launch = _kernel(plan, shape, range(plan.last + 1), NAME)
         return finish(plan.word, text, [launch], plan.inputs, plan.outputs, flops=plan.flops)
-    return plan.passes_apart(shape.splits, lambda at, name: _kernel(plan, shape, range(at, at + 1), name))
+    return plan.one_launch_per_pass(shape.splits, lambda at, name: _kernel(plan, shape, range(at, at + 1), name))
 
 
 def _shape(plan: Plan, traits: DeviceTraits) -> _Shape:

@@ -30,7 +30,7 @@ def rows_kernel(plan: Plan, traits: DeviceTraits) -> KernelSource:
     splits = _splits(plan, traits)
     if splits > 1:
         part = RowShape(shape.width, min(256, traits.max_threads), 0, False)
-        return plan.passes_apart(
+        return plan.one_launch_per_pass(
             splits, lambda at, name: _split_pass(RowWriter(plan, traits, part, False), at, splits, name)
         )
     keep = shape.turns * shape.width <= MAX_KEPT

@@ -124,7 +124,7 @@ class Plan:
         """The number of reducing passes."""
         return max((r.at + 1 for r in self.reductions), default=0)
 
-    def passes_apart(self, splits: int, kernel: Callable[[int, str], tuple[str, KernelLaunch]]) -> KernelSource:
+    def one_launch_per_pass(self, splits: int, kernel: Callable[[int, str], tuple[str, KernelLaunch]]) -> KernelSource:
         """Returns one launch for each pass; `splits` blocks leave partial results in a scratch buffer of each reduction.
 
         kernel: generates the kernel of a pass from its number and name.

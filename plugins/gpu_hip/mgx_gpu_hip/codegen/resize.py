@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mgx_core import No
-from mgx_core.ops.resize import Axis, weighed_in
+from mgx_core.ops.resize import Axis, interpolation_type
 
 from .elements import Coordinates, ElementSource, as_unsigned, each_element, each_move, offset_of
 from .geometry import nest
@@ -40,7 +40,7 @@ def resize(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource 
     box = [*op.roi] or [0.0] * len(axes) + [1.0] * len(axes)
     cropped = op.coordinate_transformation_mode == "tf_crop_and_resize"
     nearest = op.mode == "nearest"
-    kind = compute_type(x.dtype if nearest or x.dtype.is_float else weighed_in(x.dtype))
+    kind = compute_type(x.dtype if nearest or x.dtype.is_float else interpolation_type(x.dtype))
     before, taps, outside = "", {}, {}
     for k, axis in enumerate(axes):
         plan = Axis(dims[k], targets[k], factors[k], box[k], box[k + len(axes)])

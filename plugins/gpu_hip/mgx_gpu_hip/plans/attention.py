@@ -171,7 +171,7 @@ def _problem(
         if len(reads) != 1:
             return No("more than one term is added to the scores")
         number = p.score.index[reads[0].index]
-        if p.sees and not _all_see(e, args[number]):
+        if p.sees and not _every_query_sees_a_key(e, args[number]):
             return No("queries without keys must give zeros, which the library does not support")
         at = Access(number, reads[0].strides, reads[0].offset)
         whole = (batch, heads, p.s, p.t)
@@ -195,7 +195,7 @@ def _problem(
     return problem, operands
 
 
-def _all_see(e: GpuEmitter, summand: Value) -> bool:
+def _every_query_sees_a_key(e: GpuEmitter, summand: Value) -> bool:
     """Returns True if a constant mask leaves every query at least one key."""
     array = e.constant(summand)
     return array is not None and bool(np.isfinite(array.max(axis=-1).astype(np.float32)).all())

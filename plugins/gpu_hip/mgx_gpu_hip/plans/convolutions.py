@@ -260,7 +260,7 @@ def _mergeable(p: ConvProblem, us: float) -> list[int]:
 def _layout_us(e: GpuEmitter, p: ConvProblem, x: Value, channels: int) -> float:
     """Returns estimated microseconds of converting an image to channels last and padding its channels; 0 if neither is needed."""
     more = channels - x.lens[1]
-    there = x.has_strides(channels_last(x.lens)) if not more else _zeros_behind(e, x, more) is not None
+    there = x.has_strides(channels_last(x.lens)) if not more else _already_padded(e, x, more) is not None
     if p.groups > 1 or there:
         return 0.0
     return COPY + prod(x.lens) // x.lens[1] * (x.lens[1] + channels) * p.dtype.size / BANDWIDTH
@@ -323,7 +323,7 @@ def _more_channels(e: GpuEmitter, x: Value, more: int) -> Value:
     """Returns x with zero-padded channels, channels last."""
     rank = len(x.lens)
     made = e.derived_constant(x, ("channels", more), lambda a: np.pad(a, [(0, 0), (0, more)] + [(0, 0)] * (rank - 2)))
-    return made or _zeros_behind(e, x, more) or _padded_image(e, x, ((0, 0),) * (rank - 2), more)
+    return made or _already_padded(e, x, more) or _padded_image(e, x, ((0, 0),) * (rank - 2), more)
 
 
 def _padded_image(e: GpuEmitter, x: Value, pads: Sequence[tuple[int, int]], more: int) -> Value:
@@ -335,7 +335,7 @@ def _padded_image(e: GpuEmitter, x: Value, pads: Sequence[tuple[int, int]], more
     return out
 
 
-def _zeros_behind(e: GpuEmitter, x: Value, more: int) -> Value | None:
+def _already_padded(e: GpuEmitter, x: Value, more: int) -> Value | None:
     """Returns an image with padded channels, where the product that computed it wrote padding; None for other images.
 
     See `rounded_columns`.  The padding holds the activation of zero; the weights that multiply it are zero.

@@ -8,7 +8,7 @@ import numpy as np
 
 from mgx_core import Instruction, TupleShape
 from mgx_core import dtype as dt
-from mgx_core.converting.arithmetic import last_two_turned, matrix_product
+from mgx_core.converting.arithmetic import last_two_transposed, matrix_product
 from mgx_core.converting.filling import filled
 
 from ..converter import converts, converts_values
@@ -18,13 +18,13 @@ from ..values import Complex, Value
 
 def _matmul(n: Node, x: Value, y: Value, turn_x: bool, turn_y: bool, conjugate: bool) -> Value:
     if isinstance(x, Instruction) and isinstance(y, Instruction):
-        return matrix_product(n, last_two_turned(n, x, turn_x), last_two_turned(n, y, turn_y))
+        return matrix_product(n, last_two_transposed(n, x, turn_x), last_two_transposed(n, y, turn_y))
     if not isinstance(x, Complex) or not isinstance(y, Complex):
         return n.fail("both operands must be tensors of one type")
 
     def parts(v: Complex, turn: bool) -> tuple[Instruction, Instruction]:
         imag = n.pointwise("neg", v.imag) if turn and conjugate else v.imag
-        return last_two_turned(n, v.real, turn), last_two_turned(n, imag, turn)
+        return last_two_transposed(n, v.real, turn), last_two_transposed(n, imag, turn)
 
     (a, b), (c, d) = parts(x, turn_x), parts(y, turn_y)
     real = n.pointwise("sub", matrix_product(n, a, c), matrix_product(n, b, d))
@@ -47,7 +47,9 @@ def batch_matmul(n: Node, x: Value, y: Value) -> Value:
 
 @converts("_FusedMatMul")
 def fused_matmul(n: Node, x: Instruction, y: Instruction, *args: Instruction) -> Instruction:
-    made = matrix_product(n, last_two_turned(n, x, n.flag("transpose_a")), last_two_turned(n, y, n.flag("transpose_b")))
+    made = matrix_product(
+        n, last_two_transposed(n, x, n.flag("transpose_a")), last_two_transposed(n, y, n.flag("transpose_b"))
+    )
     for name in n.strings("fused_ops"):
         match name:
             case "BiasAdd":
@@ -100,7 +102,7 @@ def band_part(n: Node, x: Instruction, lower: Instruction, upper: Instruction) -
 
 @converts("MatrixInverse", "BatchMatrixInverse")
 def inverse(n: Node, x: Instruction) -> Instruction:
-    return n.add("inverse", last_two_turned(n, x, n.flag("adjoint")))
+    return n.add("inverse", last_two_transposed(n, x, n.flag("adjoint")))
 
 
 @converts("MatrixDeterminant", "BatchMatrixDeterminant")
@@ -158,7 +160,9 @@ def tridiagonal_product(
 @converts("SparseMatMul")
 def sparse_matmul(n: Node, x: Instruction, y: Instruction) -> Instruction:
     x, y = n.convert(x, dt.float32), n.convert(y, dt.float32)
-    return matrix_product(n, last_two_turned(n, x, n.flag("transpose_a")), last_two_turned(n, y, n.flag("transpose_b")))
+    return matrix_product(
+        n, last_two_transposed(n, x, n.flag("transpose_a")), last_two_transposed(n, y, n.flag("transpose_b"))
+    )
 
 
 @converts("SparseTensorDenseMatMul")

@@ -6,7 +6,7 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.converting.arithmetic import l2_normalized, last_two_turned, matrix_product
+from mgx_core.converting.arithmetic import l2_normalized, last_two_transposed, matrix_product
 from mgx_core.types.dim import product
 
 from ..converter import converts
@@ -104,7 +104,7 @@ def rows_in_steps(n: Node, x: Instruction, asymmetric: bool) -> Instruction:
 
 @converts("BATCH_MATMUL")
 def batch_matmul(n: Node, x: Instruction, y: Instruction) -> Instruction:
-    x, y = last_two_turned(n, x, n.option("AdjX", False)), last_two_turned(n, y, n.option("AdjY", False))
+    x, y = last_two_transposed(n, x, n.option("AdjX", False)), last_two_transposed(n, y, n.option("AdjY", False))
     return matrix_product(n, x, y)
 
 
