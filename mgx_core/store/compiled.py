@@ -33,6 +33,8 @@ __all__ = ["plain_executable", "restore"]
 def plain_executable(executable: Executable, values: Encoder, literals: LiteralWriter) -> dict[str, Any]:
     """Encodes an executable as plain data; compiled code is packed into separate bytes, which the user's seal authenticates."""
     instances, unsaved = [], []
+    if not executable.restore_saved():  # those that have not run since the program was loaded
+        unsaved.append("kernels of shapes that did not run are not in the file: raise the option instances to keep all")
     for instance in executable.instances():
         code = instance.runner.saved(literals)
         if isinstance(code, No):

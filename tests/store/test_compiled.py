@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import sys
 from pathlib import Path
@@ -174,6 +175,22 @@ def test_a_compiled_file_of_format_2(monkeypatch):
     read = mgx.load(OLD / "format2_compiled.mxr")
     assert [i.name for i in read.get_main_module()][-1] == "@return"
     np.testing.assert_array_equal(np.asarray(read.run({"x": -X})[0]), [[0, 0, 1]])
+
+
+@pytest.mark.parametrize("room", [2, 1])
+def test_a_program_that_is_saved_again_before_it_runs_keeps_its_kernels(installed, room):
+    """Those of programs with symbolic extents were lost."""
+    program = compiled(installed, dim.symbol("n", 1, 8))
+    for rows in (1, 2):
+        program.run({"x": np.ones((rows, 3), np.float32)})
+    read = mgx.load_buffer(mgx.save_buffer(program))
+    read.executable.options = dataclasses.replace(read.executable.options, instances=room)
+    again = mgx.load_buffer(mgx.save_buffer(read))
+    Doubling.made.clear()
+    np.testing.assert_array_equal(np.asarray(again.run({"x": X})[0]), [[2, 3, 4]])
+    assert Doubling.made == ["restored" if room == 2 else "compiled"]
+    lost = ["kernels of shapes that did not run are not in the file: raise the option instances to keep all"]
+    assert again.executable.notes == ([] if room == 2 else lost)
 
 
 def test_the_module_of_a_restored_program_is_decoded_when_it_is_read(installed, monkeypatch):
