@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <ctime>
 #include <new>
 
 #include <emmintrin.h>
@@ -14,6 +15,8 @@ namespace mgx {
 namespace {
 
 constexpr int64_t gather_spin = 100 * microsecond;
+constexpr int64_t yielding = 1000 * microsecond; // longer waits inside a Gathering sleep between looks
+constexpr timespec nap {0, 50 * microsecond};
 constexpr int64_t slice = 1000 * microsecond; // steps at least this long use the team even if threads may be late
 constexpr unsigned flush = 0x8040; // FTZ and DAZ bits of MXCSR
 
@@ -52,10 +55,19 @@ struct Assembly {
         }
     }
 
+    // Sleeps if it takes long: oneDNN generates the kernels of its gemm on one thread, for 25 ms, while the others wait here.
     template <typename Done>
     static void wait_until(const Done &done) {
-        while (!spin(wait_spin, done))
-            sched_yield();
+        const int64_t began = nanoseconds_now();
+        while (!spin(wait_spin, done)) {
+            if (nanoseconds_now() < began + yielding) {
+                sched_yield();
+                continue;
+            }
+            while (!done())
+                nanosleep(&nap, nullptr);
+            return;
+        }
     }
 };
 
