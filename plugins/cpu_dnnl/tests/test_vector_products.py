@@ -10,6 +10,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core.passes.rewrite import Rewrite
+from mgx_core.types.dim import symbol
 from mgx_cpu_dnnl.vector_products import VECTOR_PRODUCTS
 
 
@@ -115,3 +116,40 @@ def test_short_rows_stay_products(both: Callable[..., Any]) -> None:
     found, wanted, steps = both(program, values)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
     assert "reduce" not in steps, steps
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_sums_beyond_the_range_of_an_8_bit_float_are_nan_as_those_of_products(
+    both: Callable[..., Any], rows: int
+) -> None:
+    program = mgx.Program()
+    main = program.get_main_module()
+    a, w = (main.add_parameter(n, mgx.Shape("float8_e4m3fn", lens)) for n, lens in (("a", [rows, 32]), ("w", [3, 32])))
+    main.add_return([main.add(mgx.op("dot"), a, main.add(mgx.op("transpose", permutation=[1, 0]), w))])
+    dtype = a.shape.dtype.numpy
+    values = {"a": np.full((rows, 32), 8, dtype), "w": np.outer([1, 4, -4], np.ones(32)).astype(dtype)}
+    found, wanted, _ = both(program, values)
+    np.testing.assert_array_equal(found.astype(np.float32), [[256, np.nan, np.nan]] * rows)
+    np.testing.assert_array_equal(found.astype(np.float32), wanted.astype(np.float32))
+
+
+@pytest.mark.parametrize(("a", "b", "turned"), [((24, 40), ("k", 1), False), ((1, "k"), (24, 40), True)])
+def test_a_vector_of_one_element_is_not_broadcast(a: tuple[Any, ...], b: tuple[Any, ...], turned: bool) -> None:
+    """Extents that are known only in a run must fit there."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    shapes = {
+        n: mgx.Shape("float32", [symbol(d, 1, 99) if d == "k" else d for d in dims]) for n, dims in (("a", a), ("b", b))
+    }
+    left, right = (main.add_parameter(n, shape) for n, shape in shapes.items())
+    right = main.add(mgx.op("transpose", permutation=[1, 0]), right) if turned else right
+    main.add_return([main.add(mgx.op("dot"), left, right)])
+    program.compile(mgx.get_target("cpu"))
+
+    def run(k: int) -> np.ndarray:
+        values = {n: np.ones([k if d == "k" else d for d in dims], np.float32) for n, dims in (("a", a), ("b", b))}
+        return np.asarray(program.run(values)[0].to_numpy())
+
+    assert (run(40) == 40).all()
+    with pytest.raises(mgx.ShapeError, match="the last extent of a must equal"):
+        run(1)
