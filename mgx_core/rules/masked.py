@@ -10,7 +10,7 @@ from ..ops.broadcast import BroadcastWithDims, Multibroadcast
 from ..ops.index import Gathernd
 from ..ops.movement import Transpose
 from ..ops.pointwise import Where
-from ..ops.reshape import Squeeze, Unsqueeze
+from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..ops.scatter import ScatterndNone
 from ..ops.select import Nonzero
 from ..types import dtype as dt
@@ -45,11 +45,21 @@ def scatter_at_mask(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _masked(indices: Instruction) -> Instruction | None:
-    """Returns the mask whose nonzero elements these indices [n, axes] are."""
-    if not isinstance(indices.op, Transpose) or op_as(indices, Transpose).permutation != (1, 0):
+    """Returns the mask, with at least one axis, whose nonzero elements these indices [n, axes] are."""
+    if not indices.inputs or not isinstance(indices.inputs[0].op, Nonzero):
         return None
     found = indices.inputs[0]
-    return found.inputs[0] if isinstance(found.op, Nonzero) and found.inputs[0].shape.ranked else None
+    (mask,) = found.inputs
+    match indices.op:
+        case Transpose(permutation=(1, 0)):
+            transposed = True
+        case Reshape():  # what the transpose of a single row is rewritten to
+            transposed = found.shape.dims[0] == 1 and indices.shape.dims == found.shape.dims[::-1]
+        case _:
+            transposed = False
+    return (
+        mask if transposed and mask.shape.ranked and mask.shape.rank > 0 else None
+    )  # a scalar counts as a vector of one
 
 
 def _value(b: Builder, updates: Instruction, mask: Instruction, x: Instruction) -> Instruction | None:
