@@ -294,7 +294,8 @@ class Replacements(dict[str, Dim]):
         found = self._made.get(d)
         if found is None:
             made = _substituted(d, self, self._calls)
-            found = self._made[d] = d if made == d else made
+            same = made == d and not (isinstance(made, Sym) and made.marked)
+            found = self._made[d] = d if same else made
         return found
 
 

@@ -380,3 +380,10 @@ def test_replacements_keep_what_the_user_wrote_about_equal_extents():
     found = dim.substitute(tuned, replaced)
     assert isinstance(found, Sym)
     assert [s.optimals for s in dim.symbols_of(found)] == [(4,)]
+
+
+def test_replacements_by_an_equal_extent_add_what_the_user_wrote():
+    replaced = dim.Replacements({"n": dim.symbol("n", 1, 9, optimals=[4])})
+    found = dim.substitute(dim.symbol("n", 1, 9) + 1, replaced)
+    assert isinstance(found, Sym)
+    assert [s.optimals for s in dim.symbols_of(found)] == [(4,)]
