@@ -140,14 +140,14 @@ def at_the_end_of_a_page() -> Callable[[Any], Any]:
     return copied_to_the_end_of_a_page
 
 
-def compiled_on_cpu(build: Any) -> tuple[Any, list[str]]:
+def compiled_on_cpu(build: Any, **options: Any) -> tuple[Any, list[str]]:
     """Returns a validated program of the instructions that `build` adds, without steps on the host, and the names of its
     steps.
     """
     program = mgx.Program()
     m = program.get_main_module()
     m.add_return([build(m)])
-    program.compile(CpuTarget(), validate=True)
+    program.compile(CpuTarget(), validate=True, **options)
     runner = program.executable.instances()[0].runner
     assert not runner.program.hosted, runner.notes
     return program, [s.name for s in runner.schedule.steps]

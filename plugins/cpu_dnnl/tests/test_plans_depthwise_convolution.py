@@ -44,7 +44,7 @@ def check(compiled: Any, x: Any, w: Any, padding: list[int], stride: list[int], 
         op = mgx.op("convolution", padding=padding, stride=stride, dilation=gaps, group=x.shape[1])
         return m.add(op, given, m.add_literal(w))
 
-    program, steps = compiled(build)
+    program, steps = compiled(build, fusion_rules={"taps-in-padding": False})  # narrow rows keep their windows
     (found,) = program.run({"x": x})
     exact, size = direct(x, w, padding, stride, gaps)
     assert found.to_numpy().shape == exact.shape
