@@ -137,6 +137,15 @@ def test_selecting_ops_read_the_positions_in_their_second_operand():
         assert cls.picks == (cls.moves is True and [i.name for i in cls.inputs[1:2]] == ["indices"]), cls.name
 
 
+def test_replacing_ops_write_slices_at_the_positions_in_their_second_operand():
+    for case, (data, indices, updates), out in stating("replaces"):
+        expected, axes = data.copy(), indices.shape[-1]
+        slices = updates.reshape(-1, *data.shape[axes:])
+        for row, update in zip(indices.reshape(len(slices), axes), slices, strict=True):
+            expected[tuple(row)] = update
+        np.testing.assert_array_equal(out, expected, case.id)
+
+
 def test_products_are_sums_of_products_of_their_first_two_operands():
     for case, xs, _ in stating("product"):
         assert case.op.linear == (0, 1)

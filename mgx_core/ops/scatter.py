@@ -151,7 +151,7 @@ class _Scatternd(Operation):
         return _write(data, where, updates, self.reduction)
 
 
-@op("scatternd_none", exact=True)
+@op("scatternd_none", exact=True, replaces=True)
 class ScatterndNone(_Scatternd):
     """Replaces slices of data at positions of its leading axes; the last of several updates of one slice is kept.
 

@@ -43,6 +43,10 @@ class Traits:
     picks: ClassVar[bool] = False
     """Gives elements of its first operand at positions that its second operand states."""
 
+    replaces: ClassVar[bool] = False
+    """Returns its first operand with slices replaced by those of its third, at the positions of leading axes that the rows of its
+    second state."""
+
     widens: ClassVar[bool] = False
     """Converts its first operand to a wider type: constants are kept in the narrow type until no rule can use it."""
 
