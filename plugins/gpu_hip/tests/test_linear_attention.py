@@ -39,6 +39,8 @@ def given(of: str, rule: str, sizes: tuple[int, int, int, int], kept: int, share
     ("rule", "sizes", "by_row", "shared", "past"),
     [
         ("linear", (1, 2, 3, 5), False, 2, ""),
+        ("gated_delta", (5, 2, 1, 3), True, 1, "float32"),  # keys of one element
+        ("linear", (0, 2, 1, 3), False, 2, "float32"),  # no steps: the state is copied
         ("gated", (17, 2, 16, 130), False, 2, "float32"),
         ("gated", (5, 1, 33, 7), True, 1, ""),
         ("delta", (33, 3, 20, 4), False, 1, "float16"),

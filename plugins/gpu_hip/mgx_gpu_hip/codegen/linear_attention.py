@@ -65,7 +65,7 @@ def linear_attention(op: LinearAttention, xs: Inputs, ys: list[Tensor], traits: 
         x = xs[operand] if operand < len(xs) else None
         if x is None or not n:
             return []
-        at = "const u32 s = a;" if n == 1 else f"const u32 s = a / {n}u, i = a % {n}u;"
+        at = f"const u32 s = a / {n}u, i = a % {n}u;"
         there = f"a < now * {n}u && {inside}" if inside else f"a < now * {n}u"
         stored = form.format(f"({kind}){to_compute('raw[l]', x.dtype)}")
         t, loads = storage_type(x.dtype), min(ceil_div(together * n, THREADS), LOADS)
