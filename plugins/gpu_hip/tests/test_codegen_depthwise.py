@@ -9,7 +9,7 @@ import pytest
 from kernel_trial import channels_last, generate, run, same, tensor, traits, values
 
 import mgx_core as mgx
-from mgx_core import Module, Shape
+from mgx_core import Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ops.broadcast import Broadcast, Multibroadcast
@@ -72,6 +72,29 @@ def test_one_axis(of: str, sm: int, window: int, attributes: dict[str, Any]) -> 
     source = generate(op, ins, outs, traits(sm_count=sm))
     assert isinstance(source, KernelSource) and source.name.startswith("convolution_depthwise")
     same(run(source, [x, w], ins, outs), wanted, tolerance=LIMITS[of])
+
+
+@pytest.mark.parametrize("columns", [depthwise.MOST_COLUMNS, depthwise.MOST_COLUMNS + 1])
+def test_long_filters_have_one_thread_per_output(columns: int) -> None:
+    """Filters of sounds have thousands of elements; a source with a term for each took 36 s to compile for 2,047."""
+    rng, lens, kind = np.random.default_rng(9), (1, 4, 80), dt.float32
+    x, w = values(rng, kind, lens), values(rng, kind, (4, 1, columns))
+    op = Convolution(group=4)
+    wanted = op.compute(x, w)
+    ins = [tensor("float32", lens, channels_last(lens)), tensor("float32", w.shape, (1, 1, 4))]
+    outs = [tensor("float32", wanted.shape, channels_last(wanted.shape))]
+    source = generate(op, ins, outs, traits())
+    assert isinstance(source, KernelSource)
+    assert source.name.startswith("convolution_depthwise") == (columns <= depthwise.MOST_COLUMNS)
+    same(run(source, [x, w], ins, outs), wanted, tolerance=LIMITS["float32"])
+    body = Module("convolution_0")
+    p = [body.add_parameter(n, Shape.of(kind, t.lens)) for n, t in zip("xw", ins, strict=True)]
+    body.add_return([body.add(op, *p)])
+    group = generate(Group(tag="convolution"), ins, outs, traits(), [body])
+    if columns <= depthwise.MOST_COLUMNS:
+        assert isinstance(group, KernelSource)
+    else:
+        assert isinstance(group, No) and f"{depthwise.MOST_COLUMNS} columns, got {columns}" in group.why
 
 
 def test_one_axis_with_its_epilogue() -> None:

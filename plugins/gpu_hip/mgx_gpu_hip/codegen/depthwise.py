@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mgx_core import Module, No
 from mgx_core.errors import UnsupportedError
@@ -18,7 +18,10 @@ from .pointwise import one_launch, threads_of
 from .product_epilogue import FusedEpilogue, product_epilogue, store_vectors
 from .source import DeviceTraits, KernelSource, Tensor, compute_type, storage_type, to_compute
 
-__all__ = ["depthwise", "depthwise_group"]
+__all__ = ["MOST_COLUMNS", "depthwise", "depthwise_group"]
+
+# columns of a filter: a thread holds a row of its weights in registers, and the source has a term for each
+MOST_COLUMNS: Final = 64
 
 
 def depthwise_group(module: Module, inputs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> KernelSource | No:
@@ -58,6 +61,8 @@ def depthwise(
     given = inputs if inputs is not None else [x, w]
     if len(x.lens) not in (3, 4) or op.group != x.lens[1] or w.lens[1] != 1:
         return No("the convolution is not a depthwise convolution with one or two axes")
+    if w.lens[-1] > MOST_COLUMNS:
+        return No(f"the depthwise kernel supports filters of at most {MOST_COLUMNS} columns, got {w.lens[-1]}")
     strides, dilations, begins, _ = op.sliding(x.lens[2:], w.lens[2:])
     if len(x.lens) == 3:  # as images of one row
         strides, dilations, begins = (1, *strides), (1, *dilations), (0, *begins)

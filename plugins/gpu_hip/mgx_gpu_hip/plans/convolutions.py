@@ -20,6 +20,7 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.argument import Array
 
+from ..codegen.depthwise import MOST_COLUMNS
 from ..codegen.generators import static
 from ..codegen.movement import pad
 from ..codegen.unfold import Windows, unfold
@@ -78,7 +79,8 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
         made = library_convolution(e, op, x, *rounded)
         return Value(Shape(dtype, lens, made.strides), made.buffer, made.offset)
     problem = _problem(e, op, x, w, epilogue)
-    if problem.is_depthwise and (dtype is dt.float32 or (x.shape.rank in (3, 4) and not e.exhaustive)):
+    tiled = x.shape.rank in (3, 4) and window[-1] <= MOST_COLUMNS
+    if problem.is_depthwise and (dtype is dt.float32 or (tiled and not e.exhaustive)):
         raise Refused("the generated depthwise kernel is faster than the libraries'")
     tuner = e.context.tuner
     guess = None if tuner is None else tuner.estimate(problem, e.exhaustive)
@@ -158,7 +160,7 @@ def _generated_us(p: ConvProblem) -> float:
     """Returns estimated microseconds of the generated convolution kernels on an H200, epilogue included."""
     if p.dtype is dt.float32:
         return inf
-    if p.is_depthwise:
+    if p.is_depthwise and p.kernel[-1] <= MOST_COLUMNS:
         return 2.5 + max(p.flops / 17e6, (prod(p.dims) + prod(p.out_dims)) * p.dtype.size / 3.6e6)
     terms = p.dims[1] // p.groups * prod(p.kernel)  # one thread sums them sequentially
     return 4.0 + 0.05 * terms + p.flops / 1e6 if terms <= 256 else inf
