@@ -10,7 +10,6 @@ from mgx_core import Module, No
 from .bodies import Body
 from .evaluate import body_function
 from .extents import plain
-from .generators import Inputs
 from .geometry import (
     Reader,
     aligned,
@@ -30,19 +29,24 @@ __all__ = ["concat_pointwise"]
 
 
 def concat_pointwise(
-    module: Module, parts: Sequence[Tensor], axis: int, place: int, others: Inputs, y: Tensor, traits: DeviceTraits
+    module: Module,
+    parts: Sequence[Tensor],
+    axis: int,
+    place: int,
+    others: Sequence[Tensor],
+    y: Tensor,
+    traits: DeviceTraits,
 ) -> KernelSource | No:
     """Generates a kernel for a module of pointwise ops whose parameter `place` is the concatenation of `parts` along `axis`.
 
     others: the module's remaining operands in order; y: its result, of the concatenation's extents.
     Errors: UnsupportedError for what is not pointwise.
     """
-    given = [x for x in others if x is not None]
     whole = Tensor(parts[0].dtype, y.lens, y.strides, y.align)
-    inputs = [*given[:place], whole, *given[place:]]
+    inputs = [*others[:place], whole, *others[place:]]
     body = Body.of(module, inputs)
     function, accesses = body_function(f"{NAME}_at", body, inputs, [y])
-    xs = [*parts, *given]
+    xs = [*parts, *others]
     wanted = [(n, s) for n, s in zip(y.lens, y.strides, strict=True) if n != 1]
     here = [a for a in accesses if a.index == place]
     if any([(n, s) for n, s in zip(body.dims, a.strides, strict=True) if n != 1] != wanted or a.offset for a in here):

@@ -55,6 +55,7 @@ def linear_attention(op: LinearAttention, xs: Inputs, ys: list[Tensor], traits: 
     keeps = 0 if decay is None else rows if by_row else 1
     each = rows * (1 + group) + keeps + columns + 1
     bytes_of = 8 if kind == "double" else 4
+    wide = "ldv" if vector * bytes_of <= 16 else "load_many"
     bytes_each = each * bytes_of
     together = min((traits.shared_bytes - 15 * bytes_of) // bytes_each, MAX_STEPS)
     if not together:
@@ -107,7 +108,6 @@ def linear_attention(op: LinearAttention, xs: Inputs, ys: list[Tensor], traits: 
             *([f"{name} = wave_reduce<Sum, {lanes}>({name});"] if lanes > 1 else []),
         ]
 
-    wide = "ldv" if vector * bytes_of <= 16 else "load_many"
     row = f"(r / {vector}u * {lanes}u + lane) * {vector}u + r % {vector}u" if vector > 1 else f"r * {lanes}u + lane"
     place = ["b", "g", f"({row})", "j"]
     inside = f"{row} < {size}u"

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from mgx_core import Instruction, Kernels, Module, No
-from mgx_core.errors import Refused
 from mgx_core.ops.axes import normalize
 from mgx_core.ops.concat import Concat
 from mgx_core.ops.control import Group, PointwiseGroup
 from mgx_core.targets.group_checks import tagged
 from mgx_core.targets.kernel_emission import Results
-from mgx_core.targets.values import Value
 
 from ..codegen.concat_pointwise import concat_pointwise
 from ..codegen.generators import Inputs, computing
@@ -21,6 +19,7 @@ from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import GpuEmitter
 from ..join_concats import CONCAT
 from .offer import offer, output_like
+from .product_groups import operand
 
 __all__ = ["PLANS"]
 
@@ -55,8 +54,8 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
     joint, concat = next((i, i.op) for i in body if isinstance(i.op, Concat))
     work = next(i for i in body if isinstance(i.op, PointwiseGroup))
-    parts = [_value(e, i, env) for i in joint.inputs]
-    others = [_value(e, i, env) for i in work.inputs if i is not joint]
+    parts = [operand(e, i, env) for i in joint.inputs]
+    others = [operand(e, i, env) for i in work.inputs if i is not joint]
     lens = [*parts[0].lens]
     axis = normalize(concat.axis, len(lens))
     lens[axis] = sum(p.lens[axis] for p in parts)
@@ -64,15 +63,3 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
     form = Form(axis, len(parts), work.inputs.index(joint))
     e.kernel(write, form, work.modules, [*parts, *others], [out])  # type: ignore[arg-type]
     return out
-
-
-def _value(e: GpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Value:
-    """Returns an operand's value; emits the views inside the group."""
-    if ins not in env and not ins.is_literal:
-        for i in ins.inputs:
-            _value(e, i, env)
-        env[ins] = e.emit(ins, env)
-    value = e.value_of(ins, env)
-    if not isinstance(value, Value):
-        raise Refused("an operand is absent or a tuple")
-    return value
