@@ -137,6 +137,18 @@ def test_selecting_ops_read_the_positions_in_their_second_operand():
         assert cls.picks == (cls.moves is True and [i.name for i in cls.inputs[1:2]] == ["indices"]), cls.name
 
 
+def test_ops_that_replace_along_an_axis_write_elements_at_the_positions_in_their_second_operand():
+    for case, (data, indices, updates), out in stating("replaces_along_axis"):
+        axis = case.op.attributes()["axis"]
+        expected, positions = data.copy(), np.where(indices < 0, indices + data.shape[axis], indices)
+        for place in np.ndindex(indices.shape):
+            at = list(place)
+            at[axis] = positions[place]
+            if 0 <= at[axis] < data.shape[axis]:  # cases of ops that skip others include some
+                expected[tuple(at)] = updates[place]
+        np.testing.assert_array_equal(out, expected, case.id)
+
+
 def test_replacing_ops_write_slices_at_the_positions_in_their_second_operand():
     for case, (data, indices, updates), out in stating("replaces"):
         expected, axes = data.copy(), indices.shape[-1]

@@ -86,7 +86,7 @@ class _Scatter(Operation):
         return _write(data, tuple(where), updates, self.reduction)
 
 
-@op("scatter_none", exact=True)
+@op("scatter_none", exact=True, replaces_along_axis=True)
 class ScatterNone(_Scatter):
     """Replaces elements of data at positions along one axis; the last of several updates of one element is kept.
 

@@ -47,6 +47,10 @@ class Traits:
     """Returns its first operand with slices replaced by those of its third, at the positions of leading axes that the rows of its
     second state."""
 
+    replaces_along_axis: ClassVar[bool] = False
+    """Returns its first operand with elements replaced by those of its third, at positions along its attribute `axis` that its
+    second states."""
+
     widens: ClassVar[bool] = False
     """Converts its first operand to a wider type: constants are kept in the narrow type until no rule can use it."""
 

@@ -7,8 +7,9 @@ from typing import Final
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.axes import normalize
+from ..ops.builtin import Literal
 from ..ops.concat import Concat
-from ..ops.scatter import ScatterNone
+from ..ops.operation import Operation
 from ..types.shape import Shape
 from .constants import whole
 from .engine import Builder, Rules
@@ -22,7 +23,7 @@ WRITTEN_SLICES: Final = Rules("join-written-slices")
 MOST: Final = 256  # parts of a concatenation: kernels take each as an argument
 
 
-@WRITTEN_SLICES.on(ScatterNone)
+@WRITTEN_SLICES.on(Operation, reads=Literal)
 def concat_from_written_slices(i: Instruction, b: Builder) -> Instruction | No | None:
     """scatter_none(scatter_none(x, 0, u), 1, v) of whole slices at constant places -> concat(u, v, rest of x)."""
     written = _written(i)
@@ -55,12 +56,12 @@ def _same_axis(ins: Instruction, axis: int) -> bool:
 
 def _written(ins: Instruction) -> tuple[int, int] | None:
     """Returns the axis and the constant place of a whole slice of length 1 that is written; None for other scatters."""
-    if not isinstance(ins.op, ScatterNone) or not all(isinstance(x.result, Shape) for x in ins.inputs):
+    if not ins.op.replaces_along_axis or not all(isinstance(x.result, Shape) for x in ins.inputs):
         return None
     data, indices, updates = ins.inputs
     if not data.shape.ranked or not updates.shape.ranked:
         return None
-    axis = normalize(ins.op.axis, data.shape.rank)
+    axis = normalize(ins.op.attributes()["axis"], data.shape.rank)
     dims = data.shape.dims
     length = dims[axis]
     if updates.shape.dims != (*dims[:axis], 1, *dims[axis + 1 :]) or not isinstance(length, int):
