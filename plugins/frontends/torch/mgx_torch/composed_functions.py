@@ -15,7 +15,6 @@ __all__ = [
     "digamma",
     "erfinv",
     "fft_frequencies",
-    "ldexp",
     "lgamma",
     "logcumsumexp",
     "nonzero_static",
@@ -111,11 +110,6 @@ def erfinv(x: Tensor) -> Tensor:
         found = found - (torch.erf(found) - wide) / (2 / math.sqrt(math.pi) * (-found * found).exp())
     ends = torch.where(wide.abs() == 1, wide * math.inf, math.nan)
     return torch.where(wide.abs() < 1, found, ends).to(_result_type(x))
-
-
-def ldexp(x: Tensor, exponent: Tensor) -> Tensor:
-    """Returns x * 2**exponent."""
-    return x * torch.pow(2.0, exponent)
 
 
 def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Any:

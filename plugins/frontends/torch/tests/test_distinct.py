@@ -61,6 +61,19 @@ def test_powers_of_two(same: Same) -> None:
     same(lambda x: (torch.ldexp(x, torch.tensor([3, -2])), torch.ldexp(x.long(), torch.tensor([2, -1]))), ROWS)
 
 
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64])
+@pytest.mark.parametrize("exponents", [torch.tensor([3, -2]), torch.tensor([2, 1]).int(), torch.tensor(4)])
+def test_powers_of_two_have_the_type_of_floats(kind: torch.dtype, exponents: torch.Tensor, same: Same) -> None:
+    same(torch.ldexp, ROWS.to(kind), exponents)
+
+
+def test_powers_of_two_may_exceed_the_range_of_the_result(same: Same) -> None:
+    """2**200 is infinite in float32, 2**130 times a float64 is not, and 2**18 is infinite in float16."""
+    same(torch.ldexp, torch.tensor([3 * 2.0**-100, 0.0]), torch.tensor([200, 200]))
+    same(torch.ldexp, torch.tensor([3.0, -3.0]).double(), torch.tensor([130, -140]))
+    same(torch.ldexp, torch.tensor([3 * 2.0**-9, 1.0]).half(), torch.tensor([18, 15]))
+
+
 class Grouped(nn.Module):
     """The mean of the points in each occupied cell, as in networks on point clouds."""
 

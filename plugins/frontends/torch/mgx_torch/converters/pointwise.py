@@ -151,6 +151,14 @@ def div(n: Node, x: Scalar, y: Scalar, rounding_mode: str | None = None) -> Inst
     return n.add("trunc", out) if rounding_mode == "trunc" and n.dtype.is_float else out
 
 
+@converts("ldexp")
+def ldexp(n: Node, x: Instruction, exponent: Instruction) -> Instruction:
+    """Returns x * 2**exponent, computed in float64: the power alone may exceed the range of narrower results."""
+    wide = n.convert(exponent, dt.float64)
+    power = n.add("pow", n.full_like(wide, 2), wide)
+    return n.convert(n.pointwise("mul", n.convert(x, dt.float64), power), n.dtype)
+
+
 @converts("floor_divide")
 def floor_divide(n: Node, x: Scalar, y: Scalar) -> Instruction:
     return floor_divided(n, *n.tensors((x, y), n.dtype))
