@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from mgx_torch import lower_to_mgx
+import mgx_core
+from mgx_torch import from_exported, lower_to_mgx
 
 Same = Callable[..., None]  # the fixture that compares with eager torch
 NUMBERS = torch.tensor([3, 1, 3, 3, 0, 1, 1])
@@ -72,6 +73,17 @@ def test_powers_of_two_may_exceed_the_range_of_the_result(same: Same) -> None:
     same(torch.ldexp, torch.tensor([3 * 2.0**-100, 0.0]), torch.tensor([200, 200]))
     same(torch.ldexp, torch.tensor([3.0, -3.0]).double(), torch.tensor([130, -140]))
     same(torch.ldexp, torch.tensor([3 * 2.0**-9, 1.0]).half(), torch.tensor([18, 15]))
+
+
+def test_a_negative_least_number_of_counts_is_rejected() -> None:
+    exported = torch.export.export(Counted(), (NUMBERS,))
+    with pytest.raises(mgx_core.ParseError, match="minlength must be at least 0, got -1"):
+        from_exported(exported)
+
+
+class Counted(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.bincount(x, minlength=-1)
 
 
 class Grouped(nn.Module):

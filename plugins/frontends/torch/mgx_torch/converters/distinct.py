@@ -68,9 +68,11 @@ def _counted(n: Node, marks: Instruction) -> Instruction:
 @converts("bincount")
 def bincount(n: Node, x: Instruction, weights: Instruction | None = None, minlength: int = 0) -> Instruction:
     """Returns how often each number occurs, or the sum of its weights; at least `minlength` elements."""
+    if minlength < 0:
+        n.fail(f"minlength must be at least 0, got {minlength}")
     numbers = n.convert(x, dt.int64)
     # with one more number of minlength - 1, the largest exists if x is empty, too
-    least = n.filled((1,), max(minlength, 0) - 1, dt.int64)
+    least = n.filled((1,), minlength - 1, dt.int64)
     largest = n.reduce("reduce_max", n.add("concat", numbers, least, axis=0), [0], keep=False)
     length = n.add("add", largest, n.literal(1, dt.int64))
     bins = n.add("dynamic_range", n.literal(0, dt.int64), length, n.literal(1, dt.int64))
