@@ -59,9 +59,9 @@ def _masked(indices: Instruction) -> Instruction | None:
             transposed = found.shape.dims[0] == 1 and indices.shape.dims == found.shape.dims[::-1]
         case _:
             transposed = False
-    return (
-        mask if transposed and mask.shape.ranked and mask.shape.rank > 0 else None
-    )  # a scalar counts as a vector of one
+    if not transposed or not mask.shape.ranked or mask.shape.rank == 0:  # a scalar counts as a vector of one
+        return None
+    return mask
 
 
 def _value(b: Builder, updates: Instruction, mask: Instruction, x: Instruction) -> Instruction | None:
