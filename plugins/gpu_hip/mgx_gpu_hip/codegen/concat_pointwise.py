@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 
 from mgx_core import Module, No
@@ -22,6 +23,7 @@ from .geometry import (
     preferred_width,
     store_code,
 )
+from .movement import by_part
 from .pointwise import braced, each_item
 from .source import NAME, DeviceTraits, KernelSource, Tensor, entry_word, finish, storage_type
 
@@ -76,18 +78,12 @@ def concat_pointwise(
     setup, names = decompose("i", dims, "c")
     index = index_type(*xs, y)
     t = storage_type(whole.dtype)
+
+    def selected(n: int, coordinates: Sequence[str]) -> str:
+        return f"from = p{n} + ({offset_code(coordinates, own[n], 0, index, width)});"
+
     # only the address depends on the part: loads behind branches run one after the other, and with them the work
-    lines = [*setup, f"const {t}* from;"]
-    begin, last = 0, max((n for n, size in enumerate(lengths) if size), default=0)
-    for n, size in enumerate(lengths):
-        if not size:
-            continue
-        end = begin + size
-        mine = f"({names[joined]} - {begin // scale}u)" if begin else names[joined]
-        source = offset_code([*names[:joined], mine, *names[joined + 1 :]], own[n], 0, index, width)
-        test = "" if n == last else f"if ({names[joined]} < {end // scale}u) "
-        lines.append(f"{'else ' if begin else ''}{test}from = p{n} + ({source});")
-        begin = end
+    lines = [*setup, f"const {t}* from;", *by_part([*accumulate(lengths)], scale, names, joined, selected)]
     lines.append(
         f"const vec<{t}, {width}> v = {load_code(whole, width)}(from);" if width > 1 else f"const {t} v = *from;"
     )

@@ -23,7 +23,7 @@ from .geometry import aligned, decompose, index_type, memory_order, merge, offse
 from .pointwise import each_item, pointwise
 from .source import DeviceTraits, KernelSource, Tensor, finish, storage_type, supported
 
-__all__ = ["concat", "copy", "copy_mapped", "pad", "reverse", "slices", "tile", "window"]
+__all__ = ["by_part", "concat", "copy", "copy_mapped", "pad", "reverse", "slices", "tile", "window"]
 
 
 def copy(x: Tensor, y: Tensor, traits: DeviceTraits, word: str = "copy") -> KernelSource:
@@ -181,6 +181,26 @@ def _border(mode: str, n: int, begin: int, end: int) -> Map:
     return repeated
 
 
+def by_part(
+    ends: Sequence[int], scale: int, names: Sequence[str], joined: int, statement: Callable[[int, Sequence[str]], str]
+) -> list[str]:
+    """Returns statements that run the one for the part of a concatenation in which an element lies.
+
+    ends: of the parts along the concatenated axis, of which `names[joined]` is the coordinate, in units of `scale`.
+    statement: returns the statement for a part from the element's coordinates within it.
+    """
+    lines, begin = [], 0
+    for n, end in enumerate(ends):
+        if end == begin:
+            continue
+        own = f"({names[joined]} - {begin // scale}u)" if begin else names[joined]
+        test = "" if end == ends[-1] else f"if ({names[joined]} < {end // scale}u) "
+        found = statement(n, [*names[:joined], own, *names[joined + 1 :]])
+        lines.append(f"{'else ' if begin else ''}{test}{found}")
+        begin = end
+    return lines
+
+
 def concat(op: Any, xs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> KernelSource | No:
     """Concatenates tensors in one launch."""
     axis = normalize(op.axis, len(y.lens))
@@ -224,18 +244,12 @@ def concat(op: Any, xs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> Ke
     index = index_type(*xs, y)
     t = storage_type(y.dtype)
     kind = f"vec<{t}, {width}>" if width > 1 else t
-    lines = [*setup, f"{kind} v;"]
-    begin = 0
-    for n, end in enumerate(ends):
-        if end == begin:
-            continue
-        own = f"({names[joined]} - {begin // scale}u)" if begin else names[joined]
-        coordinates = [*names[:joined], own, *names[joined + 1 :]]
+
+    def loaded(n: int, coordinates: Sequence[str]) -> str:
         at = offset_code(coordinates, [*outer.strides[n], steps[n], *inner[n]], 0, index, width)
-        load = f"ldv<{t}, {width}>(p{n} + ({at}))" if width > 1 else f"p{n}[{at}]"
-        test = "" if end == total else f"if ({names[joined]} < {end // scale}u) "
-        lines.append(f"{'else ' if begin else ''}{test}v = {load};")
-        begin = end
+        return f"v = ldv<{t}, {width}>(p{n} + ({at}));" if width > 1 else f"v = p{n}[{at}];"
+
+    lines = [*setup, f"{kind} v;", *by_part(ends, scale, names, joined, loaded)]
     at = offset_code(names, [*outer.strides[-1], steps[-1], *inner[-1]], 0, index, width)
     lines.append(f"{store_code(y, width)}(q0 + ({at}), v);" if width > 1 else f"q0[{at}] = v;")
     return each_item(f"concat_{len(xs)}", lines, xs, [y], prod(map(plain, dims)), traits)
