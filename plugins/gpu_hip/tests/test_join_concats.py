@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from built_program import BuiltProgram
 from kernel_trial import channels_last, run, same, tensor, traits
 
 import mgx_core as mgx
@@ -22,22 +23,14 @@ from mgx_gpu_hip.target import GpuTarget
 Array = Any
 
 
-class Built:
-    """A program under construction with its arguments."""
+class Built(BuiltProgram):
+    """A program that is compiled and compared with the reference."""
 
     def __init__(self) -> None:
-        self.program = mgx.Program()
-        self.main = self.program.get_main_module()
-        self.feed: dict[str, Array] = {}
-        self.rng = np.random.default_rng(4)
-
-    def add(self, name: str, *xs: Any, **attributes: Any) -> Any:
-        return self.main.add(mgx.op(name, **attributes), *xs)
+        super().__init__(seed=4)
 
     def given(self, *dims: int, of: str = "float16") -> Any:
-        name = f"x{len(self.feed)}"
-        self.feed[name] = self.rng.standard_normal(dims).astype(of)
-        return self.main.add_parameter(name, mgx.Shape(of, dims))
+        return self.argument(*dims, kind=of)[0]
 
     def normalized(self, x: Any) -> Any:
         """Returns relu(x * scale + bias), both per channel."""

@@ -6,30 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from built_program import BuiltProgram
 
-import mgx_core as mgx
 from mgx_gpu_hip.target import GpuTarget
 
 Array = Any
 
 
-class Built:
-    """A program under construction with its arguments."""
+class Built(BuiltProgram):
+    """A program that is compiled and run."""
 
     def __init__(self) -> None:
-        self.program = mgx.Program()
-        self.main = self.program.get_main_module()
-        self.feed: dict[str, Array] = {}
-        self.rng = np.random.default_rng(3)
-
-    def add(self, name: str, *xs: Any, **attributes: Any) -> Any:
-        return self.main.add(mgx.op(name, **attributes), *xs)
-
-    def given(self, *dims: int, kind: str = "float16") -> tuple[Any, Array]:
-        array = self.rng.standard_normal(dims).astype(kind)
-        name = f"x{len(self.feed)}"
-        self.feed[name] = array
-        return self.main.add_parameter(name, mgx.Shape(kind, dims)), array
+        super().__init__(seed=3)
 
     def results(self, device: int, *outputs: Any, **options: Any) -> tuple[list[Array], list[str]]:
         """Returns the results and the names of the steps."""
@@ -48,8 +36,8 @@ def turned(x: Array, cos: Array, sin: Array) -> Array:
 @pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
 def test_queries_and_keys_are_turned_and_caches_grow_in_two_launches(device: int) -> None:
     b = Built()
-    (q, qs), (k, ks), (v, vs) = b.given(1, 32, 1, 64), b.given(1, 4, 1, 64), b.given(1, 4, 1, 64)
-    (keys, old_keys), (values, old_values) = b.given(1, 4, 33, 64), b.given(1, 4, 33, 64)
+    (q, qs), (k, ks), (v, vs) = b.argument(1, 32, 1, 64), b.argument(1, 4, 1, 64), b.argument(1, 4, 1, 64)
+    (keys, old_keys), (values, old_values) = b.argument(1, 4, 33, 64), b.argument(1, 4, 33, 64)
     angles = b.rng.standard_normal((1, 1, 32)).astype("float32")
     cos, sin = np.cos(angles).astype("float16"), np.sin(angles).astype("float16")
     c, s = b.main.add_literal(cos), b.main.add_literal(sin)
@@ -66,7 +54,7 @@ def test_queries_and_keys_are_turned_and_caches_grow_in_two_launches(device: int
 @pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
 def test_kernels_of_other_kinds_and_types(device: int) -> None:
     b = Built()
-    (x, xs), (y, ys), (t, ts) = b.given(3, 700), b.given(5, kind="float64"), b.given(40, 8, kind="float32")
+    (x, xs), (y, ys), (t, ts) = b.argument(3, 700), b.argument(5, kind="float64"), b.argument(40, 8, kind="float32")
     rows = np.array([3, 39, 0], np.int64)
     one = b.add("relu", b.add("add", x, x))
     two = b.add("mul", b.add("neg", y), y)
@@ -80,7 +68,7 @@ def test_kernels_of_other_kinds_and_types(device: int) -> None:
 
 def test_dependent_ops_stay_separate() -> None:
     b = Built()
-    (x, xs), (y, ys), (z, zs) = b.given(4, 64), b.given(4, 64), b.given(8, 3)
+    (x, xs), (y, ys), (z, zs) = b.argument(4, 64), b.argument(4, 64), b.argument(8, 3)
     joined = b.add("concat", x, y, axis=0)
     got, steps = b.results(1, joined, b.add("concat", joined, z, axis=1))
     assert steps == ["concat_2", "concat_2"]
@@ -89,7 +77,7 @@ def test_dependent_ops_stay_separate() -> None:
 
 def test_large_work_stays_apart() -> None:
     b = Built()
-    (x, xs), (y, ys) = b.given(1024, 520), b.given(1024, 520)
+    (x, xs), (y, ys) = b.argument(1024, 520), b.argument(1024, 520)
     got, steps = b.results(1, b.add("relu", x), b.add("neg", y))
     assert len(steps) == 2
     assert (got[0] == np.maximum(xs, 0)).all() and (got[1] == -ys).all()
@@ -98,7 +86,7 @@ def test_large_work_stays_apart() -> None:
 @pytest.mark.parametrize(("length", "steps"), [(40, 2), (3000, 1)], ids=["other blocks", "equal blocks"])
 def test_threads_that_work_together_need_equal_blocks(length: int, steps: int) -> None:
     b = Built()
-    (x, xs), (y, ys) = b.given(2, 3000, kind="float32"), b.given(3, length, kind="float32")
+    (x, xs), (y, ys) = b.argument(2, 3000, kind="float32"), b.argument(3, length, kind="float32")
     made = []
     for value, array in ((x, xs), (y, ys)):
         largest = b.add("multibroadcast", b.add("reduce_max", value, axes=[1]), out_lens=list(array.shape))
@@ -111,6 +99,6 @@ def test_threads_that_work_together_need_equal_blocks(length: int, steps: int) -
 
 def test_the_pass_can_be_switched_off() -> None:
     b = Built()
-    (x, _), (y, _) = b.given(4, 64), b.given(4, 64)
+    (x, _), (y, _) = b.argument(4, 64), b.argument(4, 64)
     _, steps = b.results(1, b.add("relu", x), b.add("neg", y), disable_passes=("join-launches",))
     assert len(steps) == 2
