@@ -88,7 +88,7 @@ def _matrices(e: CpuEmitter, op: Any, x: Value, w: Value) -> tuple[Panels, Value
         moves, kept = found
         first = sum(a * s for (a, _), s in zip(kept, w.strides[2:], strict=True))
         lens = [*w.lens[:2], *(end - begin for begin, end in kept)]
-        w = w.seen_as(first, Shape(w.shape.dtype, lens, w.strides))
+        w = w.view_at(first, Shape(w.shape.dtype, lens, w.strides))
     return _pack(e, w), _im2col(e, moves, x, w, places)
 
 

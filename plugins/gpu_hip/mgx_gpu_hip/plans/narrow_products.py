@@ -182,8 +182,8 @@ def _wide_pixels(x: Value, w: Windows) -> tuple[Value, Windows]:
     count = (x.lens[-1] - taps) // step + 1
     lens = [x.lens[0], channels * taps, *x.lens[2:-1], count]
     steps = [*x.strides[:-1], channels * step]
-    seen = x.seen_as(0, Shape(x.shape.dtype, lens, steps))
-    return seen, replace(w, kernel=(*w.kernel[:-1], 1), stride=(*w.stride[:-1], 1))
+    pixels = x.view_at(0, Shape(x.shape.dtype, lens, steps))
+    return pixels, replace(w, kernel=(*w.kernel[:-1], 1), stride=(*w.stride[:-1], 1))
 
 
 def _matrices(e: GpuEmitter, x: Value, w: Value, lens: Sequence[int], moved: bool) -> tuple[Form, list[Any]]:
