@@ -186,12 +186,14 @@ class Module(InstructionList):
     def replace(self, old: Instruction, new: Instruction) -> None:
         """Replaces all uses of `old` by `new`; `old` remains until `sweep`.
 
+        A module without return whose last instruction, hence its result, is `old` then returns `new`.
         Errors: ShapeError if dtype or dims would change.
         """
         if old is new:
             return
         if not same_type(old.result, new.result):
             raise ShapeError(f"{old!r} cannot be replaced by {new!r}: the result's type would change")
+        self._return_instead({old: new})
         for user, count in list(old._users.items()):
             if user is not new:
                 user.inputs = exchanged(user.inputs, old, new)
@@ -202,7 +204,11 @@ class Module(InstructionList):
                 self._touch(user)
 
     def replace_each(self, others: Mapping[Instruction, Instruction]) -> None:
-        """Replaces all uses of each key by its value, which has the same type and is not a key; each user is updated once."""
+        """Replaces all uses of each key by its value, which has the same type and is not a key; each user is updated once.
+
+        The result of a module without return is replaced as by `replace`.
+        """
+        self._return_instead(others)
         readers: dict[Instruction, None] = {}
         for old, new in others.items():
             for user, count in old._users.items():
@@ -214,6 +220,11 @@ class Module(InstructionList):
             if user.is_return:
                 user.result = TupleShape([i.result for i in user.inputs])
             self._touch(user)
+
+    def _return_instead(self, others: Mapping[Instruction, Instruction]) -> None:
+        """Adds a return of the replacement if the last instruction of a module without return is replaced."""
+        if self.returned is None and self._last is not None and self._last in others:
+            self.add_return([others[self._last]])
 
     def set_inputs(self, ins: Instruction, inputs: Sequence[Instruction]) -> None:
         """Sets an instruction's inputs; its shape is inferred again.

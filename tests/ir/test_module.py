@@ -74,6 +74,30 @@ def test_a_module_without_return_returns_its_last_instruction():
     assert module.returned is None
 
 
+def test_replacing_the_result_of_a_module_without_return_makes_it_return_the_other_value():
+    module = Module()
+    x = module.add_parameter("x", S)
+    first = module.add(op("relu"), x)
+    last = module.add(op("neg"), first)
+    module.replace(last, x)
+    assert module.outputs == (x,)
+    assert module.sweep() == 2
+    assert names(module) == ["@param", "@return"]
+    assert verify(module) == []
+    module = Module()
+    first = module.add(op("relu"), module.add_parameter("x", S))
+    new = module.add(op("abs"), first)
+    last = module.add(op("neg"), first)
+    module.replace(first, module.parameters["x"])  # not its result
+    assert module.outputs == (last,)
+    module.replace_each({last: new})
+    assert module.outputs == (new,)
+    module = two_relus()
+    module.replace_instruction(module.outputs[0], op("abs"))
+    assert [o.name for o in module.outputs] == ["abs"]
+    assert len([i for i in module if i.is_return]) == 1
+
+
 def test_errors_of_building():
     module = two_relus()
     x = module.parameters["x"]

@@ -71,6 +71,15 @@ module main
     assert not Rewriter(cancel()).apply(module)
 
 
+@pytest.mark.parametrize("name", ["relu", "neg"])
+def test_the_result_of_a_module_without_return_is_replaced_once(name):
+    text = CHAIN.replace("  @return(%4)", f"  %5 = {name}(%4) -> float32[2]\n  %6 = {name}(%5) -> float32[2]")
+    module, rewriter, changed = rewritten(text, cancel())
+    assert changed
+    assert [i.name for i in module] == ["@param", "relu", "@return"]
+    assert rewriter.tally.fired.total() == (4 if name == "relu" else 3)
+
+
 def test_rules_have_names_and_descriptions():
     first = cancel().rules[0]
     assert (first.name, first.says, first.roots) == ("neg-of-neg", "neg(neg(x)) -> x", (Neg,))
