@@ -78,7 +78,7 @@ class Decoder:
         # memoized by text, since a program's extents share subexpressions
         self._dims: dict[str, Dim] = {}
         for name, lo, hi, optimals, *written in table:
-            prefix = dim.fresh_prefix(_typed(name, str))
+            prefix = dim.fresh_prefix(_typed(name, str)) if lo < hi else None  # else `symbol` refuses the bounds
             self.symbols.append(
                 dim.symbol(name, lo, hi, optimals, written == [True]) if prefix is None else dim.fresh(prefix, lo, hi)
             )

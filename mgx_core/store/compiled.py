@@ -117,7 +117,10 @@ def left_uncompiled(target: str, error: MgxError) -> None:
 def _records(plain: Any) -> list[PassRecord]:
     from ..compile.pipeline import PassRecord
 
-    return [PassRecord(*r) for r in plain]
+    try:
+        return [PassRecord(*r) for r in plain]
+    except TypeError as error:
+        raise StoreError(f"the file's records of passes are damaged: {error}") from error
 
 
 def _saved(

@@ -153,6 +153,8 @@ class LiteralReader:
             raise StoreError(f"literal {index} does not exist, the file has {len(self.table)}")
         name, dims, offset, size, crc = self.table[index]
         dtype = dtype_named(name)
+        if not all(type(d) is int for d in dims):  # a product with bytes would repeat them
+            raise StoreError(f"literal {index}: its extents must be integers, got {dims!r}")
         wanted = math.prod(dims) * dtype.size
         if any(d < 0 for d in dims) or size != wanted or dtype.kind == "s":
             raise StoreError(f"literal {index}: {dtype}{list(dims)} has {wanted} bytes, the file states {size}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import sys
 from pathlib import Path
@@ -104,6 +105,16 @@ def test_kernels_come_from_the_file(installed, format, extent, tmp_path):
     if extent != 1:
         read.run({"x": np.ones((2, 3), np.float32)})
         assert Doubling.made == ["restored", "compiled"]
+
+
+@pytest.mark.parametrize("damaged", [[["simplify"]], [7], [["a", "b", 0.0, True, 1, 2, [3]]], [[1] * 8]])
+def test_damaged_records_of_passes_are_refused_when_they_are_read(installed, damaged):
+    whole = json.loads(mgx.save_buffer(compiled(installed, 1), "json"))
+    del whole["digest"]
+    whole["program"]["compiled"]["passes"] = damaged
+    read = mgx.load_buffer(json.dumps(whole).encode())
+    with pytest.raises(StoreError, match="the file's records of passes are damaged"):
+        read.executable.records  # noqa: B018
 
 
 def test_another_machine_compiles_again(installed, monkeypatch, caplog):

@@ -465,6 +465,10 @@ def nodes(program):
             "a literal of shape .*float32.* has a value of shape int32",
         ),
         (lambda p: p["literals"][0].__setitem__(0, "int33"), "'int33' is not an element type"),
+        (
+            lambda p: p["literals"][0].__setitem__(1, [1 << 40, "abc"]),
+            "literal 0: its extents must be integers, got .*'abc'",
+        ),
         (lambda p: p["literals"].clear(), "literal 0 does not exist, the file has 0"),
         (lambda p: nodes(p)[3].__setitem__("inputs", [0, 3]), "input 3 is not an earlier instruction"),
         (lambda p: nodes(p)[3].__setitem__("inputs", [0, -1]), "input -1 is not an earlier instruction"),
@@ -486,6 +490,7 @@ def nodes(program):
         (lambda p: nodes(p).append(nodes(p)[-1]), "@return follows the module's return"),
         (lambda p: nodes(p)[0].pop("op"), "is inconsistent: KeyError: 'op'"),
         (lambda p: p["symbols"][0].__setitem__(1, 99), "bounds must satisfy"),
+        (lambda p: p["symbols"].append(["n?3", 99, 4, []]), r"'n\?3': bounds must satisfy .* got min 99, max 4"),
         (lambda p: p.pop("main"), "is inconsistent: KeyError: 'main'"),
         (lambda p: p.__setitem__("main", 0), "is inconsistent"),
     ],
