@@ -124,8 +124,11 @@ def check_format(format: str) -> None:
 
 
 def _chunks(program: Storable, format: str) -> Any:
+    from .compiled import with_seal
+
     check_format(format)
-    return _FORMATS[format](*_encoded(program))
+    metadata, literals = _encoded(program)
+    return _FORMATS[format](with_seal(metadata), literals)
 
 
 def _encoded(program: Storable, source: Sources | None = None) -> tuple[dict[str, Any], LiteralWriter]:
@@ -192,7 +195,7 @@ def _contents(
         if data["compiled"] is not None:
             from .compiled import restore
 
-            restore(contents, data["compiled"], values, literals, trust, on)
+            restore(contents, data, values, literals, trust, on)
         if contents.executable is None or not contents.executable.restored:
             contents.graph()
         return contents

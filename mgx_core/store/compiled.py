@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from ..errors import MgxError, No, StoreError, UnsupportedError
+from ..hashing import blake2b
 from ..log import log
 from ..options import CompileOptions
 from ..plugins.manager import manager
@@ -19,6 +20,7 @@ from ..targets.saved import SavedInstance
 from ..types.argument import Array
 from ..types.signature import names_of_results
 from .codec import Decoder, Encoder
+from .container import pack
 from .contents import Contents
 from .literals import LiteralReader, LiteralWriter
 from .seal import seal, sealed
@@ -27,11 +29,11 @@ if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord
     from ..targets.target import Target
 
-__all__ = ["plain_executable", "restore"]
+__all__ = ["plain_executable", "restore", "with_seal"]
 
 
 def plain_executable(executable: Executable, values: Encoder, literals: LiteralWriter) -> dict[str, Any]:
-    """Encodes an executable as plain data; compiled code is packed into separate bytes, which the user's seal authenticates."""
+    """Encodes an executable as plain data; compiled code is packed into separate bytes.  `with_seal` adds the seal."""
     instances, unsaved = [], []
     if not executable.restore_saved():  # those that have not run since the program was loaded
         unsaved.append("kernels of shapes that did not run are not in the file: raise the option instances to keep all")
@@ -54,8 +56,21 @@ def plain_executable(executable: Executable, values: Encoder, literals: LiteralW
         "parameters": {name: values.shape(shape) for name, shape in executable.parameters.items()},
         "instances": packed,
         "notes": list(dict.fromkeys(unsaved)),
-        "seal": seal(packed) if packed else b"",
+        "seal": b"",
     }
+
+
+def with_seal(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Returns a file's metadata with the user's seal if they contain compiled code."""
+    compiled = metadata["compiled"]
+    if compiled is None or not compiled["instances"]:
+        return metadata
+    return {**metadata, "compiled": {**compiled, "seal": seal(_sealed_part(metadata))}}
+
+
+def _sealed_part(metadata: dict[str, Any]) -> bytes:
+    """Returns what a seal authenticates: a digest of all metadata, because compiled code is not checked against them."""
+    return blake2b(pack({**metadata, "compiled": {**metadata["compiled"], "seal": b""}}), 32)
 
 
 def _plain(options: CompileOptions) -> dict[str, Any]:
@@ -65,7 +80,7 @@ def _plain(options: CompileOptions) -> dict[str, Any]:
 
 def restore(
     contents: Contents,
-    plain: Any,
+    metadata: Any,
     values: Decoder,
     literals: LiteralReader,
     trust: bool | None,
@@ -78,6 +93,7 @@ def restore(
     If every kernel comes from the file, the IR is decoded lazily. Trusted code is assumed to match the IR; it is not
     re-checked.
     """
+    plain = metadata["compiled"]
     name = str(plain["target"])
     try:
         if on is None and name not in manager().names("targets"):
@@ -88,7 +104,7 @@ def restore(
             return
         options = CompileOptions.of(plain["options"])
         context = target.get_context() if on is None else on[1]
-        saved, note = _saved(plain, target.machine(context), values, literals, trust)
+        saved, note = _saved(metadata, target.machine(context), values, literals, trust)
         parameters = {str(n): values.shape(s) for n, s in plain["parameters"].items()} if saved else None
         contents.executable = Executable(
             (lambda: contents.graph().main) if saved else contents.graph().main,
@@ -124,9 +140,10 @@ def _records(plain: Any) -> list[PassRecord]:
 
 
 def _saved(
-    plain: Any, machine: str, values: Decoder, literals: LiteralReader, trust: bool | None
+    metadata: Any, machine: str, values: Decoder, literals: LiteralReader, trust: bool | None
 ) -> tuple[list[SavedInstance], str]:
     """Returns the instances that are usable on this machine, or the reason why not."""
+    plain = metadata["compiled"]
     packed: bytes = plain["instances"]
     if not packed:
         return [], ""
@@ -135,7 +152,7 @@ def _saved(
         return [], f"the program was compiled for {plain['machine']}, this is {machine}: {again}"
     if trust is False:
         return [], f"the file's compiled code is not trusted: {again}"
-    if trust is None and not sealed(packed, plain["seal"]):
+    if trust is None and not sealed(_sealed_part(metadata), plain["seal"]):
         return (
             [],
             f"the file's compiled code has no valid seal of this user (load(..., trust=True) accepts it): {again}",

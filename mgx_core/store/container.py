@@ -52,10 +52,11 @@ def msgpack_chunks(metadata: Any, literals: LiteralWriter) -> Iterator[Any]:
 def pack(metadata: Any) -> bytes:
     """Returns metadata in msgpack; the main module is packed separately, and readers that run compiled code skip it.
 
+    metadata: the main module may be packed already.
     Errors: StoreError for numbers of more than 64 bits.
     """
     try:
-        if "main" in metadata:
+        if not isinstance(metadata.get("main", b""), bytes):
             metadata = {**metadata, "main": _packed(metadata["main"])}
         return _packed(metadata)
     except (OverflowError, ValueError) as error:

@@ -1,8 +1,8 @@
 """Seals, which authenticate the compiled code in a program file.
 
 Compiled kernels are code and a file may come from anywhere, so they are loaded only if the same user wrote the file: compiled
-code is sealed with an HMAC whose key is stored in the user's cache folder, never in a file.  Everything else in a program file
-is data, which is validated.
+code is sealed, together with all metadata that it is run for (parameters, results, modules, the table of literals), with an
+HMAC whose key is stored in the user's cache folder, never in a file.  The rest of a program file is data, which is validated.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -17,7 +18,8 @@ from mgx_core import dim, store
 from mgx_core.errors import StoreError
 from mgx_core.plugins import manager as plugins
 from mgx_core.store import seal
-from mgx_core.store.container import unpack
+from mgx_core.store.container import msgpack_chunks, read_bytes, unpack
+from mgx_core.store.literals import LiteralWriter
 from mgx_core.types.shape import Shape
 
 OLD = Path(__file__).parent / "old"
@@ -115,6 +117,38 @@ def test_damaged_records_of_passes_are_refused_when_they_are_read(installed, dam
     read = mgx.load_buffer(json.dumps(whole).encode())
     with pytest.raises(StoreError, match="the file's records of passes are damaged"):
         read.executable.records  # noqa: B018
+
+
+@pytest.mark.parametrize("format", ["msgpack", "json"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda p: p["main"]["nodes"][1].__setitem__("op", "neg"),
+        lambda p: p["compiled"]["parameters"]["x"].__setitem__("dims", [3, 1]),
+        lambda p: p["compiled"].__setitem__("results", ["z"]),
+        lambda p: p["compiled"]["options"].__setitem__("fast_math", False),
+        lambda p: p["literals"][0].__setitem__(2, 64),
+    ],
+)
+def test_kernels_of_a_file_that_was_edited_are_not_used(installed, format, change):
+    """They ran for the program that they were compiled for, whatever the file stated."""
+    data = mgx.save_buffer(compiled(installed, 1), format)
+    if format == "json":
+        whole = json.loads(data)
+        del whole["digest"]
+        change(whole["program"])
+        data = json.dumps(whole).encode()
+    else:
+        stored = read_bytes(data)
+        metadata = {**stored.metadata, "main": unpack(stored.metadata["main"])}
+        change(metadata)
+        literals = LiteralWriter()
+        literals.array(np.frombuffer(stored.section.tobytes(), np.float32))
+        data = b"".join(map(bytes, msgpack_chunks(metadata, literals)))
+    with contextlib.suppress(StoreError):  # the literal that is not there
+        (note,) = mgx.load_buffer(data).executable.notes
+        assert "has no valid seal of this user" in note
+    assert mgx.load_buffer(mgx.save_buffer(compiled(installed, 1), format)).executable.notes == []
 
 
 def test_another_machine_compiles_again(installed, monkeypatch, caplog):
