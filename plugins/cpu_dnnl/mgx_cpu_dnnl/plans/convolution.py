@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +22,7 @@ from ..layout import as_channels_last
 from ..native_library import native
 from .anchors import offer_anchor, offer_widened, onednn_convolution
 from .epilogues import Epilogue
+from .long_rows import convolution_of_rows
 from .offer import FLOATS, only
 from .volumes import Depthwise, depthwise_volumes
 
@@ -67,15 +67,13 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         x, w, epilogue = as_image(x), as_image(w), None if epilogue is None else epilogue.viewed(as_image)
         lens = [*lens[:2], 1, *lens[2:]]
         strides, dilations, begin, end = (1, *strides), (1, *dilations), (0, *begin), (0, *end)
-    out = onednn_convolution(
+    out = convolution_of_rows(
         e,
-        "convolution",
         x,
         w,
         lambda weights: with_group_axis(weights, group),
         lens,
         epilogue,
-        2 * result.elements() * prod(w.lens[1:]),
         strides=strides,
         dilations=dilations,
         padding_begin=begin,
