@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
@@ -83,8 +84,12 @@ class DiskCache:
 
     def get(self, key: str) -> bytes | None:
         """Returns the bytes of a key; None if there are none or they are damaged."""
+        path = self.path(key)
         try:
-            found = self.path(key).read_bytes()
+            state = path.stat()
+            if not stat.S_ISREG(state.st_mode) or state.st_size > self.limit:  # reading a pipe or device would not end
+                return None
+            found = path.read_bytes()
         except OSError:
             return None
         size = len(self._head)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
@@ -39,6 +40,23 @@ def test_damaged_entries_are_absent_and_replaced(cache, damage):
     assert cache.get("key") is None
     cache.put("key", b"again")
     assert cache.get("key") == b"again"
+
+
+def test_entries_that_are_no_files_or_exceed_the_limit_are_absent(tmp_path):
+    cache = DiskCache("things", folder=tmp_path / "things", limit=100)
+    path = cache.path("key")
+    path.parent.mkdir()
+    os.mkfifo(path)
+    assert cache.get("key") is None
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    assert cache.get("key") is None
+    path.unlink()
+    cache.put("key", bytes(60))
+    assert cache.get("key") == bytes(60)
+    whole = path.read_bytes()
+    cache.limit = len(whole) - 1
+    assert cache.get("key") is None
 
 
 def test_entries_of_another_version_are_absent(cache):

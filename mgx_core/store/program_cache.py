@@ -217,7 +217,7 @@ class Place:
     def load(self, about: Signature) -> Executable | None:
         """Returns the program that an earlier process compiled; None if it is missing or corrupt, or if a file changed."""
         path = _programs().path(self.key)
-        if not is_private(path) or not seals() or not self.origin.there:
+        if not path.is_file() or not is_private(path) or not seals() or not self.origin.there:
             return None
         try:
             found = load_cached(path, self.origin.source, self.target, self.context, self.key).executable

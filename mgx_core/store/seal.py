@@ -48,6 +48,8 @@ def _key() -> bytes:
 
 def _read(path: Path) -> bytes:
     """Returns the key if no other user could have read or written it."""
+    if not path.is_file():  # opening a pipe would block
+        return b""
     try:
         with path.open("rb") as file:
             state = os.fstat(file.fileno())

@@ -277,6 +277,16 @@ def test_damage_is_logged_and_the_program_recompiled(path, part):
     np.testing.assert_array_equal(result(third), wanted)
 
 
+@pytest.mark.parametrize("part", ["programs", "parsed", "digests"])
+def test_entries_that_are_pipes_are_ignored(path, part):
+    wanted = result(compiled(path))
+    compiled(path)
+    for entry in entries(part):
+        entry.unlink()
+        os.mkfifo(entry, 0o600)
+    np.testing.assert_array_equal(result(compiled(path)), wanted)
+
+
 def test_a_damaged_parse_record_is_ignored(path):
     compiled(path)
     (entry,) = entries("parsed")
