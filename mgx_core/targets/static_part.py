@@ -9,7 +9,7 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ir.ordering import captures, reads
 from ..ir.symbols import mentioned
-from ..ops.control import If, Loop, Scan
+from ..ops.control import GetTupleElem, If, Loop, Scan
 from ..records import dataclass
 from ..types.shape import Shape, TupleShape
 from .kernel import op_of
@@ -124,9 +124,9 @@ def fixed(ins: Instruction) -> bool:
 
 
 def read_whole(ins: Instruction) -> bool:
-    """Returns True if a tuple is returned or passed to control flow as a whole: only its items have memory."""
+    """Returns True if a tuple is returned, or read by anything but `get_tuple_elem`: only its items have memory."""
     return isinstance(ins.result, TupleShape) and any(
-        user.is_return or user.op.control or user.parent is not ins.parent for user in ins.users
+        user.parent is not ins.parent or not isinstance(op_of(user), GetTupleElem) for user in ins.users
     )
 
 

@@ -469,3 +469,17 @@ def test_kernels_with_several_results_after_data_dependent_extents_are_not_repor
     _, runner = both(program, {"x": np.round(rng.standard_normal((4, 16))).astype(np.float32)})
     fused = [p for p in runner.schedule.placements if p.op.startswith("fused_reduce") and "axes=[1]" in p.op]
     assert [p.place for p in fused] == ["target"]
+
+
+def test_a_copy_of_a_tuple_is_returned():
+    """The tuple was a result of the static part, which has memory for tensors only."""
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [5]))
+    pair = main.add(mgx.op("topk", k=2, axis=0), x)
+    main.add_return([main.add(mgx.op("identity"), pair)])
+    program.compile(mgx.get_target("cpu"))
+    (found,) = program.run({"x": np.array([3, 1, 4, 1, 5], np.float32)})
+    values, places = (np.asarray(part) for part in found.get_sub_objects())
+    np.testing.assert_array_equal(values, [5, 4])
+    np.testing.assert_array_equal(places, [4, 2])
