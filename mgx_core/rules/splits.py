@@ -77,7 +77,10 @@ def cut_up(mine: Instruction) -> _Cut | No | None:
 
 
 def replace_readers(i: Instruction, cut: _Cut, made: Sequence[Instruction], slices: Sequence[Slice]) -> Instruction:
-    """Inserts `made`, which works on the whole tensor, after it, and replaces the users of the slices by slices of its result."""
+    """Inserts `made`, which works on the whole tensor, after it, and replaces the users of the slices by slices of its result.
+
+    The replaced users are removed: they would count as users of the tensor for rules that require a single one.
+    """
     module, place = i.parent, cut.x.next
     assert module is not None
     assert place is not None
@@ -90,6 +93,10 @@ def replace_readers(i: Instruction, cut: _Cut, made: Sequence[Instruction], slic
             mine = part
         else:
             module.replace(reader, part)
+            module.remove(reader)
+    for part in cut.slices:
+        if not part.users:
+            module.remove(part)
     assert mine is not None
     return mine
 

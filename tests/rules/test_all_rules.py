@@ -394,3 +394,27 @@ def test_the_list_of_rules_names_existing_rules():
     words = {n for n in names if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", n)}
     assert len(words) > 80
     assert not [n for n in words - known if n.replace("-", "_") not in STANDARD]
+
+
+def test_rules_after_work_before_slices_see_a_single_reader():
+    """The users of the slices were dead, but counted: the factors were joined only in a second compilation."""
+    module = parse_module(
+        """\
+module main
+  %x = @param["x"] -> float32[2, 4]
+  %1 = @literal(3.0, 5.0, 7.0, 9.0) -> float32[4]
+  %2 = multibroadcast[out_lens=[2, 4]](%1)
+  %3 = div(%2, %x)
+  %4 = slice[axes=[1], starts=[0], ends=[1]](%3)
+  %5 = slice[axes=[1], starts=[1], ends=[4]](%3)
+  %6 = @literal(0.5) -> float32[1]
+  %7 = multibroadcast[out_lens=[2, 1]](%6)
+  %8 = @literal(2.0, 3.0, 4.0) -> float32[3]
+  %9 = multibroadcast[out_lens=[2, 3]](%8)
+  %10 = mul(%4, %7)
+  %11 = mul(%5, %9)
+  @return(%11, %10)""",
+        STANDARD,
+    )
+    optimize_module(module, CompileOptions(validate=True), before="fuse")
+    assert [i.name for i in module if i.name in ("mul", "div", "slice")] == ["div", "slice", "slice"]
