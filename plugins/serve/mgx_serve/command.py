@@ -103,13 +103,13 @@ def main(models: Path, verbose: bool, **given: Any) -> None:
         from .server import Server
     try:
         asyncio.run(Server(models, _settings(given)).run())
-    except (MgxError, OSError, tomllib.TOMLDecodeError) as error:
+    except (MgxError, OSError) as error:
         click.echo(f"mgx-serve: {error}", err=True)
         sys.exit(1)
 
 
 def _settings(given: dict[str, Any]) -> Settings:
-    """Returns the options as settings.  Errors: ParameterError; OSError and tomllib.TOMLDecodeError for the file of tokens."""
+    """Returns the options as settings.  Errors: ParameterError; OSError for the file of tokens."""
     from .settings import ModelSettings, Settings
 
     tokens, precision = given.pop("tokens"), given.pop("precision")
@@ -122,8 +122,28 @@ def _settings(given: dict[str, Any]) -> Settings:
         replicas=least,
         max_replicas=most,
     )
-    allowed = {} if tokens is None else {k: tuple(v) for k, v in tomllib.loads(tokens.read_text()).items()}
+    allowed = {} if tokens is None else _tokens(tokens)
     return Settings(**given, tokens=allowed, ray=address if on_ray or address else None, model=model)
+
+
+def _tokens(path: Path) -> dict[str, tuple[str, ...]]:
+    """Returns the models of each token.  Errors: ParameterError, which shows no token; OSError.
+
+    A file without tokens is refused: without tokens, the server is open to everyone.
+    """
+    try:
+        given = tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ParameterError(f"{path}: this is no TOML file of tokens: {error}") from None
+    if not given or "" in given:
+        raise ParameterError(f'{path}: at least one line of the form token = ["model"] is required, and no empty token')
+    for number, models in enumerate(given.values(), 1):
+        if not isinstance(models, list) or not all(isinstance(name, str) for name in models):
+            raise ParameterError(
+                f"{path}: a list of names of models is required for each token, number {number} has a {type(models).__name__} "
+                f"(or a list of others); a token that contains dots must be in quotes"
+            )
+    return {token: tuple(models) for token, models in given.items()}
 
 
 def _replicas(text: str) -> tuple[int, int]:

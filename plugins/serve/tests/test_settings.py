@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from google.protobuf import json_format, text_format
 
 from mgx_core import ParameterError
 from mgx_serve import ModelSettings
 from mgx_serve.channels.wire import read_signature, signature_message
+from mgx_serve.command import main
 from mgx_serve.errors import BadRequest
 from mgx_serve.messages import messages
 from mgx_serve.metrics import Metrics
@@ -323,3 +325,30 @@ def test_versions_and_names_of_files(tmp_path: Path) -> None:
     assert list(paths()) == ["2"]
     (tmp_path / "m" / "config.pbtxt").write_text('default_model_filename: "net[1].onnx"')
     assert {v: p.name for v, p in paths().items()} == dict.fromkeys(("1", "2", "3"), "net[1].onnx")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "at least one line of the form"),
+        (b'# secret = ["*"]\n', "at least one line of the form"),
+        (b'"" = ["*"]', "no empty token"),
+        (b"secret = 5", "number 1 has a int"),
+        (b'secret = "*"', "number 1 has a str"),
+        (b'a = ["*"]\nsecret = [["x"]]', "number 2 has a list"),
+        (b'secret.secret = ["*"]', "a token that contains dots must be in quotes"),
+        (b"\xff\xfe", "this is no TOML file of tokens"),
+        (b"secret = [", "this is no TOML file of tokens"),
+        (b"a = " + b"[" * 9999, "this is no TOML file of tokens"),
+    ],
+)
+def test_files_of_tokens_that_grant_nothing_are_refused(tmp_path: Path, text: bytes, message: str) -> None:
+    """A server that was started with an empty file of tokens was open to everyone."""
+    model, tokens = tmp_path / "m.onnx", tmp_path / "tokens.toml"
+    model.write_bytes(b"")
+    tokens.write_bytes(text)
+    done = CliRunner().invoke(main, [str(model), "--tokens", str(tokens)])
+    assert (done.exit_code, done.exception.__class__) == (1, SystemExit)
+    assert f"{tokens}: " in done.output
+    assert message in done.output
+    assert "secret" not in done.output
