@@ -11,7 +11,7 @@ from ..ops.fill import DimensionsOf
 from ..records import dataclass
 from ..rules.shapes import SHAPES
 from ..types.dim import Dim
-from ..types.shape import Shape
+from ..types.shape import Shape, symbols_in
 from .fold_constants import FoldConstants
 from .inline_branches import InlineBranches
 from .interface import Pass
@@ -47,18 +47,34 @@ def with_known_extents(module: Module) -> Module:
 
     module: has parameters of concrete shapes; modified in place.  Data-dependent extents remain symbolic.
     """
-    known: set[str] = set()
+    known: set[tuple[int, int, int]] = set()
     while True:
         ResolveExtents().apply(module)
         changed = Rewrite(SHAPES).apply(module)
         FoldConstants().apply(module)
         changed |= InlineBranches().apply(module) | UnrollLoops().apply(module)
-        resolved = _resolved(module)
+        resolved = _places(module, _resolved(module))
         if not changed and resolved <= known:
             return module
         known |= resolved
         module.sweep()
         module = module.clone(parameters={name: p.result for name, p in module.parameters.items()})
+
+
+def _places(module: Module, symbols: set[str]) -> set[tuple[int, int, int]]:
+    """Returns where symbols are first mentioned: size of the module, position of the instruction, number of symbols.
+
+    Names do not identify the symbols of data-dependent extents: every copy of a loop's results has new ones.
+    """
+    if not symbols:
+        return set()
+    waiting, found = set(symbols), list[tuple[int, int]]()
+    for at, ins in enumerate(module):
+        met = waiting & symbols_in(ins.result)
+        if met:
+            found.append((at, len(met)))
+            waiting -= met
+    return {(len(module), at, count) for at, count in found}
 
 
 def _resolved(module: Module) -> set[str]:

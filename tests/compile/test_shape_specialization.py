@@ -12,7 +12,9 @@ import mgx_core as mgx
 from mgx_core.compile.shape_specialization import needs_extents, needs_shapes, specialize_ranks
 from mgx_core.ops.control import If
 from mgx_core.ops.operation import Operation
-from mgx_core.passes.resolve_extents import with_known_extents
+from mgx_core.passes.fuse_elementwise import FuseElementwise
+from mgx_core.passes.fuse_epilogue import FuseEpilogue
+from mgx_core.passes.resolve_extents import ResolveExtents, with_known_extents
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import symbol
 
@@ -229,3 +231,34 @@ def test_trips_whose_number_decides_extents_are_unrolled_for_the_shapes_of_a_run
         np.testing.assert_array_equal(np.asarray(y)[:, 0], value + np.pad(value[1:], ((0, 1), (0, 0))))
         instance = program.executable.instances()[-1]  # type: ignore[union-attr]
         assert any(i.op.control for i in instance.module) == (rows_given == 299)  # too many trips: remains a loop
+
+
+def test_a_product_of_a_while_loops_results_is_resolved_in_a_few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each copy of the loop names its number of results anew, which the body of the group mentions: copies were made for ever."""
+    apply, rounds = ResolveExtents.apply, []
+
+    def counted(self: ResolveExtents, module: mgx.Module) -> bool:
+        rounds.append(module)
+        assert len(rounds) < 9
+        return apply(self, module)
+
+    monkeypatch.setattr(ResolveExtents, "apply", counted)
+    main, body = mgx.Module("main"), mgx.Module("body")
+    s = symbol("s", 1, 300)
+    x = main.add_parameter("x", mgx.Shape("float32", [1, s, 3]))
+    go = main.add_parameter("go", mgx.Shape("bool", []))
+    for name, kind in (("number", "int64"), ("go", "bool"), ("at", "float32")):
+        body.add_parameter(name, mgx.Shape(kind, []))
+    _, on, at = body.parameters.values()
+    body.add_return([on, body.add(mgx.op("add"), at, body.add_literal(np.float32(1))), at])
+    states = [main.add_literal(np.array(v)) for v in (np.int64(9), np.float32(0))]
+    loop = main.add(mgx.op("loop", max_iterations=16), states[0], go, states[1], modules=[body])
+    rows = main.add(mgx.op("unsqueeze", axes=[0, 2]), main.add(mgx.op("get_tuple_elem", index=1), loop))
+    both = main.add(mgx.op("concat", axis=2), rows, x)
+    product = main.add(mgx.op("dot"), both, main.add(mgx.op("transpose", permutation=[0, 2, 1]), both))
+    scale = main.add(mgx.op("multibroadcast", out_lens=product.shape.dims), main.add_literal(np.float32(0.5)))
+    main.add_return([main.add(mgx.op("mul"), product, scale)])
+    FuseElementwise().apply(main)
+    FuseEpilogue().apply(main)
+    run = main.clone(parameters={"x": mgx.Shape("float32", [1, 1, 3]), "go": mgx.Shape("bool", [])})
+    assert str(next(i for i in with_known_extents(run) if i.op.name == "concat").result) == "float32[1, 1, 4]"
