@@ -13,11 +13,12 @@ from .jit.deferred import excess_of
 
 __all__ = ["TierUp"]
 
-# nanoseconds lost to interpretation after which a loop is compiled; compiling takes about twenty times as long
+# nanoseconds lost to interpretation after which a loop is compiled: in a program that runs often, and in any
 MAX_LOST: Final = 1_000_000
+COMPILING: Final = 20_000_000  # about what compiling the loop takes
 _lock = threading.Lock()  # held briefly: guards the queues of loops and the start of threads
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
-MIN_RUNS: Final = 8  # runs before anything is compiled: most processes run a program only a few times
+MIN_RUNS: Final = 8  # runs before a program counts as running often: most processes run one only a few times
 
 
 class TierUp:
@@ -79,4 +80,5 @@ class TierUp:
 
 def _due(deferred: Any) -> int:
     """Returns the number of runs after which a loop is compiled."""
-    return max(MIN_RUNS, MAX_LOST // max(1, excess_of(deferred)))
+    excess = max(1, excess_of(deferred))
+    return min(max(MIN_RUNS, MAX_LOST // excess), max(1, COMPILING // excess))

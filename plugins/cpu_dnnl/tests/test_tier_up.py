@@ -88,6 +88,18 @@ def test_loops_are_compiled_once_they_ran_often(engine: Engine) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_loop_of_many_rows_is_compiled_after_one_run(engine: Engine) -> None:
+    """Distances between all pairs of 500 and 400 points: each run lost 20 ms to interpretation, eight times."""
+    n = Network()
+    x, y = n.input(500, 1, 16), n.input(1, 400, 16)
+    apart = n.each("abs", n.each("sub", x, y))
+    made = n.finished(n.add("reduce_sum", apart, axes=(2,)))
+    feed = {name: np.ones(s.lens(), np.float32) for name, s in made.get_parameter_shapes().items()}
+    made.compile(CpuTarget())
+    made.run(feed)
+    assert waited(engine, 2)
+
+
 def test_loops_of_files_are_compiled_where_they_run(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
