@@ -32,6 +32,8 @@ __all__ = ["Dft", "Stft"]
 # lengths below this use the definition: the product is exact where a fast transform leaves 2e-7 instead of zero, and ONNX's own
 # tests of length 10 require 1e-7
 SHORTEST: Final = 16
+# elements of a matrix from which two products with smaller ones take less time than one, on a device with launches, too
+LARGEST: Final = 1 << 18
 LONGEST: Final = 1024  # up to this length the product is no slower than a fast transform on the host
 
 
@@ -138,7 +140,10 @@ class Dft(Operation):
         x = x if at == rank - 2 else b.add(Transpose(permutation=order), x)
         front = [0] * (rank - 2)
         rows = b.add(Reshape(dims=(*front, used * kind)), x)
-        made = transformed(b, rows, matrix(used, kind, total, length, self.inverse, half))
+        if half or used < total:
+            made = transformed(b, rows, matrix(used, kind, total, length, self.inverse, half))
+        else:
+            made = spectrum(b, rows, kind, total, length, self.inverse)
         made = b.add(Reshape(dims=(*front, length, 1 if half else 2)), made)
         back = tuple(int(p) for p in np.argsort(order))
         return made if at == rank - 2 else b.add(Transpose(permutation=back), made)
@@ -151,26 +156,73 @@ def matrix(n: int, kind: int, total: int, length: int, inverse: bool, half: bool
     `half`, where rows are the first half of a spectrum whose other half mirrors it, else 2.
     """
     angle = np.outer(np.arange(n), np.arange(length)) % total * (2 * np.pi / total) * (1 if inverse else -1)
-    real, imaginary = np.cos(angle), np.sin(angle)
     if half:
         twice = np.where((np.arange(n) == 0) | (2 * np.arange(n) == total), 1.0, 2.0)[:, None]
-        cells = np.stack([real * twice, -imaginary * twice], 1)[:, :kind, :, None]
+        made = np.stack([np.cos(angle) * twice, -np.sin(angle) * twice], 1)[:, :kind].reshape(n * kind, -1)
     else:
-        cells = np.stack([np.stack([real, imaginary], -1), np.stack([-imaginary, real], -1)], 1)[:, :kind]
-    return cells.reshape(n * kind, -1) / (total if inverse else 1)
+        made = factors(angle, kind)
+    return made / (total if inverse else 1)
+
+
+def factors(angle: Array, kind: int) -> Array:
+    """Returns the matrices [.., n kind, m 2] that multiply real (kind 1) or complex numbers by exp(i angle), angle [.., n, m]."""
+    real, imaginary = np.cos(angle), np.sin(angle)
+    cells = np.stack([np.stack([real, imaginary], -1), np.stack([-imaginary, real], -1)], -3)[..., :kind, :, :]
+    return cells.reshape(*angle.shape[:-2], angle.shape[-2] * kind, -1)
 
 
 def transformed(b: Builder, rows: Operand, by: Array) -> Operand:
-    """Returns the product of rows with a matrix, for narrow floats in float32."""
+    """Returns the product of rows with a matrix, or with one per element of their batch, for narrow floats in float32."""
     dtype = rows.shape.dtype
     wide = dtype if dtype.size >= 4 else float32
     rows = rows if wide is dtype else b.add(Convert(target_type=wide), rows)
     factor = b.literal(by.astype(wide.numpy))
     batch = rows.shape.dims[:-2]
-    if batch:
+    if batch and by.ndim == 2:
         factor = b.add(Multibroadcast(out_lens=(*batch, *by.shape)), factor)
     made = b.add(Dot(), rows, factor)
     return made if wide is dtype else b.add(Convert(target_type=dtype), made)
+
+
+def spectrum(b: Builder, rows: Operand, kind: int, total: int, length: int, inverse: bool) -> Operand:
+    """Returns the first `length` numbers of the transforms of rows [.., total kind], as [.., length 2]: by one product or two.
+
+    kind: 1 for real rows, 2 for complex ones.
+    """
+    divisors = [d for d in range(2, total) if total % d == 0]
+    if not divisors or total * kind * length * 2 < LARGEST:
+        return transformed(b, rows, matrix(total, kind, total, length, inverse, False))
+    dtype = rows.shape.dtype
+    first = min(divisors, key=lambda d: d * kind + 2 * (total // d))
+    wide = rows if dtype.size >= 4 else b.add(Convert(target_type=float32), rows)
+    made = in_two_steps(b, wide, kind, first, total, length, inverse)
+    return made if dtype.size >= 4 else b.add(Convert(target_type=dtype), made)
+
+
+def in_two_steps(b: Builder, rows: Operand, kind: int, first: int, total: int, length: int, inverse: bool) -> Operand:
+    """Returns the transforms of `spectrum` by two products (Cooley and Tukey): for `first` and for total / first numbers.
+
+    Number second a + c is summed over a, to k' < first, then over c, to k = k' + first k''.  The factors between the sums,
+    exp(-2 pi i c k' / total), are part of the matrices of the first product, one for each c.
+    """
+    second, sign = total // first, 1 if inverse else -1
+    kept = -(-length // first)  # numbers k'' that any result needs
+    front, rank = rows.shape.dims[:-1], rows.shape.rank - 1
+    split = b.add(Reshape(dims=(*([0] * rank), first, second, kind)), rows)
+    split = b.add(Transpose(permutation=(rank + 1, *range(rank), rank, rank + 2)), split)
+    split = b.add(Reshape(dims=(second, -1, first * kind)), split)
+    turns = np.outer(np.arange(first), np.arange(first)) * second + np.arange(second)[:, None, None] * np.arange(first)
+    made = transformed(b, split, factors(turns % total * (2 * np.pi / total) * sign, kind))
+    made = b.add(Reshape(dims=(second, -1, first, 2)), made)
+    made = b.add(Transpose(permutation=(1, 2, 0, 3)), made)
+    made = transformed(
+        b,
+        b.add(Reshape(dims=(-1, second * 2)), made),
+        matrix(second, 2, second, kept, inverse, False) * (1 / first if inverse else 1),
+    )
+    made = b.add(Reshape(dims=(-1, first, kept, 2)), made)
+    made = b.add(Reshape(dims=(*front, first * kept * 2)), b.add(Transpose(permutation=(0, 2, 1, 3)), made))
+    return b.add(Slice(axes=(rank,), starts=(0,), ends=(length * 2,)), made) if length < first * kept else made
 
 
 @op("stft")
@@ -263,7 +315,7 @@ class Stft(Operation):
             )
             frames = b.add(Mul(), frames, b.add(Multibroadcast(out_lens=frames.shape.dims), wide))
         bins = length // 2 + 1 if self.onesided else length
-        made = transformed(b, frames, matrix(length, 1, length, bins, False, False))
+        made = spectrum(b, frames, 1, length, bins, False)
         return b.add(Reshape(dims=(0, 0, bins, 2)), made)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core.ir.interpreter import Interpreter
+from mgx_core.ops import fourier
 from mgx_core.ops.columns import Im2col
 from mgx_core.ops.fourier import LONGEST, SHORTEST, Dft, Stft
 from mgx_core.rules.decomposition import decomposed
@@ -80,6 +81,35 @@ def test_transforms(dims: tuple[int, ...], axis: int, dtype: str) -> None:
             continue
         op = Dft(axis=axis, inverse=inverse, onesided=onesided, dft_length=length)
         check(op, rng.standard_normal((*dims, kind)).astype(dtype), tolerance=PRECISE[dtype])
+
+
+@pytest.mark.parametrize("dtype", PRECISE)
+@pytest.mark.parametrize(
+    ("dims", "axis"), [((2, 24), 1), ((3, 19, 5), 1), ((2, 3, 45), 2), ((30, 4, 2), 0), ((1, 121), 1)]
+)
+def test_transforms_in_two_steps(dims: tuple[int, ...], axis: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fourier, "LARGEST", 0)
+    rng = np.random.default_rng(0)
+    for kind, inverse, onesided, length in itertools.product((1, 2), (False, True), (False, True), (0, 16, 23)):
+        if not onesided or (kind == 1 and not inverse):
+            op = Dft(axis=axis, inverse=inverse, onesided=onesided, dft_length=length)
+            check(op, rng.standard_normal((*dims, kind)).astype(dtype), tolerance=PRECISE[dtype])
+
+
+def test_frames_in_two_steps_of_an_open_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fourier, "LARGEST", 0)
+    made = decomposed(Stft(frame_step=7, frame_length=24), [mgx.Shape.of(mgx.dtype.float32, [fresh("n"), 80, 1])])
+    assert isinstance(made, mgx.Module)
+    x = np.random.default_rng(0).standard_normal((3, 80, 1)).astype(np.float32)
+    wanted = Stft(frame_step=7, frame_length=24).compute(x)
+    np.testing.assert_allclose(Interpreter().run(made, [x])[0], wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "elements"), [(1000, 110_000), (1021, 4_200_000)])  # 25 * 40, and a prime number
+def test_matrices_of_long_transforms_are_small_if_the_length_has_divisors(n: int, elements: int) -> None:
+    made = decomposed(Dft(axis=1), [mgx.Shape("float64", [1, n, 2])])
+    assert isinstance(made, mgx.Module)
+    assert elements / 2 < sum(i.shape.elements() for i in made if i.is_literal) < elements
 
 
 def test_cropped_elements_do_not_matter() -> None:
