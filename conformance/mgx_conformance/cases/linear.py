@@ -54,6 +54,44 @@ def square(name: str) -> Iterable[Case]:
             yield Case(make(name), (given(values.astype(np.float32), kind),), label)
 
 
+FACTORIZATIONS = ("cholesky", "eig", "eigh", "lu", "matrix_exp", "qr", "svd")
+
+
+@family.cases(*FACTORIZATIONS)
+def factorization(name: str) -> Iterable[Case]:
+    """Positive definite matrices with eigenvalues that differ: factors are unique up to signs."""
+    rng = np.random.default_rng(3)
+    for kind in FLOATS[:2]:
+        for label, dims in (("matrix", (4, 4)), ("batched", (2, 3, 3)), ("one", (1, 1))):
+            values = rng.uniform(-0.2, 0.2, dims)
+            values = values + np.swapaxes(values, -1, -2) + np.diag(np.arange(1.0, dims[-1] + 1))
+            yield Case(make(name), (given(values.astype(np.float32), kind),), label)
+
+
+@family.cases("solve_triangular")
+def solve_triangular(name: str) -> Iterable[Case]:
+    for upper in (False, True):
+        a = data(dtype.float32, 2, 4, 4, low=1, high=3)
+        yield Case(make(name, upper=upper), (a, data(dtype.float32, 2, 4, 3)), "upper" if upper else "lower")
+
+
+@family.cases("pivot_order")
+def pivot_order(name: str) -> Iterable[Case]:
+    yield Case(
+        make(name), (given(np.array([[2, 3, 3], [1, 4, 3]]), dtype.int32), data(dtype.float32, 2, 4, 3)), "batched"
+    )
+
+
+@family.cases("require")
+def require(name: str) -> Iterable[Case]:
+    for kind in (dtype.float32, dtype.int64):
+        yield Case(
+            make(name, message="a condition is false"),
+            (data(kind, 3, 4), given(np.array([True, True]), dtype.bool_)),
+            "true",
+        )
+
+
 @family.cases("einsum")
 def einsum(name: str) -> Iterable[Case]:
     equations = {

@@ -19,6 +19,10 @@ _GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "packing and unpacking are each other's inverse, held so by tests of the core; unpack_int4 is witnessed": (
         "pack_int4", "pack_fp4", "unpack_fp4",
     ),
+    "the standard has no factorizations of matrices: tests of the core multiply the factors, those of mgx-torch compare torch": (
+        "cholesky", "eig", "eigh", "lu", "matrix_exp", "pivot_order", "qr", "solve_triangular", "svd",
+    ),
+    "checks a condition when a program runs, and returns its operand": ("require",),
     "a part of the recurrent layers, which are witnessed as wholes with sequence_lens": (
         "rnn_var_sl_last_output", "rnn_var_sl_shift_output", "rnn_var_sl_shift_sequence",
     ),

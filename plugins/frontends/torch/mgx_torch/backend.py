@@ -16,6 +16,7 @@ from mgx_core.converting.converters import Converters
 
 from .calls import name_of
 from .compiled import CompiledGraph
+from .converters.factorization import FACTORIZATIONS
 from .decompositions import all_converters, differentiable_layers, kept_whole, traced_table
 from .modes import autocasts, differentiates
 from .node import NAME, place_of
@@ -119,7 +120,7 @@ class Taken:
         changed = {i for i, _ in self.writes}
         self.static = [i for i in static if i not in changed]
         self.reasons: dict[torch.fx.Node, str] = {
-            n: why for n in self.gm.graph.nodes if (why := not_ours(n, converters))
+            n: why for n in self.gm.graph.nodes if (why := not_ours(n, converters, options.strict))
         } | {n: f"{describe(n)} shares memory with another result" for n in self.views}
         self.ready: Callable[..., Any] | None = None
         self._lock = threading.RLock()
@@ -261,8 +262,11 @@ class Piece(torch.nn.Module):
         return found[0] if self.single else found
 
 
-def not_ours(node: torch.fx.Node, converters: Converters) -> str:
-    """Returns why a node must stay with torch; empty if conversion can be tried."""
+def not_ours(node: torch.fx.Node, converters: Converters, strict: bool = False) -> str:
+    """Returns why a node must stay with torch; empty if conversion can be tried.
+
+    strict: nothing is left to torch that mgx can compute, too.
+    """
     if node.op in ("placeholder", "output", "get_attr") or node.op != "call_function":
         return ""
     target = node.target
@@ -280,6 +284,8 @@ def not_ours(node: torch.fx.Node, converters: Converters) -> str:
         )
         if not known:
             return f"no converter for {describe(node)}"
+        if namespace == "aten" and packet in FACTORIZATIONS and not strict:
+            return f"{describe(node)} factorizes matrices, for which torch has libraries on every device"
     return ""
 
 
