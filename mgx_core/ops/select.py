@@ -80,11 +80,13 @@ class Unique(Operation):
     """The distinct elements of x (slices along `axis`), ascending or in order of first occurrence.
 
     x: any [..] -> (values, int64 first occurrence of each, int64 place in values of each input, int64 count of each);
-    without `axis` of the flattened x.  Errors: ShapeError for an axis outside the rank.  Source: ONNX Unique-11.
+    without `axis` of the flattened x.  `equal_nan` counts all NaN as one element; False (vectors only) each as another.
+    Errors: ShapeError for an axis outside the rank.  Source: ONNX Unique-11.
     """
 
     axis: int | None = None
     sorted: bool = True
+    equal_nan: bool = True
 
     def infer(self, x: Shape) -> TupleShape:
         axis = None if self.axis is None else normalize(self.axis, x.rank)
@@ -103,7 +105,9 @@ class Unique(Operation):
         else:  # elements are mapped to integers of the same order first, then rows, in the same way for every element type
             _, codes = np.unique(widen(items).reshape(-1), return_inverse=True)
             codes = _ranks(np.moveaxis(codes.reshape(items.shape), axis, 0).reshape(length, -1 if items.size else 0))
-        _, first, inverse, counts = np.unique(codes, return_index=True, return_inverse=True, return_counts=True)
+        _, first, inverse, counts = np.unique(
+            codes, return_index=True, return_inverse=True, return_counts=True, equal_nan=self.equal_nan
+        )
         inverse = inverse.reshape(-1)
         if not self.sorted:
             order = np.argsort(first, kind="stable")

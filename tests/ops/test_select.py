@@ -53,6 +53,16 @@ def test_compress() -> None:
         Compress(axis=1).evaluate([x, np.ones(4, np.bool_)])
 
 
+def test_unique_of_nan() -> None:
+    x = np.array([np.nan, 1, np.nan], np.float32)
+    values, first, places, counts = Unique().evaluate([x])
+    np.testing.assert_array_equal(values, [1, np.nan])
+    assert counts.tolist() == [1, 2]
+    values, first, places, counts = Unique(equal_nan=False).evaluate([x])
+    np.testing.assert_array_equal(values, [1, np.nan, np.nan])
+    assert (first.tolist(), places.tolist(), counts.tolist()) == ([1, 0, 2], [1, 0, 2], [1, 1, 1])
+
+
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
 @pytest.mark.parametrize("ordered", [True, False])
 def test_unique(axis: int | None, ordered: bool) -> None:

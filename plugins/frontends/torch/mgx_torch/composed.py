@@ -24,6 +24,7 @@ from .composed_functions import (
     running_minimum,
     searchsorted,
     searchsorted_number,
+    unique_consecutive,
 )
 
 __all__ = ["composed"]
@@ -60,6 +61,7 @@ def composed() -> dict[Any, Callable[..., Any]]:
         aten.logcumsumexp.default: logcumsumexp,
         aten.searchsorted.Tensor: searchsorted,
         aten.searchsorted.Scalar: searchsorted_number,
+        aten.unique_consecutive.default: unique_consecutive,
         aten.fft_fftfreq.default: fft_frequencies,
         aten.fft_rfftfreq.default: real_fft_frequencies,
     }

@@ -23,6 +23,7 @@ __all__ = [
     "running_minimum",
     "searchsorted",
     "searchsorted_number",
+    "unique_consecutive",
 ]
 
 SHIFT = 10  # smallest argument for which the asymptotic expansions are accurate to float64
@@ -83,11 +84,32 @@ def digamma(x: Tensor) -> Any:
     return torch.where(wide < 0.5, mirrored, found).to(_result_type(x))
 
 
-# rational approximations of the inverse error function (P. J. Acklam's method), in the middle and in the tails
-MIDDLE = (0.886226899, -1.645349621, 0.914624893, -0.140543331)
-UNDER_MIDDLE = (1.0, -2.118377725, 1.442710462, -0.329097515, 0.012229801)
-TAIL = (-1.970840454, -1.624906493, 3.429567803, 1.641345311)
-UNDER_TAIL = (1.0, 3.543889200, 1.637067800)
+# polynomials of the inverse error function divided by x in w = -log(1 - x^2), the constant term last: for w below 6.25 around
+# 3.125, below 16 in sqrt(w) around 3.25, and above around 5 (M. Giles, Approximating the erfinv function, 2012)
+ERFINV = (
+    (
+        -3.6444120640178196996e-21, -1.685059138182016589e-19, 1.2858480715256400167e-18, 1.115787767802518096e-17,
+        -1.333171662854620906e-16, 2.0972767875968561637e-17, 6.6376381343583238325e-15, -4.0545662729752068639e-14,
+        -8.1519341976054721522e-14, 2.6335093153082322977e-12, -1.2975133253453532498e-11, -5.4154120542946279317e-11,
+        1.051212273321532285e-09, -4.1126339803469836976e-09, -2.9070369957882005086e-08, 4.2347877827932403518e-07,
+        -1.3654692000834678645e-06, -1.3882523362786468719e-05, 0.0001867342080340571352, -0.00074070253416626697512,
+        -0.0060336708714301490533, 0.24015818242558961693, 1.6536545626831027356,
+    ),
+    (
+        2.2137376921775787049e-09, 9.0756561938885390979e-08, -2.7517406297064545428e-07, 1.8239629214389227755e-08,
+        1.5027403968909827627e-06, -4.013867526981545969e-06, 2.9234449089955446044e-06, 1.2475304481671778723e-05,
+        -4.7318229009055733981e-05, 6.8284851459573175448e-05, 2.4031110387097893999e-05, -0.0003550375203628474796,
+        0.00095328937973738049703, -0.0016882755560235047313, 0.0024914420961078508066, -0.0037512085075692412107,
+        0.005370914553590063617, 1.0052589676941592334, 3.0838856104922207635,
+    ),
+    (
+        -2.7109920616438573243e-11, -2.5556418169965252055e-10, 1.5076572693500548083e-09, -3.7894654401267369937e-09,
+        7.6157012080783393804e-09, -1.4960026627149240478e-08, 2.9147953450901080826e-08, -6.7711997758452339498e-08,
+        2.2900482228026654717e-07, -9.9298272942317002539e-07, 4.5260625972231537039e-06, -1.9681778105531670567e-05,
+        7.5995277030017761139e-05, -0.00021503011930044477347, -0.00013871931833623122026, 1.0103004648645343977,
+        4.8499064014085844221,
+    ),
+)  # fmt: skip
 
 
 def _polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
@@ -101,21 +123,18 @@ def _polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
 def erfinv(x: Tensor) -> Tensor:
     """Returns the inverse of the error function, computed in float64: infinite at -1 and 1, NaN beyond."""
     wide = x.double()
-    square = wide * wide
-    middle = wide * _polynomial(square, MIDDLE) / _polynomial(square, UNDER_MIDDLE)
-    z = (((1 - wide.abs()) / 2).log().neg()).sqrt()
-    tail = copysign(_polynomial(z, TAIL) / _polynomial(z, UNDER_TAIL), wide)
-    found = torch.where(wide.abs() <= 0.7, middle, tail)
-    for _ in range(2):  # Newton's steps
-        found = found - (torch.erf(found) - wide) / (2 / math.sqrt(math.pi) * (-found * found).exp())
+    w = ((1 - wide) * (1 + wide)).log().neg()
+    root = w.sqrt()
+    parts = [_polynomial(at, terms[::-1]) for at, terms in zip((w - 3.125, root - 3.25, root - 5), ERFINV, strict=True)]
+    found = wide * torch.where(w < 6.25, parts[0], torch.where(w < 16, parts[1], parts[2]))
     ends = torch.where(wide.abs() == 1, wide * math.inf, math.nan)
     return torch.where(wide.abs() < 1, found, ends).to(_result_type(x))
 
 
 def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Any:
     """Returns the indices of the first `size` elements that are not zero, in rows; missing ones are filled."""
-    if x.dim() == 0:
-        return NotImplemented
+    if x.dim() == 0:  # an index of no axes
+        return x.new_zeros((size, 0), dtype=torch.int64)
     marks = x.reshape(-1) != 0
     places = torch.arange(marks.shape[0], device=x.device)
     found = []
@@ -126,6 +145,15 @@ def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Any:
     row = torch.where(marks & (rank < size), rank, size)  # a further row takes the rest
     out = torch.full((size + 1, x.dim()), fill_value, dtype=torch.int64, device=x.device)
     return out.index_put((row,), torch.stack(found[::-1], 1))[:size].clone()
+
+
+def unique_consecutive(
+    x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """Names the axis from the front: torch's metadata of the result has too many axes for a negative one."""
+    if dim is None or dim >= 0:
+        return NotImplemented
+    return torch.ops.aten.unique_consecutive(x, return_inverse, return_counts, dim + max(x.dim(), 1))
 
 
 def copysign(size: Tensor, sign: Tensor) -> Tensor:

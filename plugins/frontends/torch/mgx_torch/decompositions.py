@@ -49,8 +49,10 @@ def complex_apart(apart: Callable[..., Any]) -> Callable[..., Any]:
     return decompose
 
 
-# decomposed only if they draw random numbers or mutate
-BREAK = ("native_dropout", "dropout", "_fused_moving_avg_obs_fq_helper")
+# decomposed although they have converters, if an axis is counted from the end
+REWRITTEN = ("unique_consecutive",)
+# the same, if they draw random numbers or mutate
+BREAK = ("native_dropout", "dropout", "_fused_moving_avg_obs_fq_helper", *REWRITTEN)
 
 
 def table(converters: Converters) -> dict[Any, Callable[..., Any]]:
@@ -75,7 +77,7 @@ def traced_table(converters: Converters) -> dict[Any, Callable[..., Any]]:
     found = {**core_aten_decompositions(), **composed()}
     out: dict[Any, Callable[..., Any]] = {}
     for op, apart in found.items():
-        if not isinstance(op, torch._ops.OpOverload) or not converts(converters, op):
+        if not isinstance(op, torch._ops.OpOverload) or not converts(converters, op) or name_of(op)[1] in REWRITTEN:
             out[op] = apart
         elif reals_only(converters, op):
             out[op] = complex_apart(apart)

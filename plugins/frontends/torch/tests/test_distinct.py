@@ -17,6 +17,17 @@ from mgx_torch import from_exported, lower_to_mgx
 Same = Callable[..., None]  # the fixture that compares with eager torch
 NUMBERS = torch.tensor([3, 1, 3, 3, 0, 1, 1])
 ROWS = torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 0.0], [1.0, 0.0]])
+
+
+class Called(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return self.function(*args)
+
+
 ALL = {"return_inverse": True, "return_counts": True}
 
 
@@ -36,6 +47,28 @@ def test_distinct_elements_places_and_counts(function: Any, same: Same) -> None:
     same(lambda x: (function(x, dim=0, **ALL), function(x, dim=1, **ALL)), ROWS)
 
 
+def test_axes_counted_from_the_end(same: Same) -> None:
+    """torch describes the result of unique_consecutive with too many axes."""
+    rows = torch.tensor([[1.0, 1.0, 2.0, 2.0], [1.0, 1.0, 2.0, 3.0]])
+    same(lambda x: torch.unique_consecutive(x, dim=-1, **ALL), rows)
+    same(lambda x: torch.unique(x, dim=-2, **ALL), rows)
+    module = Called(lambda x: torch.unique_consecutive(x, dim=-1, **ALL))
+    torch.testing.assert_close(lower_to_mgx(module, [rows])(rows), module(rows))
+
+
+def test_each_nan_is_another_element(same: Same) -> None:
+    same(lambda x: torch.unique(x, **ALL), torch.tensor([1.0, math.nan, 1.0, math.nan, -math.inf]))
+
+
+def test_negative_numbers_cannot_be_counted() -> None:
+    module = lower_to_mgx(Called(torch.bincount), [NUMBERS])
+    with pytest.raises(mgx_core.ParameterError, match=r"node 'bincount'.*must be at least 0, got a negative one"):
+        module(-NUMBERS)
+    torch.testing.assert_close(module(NUMBERS), torch.bincount(NUMBERS))
+    with pytest.raises(mgx_core.ParameterError, match="must be at least 0"):
+        torch.compile(torch.bincount, backend="mgx")(-NUMBERS)
+
+
 def test_numbers_are_counted(same: Same) -> None:
     same(lambda x: (torch.bincount(x), torch.bincount(x, minlength=9), torch.bincount(x.int(), minlength=2)), NUMBERS)
     same(lambda x: (torch.bincount(x, x.float() / 2), torch.bincount(x, x.double() - 1, minlength=6)), NUMBERS)
@@ -45,6 +78,7 @@ def test_numbers_are_counted(same: Same) -> None:
 def test_a_fixed_number_of_indices(same: Same) -> None:
     same(lambda x: (torch.nonzero_static(x, size=7), torch.nonzero_static(x, size=2, fill_value=9)), ROWS)
     same(lambda x: torch.nonzero_static(x > 0, size=3), torch.zeros(2, 3, 2))
+    same(lambda x: (torch.nonzero_static(x[0, 0], size=3), torch.nonzero_static(x[0, 1], size=0)), ROWS)
 
 
 def test_combinations(same: Same) -> None:
@@ -66,6 +100,11 @@ def test_inverse_error_function(same: Same) -> None:
     ends = torch.tensor([-1.0, 1.0, 0.0, math.nan, 1 - 2.0**-24, 2.0**-60])
     same(torch.erfinv, ends, tolerance=1e-6)
     same(torch.erfinv, torch.linspace(-1, 1, 201).double(), tolerance=1e-12)
+
+
+def test_inverse_error_function_of_doubles_near_one(same: Same) -> None:
+    near = 1 - 2.0 ** -torch.arange(1, 54, dtype=torch.float64)
+    same(torch.erfinv, torch.cat([near, -near, near.new_tensor([1e-300, -0.0])]), tolerance=1e-13)
 
 
 def test_powers_of_two(same: Same) -> None:

@@ -67,7 +67,7 @@ def test_the_compiled_graph_around_an_inverse_runs_on_mgx() -> None:
 def test_a_factorization_without_converter_is_named() -> None:
     """Its check orders effects by a token, which is not what the message is about."""
     exported = torch.export.export(Called(torch.linalg.ldl_factor), (matrices(),))
-    with pytest.raises(mgx_core.UnsupportedError, match="no converter for aten::linalg_ldl_factor_ex"):
+    with pytest.raises(mgx_core.UnsupportedError, match=r"no converter for aten::linalg_ldl_factor_ex"):
         from_exported(exported)
 
 

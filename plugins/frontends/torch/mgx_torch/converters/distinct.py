@@ -17,8 +17,11 @@ __all__: list[str] = []
 def unique(
     n: Node, x: Instruction, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[Instruction, ...]:
-    """Returns the distinct elements in ascending order (torch leaves the order open without `sorted`), places and counts."""
-    values, _, places, counts = n.items(n.add("unique", _flat(n, x)))
+    """Returns the distinct elements in ascending order (torch leaves the order open without `sorted`), places and counts.
+
+    A NaN equals no other.
+    """
+    values, _, places, counts = n.items(n.add("unique", _flat(n, x), equal_nan=False))
     return values, n.reshape(places, x.shape.dims), counts
 
 
@@ -74,6 +77,11 @@ def bincount(n: Node, x: Instruction, weights: Instruction | None = None, minlen
     # with one more number of minlength - 1, the largest exists if x is empty, too
     least = n.filled((1,), minlength - 1, dt.int64)
     largest = n.reduce("reduce_max", n.add("concat", numbers, least, axis=0), [0], keep=False)
+    smallest = n.reduce("reduce_min", n.add("concat", numbers, n.filled((1,), 0, dt.int64), axis=0), [0], keep=False)
+    known = n.add("less", n.literal(-1, dt.int64), smallest)
+    largest = n.add(
+        "require", largest, known, message="the numbers to be counted must be at least 0, got a negative one"
+    )
     length = n.add("add", largest, n.literal(1, dt.int64))
     bins = n.add("dynamic_range", n.literal(0, dt.int64), length, n.literal(1, dt.int64))
     kind = n.dtype

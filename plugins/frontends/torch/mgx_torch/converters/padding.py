@@ -23,7 +23,14 @@ def padded(n: Node, x: Instruction, pad: Sequence[Any], mode: str, value: Any) -
     if all(p == 0 for p in pads):
         return x
     if mode != "constant":
-        return n.add("pad", x, pads=pads, mode=mode)
+        if all(not isinstance(p, int) or p >= 0 for p in pads):
+            return n.add("pad", x, pads=pads, mode=mode)
+        # what is cropped at one end may be repeated at the other: pad first, then crop
+        x = n.add("pad", x, pads=tuple(max(p, 0) if isinstance(p, int) else p for p in pads), mode=mode)
+        axes = range(rank)
+        firsts = [max(-p, 0) if isinstance(p, int) else 0 for p in begins]
+        lasts = [x.shape.dims[a] + (min(p, 0) if isinstance(p, int) else 0) for a, p in zip(axes, ends, strict=True)]
+        return n.slice(x, axes, firsts, lasts)
     given = n.tensor(0 if value is None else value, x.shape.dtype)
     return n.add("pad", x, None, given, pads=pads)
 
