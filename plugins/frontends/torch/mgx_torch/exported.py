@@ -18,7 +18,7 @@ from .graph import GraphConverter
 from .node import Complex
 from .trees import leaves_are_copied
 
-__all__ = ["from_exported", "is_result", "parse_exported"]
+__all__ = ["from_exported", "is_result", "parse_exported", "parts_of_complex"]
 
 STATE = {InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR}
 CHANGED = {OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION}
@@ -28,6 +28,7 @@ def from_exported(exported: ExportedProgram) -> Program:
     """Converts an exported program: weights become literals that share torch's memory, user inputs become parameters.
 
     A mutated buffer or input is a parameter under its own name; its new value is a result of that name, after the user's results.
+    A complex input or result `x` is two of real numbers, `x.real` and `x.imag`.
     Errors: UnsupportedError for an operator without a converter; ParseError for a malformed graph; ParameterError if `exported`
     is not an exported program.
     """
@@ -71,13 +72,21 @@ def parse_exported(exported: ExportedProgram, converters: Any) -> Program:
         value = by_spec[id(spec)]
         if spec.kind is OutputKind.TOKEN or not is_result(value):
             continue
+        name = spec.target if spec.kind in CHANGED else spec.arg.name
         if isinstance(value, Complex):
-            raise UnsupportedError(f"the result {spec.arg.name!r} is complex; return torch.view_as_real of it")
+            outputs += [value.real, value.imag]
+            names += parts_of_complex(name)
+            continue
         outputs.append(graph.output(value))
-        names.append(spec.target if spec.kind in CHANGED else spec.arg.name)
+        names.append(name)
     main.add_return(outputs)
     main.sweep()
     return Program(Graph(main), names)
+
+
+def parts_of_complex(name: str) -> list[str]:
+    """Returns the names of the parameters or results that hold the parts of a complex tensor."""
+    return [f"{name}.real", f"{name}.imag"]
 
 
 def is_result(value: Any) -> bool:
@@ -112,5 +121,5 @@ def _input(graph: GraphConverter, exported: ExportedProgram, spec: Any, fx: Any,
         raise UnsupportedError(f"the input {fx.name!r} is a {type(spec.arg).__name__}, which mgx does not support")
     shape = shape_of(value, graph.extents)
     if value.is_complex():
-        return Complex(*(graph.module.add_parameter(f"{fx.name}.{part}", shape) for part in ("real", "imag")))
+        return Complex(*(graph.module.add_parameter(name, shape) for name in parts_of_complex(fx.name)))
     return graph.module.add_parameter(fx.name, shape)

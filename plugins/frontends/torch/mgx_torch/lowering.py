@@ -16,8 +16,10 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from mgx_core import ParameterError, Program, UnsupportedError, get_target, load_buffer, save_buffer
 from mgx_core.types.shape import Shape
 
+from .calls import is_complex
 from .element_types import torch_dtype
-from .exported import from_exported, is_result
+from .exported import from_exported, is_result, parts_of_complex
+from .node import described
 from .options import TorchOptions
 from .tensors import as_tensor, host_array
 from .trees import parts_of, tree_of
@@ -31,7 +33,8 @@ class MgxModule(torch.nn.Module):
     program: uncompiled; it is compiled for the target on the first call.  layout: the pytree of the results (None: a tensor, or a
     tuple).  call: the pytree of (positional arguments, keyword arguments), and for each leaf the constant that was exported, or
     ... for a tensor; None: all tensors in order.  numbers: for each leaf of the results whether it is a number that the program
-    computes.  names: of the model's positional parameters.
+    computes.  names: of the model's positional parameters.  complexes: for each leaf of the results whether it is complex; the
+    program computes its parts.  A complex argument `x` is passed to the program's parameters `x.real` and `x.imag`.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class MgxModule(torch.nn.Module):
         call: tuple[Any, Sequence[Any]] | None = None,
         numbers: Sequence[bool] = (),
         names: Sequence[str] = (),
+        complexes: Sequence[bool] = (),
     ) -> None:
         super().__init__()
         self.program = program
@@ -56,6 +60,7 @@ class MgxModule(torch.nn.Module):
         self.numbers = tuple(numbers)
         self.call = call
         self.names = tuple(names)
+        self.complexes = tuple(complexes)
         self.device: torch.device | None = None
         self._compiled: dict[str, Any] = {}
         self._lock = threading.RLock()
@@ -69,11 +74,9 @@ class MgxModule(torch.nn.Module):
                 f"the module takes {len(self.input_names)} tensors ({', '.join(self.input_names)}), got {len(given)}"
             )
         for name, tensor in zip(self.input_names, given, strict=True):
-            shape = self._shapes.get(name)
-            if isinstance(shape, Shape) and torch_dtype(shape.dtype) is not tensor.dtype:
-                raise ParameterError(
-                    f"input {name!r} must be a tensor of {torch_dtype(shape.dtype)}, got {tensor.dtype}"
-                )
+            kind = self._dtype(name)
+            if kind is not None and kind is not tensor.dtype:
+                raise ParameterError(f"input {name!r} must be a tensor of {kind}, got {tensor.dtype}")
             if self.device is not None and tensor.device.type != self.device.type:
                 raise ParameterError(
                     f"input {name!r} must be on {self.device}, to which the module was moved; it is on {tensor.device}"
@@ -83,7 +86,8 @@ class MgxModule(torch.nn.Module):
         own = executable.target.own_memory and kinds == {"cuda"}
         values = {
             n: t.detach().contiguous() if own else host_array(t.cpu())
-            for n, t in zip(self.input_names, given, strict=True)
+            for name, tensor in zip(self.input_names, given, strict=True)
+            for n, t in _parts(name, tensor)
         }
         with torch.no_grad():
             found = [
@@ -96,12 +100,22 @@ class MgxModule(torch.nn.Module):
             return found[0] if len(found) == 1 else tuple(found)
         results = iter(found)
         made: list[Any] = []
-        for constant in self.template:
+        for constant, parts in zip(self.template, self.complexes or (False,) * len(self.template), strict=True):
             computed = next(results) if is_result(constant) else None  # computed numbers are results of the program
+            if parts and computed is not None:
+                computed = torch.complex(computed, next(results))
             made.append(computed if constant is ... else constant)
         numbers = self.numbers or (False,) * len(made)
         made = [m.item() if number else m for m, number in zip(made, numbers, strict=True)]
         return tree_unflatten(made, self.layout)
+
+    def _dtype(self, name: str) -> torch.dtype | None:
+        """Returns the element type of an input; None if the program does not take it."""
+        shape = self._shapes.get(name)
+        if isinstance(shape, Shape):
+            return torch_dtype(shape.dtype)
+        shape = self._shapes.get(parts_of_complex(name)[0])
+        return torch_dtype(shape.dtype).to_complex() if isinstance(shape, Shape) else None
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Returns the arguments in the order of the exported program.
@@ -225,6 +239,14 @@ class MgxModule(torch.nn.Module):
         self.program = load_buffer(data)
 
 
+def _parts(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
+    """Returns what the program takes for an argument: a complex tensor's parts, by name."""
+    if not tensor.is_complex():
+        return [(name, tensor)]
+    plain = tensor.detach().resolve_conj()
+    return list(zip(parts_of_complex(name), (plain.real, plain.imag), strict=True))
+
+
 def _kind(value: Any) -> str:
     return f"{type(value).__name__} of {len(value)}" if isinstance(value, (list, tuple, dict)) else type(value).__name__
 
@@ -243,7 +265,7 @@ def lower_to_mgx(
     The result has a copy of the weights: later writes to the module's weights do not affect it.
     dynamic_shapes: as for `torch.export.export`; release_weights: parameters are not copied, and the module's own are empty
     afterwards; options: those of the backend.
-    Errors: UnsupportedError for an operator without a converter, and for complex arguments; ParameterError for unknown options,
+    Errors: UnsupportedError for an operator without a converter; ParameterError for unknown options,
     for a module that writes to its arguments or buffers, and for invalid `module` or `inputs`; torch's own errors if it cannot
     export the module.
     """
@@ -316,11 +338,15 @@ def _module_of(
     names = [a.name for a in given if isinstance(a, TensorArgument)]
     outputs = [s for s in exported.graph_signature.output_specs if s.kind.name == "USER_OUTPUT"]
     template = [s.arg.value if isinstance(s.arg, ConstantArgument) else ... for s in outputs]
-    taken = program.get_parameter_names()
-    for name in names:
-        if name not in taken and f"{name}.real" in taken:
-            raise UnsupportedError(f"the argument {name!r} is complex; pass torch.view_as_real of it")
-    changed = program.get_output_names()[sum(map(is_result, template)) :]  # follow the user's results
+    (results,) = (n.args[0] for n in exported.graph.nodes if n.op == "output")
+    specs = exported.graph_signature.output_specs
+    complexes = [
+        is_complex(described(value))
+        for value, spec in zip(results, specs, strict=True)
+        if spec.kind.name == "USER_OUTPUT"
+    ]
+    computed = sum(map(is_result, template)) + sum(complexes)
+    changed = program.get_output_names()[computed:]  # follow the user's results
     if changed:
         raise ParameterError(
             f"the module changes {', '.join(changed)} when it is called; run it with torch.compile(backend='mgx')"
@@ -331,4 +357,4 @@ def _module_of(
         for parameter in release.parameters():
             parameter.data = parameter.data.new_empty(0)
     call = (exported.call_spec.in_spec, [a.value if isinstance(a, ConstantArgument) else ... for a in given])
-    return MgxModule(program, names, None, options, layout, template, call, numbers, positional)
+    return MgxModule(program, names, None, options, layout, template, call, numbers, positional, complexes)

@@ -284,13 +284,23 @@ def test_module_that_writes_is_not_lowered(own: bool) -> None:
         lower_to_mgx(Writes(), [torch.randn(3), own])
 
 
-def test_complex_argument_of_a_lowered_module_is_refused() -> None:
-    class Turns(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.view_as_real(x * 1j)
+class Turns(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor, spare: torch.Tensor) -> dict[str, Any]:
+        return {"turned": x * 1j + y, "size": x.abs(), "nothing": None, "spectrum": torch.fft.rfft(y), "same": x}
 
-    with pytest.raises(mgx_core.UnsupportedError, match="argument 'x' is complex; pass"):
-        lower_to_mgx(Turns(), [torch.randn(3, dtype=torch.complex64)])
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_complex_arguments_and_results_of_a_lowered_module(kind: torch.dtype) -> None:
+    x, y = torch.randn(3, dtype=kind.to_complex()), torch.randn(3, dtype=kind)
+    module = lower_to_mgx(Turns(), [x, y, x])
+    for given in (x, x.conj(), torch.stack([x, x], 1)[:, 0]):
+        torch.testing.assert_close(module(given, y, given), Turns()(given, y, given))
+    names = module.program.get_output_names()
+    assert [n.rpartition(".")[2] for n in names[:2]] == ["real", "imag"]
+    copied = pickle.loads(pickle.dumps(module))
+    torch.testing.assert_close(copied(x, y, x), Turns()(x, y, x))
+    with pytest.raises(mgx_core.ParameterError, match=f"input 'x' must be a tensor of {kind.to_complex()}, got {kind}"):
+        module(y, y, x)
 
 
 class Chooses(nn.Module):

@@ -398,3 +398,16 @@ def test_numbers_computed_by_torch_between_parts_are_accepted(function: Any) -> 
         compiled, x = torch.compile(scaled, backend="mgx"), torch.randn(4, 3)
         for k in (2, 3, 5):
             torch.testing.assert_close(compiled(x, torch.tensor(k)), scaled(x, torch.tensor(k)))
+
+
+@pytest.mark.parametrize("mode", ["constant", "replicate", "reflect", "circular"])
+def test_padding_of_one_end_that_crops_the_other(mode: str) -> None:
+    """What is cropped may be repeated at the other end, even if nothing else is left."""
+
+    class Pads(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            pads = ((-2, 3), (3, -1), (-1, -1)) + (((-4, 3),) if mode in ("constant", "replicate") else ())
+            return tuple(torch.nn.functional.pad(x, pad, mode=mode) for pad in pads)
+
+    x = torch.randn(2, 3, 4)
+    torch.testing.assert_close(lower_to_mgx(Pads(), [x])(x), Pads()(x), rtol=0, atol=0)

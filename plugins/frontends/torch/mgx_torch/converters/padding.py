@@ -23,9 +23,9 @@ def padded(n: Node, x: Instruction, pad: Sequence[Any], mode: str, value: Any) -
     if all(p == 0 for p in pads):
         return x
     if mode != "constant":
-        if all(not isinstance(p, int) or p >= 0 for p in pads):
+        if mode == "wrap" or all(not isinstance(p, int) or p >= 0 for p in pads):
             return n.add("pad", x, pads=pads, mode=mode)
-        # what is cropped at one end may be repeated at the other: pad first, then crop
+        # what is cropped at one end may be repeated at the other (only by circular pads it is not): pad first, then crop
         x = n.add("pad", x, pads=tuple(max(p, 0) if isinstance(p, int) else p for p in pads), mode=mode)
         axes = range(rank)
         firsts = [max(-p, 0) if isinstance(p, int) else 0 for p in begins]
