@@ -10,9 +10,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from .hashing import sha256
+from .named_tuples import NamedTuple
 from .settings import cache_directory
 
 __all__ = ["DiskCache", "Held", "Recent", "is_private", "make_private", "write_file"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
+
+from .named_tuples import NamedTuple
 
 __all__ = [
     "DeviceError", "MgxError", "No", "ParameterError", "ParseError", "PassError", "PluginError", "Refused",

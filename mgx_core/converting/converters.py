@@ -6,10 +6,11 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ..errors import MgxError, ParseError, PluginError, UnsupportedError
 from ..ir.instruction import Instruction
+from ..named_tuples import NamedTuple
 from ..plugins.manager import manager as plugin_manager
 from ..plugins.missing import absent
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module
+from ..named_tuples import NamedTuple
 from ..ops.compare import Greater, GreaterOrEqual, Less, LessOrEqual, LogicalAnd, Not
 from ..ops.pointwise import Add
 from ..ops.reshape import Reshape, Squeeze, Unsqueeze

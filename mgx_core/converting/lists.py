@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ir.symbols import introduced, mentioned
+from ..named_tuples import NamedTuple
 from ..ops.concat import Concat
 from ..ops.index import Gather
 from ..ops.sequence import SequenceConstruct, SequenceEmpty, SequenceInsert, SplitToSequence

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..ir.instruction import Instruction
 from ..ir.ordering import near
 from ..ir.symbols import learn_symbols
+from ..named_tuples import NamedTuple
 from ..ops.broadcast import BroadcastWithDims
 from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
 from ..ops.slice import Slice

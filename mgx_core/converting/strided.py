@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ..errors import ParseError
 from ..ir.instruction import Instruction
+from ..named_tuples import NamedTuple
 from ..ops.slice import FAR, clip
 from ..types import dtype as dt
 from ..types.dim import Dim, compare

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..named_tuples import NamedTuple
 from . import data, source
 from .compiling import compile_options, compiled, quantized
 from .data import data_options, inputs

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from ..errors import ParameterError
+from ..named_tuples import NamedTuple
 from ..types.argument import Array
 
 __all__ = ["ACTIVATIONS", "Activation", "activation"]

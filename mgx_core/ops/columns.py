@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 from ..errors import ShapeError
+from ..named_tuples import NamedTuple
 from ..types.argument import Array
 from ..types.dim import Dim, fresh, may_equal, product
 from ..types.dtype import int32, int64, of

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..errors import ParameterError, ShapeError
+from ..named_tuples import NamedTuple
 from ..types.argument import Array
 from ..types.dim import Dim, broadcast, product
 from ..types.dtype import of

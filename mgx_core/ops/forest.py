@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 from ..errors import ParameterError
+from ..named_tuples import NamedTuple
 from ..types.argument import Array
 
 __all__ = ["MODES", "Forest", "forest_of"]

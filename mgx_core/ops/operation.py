@@ -7,9 +7,10 @@ mappings, costs) is in tables keyed by the class, owned by the code that uses th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import Any, ClassVar, Final, Self
 
 from ..errors import DeviceError, MgxError, ParameterError, PluginError, ShapeError, UnsupportedError
+from ..named_tuples import NamedTuple
 from ..types.argument import Array, Value
 from ..types.dim import Dim, Sym, substitute
 from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape, open_extents, symbols_in

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from ..errors import ParameterError, ShapeError
+from ..named_tuples import NamedTuple
 from ..types.argument import Array
 from ..types.dim import Dim, Sym, bounds, fresh, may_equal
 from ..types.dtype import DType, float32, float64, of

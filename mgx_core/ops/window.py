@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..errors import ShapeError
+from ..named_tuples import NamedTuple
 from ..types.argument import Array
 from ..types.dim import Dim, ceil_div, compare, minimum
 

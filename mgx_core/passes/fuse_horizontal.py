@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, everywhere
+from ..named_tuples import NamedTuple
 from ..ops.broadcast import Multibroadcast
 from ..ops.coded_product import DequantDot
 from ..ops.elementwise import Pointwise

@@ -6,9 +6,10 @@ import importlib
 import os
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import PluginError
+from ..named_tuples import NamedTuple
 
 __all__ = ["Entry", "entries"]
 

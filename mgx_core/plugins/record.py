@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ..errors import PluginError, suggestion
+from ..named_tuples import NamedTuple
 from ..records import dataclass
 from .hooks import INTERFACE, Lazy
 

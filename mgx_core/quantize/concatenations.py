@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..ir.instruction import Instruction
+from ..named_tuples import NamedTuple
 from ..ops.concat import Concat
 
 __all__ = ["joined_ranges"]

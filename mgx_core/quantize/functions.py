@@ -6,12 +6,13 @@ Targets evaluate expensive functions of 8-bit values by table lookup, and store 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from ..ir.instruction import Instruction
 from ..ir.ordering import near
+from ..named_tuples import NamedTuple
 from ..ops.convolution import Convolution
 from ..ops.elementwise import Pointwise
 from ..ops.linear import Dot

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..ir.instruction import Instruction
+from ..named_tuples import NamedTuple
 from ..ops.convolution import Convolution
 from ..ops.elementwise import Pointwise
 from ..ops.pointwise import Add, Mul

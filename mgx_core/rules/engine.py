@@ -11,7 +11,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain, count
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ..errors import MgxError, No, PassError
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ir.symbols import found_extents, needed_for_extents
+from ..named_tuples import NamedTuple
 from ..ops.operation import Operation
 from ..types.argument import Argument
 from ..types.shape import same_type

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from ..errors import No
 from ..ir.instruction import Instruction
+from ..named_tuples import NamedTuple
 from ..ops.broadcast import Multibroadcast
 from ..ops.compare import Greater, GreaterOrEqual, Less, LessOrEqual, LogicalAnd, LogicalOr
 from ..ops.concat import Concat

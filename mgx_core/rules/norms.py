@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..errors import No
 from ..ir.instruction import Instruction
+from ..named_tuples import NamedTuple
 from ..ops.broadcast import Multibroadcast
 from ..ops.norm import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
 from ..ops.pointwise import Add, Div, Mul, Pow, Recip, Rsqrt, Sqdiff, Sqrt, Sub

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from ..errors import No
 from ..ir.instruction import Instruction
+from ..named_tuples import NamedTuple
 from ..ops.activation import Relu
 from ..ops.broadcast import Broadcast, Multibroadcast
 from ..ops.concat import Concat

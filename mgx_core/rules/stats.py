@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
 
 from ..errors import No
 from ..ir.instruction import Instruction
+from ..named_tuples import NamedTuple
 from ..ops.operation import Operation
 from ..types.shape import AnyShape
 

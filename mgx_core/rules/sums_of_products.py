@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..errors import No
 from ..ir.instruction import Instruction
+from ..named_tuples import NamedTuple
 from ..ops.broadcast import Multibroadcast
 from ..ops.linear import Dot
 from ..ops.movement import Transpose

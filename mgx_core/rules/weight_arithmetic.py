@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 from ..errors import No
 from ..ir.instruction import Instruction
+from ..named_tuples import NamedTuple
 from ..ops.broadcast import Multibroadcast
 from ..ops.convert import Convert
 from ..ops.linear import Dot

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from ..errors import No
 from ..ir.instruction import Instruction
+from ..named_tuples import NamedTuple
 from ..ops.index import Gather
 from ..ops.pad import Pad
 from ..ops.reshape import Reshape, Squeeze, Unsqueeze

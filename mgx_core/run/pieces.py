@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from ..errors import MgxError
 from ..ir.equality import Classes
@@ -21,6 +21,7 @@ from ..ir.interpreter import Interpreter
 from ..ir.module import Module, within
 from ..ir.ordering import reads
 from ..ir.symbols import introduced, learn_all, lone_symbols, mentioned
+from ..named_tuples import NamedTuple
 from ..ops.control import PointwiseGroup
 from ..ops.elementwise import Pointwise
 from ..ops.fill import DimensionsOf, DynamicRange

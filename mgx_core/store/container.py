@@ -11,13 +11,14 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgpack
 import numpy as np
 
 from ..errors import StoreError
 from ..hashing import blake2b
+from ..named_tuples import NamedTuple
 from ..types.argument import Array
 from .literals import LiteralWriter, aligned
 from .migrations import FORMAT

@@ -11,9 +11,10 @@ Later instances of the program reuse recordings for the same constants, includin
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..ir.instruction import Instruction
+from ..named_tuples import NamedTuple
 from ..types.shape import Shape
 from .schedule import Call
 from .values import Buffer, Value

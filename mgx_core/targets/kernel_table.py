@@ -6,10 +6,11 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import DeviceError, No, ParameterError, PluginError, UnsupportedError
 from ..ir.module import Module
+from ..named_tuples import NamedTuple
 from ..ops.operation import Operation
 from ..options import CompileOptions
 from ..types.dtype import DType

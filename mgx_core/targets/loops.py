@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..ir.instruction import Instruction
 from ..ir.ordering import captures
+from ..named_tuples import NamedTuple
 from ..ops.control import Loop, Scan, never_ends
 from ..ops.index import Gather
 from ..ops.movement import Reverse

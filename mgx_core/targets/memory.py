@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from functools import cached_property
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ..errors import DeviceError
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ir.ordering import reads
+from ..named_tuples import NamedTuple
 from ..records import dataclass
 from ..types.memory_limit import machine_memory, static_bytes, value_limit
 from ..types.shape import Shape

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from ..cache import Recent
 from ..errors import ShapeError
 from ..ir.interpreter import Interpreter
 from ..ir.module import Module
+from ..named_tuples import NamedTuple
 from ..ops.control import GetTupleElem
 from ..ops.operation import Operation
 from ..ops.slice import Split

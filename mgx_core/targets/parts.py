@@ -8,7 +8,7 @@ number of rows then lowers only the parts that depend on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from ..cache import Recent
 from ..garbage import rarer_collections
@@ -16,6 +16,7 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module, nested, within
 from ..ir.ordering import reads
 from ..ir.symbols import introduced, learn_all, lone_symbols, mentioned, needed_for_extents
+from ..named_tuples import NamedTuple
 from ..ops.builtin import Param
 from ..ops.control import GetTupleElem
 from ..ops.movement import Transpose

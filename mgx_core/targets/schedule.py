@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module
+from ..named_tuples import NamedTuple
 from ..ops.operation import Operation
 from .kernel import Launch
 from .memory import place

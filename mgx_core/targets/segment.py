@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from threading import Lock
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ..ir.extract import extract
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ir.symbols import mentioned
+from ..named_tuples import NamedTuple
 from ..types.shape import Shape
 from .runner import Runner
 from .static_part import fixed_tensor

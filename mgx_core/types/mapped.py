@@ -5,10 +5,11 @@ from __future__ import annotations
 import mmap
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from ..named_tuples import NamedTuple
 from .dtype import Array
 
 __all__ = ["Mapped", "MappedFile", "forget_pages", "identity_of", "map_file", "mapped"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from ..errors import ParameterError
+from ..named_tuples import NamedTuple
 from .shape import AnyShape
 
 __all__ = ["ParameterShapes", "Signature", "names_of_results"]

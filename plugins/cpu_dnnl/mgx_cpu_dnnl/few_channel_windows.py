@@ -6,12 +6,13 @@ Typical cases have one channel (peaks of a heat map, mask dilation) or three (lo
 from __future__ import annotations
 
 from math import inf, prod
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from mgx_core import Instruction, No, Operation
 from mgx_core import dtype as dt
+from mgx_core.named_tuples import NamedTuple
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.pad import Pad
 from mgx_core.ops.pointwise import Add, Max, Mul

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from mgx_core import StoreError
+from mgx_core.named_tuples import NamedTuple
 from mgx_core.types.argument import Array
 
 from .native_library import native

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import Final
+
+from mgx_core.named_tuples import NamedTuple
 
 from .attention_blocks import Blocks
 from .attention_item import Item

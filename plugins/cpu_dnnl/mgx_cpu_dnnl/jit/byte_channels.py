@@ -5,9 +5,10 @@ A function of the native module (`byte_channels.h`) computes the sums of a block
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from mgx_core.errors import No
+from mgx_core.named_tuples import NamedTuple
 from mgx_core.records import dataclass
 
 from .byte_pairs import Windows

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
-from typing import Final, NamedTuple
+from typing import Final
 
 from mgx_core import dtype as dt
+from mgx_core.named_tuples import NamedTuple
 from mgx_core.records import dataclass
 from mgx_core.types.dtype import DType
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
+
+from mgx_core.named_tuples import NamedTuple
 
 __all__ = ["BITS", "Code", "V", "i64"]
 

@@ -5,10 +5,10 @@ Weights are packed as [panels, k, width]; a panel has two vectors of columns."""
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
 
 from mgx_core import dtype as dt
 from mgx_core.errors import No
+from mgx_core.named_tuples import NamedTuple
 from mgx_core.types.dtype import DType
 
 from ..native_library import native

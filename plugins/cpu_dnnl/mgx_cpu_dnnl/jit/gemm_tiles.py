@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from mgx_core.named_tuples import NamedTuple
 
 from .code import Code, V, i64
 

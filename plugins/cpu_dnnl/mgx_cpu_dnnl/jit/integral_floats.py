@@ -7,9 +7,10 @@ point.  If a value's range is known, only the rounding and the clamp remain, and
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import Final
 
 from mgx_core import dtype as dt
+from mgx_core.named_tuples import NamedTuple
 
 from .graph import Graph, Node, number, walk
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import Final
 
+from mgx_core.named_tuples import NamedTuple
 from mgx_core.types.shape import Shape
 
 from .code import Code, V, i64

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
+from mgx_core.named_tuples import NamedTuple
 from mgx_core.types.shape import Shape
 
 from .kernel import JitKernel

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from mgx_core import dtype as dt
+from mgx_core.named_tuples import NamedTuple
 
 from .gemm_plan import GemmPlan
 from .graph import Graph, Node, walk

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from mgx_core import dtype as dt
+from mgx_core.named_tuples import NamedTuple
 
 from ..native_library import native
 from .code import clamp_single

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from itertools import permutations
-from typing import Final, NamedTuple
+from typing import Final
 
 from mgx_core import dtype as dt
+from mgx_core.named_tuples import NamedTuple
 from mgx_core.types.dtype import DType
 
 __all__ = ["BLOCK", "KEY", "Operation", "number_of", "operations"]

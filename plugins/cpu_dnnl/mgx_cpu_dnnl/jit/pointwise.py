@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from mgx_core.errors import No, Refused
 from mgx_core.ir.module import Module
+from mgx_core.named_tuples import NamedTuple
 from mgx_core.types.shape import Shape
 
 from .body import prepared

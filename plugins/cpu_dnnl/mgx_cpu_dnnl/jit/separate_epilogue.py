@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from mgx_core import dtype as dt
+from mgx_core.named_tuples import NamedTuple
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
 

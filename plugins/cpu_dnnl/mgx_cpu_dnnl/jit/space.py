@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+
+from mgx_core.named_tuples import NamedTuple
 
 from .code import Code, V, i64
 

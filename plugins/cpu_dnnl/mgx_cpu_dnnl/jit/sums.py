@@ -6,11 +6,12 @@ in the last places, hence a rounded result by one unit if the sum is close to ha
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from mgx_core import dtype as dt
+from mgx_core.named_tuples import NamedTuple
 
 from .graph import Graph, Node, number, walk
 from .integral_floats import INTEGRAL

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from mgx_core.named_tuples import NamedTuple
 from mgx_core.records import dataclass
 from mgx_core.types.shape import Shape
 

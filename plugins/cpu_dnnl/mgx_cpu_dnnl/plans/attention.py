@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
 from mgx_core.errors import Refused
+from mgx_core.named_tuples import NamedTuple
 from mgx_core.ops.compare import Isnan
 from mgx_core.ops.control import Group, PointwiseGroup
 from mgx_core.ops.linear import Dot

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
+from mgx_core.named_tuples import NamedTuple
 from mgx_core.ops.pooling import Pooling
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last

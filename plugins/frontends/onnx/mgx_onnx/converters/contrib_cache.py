@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.named_tuples import NamedTuple
 from mgx_core.types.dim import Dim, compare, may_equal
 
 from ..node import Node

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise, repeat
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.named_tuples import NamedTuple
 from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
