@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
 from ..ops.operation import Operation
+from ..records import dataclass
 from ..types.argument import Argument
 from ..types.shape import AnyShape, TupleShape
 
@@ -18,7 +18,7 @@ Places = tuple[int, ...]
 __all__ = ["Step", "Steps", "members_of", "steps"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Step:
     """One member of a group.
 
@@ -35,7 +35,7 @@ class Step:
     modules: tuple[Module, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Steps:
     """A group as a list of values: its inputs, its literals, and the results of its members in order.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ..records import dataclass
 
 __all__ = ["Placement"]
 
 
-@dataclass(slots=True)
+@dataclass
 class Placement:
     """Placement of one instruction: the op's text, its source nodes, ``target`` or ``host``, the kernel, and every refusal."""
 

@@ -7,12 +7,13 @@ allocates, and placements are derived from the steps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..named_tuples import NamedTuple
 from ..ops.operation import Operation
+from ..records import dataclass
 from .kernel import Launch
 from .memory import place
 from .placement import Placement
@@ -22,7 +23,7 @@ from .values import Buffer, Value
 __all__ = ["Call", "Schedule", "SegmentSchedule", "Step", "placed"]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Call:
     """One kernel in a schedule, referenced by its steps.
 
@@ -43,7 +44,7 @@ class Call:
         return Placement(repr(self.op), self.sources, "target", self.kernel, self.refused)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Step:
     """One action of a runner; targets derive from it.
 

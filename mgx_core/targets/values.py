@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from ..records import dataclass
 from ..types.argument import Array
 from ..types.dtype import DType
 from ..types.shape import AnyShape, Shape, TupleShape, row_major
@@ -17,7 +18,7 @@ __all__ = [
 NEVER_OVERWRITTEN: Final = 1 << 30  # reader count of memory that is still being filled, which no step may overwrite
 
 
-@dataclass(eq=False, slots=True, weakref_slot=True)
+@dataclass(eq=False)
 class Buffer:
     """Memory that steps read and write.
 
@@ -39,7 +40,7 @@ class Buffer:
     offset: int = 0
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Value:
     """A tensor on a buffer: its strided shape, and the offset of its first element (in elements)."""
 

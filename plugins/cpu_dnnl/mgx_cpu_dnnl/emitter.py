@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from mgx_core import DeviceError, Instruction, Kernels, Module, No, Shape, UnsupportedError
 from mgx_core.errors import Refused
+from mgx_core.records import dataclass
 from mgx_core.targets.cut import border, emitted_at_run_time
 from mgx_core.targets.emission import Emitter
 from mgx_core.targets.kernel import Launch
@@ -36,7 +37,7 @@ __all__ = ["CpuEmitter", "NativeStep"]
 Install: TypeAlias = Callable[[Any, Callable[[Buffer], int]], None]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class NativeStep(Step):
     """One step of a native program.
 
