@@ -8,7 +8,6 @@ from dataclasses import field, replace
 
 from ..errors import MgxError, PassError
 from ..ir.module import Module, nested
-from ..ir.text.writer import program_text
 from ..ir.verify import verify
 from ..log import debugging, log, traced
 from ..passes.interface import Pass
@@ -129,6 +128,8 @@ class Pipeline:
         if debugging():
             log.debug("pass %s: %d -> %d instructions, %.2f ms", one.name, before, self.count, seconds * 1e3)
             if changed and traced("compile"):
+                from ..ir.text.writer import program_text  # most processes print no module
+
                 log.debug("%s", program_text(module))
         if self.validate:
             place = f"pass {one.name!r} of stage {stage.name!r} left a bad module"

@@ -16,7 +16,6 @@ from .instruction import Instruction, exchanged, infer_shape
 from .instruction_list import InstructionList
 from .reading import nested
 from .symbols import Substitution, introduced, needed_for_extents, own_symbol, with_known_symbols
-from .text.writer import module_text
 
 __all__ = ["Module", "everywhere", "nested", "within"]
 
@@ -332,6 +331,8 @@ class Module(InstructionList):
 
     def text(self, full: bool = False) -> str:
         """Returns the text form; `full` writes all literals out so that it can be parsed back."""
+        from .text.writer import module_text  # most processes print no module
+
         return module_text(self, full)
 
     def __repr__(self) -> str:

@@ -14,11 +14,11 @@ from .polynomial import UNBOUNDED
 __all__ = ["DynamicDimension"]
 
 # n({[1..8], [2..10]}, {2, 4}): a name, its ranges and optimal sizes, also as constraints= and optimals=
-_RANGED: Final = re.compile(
+_RANGED: Final = (  # the patterns are compiled when they are first used: most programs have no such text
     r"([A-Za-z_]\w*)\s*\(\s*(?:constraints\s*=\s*)?\{([^{}]*)\}\s*(?:,\s*(?:optimals\s*=\s*)?\{([^{}]*)\}\s*)?\)"
 )
-_SPANS: Final = re.compile(r"\[\s*(\d+)\s*\.\.\s*(\d+)\s*\]")
-_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_SPANS: Final = r"\[\s*(\d+)\s*\.\.\s*(\d+)\s*\]"
+_NAME: Final = r"[A-Za-z_]\w*"
 
 
 class DynamicDimension:
@@ -145,7 +145,7 @@ def _expression(text: str, given: Mapping[str, Any]) -> Dim:
 
     ranges: dict[str, Dim] = {}
     for name, value in given.items():
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not re.fullmatch(_NAME, name):
             raise ParameterError(f"extent {text!r}: a name of letters, digits and _ is required, got {name!r}")
         try:
             of = DynamicDimension.of(value)
@@ -155,9 +155,9 @@ def _expression(text: str, given: Mapping[str, Any]) -> Dim:
 
     def stated(match: re.Match[str]) -> str:
         name, spans, optimals = match.groups()
-        found = [(int(low), int(high)) for low, high in _SPANS.findall(spans)]
+        found = [(int(low), int(high)) for low, high in re.findall(_SPANS, spans)]
         sizes = (optimals or "").replace(",", " ").split()
-        if not found or re.sub(r"[\s,]", "", _SPANS.sub("", spans)) or not all(s.isdecimal() for s in sizes):
+        if not found or re.sub(r"[\s,]", "", re.sub(_SPANS, "", spans)) or not all(s.isdecimal() for s in sizes):
             raise ParameterError(
                 f"extent {text!r}: ranges as {name}({{[1..8]}}, {{2, 4}}) are required, got {match[0]!r}"
             )
@@ -169,7 +169,7 @@ def _expression(text: str, given: Mapping[str, Any]) -> Dim:
             raise ParameterError(f"extent {text!r}: one range is required for {name!r}, got two that differ")
         return name
 
-    plain = _RANGED.sub(stated, text)
+    plain = re.sub(_RANGED, stated, text)
     try:
         extent = parse(plain, ranges)
     except ParseError as error:

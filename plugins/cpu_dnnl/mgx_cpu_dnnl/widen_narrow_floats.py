@@ -10,7 +10,6 @@ from mgx_core import Instruction, MgxError, Module, Operation, Pass, Shape, Tupl
 from mgx_core import dtype as dt
 from mgx_core.ir.module import everywhere
 from mgx_core.ops import STANDARD
-from mgx_core.ops.attention import Attention
 from mgx_core.ops.bitwise import BitCast
 from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.convert import Convert
@@ -20,7 +19,6 @@ from mgx_core.ops.pointwise import Identity, Where
 from mgx_core.ops.pooling import Windows
 from mgx_core.ops.reduce import Reduce
 from mgx_core.ops.reshape import Reshape
-from mgx_core.ops.rotary import RotaryEmbedding
 from mgx_core.records import dataclass
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import AnyShape
@@ -29,8 +27,15 @@ __all__ = ["WidenNarrowFloats"]
 
 # ops that compare or compute, though some round nothing: their kernels are loops in float32
 ARITHMETIC: Final = (Pointwise, Reduce, Windows)
-# ops whose kernels read narrow operands, caches of keys and values above all, and compute in float32
-WIDE_INSIDE: Final = (Attention, RotaryEmbedding)
+
+
+@cache
+def _wide_inside() -> tuple[type[Operation], ...]:
+    """Returns the ops whose kernels read narrow operands, caches of keys and values above all, and compute in float32."""
+    from mgx_core.ops.attention import Attention  # few models without narrow floats have these
+    from mgx_core.ops.rotary import RotaryEmbedding
+
+    return Attention, RotaryEmbedding
 
 
 @cache
@@ -86,7 +91,7 @@ class Widening:
         narrow = [i for i in ins.inputs if self.is_narrow(i)]
         if not narrow or ins.modules or ins.op.random or ins.op.effect or type(ins.op) not in _own():
             return False
-        if isinstance(ins.op, WIDE_INSIDE):
+        if isinstance(ins.op, _wide_inside()):
             return all(map(self.was_wide, narrow))
         if any(map(self.was_wide, narrow)):
             return not (isinstance(ins.op, Convert) and not ins.op.target_type.is_float)  # from the rounded value

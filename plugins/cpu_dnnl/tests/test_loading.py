@@ -14,12 +14,22 @@ from mgx_core.ops.standard import STANDARD
 from mgx_cpu_dnnl.plans import LAZY
 from mgx_cpu_dnnl.plans.representation import VIEWS
 
-# libraries needed only for messages, by users, or for large data
-SPARED = {"difflib", "hashlib", "hmac", "importlib.metadata", "logging", "pydoc", "unittest"}
+# what only messages, users, large data or rare types need
+SPARED = {
+    "mgx_core.ir.text.writer",
+    "mgx_onnx.ops.maps",
+    "difflib",
+    "hashlib",
+    "hmac",
+    "importlib.metadata",
+    "logging",
+    "pydoc",
+    "unittest",
+}
 # families that a convolutional network does not need
 FAMILIES = {
     f"mgx_core.ops.{name}"
-    for name in ("fourier", "nms", "optional", "random", "roi", "scan", "scatter", "sequence", "signal", "trees")
+    for name in ("attention", "fourier", "nms", "optional", "random", "roi", "scan", "scatter", "sequence", "signal", "trees")
 }  # fmt: skip
 # what writes code of loops, which are compiled with the package, and plans for ops that few networks have
 WRITERS = {f"mgx_cpu_dnnl.{name}" for name in ("jit.math", "jit.primitive", "jit.scope", *(f"plans.{m}" for m in LAZY))}

@@ -44,7 +44,10 @@ NAMES: Final = {
         string_vocabulary value_strings values_strings xs zs""",
 }
 USUAL: Final[Mapping[str, int]] = {
-    name: onnx.AttributeProto.AttributeType.Value(kind) for kind, names in NAMES.items() for name in names.split()
+    name: number
+    for kind, names in NAMES.items()
+    for number in (onnx.AttributeProto.AttributeType.Value(kind),)
+    for name in names.split()
 }
 TENSORS: Final = frozenset({"Constant", "ConstantOfShape"})  # operators whose `value` is a tensor; Pad's was a number
 

@@ -14,7 +14,6 @@ from mgx_core import dtype as dt
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 from mgx_core.types.mapped import MappedFile, map_file
-from mgx_onnx.ops.maps import map_shape
 
 from .messages import onnx
 
@@ -255,6 +254,8 @@ def shape_of_type(proto: onnx.TypeProto, dims: Any) -> Any:
             inside = shape_of_type(proto.map_type.value_type, lambda tensor: ())
             if not isinstance(inside, Shape):
                 raise UnsupportedError(f"maps to values of type {inside} are not supported")
+            from mgx_onnx.ops.maps import map_shape  # most models have no maps
+
             return map_shape(dtype_of(proto.map_type.key_type), inside.dtype)
         case None:
             raise ParseError("a type must be a tensor, sequence or optional type")
