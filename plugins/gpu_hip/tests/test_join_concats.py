@@ -13,11 +13,13 @@ import mgx_core as mgx
 from mgx_core import Module
 from mgx_core import dtype as dt
 from mgx_core.ir.interpreter import Interpreter
+from mgx_core.ops.concat import Concat
 from mgx_core.types.dim import symbol
 from mgx_core.types.shape import Shape
 from mgx_gpu_hip.codegen.concat_pointwise import concat_pointwise
 from mgx_gpu_hip.codegen.generators import source_of
-from mgx_gpu_hip.plans.concats import Form, write
+from mgx_gpu_hip.codegen.source import KernelSource
+from mgx_gpu_hip.plans.concats import Form, write, write_concat
 from mgx_gpu_hip.target import GpuTarget
 
 Array = Any
@@ -156,3 +158,16 @@ def test_work_that_reads_a_view_of_the_concatenation_is_refused() -> None:
     parts = [tensor("float32", (2, 4)), tensor("float32", (2, 4))]
     refused = concat_pointwise(module, parts, 0, 0, [], tensor("float32", (4, 4)), traits())
     assert isinstance(refused, mgx.No) and "element by element" in refused.why
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_more_parts_than_a_launch_takes_are_written_by_several(axis: int) -> None:
+    b = Built()
+    parts = [b.given(*((2, 3) if n % 3 else (1, 3) if axis == 0 else (2, 1))) for n in range(600)]
+    assert b.kernels(b.add("concat", *parts, axis=axis)) == ["generated concat"] * 3
+
+
+def test_work_on_more_parts_than_a_launch_takes_runs_separately() -> None:
+    b = Built()
+    joined = b.add("concat", *(b.given(2, 3) for _ in range(300)), axis=1)
+    assert b.kernels(b.add("tanh", joined)) == ["generated concat"] * 2 + ["generated pointwise"]

@@ -18,7 +18,7 @@ from mgx_core.ops.reduce import Argmax, ReduceSum
 from mgx_core.ops.scan import PrefixScanSum
 from mgx_core.ops.topk import Topk
 from mgx_gpu_hip.codegen.limits import require_limits
-from mgx_gpu_hip.codegen.source import Arg, Chained, DeviceTraits, KernelLaunch, KernelSource, Number, Tensor
+from mgx_gpu_hip.codegen.source import Arg, Buffer, Chained, DeviceTraits, KernelLaunch, KernelSource, Number, Tensor
 from mgx_gpu_hip.guarded import GuardedTarget
 from mgx_gpu_hip.hip_kernels import hip_kernel
 from mgx_gpu_hip.target import GpuTarget
@@ -41,6 +41,10 @@ def source(
         (source((2**26, 1, 1)), ".*along an axis fewer than 2.32 threads are allowed"),
         (source((1, 1, 1), (64, 1, 1), 0, Number("u32", 2**32)), "an argument 4294967296, which is no u32"),
         (source((1, 1, 1), (64, 1, 1), 0, Number("i32", -(2**31) - 1)), "an argument -2147483649, which is no i32"),
+        (
+            source((1, 1, 1), (64, 1, 1), 0, *[Buffer("input", 0)] * 511, *[Number("u32", 0)] * 3),
+            "4100 bytes of parameters, at most 4096 are allowed",
+        ),
     ],
 )
 def test_launches_beyond_all_devices_are_rejected(made: KernelSource, said: str) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Final
 
 from mgx_core.errors import Refused
 
-from .source import Buffer, DeviceTraits, KernelLaunch, KernelSource
+from .source import Arg, Buffer, DeviceTraits, KernelLaunch, KernelSource
 
 __all__ = ["require_limits"]
 
 GRID: Final = (2**31 - 1, 65535, 65535)  # blocks along x, y, z
 NUMBERED: Final = 2**32  # threads along an axis: kernels index them in 32 bits, and AMD's runtimes launch no more
+PARAMETERS: Final = 4096  # bytes of a kernel's parameters: the limit of HIP, and of CUDA before 12.1
 RANGES: Final = {
     "u32": (0, 2**32 - 1), "i32": (-(2**31), 2**31 - 1), "u64": (0, 2**64 - 1), "i64": (-(2**63), 2**63 - 1)
 }  # fmt: skip
@@ -36,9 +38,21 @@ def _exceeded(launch: KernelLaunch, traits: DeviceTraits) -> str:
         return f"a grid of {grid} blocks, at most {GRID} are allowed"
     if any(n * width >= NUMBERED for n, width in zip(grid, block, strict=True)):
         return f"a grid of {grid} blocks of {block} threads, along an axis fewer than 2^32 threads are allowed"
+    size = _bytes(launch.args)
+    if size > PARAMETERS:
+        return f"{size} bytes of parameters, at most {PARAMETERS} are allowed"
     for arg in launch.args:
         if not isinstance(arg, Buffer) and arg.ctype in RANGES:
             low, high = RANGES[arg.ctype]
             if not low <= arg.value <= high:
                 return f"an argument {arg.value}, which is no {arg.ctype}"
     return ""
+
+
+def _bytes(args: Sequence[Arg]) -> int:
+    """Returns the bytes that parameters take, each aligned to its size."""
+    size = 0
+    for arg in args:
+        own = 4 if not isinstance(arg, Buffer) and arg.ctype in ("u32", "i32", "float") else 8
+        size = -(-size // own) * own + own
+    return size

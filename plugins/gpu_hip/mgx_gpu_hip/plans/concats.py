@@ -1,29 +1,50 @@
-"""Concatenations with the pointwise work that reads them, in one generated kernel: see `JoinConcats`."""
+"""Concatenations, alone or with the pointwise work that reads them: see `JoinConcats`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from mgx_core import Instruction, Kernels, Module, No
+from mgx_core import Instruction, Kernels, Module, No, Shape
+from mgx_core.errors import Refused
 from mgx_core.ops.axes import normalize
 from mgx_core.ops.concat import Concat
 from mgx_core.ops.control import Group, PointwiseGroup
 from mgx_core.targets.group_checks import tagged
 from mgx_core.targets.kernel_emission import Results
 
+from ..codegen import movement
 from ..codegen.concat_pointwise import concat_pointwise
-from ..codegen.generators import Inputs, computing
+from ..codegen.generators import Inputs, computing, copying
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import GpuEmitter
 from ..join_concats import CONCAT
-from .offer import offer, output_like
+from .offer import emit_generated, offer, output_like
 from .product_groups import operand
 
 __all__ = ["PLANS"]
 
 PLANS = Kernels("gpu")
+MOST: Final = 256  # parts of a launch: all parameters of a kernel take at most 4 KiB, a pointer 8 bytes
+write_concat = copying(lambda op, xs, ys, traits: movement.concat(op, xs, ys[0], traits))
+
+
+@offer(PLANS, Concat, name="generated", write=write_concat)
+def emit_concat(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    """Emits one launch per `MOST` parts, each of which writes a slice of the result."""
+    if len(args) <= MOST:
+        return emit_generated(e, write_concat, op, modules, args)
+    lens, axis = [*args[0].lens], normalize(op.axis, len(args[0].lens))
+    lens[axis] = sum(a.lens[axis] for a in args)
+    out, begin = output_like(e, args[0].dtype, lens, args), 0
+    for first in range(0, len(args), MOST):
+        parts = args[first : first + MOST]
+        lens[axis] = sum(p.lens[axis] for p in parts)
+        written = out.view_at(begin * out.strides[axis], Shape(out.dtype, lens, out.strides))
+        e.kernel(write_concat, op, modules, parts, [written])
+        begin += lens[axis]
+    return out
 
 
 @dataclass(frozen=True)
@@ -51,6 +72,8 @@ def write(
 def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     """Emits one launch."""
     body = modules[0]
+    if len(args) > MOST:
+        raise Refused(f"{len(args)} operands, at most {MOST} are taken by one launch")
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
     joint, concat = next((i, i.op) for i in body if isinstance(i.op, Concat))
     work = next(i for i in body if isinstance(i.op, PointwiseGroup))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from mgx_core import Kernels
 from mgx_core.ops.broadcast import Tile
 from mgx_core.ops.columns import Col2im
-from mgx_core.ops.concat import Concat
 from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
 from mgx_core.ops.fill import DynamicRange, EyeLike
 from mgx_core.ops.index import Gather, GatherElements, Gathernd, Onehot, Trilu
@@ -60,7 +59,6 @@ PLANS = Kernels("gpu")
 generated(PLANS, static(1, movement.pad), Pad, FixedPad)
 generated(PLANS, static(1, movement.reverse), Reverse)
 generated(PLANS, static(1, lambda op, x, y, traits: movement.tile(x, y, traits)), Tile)
-generated(PLANS, copying(lambda op, xs, ys, traits: movement.concat(op, xs, ys[0], traits)), Concat)
 generated(PLANS, copying(arithmetic.trilu), Trilu)
 
 # gather
