@@ -171,3 +171,16 @@ def test_work_on_more_parts_than_a_launch_takes_runs_separately() -> None:
     b = Built()
     joined = b.add("concat", *(b.given(2, 3) for _ in range(300)), axis=1)
     assert b.kernels(b.add("tanh", joined)) == ["generated concat"] * 2 + ["generated pointwise"]
+
+
+def test_parts_are_found_by_few_tests() -> None:
+    """Each element is compared with the ends of a logarithmic number of parts, not of all."""
+    rng = np.random.default_rng(3)
+    counts = [*(int(n) for n in rng.integers(0, 4, 61)), 2]
+    parts = [rng.standard_normal((2, n)).astype("float32") for n in counts]
+    inputs, output = [tensor("float32", p.shape) for p in parts], tensor("float32", (2, sum(counts)))
+    source = source_of(write_concat, Concat(axis=1), inputs, [output], traits())
+    same(run(source, parts, inputs, [output]), [np.concatenate(parts, 1)])
+    assert isinstance(source, KernelSource)
+    depth = max(len(line) - len(line.lstrip()) for line in source.text.splitlines() if "v = p" in line)
+    assert depth <= 2 * (1 + 6)  # a kernel's statements are indented by two, each test's by two more

@@ -20,7 +20,7 @@ from mgx_core.types.shape import row_major
 from .elements import Coordinates, ElementSource, as_unsigned, each_move, offset_of
 from .extents import plain
 from .geometry import aligned, decompose, index_type, memory_order, merge, offset_code, store_code
-from .pointwise import each_item, pointwise
+from .pointwise import braced, each_item, pointwise
 from .source import DeviceTraits, KernelSource, Tensor, finish, storage_type, supported
 
 __all__ = ["by_part", "concat", "copy", "copy_mapped", "pad", "reverse", "slices", "tile", "window"]
@@ -189,16 +189,24 @@ def by_part(
     ends: of the parts along the concatenated axis, of which `names[joined]` is the coordinate, in units of `scale`.
     statement: returns the statement for a part from the element's coordinates within it.
     """
-    lines, begin = [], 0
+    found: list[tuple[int, list[str]]] = []  # first coordinate and statement of each part with elements
+    begin = 0
     for n, end in enumerate(ends):
         if end == begin:
             continue
         own = f"({names[joined]} - {begin // scale}u)" if begin else names[joined]
-        test = "" if end == ends[-1] else f"if ({names[joined]} < {end // scale}u) "
-        found = statement(n, [*names[:joined], own, *names[joined + 1 :]])
-        lines.append(f"{'else ' if begin else ''}{test}{found}")
+        found.append((begin // scale, [statement(n, [*names[:joined], own, *names[joined + 1 :]])]))
         begin = end
-    return lines
+    return _bisected(names[joined], found)
+
+
+def _bisected(name: str, parts: Sequence[tuple[int, list[str]]]) -> list[str]:
+    """Returns the statements of the part in which a coordinate lies, after a logarithmic number of tests."""
+    if len(parts) < 2:
+        return [line for _, lines in parts for line in lines]
+    middle = len(parts) // 2
+    branches = _bisected(name, parts[:middle]), _bisected(name, parts[middle:])
+    return [*braced(f"if ({name} < {parts[middle][0]}u)", branches[0]), *braced("else", branches[1])]
 
 
 def concat(op: Any, xs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> KernelSource | No:
