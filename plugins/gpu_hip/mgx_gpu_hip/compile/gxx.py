@@ -7,10 +7,12 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 from mgx_core.errors import DeviceError
 from mgx_core.settings import cache_directory, setting
@@ -19,6 +21,11 @@ from .compiler import CompileError
 from .source import EMULATOR, complete
 
 __all__ = ["HostCompiler", "emulator_library", "find_cxx"]
+
+# A kernel needs none of the C++ library, which takes the linker longer to read than small kernels take to compile: no guards of
+# static variables either (a kernel's library is initialized once, by the thread that loads it).
+LINUX_FLAGS: Final = ("-fno-threadsafe-statics", "-nodefaultlibs")
+LINUX_LIBRARIES: Final = ("-lm", "-lc", "-lgcc")
 
 
 @cache
@@ -37,7 +44,8 @@ def _kernel_flags() -> tuple[str, ...]:
     half: tuple[str, ...] = ()
     with contextlib.suppress(OSError):
         half = ("-mf16c",) if " f16c " in Path("/proc/cpuinfo").read_text() else ()
-    return ("-x", "c++", "-O1", "-std=c++17", "-shared", "-fPIC", "-w", *half)
+    linked = LINUX_FLAGS if sys.platform == "linux" else ()
+    return ("-x", "c++", "-O1", "-std=c++17", "-shared", "-fPIC", "-w", *linked, *half)
 
 
 @cache
@@ -97,10 +105,11 @@ class HostCompiler:
     def compile(self, text: str, flags: Sequence[str], arch: str) -> bytes:
         """Errors: CompileError with the compiler's log."""
         command = [find_cxx(), *_kernel_flags(), f"-DWAVE={arch.removeprefix('host')}"]
+        libraries = LINUX_LIBRARIES if sys.platform == "linux" else ("-lm",)
         with tempfile.TemporaryDirectory(prefix="mgx-") as folder:
             out = Path(folder) / "k.so"
             done = subprocess.run(
-                [*command, *flags, "-o", str(out), "-", "-lm"],
+                [*command, *flags, "-o", str(out), "-", *libraries],
                 input=complete(text, emulated=True),
                 capture_output=True,
                 text=True,
