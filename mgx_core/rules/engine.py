@@ -15,12 +15,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..errors import MgxError, No, PassError
+from ..errors import MgxError, No, ParameterError, PassError
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ir.symbols import found_extents, needed_for_extents
 from ..named_tuples import NamedTuple
 from ..ops.operation import Operation
+from ..ops.traits import TRAITS, Traits
 from ..types.argument import Argument
 from ..types.shape import same_type
 from .outline import through_views
@@ -70,6 +71,7 @@ class Rule(NamedTuple):
     """A rewrite rule: the function, its name (the function's, with dashes), its docstring, and how it may change results.
 
     reads: op classes of which an operand must be for the rule to match, see `Rules.on` (empty: any operands).
+    trait: the trait of further root ops (empty: none).
     """
 
     name: str
@@ -78,10 +80,15 @@ class Rule(NamedTuple):
     says: str
     changes: int = EXACT
     reads: tuple[type[Operation], ...] = ()
+    trait: str = ""
+
+    def rooted(self, root: type[Operation]) -> bool:
+        """True if ops of this class are root ops of the rule."""
+        return issubclass(root, self.roots) or (self.trait != "" and bool(getattr(root, self.trait)))
 
     def matches(self, root: type[Operation], operands: Iterable[type[Operation]]) -> bool:
         """Returns False if the rule cannot match an op of this class on operands of these."""
-        return issubclass(root, self.roots) and (not self.reads or any(issubclass(c, self.reads) for c in operands))
+        return self.rooted(root) and (not self.reads or any(issubclass(c, self.reads) for c in operands))
 
 
 class Rules:
@@ -93,23 +100,34 @@ class Rules:
 
     @property
     def roots(self) -> tuple[type[Operation], ...]:
-        """The root ops of all rules, each once."""
+        """The root ops that rules name by their classes, each once."""
         return tuple(dict.fromkeys(root for rule in self.rules for root in rule.roots))
 
     def on(
-        self, *roots: type[Operation], reads: type[Operation] | Sequence[type[Operation]] = (), changes: int = EXACT
+        self,
+        *roots: type[Operation],
+        trait: str = "",
+        reads: type[Operation] | Sequence[type[Operation]] = (),
+        changes: int = EXACT,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Decorator: registers a rule for instructions whose op is one of `roots`, or of a class derived from one.
+        """Decorator: registers a rule for instructions whose op is of one of the classes `roots`, or has a trait.
 
+        trait: a trait that classes of ops declare (``replaces``): ops of any package that have it are root ops too.
         reads: the rule can match only if at least one operand has an op of these classes, itself or as the source of views that
         it is (`through_views`; ``Literal`` thus stands for constants).  The engine does not call it elsewhere, which saves time.
+        Errors: ParameterError if no trait has that name, or if it depends on an op's attributes, so that its class does not tell.
         """
+        if trait and (trait not in TRAITS or not isinstance(vars(Traits)[trait], (bool, str))):
+            known = sorted(word for word in TRAITS if isinstance(vars(Traits)[word], (bool, str)))
+            raise ParameterError(
+                f"rules {self.name}: {trait!r} is not a trait of classes of ops; there are {', '.join(known)}"
+            )
         wanted = (reads,) if isinstance(reads, type) else tuple(reads)
 
         def keep(function: Callable[..., Any]) -> Callable[..., Any]:
             says = (function.__doc__ or "").strip().split("\n")[0]
             name = function.__name__.strip("_").replace("_", "-")
-            self.rules.append(Rule(name, roots, function, says, changes, wanted))
+            self.rules.append(Rule(name, roots, function, says, changes, wanted, trait))
             return function
 
         return keep
@@ -152,7 +170,6 @@ class Rewriter:
 
     def __init__(self, rules: Rules, tally: Tally | None = None) -> None:
         self.rules = rules.rules
-        self.roots = rules.roots
         self._rooted: dict[type[Operation], bool] = {}  # whether there are rules for a class of ops
         # the rules that can match, by the classes of the root and of its operands
         self._matching: dict[tuple[type[Operation], ...], tuple[Rule, ...]] = {}
@@ -219,7 +236,7 @@ class Rewriter:
         cls = type(ins.op)
         rooted = self._rooted.get(cls)
         if rooted is None:
-            rooted = self._rooted[cls] = issubclass(cls, self.roots)
+            rooted = self._rooted[cls] = any(r.rooted(cls) for r in self.rules)
         if not rooted:
             return ()
         classes = [cls]

@@ -9,7 +9,6 @@ from ..ir.instruction import Instruction
 from ..ops.broadcast import BroadcastWithDims, Multibroadcast
 from ..ops.index import Gathernd
 from ..ops.movement import Transpose
-from ..ops.operation import Operation
 from ..ops.pointwise import Where
 from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..ops.select import Nonzero
@@ -23,11 +22,9 @@ __all__ = ["MASKED"]
 MASKED: Final = Rules("select-by-masks")
 
 
-@MASKED.on(Operation, reads=(Transpose, Reshape))
+@MASKED.on(trait="replaces", reads=(Transpose, Reshape))
 def scatter_at_mask(i: Instruction, b: Builder) -> Instruction | No | None:
     """x with v at the nonzero elements of a mask -> where(mask, v, x); v: one value, or another tensor at the same elements."""
-    if not i.op.replaces:
-        return None
     x, indices, updates = i.inputs
     mask = _masked(indices)
     if mask is None or not (x.shape.ranked and updates.shape.ranked):

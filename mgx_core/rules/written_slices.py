@@ -9,7 +9,6 @@ from ..ir.instruction import Instruction
 from ..ops.axes import normalize
 from ..ops.builtin import Literal
 from ..ops.concat import Concat
-from ..ops.operation import Operation
 from ..types.shape import Shape
 from .constants import whole
 from .engine import Builder, Rules
@@ -23,7 +22,7 @@ WRITTEN_SLICES: Final = Rules("join-written-slices")
 MOST: Final = 256  # parts of a concatenation: kernels take each as an argument
 
 
-@WRITTEN_SLICES.on(Operation, reads=Literal)
+@WRITTEN_SLICES.on(trait="replaces_along_axis", reads=Literal)
 def concat_from_written_slices(i: Instruction, b: Builder) -> Instruction | No | None:
     """scatter_none(scatter_none(x, 0, u), 1, v) of whole slices at constant places -> concat(u, v, rest of x)."""
     written = _written(i)

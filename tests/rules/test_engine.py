@@ -7,12 +7,15 @@ import re
 import numpy as np
 import pytest
 
-from mgx_core.errors import No, PassError, ShapeError
+from mgx_core.errors import No, ParameterError, PassError, ShapeError
 from mgx_core.ir.module import Module
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
+from mgx_core.ops.declaration import op
+from mgx_core.ops.operation import Operation
 from mgx_core.rules.engine import Rewriter, Rules
+from mgx_core.types.shape import Shape
 
 Relu, Neg, Abs, Add = (STANDARD.get(n) for n in ("relu", "neg", "abs", "add"))
 
@@ -334,3 +337,33 @@ def test_several_roots_and_the_order_of_rules():
 
     rewritten(CHAIN, rules)
     assert seen == [("first", "neg")] * 2 + [("first", "relu"), ("second", "relu")] * 2
+
+
+@op("test_engine_writes", replaces=True)
+class Writes(Operation):
+    """Replaces slices, as a package's own op would."""
+
+    def infer(self, x: Shape, indices: Shape, updates: Shape) -> Shape:
+        return x
+
+
+def test_the_root_may_be_a_trait():
+    rules = Rules("traits")
+    seen = []
+
+    @rules.on(Neg, trait="replaces")
+    def note(i, b):
+        seen.append(type(i.op))
+
+    module = Module("main")
+    x, at = module.add_parameter("x", Shape("float32", [2])), module.add_parameter("at", Shape("int64", [1, 1]))
+    written = module.add(Writes(), x, at, module.add(Relu(), module.add(Neg(), x)))
+    module.add_return([written])
+    Rewriter(rules).apply(module)
+    assert sorted(c.__name__ for c in seen) == ["Neg", "Writes"]
+
+
+@pytest.mark.parametrize("trait", ["moves", "replace"])
+def test_the_root_is_a_trait_of_classes(trait):
+    with pytest.raises(ParameterError, match=f"'{trait}' is not a trait of classes of ops; there are .*replaces, .*"):
+        Rules("traits").on(trait=trait)
