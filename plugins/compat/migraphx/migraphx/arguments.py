@@ -9,6 +9,7 @@ import numpy as np
 import mgx_core as mgx
 from mgx_core import Argument, Shape
 from mgx_core.errors import ParameterError
+from mgx_core.types.memory_limit import require_bytes
 
 from .random_values import random_values
 from .shapes import core_shape, of_shape, shape
@@ -80,12 +81,14 @@ def fill_argument(s: shape, value: Any) -> argument:
 def generate_argument(s: shape, seed: int = 0) -> argument:
     """Returns a tensor with the values of MIGraphX's generator for a shape and seed.
 
-    Errors: ParameterError for negative strides, which MIGraphX does not have.
+    Errors: ParameterError for negative strides, which MIGraphX does not have; DeviceError if the strides span more than the
+    machine's memory.
     """
     core = core_shape(s)
     if min(core.strides(), default=0) < 0:
         raise ParameterError(f"strides of generated values must not be negative, got {s}")
     space = core.element_space()
+    require_bytes(space * np.dtype(np.uint64).itemsize, f"the generated argument of {s}")
     flat = random_values(space, seed, core.dtype)
     steps = [n * core.dtype.size for n in core.strides()]
     return argument(np.lib.stride_tricks.as_strided(flat, core.lens(), steps))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import migraphx
-from mgx_core.errors import ParameterError
+from mgx_core.errors import DeviceError, ParameterError
 
 
 def test_memory_is_shared_both_ways() -> None:
@@ -95,9 +95,12 @@ def test_device_memory() -> None:
     migraphx.gpu_sync()
 
 
-def test_negative_strides_are_refused_for_generated_values() -> None:
+def test_negative_strides_and_those_beyond_memory_are_refused_for_generated_values() -> None:
     with pytest.raises(ParameterError, match="strides of generated values must not be negative"):
         migraphx.generate_argument(migraphx.shape(lens=[4], strides=[-1]))
+    for step in (1 << 40, 1 << 61):  # a file may state any
+        with pytest.raises(DeviceError, match=r"the generated argument of .* would take"):
+            migraphx.generate_argument(migraphx.shape(lens=[2, 3], strides=[step, 1]))
 
 
 def test_integers_are_written_in_full_and_errors_are_runtime_errors() -> None:
