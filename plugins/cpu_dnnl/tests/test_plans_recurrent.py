@@ -202,3 +202,16 @@ def test_sequences_are_divided_where_the_weights_fit_in_the_cache() -> None:
     assert partition(16, 2, 1, large) == (1, 8)
     assert partition(1, 1, 3, large) == (3, 1)
     assert partition(2, 1, 1, 1 << 16) == (1, 1)  # too little for a thread of its own
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k != "lstm"])
+@pytest.mark.parametrize("batch", [2, 40])
+def test_nan_reaches_all_later_states(kind: str, batch: int) -> None:
+    """oneDNN's relu turned it into 0, also without fast_math."""
+    program, given, _ = layer(kind, "forward", batch, 24, 3)
+    given["x"][1, 1, 3] = np.nan
+    program.compile(mgx.get_target("cpu"), fast_math=False)
+    states = np.asarray(program.run(given)[0])
+    assert np.isnan(states[1:, 0, 1]).all()
+    assert np.isfinite(np.delete(states, 1, 2)).all()
+    assert np.isfinite(states[0]).all()

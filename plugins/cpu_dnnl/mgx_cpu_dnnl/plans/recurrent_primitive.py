@@ -100,12 +100,16 @@ def emit_gru_primitive(e: CpuEmitter, op: Gru | Rnn, given: Operands) -> Results
     """Returns states [t, d, b, h].
 
     Primitives that oneDNN reports as reference are accepted here: they are composed of its matrix products.
+    Errors: Refused for relu without fast_math.
     """
     biases = _summed_biases(op, given)
     _native = native()
     more = {}
     if isinstance(op, Rnn):
-        kind, more = _native.vanilla_rnn, {"activation": ACTIVATIONS[(op.actv_func or op.functions)[0]]}
+        activation = ACTIVATIONS[(op.actv_func or op.functions)[0]]
+        if activation == "relu" and not e.fast_math:
+            raise Refused("oneDNN's relu does not preserve NaN, which requires fast_math")
+        kind, more = _native.vanilla_rnn, {"activation": activation}
     elif op.linear_before_reset:  # gate n has a separate recurrent bias
         kind = _native.lbr_gru
         own, other = _biases(op, given)
