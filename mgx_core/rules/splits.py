@@ -45,8 +45,14 @@ class _Cut(NamedTuple):
         return [s.users[0] for s in self.slices]
 
 
-def cut_up(mine: Instruction) -> _Cut | No | None:
-    """Returns the cut that a slice belongs to, if its slices cover a tensor without overlap and each has one user."""
+def cut_up(mine: Instruction, reader: Instruction) -> _Cut | No | None:
+    """Returns the cut that a slice belongs to, if its slices cover a tensor without overlap and each has one user.
+
+    reader: the user of the slice; all others must be the same op.  Called once for each slice: the checks that fail for hundreds
+    of different users come first.
+    """
+    if not reader.users:  # replaced along with the reader of another slice
+        return None
     own = ranges(mine)
     if own is None or len(own) != 1:
         return None
@@ -56,6 +62,8 @@ def cut_up(mine: Instruction) -> _Cut | No | None:
         return None
     found: dict[Instruction, tuple[Dim, Dim]] = {}
     for other in x.users:
+        if isinstance(other.op, Slice) and one_user(other) and other.users[0].op != reader.op:
+            return No("the users of the slices are not all the same op")
         theirs = ranges(other)
         if theirs is None or list(theirs) != [axis] or theirs[axis][2] != 1:
             return No("x is read otherwise too")
@@ -120,14 +128,13 @@ def _before_slices(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     if len(i.inputs) == 2 and not is_constant(i.inputs[1 - at]):
         return None
-    cut = cut_up(i.inputs[at])
+    cut = cut_up(i.inputs[at], i)
     if not isinstance(cut, _Cut):
         return cut
     if any(
-        r.op != i.op or len(r.inputs) != len(i.inputs) or r.inputs[at] is not s
-        for r, s in zip(cut.readers, cut.slices, strict=True)
+        len(r.inputs) != len(i.inputs) or r.inputs[at] is not s for r, s in zip(cut.readers, cut.slices, strict=True)
     ):
-        return No("the users of the slices are not all the same op")
+        return No("the users of the slices are not all the same op of the same operand")
     if isinstance(i.op, Reduce) and (not i.op.axes or cut.axis in i.op.axes):
         return No("the sliced axis is reduced")
     operands, made = [cut.x], []
@@ -168,11 +175,9 @@ def _joined(b: Builder, constants: Sequence[Instruction], dims: tuple[Dim, ...],
 @SPLITS.on(Transpose, reads=Slice)
 def transpose_before_slices(i: Instruction, b: Builder) -> Instruction | No | None:
     """transpose(slice(x)), transpose(slice'(x)), .. -> slices of transpose(x), if the slices cover x."""
-    cut = cut_up(i.inputs[0]) if isinstance(i.inputs[0].op, Slice) else None
+    cut = cut_up(i.inputs[0], i) if isinstance(i.inputs[0].op, Slice) else None
     if not isinstance(cut, _Cut):
         return cut
-    if any(r.op != i.op for r in cut.readers):
-        return No("the slices are not all transposed in the same way")
     axis = op_as(i, Transpose).order(i.shape.rank).index(cut.axis)
     return replace_readers(i, cut, [b.add(i.op, cut.x)], [op.replace(axes=(axis,)) for op in cut.ops])
 
@@ -180,10 +185,10 @@ def transpose_before_slices(i: Instruction, b: Builder) -> Instruction | No | No
 @SPLITS.on(Reshape, reads=Slice)
 def reshape_before_slices(i: Instruction, b: Builder) -> Instruction | No | None:
     """reshape(slice(x)), reshape(slice'(x)), .. -> slices of reshape(x), if the slices are equal and cover x."""
-    cut = cut_up(i.inputs[0]) if isinstance(i.inputs[0].op, Slice) and len(i.inputs) == 1 else None
+    cut = cut_up(i.inputs[0], i) if isinstance(i.inputs[0].op, Slice) and len(i.inputs) == 1 else None
     if not isinstance(cut, _Cut):
         return cut
-    if any(r.op != i.op or r.result != i.result for r in cut.readers):
+    if any(r.result != i.result for r in cut.readers):
         return No("the slices are not all reshaped in the same way")
     old, new = i.inputs[0].shape.dims, i.shape.dims
     lead = product(old[: cut.axis])

@@ -569,6 +569,18 @@ CASES = [
   %x = @param["x"] -> float32[4]
   %1 = slice[axes=[0], starts=[0], ends=[2]](%x)
   %2 = slice[axes=[0], starts=[2], ends=[4]](%x)
+  %3 = @literal(1.0, 2.0) -> float32[2]
+  %4 = sub(%1, %3)
+  %5 = sub(%3, %2)
+  @return(%4, %5)""",
+        "the users of the slices are not all the same op of the same operand",
+    ),
+    (
+        "work-before-slices",
+        """\
+  %x = @param["x"] -> float32[4]
+  %1 = slice[axes=[0], starts=[0], ends=[2]](%x)
+  %2 = slice[axes=[0], starts=[2], ends=[4]](%x)
   %3 = relu(%1)
   %4 = relu(%2)
   @return(%3, %4, %x, %2)""",
