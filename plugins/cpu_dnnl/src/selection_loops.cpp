@@ -1,5 +1,6 @@
 // TopK, ArgMax and ArgMin along an axis.
 #include <algorithm>
+#include <limits>
 
 #include "box.h"
 #include "loops.h"
@@ -76,21 +77,45 @@ void first_entries(int64_t n, int64_t k, Entry<Key> *entries, int64_t size, cons
     sort(entries, k);
 }
 
-// The same for small k, by insertion sort.
+// The same for small k, by insertion sort.  Of long lines, the least keys of `lanes` interleaved parts are found first, vectorized:
+// the k-th of them bounds the k least, so that little more than k elements are sorted.
 template <typename Key, typename KeyAt>
 void few_entries(int64_t n, int64_t k, Entry<Key> *entries, const KeyAt &key_at) {
+    constexpr int64_t lanes = 32;
     int64_t count = 0;
-    Key limit = 0;
-    for (int64_t i = 0; i < n; ++i) {
+    Key limit = std::numeric_limits<Key>::max(); // keys above are not among the k least
+    auto take = [&](int64_t i) {
         const Key key = key_at(i);
-        if (count == k && key >= limit) continue; // on ties the lowest index wins
+        if (key > limit || (count == k && key == limit)) return; // on ties the lowest index wins
         const Entry<Key> entry {key, static_cast<uint32_t>(i)};
         int64_t at = count < k ? count++ : k - 1;
         for (; at > 0 && entry < entries[at - 1]; --at)
             entries[at] = entries[at - 1];
         entries[at] = entry;
-        limit = key_at(entries[count - 1].index());
+        if (count == k) limit = key_at(entries[k - 1].index());
+    };
+    int64_t i = 0;
+    if (n >= 8 * lanes) {
+        Key least[lanes];
+        for (int64_t j = 0; j < lanes; ++j)
+            least[j] = key_at(j);
+        for (int64_t at = lanes; at + lanes <= n; at += lanes)
+            for (int64_t j = 0; j < lanes; ++j)
+                least[j] = std::min(least[j], key_at(at + j));
+        std::nth_element(least, least + k - 1, least + lanes);
+        limit = least[k - 1];
+        for (; i + lanes <= n; i += lanes) {
+            const Key most = limit;
+            int any = 0;
+            for (int64_t j = 0; j < lanes; ++j)
+                any |= key_at(i + j) <= most;
+            if (!any) continue;
+            for (int64_t j = 0; j < lanes; ++j)
+                take(i + j);
+        }
     }
+    for (; i < n; ++i)
+        take(i);
 }
 
 // Returns the index of the first (or last) best element of a contiguous line: a vectorized reduction finds the value, a second
@@ -178,7 +203,7 @@ void topk(void *const *buffers, const int64_t *args, int64_t begin, int64_t end,
         }
         const Key flip = largest ? static_cast<Key>(~Key {0}) : Key {0};
         auto find = [&](const auto &key_at) {
-            if (k <= few && n <= 64 * few)
+            if (k <= few)
                 few_entries<Key>(n, k, entries, key_at);
             else
                 first_entries<Key>(n, k, entries, size, key_at);

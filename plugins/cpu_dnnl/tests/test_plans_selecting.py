@@ -45,6 +45,17 @@ def test_topk_of_long_lines(agrees: Check, name: str, k: int) -> None:
         agrees(mgx.op("topk", k=k, axis=-1, largest=largest), np.stack(lines).astype(name))
 
 
+@pytest.mark.parametrize("n", [31, 33, 64, 200, 1000])
+def test_few_of_lines_that_are_scanned_in_blocks(agrees: Check, n: int) -> None:
+    """The last element of a block, of the rest after the last block, equal ones and NaN among the five best."""
+    lines = rng.standard_normal((6, n)).astype(np.float32)
+    lines[0, -1], lines[1, 30], lines[2, [n // 2, -2]], lines[4, [3, n - 3]] = 9, 9, 9, np.nan
+    lines[3] = 1
+    lines[5] = np.arange(n)
+    for largest in (True, False):
+        agrees(mgx.op("topk", k=5, axis=-1, largest=largest), lines)
+
+
 @pytest.mark.parametrize("axis", [0, 2, -2])
 @pytest.mark.parametrize("kind", [np.int64, np.int32])
 def test_topk_of_a_count_known_while_running(agrees: Check, fails: Check, axis: int, kind: Any) -> None:
