@@ -21,6 +21,7 @@ from ..ops.activation import (
     Swish,
 )
 from ..ops.compare import Greater, GreaterOrEqual, Less, LessOrEqual
+from ..ops.convert import Convert
 from ..ops.operation import Operation
 from ..ops.pointwise import Add, Clip, Div, Erf, Exp, Log, Max, Mul, Neg, Pow, Recip, Where
 from ..ops.trigonometry import Tanh
@@ -89,28 +90,53 @@ def gelu_from_erf(i: Instruction, b: Builder) -> Instruction | No | None:
 
 @ACTIVATIONS.on(Mul, reads=(Add, Mul, Div), changes=ROUNDING)
 def gelu_from_tanh(i: Instruction, b: Builder) -> Instruction | No | None:
-    """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) -> gelu_tanh(x)."""
+    """0.5 * x * (1 + tanh(sqrt(2 / pi) * y)) -> gelu_tanh(x), where y = x + 0.044715 * x^3 or x * (1 + 0.044715 * x^2)."""
     found = _gated(i, Tanh)
     if found is None:
         return None
     c, x, scale, inside = found
-    if len(inside) != 1 or not close(i, scale, math.sqrt(2 / math.pi)) or not close(i, c, 0.5):
+    if not close(i, scale, math.sqrt(2 / math.pi)) or not close(i, c, 0.5):
         return No("the constants are not those of gelu")
-    if not _cubic(inside[0], x):
-        return No("the argument of tanh is not x + 0.044715 * x^3")
-    return b.add(GeluTanh(), x)
+    match inside:
+        case [whole] if _has_cube(whole, x):
+            return b.add(GeluTanh(), x)
+        case [one, two] if (one is x and _has_square(two, x)) or (two is x and _has_square(one, x)):
+            return b.add(GeluTanh(), x)
+    return No("the argument of tanh is neither x + 0.044715 * x^3 nor x * (1 + 0.044715 * x^2)")
 
 
-def _cubic(ins: Instruction, x: Instruction) -> bool:
-    if not isinstance(ins.op, Add) or x not in ins.inputs:
-        return False
-    other = ins.inputs[1] if ins.inputs[0] is x else ins.inputs[0]
-    scale, parts = factors(other)
+def _has_cube(ins: Instruction, x: Instruction) -> bool:
+    """Returns True for ``x + 0.044715 * x^3``."""
+    return isinstance(ins.op, Add) and any(one is x and _is_power(rest, x, 3) for one, rest in either(ins))
+
+
+def _has_square(ins: Instruction, x: Instruction) -> bool:
+    """Returns True for ``1 + 0.044715 * x^2``."""
+    return isinstance(ins.op, Add) and any(scalar_of(one) == 1.0 and _is_power(rest, x, 2) for one, rest in either(ins))
+
+
+def _is_power(ins: Instruction, x: Instruction, exponent: int) -> bool:
+    """Returns True for ``0.044715 * x^exponent``; the power may be computed in a wider type, as programs in float16 do."""
+    scale, parts = factors(ins)
     if not close(ins, scale, 0.044715):
         return False
-    if len(parts) == 1 and isinstance(parts[0].op, Pow):
-        return parts[0].inputs[0] is x and scalar_of(parts[0].inputs[1]) == 3.0
-    return parts == [x, x, x]
+    if len(parts) == 1:
+        power = _converted(parts[0])
+        if isinstance(power.op, Pow):
+            base, given = power.inputs
+            return scalar_of(given) == exponent and (base is x or _widened(base) is x)
+    return parts == [x] * exponent
+
+
+def _converted(ins: Instruction) -> Instruction:
+    """Returns the operand of a conversion between floating-point types, other instructions themselves."""
+    return ins.inputs[0] if isinstance(ins.op, Convert) and ins.inputs[0].shape.dtype.is_float else ins
+
+
+def _widened(ins: Instruction) -> Instruction:
+    """Returns the operand of a conversion to a wider floating-point type, other instructions themselves."""
+    source = _converted(ins)
+    return source if source.shape.dtype.bits < ins.shape.dtype.bits else ins
 
 
 @ACTIVATIONS.on(Mul, reads=Sigmoid, changes=ROUNDING)

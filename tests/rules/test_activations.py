@@ -63,6 +63,63 @@ TURNS = [
   @return(%1)""",
     ),
     (
+        "gelu-from-tanh",  # quantize_fp16 leaves powers in float32
+        """\
+  %x = @param["x"] -> float16[2]
+  %a = @literal(0.044715) -> float16[]
+  %s = @literal(0.7978846) -> float16[]
+  %o = @literal(1.0) -> float16[]
+  %h = @literal(0.5) -> float16[]
+  %p = @literal(3.0) -> float32[]
+  %w = convert[target_type=float32](%x)
+  %t = multibroadcast[out_lens=[2]](%p)
+  %1 = pow(%w, %t)
+  %n = convert[target_type=float16](%1)
+  %2 = multibroadcast[out_lens=[2]](%a)
+  %3 = mul(%n, %2)
+  %4 = add(%x, %3)
+  %5 = multibroadcast[out_lens=[2]](%s)
+  %6 = mul(%4, %5)
+  %7 = tanh(%6)
+  %8 = multibroadcast[out_lens=[2]](%o)
+  %9 = add(%7, %8)
+  %10 = multibroadcast[out_lens=[2]](%h)
+  %11 = mul(%x, %10)
+  %12 = mul(%11, %9)
+  @return(%12)""",
+        """\
+  %x = @param["x"] -> float16[2]
+  %1 = gelu_tanh(%x) -> float16[2]
+  @return(%1)""",
+    ),
+    (
+        "gelu-from-tanh",
+        """\
+  %x = @param["x"] -> float32[2]
+  %a = @literal(0.044715) -> float32[]
+  %s = @literal(0.7978846) -> float32[]
+  %o = @literal(1.0) -> float32[]
+  %h = @literal(0.5) -> float32[]
+  %1 = multibroadcast[out_lens=[2]](%a)
+  %2 = mul(%x, %1)
+  %3 = mul(%2, %x)
+  %4 = multibroadcast[out_lens=[2]](%o)
+  %5 = add(%3, %4)
+  %6 = multibroadcast[out_lens=[2]](%s)
+  %7 = mul(%x, %6)
+  %8 = mul(%7, %5)
+  %9 = tanh(%8)
+  %10 = add(%9, %4)
+  %11 = multibroadcast[out_lens=[2]](%h)
+  %12 = mul(%x, %11)
+  %13 = mul(%12, %10)
+  @return(%13)""",
+        """\
+  %x = @param["x"] -> float32[2]
+  %1 = gelu_tanh(%x) -> float32[2]
+  @return(%1)""",
+    ),
+    (
         "swish-from-sigmoid",
         """\
   %x = @param["x"] -> float32[2]

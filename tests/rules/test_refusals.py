@@ -35,7 +35,7 @@ CASES = [
   %12 = mul(%x, %11)
   %13 = mul(%12, %4)
   @return(%13)""",
-        "the argument of tanh is not x + 0.044715 * x^3",
+        "the argument of tanh is neither x + 0.044715 * x^3 nor x * (1 + 0.044715 * x^2)",
     ),
     (
         "hard-sigmoid-from-clip",
