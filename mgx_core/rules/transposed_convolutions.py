@@ -11,13 +11,17 @@ import numpy as np
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..named_tuples import NamedTuple
+from ..ops.broadcast import Broadcast
 from ..ops.convolution import Convolution, ConvolutionBackwards
 from ..ops.movement import Transpose
+from ..ops.pointwise import Add
 from ..ops.reshape import Reshape
 from ..ops.slice import Slice
 from ..types.argument import Argument, Array
 from ..types.dim import Dim, bounds
+from .constants import aligned
 from .engine import ROUNDING, Builder, Rules
+from .matching import either
 
 __all__ = ["transposed_convolutions"]
 
@@ -48,7 +52,47 @@ def transposed_convolutions(name: str, declined: Callable[[Instruction], No | No
         """The same with kernels padded by zeros, which turn an infinity that the result does not depend on into NaN."""
         return declined(i) or _convolved(i, b, zeros=True)
 
+    @rules.on(Add, reads=(Reshape, Slice))
+    def bias_before_pixel_shuffle(i: Instruction, b: Builder) -> Instruction | None:
+        """shuffle(convolution(x, w)) + bias per channel -> shuffle(convolution(x, w) + bias'), and the same before a slice."""
+        return next((made for x, bias in either(i) if (made := _biased(i, x, bias, b)) is not None), None)
+
     return rules
+
+
+def _biased(i: Instruction, x: Instruction, bias: Instruction, b: Builder) -> Instruction | None:
+    """Returns x with a constant per channel added before its pixel shuffle, in the convolution's epilogue."""
+    chain, reader, at = [], i, x
+    while isinstance(at.op, (Slice, Reshape, Transpose)) and len(at.inputs) == 1 and at.users == (reader,):
+        chain.append(at)
+        reader, at = at, at.inputs[0]
+    if not isinstance(at.op, Convolution) or at.users != (reader,) or len(chain) < 3:
+        return None
+    *cut, whole, turned, split = chain
+    if not isinstance(whole.op, Reshape) or not isinstance(turned.op, Transpose) or not isinstance(split.op, Reshape):
+        return None
+    rank, apart = at.shape.rank - 2, split.shape.dims
+    if any(not isinstance(ins.op, Slice) for ins in cut) or turned.op.order(len(apart)) != _order(rank):
+        return None
+    per = tuple(n for n in apart[1 : 3 + rank] if isinstance(n, int))  # groups, steps, channels of the result
+    channels, value = whole.shape.dims[1], aligned(bias)
+    if (apart[0], *apart[3 + rank :]) != (at.shape.dims[0], *at.shape.dims[2:]) or whole.shape.dims[0] != apart[0]:
+        return None
+    if len(per) < 2 + rank or per[0] * per[-1] != channels or value is None:
+        return None
+    if value.size != channels or value.shape[-1 - rank :] != (channels, *[1] * rank):
+        return None
+    spread = np.broadcast_to(value.reshape(per[0], *[1] * rank, per[-1]), per)
+    terms = b.literal(np.ascontiguousarray(spread).reshape(-1))
+    made = b.add(Add(), at, b.add(Broadcast(axis=1, out_lens=at.shape.dims), terms))
+    for ins in reversed(chain):
+        made = b.add(ins.op, made)
+    return made
+
+
+def _order(rank: int) -> tuple[int, ...]:
+    """Returns the order of a pixel shuffle's axes: from [n, group, *steps, channels, *image], steps go behind their extents."""
+    return (0, 1, 2 + rank, *(axis for n in range(rank) for axis in (3 + rank + n, 2 + n)))
 
 
 def _convolved(i: Instruction, b: Builder, zeros: bool) -> Instruction | No:
@@ -82,8 +126,7 @@ def _convolved(i: Instruction, b: Builder, zeros: bool) -> Instruction | No:
         apart = (dims[0], op.group, *steps, out[1] // op.group, *image)
         empty = any(bounds(n)[0] < 1 for n in apart)  # perhaps
         made, rank = b.add(Reshape(dims=apart, allowzero=empty), made), len(axes)
-        places = [axis for n in range(rank) for axis in (3 + rank + n, 2 + n)]
-        made = b.add(Transpose(permutation=(0, 1, 2 + rank, *places)), made)
+        made = b.add(Transpose(permutation=_order(rank)), made)
         whole = (*out[:2], *(n * s for n, s in zip(image, steps, strict=True)))
         made = b.add(Reshape(dims=whole, allowzero=empty), made)
     cut = [(n + 2, a) for n, a in enumerate(axes) if (a.begin, a.extent) != (0, made.shape.dims[n + 2])]

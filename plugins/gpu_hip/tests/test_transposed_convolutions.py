@@ -53,6 +53,26 @@ def test_same_numbers_without_a_transposed_kernel(x: list[int], w: list[int], at
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 6, 7, 8])
+def test_biases_are_added_before_the_pixels_are_rearranged(n: int) -> None:
+    """In the convolution's epilogue, not in a launch behind the copy."""
+    x, w, attributes = CASES[n]
+    program, feed = transposed(x, w, **attributes)
+    m = program.get_main_module()
+    (plain,) = m.outputs
+    bias = m.add_literal(np.arange(1, plain.shape.lens()[1] + 1, dtype=np.float32))
+    spread = m.add(mgx.op("broadcast", axis=1, out_lens=plain.shape.lens()), bias)
+    m.replace_return([m.add(mgx.op("add"), plain, spread)])
+    reference = program.clone()
+    reference.compile(mgx.get_target("ref"))
+    wanted = reference.run(feed)[0].to_numpy()
+    program.compile(GpuTarget("host", 0))
+    np.testing.assert_allclose(program.run(feed)[0].to_numpy(), wanted, rtol=0, atol=1e-5)
+    (instance,) = program.executable.instances()
+    names = [s.name for s in instance.runner.schedule.steps]
+    assert "add" not in names[-1], names
+
+
 @pytest.mark.parametrize(("x", "w", "attributes"), CASES, ids=[str(n) for n in range(len(CASES))])
 def test_an_infinity_stays_in_its_windows_without_fast_math(
     x: list[int], w: list[int], attributes: dict[str, Any]
