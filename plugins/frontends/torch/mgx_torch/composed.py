@@ -26,6 +26,7 @@ from .composed_functions import (
     searchsorted_number,
     unique_consecutive,
 )
+from .composed_special import bessel_i0, bessel_i0e, bessel_i1, bessel_i1e, polygamma
 
 __all__ = ["composed"]
 
@@ -49,7 +50,14 @@ def composed() -> dict[Any, Callable[..., Any]]:
         aten.kthvalue.default: kthvalue,
         aten.median.default: median,
         aten.median.dim: median_along,
+        aten.nanmedian.default: nanmedian,
         aten.nanmedian.dim: nanmedian_along,
+        aten.dist.default: distance,
+        aten.i0.default: bessel_i0,
+        aten.special_i0e.default: bessel_i0e,
+        aten.special_i1.default: bessel_i1,
+        aten.special_i1e.default: bessel_i1e,
+        aten.polygamma.default: polygamma,
         aten.lgamma.default: lgamma,
         aten.digamma.default: digamma,
         aten.erfinv.default: erfinv,
@@ -163,6 +171,11 @@ def _lengths(difference: Tensor, p: float) -> Tensor:
     return size.amax(-1) if p == math.inf else size.pow(p).sum(-1).pow(1 / p)
 
 
+def distance(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
+    """Returns the p-norm of the difference of two tensors."""
+    return torch.linalg.vector_norm(x - y, p)
+
+
 MANY = 25  # number of rows above which torch computes Euclidean distances by a matrix product
 
 
@@ -243,7 +256,7 @@ def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> T
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """Returns the k-th smallest element along an axis and its index."""
     if x.dim() == 0:
-        return NotImplemented
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
     values, places = x.sort(dim)
     values, places = values.narrow(dim, k - 1, 1), places.narrow(dim, k - 1, 1)
     return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
@@ -267,6 +280,15 @@ def median_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
         count = x.isnan().sum(dim, keepdim=True)
         at = torch.where(count > 0, x.shape[dim] - count, at)  # the first NaN
     return _at(values, places, at, dim, keepdim)
+
+
+def nanmedian(x: Tensor) -> Any:
+    """Returns the lower median of all elements, ignoring NaN."""
+    if x.numel() == 0:
+        return NotImplemented
+    if not x.is_floating_point():
+        return median(x)
+    return nanmedian_along(x.reshape(-1), 0)[0]
 
 
 def nanmedian_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:

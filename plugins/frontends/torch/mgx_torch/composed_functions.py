@@ -19,6 +19,7 @@ __all__ = [
     "logcumsumexp",
     "nonzero_static",
     "real_fft_frequencies",
+    "result_type",
     "running_maximum",
     "running_minimum",
     "searchsorted",
@@ -32,7 +33,8 @@ LOG_GAMMA = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 /
 DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
 
 
-def _result_type(x: Tensor) -> torch.dtype:
+def result_type(x: Tensor) -> torch.dtype:
+    """Returns the type of a function of x whose values are not integers."""
     return x.dtype if x.is_floating_point() else torch.get_default_dtype()
 
 
@@ -62,7 +64,7 @@ def lgamma(x: Tensor) -> Any:
     fraction = wide - wide.floor()
     mirrored = math.log(math.pi) - (fraction * math.pi).sin().log() - found
     mirrored = torch.where((fraction == 0) | wide.isinf(), math.inf, mirrored)  # poles, and torch's result at -inf
-    return torch.where(wide < 0.5, mirrored, found).to(_result_type(x))
+    return torch.where(wide < 0.5, mirrored, found).to(result_type(x))
 
 
 def digamma(x: Tensor) -> Any:
@@ -81,7 +83,7 @@ def digamma(x: Tensor) -> Any:
     mirrored = found - math.pi / (fraction * math.pi).tan()
     pole = torch.where(wide == 0, -1 / wide, math.nan)  # at zero infinite, of the other sign
     mirrored = torch.where(fraction == 0, pole, mirrored)
-    return torch.where(wide < 0.5, mirrored, found).to(_result_type(x))
+    return torch.where(wide < 0.5, mirrored, found).to(result_type(x))
 
 
 # polynomials of the inverse error function divided by x in w = -log(1 - x^2), the constant term last: for w below 6.25 around
@@ -128,7 +130,7 @@ def erfinv(x: Tensor) -> Tensor:
     parts = [_polynomial(at, terms[::-1]) for at, terms in zip((w - 3.125, root - 3.25, root - 5), ERFINV, strict=True)]
     found = wide * torch.where(w < 6.25, parts[0], torch.where(w < 16, parts[1], parts[2]))
     ends = torch.where(wide.abs() == 1, wide * math.inf, math.nan)
-    return torch.where(wide.abs() < 1, found, ends).to(_result_type(x))
+    return torch.where(wide.abs() < 1, found, ends).to(result_type(x))
 
 
 def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Any:
@@ -165,7 +167,7 @@ def copysign(size: Tensor, sign: Tensor) -> Tensor:
 
 def copysign_of_number(size: Tensor, sign: float) -> Tensor:
     """Returns the magnitudes of x with the sign of a number."""
-    wide = size.to(_result_type(size)).abs()
+    wide = size.to(result_type(size)).abs()
     return -wide if math.copysign(1.0, sign) < 0 else wide
 
 
@@ -185,14 +187,16 @@ def _doubled(values: Sequence[Tensor], dim: int, combine: Callable[..., Sequence
 
 
 def _unknown(x: Tensor, dim: int) -> bool:
-    """Returns True if the number of doublings is not known at trace time, or if x is a scalar."""
-    return x.dim() == 0 or not isinstance(x.shape[dim], int)
+    """Returns True if the number of doublings is not known at trace time."""
+    return x.dim() > 0 and not isinstance(x.shape[dim], int)
 
 
 def _running(x: Tensor, dim: int, exceeds: Callable[[Tensor, Tensor], Tensor]) -> Any:
     """Returns cumulative extremes and the last index of each; NaN exceeds everything."""
     if _unknown(x, dim):
         return NotImplemented
+    if x.dim() == 0:
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
     shape = [1] * x.dim()
     shape[dim] = -1
     places = torch.arange(x.shape[dim], device=x.device).view(shape).expand_as(x)
@@ -221,6 +225,8 @@ def logcumsumexp(x: Tensor, dim: int) -> Any:
     """Returns log(cumsum(exp(x))), computed in log space."""
     if x.is_complex() or _unknown(x, dim):
         return NotImplemented
+    if x.dim() == 0:
+        return x.clone()
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     (found,) = _doubled([wide], dim, lambda earlier, later: [torch.logaddexp(earlier[0], later[0])])
     return found.to(x.dtype).clone()

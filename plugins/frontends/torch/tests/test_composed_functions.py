@@ -32,6 +32,43 @@ def test_gamma_functions_near_their_zeros_and_poles(function: Any, same: Same) -
     same(function, near.bfloat16(), tolerance=2e-2)
 
 
+def test_bessel_functions(same: Same) -> None:
+    x = torch.cat(
+        [torch.linspace(-60, 60, 97), torch.tensor([0.0, 1e-30, 19.999, 20.0, 20.001, 1e4, math.nan])]
+    ).double()
+    special = torch.special
+    same(lambda x: (special.i0(x), special.i0e(x), special.i1(x), special.i1e(x)), x, tolerance=1e-13)
+    same(lambda x: (torch.i0(x), special.i1e(x)), x.float())
+    same(torch.i0, torch.arange(5))
+
+
+def test_trigamma(same: Same) -> None:
+    x = torch.cat([torch.linspace(-4.45, 30, 80), torch.tensor([1e-30, 1e6, 0.5, 9.999, 10.0, math.inf, math.nan])])
+    same(lambda x: (torch.polygamma(1, x), torch.polygamma(0, x)), x.double(), tolerance=2e-9)  # torch's own error
+    same(lambda x: torch.polygamma(1, x), x[:-6])
+    known = torch.tensor([0.5, 1.0, -0.5], dtype=torch.float64)
+    found = torch.compile(lambda x: torch.polygamma(1, x), backend="mgx")(known)
+    exact = torch.tensor([0.5, 1 / 6, 0.5], dtype=torch.float64) * math.pi**2 + torch.tensor([0.0, 0.0, 4.0])
+    torch.testing.assert_close(found, exact, rtol=1e-14, atol=0)
+
+
+def test_functions_of_scalars(same: Same) -> None:
+    x = torch.tensor(3.0)
+    same(lambda x: (x.kthvalue(1), x.cummax(0), x.cummin(-1), x.logcumsumexp(0)), x)
+
+
+def test_real_angles_distances_and_medians_without_nan(same: Same) -> None:
+    same(torch.angle, torch.tensor([1.0, -1.0, 0.0, -0.0, math.nan, -math.inf]))
+    same(torch.angle, torch.arange(-2, 2))
+    same(lambda x: (torch.dist(x, x[0] * 2, 3), torch.dist(x, x.T[:1].T)), torch.randn(4, 5))
+    same(lambda x: (torch.nanmedian(x), torch.nanmedian(torch.arange(6) + x[0, :1].long())), HOLES)
+    same(
+        lambda x: (torch.argsort(x, stable=True), torch.argsort(x, dim=0, descending=True, stable=True)),
+        torch.randn(4, 5).round(),
+    )
+    same(lambda x: torch.narrow_copy(x, 1, -2, 2), torch.randn(4, 5))
+
+
 def test_gradients_of_distributions_are_eagers() -> None:
     def log_likelihood(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         gamma = torch.distributions.Gamma(a.exp(), b.exp(), validate_args=False)

@@ -69,6 +69,25 @@ def test_negative_numbers_cannot_be_counted() -> None:
         torch.compile(torch.bincount, backend="mgx")(-NUMBERS)
 
 
+def test_elements_are_repeated_as_often_as_a_tensor_says(same: Same) -> None:
+    repeats = torch.tensor([2, 0, 3, 1])
+    same(
+        lambda x, r: (x.repeat_interleave(r, 0), torch.repeat_interleave(r.int()), torch.repeat_interleave(r[:0])),
+        ROWS,
+        repeats,
+    )
+    same(lambda x, r: x.repeat_interleave(r, 0, output_size=6).sum(0), ROWS, repeats)
+    module = Called(lambda x, r: x.repeat_interleave(r, 0))
+    lowered = lower_to_mgx(module, [ROWS, repeats])
+    for again in (repeats, torch.zeros_like(repeats), torch.tensor([0, 0, 0, 5])):
+        torch.testing.assert_close(lowered(ROWS, again), module(ROWS, again))
+    with pytest.raises(mgx_core.ParameterError, match="repeats must be at least 0"):
+        lowered(ROWS, -repeats)
+    fixed = lower_to_mgx(Called(lambda x, r: x.repeat_interleave(r, 0, output_size=6)), [ROWS, repeats])
+    with pytest.raises(mgx_core.ParameterError, match="the sum of repeats must be output_size"):
+        fixed(ROWS, repeats + 1)
+
+
 def test_numbers_are_counted(same: Same) -> None:
     same(lambda x: (torch.bincount(x), torch.bincount(x, minlength=9), torch.bincount(x.int(), minlength=2)), NUMBERS)
     same(lambda x: (torch.bincount(x, x.float() / 2), torch.bincount(x, x.double() - 1, minlength=6)), NUMBERS)

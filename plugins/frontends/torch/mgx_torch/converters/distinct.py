@@ -88,3 +88,25 @@ def bincount(n: Node, x: Instruction, weights: Instruction | None = None, minlen
     given = n.filled(x.shape.dims, 1, kind) if weights is None else n.convert(weights, kind)
     zeros = n.convert(n.add("sub", bins, bins), kind)
     return n.add("scatternd_add", zeros, n.unsqueeze(numbers, [1]), given)
+
+
+@converts("repeat_interleave.Tensor")
+def repeated_places(n: Node, repeats: Instruction, output_size: Any = None) -> Instruction:
+    """Returns each place of a vector as often as its element says: the places of `repeat_interleave`."""
+    counts = n.convert(repeats, dt.int64)
+    least = n.reduce("reduce_min", n.add("concat", counts, n.filled((1,), 0, dt.int64), axis=0), [0], keep=False)
+    total = n.reduce("reduce_sum", counts, [0], keep=False)
+    valid = n.add("less", n.literal(-1, dt.int64), least)
+    total = n.add("require", total, valid, message="repeats must be at least 0, got a negative one")
+    if output_size is not None:
+        wanted = n.tensor(output_size, dt.int64)
+        same = n.add("equal", total, wanted)
+        total = n.add("require", total, same, message="the sum of repeats must be output_size, got another sum")
+    one = n.literal(1, dt.int64)
+    places = n.add("dynamic_range", n.literal(0, dt.int64), total, one)
+    # one mark more, for elements that end at the last place: the number of elements that ended before a place is its element
+    marks = n.add("concat", n.add("sub", places, places), n.filled((1,), 0, dt.int64), axis=0)
+    ends = n.add("prefix_scan_sum", counts, axis=0)
+    marks = n.add("scatternd_add", marks, n.unsqueeze(ends, [1]), n.full_like(ends, 1))
+    found = n.slice(n.add("prefix_scan_sum", marks, axis=0), [0], [0], places.shape.dims)
+    return n.convert(n.reshape(found, n.result_dims()) if isinstance(output_size, int) else found, n.dtype)

@@ -106,7 +106,7 @@ def slice_(n: Node, x: Instruction, dim: int = 0, start: Any = None, end: Any = 
     return sliced(n, x, dim, start, end, step)
 
 
-@by_parts("narrow")
+@by_parts("narrow", "narrow_copy")
 def narrow(n: Node, x: Instruction, dim: int, start: Any, length: Any) -> Instruction:
     axis = n.axis(dim, x.shape.rank)
     low = start + x.shape.dims[axis] if isinstance(start, int) and start < 0 else start

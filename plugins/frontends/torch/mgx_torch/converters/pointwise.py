@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from mgx_core import DType, Instruction
@@ -93,6 +94,15 @@ def log10(n: Node, x: Instruction) -> Instruction:
     x = n.convert(x, n.dtype)
     wide = n.convert(x, dt.float64) if x.shape.dtype is dt.float64 else n.convert(x, dt.float32)
     return n.convert(n.add("mul", n.add("log2", wide), n.full_like(wide, 0.30102999566398119521)), n.dtype)
+
+
+@converts("angle")
+def angle(n: Node, x: Instruction) -> Instruction:
+    """Returns the angle of real numbers: pi for negative ones, NaN for NaN, else zero."""
+    wide = n.convert(x, n.dtype)
+    zero = n.literal(0, n.dtype)
+    negative = n.pointwise("where", n.pointwise("less", wide, zero), n.literal(math.pi, n.dtype), zero)
+    return n.pointwise("where", n.add("isnan", wide), wide, negative)
 
 
 @converts("erfc", "special_erfc")
