@@ -53,6 +53,28 @@ def test_a_thread_that_leaves_before_a_barrier(emulated):
         sums(emulated, "forward", first="if (i == 255) return; __syncthreads();")
 
 
+RING = """KERNEL(64) k(float* y) {
+  SHARED(ring_t, full, [1]);
+  if (threadIdx.x == 0) ring_init(full, ARRIVALS);
+  __syncthreads();
+  if (threadIdx.x < 32) { y[32 + threadIdx.x] = 3; ring_arrive(full); return; }
+  ring_wait(full, 0);
+  y[threadIdx.x - 32] = y[threadIdx.x];  // group_mma: asks for the prelude's rings
+}"""
+
+
+@pytest.mark.parametrize("order", ["forward", "backward", "shuffled"])
+def test_threads_wait_until_a_stage_is_full(emulated, order):
+    y = np.zeros(64, np.float32)
+    run(emulated, RING.replace("ARRIVALS", "32"), (1,), (64,), [y], order)
+    assert (y == 3).all()
+
+
+def test_a_wait_that_nothing_ends(emulated):
+    with pytest.raises(DeviceError, match="32 threads wait for others, which make no progress"):
+        run(emulated, RING.replace("ARRIVALS", "33"), (1,), (64,), [np.zeros(64, np.float32)])
+
+
 def test_a_shuffle_without_all_lanes(emulated):
     text = "KERNEL(64) k(float* y) { u32 i = threadIdx.x; if (i < 20) y[i] = wave_xor((float)i, 16); }"
     with pytest.raises(DeviceError, match="shuffle from lane 20, which takes no part"):

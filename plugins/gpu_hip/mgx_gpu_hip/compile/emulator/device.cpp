@@ -24,7 +24,7 @@ void (*describe)(const void*, char*, size_t) = nullptr;
 namespace {
 const int MOST_THREADS = 1024;
 const size_t STACK = 128 << 10, PAGE = 4096;
-enum State : unsigned char { READY, AT_BARRIER, AT_WAVE, DONE };
+enum State : unsigned char { READY, AT_BARRIER, AT_WAVE, PAUSED, DONE };
 
 struct Fiber {
 #if defined(__x86_64__)
@@ -63,7 +63,7 @@ std::vector<Region> regions;
 int current, threads, wave_width;
 unsigned long block_number;
 size_t dynamic_bytes, shared_used, declared;  // declared: static shared memory, a part of shared_used
-bool any_copies;
+bool any_copies, progressed;
 const EmuKernel* kernel;
 void** arguments;
 char message[1024];
@@ -149,6 +149,8 @@ void resume(int t) {
 // the table of functions
 void barrier() { wait(AT_BARRIER); }
 void wave_sync() { wait(AT_WAVE); }
+void pause() { wait(PAUSED); }
+void progress() { progressed = true; }
 const char* gather(const void* value, unsigned bytes) {
   int t = current, p = ++exchanges[t] & 1;
   if (bytes > 64) {
@@ -256,7 +258,10 @@ void run_block(const Order& order) {
   memset(exchanges, 0, sizeof exchanges);
   memset(stamp, 0, sizeof stamp);
   for (int left = threads; left;) {
-    bool moved = false;
+    bool moved = false, paused = false;
+    for (int t = 0; t < threads; ++t)
+      if (state[t] == PAUSED) state[t] = READY, paused = true;
+    progressed = false;
     for (int w : order.waves) {
       int first = w * wave_width, last = std::min(first + wave_width, threads);
       for (;;) {  // until the whole wave waits for the block or is done
@@ -278,8 +283,15 @@ void run_block(const Order& order) {
         if (!ran || waiting != alive) break;
       }
     }
-    int at_barrier = 0, at_wave = 0;
-    for (int t = 0; t < threads; ++t) at_barrier += state[t] == AT_BARRIER, at_wave += state[t] == AT_WAVE;
+    int at_barrier = 0, at_wave = 0, pausing = 0;
+    for (int t = 0; t < threads; ++t)
+      at_barrier += state[t] == AT_BARRIER, at_wave += state[t] == AT_WAVE, pausing += state[t] == PAUSED;
+    if (pausing) {
+      if (progressed || !paused) continue;
+      snprintf(message, sizeof message, "kernel %s, block (%u, %u, %u): %d threads wait for others, which make no progress", kernel->name,
+               emu.block.x, emu.block.y, emu.block.z, pausing);
+      stop(FAILED);
+    }
     if (at_barrier && at_barrier == left && left == threads) {
       for (int t = 0; t < threads; ++t) state[t] = READY;
     } else if (left && !at_wave) {
@@ -338,6 +350,8 @@ Emulator* table() {
   emu.async_copy = async_copy;
   emu.async_commit = async_commit;
   emu.async_wait = async_wait;
+  emu.pause = pause;
+  emu.progress = progress;
   emu.misaligned = misaligned;
   return &emu;
 }

@@ -19,6 +19,8 @@ struct Emulator {
   void (*async_copy)(void* shared, const void* global);
   void (*async_commit)();
   void (*async_wait)(int left);
+  void (*pause)();     // lets other threads run; some of them must make progress until all threads have paused twice
+  void (*progress)();  // what paused threads wait for may have changed
   void (*misaligned)(const void* address, int bytes);
 };
 // one entry per kernel: a call wrapper, taking pointers to the arguments, and the arguments' sizes up to a 0

@@ -7,6 +7,12 @@
 //   group_wait<M>: waits until at most M sets are in flight; group_hold(c, n): keeps reads of the sums after it
 //   group_shared: fence: makes this thread's writes to shared memory visible to products after a barrier
 // Elsewhere lanes multiply, for tests.
+//   keep(x): a use of x, so that its read is not removed
+DEV void keep(u32 x) {
+#if GPU_CUDA
+  asm volatile("" ::"r"(x));
+#endif
+}
 #if GPU_CUDA && defined(__CUDA_ARCH_FEAT_SM90_ALL)
 namespace unit {
 DEV u64 group_piece(const u8* p) {  // address of 16 bytes in that layout; eight rows per 1024 bytes
@@ -85,4 +91,50 @@ DEV void group_commit() {}
 template <int M> DEV void group_wait() {}
 DEV void group_shared() {}
 template <class S> DEV void group_hold(nfrag_c<S>*, int) {}
+#endif
+
+// Rings of stages in shared memory, which some threads fill for others.  A ring_t counts arrivals; it is initialised by one thread
+// before a barrier, and its first phase is 0.
+//   ring_init(r, n): a phase ends with n arrivals
+//   ring_wait(r, p): waits until the phase of parity p has ended
+//   ring_arrive(r): arrives, after this thread's reads
+//   ring_arrive_copies(r): arrives when this thread's copies by async_copy16 are complete
+//   group_registers<N, MORE>: changes the registers of each thread of four waves to N, a multiple of 8; all four execute it
+typedef u64 ring_t;
+#if GPU_HOST
+DEV void ring_init(ring_t* r, u32 n) { *r = (u64)n << 32 | (u64)n << 8; }
+DEV void ring_wait(ring_t* r, u32 parity) {
+  while ((*(volatile u64*)r & 1) == parity) emulator->pause();
+}
+DEV void ring_arrive(ring_t* r) {
+  const u64 n = *r >> 32, left = (*r >> 8 & 0xffffff) - 1, phase = *r & 1;
+  *r = n << 32 | (left ? left : n) << 8 | (left ? phase : phase ^ 1);
+  emulator->progress();
+}
+DEV void ring_arrive_copies(ring_t* r) {
+  async_commit();
+  async_wait<0>();
+  ring_arrive(r);
+}
+template <int N, bool MORE> DEV void group_registers() {}
+#elif GPU_CUDA && __CUDA_ARCH__ >= 900
+DEV void ring_init(ring_t* r, u32 n) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"((u32)__cvta_generic_to_shared(r)), "r"(n) : "memory");
+}
+DEV void ring_wait(ring_t* r, u32 parity) {
+  asm volatile("{.reg .pred done;\nwaiting:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra waiting;\n}"
+               ::"r"((u32)__cvta_generic_to_shared(r)), "r"(parity) : "memory");
+}
+DEV void ring_arrive(ring_t* r) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"((u32)__cvta_generic_to_shared(r)) : "memory");
+}
+DEV void ring_arrive_copies(ring_t* r) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"((u32)__cvta_generic_to_shared(r)) : "memory");
+}
+template <int N, bool MORE> DEV void group_registers() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  if constexpr (MORE) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+  else asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+#endif
+}
 #endif
