@@ -116,6 +116,32 @@ def test_joint_tiles_in_each_type(pair: tuple[str, str], runner: Any) -> None:
     np.testing.assert_array_equal(out, a.astype(np.float32).astype(wide) @ b.astype(np.float32).astype(wide).T)
 
 
+@pytest.mark.parametrize("of", ["int8", "float16", "int32"])
+def test_each_width_of_the_sums_of_a_thread(of: str) -> None:
+    """A thread of a warpgroup keeps 16, 8 or 4 adjacent sums for 16 bytes of a result; factors along columns are read early."""
+    rng, tile = np.random.default_rng(7), JOINT[-1]
+    m, n, k = 150, 2 * tile.columns + 16, 160
+    a, b = numbers(rng, "int8", (m, k), small=True), numbers(rng, "int8", (n, k), small=True)
+    program = mgx.Program()
+    main = program.get_main_module()
+    sums = main.add(QuantDot(), main.add_parameter("a", mgx.Shape(dt.int8, [m, k])), main.add_literal(b.T.copy()))
+    factors = rng.integers(1, 4, n).astype(np.float32) / 64
+    scale = main.add(mgx.op("multibroadcast", out_lens=[m, n]), main.add_literal(factors))
+    scaled = main.add(mgx.op("mul"), main.add(mgx.op("convert", target_type=dt.float32), sums), scale)
+    rounded = scaled if of == "float16" else main.add(mgx.op("clip"), main.add(mgx.op("nearbyint"), scaled), *(
+        main.add(mgx.op("multibroadcast", out_lens=[m, n]), main.add_literal(np.float32([v]))) for v in (-128, 127)
+    ))  # fmt: skip
+    main.add_return([main.add(mgx.op("convert", target_type=dt.of(of)), rounded)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mgx_gpu_hip.codegen.narrow_products.tiles_by_time", lambda *_: [tile])
+        program.compile(GpuTarget("host", 1))
+    (step,) = program.executable.instances()[0].runner.schedule.steps
+    assert "keep(seen" in step.source.text
+    wanted = (a.astype(np.int64) @ b.astype(np.int64).T).astype(np.float32) * factors
+    wanted = wanted.astype(np.float16) if of == "float16" else np.clip(np.round(wanted), -128, 127).astype(of)
+    np.testing.assert_array_equal(np.asarray(program.run({"a": a})[0]), wanted)
+
+
 def test_joint_tiles_are_for_units_that_have_them() -> None:
     traits = DeviceTraits(shared_most=232448)
     assert tiles_by_time(4096, 3072, 768, 1, traits)[0].joint

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .geometry import ceil_div, decompose, merge, offset_code
-from .narrow_tiles import Tile
+from .narrow_tiles import OWN_SUMS, Tile
 from .source import Tensor, storage_type
 
 __all__ = ["CHUNK", "Loader", "Product", "Windows"]
@@ -49,18 +49,30 @@ class Product:
     def sum(self) -> str:
         return "i32" if self.x.dtype.is_integer else "float"
 
+    def step(self, name: str) -> int:
+        """Returns the stride along k of a row of x (a) or w (b)."""
+        return 1 if self.windows is not None or name == "b" else self.x.strides[-1]
+
+    def copied(self, name: str) -> bool:
+        """Returns True if rows of x (a) or w (b) are aligned chunks."""
+        x, windows = (self.x, self.windows) if name == "a" else (self.w, None)
+        rows = x.strides[:-1] if windows is None else x.strides[:1] + x.strides[2:]
+        inner = x.lens[-1] if windows is None else x.lens[1] // windows.group  # weights are padded to whole chunks
+        steps = all(s % CHUNK == 0 for s in rows)
+        return steps and inner % CHUNK == 0 and self.step(name) == 1 and x.align % CHUNK == 0
+
 
 class Loader:
     """Emits statements with which a block copies steps of x and w to shared memory.
 
-    zero: x has a zero point, which pads images.  Rows of a tile beyond the operand's end are not read: redirecting all of them
-    to the last row would make that cache line a bottleneck.
+    zero: x has a zero point, which pads images; own: if not 0, columns of w are stored in the order that gives a thread of a
+    warpgroup `own` adjacent sums and four threads 4 `own` (see `OWN_SUMS`).  Rows of a tile beyond the operand's end are not
+    read: redirecting all of them to the last row would make that cache line a bottleneck.
     """
 
-    def __init__(self, p: Product, tile: Tile, wave: int, zero: bool) -> None:
-        self.p, self.tile, self.zero = p, tile, zero
+    def __init__(self, p: Product, tile: Tile, threads: int, zero: bool, own: int = 0) -> None:
+        self.p, self.tile, self.threads, self.zero, self.own = p, tile, threads, zero, own
         self.inside: dict[str, str] = {}  # by operand, the condition that its row exists
-        self.threads = tile.waves * wave
 
     def lines(self) -> list[str]:
         return [
@@ -105,6 +117,11 @@ class Loader:
         base, start, limit, rest = (
             ("x", "m0", self.p.rows, 0) if name == "a" else ("w", "n0", self.p.columns, self.tile.rows)
         )
+        own = self.own
+        ordered = [
+            f"  const u32 q = r / 8u % {OWN_SUMS // 2}u * 2u + r % 2u;",
+            f"  r = r / {4 * OWN_SUMS}u * {4 * OWN_SUMS}u + q / {own}u * {4 * own}u + r % 8u / 2u * {own}u + q % {own}u;",
+        ]
         ragged = rows * per_row % self.threads != 0
         place = f"(q ^ e / {per_row}u % 8u)" if self.tile.joint else "q"
         lines = [f"const u8* {name}_row[{count}];"]
@@ -118,7 +135,9 @@ class Loader:
         self.inside[name] = f"{name}_in[i]" if cut else "true"
         lines += [
             f"UNROLL for (u32 i = 0; i < {count}; ++i) {{",
-            f"  u32 r = (threadIdx.x + i * {self.threads}u) / {per_row}u + {start};",
+            f"  u32 r = (threadIdx.x + i * {self.threads}u) / {per_row}u;",
+            *(ordered if name == "b" and own else []),
+            f"  r += {start};",
             *([f"  {name}_in[i] = r < {limit}u;"] if cut else []),
             f"  r = r < {limit}u ? r : {limit - 1}u;",
             *(f"  {line}" for line in self.row(name, base, axes if windowed else 0)),
@@ -165,13 +184,8 @@ class Loader:
     def straight(self, name: str, x: Tensor) -> list[str]:
         """Returns statements that load 16 bytes of a matrix row."""
         depth, pad = self.p.depth, f"pad_{name}"
-        step = 1 if self.p.windows is not None or name == "b" else x.strides[-1]
-        rows = x.strides[:1] + x.strides[2:] if name == "a" and self.p.windows is not None else x.strides[:-1]
-        if self.p.windows is not None and name == "a":
-            whole = x.lens[1] // self.p.windows.group % CHUNK == 0
-        else:
-            whole = x.lens[-1] % CHUNK == 0  # weights are padded to whole chunks
-        if whole and step == 1 and x.align % CHUNK == 0 and all(s % CHUNK == 0 for s in rows):
+        step = self.p.step(name)
+        if self.p.copied(name):
             limit = x.lens[-1] if name == "b" else depth
             return [f"narrow_copy16(to, {name}_row[i] + k, k < {limit}u && {self.inside[name]}, {pad});"]
         return [

@@ -11,7 +11,7 @@ from mgx_core import dtype as dt
 
 from .geometry import aligned, ceil_div, decompose, merge
 from .narrow_operands import CHUNK, Loader, Product, Windows
-from .narrow_tiles import Tile, tiles_by_time
+from .narrow_tiles import OWN_SUMS, Tile, tiles_by_time
 from .narrow_warpgroup import WARPGROUP_SHARED, WARPGROUP_TYPES, warpgroup_loop
 from .narrow_zero_points import ZeroPoints
 from .pointwise import one_launch
@@ -20,6 +20,7 @@ from .source import DeviceTraits, KernelSource, Tensor, storage_type
 
 __all__ = ["NARROW", "Windows", "narrow_product"]
 
+SECTOR: Final = 32  # bytes that a cache reads at a time
 NARROW: Final = (dt.int8, dt.uint8, dt.float8_e4m3fn, dt.float8_e5m2, dt.float8_e4m3fnuz, dt.float8_e5m2fnuz)
 
 
@@ -54,7 +55,8 @@ def narrow_product(
             return No(f"only {len(tiles)} tile sizes fit on the device")
         tile = tiles[tile]
     text = _Writer(p, tile, traits.wave, ys, after, zeros)
-    grid = (ceil_div(p.columns, tile.columns) * ceil_div(p.rows, tile.rows), 1, math.prod(p.batch))
+    count = ceil_div(p.columns, tile.columns) * ceil_div(p.rows, tile.rows)
+    grid = (count, 1, math.prod(p.batch))
     flops = 2 * p.rows * p.columns * p.depth * math.prod(p.batch)
     word = f"narrow_{'convolution' if windows else 'product'}_{tile.rows}x{tile.columns}"
     return one_launch(
@@ -84,11 +86,13 @@ class _Writer:
     ) -> None:
         self.p, self.tile, self.wave, self.ys, self.after, self.zeros = p, tile, wave, ys, after, zeros
         self.threads = tile.waves * wave
+        self.own = self.width() if tile.joint and wave == 32 else 0  # sums stay in registers in the order of mma.sync
         self.a, self.b = storage_type(p.x.dtype), storage_type(p.w.dtype)
         self.down, self.across = tile.rows // tile.down // 16, tile.columns // tile.across // 16
 
     def lines(self) -> list[str]:
         t = self.tile
+        start, end = self.touches() if self.own else ([], [])
         return [
             f"const u32 m0 = blockIdx.x / {ceil_div(self.p.columns, t.columns)}u * {t.rows}u;",
             f"const u32 n0 = blockIdx.x % {ceil_div(self.p.columns, t.columns)}u * {t.columns}u;",
@@ -96,10 +100,11 @@ class _Writer:
             f"const u32 part = wave % {t.apart}u, wr = wave / {t.apart}u / {t.across}u * {16 * self.down}u, "
             f"wc = wave / {t.apart}u % {t.across}u * {16 * self.across}u;",
             *(WARPGROUP_SHARED if t.joint else ["SHARED_DYNAMIC(u8, room);"]),
-            *Loader(self.p, t, self.wave, self.zeros.x_zero is not None).lines(),
+            *Loader(self.p, t, self.threads, self.zeros.x_zero is not None, self.own).lines(),
+            *start,
             *(warpgroup_loop(self.p, t) if t.joint else self.loop()),
-            *self.stage(),
-            *self.results(),
+            *end,
+            *(self.own_results("acc", "m0 + wave / 4u * 64u") if self.own else [*self.stage(), *self.results()]),
         ]
 
     # main loop
@@ -154,8 +159,6 @@ class _Writer:
             "  }",
             f"  slot = slot + 1 == {t.stages}u ? 0 : slot + 1;",
             "}",
-            "async_wait<0>();",
-            "__syncthreads();",
         ]
 
     def stage(self) -> list[str]:
@@ -182,6 +185,8 @@ class _Writer:
             "    }",
         ]
         return [
+            "async_wait<0>();",
+            "__syncthreads();",
             f"{s}* const sums = ({s}*)room;",
             f"UNROLL for (int i = 0; i < {self.down}; ++i)",
             f"  UNROLL for (int j = 0; j < {self.across}; ++j) {{",
@@ -207,12 +212,84 @@ class _Writer:
     # epilogue
 
     def results(self) -> list[str]:
-        """Returns statements that apply the epilogue, to `width` adjacent sums at a time.
+        """Returns statements that apply the epilogue to the sums in shared memory, to `width` adjacent ones at a time.
 
         A thread finishes the same columns of several rows and reads operands that do not depend on the row once.
         """
         p, t = self.p, self.tile
         width = self.width()
+        wide = math.gcd(t.columns // width, self.threads)  # threads that finish a row together
+        fixed, row = self.finish(width, [line for part in range(t.apart) for line in self.read_sums(part)])
+        return [
+            f"for (u32 c = threadIdx.x % {wide}u * {width}u; c < {t.columns}u; c += {wide * width}u) {{",
+            *([f"  if (n0 + c >= {p.columns}u) break;"] if p.columns % t.columns else []),
+            *(f"  {line}" for line in fixed),
+            f"  for (u32 row = threadIdx.x / {wide}u; row < {t.rows}u; row += {self.threads // wide}u) {{",
+            "    const u32 r = m0 + row;",
+            *([f"    if (r >= {p.rows}u) break;"] if p.rows % t.rows else []),
+            *(f"    {line}" for line in row),
+            "  }",
+            "}",
+        ]
+
+    def own_results(self, sums: str, first: str, down: int = 1) -> list[str]:
+        """Returns statements with which a thread of a warpgroup applies the epilogue to its sums, which stay in registers.
+
+        sums: the variable with the sums of `down` times 64 rows, whose first is row `first` of the results.  The order of a
+        tile's columns in shared memory (see `Loader`) makes `width` of them adjacent.
+        """
+        p, t = self.p, self.tile
+        width = self.width()
+        read = [f"UNROLL for (u32 k = 0; k < {width}u; ++k) {{", f"  const u32 q = part * {width}u + k;"]
+        read += [f"  v[k] = {sums}[line / 2][piece * 4 + q / 4].x[q / 2 % 2 * 4 + line % 2 * 2 + q % 2];", "}"]
+        fixed, row = self.finish(width, read)
+
+        def lines(partial: bool) -> list[str]:
+            return [
+                f"UNROLL for (u32 piece = 0; piece < {t.columns // (4 * OWN_SUMS)}u; ++piece)",
+                f"  UNROLL for (u32 part = 0; part < {OWN_SUMS // width}u; ++part) {{",
+                f"    const u32 c = piece * {4 * OWN_SUMS}u + part * {4 * width}u + lane_id() % 4u * {width}u;",
+                *([f"    if (n0 + c >= {p.columns}u) continue;"] if p.columns % t.columns else []),
+                *(f"    {line}" for line in fixed),
+                f"    UNROLL for (u32 line = 0; line < {2 * down}u; ++line) {{",
+                f"      const u32 r = {first} + line / 2 * 64u + wave % 4u * 16u + lane_id() / 4u + line % 2 * 8u;",
+                *([f"      if (r >= {p.rows}u) continue;"] if partial else []),
+                *(f"      {line}" for line in row),
+                "    }",
+                "  }",
+            ]
+
+        if p.rows % t.rows == 0 or p.rows < t.rows:
+            return lines(p.rows < t.rows)
+        whole = f"if (m0 + {t.rows}u <= {p.rows}u) {{"  # conditions in unrolled loops keep instructions in order
+        return [whole, *lines(False), "} else {", *lines(True), "}"]
+
+    def touches(self) -> tuple[list[str], list[str]]:
+        """Returns statements that bring the epilogue's operands along columns to the L1 cache, and those that end their reads.
+
+        Otherwise each thread waits for L2 at each of its groups of columns.
+        """
+        starts: list[str] = []
+        ends: list[str] = []
+        if self.after is None:
+            return starts, ends
+        for n, access in enumerate(self.after.reads()):
+            x = self.after.given[access.index]
+            size = x.dtype.size
+            batch, rows, column = self.split(access.strides)
+            if column != 1 or any(batch) or any(rows) or access.offset * size % 4 or x.align % 4:
+                continue
+            base = f"(const u8*)(p{self.after.index[access.index]} + {access.offset})"
+            starts += [
+                f"const u32 at{n} = n0 * {size}u + threadIdx.x % 128u * {SECTOR}u;",
+                f"const u32 seen{n} = threadIdx.x % 128u < {ceil_div(self.tile.columns * size, SECTOR)}u && "
+                f"at{n} + 4u <= {self.p.columns * size}u ? *(const u32*)({base} + at{n}) : 0;",
+            ]
+            ends.append(f"keep(seen{n});")
+        return starts, ends
+
+    def finish(self, width: int, read: list[str]) -> tuple[list[str], list[str]]:
+        """Returns statements for all rows of columns `c`, and those for one row `r`; read: statements that read the sums."""
         accesses = self.after.reads() if self.after else []
         strides = [self.split(y.strides) for y in self.ys]
         strides += [self.split(a.strides) for a in accesses]
@@ -220,27 +297,15 @@ class _Writer:
         setup, places = decompose("r", rows.dims, "c")
         names = [*self.outer, *places, "cv"]
         flat = [[*s[0], *rows.strides[n], s[2]] for n, s in enumerate(strides)]
-        wide = math.gcd(t.columns // width, self.threads)  # threads that finish a row together
         fixed = self.after.fixed_reads(flat[len(self.ys) :], names, width, places) if self.after else []
         row = [
-            "const u32 r = m0 + row;",
-            *([f"if (r >= {p.rows}u) break;"] if p.rows % t.rows else []),
             *setup,
-            f"{p.sum} v[{width}];",
-            *(line for part in range(t.apart) for line in self.read_sums(part)),
+            f"{self.p.sum} v[{width}];",
+            *read,
             *self.zeros.correction(width),
             *store_vectors(self.ys, self.after, flat, names, width, repeated=places),
         ]
-        return [
-            f"for (u32 c = threadIdx.x % {wide}u * {width}u; c < {t.columns}u; c += {wide * width}u) {{",
-            *([f"  if (n0 + c >= {p.columns}u) break;"] if p.columns % t.columns else []),
-            f"  const u32 cv = (n0 + c{self.zeros.group}) / {width}u;",
-            *(f"  {line}" for line in fixed),
-            f"  for (u32 row = threadIdx.x / {wide}u; row < {t.rows}u; row += {self.threads // wide}u) {{",
-            *(f"    {line}" for line in row),
-            "  }",
-            "}",
-        ]
+        return [f"const u32 cv = (n0 + c{self.zeros.group}) / {width}u;", *fixed], row
 
     @property
     def outer(self) -> list[str]:

@@ -11,6 +11,9 @@ from .source import DeviceTraits
 __all__ = ["TILES", "Tile", "microseconds", "tiles_by_time"]
 
 ALIGNED: Final = 1024  # alignment in bytes of the stages of a warpgroup tile
+OWN_SUMS: Final = (
+    16  # of 64 columns, a thread of a warpgroup has sum q of a row at column q / 2 * 8 + thread % 4 * 2 + q % 2
+)
 
 
 @dataclass(frozen=True)

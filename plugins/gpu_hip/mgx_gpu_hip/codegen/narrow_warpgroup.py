@@ -65,6 +65,4 @@ def warpgroup_loop(p: Product, t: Tile) -> list[str]:
         "}",
         "group_wait<0>();",
         f"group_hold(acc[0], {across});",
-        "async_wait<0>();",
-        "__syncthreads();",
     ]
