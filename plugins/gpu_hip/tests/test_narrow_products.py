@@ -19,6 +19,7 @@ from mgx_gpu_hip.codegen.narrow_tiles import TILES, tiles_by_time
 from mgx_gpu_hip.codegen.source import DeviceTraits
 from mgx_gpu_hip.compile.compilers import compiler_for
 from mgx_gpu_hip.library.cudnn_narrow import gelu_by_tanh
+from mgx_gpu_hip.plans.narrow_products import TILE_RANKS
 from mgx_gpu_hip.target import GpuTarget
 
 UNITS = {"mma": (32, 1), "mfma": (64, 2), "wmma": (32, 3), "scalar32": (32, 0), "scalar64": (64, 0)}
@@ -88,7 +89,7 @@ def test_each_tile(tile: Any) -> None:
     np.testing.assert_array_equal(made, a.astype(np.int32) @ b.astype(np.int32).T)
 
 
-JOINT = [t for t in TILES if t.joint]
+JOINT = [t for t in TILES if t.joint and not t.turns]
 JOINT_PAIRS = [p for p in PAIRS if "fnuz" not in p[0] and p[1] != "uint8"]
 
 
@@ -116,10 +117,44 @@ def test_joint_tiles_in_each_type(pair: tuple[str, str], runner: Any) -> None:
     np.testing.assert_array_equal(out, a.astype(np.float32).astype(wide) @ b.astype(np.float32).astype(wide).T)
 
 
+TURNS = [
+    replace(JOINT[-1], rows=64, columns=64, down=12, stages=3, turns=2),
+    replace(JOINT[-1], rows=128, columns=64, down=12, stages=2, turns=1),
+    replace(JOINT[-1], rows=128, columns=128, down=12, stages=2, turns=2),
+]
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+@pytest.mark.parametrize("pair", JOINT_PAIRS, ids="-".join)
+@pytest.mark.parametrize("tile", TURNS, ids=lambda t: f"{t.rows}x{t.columns}.{t.turns}")
+def test_blocks_load_several_tiles_for_two_warpgroups(tile: Any, pair: tuple[str, str], blocks: int) -> None:
+    """Steps are no multiple of the stages; rows, columns and k none of the tile's; some blocks have an odd number of tiles."""
+    rng = np.random.default_rng(6)
+    m, n, k = 150, 2 * tile.columns + 16, 416
+    a, b = numbers(rng, pair[0], (m, k)), numbers(rng, pair[1], (n, k))
+    whole = not dt.of(pair[0]).is_float
+    out = np.zeros((m, n), np.int32 if whole else np.float32)
+    ins = [tensor(pair[0], (m, k)), tensor(pair[1], (n, k)), None, None, None]
+    sums = b.astype(np.int32).sum(1, dtype=np.int32) if pair[0] == "uint8" else None
+    if sums is not None:
+        ins[2] = tensor("int32", (n,))
+    source = narrow_product(ins, [tensor(out.dtype, (m, n))], None, None, DeviceTraits(sm_count=blocks), tile)
+    (launch,) = source.launches
+    assert launch.grid == (blocks, 1, 1)
+    for order in ("forward", "backward", "shuffled"):
+        out[:] = 0
+        given = [a, b, *([] if sums is None else [sums]), out, 0]
+        kernel = HostDevice(32).compile(source.text, source.name)
+        kernel.launch(launch.grid, launch.block, launch.shared_bytes, given, order)
+        wide = np.int64 if whole else np.float32
+        np.testing.assert_array_equal(out, a.astype(np.float32).astype(wide) @ b.astype(np.float32).astype(wide).T)
+
+
 @pytest.mark.parametrize("of", ["int8", "float16", "int32"])
-def test_each_width_of_the_sums_of_a_thread(of: str) -> None:
+@pytest.mark.parametrize("tile", [JOINT[-1], *TURNS[1:2]], ids=["block", "turns"])
+def test_each_width_of_the_sums_of_a_thread(tile: Any, of: str) -> None:
     """A thread of a warpgroup keeps 16, 8 or 4 adjacent sums for 16 bytes of a result; factors along columns are read early."""
-    rng, tile = np.random.default_rng(7), JOINT[-1]
+    rng = np.random.default_rng(7)
     m, n, k = 150, 2 * tile.columns + 16, 160
     a, b = numbers(rng, "int8", (m, k), small=True), numbers(rng, "int8", (n, k), small=True)
     program = mgx.Program()
@@ -142,6 +177,20 @@ def test_each_width_of_the_sums_of_a_thread(of: str) -> None:
     np.testing.assert_array_equal(np.asarray(program.run({"a": a})[0]), wanted)
 
 
+def test_tiles_with_a_warpgroup_that_loads_need_aligned_rows() -> None:
+    """Only one product whose rows are whole chunks of 16 bytes, on units with warpgroup instructions."""
+    traits = DeviceTraits(shared_most=232448)
+    out = tensor("int32", (4096, 2304))
+    ins = [tensor("int8", (4096, 768)), tensor("int8", (2304, 768)), None, None, None]
+    fastest = narrow_product(ins, [out], None, None, traits)
+    assert not isinstance(fastest, mgx.No) and "ring_wait" in fastest.text
+    ins[:2] = [tensor("int8", (4096, 765), (766, 1)), tensor("int8", (2304, 768))]
+    odd = narrow_product(ins, [out], None, None, traits)
+    assert not isinstance(odd, mgx.No) and "ring_wait" not in odd.text
+    assert not any(t.turns for t in tiles_by_time(4096, 2304, 768, 2, traits))
+    assert not any(t.turns and t.columns == 256 for t in tiles_by_time(4096, 2304, 768, 1, traits, whole=False))
+
+
 def test_joint_tiles_are_for_units_that_have_them() -> None:
     traits = DeviceTraits(shared_most=232448)
     assert tiles_by_time(4096, 3072, 768, 1, traits)[0].joint
@@ -158,7 +207,7 @@ def test_zero_points_of_columns_are_not_for_joint_tiles() -> None:
 
 
 @pytest.mark.parametrize("pair", JOINT_PAIRS, ids="-".join)
-@pytest.mark.parametrize("tile", JOINT, ids=lambda t: f"{t.rows}x{t.columns}")
+@pytest.mark.parametrize("tile", [t for t in TILES if t.joint], ids=lambda t: f"{t.rows}x{t.columns}.{t.turns}")
 def test_joint_tiles_have_code(tile: Any, pair: tuple[str, str]) -> None:
     try:
         compiler = compiler_for("sm_90")
@@ -322,8 +371,8 @@ def test_tiles_of_8_bit_floats_keep_their_sums_in_registers(columns: int, depth:
     """Sums of a step and of all steps: 128 x 256 of them were spilled; three blocks of 64 x 128 were the fastest on an H200."""
     traits = DeviceTraits(shared_most=232448)
     tiles = tiles_by_time(4096, columns, depth, 1, traits, whole=False)
-    assert not any(t.joint and t.rows * t.columns == 128 * 256 for t in tiles)
-    assert any((t.rows, t.columns, t.resident) == (64, 128, 3) for t in tiles[:3])
+    assert not any(t.joint and not t.turns and t.rows * t.columns == 128 * 256 for t in tiles)
+    assert any((t.rows, t.columns, t.resident) == (64, 128, 3) for t in tiles[:TILE_RANKS])
     assert any(t.joint and t.rows * t.columns == 128 * 256 for t in tiles_by_time(4096, columns, depth, 1, traits))
 
 

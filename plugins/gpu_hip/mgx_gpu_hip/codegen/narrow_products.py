@@ -11,7 +11,8 @@ from mgx_core import dtype as dt
 
 from .geometry import aligned, ceil_div, decompose, merge
 from .narrow_operands import CHUNK, Loader, Product, Windows
-from .narrow_tiles import OWN_SUMS, Tile, tiles_by_time
+from .narrow_tiles import CONSUMERS, GROUP_WAVES, OWN_SUMS, Tile, tiles_by_time
+from .narrow_turns import consume, produce, rings
 from .narrow_warpgroup import WARPGROUP_SHARED, WARPGROUP_TYPES, warpgroup_loop
 from .narrow_zero_points import ZeroPoints
 from .pointwise import one_launch
@@ -50,13 +51,14 @@ def narrow_product(
     zeros = ZeroPoints(p, sums, x_zero, w_zero)
     if isinstance(tile, int):
         joint = not (zeros.of_rows or zeros.summed) and {x.dtype, w.dtype} <= {*WARPGROUP_TYPES}
-        tiles = tiles_by_time(p.rows, p.columns, p.depth, math.prod(p.batch), traits, x.dtype.is_integer, joint)
+        turns = joint and windows is None and not p.batch and p.copied("a") and p.copied("b")
+        tiles = tiles_by_time(p.rows, p.columns, p.depth, math.prod(p.batch), traits, x.dtype.is_integer, joint, turns)
         if tile >= len(tiles):
             return No(f"only {len(tiles)} tile sizes fit on the device")
         tile = tiles[tile]
     text = _Writer(p, tile, traits.wave, ys, after, zeros)
     count = ceil_div(p.columns, tile.columns) * ceil_div(p.rows, tile.rows)
-    grid = (count, 1, math.prod(p.batch))
+    grid = (min(count, traits.sm_count) if tile.turns else count, 1, math.prod(p.batch))
     flops = 2 * p.rows * p.columns * p.depth * math.prod(p.batch)
     word = f"narrow_{'convolution' if windows else 'product'}_{tile.rows}x{tile.columns}"
     return one_launch(
@@ -92,6 +94,8 @@ class _Writer:
 
     def lines(self) -> list[str]:
         t = self.tile
+        if t.turns:
+            return self.by_turns()
         start, end = self.touches() if self.own else ([], [])
         return [
             f"const u32 m0 = blockIdx.x / {ceil_div(self.p.columns, t.columns)}u * {t.rows}u;",
@@ -105,6 +109,32 @@ class _Writer:
             *(warpgroup_loop(self.p, t) if t.joint else self.loop()),
             *end,
             *(self.own_results("acc", "m0 + wave / 4u * 64u") if self.own else [*self.stage(), *self.results()]),
+        ]
+
+    def by_turns(self) -> list[str]:
+        """Returns statements of a block that takes several tiles, which one warpgroup loads for others."""
+        p, t = self.p, self.tile
+        across = ceil_div(p.columns, t.columns)
+        tiles = across * ceil_div(p.rows, t.rows)
+        corner = [
+            f"const u32 m0 = tile / {across}u * {t.rows}u;",
+            f"const u32 n0 = tile % {across}u * {t.columns}u;",
+        ]
+        loader = Loader(p, t, GROUP_WAVES * self.wave, False, self.own).lines()
+        taken = t.turns == CONSUMERS
+        down = t.rows // (64 if taken else 64 * CONSUMERS)
+        mine = "0u" if taken else f"turn * {64 * down}u"
+        start, end = self.touches()
+        finish = [*end, *self.own_results("acc", f"m0 + {mine}", down)]
+        return [
+            "const u32 wave = threadIdx.x / WAVE;",
+            *WARPGROUP_SHARED,
+            *rings(t),
+            f"if (wave < {GROUP_WAVES}u) {{",
+            *(f"  {line}" for line in produce(p, t, tiles, corner, loader)),
+            "} else {",
+            *(f"  {line}" for line in consume(p, t, tiles, down, mine, [*corner, *start], finish)),
+            "}",
         ]
 
     # main loop

@@ -11,6 +11,8 @@ from .source import DeviceTraits
 __all__ = ["TILES", "Tile", "microseconds", "tiles_by_time"]
 
 ALIGNED: Final = 1024  # alignment in bytes of the stages of a warpgroup tile
+GROUP_WAVES: Final = 4  # waves of a warpgroup
+CONSUMERS: Final = 2  # warpgroups that multiply, if another one loads
 OWN_SUMS: Final = (
     16  # of 64 columns, a thread of a warpgroup has sum q of a row at column q / 2 * 8 + thread % 4 * 2 + q % 2
 )
@@ -23,6 +25,9 @@ class Tile:
     down, across: waves along rows and columns; apart: waves that split k for the same sums.  joint: warpgroup tiles, in which
     four waves together multiply 64 rows by all columns (Hopper's wgmma); a step is then 128 bytes.  resident: blocks that share a
     multiprocessor, which bounds the registers of a thread; 0: as many as fit.
+
+    turns: if not 0, a warpgroup loads tiles for two others, which multiply: 2: they take tiles by turns, so that one multiplies
+    while the other finishes its sums; 1: each takes half of the rows of the same tiles.
     """
 
     rows: int
@@ -34,6 +39,7 @@ class Tile:
     stages: int = 4
     joint: bool = False
     resident: int = 0
+    turns: int = 0
 
     @property
     def waves(self) -> int:
@@ -59,7 +65,14 @@ class Tile:
         return wide + (8 - wide) % 32
 
     @property
+    def shared_of_rings(self) -> int:
+        """Offset of the stages' counters, if a warpgroup loads for others."""
+        return self.stages * self.stage_bytes
+
+    @property
     def shared(self) -> int:
+        if self.turns:
+            return self.shared_of_rings + 8 * (2 * self.stages + CONSUMERS) + ALIGNED
         sums = self.apart * self.rows * self.sum_pitch * 4
         return max(self.stages * self.stage_bytes, sums) + ALIGNED * self.joint
 
@@ -88,22 +101,39 @@ TILES: Final = (
     Tile(64, 128, 128, 4, 1, 1, 4, True),
     Tile(64, 128, 128, 4, 1, 1, 3, True, 3),
     Tile(64, 64, 128, 4, 1, 1, 4, True),
+    Tile(128, 192, 128, 12, 1, 1, 5, True, 1, 1),
+    Tile(128, 256, 128, 12, 1, 1, 4, True, 1, 1),
+    Tile(256, 128, 128, 12, 1, 1, 4, True, 1, 1),
+    Tile(128, 128, 128, 12, 1, 1, 6, True, 1, 2),
 )
+MULTIPLY_THREADS: Final = (0, 256, 128)  # by `turns`, threads that share the sums of a tile; 0: all of the block
+MULTIPLY_REGISTERS: Final = 216  # of a thread that multiplies tiles loaded by others
+LOAD_REGISTERS: Final = 72  # of a thread that loads for others
 REGISTERS: Final = 65536  # of a multiprocessor with wgmma; a thread has at most 255
 JOINT: Final = ("sm_90",)  # architectures with wgmma
 
 
 def tiles_by_time(
-    rows: int, columns: int, depth: int, count: int, traits: DeviceTraits, whole: bool = True, joint: bool = True
+    rows: int,
+    columns: int,
+    depth: int,
+    count: int,
+    traits: DeviceTraits,
+    whole: bool = True,
+    joint: bool = True,
+    turns: bool = True,
 ) -> list[Tile]:
     """Returns tile sizes for `count` products of [rows, depth] and [depth, columns], by estimated time.
 
-    whole: integer types; joint: include warpgroup tiles, if the device supports them.
+    whole: integer types; joint: include warpgroup tiles, if the device supports them; turns: also those with a warpgroup that
+    loads (one product whose operands are copied in aligned chunks).
     """
     joint = joint and traits.arch in JOINT
 
     def fits(t: Tile) -> bool:
-        if t.joint and (not joint or _registers(t, whole) > min(255, REGISTERS // (t.waves * 32))):
+        if t.joint and (not joint or _registers(t, whole) > _registers_most(t)):
+            return False
+        if t.turns and (not turns or count > 1):
             return False
         return t.shared <= traits.shared_most and t.waves * traits.wave <= traits.max_threads
 
@@ -112,8 +142,15 @@ def tiles_by_time(
 
 
 def _registers(t: Tile, whole: bool) -> int:
-    """Returns registers of a thread of a warpgroup tile: its sums, for 8-bit floats those of a step too, and about 30 more."""
-    return t.rows * t.columns // (t.waves * 32) * (1 if whole else 2) + 30
+    """Returns registers of a thread of a warpgroup tile: its sums, for 8-bit floats those of a step too, and 20 or 30 more."""
+    sums = t.rows * t.columns // (MULTIPLY_THREADS[t.turns] or t.waves * 32)
+    of_step = 0 if whole else t.columns // 2 if t.turns else sums  # in turn, each 64 rows of a tile use the same ones
+    return sums + of_step + (20 if t.turns else 30)
+
+
+def _registers_most(t: Tile) -> int:
+    """Returns the registers that a thread of a warpgroup tile may have."""
+    return MULTIPLY_REGISTERS if t.turns else min(255, REGISTERS // (t.waves * 32))
 
 
 def microseconds(
@@ -127,12 +164,14 @@ def microseconds(
     blocks = ceil_div(rows, t.rows) * ceil_div(columns, t.columns) * count
     room = max(traits.shared_most, 65536)
     resident = max(1, min(room // t.shared, 2048 // (t.waves * traits.wave), 4))
-    if t.joint:
+    if t.turns:
+        resident = 1
+    elif t.joint:
         resident = max(1, min(resident, REGISTERS // (_registers(t, whole) * t.waves * 32)))
     busy = min(resident, ceil_div(blocks, traits.sm_count))
     steps = ceil_div(depth, t.depth)
     if t.joint:
-        return 1.5 + _joint_cycles(t, blocks, busy, steps, traits.sm_count, whole) / 1700
+        return 0.25 + _joint_cycles(t, blocks, busy, steps, traits.sm_count, whole) / 1700
     units = busy * t.rows * t.columns * t.depth / (1000 if whole else 500)
     loads = busy * (t.rows + t.columns) * t.depth / 36
     alone = 120 + 45 * t.depth / 32 / t.apart  # cycles per step of a block that has the multiprocessor to itself
@@ -142,17 +181,21 @@ def microseconds(
 
 
 def _joint_cycles(t: Tile, blocks: int, busy: int, steps: int, sm_count: int, whole: bool) -> float:
-    """Returns estimated cycles of warpgroup tiles; the error of 37 measured products is 8 % (root mean square), 24 % at most.
+    """Returns estimated cycles of warpgroup tiles; the error of 85 measured products is 11 % (root mean square).
 
-    Per cycle a multiprocessor multiplies 4,400 bytes, reads 78, and finishes 7.3 sums; adding up 128 sums of 8-bit floats after
-    each step takes 3 cycles.
+    Per cycle a multiprocessor multiplies 3,200 bytes, reads 73, and finishes 8.2 sums, or 9 if a warpgroup loads; adding up 128
+    sums of 8-bit floats after each step takes 1.3 cycles.  A warpgroup that finishes a tile while another one multiplies takes
+    2.2 times as long.
     """
     sums = t.rows * t.columns
-    units = busy * sums * t.depth / 4400
-    loads = busy * (t.rows + t.columns) * t.depth / 78
-    alone = 90 + sums * t.depth / 4000
-    step = max(units, loads, alone) + (0 if whole else 3 * busy * sums / 128)
-    end = 1400 + busy * sums / 7.3
+    units = busy * sums * t.depth / 3200
+    loads = busy * (t.rows + t.columns) * t.depth / 73
+    alone = 0 if t.turns else 550 + sums * t.depth / 6600
+    step = max(units, loads, alone) + (0 if whole else 1.3 * busy * sums / 128)
+    end = 2300 + busy * sums / (9 if t.turns else 8.2)
     share = max(blocks / (sm_count * busy), 1.0)
-    rounds = 0.8 * ceil_div(blocks, sm_count * busy) + 0.2 * share  # blocks do not start in step
+    rounds = (ceil_div(blocks, sm_count * busy) + share) / 2  # blocks do not start in step
+    if t.turns == CONSUMERS:
+        both = steps * step + 2.2 * end
+        return rounds * max(steps * step, both / 2) + 1.1 * end
     return rounds * (steps * step + end)
