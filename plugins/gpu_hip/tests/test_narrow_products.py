@@ -127,8 +127,12 @@ TURNS = [
 @pytest.mark.parametrize("blocks", [1, 2, 3])
 @pytest.mark.parametrize("pair", JOINT_PAIRS, ids="-".join)
 @pytest.mark.parametrize("tile", TURNS, ids=lambda t: f"{t.rows}x{t.columns}.{t.turns}")
-def test_blocks_load_several_tiles_for_two_warpgroups(tile: Any, pair: tuple[str, str], blocks: int) -> None:
+def test_blocks_load_several_tiles_for_two_warpgroups(
+    tile: Any, pair: tuple[str, str], blocks: int, lanes: Any
+) -> None:
     """Steps are no multiple of the stages; rows, columns and k none of the tile's; some blocks have an odd number of tiles."""
+    if not isinstance(lanes, HostDevice) and lanes.device.arch != "sm_90":
+        pytest.skip("the device has no warpgroup instructions")
     rng = np.random.default_rng(6)
     m, n, k = 150, 2 * tile.columns + 16, 416
     a, b = numbers(rng, pair[0], (m, k)), numbers(rng, pair[1], (n, k))
@@ -144,10 +148,32 @@ def test_blocks_load_several_tiles_for_two_warpgroups(tile: Any, pair: tuple[str
     for order in ("forward", "backward", "shuffled"):
         out[:] = 0
         given = [a, b, *([] if sums is None else [sums]), out, 0]
-        kernel = HostDevice(32).compile(source.text, source.name)
+        kernel = lanes.compile(source.text, source.name)
         kernel.launch(launch.grid, launch.block, launch.shared_bytes, given, order)
         wide = np.int64 if whole else np.float32
         np.testing.assert_array_equal(out, a.astype(np.float32).astype(wide) @ b.astype(np.float32).astype(wide).T)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("of", ["int8", "float8_e4m3fn"])
+@pytest.mark.parametrize("tile", [t for t in TILES if t.turns], ids=lambda t: f"{t.rows}x{t.columns}.{t.turns}")
+def test_tiles_with_a_warpgroup_that_loads_on_a_device(tile: Any, of: str, gpu: Any) -> None:
+    """Several tiles for each multiprocessor, in their real sizes, several times."""
+    if gpu.device.arch != "sm_90":
+        pytest.skip("the device has no warpgroup instructions")
+    rng = np.random.default_rng(8)
+    m, n, k = 3111, 2000, 1040
+    a, b = numbers(rng, of, (m, k), small=True), numbers(rng, of, (n, k), small=True)
+    out = np.zeros((m, n), np.int32 if of == "int8" else np.float32)
+    ins = [tensor(of, (m, k)), tensor(of, (n, k)), None, None, None]
+    source = narrow_product(ins, [tensor(out.dtype, (m, n))], None, None, DeviceTraits(), tile)
+    (launch,) = source.launches
+    kernel = gpu.compile(source.text, source.name)
+    wanted = a.astype(np.float32) @ b.astype(np.float32).T  # exact: sums are below 2^24
+    for _ in range(5):
+        out[:] = 0
+        kernel.launch(launch.grid, launch.block, launch.shared_bytes, [a, b, out, 0])
+        np.testing.assert_array_equal(out, wanted)
 
 
 @pytest.mark.parametrize("of", ["int8", "float16", "int32"])
