@@ -888,6 +888,297 @@ CASES = [
   @return(%2)""",
         "the elements are not windows of the rows, or some are padding",
     ),
+    (
+        "factor-into-convolution",
+        """\
+  %x = @param["x"] -> float16[1, 1, 2, 2]
+  %w = @literal(60000.0) -> float16[1, 1, 1, 1]
+  %s = @literal(4.0) -> float16[]
+  %1 = convolution(%x, %w)
+  %2 = multibroadcast[out_lens=[1, 1, 2, 2]](%s)
+  %3 = mul(%1, %2)
+  @return(%3)""",
+        "the weights would leave the range of their type, or lose digits in it",
+    ),
+    (
+        "input-factor-into-convolution",
+        """\
+  %x = @param["x"] -> float16[1, 1, 2, 2]
+  %w = @literal(60000.0) -> float16[1, 1, 1, 1]
+  %s = @literal(4.0) -> float16[]
+  %1 = multibroadcast[out_lens=[1, 1, 2, 2]](%s)
+  %2 = mul(%x, %1)
+  %3 = convolution(%2, %w)
+  @return(%3)""",
+        "the weights would leave the range of their type, or lose digits in it",
+    ),
+    (
+        "input-factor-into-dot",
+        """\
+  %x = @param["x"] -> float16[2, 1]
+  %w = @literal(60000.0) -> float16[1, 1]
+  %s = @literal(4.0) -> float16[]
+  %1 = multibroadcast[out_lens=[2, 1]](%s)
+  %2 = mul(%x, %1)
+  %3 = dot(%2, %w)
+  @return(%3)""",
+        "the weights would leave the range of their type, or lose digits in it",
+    ),
+    (
+        "wide-norm-into-product",
+        """\
+  %x = @param["x"] -> float16[2, 1]
+  %w = @literal(60000.0) -> float16[1, 1]
+  %s = @literal(4.0) -> float32[]
+  %1 = dot(%x, %w)
+  %2 = convert[target_type=float32](%1)
+  %3 = multibroadcast[out_lens=[2, 1]](%s)
+  %4 = mul(%2, %3)
+  %5 = convert[target_type=float16](%4)
+  @return(%5)""",
+        "the weights would leave the range of their type, or lose digits in it",
+    ),
+    (
+        "wide-norm-into-product",
+        """\
+  %x = @param["x"] -> float16[2, 1]
+  %w = @literal(2.0) -> float16[1, 1]
+  %s = @literal(4.0) -> float32[]
+  %1 = dot(%x, %w)
+  %2 = convert[target_type=float32](%1)
+  %3 = multibroadcast[out_lens=[2, 1]](%s)
+  %4 = mul(%2, %3)
+  %5 = convert[target_type=float16](%4)
+  @return(%5, %1)""",
+        "the product or a part of the norm has other users",
+    ),
+    (
+        "scale-out-of-dot",
+        """\
+  %x = @param["x"] -> float32[2, 2]
+  %y = @param["y"] -> float32[2, 2]
+  %s = @literal(4.0) -> float32[]
+  %1 = multibroadcast[out_lens=[2, 2]](%s)
+  %2 = mul(%x, %1)
+  %3 = dot(%2, %y)
+  @return(%3, %2)""",
+        "the scaled operand has other users",
+    ),
+    (
+        "join-factors",
+        """\
+  %x = @param["x"] -> float32[2]
+  %c = @literal(3.0, 5.0) -> float32[2]
+  %1 = mul(%x, %c)
+  %2 = mul(%1, %c)
+  @return(%2, %1)""",
+        "the product inside has other users",
+    ),
+    (
+        "join-integer-factors",
+        """\
+  %x = @param["x"] -> int32[2]
+  %c = @literal(3, 5) -> int32[2]
+  %1 = mul(%x, %c)
+  %2 = mul(%1, %c)
+  @return(%2, %1)""",
+        "the product inside has other users",
+    ),
+    (
+        "add-of-convolutions",
+        """\
+  %x = @param["x"] -> float32[1, 1, 4, 4]
+  %y = @param["y"] -> float32[1, 1, 3, 3]
+  %w = @literal(1.0) -> float32[1, 1, 1, 1]
+  %1 = convolution[stride=[2, 2]](%x, %w)
+  %2 = convolution[stride=[2, 2]](%y, %w)
+  %3 = add(%1, %2)
+  @return(%3)""",
+        "the images have other extents",
+    ),
+    (
+        "factor-of-slice-into-convolution",
+        """\
+  %x = @param["x"] -> float32[1, 1, 2, 2]
+  %w = @literal(1.0, 2.0) -> float32[2, 1, 1, 1]
+  %s = @literal(4.0) -> float32[]
+  %1 = convolution(%x, %w)
+  %2 = slice[axes=[1], starts=[0], ends=[1]](%1)
+  %3 = multibroadcast[out_lens=[1, 1, 2, 2]](%s)
+  %4 = mul(%2, %3)
+  @return(%4, %2)""",
+        "the slice has other users",
+    ),
+    (
+        "scale-before-square",
+        """\
+  %x = @param["x"] -> float16[2]
+  %c = @literal(4.0, 4.0) -> float16[2]
+  %1 = mul(%x, %x)
+  %2 = div(%1, %c)
+  @return(%2, %1)""",
+        "the square has other users",
+    ),
+    (
+        "quantize-before-pooling",
+        """\
+  %x = @param["x"] -> float32[1, 1, 4, 4]
+  %s = @literal(0.5) -> float32[]
+  %1 = pooling[mode="max", lengths=[2, 2], stride=[2, 2]](%x)
+  %2 = quantizelinear[out_type=int8](%1, %s)
+  @return(%2, %1)""",
+        "the pooling has other users",
+    ),
+    (
+        "static-axes",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %a = @literal(0, -2) -> int64[2]
+  %1 = reduce_sum(%x, %a)
+  @return(%1)""",
+        "the axes are outside the rank, or one appears twice",
+    ),
+    (
+        "join-slices",
+        """\
+  %x = @param["x"] -> float32[n]
+  %1 = slice[axes=[0], starts=[0], ends=[n], steps=[2]](%x)
+  %2 = slice[axes=[0], starts=[0], ends=[1]](%1)
+  @return(%2)""",
+        "a slice with steps has symbolic bounds",
+    ),
+    (
+        "slice-of-reshape",
+        """\
+  %x = @param["x"] -> float32[2, 12]
+  %1 = reshape[dims=[2, 3, 4]](%x)
+  %2 = slice[axes=[0], starts=[0], ends=[1]](%1)
+  @return(%2)""",
+        "x cannot absorb the slice, or has other users",
+    ),
+    (
+        "reshape-below-concat",
+        """\
+  %x = @param["x"] -> float32[2, 12]
+  %y = @param["y"] -> float32[2, 12]
+  %1 = reshape[dims=[2, 3, 4]](%x)
+  %2 = reshape[dims=[2, 3, 4]](%y)
+  %3 = concat[axis=0](%1, %2)
+  @return(%3, %1)""",
+        "an operand has other users",
+    ),
+    (
+        "transpose-below-pointwise",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %y = @param["y"] -> float32[2, 3]
+  %1 = transpose[permutation=[1, 0]](%x)
+  %2 = transpose[permutation=[1, 0]](%y)
+  %3 = add(%1, %2)
+  @return(%3, %1)""",
+        "the transposed operand has other users",
+    ),
+    (
+        "transpose-below-pointwise",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %1 = relu(%x)
+  %2 = transpose[permutation=[1, 0]](%1)
+  %3 = tanh(%2)
+  %4 = reduce_sum[axes=[1]](%3)
+  @return(%4)""",
+        "a reduction reads the result",
+    ),
+    (
+        "reshape-below-pointwise",
+        """\
+  %x = @param["x"] -> float32[6, 2]
+  %y = @param["y"] -> float32[4, 3]
+  %1 = relu(%x)
+  %2 = reshape[dims=[2, 6]](%1)
+  %3 = reshape[dims=[2, 6]](%y)
+  %4 = mul(%2, %3)
+  @return(%4)""",
+        "the operands are reshaped from different extents, or have other users",
+    ),
+    (
+        "slice-before-epilogue",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %y = @param["y"] -> float32[3, 4]
+  %1 = dot(%x, %y)
+  %2 = slice[axes=[0], starts=[0], ends=[1]](%1)
+  %3 = relu(%2)
+  %4 = slice[axes=[1], starts=[0], ends=[2]](%3)
+  @return(%4)""",
+        "a slice in between could not move above its own product",
+    ),
+    (
+        "shifted-rows",
+        """\
+  %x = @param["x"] -> float32[1, 40000, 20000]
+  %1 = pad[pads=[0, 0, 0, 0, 0, 1]](%x)
+  %2 = reshape[dims=[1, 800040000]](%1)
+  %3 = slice[axes=[1], starts=[0], ends=[800000000]](%2)
+  @return(%3)""",
+        "the rows are long, or their extents are symbolic",
+    ),
+    (
+        "layernorm-from-batch-form",
+        """\
+  %x = @param["x"] -> float32[2, 4]
+  %e = @literal(0.001) -> float32[]
+  %gamma = @literal(1.0, 2.0, 3.0, 4.0) -> float32[4]
+  %beta = @literal(0.5, 0.25, 0.125, 0.0) -> float32[4]
+  %1 = reduce_mean[axes=[0]](%x)
+  %2 = multibroadcast[out_lens=[2, 4]](%1)
+  %5 = sqdiff(%x, %2)
+  %6 = reduce_mean[axes=[0]](%5)
+  %7 = multibroadcast[out_lens=[1, 4]](%e)
+  %8 = add(%6, %7)
+  %9 = rsqrt(%8)
+  %10 = multibroadcast[out_lens=[2, 4]](%9)
+  %11 = multibroadcast[out_lens=[2, 4]](%gamma)
+  %12 = mul(%10, %11)
+  %13 = mul(%x, %12)
+  %14 = mul(%2, %12)
+  %15 = multibroadcast[out_lens=[2, 4]](%beta)
+  %16 = sub(%15, %14)
+  %17 = add(%13, %16)
+  @return(%17)""",
+        "the normalization is not over the last axes",
+    ),
+    (
+        "static-pad",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %p = @literal(1, 1, 1, 1) -> int64[4]
+  %a = @literal(0, -2) -> int64[2]
+  %v = @literal(0.0) -> float32[]
+  %1 = pad(%x, %p, %v, %a)
+  @return(%1)""",
+        "the axes are outside the rank, or one appears twice",
+    ),
+    (
+        "static-broadcast",
+        """\
+  %x = @param["x"] -> float32[1]
+  %m = @param["m"] -> bool[4]
+  %1 = nonzero(%m)
+  %2 = multibroadcast(%x, %1)
+  @return(%2)""",
+        "the extents depend on data",
+    ),
+    (
+        "shifted-rows",
+        """\
+  %x = @param["x"] -> float32[1, 2, 3]
+  %1 = pad[pads=[0, 0, 0, 0, 0, 65536]](%x)
+  %2 = reshape[dims=[1, 131078]](%1)
+  %3 = slice[axes=[1], starts=[0], ends=[6]](%2)
+  @return(%3)""",
+        "the padded rows are long",
+    ),
 ]
 
 
