@@ -50,7 +50,7 @@ define sources
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: gold-tf help demo test test-torch slow-torch test-ray test-mlserver test-all lint types wheels core-alone slow strangers test-capi test-capi-memory test-amd bench clean FORCE
+.PHONY: gold-tf help demo test fast test-torch slow-torch test-ray test-mlserver test-all lint types wheels core-alone slow strangers test-capi test-capi-memory test-amd bench clean FORCE
 
 help:
 	@echo "make demo      classify handwritten digits with the example network"
@@ -140,7 +140,11 @@ lint: .venv-test/ready
 types: .venv-test/ready
 	.venv-test/bin/mypy
 
-test: lint types .venv-test/native
+# types are checked while the tests run, since mypy uses one core
+test: lint .venv-test/native
+	@$(MAKE) --no-print-directory -j2 types fast
+
+fast: .venv-test/native
 	$(PYTEST) -m "not slow and not gpu"
 
 test-torch: .venv-torch/native
