@@ -22,7 +22,8 @@ ENDINGS: Final = (".cmake", ".cpp", ".h")
 def is_current(module: ModuleType, folder: Path) -> bool:
     """Returns True if a native module was built from the sources in a folder, or if there are none (in a wheel).
 
-    Checks names, sizes and times; contents only of files newer than the module.
+    Checks names and sizes, and the contents of all files if one of them is newer than the module: after a checkout, until the
+    next build.
     """
     files = _files(folder)
     if not files:
