@@ -7,6 +7,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,19 @@ def test_engine_in_one_file():
     done = subprocess.run([sys.executable, "-W", "error", path], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "runs by its definition" in done.stdout
+
+
+ROOT = DOCS.parent
+READMES = sorted(path for folder in ("plugins", "conformance") for path in (ROOT / folder).rglob("README.md"))
+
+
+@pytest.mark.parametrize("page", [str(p.relative_to(ROOT)) for p in READMES if "    pip install mgx" in p.read_text()])
+def test_packages_can_be_installed_from_a_checkout(page):
+    """Each package that a README installs by name is installed by its command for a checkout, too, which names folders."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (command,) = re.findall(r"from a checkout, run\s+`pip install ([^`]+)`", text, re.I)
+    named = re.search(r"^ {4}pip install (mgx.*)$", text, re.M).group(1).split()
+    found = {
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]["name"] for folder in command.split()
+    }
+    assert set(named) - found == set()
