@@ -43,7 +43,7 @@ def test_extents_rounded_from_constant_floats_are_known() -> None:
 
 
 def test_halves_of_possibly_negative_extents_are_known() -> None:
-    """Frames left by strided convolutions, as torch's exporter writes them: `1 + (n - 3) / 2`, formerly left to run time."""
+    """Frames left by strided convolutions, as torch's exporter writes them: `1 + (n - 3) / 2`."""
     module = mgx.Module("main")
     n = symbol("n", 0, 900)
     x = module.add_parameter("x", mgx.Shape.of(dt.float32, [n]))
@@ -84,9 +84,7 @@ def test_a_remainder_by_zero_is_not_known() -> None:
 
 
 def test_extents_that_are_divided_as_floats_are_known() -> None:
-    """Numbers of steps, as torch's exporter writes `range(1, n, 2)`: `int(ceil(float(n - 1) / 2.0))`, formerly left to run
-    time.
-    """
+    """Numbers of steps, as torch's exporter writes `range(1, n, 2)`: `int(ceil(float(n - 1) / 2.0))`."""
     module = mgx.Module("main")
     n = symbol("n", 0, 900)
     x = module.add_parameter("x", mgx.Shape.of(dt.float32, [n]))

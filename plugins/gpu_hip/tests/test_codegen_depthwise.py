@@ -212,7 +212,7 @@ def test_refusals_give_reasons() -> None:
 
 @pytest.mark.parametrize("wave", [32, 64])
 def test_strided_pixels_are_read_in_place(wave: int) -> None:
-    """A product whose columns were padded to whole vectors leaves gaps; they used to be removed by a copy."""
+    """A product whose columns were padded to whole vectors leaves gaps, which no copy needs to remove."""
     lens, pitch = [2, 30, 9, 11], 32
     context = GpuTarget("host", {32: 1, 64: 0}[wave]).get_context()
     e = GpuEmitter(PLANS, context)

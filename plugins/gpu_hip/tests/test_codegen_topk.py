@@ -70,7 +70,7 @@ def test_lines_that_are_strided(wave: int) -> None:
 
 
 def test_work_grows_with_the_number_of_elements() -> None:
-    """A line of 46,080 values used to be read once for each of the 200 results, or once for each of its elements."""
+    """A line of 46,080 values is read neither once for each of the 200 results nor once for each of its elements."""
     source = check(Topk(k=200), line("float32", 1, 46080))
     threads = sum(int(np.prod(a.grid)) * int(np.prod(a.block)) for a in source.launches)
     assert len(source.launches) == 2 and threads < 46080

@@ -48,7 +48,7 @@ def emitted(batch: int, k: int, n: int, us: float) -> tuple[GpuEmitter, list[Any
 
 @pytest.mark.parametrize("n", [32, 37])
 def test_weights_that_all_products_share_are_one_matrix(n: int) -> None:
-    """Also if their columns are padded: a batch of copies used to become a constant of full size, and products of few rows."""
+    """Also if their columns are padded: copies for each product would be a constant of full size, and products of few rows."""
     _, (step,), weights = emitted(5, 16, n, 1.0)
     assert isinstance(step, LibraryStep)
     assert (step.plan.problem.folded.m, step.plan.problem.folded.batch) == (20, 1)
