@@ -18,6 +18,7 @@ from mgx_gpu_hip.context import GpuContext
 from mgx_gpu_hip.emitter import GpuEmitter
 from mgx_gpu_hip.plans import PLANS
 from mgx_gpu_hip.plans.loops import write_pointwise
+from mgx_gpu_hip.plans.narrow_products import TILE_RANKS
 from mgx_gpu_hip.plans.offer import emit_generated, offer
 from mgx_gpu_hip.target import GpuTarget
 
@@ -152,8 +153,8 @@ def test_products_of_bytes_try_several_tiles(folder: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(kernel_tuning.GpuTuning, "seconds", seconds)
     schedule = bytes_and_floats(exhaustive_tune=True)
-    assert len({name for name in times if name.startswith("narrow_product")}) == 3
-    assert "matrix units, tile 3 quant_dot" in {s.kernel for s in schedule.steps}
+    assert len({name for name in times if name.startswith("narrow_product")}) == TILE_RANKS
+    assert f"matrix units, tile {TILE_RANKS} quant_dot" in {s.kernel for s in schedule.steps}
 
 
 def test_products_of_bytes_are_timed_where_library_plans_are(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
