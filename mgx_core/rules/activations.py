@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
+import numpy as np
+
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.activation import (
@@ -63,7 +65,8 @@ def one_plus(ins: Instruction, cls: type[Operation]) -> Instruction | None:
 
 def close(i: Instruction, a: float, b: float) -> bool:
     """Returns True if a constant of a model equals that of the formula, up to rounding in the result's type."""
-    return math.isclose(a, b, rel_tol=min(1e-3, 64 * i.shape.dtype.epsilon))
+    of = i.shape.dtype
+    return math.isclose(a, b, rel_tol=min(1e-3, 64 * of.epsilon)) or a == float(np.asarray(b).astype(of.numpy))
 
 
 def _gated(i: Instruction, cls: type[Operation]) -> tuple[float, Instruction, float, list[Instruction]] | None:
