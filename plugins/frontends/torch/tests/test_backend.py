@@ -399,8 +399,8 @@ def test_compiled_programs_are_loaded_from_the_cache(monkeypatch: pytest.MonkeyP
 
 def test_parts_know_sizes_that_only_the_whole_can_distinguish() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
-        rows = torch.special.i0(x.reshape(-1, 4))  # which torch runs: the code after it sees s0 * s1 rows
-        return rows.masked_fill(rows[:, :1] > 1.2, 0.0).sum(1).view(-1, 2) + rows.repeat(2, 1).sum()
+        rows = torch.special.bessel_j0(x.reshape(-1, 4))  # which torch runs: the code after it sees s0 * s1 rows
+        return rows.masked_fill(rows[:, :1] > 0.7, 0.0).sum(1).view(-1, 2) + rows.repeat(2, 1).sum()
 
     compiled = torch.compile(function, backend="mgx", dynamic=True)
     for sizes in ((2, 6, 4), (3, 8, 4)):
@@ -484,11 +484,11 @@ def test_a_tensor_is_overwritten_with_another_order_of_itself() -> None:
     assert x.tolist() == [3.0, 2.0, 1.0, 0.0]
 
 
-@pytest.mark.parametrize("operator", [lambda x: torch.linalg.qr(x)[1] + 1, lambda x: x.sin() + torch.rand_like(x)])
+@pytest.mark.parametrize("operator", [lambda x: torch.geqrf(x)[0] + 1, lambda x: x.sin() + torch.rand_like(x)])
 def test_strict_leaves_no_operator_to_torch(operator: Any) -> None:
     compiled = torch.compile(operator, backend="mgx", options={"strict": True})
     with pytest.raises(
-        UnsupportedError, match=r"strict leaves nothing to torch: .*(linalg_qr|rand_like).*test_backend.py:\d+"
+        UnsupportedError, match=r"strict leaves nothing to torch: .*(geqrf|rand_like).*test_backend.py:\d+"
     ):
         compiled(torch.randn(3, 3))
 

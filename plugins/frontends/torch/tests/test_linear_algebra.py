@@ -97,6 +97,8 @@ OF_REGULAR: list[Callable[..., Any]] = [
     lambda a: LA.solve_ex(a, a[..., 0]).result,
     lambda a: LA.tensorinv(a[0].reshape(4, 2, 2), ind=1),
     lambda a: LA.pinv(a, hermitian=True),
+    lambda a: LA.pinv(a.tril(), hermitian=True),
+    lambda a: tuple(LA.inv_ex(a[:, :0, :0])),
     lambda a: torch.matrix_exp(a.tril() - a.triu(1)),
     lambda a: torch.matrix_exp(1e-3 * a),
     lambda a: LA.matrix_power(a, -2),

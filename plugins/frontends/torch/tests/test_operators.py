@@ -20,8 +20,12 @@ TOLERANCE = {
     torch.float32: (1e-5, 2e-5), torch.float64: (1e-7, 1e-7), torch.bfloat16: (1.6e-2, 1e-2), torch.float16: (2e-3, 1e-3),
 }  # fmt: skip
 NARROW = (torch.bfloat16, torch.float16)
-# operators whose results torch does not define
-UNDEFINED = ("empty", "as_strided", "sort", "topk", "kthvalue", "native_batch_norm")
+# operators whose results torch does not define: memory that was not written, the order of equal elements, signs of vectors
+UNDEFINED = (
+    "empty", "as_strided", "sort", "topk", "kthvalue", "native_batch_norm", "_linalg_svd", "_linalg_eigh", "linalg_qr",
+    # torch's own error in float32 is 2e-3 of an element; compared in float64 by test_linear_algebra.py
+    "linalg_matrix_exp",
+)  # fmt: skip
 OPS = sorted({op.name: op for op in op_db if op.dtypes}.values(), key=lambda op: str(op.name))
 
 

@@ -169,6 +169,8 @@ def _singular(n: Node, packed: Instruction) -> Instruction:
     """Returns int32 [..]: 0, or the place, from 1, of the first zero on the diagonal of U."""
     rank = packed.shape.rank
     least = minimum(*packed.shape.dims[-2:])
+    if least == 0:
+        return n.filled(packed.shape.dims[:-2], 0, dt.int32)
     square = n.slice(packed, [rank - 2, rank - 1], [0, 0], [least, least])
     zero = n.pointwise("equal", _diagonal(n, square), n.literal(0, packed.shape.dtype))
     marks = n.convert(zero, dt.int32)
@@ -312,7 +314,13 @@ def cholesky_inverse(n: Node, factor: Instruction, upper: bool = False) -> Instr
 def pseudo_inverse(
     n: Node, x: Instruction, atol: Instruction | None = None, rtol: Instruction | None = None, hermitian: bool = False
 ) -> Instruction:
-    """Returns the pseudo-inverse: singular values up to max(atol, rtol times the largest) count as zero."""
+    """Returns the pseudo-inverse: singular values up to max(atol, rtol times the largest) count as zero.
+
+    hermitian: only the lower triangle of x is read.
+    """
+    if hermitian:
+        below = _turned(n, n.add("trilu", x, upper=False, k=-1))
+        x = n.pointwise("add", n.add("trilu", x, upper=False, k=0), below)
     u, values, v = n.items(n.add("svd", n.convert(x, dt.float64)))
     last = values.shape.rank - 1
     least = n.literal(0, dt.float64)
