@@ -63,7 +63,7 @@ def cut_up(mine: Instruction, reader: Instruction) -> _Cut | No | None:
     found: dict[Instruction, tuple[Dim, Dim]] = {}
     for other in x.users:
         if isinstance(other.op, Slice) and one_user(other) and other.users[0].op != reader.op:
-            return No("the users of the slices are not all the same op")
+            return No("the users of the slices are not all the same op with equal attributes")
         theirs = ranges(other)
         if theirs is None or list(theirs) != [axis] or theirs[axis][2] != 1:
             return No("x is read otherwise too")

@@ -495,7 +495,7 @@ REFUSES = [
   %3 = transpose[permutation=[1, 0, 2]](%1)
   %4 = transpose[permutation=[2, 1, 0]](%2)
   @return(%3, %4)""",
-        "the slices are not all transposed in the same way",
+        "the users of the slices are not all the same op with equal attributes",
     ),
     (
         "reshape-before-slices",
@@ -505,6 +505,17 @@ REFUSES = [
   %2 = slice[axes=[1], starts=[2], ends=[4]](%x)
   %3 = reshape[dims=[4]](%1)
   %4 = reshape[dims=[2, 2, 1]](%2)
+  @return(%3, %4)""",
+        "the users of the slices are not all the same op with equal attributes",
+    ),
+    (
+        "reshape-before-slices",
+        """\
+  %x = @param["x"] -> float32[2, 4]
+  %1 = slice[axes=[1], starts=[0], ends=[1]](%x)
+  %2 = slice[axes=[1], starts=[1], ends=[4]](%x)
+  %3 = reshape[dims=[-1]](%1)
+  %4 = reshape[dims=[-1]](%2)
   @return(%3, %4)""",
         "the slices are not all reshaped in the same way",
     ),

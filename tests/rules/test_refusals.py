@@ -561,7 +561,7 @@ CASES = [
   %3 = relu(%1)
   %4 = tanh(%2)
   @return(%3, %4)""",
-        "the users of the slices are not all the same op",
+        "the users of the slices are not all the same op with equal attributes",
     ),
     (
         "work-before-slices",
