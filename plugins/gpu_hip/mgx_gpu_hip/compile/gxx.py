@@ -40,12 +40,15 @@ def find_cxx() -> str:
 
 @cache
 def _kernel_flags() -> tuple[str, ...]:
-    """Flags for kernels; half floats are converted in hardware if the CPU can."""
+    """Flags for kernels; half floats are converted in hardware if the CPU can.
+
+    Few optimizations: the device is for tests, which take longer to compile a kernel than to run it.
+    """
     half: tuple[str, ...] = ()
     with contextlib.suppress(OSError):
         half = ("-mf16c",) if " f16c " in Path("/proc/cpuinfo").read_text() else ()
     linked = LINUX_FLAGS if sys.platform == "linux" else ()
-    return ("-x", "c++", "-O1", "-std=c++17", "-shared", "-fPIC", "-w", *linked, *half)
+    return ("-x", "c++", "-Og", "-std=c++17", "-shared", "-fPIC", "-w", *linked, *half)
 
 
 @cache
