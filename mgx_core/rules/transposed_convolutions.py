@@ -22,6 +22,7 @@ from ..types.dim import Dim, bounds
 from .constants import aligned
 from .engine import ROUNDING, Builder, Rules
 from .matching import either
+from .slices import ranges
 
 __all__ = ["transposed_convolutions"]
 
@@ -72,7 +73,9 @@ def _biased(i: Instruction, x: Instruction, bias: Instruction, b: Builder) -> In
     if not isinstance(whole.op, Reshape) or not isinstance(turned.op, Transpose) or not isinstance(split.op, Reshape):
         return None
     rank, apart = at.shape.rank - 2, split.shape.dims
-    if any(not isinstance(ins.op, Slice) for ins in cut) or turned.op.order(len(apart)) != _order(rank):
+    if whole.shape.rank != at.shape.rank or turned.op.order(len(apart)) != _order(rank):
+        return None
+    if any((spans := ranges(ins)) is None or 1 in spans for ins in cut):  # channels must keep their places
         return None
     per = tuple(n for n in apart[1 : 3 + rank] if isinstance(n, int))  # groups, steps, channels of the result
     channels, value = whole.shape.dims[1], aligned(bias)

@@ -1,0 +1,48 @@
+"""Biases move before the pixel shuffle of a transposed convolution only if channels keep their places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core.ir.interpreter import Interpreter
+from mgx_core.passes.rewrite import Rewrite
+from mgx_core.rules.transposed_convolutions import transposed_convolutions
+
+RULES = transposed_convolutions("pixel-shuffles", lambda i: None)
+
+
+@pytest.mark.parametrize(
+    ("batch", "whole", "cut", "bias", "moved"),
+    [
+        (2, [2, 4, 10, 12], None, [1, 4, 1, 1], True),
+        (2, [2, 4, 10, 12], {"axes": [2, 3], "starts": [1, 0], "ends": [9, 12]}, [1, 4, 1, 1], True),
+        (4, [4, 4, 10, 12], {"axes": [0], "starts": [0], "ends": [2]}, [1, 4, 1, 1], True),
+        (2, [2, 4, 10, 12], {"axes": [1], "starts": [-1], "ends": [-9], "steps": [-1]}, [1, 4, 1, 1], False),
+        (2, [2, 4, 10, 12], {"axes": [1], "starts": [0], "ends": [1]}, [1, 1, 1, 1], False),
+        (4, [4, 4, 120], None, [4, 1, 1], False),  # along the batch
+        (2, [2, 4, 4, 5, 6], None, [1, 1, 4, 1, 1], False),  # along the image
+    ],
+)
+def test_a_bias_is_added_before_the_shuffle(
+    batch: int, whole: list[int], cut: dict[str, Any] | None, bias: list[int], moved: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    m = mgx.Module("main")
+    x = m.add_parameter("x", mgx.Shape("float32", [batch, 3, 5, 6]))
+    weights = m.add_literal(rng.standard_normal((16, 3, 3, 3)).astype(np.float32))
+    made = m.add(mgx.op("convolution", padding=[1, 1]), x, weights)
+    made = m.add(mgx.op("reshape", dims=[batch, 1, 2, 2, 4, 5, 6]), made)
+    made = m.add(mgx.op("transpose", permutation=[0, 1, 4, 5, 2, 6, 3]), made)
+    made = m.add(mgx.op("reshape", dims=whole), made)
+    made = made if cut is None else m.add(mgx.op("slice", **cut), made)
+    terms = m.add_literal(rng.standard_normal(bias).astype(np.float32))
+    m.add_return([m.add(mgx.op("add"), made, m.add(mgx.op("multibroadcast", out_lens=made.shape.lens()), terms))])
+    feed = [rng.standard_normal((batch, 3, 5, 6)).astype(np.float32)]
+    (wanted,) = Interpreter().run(m, feed)
+    Rewrite(RULES).apply(m)
+    assert (m.outputs[0].op.name != "add") is moved
+    np.testing.assert_allclose(Interpreter().run(m, feed)[0], wanted, rtol=0, atol=1e-5)
