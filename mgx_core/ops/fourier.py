@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import ParameterError, ShapeError
 from ..types.argument import Array
-from ..types.dim import Dim, fresh, may_equal
+from ..types.dim import Dim, bounds, fresh, may_equal
 from ..types.dtype import float32, of
 from ..types.memory_limit import require_memory
 from ..types.shape import Shape
@@ -139,12 +139,12 @@ class Dft(Operation):
         order = (*(a for a in range(rank - 1) if a != at), at, rank - 1)
         x = x if at == rank - 2 else b.add(Transpose(permutation=order), x)
         front = [0] * (rank - 2)
-        rows = b.add(Reshape(dims=(*front, used * kind)), x)
+        rows = b.add(Reshape(dims=(*front, -1)), x)  # with -1, zeros copy extents of empty tensors, too
         if half or used < total:
             made = transformed(b, rows, matrix(used, kind, total, length, self.inverse, half))
         else:
             made = spectrum(b, rows, kind, total, length, self.inverse)
-        made = b.add(Reshape(dims=(*front, length, 1 if half else 2)), made)
+        made = b.add(Reshape(dims=(*front, length, -1)), made)
         back = tuple(int(p) for p in np.argsort(order))
         return made if at == rank - 2 else b.add(Transpose(permutation=back), made)
 
@@ -208,7 +208,7 @@ def in_two_steps(b: Builder, rows: Operand, kind: int, first: int, total: int, l
     second, sign = total // first, 1 if inverse else -1
     kept = -(-length // first)  # numbers k'' that any result needs
     front, rank = rows.shape.dims[:-1], rows.shape.rank - 1
-    split = b.add(Reshape(dims=(*([0] * rank), first, second, kind)), rows)
+    split = b.add(Reshape(dims=(*([0] * rank), first, second, -1)), rows)
     split = b.add(Transpose(permutation=(rank + 1, *range(rank), rank, rank + 2)), split)
     split = b.add(Reshape(dims=(second, -1, first * kind)), split)
     turns = np.outer(np.arange(first), np.arange(first)) * second + np.arange(second)[:, None, None] * np.arange(first)
@@ -221,7 +221,8 @@ def in_two_steps(b: Builder, rows: Operand, kind: int, first: int, total: int, l
         matrix(second, 2, second, kept, inverse, False) * (1 / first if inverse else 1),
     )
     made = b.add(Reshape(dims=(-1, first, kept, 2)), made)
-    made = b.add(Reshape(dims=(*front, first * kept * 2)), b.add(Transpose(permutation=(0, 2, 1, 3)), made))
+    made, empty = b.add(Transpose(permutation=(0, 2, 1, 3)), made), any(bounds(n)[0] < 1 for n in front)  # perhaps
+    made = b.add(Reshape(dims=(*front, first * kept * 2), allowzero=empty), made)
     return b.add(Slice(axes=(rank,), starts=(0,), ends=(length * 2,)), made) if length < first * kept else made
 
 
@@ -316,7 +317,7 @@ class Stft(Operation):
             frames = b.add(Mul(), frames, b.add(Multibroadcast(out_lens=frames.shape.dims), wide))
         bins = length // 2 + 1 if self.onesided else length
         made = spectrum(b, frames, 1, length, bins, False)
-        return b.add(Reshape(dims=(0, 0, bins, 2)), made)
+        return b.add(Reshape(dims=(0, 0, bins, -1)), made)
 
 
 def _frame_fits(length: int, signal: int) -> None:

@@ -12,7 +12,7 @@ import mgx_core as mgx
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ops import fourier
 from mgx_core.ops.columns import Im2col
-from mgx_core.ops.fourier import LONGEST, SHORTEST, Dft, Stft
+from mgx_core.ops.fourier import LARGEST, LONGEST, SHORTEST, Dft, Stft
 from mgx_core.rules.decomposition import decomposed
 from mgx_core.types.dim import fresh
 
@@ -94,6 +94,20 @@ def test_transforms_in_two_steps(dims: tuple[int, ...], axis: int, dtype: str, m
         if not onesided or (kind == 1 and not inverse):
             op = Dft(axis=axis, inverse=inverse, onesided=onesided, dft_length=length)
             check(op, rng.standard_normal((*dims, kind)).astype(dtype), tolerance=PRECISE[dtype])
+
+
+@pytest.mark.parametrize("limit", [0, LARGEST])
+@pytest.mark.parametrize(("dims", "axis"), [((2, 0, 24), 2), ((0, 3, 24), 2), ((2, 24, 0), 1), ((0, 2, 3, 24), 3)])
+def test_transforms_of_no_elements(
+    dims: tuple[int, ...], axis: int, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fourier, "LARGEST", limit)
+    for kind, inverse in itertools.product((1, 2), (False, True)):
+        x = np.zeros((*dims, kind), np.float32)
+        op = Dft(axis=axis, inverse=inverse)
+        found = spelt_out(op, x)
+        assert found is not None
+        assert (found.shape, found.dtype) == (op.compute(x).shape, x.dtype)
 
 
 def test_frames_in_two_steps_of_an_open_batch(monkeypatch: pytest.MonkeyPatch) -> None:
