@@ -150,7 +150,7 @@ class Eigh(Operation):
         return TupleShape((values, x.as_standard()) if self.vectors else (values,))
 
     def compute(self, x: Array) -> tuple[Array, ...]:
-        wide = _wide(x)
+        wide = np.tril(_wide(x))
         if not np.isfinite(wide).all():
             raise ParameterError("the eigenvalues of a matrix with NaN or infinity do not exist")
         if not self.vectors:
@@ -200,13 +200,14 @@ class Lu(Operation):
         a = _wide(x).reshape(int(np.prod(batch)), m, n).copy()
         pivots = np.zeros((len(a), count), np.int32)
         every = np.arange(len(a))
-        for k in range(count):
-            best = k + np.abs(a[:, k:, k]).argmax(1)
-            pivots[:, k] = best + 1
-            a[every, k], a[every, best] = a[every, best], a[every, k].copy()
-            pivot = a[:, k, k, None]
-            a[:, k + 1 :, k] /= np.where(pivot == 0, 1, pivot)
-            a[:, k + 1 :, k + 1 :] -= a[:, k + 1 :, k, None] * a[:, k, None, k + 1 :]
+        with np.errstate(all="ignore"):
+            for k in range(count):
+                best = k + np.abs(a[:, k:, k]).argmax(1)
+                pivots[:, k] = best + 1
+                a[every, k], a[every, best] = a[every, best], a[every, k].copy()
+                pivot = a[:, k, k, None]
+                a[:, k + 1 :, k] /= np.where(pivot == 0, 1, pivot)
+                a[:, k + 1 :, k + 1 :] -= a[:, k + 1 :, k, None] * a[:, k, None, k + 1 :]
         return _narrow(a.reshape(x.shape), x), pivots.reshape(*batch, count)
 
 
@@ -257,11 +258,11 @@ class SolveTriangular(Operation):
     def compute(self, a: Array, b: Array) -> Array:
         wide, found = _wide(a), _wide(b).copy()
         size = a.shape[-1]
-        for i in reversed(range(size)) if self.upper else range(size):
-            known = slice(i + 1, size) if self.upper else slice(0, i)
-            found[..., i, :] -= (wide[..., i, None, known] @ found[..., known, :])[..., 0, :]
-            if not self.unit:
-                with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
+            for i in reversed(range(size)) if self.upper else range(size):
+                known = slice(i + 1, size) if self.upper else slice(0, i)
+                found[..., i, :] -= (wide[..., i, None, known] @ found[..., known, :])[..., 0, :]
+                if not self.unit:
                     found[..., i, :] /= wide[..., i, i, None]
         return _narrow(found, b)
 

@@ -98,6 +98,20 @@ def test_lu(dims: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(np.diag(singular), [1, 0, 0])
 
 
+def test_the_upper_triangle_of_a_symmetric_matrix_is_not_read() -> None:
+    x = np.array([[2.0, np.nan], [1.0, 2.0]])
+    for vectors in (False, True):
+        np.testing.assert_allclose(Eigh(vectors=vectors).evaluate([x])[0], [1, 3], rtol=1e-15)
+
+
+def test_overflow_and_division_by_zero_do_not_warn() -> None:
+    """A warning would be an error of this test."""
+    packed, _ = Lu().evaluate([np.array([[1e308, 1e308], [1e308, -1e308]])])
+    np.testing.assert_array_equal(packed, [[1e308, 1e308], [1, -np.inf]])
+    for upper in (False, True):
+        assert not np.isfinite(SolveTriangular(upper=upper).evaluate([np.zeros((2, 2)), np.ones((2, 1))])).any()
+
+
 @pytest.mark.parametrize("upper", [False, True])
 @pytest.mark.parametrize("unit", [False, True])
 def test_triangular_systems(upper: bool, unit: bool) -> None:
