@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -134,14 +135,18 @@ def _tokens(path: Path) -> dict[str, tuple[str, ...]]:
     try:
         given = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ParameterError(f"{path}: this is no TOML file of tokens: {error}") from None
+        place = re.search(r" \(at [^()]*\)$", str(error))  # what is before it may quote a token
+        raise ParameterError(
+            f"{path}: this is no TOML file of tokens{place[0] if place else ''}: "
+            f'lines of the form token = ["model"] in UTF-8 are required, with each token once'
+        ) from None
     if not given or "" in given:
         raise ParameterError(f'{path}: at least one line of the form token = ["model"] is required, and no empty token')
     for number, models in enumerate(given.values(), 1):
         if not isinstance(models, list) or not all(isinstance(name, str) for name in models):
             raise ParameterError(
-                f"{path}: a list of names of models is required for each token, number {number} has a {type(models).__name__} "
-                f"(or a list of others); a token that contains dots must be in quotes"
+                f"{path}: a list of names of models is required for each token, number {number} has another value "
+                f"({type(models).__name__}); a token that contains dots must be in quotes"
             )
     return {token: tuple(models) for token, models in given.items()}
 
