@@ -137,6 +137,18 @@ def test_factorizations(functions: list[Callable[..., Any]], a: torch.Tensor, ki
     torch.testing.assert_close(lower_to_mgx(module, [a])(a), module(a), rtol=bound, atol=bound)
 
 
+@pytest.mark.parametrize("dims", [(0, 0), (2, 0, 0), (0, 3, 3), (2, 0, 3)])
+def test_factorizations_without_elements(dims: tuple[int, ...]) -> None:
+    module, a = Called(lambda a: (LA.lu_factor_ex(a), LA.lu(a), LA.svdvals(a))), torch.zeros(dims)
+    found, wanted = lower_to_mgx(module, [a])(a), module(a)
+    torch.testing.assert_close(found, tuple(map(tuple, wanted[:2])) + wanted[2:], rtol=0, atol=0)
+
+
+def test_the_place_of_the_first_zero_pivot() -> None:
+    a = torch.diag_embed(torch.tensor([[1.0, 2.0, 3.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 2.0, 0.0]]))
+    assert lower_to_mgx(Called(lambda a: LA.lu_factor_ex(a).info), [a])(a).tolist() == [0, 2, 1, 3]
+
+
 @pytest.mark.parametrize("x", [TALL, WIDE])
 @pytest.mark.parametrize("full", [False, True])
 def test_factors_that_are_unique_up_to_signs(x: torch.Tensor, full: bool) -> None:

@@ -174,10 +174,13 @@ def _singular(n: Node, packed: Instruction) -> Instruction:
     square = n.slice(packed, [rank - 2, rank - 1], [0, 0], [least, least])
     zero = n.pointwise("equal", _diagonal(n, square), n.literal(0, packed.shape.dtype))
     marks = n.convert(zero, dt.int32)
-    first = n.add("argmax", marks, axis=marks.shape.rank - 1)
-    place = n.convert(n.squeeze(first, [marks.shape.rank - 1]), dt.int32)
-    found = n.reduce("reduce_max", marks, [marks.shape.rank - 1], keep=False)
-    return n.pointwise("mul", found, n.pointwise("add", place, n.literal(1, dt.int32)))
+    axis = marks.shape.rank - 1
+    count = n.reduce("reduce_sum", marks, [axis], keep=False)  # an empty matrix has no largest or first mark
+    seen = n.add("prefix_scan_sum", marks, axis=axis)
+    before = n.convert(n.pointwise("equal", seen, n.literal(0, dt.int32)), dt.int32)
+    place = n.pointwise("add", n.reduce("reduce_sum", before, [axis], keep=False), n.literal(1, dt.int32))
+    none = n.pointwise("equal", count, n.literal(0, dt.int32))
+    return n.pointwise("where", none, n.literal(0, dt.int32), place)
 
 
 def _regular(n: Node, x: Instruction, info: Instruction, index: int, check: bool) -> Instruction:
