@@ -55,5 +55,19 @@ def test_a_row_of_two_pieces_is_computed_at_once() -> None:
     assert len(steps_of([1, 8, 2 * PIECE], [8, 8, 3], 1, 1, (1, 1), False)) == 1
 
 
-def test_padding_wider_than_a_piece_is_computed_at_once() -> None:
-    assert len(steps_of([1, 8, 2 * PIECE], [8, 8, 3], 1, 1, (PIECE + 1, 0), False)) == 1
+@pytest.mark.parametrize(
+    ("width", "kernel", "padding"),
+    [
+        (3 * PIECE - 19, 3, (2, 20)),  # the last piece is one result, of padding alone
+        (2 * PIECE + 800, 1, (PIECE, 0)),  # the first piece is
+        (2 * PIECE + 800, 1, (0, PIECE)),
+        (10, 3, (PIECE, PIECE)),
+        (2 * PIECE, 3, (PIECE + 3, 0)),
+    ],
+)
+def test_rows_are_computed_at_once_if_a_piece_is_padding(width: int, kernel: int, padding: tuple[int, int]) -> None:
+    assert len(steps_of([1, 8, width], [8, 8, kernel], 1, 1, padding, False)) == 1
+
+
+def test_padding_of_nearly_a_piece_is_computed_in_pieces() -> None:
+    assert len(steps_of([1, 8, 2 * PIECE], [8, 8, 3], 1, 1, (PIECE - 1, 0), False)) == 3

@@ -41,20 +41,23 @@ def convolution_of_rows(
     """
     flops = 2 * prod(lens) * prod(w.lens[1:])
     emit = partial(onednn_convolution, e, "convolution", strides=strides, dilations=dilations)
+    span = (w.lens[-1] - 1) * dilations[-1] + 1
+    pieces = []  # of each, the first result and the end, the first column read and the end; the padding has columns, too
+    for begin in range(0, lens[-1], PIECE):
+        end = min(begin + PIECE, lens[-1])
+        first = begin * strides[-1] - padding_begin[-1]
+        pieces.append((begin, end, first, first + (end - begin - 1) * strides[-1] + span))
     one_row = prod(lens[2:-1]) == prod(x.lens[2:-1]) == 1
-    if not one_row or lens[-1] <= 2 * PIECE or max(padding_begin[-1], padding_end[-1]) > PIECE:
+    padded = any(last <= 0 or first >= x.lens[-1] for _, _, first, last in pieces)  # a piece of nothing but padding
+    if not one_row or lens[-1] <= 2 * PIECE or padded:
         return emit(x, w, permute, lens, epilogue, flops, padding_begin=padding_begin, padding_end=padding_end)
     out = None if epilogue is None else epilogue.in_place([x, w], channels_last(lens))
     if out is None:
         out = e.allocate(x.shape.dtype if epilogue is None else epilogue.dtype, lens, channels_last(lens))
-    span = (w.lens[-1] - 1) * dilations[-1] + 1
     if epilogue is not None:
         epilogue = epilogue.viewed(partial(_rows_of_pixels, e))
     for image in range(lens[0]):
-        for begin in range(0, lens[-1], PIECE):
-            end = min(begin + PIECE, lens[-1])
-            first = begin * strides[-1] - padding_begin[-1]
-            last = (end - 1) * strides[-1] + span - padding_begin[-1]
+        for begin, end, first, last in pieces:
             rows = _part(x, image, max(first, 0), min(last, x.lens[-1]))
             into = _part(out, image, begin, end)
             view = None if epilogue is None else epilogue.viewed(partial(_part, image=image, begin=begin, end=end))
