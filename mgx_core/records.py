@@ -7,12 +7,13 @@ Constructors that only set fields share compiled code, in which names are replac
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, FrozenInstanceError
 from functools import cache
 from operator import attrgetter
 from reprlib import recursive_repr
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:  # type checkers have special support for the standard library's
@@ -36,6 +37,9 @@ def _declare(cls: Any, frozen: bool, eq: bool, kw_only: bool) -> Any:
         own.discard("__hash__")  # Python sets it to None in classes that define `__eq__`
     # frozen=True makes the standard library generate code, so it is passed only to check that all bases are frozen too
     derived = any("__dataclass_fields__" in vars(base) for base in cls.__mro__[1:])
+    documented = cls.__doc__ is not None
+    if not documented:
+        cls.__doc__ = "replaced below"  # or the standard library writes one, before there is an `__init__`
     dataclasses.dataclass(init=False, repr=False, eq=False, frozen=frozen and derived, kw_only=kw_only)(cls)
     cls.__dataclass_params__.init = cls.__dataclass_params__.repr = True  # read by derived classes
     cls.__dataclass_params__.eq, cls.__dataclass_params__.frozen = eq, frozen
@@ -54,6 +58,8 @@ def _declare(cls: Any, frozen: bool, eq: bool, kw_only: bool) -> Any:
         if isinstance(member, FunctionType):
             member.__qualname__ = f"{cls.__qualname__}.{name}"
         setattr(cls, name, member)
+    if not documented:
+        cls.__doc__ = _DOCUMENTATION
     return cls
 
 
@@ -88,9 +94,9 @@ def _init(cls: Any, fields: Sequence[Any], frozen: bool) -> Callable[..., None]:
     defaults = {f.name: f.default for f in fields if f.init and f.default is not MISSING}
     made = [(f.name, f.default_factory) for f in fields if f.init and f.default_factory is not MISSING]
     if not (handed or later or made or finish):
-        return _setting(positional, [n for n in names if n not in positional], defaults, frozen)
+        return _setting(cls, [f for f in fields if f.init], defaults, frozen)
 
-    def __init__(self: Any, *args: Any, **given: Any) -> None:  # noqa: N807
+    def __init__(self: Any, /, *args: Any, **given: Any) -> None:  # noqa: N807
         if plain and len(args) <= len(positional) and given.keys() <= known:
             values = {**defaults, **dict(zip(positional, args, strict=False)), **given}
             for name, make in made:
@@ -117,35 +123,39 @@ def _init(cls: Any, fields: Sequence[Any], frozen: bool) -> Callable[..., None]:
     return __init__
 
 
-def _setting(
-    positional: Sequence[str], keywords: Sequence[str], defaults: Mapping[str, Any], frozen: bool
-) -> Callable[..., None]:
-    """Returns an `__init__` that only sets fields."""
-    names = (*positional, *keywords)
-    code = _setter(len(positional), len(keywords), frozen)
-    renamed = dict(zip(code.co_varnames[1:], names, strict=True))
+def _setting(cls: Any, fields: Sequence[Any], defaults: Mapping[str, Any], frozen: bool) -> Callable[..., None]:
+    """Returns an `__init__` that only sets fields, in the globals of the class's module, where its annotations are resolved."""
+    shared = _setter(tuple(f.kw_only for f in fields), frozen)
+    code, renamed = shared.__code__, {f"x{n}": f.name for n, f in enumerate(fields)}
+    if "self" in renamed.values():
+        renamed["self"] = "__dataclass_self__"
     code = code.replace(
-        co_varnames=("self", *names),
+        co_varnames=tuple(renamed.get(n, n) for n in code.co_varnames),
         co_names=tuple(renamed.get(n, n) for n in code.co_names),
         co_consts=tuple(renamed.get(c, c) if isinstance(c, str) else c for c in code.co_consts),
     )
-    made = FunctionType(
-        code, {"put": object.__setattr__}, "__init__", tuple(defaults[n] for n in positional if n in defaults)
-    )
-    made.__kwdefaults__ = {n: defaults[n] for n in keywords if n in defaults}
+    module = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {"__name__": cls.__module__}
+    positional = tuple(defaults[f.name] for f in fields if not f.kw_only and f.name in defaults)
+    made = FunctionType(code, module, "__init__", positional or None, shared.__closure__)
+    made.__kwdefaults__ = {f.name: defaults[f.name] for f in fields if f.kw_only and f.name in defaults} or None
+    ordered = sorted(fields, key=attrgetter("kw_only"))
+    made.__annotations__ = {**{f.name: f.type for f in ordered}, "return": None}
     return made
 
 
 @cache
-def _setter(positional: int, keywords: int, frozen: bool) -> CodeType:
-    """Returns the code of an `__init__` that sets fields, whose names are those of its arguments."""
-    names = [f"x{n}" for n in range(positional + keywords)]
-    arguments = ["self", *names[:positional], *(["*", *names[positional:]] if keywords else [])]
+def _setter(keywords: tuple[bool, ...], frozen: bool) -> FunctionType:
+    """Returns an `__init__` that sets fields x0, x1, ..; keywords: of each, whether it is given by name only."""
+    names = [f"x{n}" for n in range(len(keywords))]
+    named = [n for n, keyword in zip(names, keywords, strict=True) if keyword]
+    arguments = ["self", *(n for n in names if n not in named), *(["*", *named] if named else [])]
     lines = [f"put(self, '{n}', {n})" if frozen else f"self.{n} = {n}" for n in names]
+    inner = f"def __init__({', '.join(arguments)}): {'; '.join(lines) or 'pass'}"
     namespace: dict[str, Any] = {}
-    exec(f"def __init__({', '.join(arguments)}):\n    {'; '.join(lines) or 'pass'}", namespace)
-    made: CodeType = namespace["__init__"].__code__
-    return made.replace(co_filename=__file__)
+    exec(f"def setter(put):\n    {inner}\n    return __init__", namespace)
+    made: FunctionType = namespace["setter"](object.__setattr__)
+    made.__code__ = made.__code__.replace(co_filename=__file__)
+    return made
 
 
 def _is_plain(cls: Any, names: Sequence[str], frozen: bool) -> bool:
@@ -257,4 +267,14 @@ class _Signature:
         return Signature(sorted(made, key=lambda p: p.kind), return_annotation=None)
 
 
+class _Documentation:
+    """Descriptor that computes the docstring of a class without one on demand: its signature, as with `dataclasses`."""
+
+    def __get__(self, instance: Any, owner: Any) -> str:
+        from inspect import signature
+
+        return f"{owner.__name__}{signature(owner)}".replace(" -> None", "")
+
+
 _SIGNATURE: Final = _Signature()
+_DOCUMENTATION: Final = _Documentation()

@@ -3,6 +3,7 @@ import dataclasses
 import inspect
 import subprocess
 import sys
+import typing
 from dataclasses import FrozenInstanceError, InitVar, field
 from typing import Any, ClassVar
 
@@ -89,7 +90,23 @@ def written(make: Any) -> dict[str, Any]:
         def __init__(self, text: str) -> None:
             object.__setattr__(self, "x", int(text))
 
-    return {c.__name__: c for c in (Point, Named, Counted, Kept, Own, Options, Scaled, Read)}
+    @make(frozen=True)
+    class Mixed:
+        x: int
+        named: str = field(default="n", kw_only=True)
+        put: int = 5
+
+    @make
+    class Owned:
+        self: int
+        parts: int = 2
+
+    @make
+    class Grown:
+        self: int
+        parts: list[int] = field(default_factory=list)
+
+    return {c.__name__: c for c in (Point, Named, Counted, Kept, Own, Options, Scaled, Read, Mixed, Owned, Grown)}
 
 
 OURS, THEIRS = written(dataclass), written(dataclasses.dataclass)
@@ -97,7 +114,9 @@ OURS, THEIRS = written(dataclass), written(dataclasses.dataclass)
 
 def outcome(classes: dict[str, Any], text: str) -> tuple[str, str]:
     try:
-        return "", repr(eval(text, {**classes, "copy": copy, "dataclasses": dataclasses}))
+        return "", repr(
+            eval(text, {**classes, "copy": copy, "dataclasses": dataclasses, "inspect": inspect, "typing": typing})
+        )
     except Exception as error:
         return type(error).__name__, ""
 
@@ -117,6 +136,10 @@ def outcome(classes: dict[str, Any], text: str) -> tuple[str, str]:
         "Scaled(2)", "Scaled(2, 5)", "Scaled(2, by=4, parts=[1])", "Scaled(2).by", "dataclasses.replace(Scaled(2), by=1)",
         "Scaled.__match_args__", "Read('12')", "Read('1') == Read('01')", "Read(x=1)",
         "Point.__match_args__", "Named.__match_args__", "Options.__match_args__", "[f.name for f in dataclasses.fields(Counted)]",
+        "Mixed(1, 2, named='a')", "vars(Mixed(1))", "Mixed(1, 2, 'a')", "Mixed.__doc__", "Owned(self=1)", "Owned(1, self=2)",
+        "dataclasses.replace(Owned(1), parts=3)", "Owned.__doc__", "Grown(self=1)", "inspect.signature(Mixed.__init__)",
+        "typing.get_type_hints(Mixed.__init__)", "Mixed.__init__.__module__", "Owned.__init__.__kwdefaults__",
+        "Mixed.__init__.__kwdefaults__", "Options.__init__.__defaults__",
     ],
 )  # fmt: skip
 def test_a_record_behaves_like_a_standard_dataclass(text: str) -> None:
