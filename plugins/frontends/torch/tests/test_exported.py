@@ -303,6 +303,17 @@ def test_complex_arguments_and_results_of_a_lowered_module(kind: torch.dtype) ->
         module(y, y, x)
 
 
+class ImaginaryOfConjugates(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.conj().imag, x.conj().imag * 2, torch._neg_view(x)
+
+
+def test_negated_views_of_complex_tensors_are_converted() -> None:
+    x = torch.randn(3, 4, dtype=torch.complex64)
+    module = ImaginaryOfConjugates()
+    torch.testing.assert_close(lower_to_mgx(module, [x], target="ref")(x), module(x))
+
+
 class Chooses(nn.Module):
     def forward(self, x: torch.Tensor, doubled: bool, *, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return x * (2 if doubled else 1) + a - b

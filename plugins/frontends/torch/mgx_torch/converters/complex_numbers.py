@@ -95,7 +95,7 @@ def conj(n: Node, x: Any) -> Complex:
     return Complex(a.real, n.add("neg", a.imag))
 
 
-@converts_complex("neg")
+@converts_complex("neg", "_neg_view")
 def neg(n: Node, x: Complex) -> Complex:
     return Complex(n.add("neg", x.real), n.add("neg", x.imag))
 

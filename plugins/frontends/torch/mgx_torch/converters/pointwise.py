@@ -46,6 +46,7 @@ for _name in (
 ):  # fmt: skip
     converts(_name)(unary(_name))
 converts("reciprocal")(unary("recip"))
+converts("_neg_view")(unary("neg"))  # the imaginary part of a conjugate
 
 
 @converts("sign", "sgn")
