@@ -314,6 +314,20 @@ def test_negated_views_of_complex_tensors_are_converted() -> None:
     torch.testing.assert_close(lower_to_mgx(module, [x], target="ref")(x), module(x))
 
 
+class StableOrders(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            torch.argsort(x, stable=True),
+            torch.argsort(x, dim=0, descending=True, stable=True),
+            torch.argsort(x[0, 0], stable=True),
+        )
+
+
+def test_stable_orders_are_converted() -> None:
+    x, module = torch.randint(0, 3, (40, 50)).float(), StableOrders()
+    torch.testing.assert_close(lower_to_mgx(module, [x], target="ref")(x), module(x), rtol=0, atol=0)
+
+
 class Chooses(nn.Module):
     def forward(self, x: torch.Tensor, doubled: bool, *, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return x * (2 if doubled else 1) + a - b

@@ -212,3 +212,10 @@ def sort_stable(n: Node, x: Instruction, stable: Any = None, dim: int = -1, desc
 def argsort(n: Node, x: Instruction, dim: int = -1, descending: bool = False) -> Instruction:
     found: Instruction = sort(n, x, dim, descending)[1]
     return found
+
+
+@converts("argsort.stable")
+def argsort_stable(
+    n: Node, x: Instruction, stable: bool = True, dim: int = -1, descending: bool = False
+) -> Instruction:
+    return argsort(n, x, dim, descending)
