@@ -121,7 +121,7 @@ class Reshape(_Regrouping):
     """The elements in row-major order under other extents.
 
     x: any [..] -> dims.  In `dims` (the attribute, or the run-time input of the same name) 0 copies the extent of the
-    same axis of x unless `allowzero`, and one -1 is inferred.
+    same axis of x unless `allowzero`, and one -1 is inferred.  Without a -1, zeros of an x without elements are extents.
     Errors: ShapeError if the number of elements differs.  Source: ONNX Reshape-14.
     """
 
