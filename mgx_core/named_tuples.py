@@ -21,7 +21,15 @@ else:
         """Metaclass that returns a subclass of tuple instead of an instance of itself."""
 
         def __new__(cls, name, bases, namespace):
-            return _declare(name, namespace) if bases else type.__new__(cls, name, bases, namespace)
+            if not bases:
+                return type.__new__(cls, name, bases, namespace)
+            for base in bases:
+                if base is not _BASE:
+                    raise TypeError(
+                        f"{name} derives from NamedTuple and {base.__name__}: derive from NamedTuple alone, or from "
+                        f"typing.NamedTuple for a generic class"
+                    )
+            return _declare(name, namespace)
 
     class _Declaration:
         def __mro_entries__(self, bases):
@@ -36,6 +44,7 @@ __all__ = ["NamedTuple"]
 _getter: Any = vars(collections)["_tuplegetter"]  # no public name; `property(itemgetter(n))` is slower to read
 # the error for unknown fields, which depends on Python's version
 _UNEXPECTED: Final = TypeError if sys.version_info >= (3, 13) else ValueError
+_LAZY: Final = frozenset({"__annotate__", "__annotate_func__"})  # from Python 3.14, instead of `__annotations__`
 _METHODS: Final = ("_make", "_replace", "_asdict")
 _DATA: Final = ("_fields", "_field_defaults", "_field_types", "_source")
 _RESERVED: Final = frozenset({"__new__", "__init__", "__slots__", "__getnewargs__", *_METHODS, *_DATA})
@@ -45,8 +54,10 @@ def _declare(name: str, namespace: dict[str, Any]) -> type:
     """Returns a class like ``typing.NamedTuple``'s; annotations remain strings, and methods may use ``super()``.
 
     Errors: AttributeError for a reserved member, ValueError for a field that starts with an underscore, TypeError for a field
-    without a default after one with a default.
+    without a default after one with a default, or if annotations are evaluated lazily.
     """
+    for member in _LAZY.intersection(namespace):
+        raise TypeError(f"{name} has {member}: its module must import annotations from __future__")
     annotations = namespace.get("__annotations__", {})
     fields = tuple(annotations)
     defaults = {field: namespace[field] for field in fields if field in namespace}

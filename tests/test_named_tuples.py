@@ -5,6 +5,7 @@ import inspect
 import pickle
 import subprocess
 import sys
+import types
 import typing
 from typing import Any
 
@@ -116,6 +117,28 @@ def test_a_field_without_a_default_after_one_with_a_default_is_rejected(base: An
         class Swapped(base):  # type: ignore[misc]
             x: int = 1
             y: int
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_named_tuple_has_no_other_base(base: Any) -> None:
+    with pytest.raises(TypeError):
+
+        class Both(base, dict):  # type: ignore[misc,type-arg]
+            x: int
+
+
+def test_a_generic_named_tuple_is_the_standard_librarys() -> None:
+    with pytest.raises(TypeError, match=r"Both derives from NamedTuple and Generic: .* typing\.NamedTuple for a generic"):
+
+        class Both(NamedTuple, typing.Generic[typing.TypeVar("T")]):  # type: ignore[misc]
+            x: int
+
+
+@pytest.mark.parametrize("member", ["__annotate__", "__annotate_func__"])
+def test_annotations_that_are_evaluated_lazily_are_rejected(member: str) -> None:
+    """Those of a module without the import from `__future__`, from Python 3.14 on: there seem to be no fields."""
+    with pytest.raises(TypeError, match="its module must import annotations from __future__"):
+        types.new_class("Made", (NamedTuple,), exec_body=lambda namespace: namespace.update({member: None}))
 
 
 def test_classes_with_as_many_fields_share_the_generated_code() -> None:
