@@ -18,6 +18,7 @@ from mgx_gpu_hip.codegen.narrow_products import Windows, narrow_product
 from mgx_gpu_hip.codegen.narrow_tiles import TILES, tiles_by_time
 from mgx_gpu_hip.codegen.source import DeviceTraits
 from mgx_gpu_hip.compile.compilers import compiler_for
+from mgx_gpu_hip.guarded import GuardedTarget
 from mgx_gpu_hip.library.cudnn_narrow import gelu_by_tanh
 from mgx_gpu_hip.plans.narrow_products import TILE_RANKS
 from mgx_gpu_hip.target import GpuTarget
@@ -179,7 +180,10 @@ def test_tiles_with_a_warpgroup_that_loads_on_a_device(tile: Any, of: str, gpu: 
 @pytest.mark.parametrize("of", ["int8", "float16", "int32"])
 @pytest.mark.parametrize("tile", [JOINT[-1], *TURNS[1:2]], ids=["block", "turns"])
 def test_each_width_of_the_sums_of_a_thread(tile: Any, of: str) -> None:
-    """A thread of a warpgroup keeps 16, 8 or 4 adjacent sums for 16 bytes of a result; factors along columns are read early."""
+    """A thread of a warpgroup keeps 16, 8 or 4 adjacent sums for 16 bytes of a result; factors along columns are read early.
+
+    Values are guarded: what is read early, for a tile that exceeds the columns, does not exceed the factors.
+    """
     rng = np.random.default_rng(7)
     m, n, k = 150, 2 * tile.columns + 16, 160
     a, b = numbers(rng, "int8", (m, k), small=True), numbers(rng, "int8", (n, k), small=True)
@@ -195,7 +199,7 @@ def test_each_width_of_the_sums_of_a_thread(tile: Any, of: str) -> None:
     main.add_return([main.add(mgx.op("convert", target_type=dt.of(of)), rounded)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mgx_gpu_hip.codegen.narrow_products.tiles_by_time", lambda *_: [tile])
-        program.compile(GpuTarget("host", 1))
+        program.compile(GuardedTarget())
     (step,) = program.executable.instances()[0].runner.schedule.steps
     assert "keep(seen" in step.source.text
     wanted = (a.astype(np.int64) @ b.astype(np.int64).T).astype(np.float32) * factors

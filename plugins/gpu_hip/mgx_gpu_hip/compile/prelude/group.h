@@ -6,10 +6,10 @@
 //   group_begin: precedes a set of products; group_commit ends it
 //   group_wait<M>: waits until at most M sets are in flight; group_hold(c, n): keeps reads of the sums after it
 //   group_shared: fence: makes this thread's writes to shared memory visible to products after a barrier
-//   keep(x): a use of x, so that its read is not removed
+//   keep(x): a use of x, so that its read is not removed; on the emulated device, so that guard pages detect wrong reads
 // Elsewhere lanes multiply, for tests.
 DEV void keep(u32 x) {
-#if GPU_CUDA
+#if GPU_CUDA || GPU_HOST
   asm volatile("" ::"r"(x));
 #endif
 }
