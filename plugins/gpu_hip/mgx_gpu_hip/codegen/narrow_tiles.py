@@ -27,7 +27,7 @@ class Tile:
     multiprocessor, which bounds the registers of a thread; 0: as many as fit.
 
     turns: if not 0, a warpgroup loads tiles for two others, which multiply: 2: they take tiles by turns, so that one multiplies
-    while the other finishes its sums; 1: each takes half of the rows of the same tiles.
+    while the other finishes its sums (ping-pong); 1: each takes half of the rows of the same tiles (cooperative).
     """
 
     rows: int

@@ -1,4 +1,4 @@
-"""Persistent kernels of warpgroup tiles: one warpgroup loads tiles to a ring of stages for two others, which multiply."""
+"""Persistent, warp-specialized kernels: one warpgroup (the producer) loads tiles to a ring of stages for two that multiply."""
 
 from __future__ import annotations
 

@@ -93,8 +93,8 @@ DEV void group_shared() {}
 template <class S> DEV void group_hold(nfrag_c<S>*, int) {}
 #endif
 
-// Rings of stages in shared memory, which some threads fill for others.  A ring_t counts arrivals; it is initialised by one thread
-// before a barrier, and its first phase is 0.
+// Rings of stages in shared memory, which some threads fill for others.  A ring_t (mbarrier) counts arrivals; it is
+// initialised by one thread before a barrier, and its first phase is 0.
 //   ring_init(r, n): a phase ends with n arrivals
 //   ring_wait(r, p): waits until the phase of parity p has ended
 //   ring_arrive(r): arrives, after this thread's reads
