@@ -207,7 +207,7 @@ def test_sequences_are_divided_where_the_weights_fit_in_the_cache() -> None:
 @pytest.mark.parametrize("kind", [k for k in KINDS if k != "lstm"])
 @pytest.mark.parametrize("batch", [2, 40])
 def test_nan_reaches_all_later_states(kind: str, batch: int) -> None:
-    """oneDNN's relu turned it into 0, also without fast_math."""
+    """Without fast_math; oneDNN's relu returns 0 for it."""
     program, given, _ = layer(kind, "forward", batch, 24, 3)
     given["x"][1, 1, 3] = np.nan
     program.compile(mgx.get_target("cpu"), fast_math=False)

@@ -472,7 +472,7 @@ def test_kernels_with_several_results_after_data_dependent_extents_are_not_repor
 
 
 def test_a_copy_of_a_tuple_is_returned():
-    """The tuple was a result of the static part, which has memory for tensors only."""
+    """The tuple is no result of the static part, which has memory for tensors only."""
     program = Program()
     main = program.get_main_module()
     x = main.add_parameter("x", Shape("float32", [5]))

@@ -89,7 +89,7 @@ def test_loops_are_compiled_once_they_ran_often(engine: Engine) -> None:
 
 
 def test_a_loop_of_many_rows_is_compiled_after_one_run(engine: Engine) -> None:
-    """Distances between all pairs of 500 and 400 points: each run lost 20 ms to interpretation, eight times."""
+    """Distances between all pairs of 500 and 400 points: a run loses more than 20 ms to interpretation."""
     n = Network()
     x, y = n.input(500, 1, 16), n.input(1, 400, 16)
     apart = n.each("abs", n.each("sub", x, y))
