@@ -128,7 +128,9 @@ def test_a_named_tuple_has_no_other_base(base: Any) -> None:
 
 
 def test_a_generic_named_tuple_is_the_standard_librarys() -> None:
-    with pytest.raises(TypeError, match=r"Both derives from NamedTuple and Generic: .* typing\.NamedTuple for a generic"):
+    with pytest.raises(
+        TypeError, match=r"Both derives from NamedTuple and Generic: .* typing\.NamedTuple for a generic"
+    ):
 
         class Both(NamedTuple, typing.Generic[typing.TypeVar("T")]):  # type: ignore[misc]
             x: int
