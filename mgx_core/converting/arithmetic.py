@@ -17,7 +17,7 @@ from .builder import InstructionBuilder
 
 __all__ = [
     "bucketized", "chosen", "clipped", "divide_floor", "divide_no_nan", "fake_quantized", "l2_normalized", "last_two_transposed",
-    "matrix_product", "modulo_floor", "reduced", "turn",
+    "matrix_product", "modulo_floor", "reduced", "turn", "with_common_batch",
 ]  # fmt: skip
 
 
@@ -64,15 +64,20 @@ def l2_normalized(n: InstructionBuilder, x: Instruction, axis: int, epsilon: flo
 
 def matrix_product(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instruction:
     """Returns the matrix product with broadcast batch axes.  Errors: ParseError if an operand has rank below 2."""
-    rank = max(x.shape.rank, y.shape.rank)
     if min(x.shape.rank, y.shape.rank) < 2:
         n.fail(f"operands of rank 2 or more are required, got {x.shape} and {y.shape}")
+    return n.add("dot", *with_common_batch(n, x, y))
+
+
+def with_common_batch(n: InstructionBuilder, x: Instruction, y: Instruction) -> tuple[Instruction, Instruction]:
+    """Returns matrices with their batch axes broadcast to each other."""
+    rank = max(x.shape.rank, y.shape.rank)
     batches = [(1,) * (rank - v.shape.rank) + v.shape.dims[:-2] for v in (x, y)]
     common = [broadcast(p, q) for p, q in zip(*batches, strict=True)]
-    return n.add("dot", *(n.broadcast_to(v, (*common, *v.shape.dims[-2:])) for v in (x, y)))
+    return n.broadcast_to(x, (*common, *x.shape.dims[-2:])), n.broadcast_to(y, (*common, *y.shape.dims[-2:]))
 
 
-def last_two_transposed(n: InstructionBuilder, x: Instruction, turn: bool) -> Instruction:
+def last_two_transposed(n: InstructionBuilder, x: Instruction, turn: bool = True) -> Instruction:
     """Returns x with its last two axes transposed if `turn`."""
     rank = x.shape.rank
     return n.transpose(x, (*range(rank - 2), rank - 1, rank - 2)) if turn else x

@@ -13,8 +13,8 @@ import torch
 
 from mgx_core import DType, Instruction
 from mgx_core import dtype as dt
+from mgx_core.converting.arithmetic import last_two_transposed, matrix_product, with_common_batch
 from mgx_core.types.dim import Dim, minimum
-from mgx_core.types.dim import broadcast as broadcast_dims
 
 from ..converter import converts, converts_complex
 from ..node import Complex, Node
@@ -38,33 +38,14 @@ def _checked(n: Node, index: int) -> bool:
     return any(r.target is CHECK or CHECK in r.args for r in readers)
 
 
-def _turned(n: Node, x: Instruction) -> Instruction:
-    """Returns each matrix transposed."""
-    rank = x.shape.rank
-    return n.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
-
-
-def _unbatched(x: Instruction) -> tuple[Dim, ...]:
-    return x.shape.dims[:-2]
-
-
-def _same_batch(n: Node, *xs: Instruction) -> list[Instruction]:
-    """Returns matrices with their batch axes broadcast to each other."""
-    rank = max(x.shape.rank for x in xs)
-    batch: tuple[Dim, ...] = (1,) * (rank - 2)
-    for x in xs:
-        own = (1,) * (rank - x.shape.rank) + _unbatched(x)
-        batch = tuple(broadcast_dims(p, q) for p, q in zip(batch, own, strict=True))
-    return [n.broadcast_to(x, (*batch, *x.shape.dims[-2:])) for x in xs]
-
-
 def _triangular(
     n: Node, a: Instruction, b: Instruction, upper: bool, left: bool = True, unit: bool = False
 ) -> Instruction:
     """Returns y with a y = b, or y a = b, for triangular matrices."""
     if not left:
-        return _turned(n, _triangular(n, _turned(n, a), _turned(n, b), not upper, True, unit))
-    return n.add("solve_triangular", *_same_batch(n, a, b), upper=upper, unit=unit)
+        a, b = last_two_transposed(n, a), last_two_transposed(n, b)
+        return last_two_transposed(n, _triangular(n, a, b, not upper, True, unit))
+    return n.add("solve_triangular", *with_common_batch(n, a, b), upper=upper, unit=unit)
 
 
 def _identity(n: Node, dims: Sequence[Dim], dtype: DType) -> Instruction:
@@ -74,11 +55,11 @@ def _identity(n: Node, dims: Sequence[Dim], dtype: DType) -> Instruction:
 @converts("linalg_cholesky_ex")
 def cholesky(n: Node, x: Instruction, upper: bool = False, check_errors: bool = False) -> tuple[Instruction, ...]:
     """Returns the factor and the order of the first leading minor that is not positive definite."""
-    factor, info = n.items(n.add("cholesky", _turned(n, x) if upper else x))
+    factor, info = n.items(n.add("cholesky", last_two_transposed(n, x, upper)))
     if check_errors or _checked(n, 1):
         definite = n.add("equal", info, n.full_like(info, 0))
         factor = n.add("require", factor, definite, message="a matrix to be factorized is not positive definite")
-    return _turned(n, factor) if upper else factor, info
+    return last_two_transposed(n, factor, upper), info
 
 
 @converts("linalg_qr")
@@ -106,7 +87,7 @@ def svd(
 @converts("_linalg_eigh")
 def eigh(n: Node, x: Instruction, triangle: str = "L", compute_v: bool = True) -> tuple[Instruction | None, ...]:
     vectors = compute_v and n.output_used(1)
-    found = n.items(n.add("eigh", _turned(n, x) if triangle.upper() == "U" else x, vectors=vectors))
+    found = n.items(n.add("eigh", last_two_transposed(n, x, triangle.upper() == "U"), vectors=vectors))
     return tuple(found) if vectors else (found[0], _empty(n, 1))
 
 
@@ -217,7 +198,7 @@ def lu(n: Node, x: Instruction, pivot: bool = True) -> tuple[Instruction | None,
     """Returns P, L and U, with x = P L U."""
     _pivoted(n, pivot)
     packed, pivots = _lu(n, x)
-    return _turned(n, _permutation(n, packed, pivots)), *_unpacked(n, packed)
+    return last_two_transposed(n, _permutation(n, packed, pivots)), *_unpacked(n, packed)
 
 
 def _pivoted(n: Node, pivot: bool) -> None:
@@ -237,7 +218,7 @@ def lu_factor(n: Node, x: Instruction, pivot: bool = True, check_errors: bool = 
 def lu_unpack(
     n: Node, packed: Instruction, pivots: Instruction, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> tuple[Instruction | None, ...]:
-    p = _turned(n, _permutation(n, packed, pivots)) if unpack_pivots else _empty(n, 0)
+    p = last_two_transposed(n, _permutation(n, packed, pivots)) if unpack_pivots else _empty(n, 0)
     return p, *(_unpacked(n, packed) if unpack_data else (_empty(n, 1), _empty(n, 2)))
 
 
@@ -247,18 +228,15 @@ def lu_solve(
 ) -> Instruction:
     """Returns y with a y = b, or y a = b, for the factorized matrix a, or its transpose if `adjoint`."""
     if not left:
-        return _turned(n, lu_solve(n, packed, pivots, _turned(n, b), True, not adjoint))
+        turned = last_two_transposed(n, b)
+        return last_two_transposed(n, lu_solve(n, packed, pivots, turned, True, not adjoint))
     order = _permutation(n, packed, pivots)
     if not adjoint:
-        half = _triangular(n, packed, _product(n, order, b), False, True, True)
+        half = _triangular(n, packed, matrix_product(n, order, b), False, True, True)
         return _triangular(n, packed, half, True)
-    turned = _turned(n, packed)
+    turned = last_two_transposed(n, packed)
     half = _triangular(n, turned, b, False)
-    return _product(n, _turned(n, order), _triangular(n, turned, half, True, True, True))
-
-
-def _product(n: Node, a: Instruction, b: Instruction) -> Instruction:
-    return n.add("dot", *_same_batch(n, a, b))
+    return matrix_product(n, last_two_transposed(n, order), _triangular(n, turned, half, True, True, True))
 
 
 @converts("linalg_inv_ex")
@@ -297,14 +275,14 @@ def solve_triangular(
 def triangular_solve(
     n: Node, b: Instruction, a: Instruction, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> tuple[Instruction, Instruction]:
-    turned = _turned(n, a) if transpose else a
+    turned = last_two_transposed(n, a, transpose)
     return _triangular(n, turned, b, upper is not transpose, True, unitriangular), a
 
 
 @converts("cholesky_solve")
 def cholesky_solve(n: Node, b: Instruction, factor: Instruction, upper: bool = False) -> Instruction:
-    lower = _turned(n, factor) if upper else factor
-    return _triangular(n, _turned(n, lower), _triangular(n, lower, b, False), True)
+    lower = last_two_transposed(n, factor, upper)
+    return _triangular(n, last_two_transposed(n, lower), _triangular(n, lower, b, False), True)
 
 
 @converts("cholesky_inverse")
@@ -322,7 +300,7 @@ def pseudo_inverse(
     hermitian: only the lower triangle of x is read.
     """
     if hermitian:
-        below = _turned(n, n.add("trilu", x, upper=False, k=-1))
+        below = last_two_transposed(n, n.add("trilu", x, upper=False, k=-1))
         x = n.pointwise("add", n.add("trilu", x, upper=False, k=0), below)
     u, values, v = n.items(n.add("svd", n.convert(x, dt.float64)))
     last = values.shape.rank - 1
@@ -334,8 +312,8 @@ def pseudo_inverse(
         least = n.pointwise("max", least, n.pointwise("mul", n.unsqueeze(n.convert(rtol, dt.float64), [-1]), largest))
     kept = n.pointwise("greater", values, least)
     inverted = n.pointwise("where", kept, n.pointwise("recip", values), n.literal(0, dt.float64))
-    scaled = n.pointwise("mul", _turned(n, v), n.unsqueeze(inverted, [last]))
-    return n.convert(_product(n, scaled, _turned(n, u)), n.dtype)
+    scaled = n.pointwise("mul", last_two_transposed(n, v), n.unsqueeze(inverted, [last]))
+    return n.convert(matrix_product(n, scaled, last_two_transposed(n, u)), n.dtype)
 
 
 @converts("linalg_matrix_exp")

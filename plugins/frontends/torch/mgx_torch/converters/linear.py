@@ -7,8 +7,7 @@ from typing import Any
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.types.dim import Dim
-from mgx_core.types.dim import broadcast as broadcast_dims
+from mgx_core.converting.arithmetic import matrix_product
 
 from ..converter import converts
 from ..node import Node
@@ -29,22 +28,13 @@ def product(n: Node, a: Instruction, b: Instruction) -> Instruction:
     if a.shape.rank == 1:
         a = n.unsqueeze(a, [0])
         dropped.append(-2)
-    batch: list[Dim] = []
-    for x, y in zip(_front(a, b), _front(b, a), strict=True):
-        batch.append(broadcast_dims(x, y))
-    rank = len(batch) + 2
+    rank = max(a.shape.rank, b.shape.rank)
     if b.shape.rank == 2 and a.shape.rank > 2:
         flat = n.reshape(a, (n.size(a, range(a.shape.rank - 1)), a.shape.dims[-1]))
         out = n.reshape(n.add("dot", flat, b), (*a.shape.dims[:-1], b.shape.dims[-1]))
     else:
-        out = n.add(
-            "dot", n.broadcast_to(a, [*batch, *a.shape.dims[-2:]]), n.broadcast_to(b, [*batch, *b.shape.dims[-2:]])
-        )
+        out = matrix_product(n, a, b)
     return n.squeeze(out, sorted(rank + d for d in dropped)) if dropped else out
-
-
-def _front(a: Instruction, b: Instruction) -> tuple[Dim, ...]:
-    return (1,) * (b.shape.rank - a.shape.rank) + a.shape.dims[:-2]
 
 
 @converts("mm", "bmm", "matmul", "mv", "dot", "vdot")
@@ -119,12 +109,7 @@ def solve(n: Node, a: Instruction, b: Instruction, left: bool = True) -> Instruc
     inverted, wide = n.add("inverse", n.convert(a, dt.float64)), n.convert(b, dt.float64)
     if vector:
         wide = n.unsqueeze(wide, [-1])
-    factors = (inverted, wide) if left or vector else (wide, inverted)
-    batch: list[Dim] = []
-    rank = max(f.shape.rank for f in factors)
-    for x, y in zip(*((1,) * (rank - f.shape.rank) + f.shape.dims[:-2] for f in factors), strict=True):
-        batch.append(broadcast_dims(x, y))
-    found = n.add("dot", *(n.broadcast_to(f, [*batch, *f.shape.dims[-2:]]) for f in factors))
+    found = matrix_product(n, inverted, wide) if left or vector else matrix_product(n, wide, inverted)
     return n.convert(n.squeeze(found, [-1]) if vector else found, n.dtype)
 
 
