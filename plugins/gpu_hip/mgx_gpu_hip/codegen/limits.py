@@ -8,12 +8,14 @@ from typing import Final
 
 from mgx_core.errors import Refused
 
+from ..compile.source import SCALARS
 from .source import Arg, Buffer, DeviceTraits, KernelLaunch, KernelSource
 
 __all__ = ["require_limits"]
 
 GRID: Final = (2**31 - 1, 65535, 65535)  # blocks along x, y, z
 NUMBERED: Final = 2**32  # threads along an axis: kernels index them in 32 bits, and AMD's runtimes launch no more
+POINTER: Final = 8  # bytes
 PARAMETERS: Final = 4096  # bytes of a kernel's parameters: the limit of HIP, and of CUDA before 12.1
 RANGES: Final = {
     "u32": (0, 2**32 - 1), "i32": (-(2**31), 2**31 - 1), "u64": (0, 2**64 - 1), "i64": (-(2**63), 2**63 - 1)
@@ -53,6 +55,6 @@ def _bytes(args: Sequence[Arg]) -> int:
     """Returns the bytes that parameters take, each aligned to its size."""
     size = 0
     for arg in args:
-        own = 4 if not isinstance(arg, Buffer) and arg.ctype in ("u32", "i32", "float") else 8
+        own = POINTER if isinstance(arg, Buffer) else SCALARS[arg.ctype][1]
         size = -(-size // own) * own + own
     return size
