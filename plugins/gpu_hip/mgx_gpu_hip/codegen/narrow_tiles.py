@@ -13,9 +13,8 @@ __all__ = ["TILES", "Tile", "microseconds", "tiles_by_time"]
 ALIGNED: Final = 1024  # alignment in bytes of the stages of a warpgroup tile
 GROUP_WAVES: Final = 4  # waves of a warpgroup
 CONSUMERS: Final = 2  # warpgroups that multiply, if another one loads
-OWN_SUMS: Final = (
-    16  # of 64 columns, a thread of a warpgroup has sum q of a row at column q / 2 * 8 + thread % 4 * 2 + q % 2
-)
+# sums of a row that a thread of a warpgroup has, of 64 columns: sum q is that of column q / 2 * 8 + thread % 4 * 2 + q % 2
+OWN_SUMS: Final = 16
 
 
 @dataclass(frozen=True)
