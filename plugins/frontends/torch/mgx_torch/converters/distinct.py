@@ -68,6 +68,16 @@ def _counted(n: Node, marks: Instruction) -> Instruction:
     return n.add("sub", found, n.full_like(found, 1))
 
 
+def _without_negative(n: Node, x: Instruction, numbers: Instruction, what: str) -> Instruction:
+    """Returns x, which requires that no element of a vector is negative."""
+    zero = n.filled((1,), 0, dt.int64)
+    least = n.reduce(
+        "reduce_min", n.add("concat", numbers, zero, axis=0), [0], keep=False
+    )  # exists if there are none, too
+    known = n.add("less", n.literal(-1, dt.int64), least)
+    return n.add("require", x, known, message=f"{what} must be at least 0, got a negative one")
+
+
 @converts("bincount")
 def bincount(n: Node, x: Instruction, weights: Instruction | None = None, minlength: int = 0) -> Instruction:
     """Returns how often each number occurs, or the sum of its weights; at least `minlength` elements."""
@@ -77,11 +87,7 @@ def bincount(n: Node, x: Instruction, weights: Instruction | None = None, minlen
     # with one more number of minlength - 1, the largest exists if x is empty, too
     least = n.filled((1,), minlength - 1, dt.int64)
     largest = n.reduce("reduce_max", n.add("concat", numbers, least, axis=0), [0], keep=False)
-    smallest = n.reduce("reduce_min", n.add("concat", numbers, n.filled((1,), 0, dt.int64), axis=0), [0], keep=False)
-    known = n.add("less", n.literal(-1, dt.int64), smallest)
-    largest = n.add(
-        "require", largest, known, message="the numbers to be counted must be at least 0, got a negative one"
-    )
+    largest = _without_negative(n, largest, numbers, "the numbers to be counted")
     length = n.add("add", largest, n.literal(1, dt.int64))
     bins = n.add("dynamic_range", n.literal(0, dt.int64), length, n.literal(1, dt.int64))
     kind = n.dtype
@@ -94,10 +100,7 @@ def bincount(n: Node, x: Instruction, weights: Instruction | None = None, minlen
 def repeated_places(n: Node, repeats: Instruction, output_size: Any = None) -> Instruction:
     """Returns each place of a vector as often as its element says: the places of `repeat_interleave`."""
     counts = n.convert(repeats, dt.int64)
-    least = n.reduce("reduce_min", n.add("concat", counts, n.filled((1,), 0, dt.int64), axis=0), [0], keep=False)
-    total = n.reduce("reduce_sum", counts, [0], keep=False)
-    valid = n.add("less", n.literal(-1, dt.int64), least)
-    total = n.add("require", total, valid, message="repeats must be at least 0, got a negative one")
+    total = _without_negative(n, n.reduce("reduce_sum", counts, [0], keep=False), counts, "repeats")
     if output_size is not None:
         wanted = n.tensor(output_size, dt.int64)
         same = n.add("equal", total, wanted)
