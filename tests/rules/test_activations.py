@@ -11,6 +11,31 @@ from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
 from mgx_core.options import CompileOptions
 
+FACTORED_GELU = """\
+  %x = @param["x"] -> float32[2]
+  %a = @literal(0.044715) -> float32[]
+  %s = @literal(0.7978846) -> float32[]
+  %o = @literal(1.0) -> float32[]
+  %h = @literal(0.5) -> float32[]
+  %1 = multibroadcast[out_lens=[2]](%a)
+  %2 = mul(%x, %1)
+  %3 = mul(%2, %x)
+  %4 = multibroadcast[out_lens=[2]](%o)
+  %5 = add(%3, %4)
+  %6 = multibroadcast[out_lens=[2]](%s)
+  %7 = mul(%x, %6)
+  %8 = mul(%7, %5)
+  %9 = tanh(%8)
+  %10 = add(%9, %4)
+  %11 = multibroadcast[out_lens=[2]](%h)
+  %12 = mul(%x, %11)
+  %13 = mul(%12, %10)
+  @return(%13)"""
+GELU = """\
+  %x = @param["x"] -> float32[2]
+  %1 = gelu_tanh(%x) -> float32[2]
+  @return(%1)"""
+
 TURNS = [
     (
         "gelu-from-erf",
@@ -92,60 +117,9 @@ TURNS = [
   %1 = gelu_tanh(%x) -> float16[2]
   @return(%1)""",
     ),
-    (
-        "gelu-from-tanh",
-        """\
-  %x = @param["x"] -> float32[2]
-  %a = @literal(0.044715) -> float32[]
-  %s = @literal(0.7978846) -> float32[]
-  %o = @literal(1.0) -> float32[]
-  %h = @literal(0.5) -> float32[]
-  %1 = multibroadcast[out_lens=[2]](%a)
-  %2 = mul(%x, %1)
-  %3 = mul(%2, %x)
-  %4 = multibroadcast[out_lens=[2]](%o)
-  %5 = add(%3, %4)
-  %6 = multibroadcast[out_lens=[2]](%s)
-  %7 = mul(%x, %6)
-  %8 = mul(%7, %5)
-  %9 = tanh(%8)
-  %10 = add(%9, %4)
-  %11 = multibroadcast[out_lens=[2]](%h)
-  %12 = mul(%x, %11)
-  %13 = mul(%12, %10)
-  @return(%13)""",
-        """\
-  %x = @param["x"] -> float32[2]
-  %1 = gelu_tanh(%x) -> float32[2]
-  @return(%1)""",
-    ),
-    (
-        "gelu-from-tanh",  # constants rounded to eight bits
-        """\
-  %x = @param["x"] -> bfloat16[2]
-  %a = @literal(0.044715) -> bfloat16[]
-  %s = @literal(0.7978846) -> bfloat16[]
-  %o = @literal(1.0) -> bfloat16[]
-  %h = @literal(0.5) -> bfloat16[]
-  %1 = multibroadcast[out_lens=[2]](%a)
-  %2 = mul(%x, %1)
-  %3 = mul(%2, %x)
-  %4 = multibroadcast[out_lens=[2]](%o)
-  %5 = add(%3, %4)
-  %6 = multibroadcast[out_lens=[2]](%s)
-  %7 = mul(%x, %6)
-  %8 = mul(%7, %5)
-  %9 = tanh(%8)
-  %10 = add(%9, %4)
-  %11 = multibroadcast[out_lens=[2]](%h)
-  %12 = mul(%x, %11)
-  %13 = mul(%12, %10)
-  @return(%13)""",
-        """\
-  %x = @param["x"] -> bfloat16[2]
-  %1 = gelu_tanh(%x) -> bfloat16[2]
-  @return(%1)""",
-    ),
+    ("gelu-from-tanh", FACTORED_GELU, GELU),
+    # constants rounded to eight bits
+    ("gelu-from-tanh", FACTORED_GELU.replace("float32", "bfloat16"), GELU.replace("float32", "bfloat16")),
     (
         "swish-from-sigmoid",
         """\
