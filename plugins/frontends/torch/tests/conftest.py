@@ -45,3 +45,18 @@ def same() -> Callable[..., None]:
         torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance, equal_nan=True)
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def called() -> Callable[[Callable[..., Any]], torch.nn.Module]:
+    """Makes a module that calls a function."""
+
+    class Called(torch.nn.Module):
+        def __init__(self, function: Callable[..., Any]) -> None:
+            super().__init__()
+            self.function = function
+
+        def forward(self, *args: torch.Tensor) -> Any:
+            return self.function(*args)
+
+    return Called

@@ -15,17 +15,9 @@ import mgx_core
 from mgx_torch import from_exported, lower_to_mgx
 
 Same = Callable[..., None]  # the fixture that compares with eager torch
+Called = Callable[[Callable[..., Any]], nn.Module]  # the fixture that makes a module of a function
 NUMBERS = torch.tensor([3, 1, 3, 3, 0, 1, 1])
 ROWS = torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 0.0], [1.0, 0.0]])
-
-
-class Called(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: torch.Tensor) -> Any:
-        return self.function(*args)
 
 
 ALL = {"return_inverse": True, "return_counts": True}
@@ -47,12 +39,12 @@ def test_distinct_elements_places_and_counts(function: Any, same: Same) -> None:
     same(lambda x: (function(x, dim=0, **ALL), function(x, dim=1, **ALL)), ROWS)
 
 
-def test_axes_counted_from_the_end(same: Same) -> None:
+def test_axes_counted_from_the_end(called: Called, same: Same) -> None:
     """torch describes the result of unique_consecutive with too many axes."""
     rows = torch.tensor([[1.0, 1.0, 2.0, 2.0], [1.0, 1.0, 2.0, 3.0]])
     same(lambda x: torch.unique_consecutive(x, dim=-1, **ALL), rows)
     same(lambda x: torch.unique(x, dim=-2, **ALL), rows)
-    module = Called(lambda x: torch.unique_consecutive(x, dim=-1, **ALL))
+    module = called(lambda x: torch.unique_consecutive(x, dim=-1, **ALL))
     torch.testing.assert_close(lower_to_mgx(module, [rows])(rows), module(rows))
 
 
@@ -60,8 +52,8 @@ def test_each_nan_is_another_element(same: Same) -> None:
     same(lambda x: torch.unique(x, **ALL), torch.tensor([1.0, math.nan, 1.0, math.nan, -math.inf]))
 
 
-def test_negative_numbers_cannot_be_counted() -> None:
-    module = lower_to_mgx(Called(torch.bincount), [NUMBERS])
+def test_negative_numbers_cannot_be_counted(called: Called) -> None:
+    module = lower_to_mgx(called(torch.bincount), [NUMBERS])
     with pytest.raises(mgx_core.ParameterError, match=r"node 'bincount'.*must be at least 0, got a negative one"):
         module(-NUMBERS)
     torch.testing.assert_close(module(NUMBERS), torch.bincount(NUMBERS))
@@ -69,7 +61,7 @@ def test_negative_numbers_cannot_be_counted() -> None:
         torch.compile(torch.bincount, backend="mgx")(-NUMBERS)
 
 
-def test_elements_are_repeated_as_often_as_a_tensor_says(same: Same) -> None:
+def test_elements_are_repeated_as_often_as_a_tensor_says(called: Called, same: Same) -> None:
     repeats = torch.tensor([2, 0, 3, 1])
     same(
         lambda x, r: (x.repeat_interleave(r, 0), torch.repeat_interleave(r.int()), torch.repeat_interleave(r[:0])),
@@ -77,13 +69,13 @@ def test_elements_are_repeated_as_often_as_a_tensor_says(same: Same) -> None:
         repeats,
     )
     same(lambda x, r: x.repeat_interleave(r, 0, output_size=6).sum(0), ROWS, repeats)
-    module = Called(lambda x, r: x.repeat_interleave(r, 0))
+    module = called(lambda x, r: x.repeat_interleave(r, 0))
     lowered = lower_to_mgx(module, [ROWS, repeats])
     for again in (repeats, torch.zeros_like(repeats), torch.tensor([0, 0, 0, 5])):
         torch.testing.assert_close(lowered(ROWS, again), module(ROWS, again))
     with pytest.raises(mgx_core.ParameterError, match="repeats must be at least 0"):
         lowered(ROWS, -repeats)
-    fixed = lower_to_mgx(Called(lambda x, r: x.repeat_interleave(r, 0, output_size=6)), [ROWS, repeats])
+    fixed = lower_to_mgx(called(lambda x, r: x.repeat_interleave(r, 0, output_size=6)), [ROWS, repeats])
     with pytest.raises(mgx_core.ParameterError, match="the sum of repeats must be output_size"):
         fixed(ROWS, repeats + 1)
 
