@@ -37,13 +37,13 @@ from mgx_serve.channels.arena import Arena, shared_memory
 from mgx_serve.channels.channel import Channel, Ends
 from mgx_serve.channels.receiver import RequestReceiver
 from mgx_serve.channels.sender import RequestSender
-from mgx_serve.filling import PendingRequest, TrayWriter
 from mgx_serve.inference import Call
 from mgx_serve.metrics import Metrics
 from mgx_serve.model import Model
 from mgx_serve.settings import ModelSettings
 from mgx_serve.tracing import NoTraces
 from mgx_serve.tray_claims import ENGINE
+from mgx_serve.tray_writer import PendingRequest, TrayWriter
 from mgx_serve.trays import TrayMemory
 
 SIZE = 512 << 20  # bytes of memory in each direction of a channel

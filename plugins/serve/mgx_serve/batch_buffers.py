@@ -25,22 +25,22 @@ class BatchBuffer:
         self._held: dict[str, Array] = {}
         self._lock = threading.Lock()
 
-    def place(self, name: str, like: Array | DeferredInput, rows: int) -> Array:
+    def array(self, name: str, sample: Array | DeferredInput, rows: int) -> Array:
         """Returns the array for this many rows of an input, with the element type and other extents of one of its values.
 
         Several threads may request the arrays of one batch.
         """
-        lens = (rows, *like.shape[1:])
-        row = math.prod(lens[1:]) * like.dtype.itemsize
+        lens = (rows, *sample.shape[1:])
+        row = math.prod(lens[1:]) * sample.dtype.itemsize
         with self._lock:
             held = self._held.get(name)
             if held is None or held.nbytes < rows * row:
                 held = self._held[name] = self._memory(max(rows, self._rows) * row)
-        made: Array = held[: rows * row].view(like.dtype).reshape(lens)
+        made: Array = held[: rows * row].view(sample.dtype).reshape(lens)
         return made
 
-    def joined(self, name: str, values: Sequence[Array | DeferredInput], spare: int) -> Array:
-        """Returns an input's values concatenated along the first axis, then `spare` copies of the last row, which is valid input.
+    def concatenated(self, name: str, values: Sequence[Array | DeferredInput], padding: int) -> Array:
+        """Returns an input's values concatenated along the first axis, then `padding` copies of the last row, a valid input.
 
         The result is valid until the next batch is assembled here.
         """
@@ -48,28 +48,28 @@ class BatchBuffer:
         first = given[0]
         if first.dtype.hasobject:
             objects = cast("list[Array]", given)  # of which none is in shared memory
-            return np.concatenate([*objects, *[objects[-1][-1:]] * spare])
+            return np.concatenate([*objects, *[objects[-1][-1:]] * padding])
         rows = sum([v.shape[0] for v in given])
-        place = self.place(name, first, rows + spare if rows else 0)
-        put(given, place)
-        if rows < len(place):
-            place[rows:] = place[rows - 1]
-        return place
+        array = self.array(name, first, rows + padding if rows else 0)
+        put(given, array)
+        if rows < len(array):
+            array[rows:] = array[rows - 1]
+        return array
 
 
-def put(values: Sequence[Array | DeferredInput], place: Array) -> None:
+def put(values: Sequence[Array | DeferredInput], array: Array) -> None:
     """Concatenates values along the first axis into an array, each copied once.  Errors: BadRequest."""
     arrays = [v for v in values if not isinstance(v, DeferredInput)]
     if len(arrays) == len(values):  # releases the GIL once for all copies
-        np.concatenate(arrays, out=place[: sum([v.shape[0] for v in arrays])])
+        np.concatenate(arrays, out=array[: sum([v.shape[0] for v in arrays])])
         return
     start = 0
     for value in values:
         end = start + value.shape[0]
         if isinstance(value, DeferredInput):
-            value.read_into(place[start:end])
+            value.read_into(array[start:end])
         else:
-            place[start:end] = value
+            array[start:end] = value
         start = end
 
 
@@ -89,6 +89,6 @@ class BatchBufferPool:
         except IndexError:
             return BatchBuffer(self._memory, self._rows)
 
-    def give_back(self, stack: BatchBuffer) -> None:
+    def give_back(self, buffer: BatchBuffer) -> None:
         """Returns a stack to the pool; nothing may read its contents any more."""
-        self._idle.append(stack)
+        self._idle.append(buffer)

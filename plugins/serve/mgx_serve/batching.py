@@ -12,7 +12,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .batch import Done, Form, Made, Ran, Request, alone, kind_of, run, shapes_of, worth
+from .batch import (
+    Completion,
+    Outputs,
+    Request,
+    RequestSpec,
+    RunResult,
+    kind_of,
+    requests_to_run,
+    run,
+    run_alone,
+    shapes_of,
+)
 from .batch_buffers import BatchBufferPool
 from .completion import Completions
 from .deployment import Deployment
@@ -33,21 +44,21 @@ if TYPE_CHECKING:  # needs a system with file locks
 __all__ = ["Batcher"]
 
 SHORTEST_WAIT = 50e-6  # seconds below the event loop's clock resolution
-LOOK_AGAIN = 20e-3  # seconds before retrying to lock trays
+RETRY_LOCK = 20e-3  # seconds before retrying to lock trays
 
 
 @dataclass(slots=True, eq=False)
 class Job:
     """Work for a thread: a batch, or whatever is queued when the thread gets to it.
 
-    inputs: returns the batch's inputs; dropped: requests that are not run; filled: a tray to run instead of a batch.
+    inputs: returns the batch's inputs; dropped: requests that are not run; tray_run: a tray to run instead of a batch.
     """
 
     batch: list[Request] = field(default_factory=list)
     inputs: Inputs | None = None
     dropped: Sequence[Request] = ()
-    begun: bool = False
-    filled: TrayRun | None = None
+    started: bool = False
+    tray_run: TrayRun | None = None
 
 
 class Batcher(Deployment):
@@ -67,17 +78,17 @@ class Batcher(Deployment):
     served first.
     """
 
-    reads_lying = True
+    reads_deferred = True
 
     def __init__(self, model: Model, metrics: Recorder) -> None:
         self.model, self.metrics, self.signature = model, metrics, model.signature
         self._settings = model.settings
         self._loop = asyncio.get_running_loop()
-        self._waiting = RequestQueue(self._settings.max_batch, functools.partial(worth, model))
+        self._waiting = RequestQueue(self._settings.max_batch, functools.partial(requests_to_run, model))
         self._lock = threading.Lock()  # guards the queue, which threads take from
         self._free = self._settings.instances  # below 0: jobs are waiting for a thread
-        self._next: Job | None = None  # waits for a thread and is composed when it starts
-        self._goes_on = True  # runs are long enough for threads
+        self._pending: Job | None = None  # waits for a thread and is composed when it starts
+        self._runs_are_long = True  # runs are long enough for threads
         self._unanswered = 0  # runs that have ended
         self._closing = self._hurrying = self._scheduled = self._refuses_trays = False
         self._timer: asyncio.TimerHandle | None = None
@@ -97,27 +108,27 @@ class Batcher(Deployment):
         timeout: float = 0.0,
         wanted: Sequence[str] = (),
     ) -> tuple[Signature, list[Array]]:
-        form = self.form(feeds, priority, timeout, wanted)
+        spec = self.spec(feeds, priority, timeout, wanted)
         done: asyncio.Future[list[Array]] = self._loop.create_future()
-        request = self.put(feeds, form, done)
+        request = self.put(feeds, spec, done)
         try:
             result = done.result() if done.done() else await done  # a short run was executed inline
         finally:
             self._completions.deadlines.discard(request)
-        self.metrics.answered(request.arrived, request.started, time.monotonic(), form.rows)
+        self.metrics.answered(request.arrived, request.started, time.monotonic(), spec.rows)
         return self.signature, result
 
-    def form(
+    def spec(
         self, feeds: Mapping[str, Array | DeferredInput], priority: int, timeout: float, wanted: Sequence[str]
-    ) -> Form:
-        """Returns the `Form` of requests with these input shapes.  Errors: BadRequest if they do not fit the model."""
+    ) -> RequestSpec:
+        """Returns the `RequestSpec` of requests with these input shapes.  Errors: BadRequest if they do not fit the model."""
         self.signature.check(feeds)
         rows, key, padding = self._joinable(feeds)
         priority, limit = priority or self._settings.priority, timeout or self._settings.timeout
         size = 0 if any(v.dtype.hasobject for v in feeds.values()) else sum([v.nbytes for v in feeds.values()])
         if padding is not None:
             size = rows * sum([math.prod(dims) * feeds[n].dtype.itemsize for n, dims in padding.rows.items()])
-        return Form(rows, key, size, priority, limit, self.signature.chosen(wanted), padding)
+        return RequestSpec(rows, key, size, priority, limit, self.signature.chosen(wanted), padding)
 
     @property
     def fills_trays(self) -> bool:
@@ -139,7 +150,7 @@ class Batcher(Deployment):
             self.trays.add(trays)
             self.metrics.waiting_too(self.signature, self.trays.waiting)
 
-    def put(self, feeds: Mapping[str, Array | DeferredInput], form: Form, done: Done) -> Request:
+    def put(self, feeds: Mapping[str, Array | DeferredInput], spec: RequestSpec, done: Completion) -> Request:
         """Queues a request.
 
         done: completed in this event loop, possibly before this method returns.
@@ -149,28 +160,28 @@ class Batcher(Deployment):
             raise Unavailable(f"model {self.signature.name!r} is being unloaded")
         if self._waiting_count() >= self._settings.queue_size:
             with self._lock:
-                left = self._waiting.without_left()
-            for dropped in left:
+                disconnected = self._waiting.remove_disconnected()
+            for dropped in disconnected:
                 self._completions.deadlines.discard(dropped)
         if self._waiting_count() >= self._settings.queue_size:
             self.metrics.refused(self.signature)
             raise Busy(f"{self._waiting_count()} requests wait for model {self.signature.name!r}; try again later", 1.0)
-        if form.padding is not None:
-            feeds = form.padding.fill(arrays_of(feeds))
-        request = Request(feeds, form, done, time.monotonic())
+        if spec.padding is not None:
+            feeds = spec.padding.fill(arrays_of(feeds))
+        request = Request(feeds, spec, done, time.monotonic())
         with self._lock:
             self._waiting.add(request)
-        if self._free > -self._settings.instances or self._next is not None:
+        if self._free > -self._settings.instances or self._pending is not None:
             self._schedule()
         if not done.done():
-            self._note_waiting()
+            self._report_waiting()
             self._completions.deadlines.add(request)
         return request
 
     def _waiting_count(self) -> int:
         return len(self._waiting) + self.trays.waiting()
 
-    def _note_waiting(self) -> None:
+    def _report_waiting(self) -> None:
         count = len(self._waiting)
         self.metrics.waiting(self.signature, count)
         self.trays.queue(count)
@@ -196,7 +207,7 @@ class Batcher(Deployment):
         self._closing = True
         self.trays.end()
         self.hurry()
-        while self._waits() or self._free < self._settings.instances or self._unanswered:
+        while self._has_waiting() or self._free < self._settings.instances or self._unanswered:
             self._idle.clear()
             await self._idle.wait()
         self._threads.shutdown()
@@ -204,7 +215,7 @@ class Batcher(Deployment):
         self._stager.close()
         self._completions.deadlines.close()
 
-    def _waits(self) -> bool:
+    def _has_waiting(self) -> bool:
         return bool(self._waiting) or self.trays.waits() is not None
 
     def _schedule(self) -> None:
@@ -218,61 +229,61 @@ class Batcher(Deployment):
     def _start(self) -> None:
         self._scheduled = False
         while self._free > 0:
-            left = self._left()
+            left = self._seconds_to_wait()
             if left > 0:
                 if self._timer is None:
-                    self._timer = self._loop.call_later(left, self._due)
-                self._lay()
+                    self._timer = self._loop.call_later(left, self._timer_fired)
+                self._stage()
                 return
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-            filled = self._filled()
-            if filled is not None:
-                self._run_filled(filled)
+            tray_run = self._take_tray()
+            if tray_run is not None:
+                self._run_tray(tray_run)
             elif not self._waiting:
                 break
             else:
-                batch, inputs = self._take()
+                batch, inputs = self._next_batch()
                 if inputs is not None:
                     self._run(batch, inputs)
         if self.trays.uncertain and self._timer is None:
-            self._timer = self._loop.call_later(LOOK_AGAIN, self._due)
-        self._go_on()
-        self._lay()
+            self._timer = self._loop.call_later(RETRY_LOCK, self._timer_fired)
+        self._submit_pending()
+        self._stage()
         self._idle.set()
 
-    def _due(self) -> None:
+    def _timer_fired(self) -> None:
         self._timer = None  # the request it was set for may have been cancelled; others then need a timer of their own
         self._start()
 
-    def _left(self) -> float:
+    def _seconds_to_wait(self) -> float:
         """Returns for how many more seconds to wait for requests to batch."""
         delay = self._settings.queue_delay
         if not delay or self._hurrying:
             return 0.0
         enough = 1 if self._settings.preferred else self._settings.max_batch
-        lie = self.trays.waits(enough)
+        in_trays = self.trays.waits(enough)
         with self._lock:
-            if not self._waiting and lie is None:
+            if not self._waiting and in_trays is None:
                 return 0.0
             rows, oldest = self._waiting.rows(), self._waiting.oldest() if self._waiting else math.inf
-        if lie is not None:
-            rows, oldest = max(rows, lie.rows), min(oldest, lie.oldest)
+        if in_trays is not None:
+            rows, oldest = max(rows, in_trays.rows), min(oldest, in_trays.oldest)
         if rows >= self._settings.max_batch or rows in self._settings.preferred:
             return 0.0
         left = oldest + delay - time.monotonic()
         return left if left > SHORTEST_WAIT else 0.0
 
-    def _take(self) -> tuple[list[Request], Inputs | None]:
+    def _next_batch(self) -> tuple[list[Request], Inputs | None]:
         """Removes the next batch from the queue; returns its requests and a callable for their inputs."""
         with self._lock:
-            batch, dropped, inputs = self._taken(sooner=False)
+            batch, dropped, inputs = self._take_batch(ahead=False)
         self._completions.give_up(dropped)
-        self._note_waiting()
+        self._report_waiting()
         return batch, inputs
 
-    def _filled(self) -> TrayRun | None:
+    def _take_tray(self) -> TrayRun | None:
         """Takes the next tray; returns None if none is waiting or the queue holds an older request."""
         if not self.trays:
             return None
@@ -285,45 +296,47 @@ class Batcher(Deployment):
         oldest = self.trays.oldest()
         return oldest < math.inf and (self._settings.priority, oldest) <= (first.priority, first.arrived)
 
-    def _taken(self, sooner: bool) -> tuple[list[Request], Sequence[Request], Inputs | None]:
-        """Removes the next batch from the queue; the caller holds the lock.  sooner: assembles its inputs during another run."""
+    def _take_batch(self, ahead: bool) -> tuple[list[Request], Sequence[Request], Inputs | None]:
+        """Removes the next batch from the queue; the caller holds the lock.  ahead: assembles its inputs during another run."""
         batch, dropped = self._waiting.take()
         if not batch:
             self._stager.forget()
             return batch, dropped, None
-        return batch, dropped, self._stager.inputs(batch, sooner)
+        return batch, dropped, self._stager.inputs(batch, ahead)
 
-    def _lay(self) -> None:
+    def _stage(self) -> None:
         """Stages inputs that the next batch will contain."""
         if self.model.batches:
             with self._lock:
                 if self._waiting:  # a thread may have taken them
-                    self._stager.lay(self._waiting.all_of_them())
+                    self._stager.stage(self._waiting.requests())
 
-    def _go_on(self) -> None:
+    def _submit_pending(self) -> None:
         """Gives busy threads a pending batch each."""
         while self._waiting and self._free <= 0:
             first = self._waiting.first()  # a thread may have taken it
-            whole = first is not None and self._waiting.whole() and not self._trays_before(first)
-            if self._next is None or self._next.begun:
-                self._next = None
-                if self._free <= -self._settings.instances or not (whole or (self._goes_on and self._left() <= 0)):
+            fills_batch = first is not None and self._waiting.fills_batch() and not self._trays_before(first)
+            if self._pending is None or self._pending.started:
+                self._pending = None
+                if self._free <= -self._settings.instances or not (
+                    fills_batch or (self._runs_are_long and self._seconds_to_wait() <= 0)
+                ):
                     return
-            elif not whole:
+            elif not fills_batch:
                 return
-            job = self._next or Job()
-            if whole:
-                self._fill(job)
-            if self._next is None:
+            job = self._pending or Job()
+            if fills_batch:
+                self._compose(job)
+            if self._pending is None:
                 self._submit(job)
-            self._next = None if whole else job
+            self._pending = None if fills_batch else job
 
-    def _fill(self, job: Job) -> None:
+    def _compose(self, job: Job) -> None:
         """Fixes the composition of a pending run unless it has started, and starts assembling its inputs."""
         with self._lock:
-            if job.begun:
+            if job.started:
                 return
-            job.batch, dropped, job.inputs = self._taken(sooner=True)
+            job.batch, dropped, job.inputs = self._take_batch(ahead=True)
         self._completions.give_up(dropped)
 
     def _run(self, batch: list[Request], inputs: Inputs) -> None:
@@ -336,29 +349,29 @@ class Batcher(Deployment):
             made, spent = run(self.model, batch, self._buffers, inputs)
         except Exception as error:
             self._run_times.in_loop(kind, None)
-            self._failed(batch, error)
+            self._batch_failed(batch, error)
         else:
             self._run_times.in_loop(kind, spent)
             self._free += 1
             self._completions.ran(batch, kind[0], made, spent)
-        self._goes_on = not self._run_times.short(kind)
+        self._runs_are_long = not self._run_times.short(kind)
 
-    def _run_filled(self, filled: TrayRun) -> None:
-        kind = filled.kind
+    def _run_tray(self, tray_run: TrayRun) -> None:
+        kind = tray_run.kind
         if not self._run_times.short(kind):
-            self._submit(Job(filled=filled))
+            self._submit(Job(tray_run=tray_run))
             return
         self._free -= 1
         try:
-            spent, copies = filled.runs.run(filled.filled)
+            spent, copies = tray_run.runs.run(tray_run.tray)
         except Exception as error:
             self._run_times.in_loop(kind, None)
-            self._failed_filled(filled, error)
+            self._tray_failed(tray_run, error)
         else:
             self._run_times.in_loop(kind, spent)
             self._free += 1
-            self._answer_filled(filled, spent, copies)
-        self._goes_on = not self._run_times.short(kind)
+            self._finish_tray(tray_run, spent, copies)
+        self._runs_are_long = not self._run_times.short(kind)
 
     def _submit(self, job: Job) -> None:
         self._free -= 1
@@ -367,35 +380,35 @@ class Batcher(Deployment):
         except RuntimeError as error:  # no thread can be started
             self._job_failed(job, error)
             return
-        running.add_done_callback(functools.partial(self._ended, job))
+        running.add_done_callback(functools.partial(self._job_ended, job))
 
-    def _work(self, job: Job) -> Ran | None:
+    def _work(self, job: Job) -> RunResult | None:
         """Runs a batch in a worker thread; composes it from the queue if that was left open.  Returns None if the queue is empty.
 
         After a tray the thread continues with the next tray unless other jobs are waiting.
         """
         with self._lock:
-            job.begun = True
+            job.started = True
             decided = bool(job.batch)
-        if not decided and job.filled is None:
-            job.filled = self._filled()
-        while job.filled is not None:
-            self._run_in_thread(job.filled)
-            following = self._filled() if self._free >= 0 and self._left() <= 0 else None
+        if not decided and job.tray_run is None:
+            job.tray_run = self._take_tray()
+        while job.tray_run is not None:
+            self._run_in_thread(job.tray_run)
+            following = self._take_tray() if self._free >= 0 and self._seconds_to_wait() <= 0 else None
             if following is None:
                 return None
-            job.filled = following
+            job.tray_run = following
         if not decided:
             with self._lock:
-                job.batch, job.dropped, job.inputs = self._taken(sooner=False)
+                job.batch, job.dropped, job.inputs = self._take_batch(ahead=False)
         if job.inputs is None:
             return None
         return run(self.model, job.batch, self._buffers, job.inputs)
 
-    def _ended(self, job: Job, running: asyncio.Future[Ran | None]) -> None:
+    def _job_ended(self, job: Job, running: asyncio.Future[RunResult | None]) -> None:
         self._completions.give_up(job.dropped)
-        if self._next is job:
-            self._next = None  # it would keep the requests' memory alive until the next ones arrive
+        if self._pending is job:
+            self._pending = None  # it would keep the requests' memory alive until the next ones arrive
         error = running.exception()
         if error is not None:
             self._job_failed(job, error)
@@ -406,44 +419,44 @@ class Batcher(Deployment):
         result = running.result()
         if result is not None:  # one iteration later, so that the thread gets the GIL sooner
             self._unanswered += 1
-            self._loop.call_soon(self._note, job.batch, *result)
+            self._loop.call_soon(self._record_run, job.batch, *result)
 
-    def _note(self, batch: Sequence[Request], made: Made, spent: Spent) -> None:
+    def _record_run(self, batch: Sequence[Request], made: Outputs, spent: Spent) -> None:
         """Completes the requests of a run that used a thread."""
         kind = kind_of(batch)
         # times measured in threads include waits for the GIL; those of `Model.warm` do not
         self._run_times.in_thread(kind, spent, lambda: self.model.seconds.get(shapes_of(self.model, batch), math.inf))
-        self._goes_on = not self._run_times.short(kind)
+        self._runs_are_long = not self._run_times.short(kind)
         self._completions.ran(batch, kind[0], made, spent)
         self._unanswered -= 1
         self._idle.set()
 
-    def _run_in_thread(self, filled: TrayRun) -> None:
-        runs, kind = filled.runs, filled.kind
-        spent, copies = runs.run(filled.filled)
+    def _run_in_thread(self, tray_run: TrayRun) -> None:
+        runs, kind = tray_run.runs, tray_run.kind
+        spent, copies = runs.run(tray_run.tray)
         self._run_times.in_thread(kind, spent, lambda: self.model.seconds.get(runs.shapes(kind[0]), math.inf))
-        self._goes_on = not self._run_times.short(kind)
-        self._answer_filled(filled, spent, copies)
+        self._runs_are_long = not self._run_times.short(kind)
+        self._finish_tray(tray_run, spent, copies)
 
-    def _answer_filled(self, filled: TrayRun, spent: Spent, copies: Copies) -> None:
+    def _finish_tray(self, tray_run: TrayRun, spent: Spent, copies: Copies) -> None:
         """Publishes a tray's outputs to the front ends, after the metrics were updated."""
-        runs, tray = filled.runs, filled.filled
+        runs, tray = tray_run.runs, tray_run.tray
         queued = [spent.began - arrived for arrived in tray.arrived]
         self.metrics.ran(self.signature, queued, spent.seconds, tray.rows)
         runs.copy(copies, functools.partial(runs.trays.finish, tray, True))
 
     def _job_failed(self, job: Job, error: BaseException) -> None:
-        if job.filled is None:
-            self._failed(job.batch, error)
+        if job.tray_run is None:
+            self._batch_failed(job.batch, error)
         else:
-            self._failed_filled(job.filled, error)
+            self._tray_failed(job.tray_run, error)
 
-    def _failed_filled(self, filled: TrayRun, error: BaseException) -> None:
+    def _tray_failed(self, tray_run: TrayRun, error: BaseException) -> None:
         """Completes the requests of a failed tray by messages."""
-        trays, tray = filled.runs.trays, filled.filled
-        self._failed(trays.requests(tray), error, functools.partial(trays.finish, tray, False))
+        trays, tray = tray_run.runs.trays, tray_run.tray
+        self._batch_failed(trays.requests(tray), error, functools.partial(trays.finish, tray, False))
 
-    def _failed(
+    def _batch_failed(
         self, batch: Sequence[Request], error: BaseException, answered: Callable[[], None] = lambda: None
     ) -> None:
         """answered: called when all requests are completed."""
@@ -460,7 +473,7 @@ class Batcher(Deployment):
         for request in batch:
             request.started = started = time.monotonic()
             try:
-                result = await self._loop.run_in_executor(self._threads, alone, self.model, request)
+                result = await self._loop.run_in_executor(self._threads, run_alone, self.model, request)
             except Exception as error:
                 self._completions.fail(request, error)
             else:

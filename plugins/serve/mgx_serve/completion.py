@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 
-from .batch import Made, Request, apart
+from .batch import Outputs, Request, split_outputs
 from .deadlines import Deadlines
 from .errors import DeadlinePassed, Internal, ServeError
 from .metrics import Recorder
@@ -26,10 +26,10 @@ class Completions:
         self._signature, self._metrics = signature, metrics
         self.deadlines = Deadlines(signature.name)
 
-    def ran(self, batch: Sequence[Request], rows: int, made: Made, spent: Spent) -> None:
+    def ran(self, batch: Sequence[Request], rows: int, made: Outputs, spent: Spent) -> None:
         """Completes the requests of a run with its results."""
         self._metrics.ran(self._signature, [spent.began - r.arrived for r in batch], spent.seconds, rows)
-        for request, result in zip(batch, apart(made, batch), strict=True):
+        for request, result in zip(batch, split_outputs(made, batch), strict=True):
             request.started = spent.began
             self.end(request, result)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .errors import BadRequest
-from .on_ray.handover import Handed, hand_over
+from .on_ray.publishing import PublishedModel, publish
 from .settings import ModelSettings
 from .tensors import Array, Tensor
 
@@ -42,10 +42,10 @@ def map_batches(
     """
     where = Path(model)
     settings = ModelSettings(target=target, precision=precision, max_batch=batch_size, cpus=cpus, gpus=gpus)
-    handed = hand_over(where.stem, "1", where, settings)
+    published = publish(where.stem, "1", where, settings)
     return dataset.map_batches(
         Predictor,
-        fn_constructor_args=(handed, dict(inputs or {}), dict(outputs or {})),
+        fn_constructor_args=(published, dict(inputs or {}), dict(outputs or {})),
         batch_size=batch_size,
         batch_format="numpy",
         concurrency=concurrency,
@@ -58,8 +58,8 @@ def map_batches(
 class Predictor:
     """The model in one Ray Data worker process."""
 
-    def __init__(self, handed: Handed, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> None:
-        self._model = handed.open()
+    def __init__(self, published: PublishedModel, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> None:
+        self._model = published.open()
         known = [t.name for t in (*self._model.signature.inputs, *self._model.signature.outputs)]
         for name in (*inputs, *outputs):
             if name not in known:

@@ -21,13 +21,13 @@ T = TypeVar("T")
 class Deployment(ABC):
     """One loaded model.
 
-    shared_as: name by which other processes reach it directly, "" if only this process can; reads_lying: inputs may be
+    shared_as: name by which other processes reach it directly, "" if only this process can; reads_deferred: inputs may be
     `DeferredInput`, read from shared memory at run time.
     """
 
     signature: Signature
     shared_as = ""
-    reads_lying = False
+    reads_deferred = False
 
     @abstractmethod
     async def infer(

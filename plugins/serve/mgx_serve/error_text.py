@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 from typing import Final
 
-__all__ = ["told"]
+__all__ = ["error_text"]
 
 PATH: Final = re.compile(r"(?<![\w.])/[^\s'\":;,()\[\]]+")
 
 
-def told(error: BaseException, root: Path | None = None) -> str:
+def error_text(error: BaseException, root: Path | None = None) -> str:
     """Returns an error's text with paths below `root` made relative and other paths reduced to their last component."""
     text = str(error) or type(error).__name__
     if root is not None:

@@ -87,7 +87,7 @@ class _Calls:
                         identity = request.id
                         made = stream_message(await self._answered(request, context, share), request.head.marked)
                 except Exception as error:
-                    made = _failure(identity, str(_told("ModelStreamInfer", error)))
+                    made = _failure(identity, str(_serve_error("ModelStreamInfer", error)))
                 yield made
         except Unavailable as error:
             await _refuse(context, "ModelStreamInfer", error)
@@ -133,7 +133,7 @@ async def _until(ending: asyncio.Event, requests: AsyncIterator[bytes]) -> Async
             coming.cancel()
 
 
-def _told(what: str, error: Exception) -> ServeError:
+def _serve_error(what: str, error: Exception) -> ServeError:
     """Returns the error to send to the client; unexpected exceptions are logged."""
     if isinstance(error, ServeError):
         return error
@@ -142,10 +142,10 @@ def _told(what: str, error: Exception) -> ServeError:
 
 
 async def _refuse(context: Any, what: str, error: Exception) -> NoReturn:
-    told = _told(what, error)
-    if told.retry_after is not None:
-        context.set_trailing_metadata((("retry-after", str(told.retry_after)),))
-    await context.abort(told.grpc, str(told))
+    refusal = _serve_error(what, error)
+    if refusal.retry_after is not None:
+        context.set_trailing_metadata((("retry-after", str(refusal.retry_after)),))
+    await context.abort(refusal.grpc, str(refusal))
     raise AssertionError("the call was ended")
 
 

@@ -83,9 +83,9 @@ async def _no_path(request: Request, error: Exception) -> Response:
     allowed = {"POST"} if INFERENCE.fullmatch(path) else {method for methods in found for method in methods or ()}
     if not allowed:
         return _refused(NotFound(f"there is no {request.method} {path}"), request)
-    told = ", ".join(sorted(allowed))
-    refused = _refused(WrongMethod(f"{path} requires {told}, got {request.method}"), request)
-    refused.headers["Allow"] = told
+    names = ", ".join(sorted(allowed))
+    refused = _refused(WrongMethod(f"{path} requires {names}, got {request.method}"), request)
+    refused.headers["Allow"] = names
     return refused
 
 

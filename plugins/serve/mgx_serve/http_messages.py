@@ -64,8 +64,8 @@ def read_call(model: str, version: str, body: bytes | memoryview, header_length:
         at += length
     if at != len(rest):
         raise BadRequest(f"{len(rest) - at} bytes follow that no input claims")
-    asked = (head.outputs, head.id, head.priority, head.timeout, head.places)
-    return Call(model, version, feeds, head.stored, *asked, classes=head.classes), head.binary
+    fields = (head.outputs, head.id, head.priority, head.timeout, head.places)
+    return Call(model, version, feeds, head.stored, *fields, classes=head.classes), head.binary
 
 
 @lru_cache(KEPT_HEADS)
@@ -109,8 +109,8 @@ def _head(text: bytes) -> Head:
     stated = {n: place(p, n) for n, p in wanted}
     places = {n: p for n, p in stated.items() if p is not None}
     classes = {n: count for n, p in wanted if (count := classes_wanted(p, n))}
-    asked = ([n for n, _ in wanted], identity, priority(parameters), seconds(parameters))
-    return Head(behind, in_it, stored, *asked, places, classes, binary)
+    fields = ([n for n, _ in wanted], identity, priority(parameters), seconds(parameters))
+    return Head(behind, in_it, stored, *fields, places, classes, binary)
 
 
 def json_length(body: bytes | memoryview, header_length: str | None) -> int:
@@ -155,7 +155,7 @@ def _written(
     model: str, version: str, identity: str, outputs: Sequence[Described], data: Mapping[str, Sequence[Any]]
 ) -> bytes:
     """Returns the JSON of a response.  outputs: with a binary size, -1 if not binary; data: inline elements."""
-    told = []
+    described = []
     for name, datatype, shape, location, size in outputs:
         output: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(shape)}
         if location is not None:
@@ -168,8 +168,8 @@ def _written(
             output["parameters"] = {"binary_data_size": size}
         else:
             output["data"] = data[name]
-        told.append(output)
-    head: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": told}
+        described.append(output)
+    head: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": described}
     if identity:
         head["id"] = identity
     return json.dumps(head, separators=(",", ":")).encode()

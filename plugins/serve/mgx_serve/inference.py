@@ -174,7 +174,7 @@ class Service(Inference):
         feeds: Mapping[str, Array | DeferredInput] = call.feeds
         if call.stored or call.places:
             self.access.check(call.headers.get("authorization"), EVERYTHING)
-            feeds = {**feeds, **await self._stored(call, share, deployment.reads_lying)}
+            feeds = {**feeds, **await self._stored(call, share, deployment.reads_deferred)}
         made = await deployment.infer(feeds, call.priority, call.timeout, call.outputs)
         answer = answer_of(call, *made, share)
         if call.places:
@@ -212,8 +212,8 @@ class Service(Inference):
         for entry in self.repository.entries.values():
             if entry.loaded or not ready:
                 versions = sorted(entry.loaded, key=int) or [max(entry.paths, key=int)]
-                told = {"state": entry.state, "reason": entry.reason}
-                rows += [{"name": entry.name, "version": version, **told} for version in versions]
+                status = {"state": entry.state, "reason": entry.reason}
+                rows += [{"name": entry.name, "version": version, **status} for version in versions]
         return rows
 
     def statistics(self, name: str = "", version: str = "") -> list[dict[str, Any]]:

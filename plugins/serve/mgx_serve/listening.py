@@ -14,9 +14,9 @@ from starlette.types import ASGIApp
 
 from mgx_core import ParameterError
 
+from .connection_balancer import Balancer, Part
 from .http_protocol import TimedProtocol
 from .settings import Settings
-from .sharing import Part, Sharer
 
 __all__ = ["Listening", "reserved"]
 
@@ -32,7 +32,7 @@ class Listening:
         self._serving: asyncio.Task[None] | None = None
         self._http: uvicorn.Server | None = None
         self._grpc: grpc.aio.Server | None = None
-        self._sharer: Sharer | None = None
+        self._balancer: Balancer | None = None
         self._handed: set[asyncio.Task[Any]] = set()
 
     async def open(self, app: ASGIApp, handler: grpc.GenericRpcHandler, part: Part | None = None) -> None:
@@ -82,13 +82,13 @@ class Listening:
         )
         self._http = _Uvicorn(config)
         if part is not None:
-            self._sharer = Sharer(part)
-            listening = self._sharer.listening(listening)
+            self._balancer = Balancer(part)
+            listening = self._balancer.listening(listening)
         self._serving = asyncio.create_task(self._http.serve([listening]))
         while not self._http.started:
             await asyncio.sleep(0.005)
-        if self._sharer is not None:
-            self._sharer.take(self._serve)
+        if self._balancer is not None:
+            self._balancer.take(self._serve)
 
     def _serve(self, connected: socket.socket) -> None:
         """Serves a connection that another process accepted."""
@@ -136,9 +136,9 @@ class Listening:
 
     def hand_on(self) -> None:
         """Stops accepting connections handed over by other processes."""
-        sharer, self._sharer = self._sharer, None
-        if sharer is not None:
-            sharer.close()
+        balancer, self._balancer = self._balancer, None
+        if balancer is not None:
+            balancer.close()
 
 
 def reserved(host: str, port: int) -> socket.socket:

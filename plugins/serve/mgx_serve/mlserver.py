@@ -14,7 +14,7 @@ from mgx_core import MgxError
 from mgx_core.types.strings import encoded
 
 from .deployment import Deployment
-from .error_text import told
+from .error_text import error_text
 from .errors import BadRequest, ServeError
 from .inference import priority, seconds
 from .metrics import Metrics
@@ -42,7 +42,7 @@ class MgxRuntime(MLModel):  # type: ignore[misc]  # MLServer is not in every env
             backend = OneProcess(Metrics(NoTraces()))
             deployed = await backend.deploy(self.name, self.version or "1", path, settings)
         except (MgxError, OSError) as error:
-            raise MLServerError(f"model {self.name!r} cannot be loaded: {told(error)}", 500) from error
+            raise MLServerError(f"model {self.name!r} cannot be loaded: {error_text(error)}", 500) from error
         try:
             self.inputs = list(map(_described, deployed.signature.inputs))
             self.outputs = list(map(_described, deployed.signature.outputs))

@@ -14,7 +14,7 @@ import numpy as np
 import mgx_core as mgx
 from mgx_core import MgxError, Program, Shape
 
-from .error_text import told
+from .error_text import error_text
 from .errors import BadRequest, Internal
 from .extents import Buckets, Extents
 from .padding import Padding
@@ -180,17 +180,17 @@ class Model:
         Errors: BadRequest if values do not fit; Internal if the run fails.
         """
         outputs = self.signature.outputs
-        asked = range(len(outputs)) if wanted is None else wanted
+        indices = range(len(outputs)) if wanted is None else wanted
         try:
-            results = [np.asarray(r) for r in self._results(feeds, asked)]
+            results = [np.asarray(r) for r in self._results(feeds, indices)]
         except (mgx.ParameterError, mgx.ShapeError) as error:  # compilation succeeded, so the arguments are at fault
-            raise BadRequest(f"model {self.signature.name!r}: {told(error)}") from error
+            raise BadRequest(f"model {self.signature.name!r}: {error_text(error)}") from error
         except MgxError as error:
             log.exception("model %s failed", self.signature.name)
-            raise Internal(f"model {self.signature.name!r} failed: {told(error)}") from error
-        return [self._told(outputs[n], r) for n, r in zip(asked, results, strict=True)]
+            raise Internal(f"model {self.signature.name!r} failed: {error_text(error)}") from error
+        return [self._reshaped(outputs[n], r) for n, r in zip(indices, results, strict=True)]
 
-    def _told(self, tensor: Tensor, result: Array) -> Array:
+    def _reshaped(self, tensor: Tensor, result: Array) -> Array:
         """Returns a result as the protocol represents it.  Errors: BadRequest if the settings cannot reshape it."""
         if tensor.inner is None:
             return result

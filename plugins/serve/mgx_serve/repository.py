@@ -15,7 +15,7 @@ from mgx_core import MgxError, ParameterError, UnsupportedError
 from mgx_core.parsing import PROGRAM, PROGRAM_TEXT, reader_of
 
 from .deployment import Backend, Deployment
-from .error_text import told
+from .error_text import error_text
 from .errors import NotFound, ServeError, Unavailable
 from .metrics import Metrics
 from .settings import ModelSettings, model_settings
@@ -129,7 +129,7 @@ class Repository:
         """
         self.scan()
         entry = self._entry(name)
-        asked = entry.unloads
+        unloads = entry.unloads
         async with entry.loading:
             paths = entry.paths
             try:
@@ -140,11 +140,11 @@ class Repository:
                     log.exception("model %s cannot be loaded", name)
                 else:
                     log.error("model %s cannot be loaded: %s", name, error)
-                entry.reason = told(error, self.root.parent if self._one else self.root)
+                entry.reason = error_text(error, self.root.parent if self._one else self.root)
                 if not entry.loaded:
                     entry.state = "UNAVAILABLE"
                 raise Unavailable(f"model {name!r} cannot be loaded: {entry.reason}") from error
-            if entry.unloads != asked:
+            if entry.unloads != unloads:
                 await _closed(deployed)
                 raise Unavailable(f"model {name!r} was unloaded while it was being loaded")
             for deployment, seconds in deployed:

@@ -6,7 +6,7 @@ import bisect
 import time
 from collections.abc import Callable, Sequence
 
-from .batch import Request, first_come
+from .batch import Request, by_priority
 
 __all__ = ["RequestQueue"]
 
@@ -14,29 +14,29 @@ __all__ = ["RequestQueue"]
 class RequestQueue:
     """A queue of requests: by priority, then first in, first out.  One thread adds, several may take.
 
-    most: maximum rows of a batch; worth: returns how many requests of a batch, from the first on, to run together.
+    most: maximum rows of a batch; requests_to_run: returns how many requests of a batch, from the first on, to run together.
     """
 
-    def __init__(self, most: int, worth: Callable[[Sequence[Request]], int] = len) -> None:
-        self._most, self._worth = most, worth
+    def __init__(self, most: int, requests_to_run: Callable[[Sequence[Request]], int] = len) -> None:
+        self._most, self._requests_to_run = most, requests_to_run
         self._requests: list[Request] = []  # mutated in place by the adding thread, replaced by taking threads
 
     def __len__(self) -> int:
         return len(self._requests)
 
     def add(self, request: Request) -> None:
-        bisect.insort(self._requests, request, key=first_come)
+        bisect.insort(self._requests, request, key=by_priority)
 
-    def without_left(self) -> list[Request]:
+    def remove_disconnected(self) -> list[Request]:
         """Removes and returns the requests whose clients have disconnected."""
-        left = [r for r in self._requests if r.done.done()]
+        disconnected = [r for r in self._requests if r.done.done()]
         self._requests = [r for r in self._requests if not r.done.done()]
-        return left
+        return disconnected
 
     def rows(self) -> int:
         return sum([r.rows for r in self._requests])
 
-    def whole(self) -> bool:
+    def fills_batch(self) -> bool:
         """Returns True if the requests batchable with the first one fill a batch."""
         requests = self._requests
         if not requests or requests[0].key is None:
@@ -53,7 +53,7 @@ class RequestQueue:
         requests = self._requests
         return requests[0] if requests else None
 
-    def all_of_them(self) -> Sequence[Request]:
+    def requests(self) -> Sequence[Request]:
         """Returns all requests, in order."""
         return self._requests
 
@@ -78,7 +78,7 @@ class RequestQueue:
                     break
             else:
                 others.append(request)
-        count = self._worth(batch)
+        count = self._requests_to_run(batch)
         if count < len(batch):
             out = {id(request) for request in (*batch[:count], *dropped)}
             others = [request for request in self._requests[:seen] if id(request) not in out]

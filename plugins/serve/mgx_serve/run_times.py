@@ -28,10 +28,10 @@ class Spent:
 
 @dataclass(slots=True)
 class RunTime:
-    """usual: moving average in seconds; left: runs in threads before the next trial in the loop, of `patience`."""
+    """average: moving average in seconds; until_trial: runs in threads before the next trial in the loop, of `patience`."""
 
-    usual: float
-    left: int = TRY_AFTER
+    average: float
+    until_trial: int = TRY_AFTER
     patience: int = TRY_AFTER
 
 
@@ -44,37 +44,37 @@ class RunTimes:
     """
 
     def __init__(self) -> None:
-        self._paces: dict[Hashable, RunTime] = {}
+        self._records: dict[Hashable, RunTime] = {}
 
     def short(self, kind: Hashable) -> bool:
         """Returns True if the next run of a kind should execute in the event loop."""
-        pace = self._paces.get(kind)
-        return pace is not None and (pace.usual < SHORT or not pace.left)
+        record = self._records.get(kind)
+        return record is not None and (record.average < SHORT or not record.until_trial)
 
     def in_loop(self, kind: Hashable, spent: Spent | None) -> None:
         """Records a run in the event loop; None for a failed run."""
-        pace = self._paces[kind]
-        tried = not pace.left
+        record = self._records[kind]
+        tried = not record.until_trial
         if tried and spent is not None and spent.seconds < SHORT:
-            self._paces[kind] = RunTime(spent.seconds)
+            self._records[kind] = RunTime(spent.seconds)
         elif tried:
-            pace.patience = min(2 * pace.patience, TRY_AFTER_MOST)
-            pace.left = pace.patience
+            record.patience = min(2 * record.patience, TRY_AFTER_MOST)
+            record.until_trial = record.patience
         elif spent is None:
             return
         elif spent.seconds >= LONG:  # it blocked the event loop; do not repeat that
-            pace.usual = spent.seconds
+            record.average = spent.seconds
         else:  # one preempted run has little weight; several slow ones move the kind to threads
-            pace.usual += (min(spent.seconds, 4 * SHORT) - pace.usual) * WEIGHT
+            record.average += (min(spent.seconds, 4 * SHORT) - record.average) * WEIGHT
 
     def in_thread(self, kind: Hashable, spent: Spent, measured: Callable[[], float]) -> None:
         """Records a run in a thread.  measured: seconds measured on an idle server."""
-        pace = self._paces.get(kind)
-        if pace is None:
-            if len(self._paces) >= KINDS:
-                del self._paces[next(iter(self._paces))]
-            self._paces[kind] = RunTime(min(spent.seconds, measured()) if spent.seconds < LONG else spent.seconds)
+        record = self._records.get(kind)
+        if record is None:
+            if len(self._records) >= KINDS:
+                del self._records[next(iter(self._records))]
+            self._records[kind] = RunTime(min(spent.seconds, measured()) if spent.seconds < LONG else spent.seconds)
         elif spent.seconds >= LONG or spent.busy >= SHORT:
-            pace.left = pace.patience  # it computes, or waits for a device
+            record.until_trial = record.patience  # it computes, or waits for a device
         else:
-            pace.left = max(pace.left - 1, 0)  # concurrent runs finish one after another
+            record.until_trial = max(record.until_trial - 1, 0)  # concurrent runs finish one after another

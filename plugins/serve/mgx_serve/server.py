@@ -31,7 +31,7 @@ from .tracing import opened
 __all__ = ["Server"]
 
 log = logging.getLogger("mgx_serve")
-TOLD: Final = 8  # maximum number of models in the start message
+MAX_LISTED: Final = 8  # maximum number of models in the start message
 
 
 class Server:
@@ -104,24 +104,24 @@ class Server:
         await self.start()
         _on_signals(ended)  # a backend may have installed its own handlers
         log.info("HTTP on port %s, gRPC on port %s", self.http_port, self.grpc_port)
-        print(f"mgx-serve: HTTP port {self.http_port}, gRPC port {self.grpc_port}; {self._told()}", flush=True)
+        print(f"mgx-serve: HTTP port {self.http_port}, gRPC port {self.grpc_port}; {self._models_text()}", flush=True)
         await ended.wait()
         await self.stop()
 
-    def _told(self) -> str:
+    def _models_text(self) -> str:
         """Returns a summary of the served models and their targets."""
         entries = [] if self._service is None else list(self._service.repository.entries.values())
         entries.sort(key=lambda entry: bool(entry.loaded))  # models that are not ready first
-        told = []
-        for entry in entries[:TOLD]:
+        listed = []
+        for entry in entries[:MAX_LISTED]:
             targets = sorted({d.signature.target for d in entry.loaded.values()})
-            told.append(
+            listed.append(
                 f"{entry.name} on {', '.join(targets)}"
                 if targets
                 else f"{entry.name} not ready ({_first_line(entry.reason)})"
             )
-        more = [f"{len(entries) - TOLD} more"] if len(entries) > TOLD else []
-        return "; ".join(told + more) or "no model"
+        more = [f"{len(entries) - MAX_LISTED} more"] if len(entries) > MAX_LISTED else []
+        return "; ".join(listed + more) or "no model"
 
 
 def _first_line(text: str) -> str:

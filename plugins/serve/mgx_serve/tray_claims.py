@@ -47,9 +47,9 @@ SETS: Final = 64  # maximum number of sets; one page each, at the start of the m
 PAGE: Final = 4096  # bytes of the state page of a set
 ITEM: Final = 8  # bytes per word
 TRAYS: Final = 6  # trays per set: one or two running, two being filled, two whose outputs front ends are about to read
-MARK, CURRENT, TURN, ASLEEP, QUEUED, FIRST = range(6)  # words of a page; those of the trays start at FIRST
+MARK, CURRENT, TURN, WAKE_ROWS, QUEUED, FIRST = range(6)  # words of a page; those of the trays start at FIRST
 WIDTH: Final = (PAGE // ITEM - FIRST) // TRAYS  # words per tray: the following, and the claimed rows of each process
-STATE, SINCE, ROWS, COUNT, OWN = range(5)
+STATE, GENERATION, ROWS, COUNT, OWN = range(5)
 STARTS: Final = tuple(range(FIRST, FIRST + TRAYS * WIDTH, WIDTH))
 OPEN, RUNS, DONE, APART = range(4)  # waiting; running; outputs are ready; its requests were answered by messages
 MARKS, ARRIVALS, ANSWERS, WORDS = range(4)  # words per row, at the start of a tray's memory
@@ -164,7 +164,7 @@ class Claims:
         for at in STARTS:
             words[at + STATE] = APART
             words[at + ROWS : at + WIDTH] = EMPTY
-        words[CURRENT], words[ASLEEP], words[QUEUED] = NONE, 1, 0
+        words[CURRENT], words[WAKE_ROWS], words[QUEUED] = NONE, 1, 0
         words[MARK] = mark
 
     def withdraw(self) -> None:
@@ -176,7 +176,7 @@ class Claims:
         words = self.words
         return sum([words[at + COUNT] for at in STARTS if words[at + STATE] == OPEN])
 
-    def claim(self, plan: Plan, rows: int, own: int) -> Location | None:
+    def claim(self, plan: Plan, rows: int, process: int) -> Location | None:
         """Claims rows for a process to fill; None if no tray has that many free rows, or too many requests wait.
 
         Errors: LookupError if the set has been replaced since the plan.
@@ -188,61 +188,61 @@ class Claims:
             return None
         tray = words[CURRENT]
         if tray == NONE or words[STARTS[tray] + ROWS] + rows > plan.rows:
-            tray = self._opened(plan)
+            tray = self._open_tray(plan)
             if tray == NONE:
                 return None
         at = STARTS[tray]
         row = words[at + ROWS]
-        words[at + OWN + own] += rows  # first: rows without an owner would never be released
+        words[at + OWN + process] += rows  # first: rows without an owner would never be released
         words[at + ROWS] = row + rows
         words[at + COUNT] += 1
-        return tray, words[at + SINCE], row
+        return tray, words[at + GENERATION], row
 
-    def _opened(self, plan: Plan) -> int:
+    def _open_tray(self, plan: Plan) -> int:
         words = self.words
         for tray, at in enumerate(STARTS):
             if tray != words[CURRENT] and words[at + STATE] != RUNS and not any(words[at + OWN : at + WIDTH]):
                 start = (plan.start + tray * plan.size) // ITEM
                 self._memory[start : start + plan.rows] = memoryview(bytes(plan.rows * ITEM)).cast("q")
                 words[at + ROWS : at + WIDTH] = EMPTY
-                words[TURN] = words[at + SINCE] = words[TURN] + 1
+                words[TURN] = words[at + GENERATION] = words[TURN] + 1
                 words[at + STATE], words[CURRENT] = OPEN, tray
                 return tray
         return NONE
 
-    def show(self, plan: Plan, location: Location, mark: int, arrived: int) -> bool | None:
+    def mark_ready(self, plan: Plan, location: Location, mark: int, arrived: int) -> bool | None:
         """Marks a request as ready, its rows are filled; returns True if the engine process must be woken.
 
         None if its tray was taken without it, or the set was withdrawn.
         """
         words, (tray, turn, row) = self.words, location
         at = STARTS[tray]
-        if words[MARK] != plan.mark or words[at + STATE] != OPEN or words[at + SINCE] != turn:
+        if words[MARK] != plan.mark or words[at + STATE] != OPEN or words[at + GENERATION] != turn:
             return None
         first = (plan.start + tray * plan.size) // ITEM + row
         self._memory[first + ARRIVALS * plan.rows] = arrived
         self._memory[first] = mark
-        wakes = 0 < words[ASLEEP] <= sum([words[at + ROWS] for at in STARTS if words[at + STATE] == OPEN])
+        wakes = 0 < words[WAKE_ROWS] <= sum([words[at + ROWS] for at in STARTS if words[at + STATE] == OPEN])
         if wakes:
-            words[ASLEEP] = 0
+            words[WAKE_ROWS] = 0
         return wakes
 
-    def hide(self, plan: Plan, location: Location, mark: int) -> None:
+    def cancel(self, plan: Plan, location: Location, mark: int) -> None:
         """Cancels a ready request whose client has disconnected."""
         words, (tray, turn, row) = self.words, location
         at = STARTS[tray]
-        if words[at + STATE] == OPEN and words[at + SINCE] == turn:
+        if words[at + STATE] == OPEN and words[at + GENERATION] == turn:
             self._memory[(plan.start + tray * plan.size) // ITEM + row] = -mark
             words[at + COUNT] -= 1
 
-    def release(self, tray: int, rows: int, own: int) -> None:
+    def release(self, tray: int, rows: int, process: int) -> None:
         """Releases rows that a process no longer needs."""
-        self.words[STARTS[tray] + OWN + own] -= rows
+        self.words[STARTS[tray] + OWN + process] -= rows
 
     def state(self, tray: int, turn: int) -> int:
         """Returns the state of a tray in which this process has rows; does not require the lock."""
         at = STARTS[tray]
-        return self.words[at + STATE] if self.words[at + SINCE] == turn else APART
+        return self.words[at + STATE] if self.words[at + GENERATION] == turn else APART
 
     def answered(self, plan: Plan, location: Location) -> bool:
         """Returns True if a request was part of its tray's run; does not require the lock."""
@@ -252,7 +252,9 @@ class Claims:
     def open_trays(self) -> Iterator[tuple[int, int, int]]:
         """Yields waiting trays, oldest first: number, turn, claimed rows; does not require the lock."""
         words = self.words
-        for turn, tray in sorted([(words[at + SINCE], n) for n, at in enumerate(STARTS) if words[at + STATE] == OPEN]):
+        for turn, tray in sorted(
+            [(words[at + GENERATION], n) for n, at in enumerate(STARTS) if words[at + STATE] == OPEN]
+        ):
             yield tray, turn, words[STARTS[tray] + ROWS]
 
     def take(self, tray: int) -> None:
@@ -265,24 +267,24 @@ class Claims:
         """Marks a tray's run as finished; returns the processes that have rows in it; does not require the lock."""
         at = STARTS[tray]
         self.words[at + STATE] = state
-        return [own for own, rows in enumerate(self.words[at + OWN : at + WIDTH]) if rows]
+        return [process for process, rows in enumerate(self.words[at + OWN : at + WIDTH]) if rows]
 
-    def sleep(self, rows: int = 1) -> None:
+    def request_wakeup(self, rows: int = 1) -> None:
         """Requests a wake-up of the engine process once this many rows of waiting trays are claimed."""
-        self.words[ASLEEP] = rows
+        self.words[WAKE_ROWS] = rows
 
-    def awake(self) -> bool:
-        """Returns True if a request was marked since `sleep`; does not require the lock."""
-        return self.words[ASLEEP] == 0
+    def was_woken(self) -> bool:
+        """Returns True if a request was marked since `request_wakeup`; does not require the lock."""
+        return self.words[WAKE_ROWS] == 0
 
     def queue(self, count: int) -> None:
         """Publishes the number of requests that wait elsewhere; does not require the lock."""
         self.words[QUEUED] = count
 
-    def leave(self, own: int) -> None:
+    def release_all(self, process: int) -> None:
         """Releases all rows of an exited process."""
         for at in STARTS:
-            self.words[at + OWN + own] = 0
+            self.words[at + OWN + process] = 0
 
     def idle(self) -> bool:
         """Returns True if no process holds rows and no run holds a tray."""

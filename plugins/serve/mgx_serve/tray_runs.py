@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from .batch import kept, seconds_for, shapes_for, size_for
+from .batch import batch_size_for, count_to_run, measured_seconds, shapes_for
 from .batch_buffers import BatchBufferPool
 from .errors import Internal
 from .model import Model
@@ -20,11 +20,11 @@ from .run_times import Spent
 from .tensors import Array
 
 if TYPE_CHECKING:  # needs a system with file locks
-    from .trays import Filled, Trays
+    from .trays import TakenTray, Trays
 
 __all__ = ["Copies", "TrayRuns"]
 
-COPIED: Final = 1e10  # bytes per second
+COPY_RATE: Final = 1e10  # bytes per second
 LARGE: Final = 1 << 20  # bytes of outputs: copying more takes longer than waking a thread
 Rows = slice | list[int]
 Copies = Sequence[tuple[Array, Rows, Array]]  # tray outputs: array, rows, values
@@ -42,57 +42,57 @@ class Part:
 class TrayRuns:
     """Runs the trays of one set.  Thread-safe.
 
-    used: start or end of the latest run, of `time.monotonic`.
+    last_used: start or end of the latest run, of `time.monotonic`.
     """
 
-    def __init__(self, model: Model, trays: Trays, stacks: BatchBufferPool, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, model: Model, trays: Trays, buffers: BatchBufferPool, threads: ThreadPoolExecutor) -> None:
         """threads: executor for copies of large outputs."""
-        self._model, self.trays, self._stacks = model, trays, stacks
-        self.used = time.monotonic()
-        self._like = {name: array.shape for name, array in trays.inputs[0].items()}
+        self._model, self.trays, self._buffers = model, trays, buffers
+        self.last_used = time.monotonic()
+        self._shapes = {name: array.shape for name, array in trays.inputs[0].items()}
         self._width = sum([array[0].nbytes for array in trays.inputs[0].values()])
         self._threads = threads
-        self._known = [0 for _ in trays.inputs]  # number of initialized rows of each tray
+        self._initialized = [0 for _ in trays.inputs]  # number of initialized rows of each tray
 
-    def run(self, filled: Filled) -> tuple[Spent, Copies]:
+    def run(self, tray: TakenTray) -> tuple[Spent, Copies]:
         """Runs a tray; returns the outputs still to be copied to it.  Errors: those of `Model.run`."""
         start, busy = time.monotonic(), time.thread_time()
-        self.used = start
+        self.last_used = start
         copies: list[tuple[Array, Rows, Array]] = []
-        wanted = filled.wanted()
-        known, self._known[filled.tray] = (
-            self._known[filled.tray],
+        wanted = tray.wanted()
+        known, self._initialized[tray.index] = (
+            self._initialized[tray.index],
             0,
         )  # if the run fails, any of the rows may be at fault
         taken = 0
-        for part in self._parts(filled):
-            made = self._run(filled, part, known, wanted)
-            copies += self._copies(filled, part, wanted, made)
+        for part in self._parts(tray):
+            made = self._run(tray, part, known, wanted)
+            copies += self._copies(tray, part, wanted, made)
             if isinstance(part.rows, slice) and part.rows.start <= taken:
                 taken = max(taken, part.rows.start + part.size)
         # rows written in this turn that no run has read may hold anything
-        self._known[filled.tray] = taken if taken < filled.claimed else max(taken, known)
-        self.used = time.monotonic()
-        return Spent(self.used - start, time.thread_time() - busy, start), copies
+        self._initialized[tray.index] = taken if taken < tray.claimed else max(taken, known)
+        self.last_used = time.monotonic()
+        return Spent(self.last_used - start, time.thread_time() - busy, start), copies
 
     def copy(self, copies: Copies, done: Callable[[], None]) -> None:
         """Copies outputs; large ones in a thread, so that the next run can start.  done: called afterwards, in that thread."""
         if sum([made.nbytes for *_, made in copies]) >= LARGE:
             with contextlib.suppress(RuntimeError):  # no thread can be started
-                self._threads.submit(_copied, copies, done)
+                self._threads.submit(_copy_outputs, copies, done)
                 return
-        _copied(copies, done)
+        _copy_outputs(copies, done)
 
     def shapes(self, rows: int) -> tuple[tuple[int, ...], ...]:
         """Returns the shapes of the inputs of a run."""
-        return shapes_for(self._model, self._like, size_for(self._model, rows))
+        return shapes_for(self._model, self._shapes, batch_size_for(self._model, rows))
 
-    def _parts(self, filled: Filled) -> Iterator[Part]:
+    def _parts(self, tray: TakenTray) -> Iterator[Part]:
         """Yields the runs of a tray: one, unless two were measured to be faster."""
-        count = kept(self._model, filled.ends, self._like)
-        for first, last in ((0, count), (count, len(filled.ends))):
+        count = count_to_run(self._model, tray.ends, self._shapes)
+        for first, last in ((0, count), (count, len(tray.ends))):
             if first < last:
-                yield self._part(filled.firsts[first:last], filled.ends[first:last])
+                yield self._part(tray.firsts[first:last], tray.ends[first:last])
 
     def _part(self, firsts: list[int], ends: list[int]) -> Part:
         """Returns the rows from the first request to the last, including unused rows in between.
@@ -102,53 +102,53 @@ class TrayRuns:
         """
         start, end = firsts[0], ends[-1]
         rows = sum(ends) - sum(firsts)
-        size = size_for(self._model, end - start)
+        size = batch_size_for(self._model, end - start)
         if start + size > self.trays.plan.rows or (
-            size > size_for(self._model, rows) and self._longer(end - start, rows)
+            size > batch_size_for(self._model, rows) and self._takes_longer(end - start, rows)
         ):
-            apart = chain.from_iterable([range(*pair) for pair in zip(firsts, ends, strict=True)])
-            return Part([*apart], rows, size_for(self._model, rows))
+            indices = chain.from_iterable([range(*pair) for pair in zip(firsts, ends, strict=True)])
+            return Part([*indices], rows, batch_size_for(self._model, rows))
         return Part(slice(start, end), end - start, size)
 
-    def _longer(self, more: int, rows: int) -> bool:
+    def _takes_longer(self, more: int, rows: int) -> bool:
         """Returns True if a larger run takes longer than a copy and a smaller run, or was not measured."""
-        spent, least = (seconds_for(self._model, self._like, n) for n in (more, rows))
-        return not spent <= least + rows * self._width / COPIED
+        spent, least = (measured_seconds(self._model, self._shapes, n) for n in (more, rows))
+        return not spent <= least + rows * self._width / COPY_RATE
 
-    def _run(self, filled: Filled, part: Part, known: int, wanted: list[int]) -> list[Array]:
+    def _run(self, tray: TakenTray, part: Part, known: int, wanted: list[int]) -> list[Array]:
         """Runs a part; returns its outputs.  known: number of rows, from the first on, whose contents earlier runs have read."""
-        given, stack = self.trays.inputs[filled.tray], None
+        given, buffer = self.trays.inputs[tray.index], None
         feeds: Mapping[str, Array]
         if isinstance(part.rows, slice):
             start, end = part.rows.start, part.rows.start + part.size
             feeds = {name: array[start:end] for name, array in given.items()}
-            free = max(part.rows.stop, filled.claimed, known)
+            free = max(part.rows.stop, tray.claimed, known)
             for array in given.values():
                 array[free:end] = array[part.rows.stop - 1]  # a copy of a valid row for unused rows
         else:
-            stack = self._stacks.take()
+            buffer = self._buffers.take()
             rows = part.rows + part.rows[-1:] * (part.size - part.count)
-            feeds = {name: stack.place(name, array, part.size) for name, array in given.items()}
+            feeds = {name: buffer.array(name, array, part.size) for name, array in given.items()}
             for name, place in feeds.items():
                 np.take(given[name], rows, 0, place)
         made = self._model.run(feeds, wanted)
-        if stack is not None:  # a failed run may still be reading it
-            self._stacks.give_back(stack)
+        if buffer is not None:  # a failed run may still be reading it
+            self._buffers.give_back(buffer)
         return made
 
-    def _copies(self, filled: Filled, part: Part, wanted: list[int], made: Sequence[Array]) -> Copies:
+    def _copies(self, tray: TakenTray, part: Part, wanted: list[int], made: Sequence[Array]) -> Copies:
         """Returns the destinations of outputs in a tray.  Errors: Internal for outputs that contradict the model's signature."""
         copies = []
         for number, result in zip(wanted, made, strict=True):
-            place = self.trays.outputs[filled.tray][number]
+            place = self.trays.outputs[tray.index][number]
             if result.dtype != place.dtype or result.shape[1:] != place.shape[1:] or len(result) < part.count:
-                told = self._model.signature.outputs[number]
-                raise Internal(f"output {told.name!r} is {told}, a run gave {result.dtype}{list(result.shape)}")
+                tensor = self._model.signature.outputs[number]
+                raise Internal(f"output {tensor.name!r} is {tensor}, a run gave {result.dtype}{list(result.shape)}")
             copies.append((place, part.rows, result[: part.count]))
         return copies
 
 
-def _copied(copies: Copies, done: Callable[[], None]) -> None:
+def _copy_outputs(copies: Copies, done: Callable[[], None]) -> None:
     for place, rows, made in copies:
         place[rows] = made
     done()

@@ -15,14 +15,14 @@ from .model import Model
 from .tray_runs import TrayRuns
 
 if TYPE_CHECKING:  # needs a system with file locks
-    from .trays import Filled, Trays, Waits
+    from .trays import TakenTray, Trays, Waits
 
 __all__ = ["TrayRun", "TraySets"]
 
 MOST_SETS: Final = 8  # sets per model
-OFTEN: Final = 16  # requests with the same extents before a set is added
+MIN_REQUESTS: Final = 16  # requests with the same extents before a set is added
 KINDS: Final = 1024  # maximum number of extents counted
-IDLE: Final = 1.0  # idle seconds after which a set may be replaced
+MIN_IDLE: Final = 1.0  # idle seconds after which a set may be replaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +30,22 @@ class TrayRun:
     """A taken tray and its runner."""
 
     runs: TrayRuns
-    filled: Filled
+    tray: TakenTray
 
     @property
     def kind(self) -> tuple[int, Hashable]:
         """The key for run-time statistics."""
-        return self.filled.rows, self.runs.trays.key
+        return self.tray.rows, self.runs.trays.key
 
 
 class TraySets:
     """All sets of one model.  `take` is thread-safe; all else runs in the event loop.
 
-    woken: called when a request was marked while no thread was looking for trays.
+    on_marked: called when a request was marked while no thread was looking for trays.
     """
 
-    def __init__(self, model: Model, stacks: BatchBufferPool, woken: Callable[[], None]) -> None:
-        self._model, self._stacks, self._woken = model, stacks, woken
+    def __init__(self, model: Model, buffers: BatchBufferPool, on_marked: Callable[[], None]) -> None:
+        self._model, self._buffers, self._on_marked = model, buffers, on_marked
         self._sets: tuple[TrayRuns, ...] = ()  # replaced, never mutated: threads iterate over it
         self._counts: Counter[Hashable] = Counter()
         self._threads = ThreadPoolExecutor(1, f"mgx-serve-{model.signature.name}-outputs")
@@ -57,21 +57,21 @@ class TraySets:
         """Returns the trays offered for requests with a batching key."""
         return next((s.trays for s in self._sets if s.trays.key == key and not s.trays.ended), None)
 
-    def counted(self, key: Hashable) -> bool:
+    def is_frequent(self, key: Hashable) -> bool:
         """Counts a request without trays; returns True if a set should be added, with growing intervals."""
         if key not in self._counts and len(self._counts) >= KINDS:
             self._counts.clear()
         self._counts[key] += 1
         count = self._counts[key]
-        return count >= OFTEN and not count & (count - 1)
+        return count >= MIN_REQUESTS and not count & (count - 1)
 
     def room(self) -> bool:
         """Returns True if another set may be added; at the limit, retires a set that was not used recently."""
         self._sets = tuple([s for s in self._sets if not s.trays.ended or s.trays.waits() is not None])
         if len(self._sets) < MOST_SETS:
             return True
-        oldest = min(self._sets, key=lambda s: s.used)
-        if time.monotonic() - oldest.used < IDLE or oldest.trays.waits() is not None:
+        oldest = min(self._sets, key=lambda s: s.last_used)
+        if time.monotonic() - oldest.last_used < MIN_IDLE or oldest.trays.waits() is not None:
             return False
         oldest.trays.end()
         return oldest.trays.waits() is None  # a request may have been marked before
@@ -81,22 +81,22 @@ class TraySets:
         return sum([s.trays.bytes for s in self._sets])
 
     def add(self, trays: Trays) -> None:
-        trays.woken = self._woken
-        self._sets = (*self._sets, TrayRuns(self._model, trays, self._stacks, self._threads))
+        trays.on_marked = self._on_marked
+        self._sets = (*self._sets, TrayRuns(self._model, trays, self._buffers, self._threads))
         self._counts.pop(trays.key, None)
 
     def take(self) -> TrayRun | None:
         """Takes the tray that has waited longest.
 
-        Returns None if none is waiting; the next request marked in any set then calls `woken`.
+        Returns None if none is waiting; the next request marked in any set then calls `on_marked`.
         """
         sets = self._sets
         if len(sets) > 1:
             sets = tuple(sorted(sets, key=lambda s: s.trays.oldest()))
         for one in sets:
-            filled = one.trays.take()
-            if filled is not None:
-                return TrayRun(one, filled)
+            tray = one.trays.take()
+            if tray is not None:
+                return TrayRun(one, tray)
         return None
 
     def oldest(self) -> float:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .batch import Done, Form, Request
+from .batch import Completion, Request, RequestSpec
 from .block_allocator import ALIGNMENT, BlockAllocator
 from .padding import Cut
 from .tensors import Array
@@ -36,7 +36,7 @@ from .tray_claims import (
     read_mark,
 )
 
-__all__ = ["Filled", "TrayMemory", "Trays", "Waits"]
+__all__ = ["TakenTray", "TrayMemory", "Trays", "Waits"]
 
 MOST_SHARE: Final = 4  # one model gets at most 1/MOST_SHARE of the memory
 MOST_KINDS: Final = 1 << 12  # maximum number of kinds per set
@@ -50,8 +50,8 @@ class Kind:
     done: returns the completion of a request by number, if it is answered by message.
     """
 
-    form: Form
-    done: Callable[[int], Done]
+    spec: RequestSpec
+    done: Callable[[int], Completion]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ class Waits:
 
 
 @dataclass(slots=True)
-class Filled:
+class TakenTray:
     """A taken tray and its requests, in row order.
 
     firsts, ends: of their rows; claimed: rows that a process may still write; arrived: arrival times of `time.monotonic`.
     """
 
-    tray: int
+    index: int
     turn: int
     claimed: int
     kinds: list[Kind]
@@ -80,11 +80,11 @@ class Filled:
 
     @property
     def rows(self) -> int:
-        return sum([kind.form.rows for kind in self.kinds])
+        return sum([kind.spec.rows for kind in self.kinds])
 
     def wanted(self) -> list[int]:
         """Returns the positions of all requested outputs, ascending."""
-        return sorted({n for form in {id(k): k.form for k in self.kinds}.values() for n in form.wanted})
+        return sorted({n for spec in {id(k): k.spec for k in self.kinds}.values() for n in spec.wanted})
 
 
 class Trays:
@@ -92,7 +92,7 @@ class Trays:
 
     key: batching key of its requests; plan: memory layout; inputs, outputs: the tensors; ended: the set is withdrawn.
     uncertain: a stopped process holds the lock; its marks must be looked for later.
-    woken: called when a request was marked while no thread was looking for trays.
+    on_marked: called when a request was marked while no thread was looking for trays.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class Trays:
         claims: Claims,
         whole: Array,
         plan: Plan,
-        laid: tuple[RowLayouts, RowLayouts],
+        layouts: tuple[RowLayouts, RowLayouts],
         key: Hashable,
     ) -> None:
         self.plan, self.key, self.ended, self.uncertain = plan, key, False, False
-        self.woken: Callable[[], None] = lambda: None
+        self.on_marked: Callable[[], None] = lambda: None
         self.inputs: list[dict[str, Array]] = []
         self.outputs: list[list[Array]] = []
         self._memory = memory  # its descriptor is used by the claims
@@ -119,33 +119,33 @@ class Trays:
         for tray in range(TRAYS):
             block = whole[tray * plan.size :][: plan.size]
             self._words.append(block[: WORDS * plan.rows * ITEM].view(np.int64).reshape(WORDS, plan.rows))
-            self.inputs.append(_rows(block, plan.rows, plan.inputs, laid[0]))
-            self.outputs.append([*_rows(block, plan.rows, plan.outputs, laid[1]).values()])
+            self.inputs.append(_rows(block, plan.rows, plan.inputs, layouts[0]))
+            self.outputs.append([*_rows(block, plan.rows, plan.outputs, layouts[1]).values()])
         claims.lock()
         claims.offer(plan.mark)
         claims.unlock()
 
-    def add(self, owner: object, form: Form, done: Callable[[int], Done]) -> Offer | None:
+    def add(self, owner: object, spec: RequestSpec, done: Callable[[int], Completion]) -> Offer | None:
         """Adds a kind of requests; returns the offer for the front end, None if there are too many kinds.
 
         owner: sends responses by message to that front end.
         """
-        like = owner, (form.rows, tuple(form.wanted), form.padding)  # timeouts are enforced by the front end
+        like = owner, (spec.rows, tuple(spec.wanted), spec.padding)  # timeouts are enforced by the front end
         number = self._numbers.get(like)
         if number is None:
             if len(self._kinds) >= MOST_KINDS:
                 return None
             number = self._numbers[like] = self._memory.number_of_kind()
-            self._kinds[number] = Kind(form, done)
-        return Offer(self.plan, number, form.limit, list(form.wanted), self._cuts(form))
+            self._kinds[number] = Kind(spec, done)
+        return Offer(self.plan, number, spec.limit, list(spec.wanted), self._cuts(spec))
 
-    def _cuts(self, form: Form) -> list[Cut]:
+    def _cuts(self, spec: RequestSpec) -> list[Cut]:
         """Returns padding and cropping in the order of the plan; empty if none is needed."""
-        if form.padding is None:
+        if spec.padding is None:
             return []
         arrays = self.inputs[0]
-        padded = {n: (own, dims, arrays[n].itemsize, element) for n, own, dims, element in form.padding.inputs}
-        made = [(form.padding.outputs[n], self.outputs[0][n]) for n in form.wanted]
+        padded = {n: (own, dims, arrays[n].itemsize, element) for n, own, dims, element in spec.padding.inputs}
+        made = [(spec.padding.outputs[n], self.outputs[0][n]) for n in spec.wanted]
         return [*map(padded.__getitem__, arrays), *((own, o.shape[1:], o.itemsize, b"") for own, o in made)]
 
     @property
@@ -153,30 +153,30 @@ class Trays:
         """Size of the set in bytes."""
         return TRAYS * self.plan.size
 
-    def take(self) -> Filled | None:
+    def take(self) -> TakenTray | None:
         """Takes the tray that has waited longest and closes it to further requests.
 
-        Returns None if none is waiting; the next request marked then calls `woken`.
+        Returns None if none is waiting; the next request marked then calls `on_marked`.
         """
         with self._lock:
             locked = self._locked()
             found = next((f for f in map(self._found, self._claims.open_trays()) if f is not None), None)
             if found is not None:
-                self._claims.take(found.tray)
+                self._claims.take(found.index)
             else:
-                self._claims.sleep()
+                self._claims.request_wakeup()
             self._unlock(locked)
         return found
 
     def waits(self, enough: int = 1) -> Waits | None:
-        """Returns what is waiting; None if nothing is, and the next request marked then calls `woken`.
+        """Returns what is waiting; None if nothing is, and the next request marked then calls `on_marked`.
 
-        Otherwise `woken` is called once that many rows are waiting.
+        Otherwise `on_marked` is called once that many rows are waiting.
         """
         with self._lock:
             locked = self._locked()
             found = [f for f in map(self._found, self._claims.open_trays()) if f is not None]
-            self._claims.sleep(enough if found else 1)
+            self._claims.request_wakeup(enough if found else 1)
             self._unlock(locked)
         return Waits(sum([f.rows for f in found]), min([min(f.arrived) for f in found])) if found else None
 
@@ -188,9 +188,9 @@ class Trays:
             marked += words[ARRIVALS, words[MARKS] > 0].tolist()
         return min(marked) * 1e-9 if marked else math.inf
 
-    def awake(self) -> bool:
+    def was_woken(self) -> bool:
         """Returns True if a request was marked since no tray was found, or a run continues with marked requests."""
-        return self._claims.awake()
+        return self._claims.was_woken()
 
     def waiting(self) -> int:
         """Returns the number of waiting requests."""
@@ -200,25 +200,25 @@ class Trays:
         """Publishes the number of requests waiting elsewhere, for the queue limit."""
         self._claims.queue(count)
 
-    def finish(self, filled: Filled, answered: bool) -> None:
+    def finish(self, tray: TakenTray, answered: bool) -> None:
         """Releases a tray to the front ends after its run.  answered: its outputs are valid; otherwise messages were sent."""
-        self._words[filled.tray][ANSWERS, filled.firsts] = filled.turn
+        self._words[tray.index][ANSWERS, tray.firsts] = tray.turn
         with self._lock:
             locked = self._locked()
-            processes = self._claims.finish(filled.tray, DONE if answered else APART)
+            processes = self._claims.finish(tray.index, DONE if answered else APART)
             self._unlock(locked)
         for process in processes:
             self._memory.ring(process)
 
-    def requests(self, filled: Filled) -> list[Request]:
+    def requests(self, tray: TakenTray) -> list[Request]:
         """Returns the requests of a tray for completion by messages."""
         made = []
-        arrays = self.inputs[filled.tray]
+        arrays = self.inputs[tray.index]
         for kind, number, first, end, arrived in zip(
-            filled.kinds, filled.numbers, filled.firsts, filled.ends, filled.arrived, strict=True
+            tray.kinds, tray.numbers, tray.firsts, tray.ends, tray.arrived, strict=True
         ):
             feeds = {name: array[first:end] for name, array in arrays.items()}
-            made.append(Request(feeds, kind.form, kind.done(number), arrived))
+            made.append(Request(feeds, kind.spec, kind.done(number), arrived))
         return made
 
     def pin(self, pinned: Callable[[Array], object | None]) -> bool:
@@ -230,7 +230,7 @@ class Trays:
         """Unpins the memory, to which nothing refers any more."""
         self._pinned = None
 
-    def left(self, process: int, owner: object) -> None:
+    def process_exited(self, process: int, owner: object) -> None:
         """Releases the rows of an exited process; its requests do not run.  owner: of its kinds."""
         with self._lock:
             for found in [like for like in self._numbers if like[0] is owner]:
@@ -243,7 +243,7 @@ class Trays:
         with self._lock:
             if self._exited and self._locked():
                 for exited in self._exited:
-                    self._claims.leave(exited)
+                    self._claims.release_all(exited)
                 self._exited.clear()
                 self._unlock(True)
             return process not in self._exited
@@ -278,11 +278,11 @@ class Trays:
         if locked:
             self._claims.unlock()
 
-    def _found(self, tray: tuple[int, int, int]) -> Filled | None:
+    def _found(self, tray: tuple[int, int, int]) -> TakenTray | None:
         """Returns a tray with its live requests; None if it has none.  tray: number, turn, claimed rows."""
         number, turn, claimed = tray
         words = self._words[number]
-        found = Filled(number, turn, claimed, [], [], [], [], [])
+        found = TakenTray(number, turn, claimed, [], [], [], [], [])
         for row, mark in enumerate(words[MARKS, :claimed].tolist()):
             if mark > 0:
                 which, request = read_mark(mark)
@@ -291,16 +291,16 @@ class Trays:
                     found.kinds.append(kind)
                     found.numbers.append(request)
                     found.firsts.append(row)
-                    found.ends.append(row + kind.form.rows)
+                    found.ends.append(row + kind.spec.rows)
         found.arrived = (words[ARRIVALS, found.firsts] * 1e-9).tolist()
         return found if found.numbers else None
 
 
-def _rows(block: Array, rows: int, places: Sequence[tuple[int, int]], laid: RowLayouts) -> dict[str, Array]:
+def _rows(block: Array, rows: int, places: Sequence[tuple[int, int]], layouts: RowLayouts) -> dict[str, Array]:
     """Returns arrays over all rows of each tensor of a tray."""
     return {
         name: block[at : at + rows * width].view(dtype).reshape(rows, *dims)
-        for (name, dtype, dims), (at, width) in zip(laid, places, strict=True)
+        for (name, dtype, dims), (at, width) in zip(layouts, places, strict=True)
     }
 
 
@@ -323,7 +323,7 @@ class TrayMemory:
         self._sets: dict[int, Trays] = {}
         self._marks = self._kinds = 0
 
-    def filling(self, own: int) -> tuple[int, int, int, int, int]:
+    def writer_arguments(self, own: int) -> tuple[int, int, int, int, int]:
         """Returns the arguments of `TrayWriter` for a front end."""
         return self.number, self.size, own, self.bells[ENGINE], self.bells[own]
 
@@ -374,17 +374,17 @@ class TrayMemory:
         """Wakes a front end."""
         os.eventfd_write(self.bells[process], 1)
 
-    def rung(self) -> None:
+    def on_bell(self) -> None:
         """Wakes the queues: a front end has marked a request."""
         os.eventfd_read(self.bells[ENGINE])
         for trays in list(self._sets.values()):
-            if trays.awake():
-                trays.woken()
+            if trays.was_woken():
+                trays.on_marked()
 
-    def left(self, process: int, owner: object) -> None:
+    def process_exited(self, process: int, owner: object) -> None:
         """Releases the rows of an exited process.  owner: of its kinds of requests."""
         for trays in self._sets.values():
-            trays.left(process, owner)
+            trays.process_exited(process, owner)
 
     def settled(self, process: int) -> bool:
         """Returns True once the rows of an exited process are released, so that its index can be reused."""

@@ -442,7 +442,7 @@ async def until(seen: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("columns", [4, 1 << 16])
 def test_inputs_are_assembled_while_another_batch_runs(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[int] = []
-    joined = BatchBuffer.joined
+    joined = BatchBuffer.concatenated
 
     def noted(self: BatchBuffer, name: str, values: Sequence[Any], spare: int) -> Any:
         made = joined(self, name, values, spare)
@@ -453,7 +453,7 @@ def test_inputs_are_assembled_while_another_batch_runs(columns: int, monkeypatch
         put(values, place)
         copied.append(threading.get_ident())
 
-    monkeypatch.setattr(BatchBuffer, "joined", noted)
+    monkeypatch.setattr(BatchBuffer, "concatenated", noted)
     monkeypatch.setattr(input_staging, "put", noted_rows)
 
     async def ask() -> None:
@@ -762,8 +762,8 @@ def test_a_batch_that_cannot_be_assembled_runs_one_by_one(columns: int, monkeypa
         batcher = Batcher(model, NoRecorder())
         asked = [asyncio.create_task(batcher.infer({"x": np.full((1, columns), n, np.float32)})) for n in range(2)]
         await until(lambda: len(model.given) == 1)
-        monkeypatch.setattr(BatchBuffer, "joined", refused)
-        monkeypatch.setattr(BatchBuffer, "place", refused)
+        monkeypatch.setattr(BatchBuffer, "concatenated", refused)
+        monkeypatch.setattr(BatchBuffer, "array", refused)
         asked += [asyncio.create_task(batcher.infer({"x": np.full((1, columns), n, np.float32)})) for n in (2, 3)]
         for _ in range(3):
             model.end.release()
@@ -839,7 +839,7 @@ def test_elements_of_any_type_are_concatenated(dtype: Any) -> None:
     for rows in ([1, 2], [3, 0, 1], [0, 0], [9]):
         values = [np.arange(6 * n).reshape(n, 2, 3).astype(dtype) for n in rows]
         whole = np.concatenate(values)
-        made = stack.joined("x", values, 2 if len(whole) else 0)
+        made = stack.concatenated("x", values, 2 if len(whole) else 0)
         assert made.dtype == whole.dtype
         np.testing.assert_array_equal(made[: len(whole)], whole)
         np.testing.assert_array_equal(made[len(whole) :], np.repeat(whole[-1:], 2, axis=0) if len(whole) else made[:0])
@@ -911,7 +911,7 @@ def test_inputs_are_copied_once_to_the_memory_of_their_batch() -> None:
     memories = [Counted(X), Counted(X + 9)]
     given: list[Any] = inputs_of(*memories)
     stack = BatchBuffer(lambda size: np.empty(size, np.uint8), 8)
-    made = stack.joined("x", [given[0], X + 5, given[1]], 2)
+    made = stack.concatenated("x", [given[0], X + 5, given[1]], 2)
     np.testing.assert_array_equal(made, np.concatenate([X, X + 5, X + 9, *[(X + 9)[-1:]] * 2]))
     start = made.__array_interface__["data"][0]
     assert [m.places for m in memories] == [[start], [start + 64]]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mgx_serve import ModelSettings
-from mgx_serve.batch import Form, Request
+from mgx_serve.batch import Request, RequestSpec
 from mgx_serve.batching import Batcher
 from mgx_serve.deadlines import Deadlines
 from mgx_serve.errors import DeadlinePassed
@@ -81,7 +81,7 @@ def test_answered_requests_leave_no_state() -> None:
         loop, deadlines = asyncio.get_running_loop(), Deadlines("m")
 
         def request(limit: float) -> Any:
-            return Request(X, Form(1, None, 0, 0, limit, (0,)), loop.create_future(), time.monotonic())
+            return Request(X, RequestSpec(1, None, 0, 0, limit, (0,)), loop.create_future(), time.monotonic())
 
         answered, left = request(0.02), request(0.03)
         for one in (answered, left):

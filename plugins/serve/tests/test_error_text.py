@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mgx_serve.error_text import told
+from mgx_serve.error_text import error_text
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,8 @@ def test_clients_learn_no_paths(text: str, read: str, tmp_path: Path) -> None:
     root, other = tmp_path / "my models", tmp_path / "cache"
     root.mkdir()
     other.mkdir()
-    assert told(ValueError(text.format(root=root, other=other)), root) == read
+    assert error_text(ValueError(text.format(root=root, other=other)), root) == read
 
 
 def test_errors_without_text_have_a_name() -> None:
-    assert told(KeyError()) == "KeyError"
+    assert error_text(KeyError()) == "KeyError"

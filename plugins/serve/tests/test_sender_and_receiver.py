@@ -123,7 +123,7 @@ def test_requests_of_one_turn_are_run_together(width: int) -> None:
                 for x, y in zip(given, await asyncio.gather(*map(parts.infer, given)), strict=True):
                     np.testing.assert_array_equal(y, 2 * x)
             assert model.rows == [7, 7, 7]
-            assert parts.asked._taken is not None and not parts.asked._taken._waiting
+            assert parts.asked._receiver is not None and not parts.asked._receiver._pending
 
     asyncio.run(ask())
 
@@ -260,7 +260,7 @@ def test_tensors_in_shared_memory_share_a_run_with_others() -> None:
             found = np.frombuffer(memory.bytes, np.float32).reshape(3, 2, 16)[:, 1, :8]
             np.testing.assert_array_equal(found, np.repeat([[2], [4], [6]], 8, axis=1))
             assert model.rows == [7, 7] and parts.budget.taken == 0
-            assert parts.asked._taken is not None and not parts.asked._tasks
+            assert parts.asked._receiver is not None and not parts.asked._tasks
 
     asyncio.run(ask())
 

@@ -19,14 +19,13 @@ import tritonclient.http
 from geventhttpclient.response import HTTPParseError
 
 from mgx_serve import tray_runs, tray_sets
-from mgx_serve.batch import Form
+from mgx_serve.batch import RequestSpec
 from mgx_serve.batching import Batcher
 from mgx_serve.budget import Budget
 from mgx_serve.channels.arena import shared_memory
 from mgx_serve.channels.receiver import RequestReceiver
 from mgx_serve.channels.sender import RequestSender
 from mgx_serve.errors import Busy, DeadlinePassed, Internal, Unavailable
-from mgx_serve.filling import PendingRequest, TrayWriter
 from mgx_serve.inference import Call
 from mgx_serve.metrics import Metrics
 from mgx_serve.model import Signature, batch_sizes
@@ -36,7 +35,8 @@ from mgx_serve.settings import ModelSettings
 from mgx_serve.tensors import Tensor
 from mgx_serve.tracing import NoTraces
 from mgx_serve.tray_claims import ENGINE, PAGE, TRAYS, WORDS, Claims, Offer
-from mgx_serve.trays import Filled, TrayMemory, Trays
+from mgx_serve.tray_writer import PendingRequest, TrayWriter
+from mgx_serve.trays import TakenTray, TrayMemory, Trays
 
 WIDTH = 1 << 13  # elements of a row: 32 KiB
 MOST = 8
@@ -67,12 +67,12 @@ def trays(memory: TrayMemory) -> Trays:
 
 
 def filling(memory: TrayMemory, own: int = 1) -> TrayWriter:
-    return TrayWriter(*memory.filling(own))
+    return TrayWriter(*memory.writer_arguments(own))
 
 
 def offer(trays: Trays, owner: object = 1, count: int = 2) -> Offer:
     """Returns the offer of tray space that a process receives for a request of `count` rows."""
-    made = trays.add(owner, Form(count, "key", 1, 0, 60.0, [0]), lambda number: (owner, number))  # type: ignore[arg-type,return-value]
+    made = trays.add(owner, RequestSpec(count, "key", 1, 0, 60.0, [0]), lambda number: (owner, number))  # type: ignore[arg-type,return-value]
     assert made is not None
     return made
 
@@ -84,11 +84,11 @@ def given(trays: Trays, number: int = 1, count: int = 2, owner: object = 1) -> P
 def put(front: TrayWriter, trays: Trays, value: float, count: int = 2, owner: object = 1) -> PendingRequest:
     """Copies rows to a tray."""
     made = given(trays, int(value), count, owner)
-    assert front.put(made, [rows(count, value).reshape(-1).view(np.uint8).data])
+    assert front.write(made, [rows(count, value).reshape(-1).view(np.uint8).data])
     return made
 
 
-def taken(trays: Trays) -> Filled:
+def taken(trays: Trays) -> TakenTray:
     found = trays.take()
     assert found is not None
     return found
@@ -97,7 +97,7 @@ def taken(trays: Trays) -> Filled:
 def answers(front: TrayWriter) -> dict[int, Any]:
     """Returns the first element of each output that a front end finds, by request number."""
     found: dict[int, Any] = {}
-    front.rung(lambda p, parts: found.update({p.number: parts and float(np.frombuffer(parts[0], np.float32)[0])}))
+    front.on_bell(lambda p, parts: found.update({p.number: parts and float(np.frombuffer(parts[0], np.float32)[0])}))
     return found
 
 
@@ -106,9 +106,9 @@ def test_rows_of_several_processes_follow_each_other(memory: TrayMemory, trays: 
     puts = [put(one, trays, 1), put(other, trays, 2, 3), put(one, trays, 3), put(other, trays, 4)]
     assert [p.location for p in puts] == [(0, 1, 0), (0, 1, 2), (0, 1, 5), (1, 2, 0)]  # the fourth finds one free row
     filled = taken(trays)
-    assert (filled.tray, filled.firsts, filled.ends, filled.numbers) == (0, [0, 2, 5], [2, 5, 7], [1, 2, 3])
+    assert (filled.index, filled.firsts, filled.ends, filled.numbers) == (0, [0, 2, 5], [2, 5, 7], [1, 2, 3])
     assert trays.inputs[0]["x"][:7, -1].tolist() == [1, 1, 2, 2, 2, 3, 3]
-    assert taken(trays).tray == 1 and trays.inputs[1]["x"][1, 0] == 4 and trays.take() is None
+    assert taken(trays).index == 1 and trays.inputs[1]["x"][1, 0] == 4 and trays.take() is None
 
 
 def test_each_front_end_finds_the_answers_to_its_requests(memory: TrayMemory, trays: Trays) -> None:
@@ -126,17 +126,17 @@ def test_without_space_nothing_is_stored(memory: TrayMemory, trays: Trays) -> No
     front = filling(memory)
     for number in range(TRAYS):
         assert put(front, trays, number, MOST).location == (number, number + 1, 0)
-    assert not front.put(given(trays, count=1), [b""])
+    assert not front.write(given(trays, count=1), [b""])
 
 
 def test_no_more_requests_are_queued_than_may_wait(memory: TrayMemory) -> None:
     trays, front = offered(memory, 3), filling(memory)
     trays.queue(1)
     kept = [put(front, trays, value) for value in (1, 2)]
-    assert not front.put(given(trays), [b""]) and trays.waiting() == 2
-    front.leave(kept[0])
+    assert not front.write(given(trays), [b""]) and trays.waiting() == 2
+    front.cancel(kept[0])
     put(front, trays, 3)
-    assert not front.put(given(trays), [b""])
+    assert not front.write(given(trays), [b""])
     taken(trays)
     put(front, trays, 4)
 
@@ -147,11 +147,11 @@ def test_a_tray_is_used_again_when_its_answers_were_read(memory: TrayMemory, tra
         put(front, trays, number, MOST - 1)
         put(other, trays, number, 1, owner=2)
     filled = taken(trays)
-    assert not front.put(given(trays), [b""])
+    assert not front.write(given(trays), [b""])
     trays.finish(filled, True)
-    assert not front.put(given(trays), [b""])
+    assert not front.write(given(trays), [b""])
     answers(front)
-    assert not front.put(given(trays), [b""])
+    assert not front.write(given(trays), [b""])
     answers(other)
     assert put(front, trays, 9).location == (0, TRAYS + 1, 0)
 
@@ -159,15 +159,15 @@ def test_a_tray_is_used_again_when_its_answers_were_read(memory: TrayMemory, tra
 def test_a_request_that_is_marked_too_late_moves_to_the_next_tray(
     memory: TrayMemory, trays: Trays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    front, copy = filling(memory), TrayWriter._copy
+    front, copy = filling(memory), TrayWriter._write_inputs
 
     def slowly(self: TrayWriter, p: PendingRequest, parts: Sequence[Any]) -> None:
-        monkeypatch.setattr(TrayWriter, "_copy", copy)
+        monkeypatch.setattr(TrayWriter, "_write_inputs", copy)
         assert taken(trays).claimed == 4
         copy(self, p, parts)
 
     put(front, trays, 1)
-    monkeypatch.setattr(TrayWriter, "_copy", slowly)
+    monkeypatch.setattr(TrayWriter, "_write_inputs", slowly)
     assert put(front, trays, 2).location == (1, 2, 0)
     assert taken(trays).numbers == [2]
 
@@ -189,7 +189,7 @@ def test_rows_of_a_process_that_has_ended_are_released(memory: TrayMemory, trays
     left, stays = filling(memory, 1), filling(memory, 2)
     put(left, trays, 1, owner=1)
     put(stays, trays, 2, owner=2)
-    memory.left(1, 1)
+    memory.process_exited(1, 1)
     filled = taken(trays)
     assert filled.numbers == [2]
     trays.finish(filled, True)
@@ -202,7 +202,7 @@ def test_trays_that_have_ended_are_not_filled_and_their_memory_is_used_again(mem
     put(front, trays, 5)
     trays.end()
     with pytest.raises(LookupError):
-        front.put(given(trays), [b""])
+        front.write(given(trays), [b""])
     other = offered(memory)
     assert other.plan.start > trays.plan.start
     filled = taken(trays)
@@ -212,7 +212,7 @@ def test_trays_that_have_ended_are_not_filled_and_their_memory_is_used_again(mem
     third = offered(memory)
     assert third.plan.start == trays.plan.start and third.plan.mark > other.plan.mark
     with pytest.raises(LookupError):
-        front.put(given(trays), [b""])
+        front.write(given(trays), [b""])
 
 
 def test_a_model_that_needs_most_of_the_memory_has_no_trays(memory: TrayMemory) -> None:
@@ -244,12 +244,12 @@ def test_a_process_stopped_while_holding_the_lock_does_not_block_others(memory: 
     with held(memory, trays):
         with pytest.raises(LookupError):
             put(front, trays, 3)
-        front.leave(gone)
+        front.cancel(gone)
         filled = taken(trays)
         assert filled.numbers == [1, 2] and trays.take() is None and trays.uncertain
         trays.finish(filled, True)
         assert [*answers(front)] == [kept.number]
-        memory.left(1, 1)
+        memory.process_exited(1, 1)
         assert not trays.settle() and memory.offer(MOST, LAID, MADE, "other", QUEUE) is not None
     assert trays.take() is None and not trays.uncertain
     put(front, trays, 4, owner=2)
@@ -259,7 +259,7 @@ def test_a_process_stopped_while_holding_the_lock_does_not_block_others(memory: 
 def test_a_process_is_not_replaced_before_its_rows_are_released(memory: TrayMemory, trays: Trays) -> None:
     """Otherwise rows of a new process with the same id would count as its own."""
     with held(memory, trays):
-        memory.left(1, 1)
+        memory.process_exited(1, 1)
         assert not memory.settled(1) and memory.settled(2)
     assert memory.settled(1)
 
@@ -290,32 +290,32 @@ def test_a_process_that_is_killed_while_it_claims_rows_leaves_its_tray_to_others
     monkeypatch.setattr(claims, "words", Words(claims.words))
     with pytest.raises(Killed):
         claims.claim(trays.plan, 2, 1)
-    memory.left(1, 1)
-    memory.left(2, 2)
+    memory.process_exited(1, 1)
+    memory.process_exited(2, 2)
     assert trays.settle() and trays.take() is None
 
 
 def test_the_first_request_after_an_empty_poll_wakes_the_engine(memory: TrayMemory, trays: Trays) -> None:
-    woken: list[int] = []
-    trays.woken = lambda: woken.append(1)
+    on_marked: list[int] = []
+    trays.on_marked = lambda: on_marked.append(1)
     front = filling(memory)
 
     def rung() -> bool:
         with contextlib.suppress(BlockingIOError):
-            memory.rung()
+            memory.on_bell()
             return True
         return False
 
     put(front, trays, 1)
     put(front, trays, 2)
-    assert rung() and woken == [1] and not rung()
+    assert rung() and on_marked == [1] and not rung()
     taken(trays)
     put(front, trays, 3)
     assert not rung()  # the process that claimed the tray checks again
     taken(trays)
     assert trays.take() is None
     put(front, trays, 4)
-    assert rung() and woken == [1, 1]
+    assert rung() and on_marked == [1, 1]
 
 
 class Doubling:
@@ -372,7 +372,7 @@ class Front:
 
     def __init__(self, memory: TrayMemory, find: Callable[[str, str], Batcher], own: int) -> None:
         self.sent = RequestSender(lambda: self)  # type: ignore[arg-type,return-value]
-        self.sent.fill(filling(memory, own))
+        self.sent.use_trays(filling(memory, own))
         self.taken = RequestReceiver(find, Budget(1 << 30), self._answer, None, memory, own)
         self.messages = 0  # requests that were sent
 
@@ -387,7 +387,7 @@ class Front:
     def flush(self) -> None: ...
 
     def _answer(self, content: Any, parts: Sequence[Any]) -> None:
-        self.sent.answered(msgpack.unpackb(msgpack.packb(content)), [bytes(p) for p in parts])
+        self.sent.receive_answers(msgpack.unpackb(msgpack.packb(content)), [bytes(p) for p in parts])
 
     async def infer(self, value: float, count: int = 1, width: int = WIDTH, **given: Any) -> None:
         x = np.full((count, width), value, np.float32)
@@ -442,7 +442,7 @@ async def connected(
     memory: TrayMemory, pins: bool | None = None, width: int = WIDTH, **settings: Any
 ) -> AsyncIterator[Parts]:
     parts = Parts(memory, Doubling(pins, width, **settings))
-    asyncio.get_running_loop().add_reader(memory.bells[ENGINE], memory.rung)
+    asyncio.get_running_loop().add_reader(memory.bells[ENGINE], memory.on_bell)
     yield parts
     parts.model.go.set()
     await parts.batcher.close()
@@ -474,7 +474,7 @@ def test_large_outputs_are_copied_while_the_next_batch_runs(
     most: int, memory: TrayMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """most: bytes that are copied before the next run starts."""
-    copied, go = tray_runs._copied, threading.Event()
+    copied, go = tray_runs._copy_outputs, threading.Event()
 
     def waits(*given: Any) -> None:
         go.wait(20)
@@ -484,7 +484,7 @@ def test_large_outputs_are_copied_while_the_next_batch_runs(
         async with connected(memory) as parts:
             first = await parts.blocked()
             monkeypatch.setattr(tray_runs, "LARGE", most)
-            monkeypatch.setattr(tray_runs, "_copied", waits)
+            monkeypatch.setattr(tray_runs, "_copy_outputs", waits)
             second = asyncio.create_task(parts.fronts[1].infer(6, 2))
             await turns()
             parts.model.go.set()
@@ -501,7 +501,7 @@ def test_large_outputs_are_copied_while_the_next_batch_runs(
 
 async def ask_often(front: Front, width: int) -> None:
     """Sends requests of a width until they have trays, and one more."""
-    for value in range(tray_sets.OFTEN + 1):
+    for value in range(tray_sets.MIN_REQUESTS + 1):
         await front.infer(value, width=width)
 
 
@@ -509,7 +509,7 @@ def test_requests_of_open_extents_that_come_often_have_trays_of_their_own(memory
     async def ask() -> None:
         async with connected(memory, width=-1) as parts:
             one, other = parts.fronts
-            for value in range(tray_sets.OFTEN - 1):
+            for value in range(tray_sets.MIN_REQUESTS - 1):
                 await parts.fronts[value % 2].infer(value, width=32)
             assert not parts.offered()
             for width in (32, 64):
@@ -583,7 +583,7 @@ def test_an_unused_set_of_trays_is_replaced_by_another(memory: TrayMemory, monke
                 await ask_often(one, width)
             await ask_often(one, 4096)
             assert [t.key[0][1] for t in parts.offered()] == [(w,) for w in widths]  # all of them were just used
-            monkeypatch.setattr(tray_sets, "IDLE", 0.0)
+            monkeypatch.setattr(tray_sets, "MIN_IDLE", 0.0)
             for _ in range(2):
                 await ask_often(one, 4096)
             assert {t.key[0][1] for t in parts.offered()} == {(w,) for w in (*widths[1:], 4096)}
@@ -693,7 +693,7 @@ def test_rows_that_no_run_took_fill_no_run_up(before: int, memory: TrayMemory) -
     one, other = filling(memory, 1), filling(memory, 2)
     runs = tray_runs.TrayRuns(Doubling(), trays, None, None)
 
-    def turn() -> Filled:
+    def turn() -> TakenTray:
         filled = taken(trays)
         runs.run(filled)
         trays.finish(filled, True)
@@ -707,15 +707,15 @@ def test_rows_that_no_run_took_fill_no_run_up(before: int, memory: TrayMemory) -
         if before:
             put(one, trays, 2, before)
         late = given(trays, 9 + number, 7, 2)
-        claims = other._of(trays.plan.number)
+        claims = other._claims_of(trays.plan.number)
         claims.lock()
         late.location = claims.claim(trays.plan, 7, 2)
         claims.unlock()
-        other._copy(late, [rows(7, -1).reshape(-1).view(np.uint8).data])
+        other._write_inputs(late, [rows(7, -1).reshape(-1).view(np.uint8).data])
         if not before:
             put(one, trays, 2, 1)
         turn()
-        other._give_back(trays.plan.number, late.location[0], 7)
+        other._release(trays.plan.number, late.location[0], 7)
     for _ in range(TRAYS):
         put(one, trays, 3, 5)
         turn()  # which fails if a row contains -1
@@ -742,22 +742,22 @@ def test_a_request_that_waits_for_others_is_run_when_its_time_has_passed(memory:
             await parts.known()
             loop = asyncio.get_running_loop()
             start = loop.time()
-            woken: list[int] = []
+            on_marked: list[int] = []
             (trays,) = parts.offered()
-            look = trays.woken
+            look = trays.on_marked
 
             def noted() -> None:
-                woken.append(1)
+                on_marked.append(1)
                 look()
 
-            trays.woken = noted
+            trays.on_marked = noted
             await parts.fronts[0].infer(3, 1)
-            woken.clear()
+            on_marked.clear()
             first = asyncio.create_task(parts.fronts[0].infer(3, 1))
             await asyncio.sleep(0.01)
             await asyncio.gather(first, *(front.infer(3, 2) for front in parts.fronts))
             assert parts.model.rows == [1, 6] and loop.time() - start > 0.39
-            assert len(woken) <= 1  # by the first, unless the engine checked again before it was woken
+            assert len(on_marked) <= 1  # by the first, unless the engine checked again before it was woken
             parts.model.rows.clear()
             start = loop.time()
             await asyncio.gather(*(parts.fronts[n % 2].infer(3, 2) for n in range(4)))  # a whole batch

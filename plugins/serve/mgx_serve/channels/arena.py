@@ -12,12 +12,12 @@ import numpy as np
 
 from ..block_allocator import ALIGNMENT, BlockAllocator
 
-__all__ = ["Arena", "Borrowed", "Bytes", "places", "shared_memory"]
+__all__ = ["Arena", "Borrowed", "Bytes", "offsets", "shared_memory"]
 
 Bytes = bytes | memoryview
 
 
-def places(sizes: Sequence[int]) -> list[int]:
+def offsets(sizes: Sequence[int]) -> list[int]:
     """Returns the offsets of byte strings of these sizes within a block, followed by the block's size."""
     rounded = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
     return list(itertools.accumulate(rounded, initial=0))
@@ -44,8 +44,8 @@ class Arena:
         self._blocks = BlockAllocator(size)
 
     def store(self, parts: Sequence[Bytes]) -> int | None:
-        """Copies byte strings to a new block, at the offsets of `places`; returns its offset, None if there is no room."""
-        *starts, size = places([len(part) for part in parts])
+        """Copies byte strings to a new block, at the offsets of `offsets`; returns its offset, None if there is no room."""
+        *starts, size = offsets([len(part) for part in parts])
         start = self._blocks.allocate(max(size, ALIGNMENT))
         if start is None:
             return None
@@ -61,28 +61,28 @@ class Arena:
 class Borrowed:
     """The reader's side of the memory.
 
-    back: called with a block's offset when its last reference is dropped, from any thread.
+    released: called with a block's offset when its last reference is dropped, from any thread.
     """
 
-    def __init__(self, number: int, size: int, back: Callable[[int], None]) -> None:
+    def __init__(self, number: int, size: int, released: Callable[[int], None]) -> None:
         self._whole: Any = np.frombuffer(mmap.mmap(number, size, prot=mmap.PROT_READ), np.uint8)
-        self._back = back
+        self._released = released
 
     def parts(self, start: int, sizes: Sequence[int]) -> list[memoryview]:
         """Returns the byte strings of a block.  Errors: ValueError if there is no such block."""
-        *starts, size = places(sizes)
+        *starts, size = offsets(sizes)
         if not 0 <= start <= start + size <= self._whole.size:
             raise ValueError(f"there is no block of {size} bytes at {start}")
-        block = np.asarray(_Block(self._whole[start : start + size], start, self._back))
+        block = np.asarray(_Block(self._whole[start : start + size], start, self._released))
         return [block[at : at + length].data for at, length in zip(starts, sizes, strict=True)]
 
 
 class _Block:
     """The owner object of all arrays over a block; finalized when the last of them is dropped."""
 
-    def __init__(self, data: Any, start: int, back: Callable[[int], None]) -> None:
+    def __init__(self, data: Any, start: int, released: Callable[[int], None]) -> None:
         self.__array_interface__ = data.__array_interface__
-        self._data, self._start, self._back = data, start, back
+        self._data, self._start, self._released = data, start, released
 
     def __del__(self) -> None:
-        self._back(self._start)
+        self._released(self._start)

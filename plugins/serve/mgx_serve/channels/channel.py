@@ -18,7 +18,7 @@ from .arena import Arena, Borrowed, Bytes
 __all__ = ["Channel", "Ends"]
 
 FRAME: Final = struct.Struct("<IQ")  # size of the header, size of the payload
-LENT_FROM: Final = 1 << 15  # bytes: smaller data is as fast over the socket
+SHARED_FROM: Final = 1 << 15  # bytes: smaller data is as fast over the socket
 INLINE: Final = -1
 
 
@@ -49,10 +49,10 @@ class Channel(asyncio.Protocol):
         self._received, self._ended = received, ended
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
-        self._came = bytearray()
-        self._leaves: list[Bytes] = []  # to be sent at the end of this event-loop iteration
-        self._done: deque[int] = deque()  # blocks to return with the next message; appended by any thread
-        self._announced = False
+        self._unparsed = bytearray()
+        self._outgoing: list[Bytes] = []  # to be sent at the end of this event-loop iteration
+        self._returned: deque[int] = deque()  # blocks to return with the next message; appended by any thread
+        self._return_scheduled = False
 
     @classmethod
     async def opened(
@@ -71,28 +71,28 @@ class Channel(asyncio.Protocol):
         if self._memory is None:
             return
         sizes = [len(part) for part in parts]
-        start = self._memory[0].store(parts) if sum(sizes) >= LENT_FROM else None
-        done = [self._done.popleft() for _ in range(len(self._done))]
-        given = [message, sizes, INLINE if start is None else start, done]
+        start = self._memory[0].store(parts) if sum(sizes) >= SHARED_FROM else None
+        returned = [self._returned.popleft() for _ in range(len(self._returned))]
+        given = [message, sizes, INLINE if start is None else start, returned]
         try:
             head = msgpack.packb(given, unicode_errors="surrogatepass")
         except Exception:
-            self._done += done
+            self._returned += returned
             if start is not None:
                 self._memory[0].free(start)
             raise
-        if not self._leaves:
+        if not self._outgoing:
             self._loop.call_soon(self.flush)
         if start is None:
-            self._leaves += (FRAME.pack(len(head), sum(sizes)), head, *parts)
+            self._outgoing += (FRAME.pack(len(head), sum(sizes)), head, *parts)
         else:
-            self._leaves += (FRAME.pack(len(head), 0), head)
+            self._outgoing += (FRAME.pack(len(head), 0), head)
 
     def flush(self) -> None:
         """Sends all queued messages now."""
-        leaves, self._leaves = self._leaves, []
-        if leaves and self._transport is not None:
-            self._transport.write(b"".join(leaves))
+        outgoing, self._outgoing = self._outgoing, []
+        if outgoing and self._transport is not None:
+            self._transport.write(b"".join(outgoing))
 
     def close(self) -> None:
         """Sends all queued messages and closes."""
@@ -102,16 +102,16 @@ class Channel(asyncio.Protocol):
 
     def _give_back(self, start: int) -> None:
         """Returns a block to the other process; called from any thread."""
-        self._done.append(start)
-        if not self._announced:
-            self._announced = True
+        self._returned.append(start)
+        if not self._return_scheduled:
+            self._return_scheduled = True
             # the event loop is closed: one of the processes is exiting
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._announce)
+                self._loop.call_soon_threadsafe(self._return_blocks)
 
-    def _announce(self) -> None:
-        self._announced = False
-        if self._done:
+    def _return_blocks(self) -> None:
+        self._return_scheduled = False
+        if self._returned:
             self.send(None)
 
     # event-loop callbacks
@@ -124,24 +124,24 @@ class Channel(asyncio.Protocol):
         self._ended()
 
     def data_received(self, data: bytes) -> None:
-        came = self._came
-        came += data
+        unparsed = self._unparsed
+        unparsed += data
         at = 0
-        while at + FRAME.size <= len(came):
-            length, behind = FRAME.unpack_from(came, at)
-            end = at + FRAME.size + length + behind
-            if end > len(came):
+        while at + FRAME.size <= len(unparsed):
+            length, payload_size = FRAME.unpack_from(unparsed, at)
+            end = at + FRAME.size + length + payload_size
+            if end > len(unparsed):
                 break
-            head = bytes(came[at + FRAME.size : at + FRAME.size + length])
-            self._take(head, bytes(came[end - behind : end]))
+            head = bytes(unparsed[at + FRAME.size : at + FRAME.size + length])
+            self._take(head, bytes(unparsed[end - payload_size : end]))
             at = end
-        del came[:at]
+        del unparsed[:at]
 
-    def _take(self, head: bytes, behind: bytes) -> None:
-        message, sizes, start, done = msgpack.unpackb(head, unicode_errors="surrogatepass")
+    def _take(self, head: bytes, payload: bytes) -> None:
+        message, sizes, start, returned = msgpack.unpackb(head, unicode_errors="surrogatepass")
         assert self._memory is not None, "messages come before the end"
         arena, borrowed = self._memory
-        for block in done:
+        for block in returned:
             arena.free(block)
         if message is None:
             return
@@ -149,8 +149,8 @@ class Channel(asyncio.Protocol):
         if start != INLINE:
             parts += borrowed.parts(start, sizes)
         else:
-            left = memoryview(behind)
+            rest = memoryview(payload)
             for size in sizes:
-                parts.append(left[:size])
-                left = left[size:]
+                parts.append(rest[:size])
+                rest = rest[size:]
         self._received(message, parts)

@@ -13,11 +13,11 @@ import numpy as np
 
 from ..deadlines import Deadlines
 from ..errors import Unavailable
-from ..filling import PendingRequest, TrayWriter
 from ..inference import Answer, Call
 from ..shared_memory import AT_ONCE, Place
 from ..tensors import DATATYPES, Tensor, datatype_of, elements, to_bytes
 from ..tray_claims import Offer
+from ..tray_writer import PendingRequest, TrayWriter
 from .arena import Bytes
 from .channel import Channel
 from .wire import place_fields, read_error, read_tensor
@@ -66,7 +66,7 @@ class RequestSender:
     """
 
     def __init__(self, channel: Callable[[], Channel | None]) -> None:
-        self._filling: TrayWriter | None = None
+        self._writer: TrayWriter | None = None
         self._offers: dict[bytes, _TrayOffer] = {}
         self._deadlines: dict[str, Deadlines] = {}  # by model
         self._channel, self._loop = channel, asyncio.get_running_loop()
@@ -76,10 +76,10 @@ class RequestSender:
         self._records: list[Any] = []
         self._parts: list[Bytes] = []
 
-    def fill(self, filling: TrayWriter) -> None:
+    def use_trays(self, writer: TrayWriter) -> None:
         """Enables writing requests to trays that the other process offers."""
-        self._filling = filling
-        self._loop.add_reader(filling.bell, filling.rung, _answer_put)
+        self._writer = writer
+        self._loop.add_reader(writer.bell, writer.on_bell, _complete)
 
     async def infer(self, call: Call) -> Answer:
         """Runs a request that `is_plain`, or `is_plain_in_shared_memory` if the other process has the regions.
@@ -88,16 +88,18 @@ class RequestSender:
         """
         head = self._head(call)
         offered = self._offers.get(head)
-        made = None if offered is None or self._filling is None else await self._put(head, offered, call, self._filling)
+        made = None
+        if offered is not None and self._writer is not None:
+            made = await self._write_to_tray(head, offered, call, self._writer)
         if made is None:
-            made = await self._asked(head, call)
+            made = await self._send(head, call)
         (model, version, outputs, offer), parts = made
         if offer is not None and head not in self._offers:
             of_model = self._deadlines.setdefault(model, Deadlines(model))
             self._offers[head] = _TrayOffer(Offer.of(offer), [model, version, outputs, None], of_model)
         return _answer(call, model, version, outputs, parts)
 
-    async def _asked(self, head: bytes, call: Call) -> Made:
+    async def _send(self, head: bytes, call: Call) -> Made:
         """Sends a request; returns the response."""
         number, reply = next(self._numbers), self._loop.create_future()
         if not self._records:
@@ -110,31 +112,31 @@ class RequestSender:
             return made
         except asyncio.CancelledError:
             self.flush()
-            self._tell("cancelled", number)
+            self._send_message("cancelled", number)
             raise
         finally:
             del self._waiting[number]
 
-    async def _put(self, head: bytes, offered: _TrayOffer, call: Call, filling: TrayWriter) -> Made | None:
+    async def _write_to_tray(self, head: bytes, offered: _TrayOffer, call: Call, writer: TrayWriter) -> Made | None:
         """Writes a request to a tray; returns the response, None if there is no room or the tray ran without it."""
         number, reply = next(self._numbers), self._loop.create_future()
         arrays = list(call.feeds.values())
-        put = PendingRequest(offered.offer, number, len(arrays[0]), reply)
+        request = PendingRequest(offered.offer, number, len(arrays[0]), reply)
         try:
-            if not filling.put(put, [to_bytes(array) for array in arrays]):
+            if not writer.write(request, [to_bytes(array) for array in arrays]):
                 return None
         except LookupError:
             self._offers.pop(head, None)
             return None
         self._waiting[number] = reply  # if its run fails, it is answered by a message
-        offered.deadlines.add(put)
+        offered.deadlines.add(request)
         try:
             made: tuple[Any, list[Bytes]] | None = await reply
         except BaseException:
-            filling.leave(put)
+            writer.cancel(request)
             raise
         finally:
-            offered.deadlines.discard(put)
+            offered.deadlines.discard(request)
             del self._waiting[number]
         if made is None or made[0] is not None:
             return made
@@ -150,14 +152,14 @@ class RequestSender:
             elements(name, location.shape)  # extents are used as dictionary keys below
         stored = tuple([(name, s.datatype, tuple(s.shape), s.place) for name, s in call.stored.items()])
         places = tuple(call.places.items())
-        asked = (call.model, call.version, tuple(call.outputs), call.priority, call.timeout)
-        key = (asked, feeds, stored, places)
+        fields = (call.model, call.version, tuple(call.outputs), call.priority, call.timeout)
+        key = (fields, feeds, stored, places)
         head = self._heads.get(key)
         if head is None:
             named = [(name, datatype_of(dtype), shape) for name, dtype, shape in feeds]
-            lying = [(name, datatype, shape, place_fields(place)) for name, datatype, shape, place in stored]
+            located = [(name, datatype, shape, place_fields(place)) for name, datatype, shape, place in stored]
             placed = [(name, place_fields(place)) for name, place in places]
-            head = msgpack.packb([*asked, named, lying, placed], unicode_errors="surrogatepass")
+            head = msgpack.packb([*fields, named, located, placed], unicode_errors="surrogatepass")
             if len(head) <= LARGEST_HEAD:
                 if len(self._heads) >= HEADS:
                     self._heads.clear()
@@ -169,9 +171,9 @@ class RequestSender:
         """Sends the requests queued since the last call."""
         records, parts, self._records, self._parts = self._records, self._parts, [], []
         if records:
-            self._tell("requests", records, parts)
+            self._send_message("requests", records, parts)
 
-    def _tell(self, kind: str, content: Any, parts: Sequence[Bytes] = ()) -> None:
+    def _send_message(self, kind: str, content: Any, parts: Sequence[Bytes] = ()) -> None:
         channel = self._channel()
         if channel is None:
             self.lost()
@@ -179,7 +181,7 @@ class RequestSender:
             channel.send([kind, 0, content], parts)
             channel.flush()
 
-    def answered(self, content: Any, parts: list[Bytes]) -> None:
+    def receive_answers(self, content: Any, parts: list[Bytes]) -> None:
         """Handles a message of responses and errors."""
         alike, records, refused = content
         at = 0
@@ -188,8 +190,8 @@ class RequestSender:
             end = at + len(outputs)
             reply = self._waiting.get(number)
             if reply is not None and not reply.done():  # or the client has left
-                told = [(name, kind, shape) for (name, kind), shape in zip(outputs, shapes, strict=True)]
-                reply.set_result(((model, version, told, plan), parts[at:end]))
+                described = [(name, kind, shape) for (name, kind), shape in zip(outputs, shapes, strict=True)]
+                reply.set_result(((model, version, described, plan), parts[at:end]))
             at = end
         for number, error in refused:
             reply = self._waiting.get(number)
@@ -203,9 +205,9 @@ class RequestSender:
                 reply.set_exception(Lost("the engine's process has ended"))
 
 
-def _answer_put(put: PendingRequest, outputs: Sequence[Bytes] | None) -> None:
-    if not put.done.done():  # or the client has left
-        put.done.set_result(None if outputs is None else (None, outputs))
+def _complete(request: PendingRequest, outputs: Sequence[Bytes] | None) -> None:
+    if not request.done.done():  # or the client has left
+        request.done.set_result(None if outputs is None else (None, outputs))
 
 
 def _answer(call: Call, model: str, version: str, outputs: Sequence[Any], parts: Sequence[Bytes]) -> Answer:

@@ -40,8 +40,8 @@ def call_message(call: Call, reads_headers: bool) -> tuple[list[Any], list[Bytes
     feeds = [(name, datatype_of(array.dtype), array.shape) for name, array in call.feeds.items()]
     stored = [(n, s.datatype, s.shape, place_fields(s.place)) for n, s in call.stored.items()]
     headers = {k: call.headers[k] for k in HEADERS if k in call.headers} if reads_headers else {}
-    asked = [call.model, call.version, call.outputs, call.id, call.priority, call.timeout]
-    head = [*asked, feeds, stored, _places(call.places), headers, dict(call.classes)]
+    fields = [call.model, call.version, call.outputs, call.id, call.priority, call.timeout]
+    head = [*fields, feeds, stored, _places(call.places), headers, dict(call.classes)]
     return head, [to_bytes(array) for array in call.feeds.values()]
 
 

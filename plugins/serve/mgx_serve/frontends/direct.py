@@ -25,8 +25,8 @@ FRESH: Final = 0.1  # maximum age, in seconds, of the reported queue length
 class Direct(Engine):
     """Gets the locations of models from the engine process and sends requests to replicas, except those with shared memory."""
 
-    def __init__(self, settings: Settings, told: Callable[[str, Any], None], connection: Connection) -> None:
-        super().__init__(settings, told)
+    def __init__(self, settings: Settings, on_message: Callable[[str, Any], None], connection: Connection) -> None:
+        super().__init__(settings, on_message)
         self._connection = connection
         self._known: dict[tuple[str, str], Replicas] = {}
         self._links: dict[str, Links] = {}
@@ -40,14 +40,14 @@ class Direct(Engine):
     async def infer(self, call: Call, share: Share) -> Answer:
         if call.stored or call.places:
             return await super().infer(call, share)
-        replicas = self._known.get((call.model, call.version)) or await self._found(call.model, call.version)
+        replicas = self._known.get((call.model, call.version)) or await self._find(call.model, call.version)
         replicas.signature.chosen(call.outputs)
         made = await replicas.infer(call.feeds, call.priority, call.timeout, call.outputs)
         return answer_of(call, *made, share)
 
-    async def _found(self, model: str, version: str) -> Replicas:
+    async def _find(self, model: str, version: str) -> Replicas:
         known = self._known
-        (application, described), _ = await self.asked("find", [model, version])
+        (application, described), _ = await self.request("find", [model, version])
         handle = await asyncio.to_thread(self._connection.handle, application)
         if application not in self._links:  # it persists across versions
             self._links[application] = Links(application, self._reports)

@@ -50,7 +50,7 @@ class FrontEndHandlers:
             "find": self._find,
         }
         self._channel: Channel | None = None
-        self._taken: RequestReceiver | None = None
+        self._receiver: RequestReceiver | None = None
         self._started: asyncio.Future[None] | None = None
 
     def connected(self, channel: Channel) -> asyncio.Future[None]:
@@ -61,7 +61,7 @@ class FrontEndHandlers:
         self._channel = channel
         answers = functools.partial(_send, channel, "answers", 0)
         given = self._service
-        self._taken = RequestReceiver(self._queue, given.budget, answers, given.regions, self._trays, self._number)
+        self._receiver = RequestReceiver(self._queue, given.budget, answers, given.regions, self._trays, self._number)
         self._started = asyncio.get_running_loop().create_future()
         return self._started
 
@@ -77,8 +77,8 @@ class FrontEndHandlers:
 
     def changed(self) -> None:
         """Invalidates caches here and in the front end: the served models or versions have changed."""
-        if self._taken is not None:
-            self._taken.changed()
+        if self._receiver is not None:
+            self._receiver.changed()
         self.tell("changed")
 
     def tell(self, kind: str) -> None:
@@ -87,10 +87,10 @@ class FrontEndHandlers:
 
     def received(self, message: Any, parts: list[Bytes]) -> None:
         kind, number, content = message
-        if kind == "requests" and self._taken is not None:
-            self._taken.take(content, parts)
+        if kind == "requests" and self._receiver is not None:
+            self._receiver.take(content, parts)
         elif not number:
-            self._heard(kind, content)
+            self._on_message(kind, content)
         elif kind == "cancel":
             if number in self._tasks:
                 self._tasks[number].cancel()
@@ -102,22 +102,22 @@ class FrontEndHandlers:
     def ended(self) -> None:
         """Cancels the requests of an exited process."""
         self._channel = None
-        if self._taken is not None:
-            self._taken.close()
-        self._heard("ended", "it ended; its log says why")
+        if self._receiver is not None:
+            self._receiver.close()
+        self._on_message("ended", "it ended; its log says why")
         tasks, self._tasks = self._tasks, {}  # its successor numbers its requests from 0 again
         for task in tasks.values():
             task.cancel()
         for record in self._service.metrics.records.values():
             record.waiting_in.pop(self, None)
 
-    def _heard(self, kind: str, content: Any) -> None:
+    def _on_message(self, kind: str, content: Any) -> None:
         """Handles a one-way message: the process listens, or metrics of runs elsewhere."""
-        if kind == "cancelled" and self._taken is not None:
-            self._taken.cancel(content)
+        if kind == "cancelled" and self._receiver is not None:
+            self._receiver.cancel(content)
             return
         if kind in REPORTS:
-            self._reported(kind, *content)
+            self._record(kind, *content)
             return
         if self._started is None or self._started.done():
             return
@@ -126,7 +126,7 @@ class FrontEndHandlers:
         else:
             self._started.set_exception(ParameterError(f"a front end cannot be started: {content}"))
 
-    def _reported(self, kind: str, name: str, version: str, *figures: Any) -> None:
+    def _record(self, kind: str, name: str, version: str, *figures: Any) -> None:
         metrics = self._service.metrics
         if (name, version) in metrics.records:  # or it has been unloaded meanwhile
             model = Signature(name, version, "", 0.0, (), ())

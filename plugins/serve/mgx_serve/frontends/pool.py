@@ -19,15 +19,15 @@ from mgx_core import ParameterError
 
 from ..channels.arena import shared_memory
 from ..channels.channel import Channel, Ends
+from ..connection_balancer import BalancerState
 from ..grpc_methods import Methods
 from ..inference import Service
 from ..listening import reserved
 from ..settings import Settings
-from ..sharing import Sharing
 from ..tray_claims import ENGINE, MOST_FRONTENDS, PAGE, SETS
 from ..trays import TrayMemory
 from .handlers import FrontEndHandlers
-from .start import written
+from .start import arguments
 
 __all__ = ["FrontEnds"]
 
@@ -57,7 +57,7 @@ class FrontEnds:
         self.http_port = self.grpc_port = -1
         self._reserved: list[socket.socket] = []
         self._members: list[_Member] = []
-        self._sharing: Sharing | None = None
+        self._balancing: BalancerState | None = None
         self._trays: TrayMemory | None = None
 
     async def open(self) -> None:
@@ -83,25 +83,25 @@ class FrontEnds:
             memory=max(given.memory // count, 1),
             connections=max(given.connections // count, 1),
         )
-        self._sharing = sharing = Sharing(count, shared_memory)
+        self._balancing = balancing = BalancerState(count, shared_memory)
         if count <= MOST_FRONTENDS and not given.traces and given.ray is None:
             size = SETS * PAGE + given.memory
             self._trays = trays = TrayMemory(shared_memory("mgx-serve-trays", size), size, count)
-            asyncio.get_running_loop().add_reader(trays.bells[ENGINE], trays.rung)
-        self._members = [self._member(share, sharing, number) for number in range(count)]
+            asyncio.get_running_loop().add_reader(trays.bells[ENGINE], trays.on_bell)
+        self._members = [self._member(share, balancing, number) for number in range(count)]
         started = await asyncio.gather(*(member.start() for member in self._members), return_exceptions=True)
         for error in started:
             if error is not None:
                 raise error
 
-    def _member(self, settings: Settings, sharing: Sharing, number: int) -> _Member:
+    def _member(self, settings: Settings, balancing: BalancerState, number: int) -> _Member:
         own, trays = ENGINE + 1 + number, self._trays
-        asked = FrontEndHandlers(self._service, self._app, self._methods, trays, own)
-        return _Member(settings, asked, sharing, number, () if trays is None else trays.filling(own))
+        handlers = FrontEndHandlers(self._service, self._app, self._methods, trays, own)
+        return _Member(settings, handlers, balancing, number, () if trays is None else trays.writer_arguments(own))
 
     def _changed(self) -> None:
         for member in self._members:
-            member.asked.changed()
+            member.handlers.changed()
 
     def _port(self, port: int) -> int:
         """Reserves a port; -1 for none."""
@@ -117,8 +117,8 @@ class FrontEnds:
             held.close()
         if self._trays is not None:
             asyncio.get_running_loop().remove_reader(self._trays.bells[ENGINE])
-        if self._sharing is not None:
-            self._sharing.close()
+        if self._balancing is not None:
+            self._balancing.close()
 
 
 class _Member:
@@ -128,13 +128,18 @@ class _Member:
     """
 
     def __init__(
-        self, settings: Settings, asked: FrontEndHandlers, sharing: Sharing, number: int, trays: Sequence[int]
+        self,
+        settings: Settings,
+        handlers: FrontEndHandlers,
+        balancing: BalancerState,
+        number: int,
+        trays: Sequence[int],
     ) -> None:
-        self._settings, self.asked = settings, asked
-        self._sharing, self._number, self._trays = sharing, number, trays
+        self._settings, self.handlers = settings, handlers
+        self._balancing, self._number, self._trays = balancing, number, trays
         self._ending = False
         self._process: asyncio.subprocess.Process | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._supervision: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Starts the process and waits until it listens.  Errors: ParameterError if it exits before."""
@@ -144,46 +149,46 @@ class _Member:
         try:
             memory += (shared_memory(f"mgx-serve-{name}", size) for name in ("requests", "answers"))
             given = (theirs.fileno(), *memory)
-            part = self._sharing.part(self._number)
+            part = self._balancing.part(self._number)
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *COMMAND,
                 *map(str, (*given, size)),
                 stdin=asyncio.subprocess.PIPE,
-                pass_fds=(*given, part.counts, part.takes, *part.gives, *self._trays[:1], *self._trays[3:]),
+                pass_fds=(*given, part.counts, part.receives, *part.sends, *self._trays[:1], *self._trays[3:]),
             )
             requests, answers = memory
             channel = await Channel.opened(
-                Ends(ours.detach(), answers, requests, size), self.asked.received, self.asked.ended
+                Ends(ours.detach(), answers, requests, size), self.handlers.received, self.handlers.ended
             )
         finally:
             theirs.close()
             ours.close()  # unless the channel owns it
             for number in memory:
                 os.close(number)
-        started = self.asked.connected(channel)
+        started = self.handlers.connected(channel)
         assert self._process.stdin is not None
         with contextlib.suppress(ConnectionError):
-            text = json.dumps(written(self._settings, log.getEffectiveLevel(), part, self._trays))
+            text = json.dumps(arguments(self._settings, log.getEffectiveLevel(), part, self._trays))
             self._process.stdin.write(text.encode())
             await self._process.stdin.drain()
         self._process.stdin.close()
         await started
 
     def watch(self) -> None:
-        self._watching = asyncio.get_running_loop().create_task(self._watched())
+        self._supervision = asyncio.get_running_loop().create_task(self._supervise())
 
-    async def _watched(self) -> None:
+    async def _supervise(self) -> None:
         """Restarts the process whenever it exits."""
         pause = PAUSE
         while self._process is not None:
             status = await self._process.wait()
-            self._sharing.absent(self._number)
+            self._balancing.exclude(self._number)
             if self._ending:
                 return
             log.error("a front end ended with status %s; another one is started", status)
             await asyncio.sleep(pause)
-            while not self.asked.settled():  # a stopped process holds the lock
+            while not self.handlers.settled():  # a stopped process holds the lock
                 await asyncio.sleep(PAUSE)
             try:
                 await self.start()
@@ -196,15 +201,15 @@ class _Member:
 
     async def end(self) -> None:
         self._ending = True
-        await self._ended()
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+        await self._stop_process()
+        if self._supervision is not None:
+            self._supervision.cancel()
+            await asyncio.gather(self._supervision, return_exceptions=True)
 
-    async def _ended(self) -> None:
+    async def _stop_process(self) -> None:
         if self._process is None or self._process.returncode is not None:
             return
-        self.asked.tell("end")
+        self.handlers.tell("end")
         try:
             await asyncio.wait_for(self._process.wait(), self._settings.drain + PATIENCE)
         except TimeoutError:

@@ -13,12 +13,12 @@ from typing import Any
 from mgx_core import ParameterError
 
 from ..channels.channel import Ends
-from ..filling import TrayWriter
+from ..connection_balancer import Part
 from ..grpc_service import handler
 from ..http_infer import InferPaths
 from ..listening import Listening
 from ..settings import Settings
-from ..sharing import Part
+from ..tray_writer import TrayWriter
 from .remote import Engine, Others
 from .start import LOG_FORMAT, settings_of
 
@@ -36,15 +36,15 @@ def main() -> None:
 async def serve(settings: Settings, ends: Ends, part: Part, trays: Sequence[int]) -> None:
     """Serves until the engine process sends the stop message or exits."""
 
-    def told(kind: str, content: Any) -> None:
+    def on_message(kind: str, content: Any) -> None:
         if kind == "end":
             engine.ending.set()
         elif kind == "changed":
             engine.changed()
 
-    engine = _engine(settings, told)
+    engine = _engine(settings, on_message)
     if trays:
-        engine.fill(TrayWriter(*trays))
+        engine.use_trays(TrayWriter(*trays))
     await engine.connect(ends)
     listening = Listening(settings)
     try:
@@ -61,10 +61,10 @@ async def serve(settings: Settings, ends: Ends, part: Part, trays: Sequence[int]
     await engine.close()
 
 
-def _engine(settings: Settings, told: Callable[[str, Any], None]) -> Engine:
+def _engine(settings: Settings, on_message: Callable[[str, Any], None]) -> Engine:
     if settings.ray is None or settings.traces:  # the engine process records the spans of requests
-        return Engine(settings, told)
+        return Engine(settings, on_message)
     from ..on_ray.connection import Connection
     from .direct import Direct
 
-    return Direct(settings, told, Connection(settings.ray))
+    return Direct(settings, on_message, Connection(settings.ray))

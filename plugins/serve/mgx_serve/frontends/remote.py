@@ -17,10 +17,10 @@ from ..channels.channel import Channel, Ends
 from ..channels.sender import RequestSender, is_plain, is_plain_in_shared_memory
 from ..channels.wire import call_message, read_answer, read_error
 from ..errors import Unavailable
-from ..filling import TrayWriter
 from ..http_infer import headers_of, read_body, refusal, send_response
 from ..inference import Answer, Call, Inference
 from ..settings import Settings
+from ..tray_writer import TrayWriter
 
 __all__ = ["Engine", "Others"]
 
@@ -31,19 +31,19 @@ Reply = tuple[Any, list[Bytes]]
 class Engine(Inference):
     """Calls the engine process over a channel.
 
-    told: called with one-way messages; ended: set once the engine process has exited.
+    on_message: called with one-way messages; ended: set once the engine process has exited.
     """
 
-    def __init__(self, settings: Settings, told: Callable[[str, Any], None]) -> None:
+    def __init__(self, settings: Settings, on_message: Callable[[str, Any], None]) -> None:
         self.access, self.budget = Access(settings.tokens), Budget(settings.memory)
         self.reads_headers = self.access.required or settings.traces
         self.ending, self.ended = asyncio.Event(), asyncio.Event()
-        self._told, self._traces = told, settings.traces
+        self._on_message, self._traces = on_message, settings.traces
         self._has_models = settings.ray is None  # and not a Ray worker
         self._channel: Channel | None = None
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._numbers = itertools.count(1)
-        self._sent = RequestSender(lambda: self._channel)
+        self._sender = RequestSender(lambda: self._channel)
 
     async def connect(self, ends: Ends) -> None:
         self._channel = await Channel.opened(ends, self._received, self._lost)
@@ -53,30 +53,30 @@ class Engine(Inference):
         if self._channel is not None:
             self._channel.close()
 
-    def fill(self, filling: TrayWriter) -> None:
+    def use_trays(self, writer: TrayWriter) -> None:
         """Enables writing requests to trays that the engine process offers."""
-        self._sent.fill(filling)
+        self._sender.use_trays(writer)
 
     def changed(self) -> None:
         """Invalidates cached heads: the served models or versions have changed."""
-        self._sent.changed()
+        self._sender.changed()
 
     async def infer(self, call: Call, share: Share) -> Answer:
         if not self._traces:
             if is_plain(call):
-                return await self._sent.infer(call)
+                return await self._sender.infer(call)
             if self._has_models and is_plain_in_shared_memory(call):
                 self.access.check(call.headers.get("authorization"), EVERYTHING)
-                return await self._sent.infer(call)
-        return read_answer(*await self.asked("infer", *call_message(call, self.reads_headers)))
+                return await self._sender.infer(call)
+        return read_answer(*await self.request("infer", *call_message(call, self.reads_headers)))
 
     async def grpc(self, name: str, request: bytes, headers: Mapping[str, str]) -> bytes:
         """Calls a gRPC method other than inference; returns the encoded response.  Errors: any `ServeError`."""
         given = {"authorization": headers["authorization"]} if "authorization" in headers else {}
-        _, (answer,) = await self.asked("grpc", [name, given], [request])
+        _, (answer,) = await self.request("grpc", [name, given], [request])
         return bytes(answer)
 
-    async def asked(self, kind: str, content: Any, parts: Sequence[Bytes] = ()) -> Reply:
+    async def request(self, kind: str, content: Any, parts: Sequence[Bytes] = ()) -> Reply:
         """Sends a request; returns the response.  Errors: any `ServeError`; Unavailable if the engine process exits."""
         if self._channel is None:
             raise Unavailable("the engine's process has ended")
@@ -100,10 +100,10 @@ class Engine(Inference):
     def _received(self, message: Any, parts: list[Bytes]) -> None:
         kind, number, content = message
         if kind == "answers":
-            self._sent.answered(content, parts)
+            self._sender.receive_answers(content, parts)
             return
         if not number:
-            self._told(kind, content)
+            self._on_message(kind, content)
             return
         reply = self._waiting.get(number)
         if reply is None or reply.done():
@@ -116,7 +116,7 @@ class Engine(Inference):
     def _lost(self) -> None:
         self._channel = None
         self.ended.set()
-        self._sent.lost()
+        self._sender.lost()
         for reply in self._waiting.values():
             if not reply.done():
                 reply.set_exception(Unavailable("the engine's process has ended"))
@@ -139,7 +139,7 @@ class Others:
             body = await read_body(receive, headers, SMALL) if method == "POST" else b""
             given = {k: v for k, v in headers.items() if k != "content-encoding"}  # the body has been decompressed
             content = [method, path, scope["query_string"], given]
-            (status, told), parts = await self.engine.asked("http", content, [body])
+            (status, answered), parts = await self.engine.request("http", content, [body])
         except Exception as error:
             return refusal(error, f"{method} {path}")
-        return status, told, parts
+        return status, answered, parts

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from ..connection_balancer import Part
 from ..settings import Settings
-from ..sharing import Part
 
-__all__ = ["LOG_FORMAT", "settings_of", "written"]
+__all__ = ["LOG_FORMAT", "arguments", "settings_of"]
 
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 FILES: Final = ("certificate", "key")
 
 
-def written(settings: Settings, level: int, part: Part, trays: Sequence[int]) -> Mapping[str, Any]:
+def arguments(settings: Settings, level: int, part: Part, trays: Sequence[int]) -> Mapping[str, Any]:
     """Returns the settings as a JSON-serializable value.
 
     level: of the log; part: share of the connections; trays: arguments of `TrayWriter`, if any.

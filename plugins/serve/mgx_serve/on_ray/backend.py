@@ -22,8 +22,8 @@ from ..metrics import Recorder
 from ..model import Signature
 from ..settings import ModelSettings
 from ..tensors import Array, DeferredInput, arrays_of
-from .handover import Handed, hand_over, withdraw
 from .links import Links
+from .publishing import PublishedModel, publish, withdraw
 from .replica import bound
 from .replicas import Replicas
 
@@ -57,28 +57,28 @@ class OnRay(Backend):
 
     async def deploy(self, name: str, version: str, path: Path, settings: ModelSettings) -> Deployment:
         holder = uuid.uuid4().hex
-        handed = await asyncio.to_thread(hand_over, name, version, path, settings, holder)
+        published = await asyncio.to_thread(publish, name, version, path, settings, holder)
         former = self._newest.get(name)
         try:
-            made = await self._rolled_out(handed, holder)
+            made = await self._rolled_out(published, holder)
         except (RuntimeError, RayError, RayServeException) as error:
             if former is None:
                 await asyncio.to_thread(serve.delete, self.application(name))
             else:
-                await self._rolled_out(former.handed, former.holder)
-            await asyncio.to_thread(withdraw, handed, holder)
+                await self._rolled_out(former.published, former.holder)
+            await asyncio.to_thread(withdraw, published, holder)
             raise Unavailable(f"no replica of model {name!r} could be started: {_first_line(error)}") from error
         self._newest[name] = made
         return made
 
-    async def _rolled_out(self, handed: Handed, holder: str) -> RayDeployment:
+    async def _rolled_out(self, published: PublishedModel, holder: str) -> RayDeployment:
         """Performs a rolling update of a model's replicas; the remaining replicas serve meanwhile."""
-        application, name = bound(handed, hasattr(os, "memfd_create")), self.application(handed.name)
+        application, name = bound(published, hasattr(os, "memfd_create")), self.application(published.name)
         handle = await asyncio.to_thread(
             serve.run, application, name=name, route_prefix=None, _local_testing_mode=False
         )
         signature = await handle.signature.remote()
-        return RayDeployment(self, handed, holder, handle, signature)
+        return RayDeployment(self, published, holder, handle, signature)
 
     async def withdraw(self, deployment: RayDeployment) -> None:
         """Stops the replicas of a model, unless a later version has replaced it."""
@@ -86,7 +86,7 @@ class OnRay(Backend):
         if self._newest.get(name) is deployment:
             del self._newest[name]
             await asyncio.to_thread(serve.delete, self.application(name))
-        await asyncio.to_thread(withdraw, deployment.handed, deployment.holder)
+        await asyncio.to_thread(withdraw, deployment.published, deployment.holder)
 
     async def close(self) -> None:
         if self._own:
@@ -105,9 +105,11 @@ class RayDeployment(Deployment):
     holder: name under which the cluster keeps its file.
     """
 
-    def __init__(self, backend: OnRay, handed: Handed, holder: str, handle: Any, signature: Signature) -> None:
-        self.signature, self.handed, self.holder = signature, handed, holder
-        self.shared_as = backend.application(handed.name)
+    def __init__(
+        self, backend: OnRay, published: PublishedModel, holder: str, handle: Any, signature: Signature
+    ) -> None:
+        self.signature, self.published, self.holder = signature, published, holder
+        self.shared_as = backend.application(published.name)
         self._links = Links(self.shared_as, backend.recorder)
         self._backend, self._replicas = backend, Replicas(handle, signature, backend.recorder, self._links)
         self._closing = False

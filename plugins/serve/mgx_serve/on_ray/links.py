@@ -26,26 +26,26 @@ from .local_endpoint import GREETING, is_own
 __all__ = ["Link", "Links"]
 
 SIZE: Final = 1 << 28  # size of the tensor memory per direction; untouched pages are never allocated
-EVERY: Final = 0.5  # polling interval in seconds
-UNUSED: Final = 30.0  # idle seconds after which polling stops
-PATIENCE: Final = 5.0  # timeout of connecting in seconds
+POLL_INTERVAL: Final = 0.5  # polling interval in seconds
+MAX_IDLE: Final = 30.0  # idle seconds after which polling stops
+TIMEOUT: Final = 5.0  # timeout of connecting in seconds
 log = logging.getLogger("mgx_serve")
 
 
 class Link:
     """A channel to one replica.
 
-    signature: of its version; under_way: pending requests of this process; ended: called once it has exited or stopped
+    signature: of its version; pending: pending requests of this process; ended: called once it has exited or stopped
     accepting requests.
     """
 
     signature: Signature
 
     def __init__(self, recorder: Recorder, ended: Callable[[Link], None]) -> None:
-        self.under_way = 0
+        self.pending = 0
         self._recorder, self._ended, self._leaving = recorder, ended, False
         self._channel: Channel | None = None
-        self._sent = RequestSender(lambda: self._channel)
+        self._sender = RequestSender(lambda: self._channel)
         self._greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def open(self, name: str) -> None:
@@ -67,16 +67,16 @@ class Link:
             connected.close()
             for number in memory:
                 os.close(number)
-        await asyncio.wait_for(self._greeted, PATIENCE)
+        await asyncio.wait_for(self._greeted, TIMEOUT)
 
     async def ask(self, call: Call) -> Answer:
         """Runs a plain request.  Errors: any `ServeError`; Lost if the replica exits."""
-        self.under_way += 1
+        self.pending += 1
         try:
-            return await self._sent.infer(call)
+            return await self._sender.infer(call)
         finally:
-            self.under_way -= 1
-            if self._leaving and not self.under_way:
+            self.pending -= 1
+            if self._leaving and not self.pending:
                 self.close()
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class Link:
     def _received(self, message: Any, parts: list[Bytes]) -> None:
         kind, _, content = message
         if kind == "answers":
-            self._sent.answered(content, parts)
+            self._sender.receive_answers(content, parts)
         elif kind == "ran":
             for queued, seconds, rows in content:
                 self._recorder.ran(self.signature, queued, seconds, rows)
@@ -97,12 +97,12 @@ class Link:
         elif kind == "leave":
             self._leaving = True
             self._ended(self)
-            if not self.under_way:
+            if not self.pending:
                 self.close()
 
     def _lost(self) -> None:
         self._channel = None
-        self._sent.lost()
+        self._sender.lost()
         self._ended(self)
         if not self._greeted.done():
             self._greeted.set_exception(ConnectionError("the replica has ended"))
@@ -119,43 +119,43 @@ class Links:
         self._node = ray.get_runtime_context().get_node_id()
         self._open: dict[str, Link] = {}
         self._ended: set[str] = set()  # still registered
-        self._all_here = False
+        self._all_local = False
         self._used, self._turn = 0.0, os.getpid()
-        self._following: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
 
-    def best(self) -> Link | None:
+    def choose(self) -> Link | None:
         """Returns the link with the fewest pending requests of this process; None if Ray should choose."""
         self._used = time.monotonic()
-        if self._following is None or self._following.done():
-            self._following = asyncio.get_running_loop().create_task(self._follow())
-        if not self._all_here or not self._open:
+        if self._polling is None or self._polling.done():
+            self._polling = asyncio.get_running_loop().create_task(self._poll())
+        if not self._all_local or not self._open:
             return None
         links = list(self._open.values())
         self._turn = first = (self._turn + 1) % len(links)  # spreads processes over replicas
-        return min(links[first:] + links[:first], key=_under_way)
+        return min(links[first:] + links[:first], key=_pending_requests)
 
     def close(self) -> None:
-        if self._following is not None:
-            self._following.cancel()
+        if self._polling is not None:
+            self._polling.cancel()
         for link in list(self._open.values()):
             link.close()
 
-    async def _follow(self) -> None:
+    async def _poll(self) -> None:
         """Polls for new replicas while there are requests."""
         place = await asyncio.to_thread(exchange)
-        while time.monotonic() < self._used + UNUSED:
+        while time.monotonic() < self._used + MAX_IDLE:
             try:
-                await self._see(await place.members.remote(self._application))
+                await self._update(await place.members.remote(self._application))
             except RayError as error:
                 log.warning("the replicas of %s are not known: %s", self._application, type(error).__name__)
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(POLL_INTERVAL)
 
-    async def _see(self, members: list[tuple[str, str]]) -> None:
+    async def _update(self, members: list[tuple[str, str]]) -> None:
         """members: node and name of each replica."""
         here = {name for node, name in members if node == self._node}
         self._ended &= here
         await asyncio.gather(*(self._connect(name) for name in here - self._ended - self._open.keys()))
-        self._all_here = len(here) == len(members) and here <= self._ended | self._open.keys()
+        self._all_local = len(here) == len(members) and here <= self._ended | self._open.keys()
 
     async def _connect(self, name: str) -> None:
         link = Link(self._recorder, lambda _: self._forget(name))
@@ -171,5 +171,5 @@ class Links:
             self._ended.add(name)
 
 
-def _under_way(link: Link) -> int:
-    return link.under_way
+def _pending_requests(link: Link) -> int:
+    return link.pending

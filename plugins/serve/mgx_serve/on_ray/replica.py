@@ -19,8 +19,8 @@ from ..model import Signature
 from ..settings import ModelSettings
 from ..tensors import Array
 from .exchange import exchange
-from .handover import Handed, hand_over
 from .local_endpoint import LocalEndpoint
+from .publishing import PublishedModel, publish
 
 __all__ = ["Replica", "Reply", "Run", "application", "bound"]
 
@@ -73,9 +73,9 @@ class Replica:
     has_endpoint: opens a local endpoint, see `LocalEndpoint`.
     """
 
-    def __init__(self, handed: Handed, has_endpoint: bool) -> None:
+    def __init__(self, published: PublishedModel, has_endpoint: bool) -> None:
         keep_freed_memory()
-        self._model = handed.open()
+        self._model = published.open()
         self._recorder = _Runs()
         self._batcher: Batcher | None = None
         self._has_endpoint = has_endpoint
@@ -145,18 +145,18 @@ def application(path: Path | str, settings: ModelSettings | None = None, name: s
     """
     where = Path(path)
     given = ModelSettings() if settings is None else settings
-    return bound(hand_over(name or where.stem, "1", where, given))
+    return bound(publish(name or where.stem, "1", where, given))
 
 
-def bound(handed: Handed, has_endpoint: bool = False) -> Any:
+def bound(published: PublishedModel, has_endpoint: bool = False) -> Any:
     """Returns the application that runs a model of the exchange.
 
     has_endpoint: see `Replica`; Ray does not see such requests as load, so it is used only with a fixed number of replicas.
     """
-    given = handed.settings
+    given = published.settings
     load = given.load or max(2.0, float(given.max_batch))
     options: dict[str, Any] = {
-        "name": handed.name,
+        "name": published.name,
         "max_ongoing_requests": max(given.queue_size, 1),
         "max_queued_requests": given.queue_size,
         "health_check_period_s": 2,
@@ -178,4 +178,4 @@ def bound(handed: Handed, has_endpoint: bool = False) -> Any:
         }
     else:
         options["num_replicas"] = given.replicas
-    return serve.deployment(**options)(Replica).bind(handed, has_endpoint and "num_replicas" in options)
+    return serve.deployment(**options)(Replica).bind(published, has_endpoint and "num_replicas" in options)

@@ -66,7 +66,7 @@ class Replicas:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise DeadlinePassed(f"no replica of model {name!r} answered in time")
-            link = self._links.best() if self._links is not None and is_plain(call) else None
+            link = self._links.choose() if self._links is not None and is_plain(call) else None
             try:
                 if link is None:
                     return await self._by_ray(call, left)

@@ -17,7 +17,7 @@ from ray import serve
 from mgx_serve import ModelSettings
 from mgx_serve.data import Predictor, map_batches
 from mgx_serve.errors import BadRequest
-from mgx_serve.on_ray.handover import hand_over
+from mgx_serve.on_ray.publishing import publish
 
 ENSEMBLE = Path(__file__).parents[4] / "examples" / "ensemble" / "ensemble.py"
 
@@ -38,7 +38,7 @@ def test_data_sets(small_model: Callable[..., Path], tmp_path: Path) -> None:
 
 
 def test_columns_that_do_not_fit(small_model: Callable[..., Path], tmp_path: Path) -> None:
-    handed = hand_over("m", "1", small_model(tmp_path / "m.onnx", 7), ModelSettings(target="ref"))
+    handed = publish("m", "1", small_model(tmp_path / "m.onnx", 7), ModelSettings(target="ref"))
     predict = Predictor(handed, {}, {})
     assert predict({"x": np.ones((2, 4))})["y"].dtype == np.float32
     with pytest.raises(BadRequest, match="no input or output 'nosuch'"):
@@ -72,7 +72,7 @@ def cast_model(path: Path, kind: int) -> Path:
     ],
 )
 def test_elements_that_the_input_cannot_hold(kind: int, fits: Any, lost: Any, tmp_path: Path) -> None:
-    handed = hand_over("m", "1", cast_model(tmp_path / "m.onnx", kind), ModelSettings(target="ref"))
+    handed = publish("m", "1", cast_model(tmp_path / "m.onnx", kind), ModelSettings(target="ref"))
     predict = Predictor(handed, {}, {})
     np.testing.assert_array_equal(predict({"x": fits})["y"], fits.astype(helper.tensor_dtype_to_np_dtype(kind)))
     with pytest.raises(BadRequest, match=f"cannot hold {lost[-1]} of column 'x'"):

@@ -119,7 +119,7 @@ class Machine:
         return self.endpoints[-1]
 
     async def see(self, *more: tuple[str, str]) -> None:
-        await self.links._see([*((HERE, d.name) for d in self.endpoints), *more])
+        await self.links._update([*((HERE, d.name) for d in self.endpoints), *more])
 
     async def ask(self, value: float = 1.0, **given: Any) -> float:
         """Returns the factor of the replica that answered, 0 for Ray's."""
@@ -136,7 +136,7 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(self: Links) -> None:
         await asyncio.sleep(3600)
 
-    monkeypatch.setattr(Links, "_follow", never)  # tests control the registry's content
+    monkeypatch.setattr(Links, "_poll", never)  # tests control the registry's content
 
 
 @contextlib.asynccontextmanager
@@ -175,7 +175,7 @@ def test_ray_chooses_while_a_replica_is_elsewhere_or_out_of_reach() -> None:
             assert await given.ask() == 0
             await given.see()
             assert await given.ask() == 2
-            await given.links._see([])  # its announcement is late
+            await given.links._update([])  # its announcement is late
             assert await given.ask() == 2
 
     asyncio.run(asked())

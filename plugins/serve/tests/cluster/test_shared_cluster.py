@@ -21,7 +21,7 @@ from ray import serve as ray_serve
 
 from mgx_serve import ModelSettings
 from mgx_serve.on_ray.exchange import Exchange
-from mgx_serve.on_ray.handover import hand_over
+from mgx_serve.on_ray.publishing import publish
 
 pytestmark = pytest.mark.usefixtures("emptied")
 
@@ -104,13 +104,13 @@ def test_files_are_closed_with_their_last_reference() -> None:
 
 def test_locks_outlive_old_files(small_model: Callable[..., Path], tmp_path: Path, cache: Path) -> None:
     settings = ModelSettings(target="ref")
-    handed = hand_over("m", "1", small_model(tmp_path / "m.onnx", 11), settings)
+    handed = publish("m", "1", small_model(tmp_path / "m.onnx", 11), settings)
     handed.open()
     folder = cache / "serve"
     (lock,) = folder.glob(f"{handed.key}.lock")
     for path in (lock, folder / f"{handed.key}.mxr"):
         os.utime(path, (0, 0))
-    hand_over("other", "1", small_model(tmp_path / "other.onnx", 13), settings)
+    publish("other", "1", small_model(tmp_path / "other.onnx", 13), settings)
     assert lock.exists() and not (folder / f"{handed.key}.mxr").exists()
 
 
@@ -120,5 +120,5 @@ def test_models_that_reject_zeros_are_logged(tmp_path: Path, caplog: pytest.LogC
     graph = helper.make_graph([helper.make_node("Reshape", ["x", "shape"], ["y"], allowzero=1)], "g", given, [made])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
     with caplog.at_level(logging.WARNING, "mgx_serve"):
-        hand_over("m", "1", tmp_path / "m.onnx", ModelSettings(target="ref")).open()
+        publish("m", "1", tmp_path / "m.onnx", ModelSettings(target="ref")).open()
     assert "model m does not run with zeros of batch size 1" in caplog.text

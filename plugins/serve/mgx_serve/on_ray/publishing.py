@@ -29,13 +29,13 @@ from ..model import Model, compiled, source
 from ..settings import ModelSettings
 from .exchange import LEASE, as_array, exchange
 
-__all__ = ["Handed", "hand_over", "withdraw"]
+__all__ = ["PublishedModel", "publish", "withdraw"]
 
 KEPT = 7 * 86400.0  # seconds that a machine keeps an unused file
 
 
 @dataclass(frozen=True)
-class Handed:
+class PublishedModel:
     """A handle of a model, which any process of the cluster can open.
 
     key: of the file in the exchange.
@@ -52,33 +52,33 @@ class Handed:
         target = mgx.get_target(name)
         kind = f"{__version__} {name} {target.machine(target.get_context())} {self._compiling()}"
         key = f"{self.key}-{hashlib.sha256(kind.encode()).hexdigest()[:32]}"
-        path = _fetched(key) or self._made(key)
+        path = _fetch(key) or self._compiled(key)
         return Model(self.name, self.version, compiled(mgx.load(path, trust=True), self.settings), self.settings)
 
     def _compiling(self) -> str:
         given = self.settings
         return f"{given.precision} {given.max_batch} {given.preferred} {given.warm} {given.inputs}"
 
-    def _made(self, key: str) -> Path:
+    def _compiled(self, key: str) -> Path:
         """Returns the compiled file, compiled here or by the process that holds the claim."""
         place, who = exchange(), uuid.uuid4().hex
         while not ray.get(place.claim.remote(key, who)):
-            path = _fetched(key)
+            path = _fetch(key)
             if path is not None:
                 return path
             time.sleep(0.2)
-        with _renewed(place, key, who):
-            original = _fetched(self.key)
+        with _renewing(place, key, who):
+            original = _fetch(self.key)
             if original is None:
                 raise mgx.ParameterError(f"model {self.name!r} is no longer in the cluster; load it again")
             program = compiled(mgx.load(original), self.settings)
             Model(self.name, self.version, program, self.settings).warm()
             data = program_bytes(program)
             ray.get(place.put.remote(key, as_array(data)))
-        return _written(key, [data])
+        return _write(key, [data])
 
 
-def hand_over(name: str, version: str, path: Path, settings: ModelSettings, holder: str = "") -> Handed:
+def publish(name: str, version: str, path: Path, settings: ModelSettings, holder: str = "") -> PublishedModel:
     """Reads a model and stores it in the exchange.
 
     holder: who withdraws it later; "" keeps the model as long as the cluster.
@@ -87,13 +87,13 @@ def hand_over(name: str, version: str, path: Path, settings: ModelSettings, hold
     data = program_bytes(source(path))
     key = hashlib.sha256(data).hexdigest()
     ray.get(exchange().hold.remote(key, as_array(data), holder))
-    _written(key, [data])
-    return Handed(name, version, key, settings)
+    _write(key, [data])
+    return PublishedModel(name, version, key, settings)
 
 
-def withdraw(handed: Handed, holder: str) -> None:
+def withdraw(published: PublishedModel, holder: str) -> None:
     """Drops a model from the exchange, unless it has other holders."""
-    ray.get(exchange().drop.remote(handed.key, holder))
+    ray.get(exchange().drop.remote(published.key, holder))
 
 
 def program_bytes(program: Program) -> bytes:
@@ -101,7 +101,7 @@ def program_bytes(program: Program) -> bytes:
 
 
 @contextlib.contextmanager
-def _renewed(place: Any, key: str, who: str) -> Iterator[None]:
+def _renewing(place: Any, key: str, who: str) -> Iterator[None]:
     """Renews a claim while its file is being made."""
     ended = threading.Event()
 
@@ -123,7 +123,7 @@ def _folder() -> Path:
     return cache_directory() / "serve"
 
 
-def _fetched(key: str) -> Path | None:
+def _fetch(key: str) -> Path | None:
     """Returns this machine's copy of a file, fetched by one process while others wait; None if the exchange does not have it."""
     folder = _folder()
     folder.mkdir(parents=True, exist_ok=True)
@@ -134,10 +134,10 @@ def _fetched(key: str) -> Path | None:
             os.utime(path)
             return path
         found = ray.get(exchange().get.remote(key))
-        return _written(key, [memoryview(ray.get(found[0]))]) if found else None
+        return _write(key, [memoryview(ray.get(found[0]))]) if found else None
 
 
-def _written(key: str, chunks: list[Any]) -> Path:
+def _write(key: str, chunks: list[Any]) -> Path:
     folder = _folder()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{key}.mxr"

@@ -18,23 +18,23 @@ from typing import Any
 import pytest
 
 from mgx_serve.channels.arena import shared_memory
-from mgx_serve.sharing import Part, Sharer, Sharing
+from mgx_serve.connection_balancer import Balancer, BalancerState, Part
 
 COUNT = 3
 
 
 def inherited(part: Part) -> Part:
     """Returns a part with its own descriptors, as in another process."""
-    gives = [os.dup(number) for number in part.gives]
-    return dataclasses.replace(part, counts=os.dup(part.counts), takes=os.dup(part.takes), gives=gives)
+    sends = [os.dup(number) for number in part.sends]
+    return dataclasses.replace(part, counts=os.dup(part.counts), receives=os.dup(part.receives), sends=sends)
 
 
 class Parts:
     """A listening socket for each part; clients connect to the given one."""
 
     def __init__(self) -> None:
-        self.sharing = Sharing(COUNT, shared_memory)
-        self.sharers = [Sharer(inherited(self.sharing.part(number))) for number in range(COUNT)]
+        self.sharing = BalancerState(COUNT, shared_memory)
+        self.sharers = [Balancer(inherited(self.sharing.part(number))) for number in range(COUNT)]
         self.listening = [s.listening(socket.create_server(("127.0.0.1", 0))) for s in self.sharers]
         self.kept: list[list[socket.socket]] = [[] for _ in range(COUNT)]
         self.clients: list[socket.socket] = []
@@ -104,8 +104,8 @@ def test_connections_that_end_make_room() -> None:
 def test_connections_that_a_process_has_no_files_for_do_not_count(caplog: pytest.LogCaptureFixture) -> None:
     async def shared() -> None:
         with parts() as given:
-            loop, takes = asyncio.get_running_loop(), given.sharers[2]._takes
-            loop.remove_reader(takes)
+            loop, receives = asyncio.get_running_loop(), given.sharers[2]._receives
+            loop.remove_reader(receives)
             given.connect(0, 3)
             assert given.counts() == [1, 1, 1]
             limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -128,17 +128,17 @@ def test_nothing_is_sent_to_a_process_that_has_ended() -> None:
     async def shared() -> None:
         with parts() as given:
             # it ends before it accepts the connection passed to it
-            asyncio.get_running_loop().remove_reader(given.sharers[2]._takes)
+            asyncio.get_running_loop().remove_reader(given.sharers[2]._receives)
             given.connect(0, 3)
             await asyncio.sleep(0.05)
             assert [len(k) for k in given.kept] == [1, 1, 0]
-            given.sharing.absent(2)
+            given.sharing.exclude(2)
             given.clients[-1].settimeout(10)
             assert sum(_closed(c) for c in given.clients) == 1
             given.connect(1, 3)
             await asyncio.sleep(0.05)
             assert given.counts()[:2] in ([2, 3], [3, 2])
-            given.sharers.append(again := Sharer(inherited(given.sharing.part(2))))
+            given.sharers.append(again := Balancer(inherited(given.sharing.part(2))))
             again.take(given.kept[2].append)
             given.connect(0, 2)
             await asyncio.sleep(0.05)
@@ -160,10 +160,10 @@ def test_a_process_keeps_a_connection_that_another_is_too_busy_to_accept() -> No
         with parts() as given:
             loop = asyncio.get_running_loop()
             for sharer in given.sharers[1:]:
-                loop.remove_reader(sharer._takes)
+                loop.remove_reader(sharer._receives)
                 for _ in range(100_000):
                     try:
-                        given.sharers[0]._gives[sharer._own].send(b"c")
+                        given.sharers[0]._sends[sharer._own].send(b"c")
                     except BlockingIOError:
                         break
             given.connect(0, 5)
@@ -171,7 +171,7 @@ def test_a_process_keeps_a_connection_that_another_is_too_busy_to_accept() -> No
             for sharer in given.sharers[1:]:  # the message carries no connection
                 while True:
                     try:
-                        sharer._takes.recv(1)
+                        sharer._receives.recv(1)
                     except BlockingIOError:
                         break
 
