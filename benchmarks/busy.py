@@ -4,8 +4,7 @@
 
 Each engine has its own process; they alternate after a few calls, so that both run under the same load.  `loops`: one counting
 thread; `products`: matrix products on all threads; `engine`: onnxruntime on the first model, on all threads.  The table
-contains
-the median and the mean latency of both, in milliseconds, and the ratio of ours to onnxruntime's.
+contains the median and the mean latency of both, in milliseconds, and the ratio of ours to onnxruntime's.
 """
 
 from __future__ import annotations

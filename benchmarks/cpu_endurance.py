@@ -3,9 +3,8 @@
   python benchmarks/cpu_endurance.py MODEL.onnx [--threads 16] [--seconds 60] [--turn 5]
 
 The threads call one program, alternating with as many that call one session of onnxruntime; every result is compared with that
-of
-a single run.  If other processes share the machine, compare runs per second of processor time: the scheduler allocates time per
-thread, and the two engines have different numbers of threads.  MODEL.in.npz contains the inputs.
+of a single run.  If other processes share the machine, compare runs per second of processor time: the scheduler allocates time
+per thread, and the two engines have different numbers of threads.  MODEL.in.npz contains the inputs.
 """
 
 from __future__ import annotations

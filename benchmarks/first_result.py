@@ -3,10 +3,8 @@
     python benchmarks/first_result.py MODELS [--parse] [--only a,b] [--rounds 9] [--peer PYTHON] [--json OUT]
 
 MODELS contains NAME.onnx and NAME.in.npz.  Every process imports numpy and its engine, reads the input, loads the model and
-runs it
-once on two threads.  warm: with the cache left by an earlier process; cold: with an empty cache; mxr: a compiled program from
-its
-file.  Programs are cached once they are compiled a second time; --parse: every process parses and compiles
+runs it once on two threads.  warm: with the cache left by an earlier process; cold: with an empty cache; mxr: a compiled
+program from its file.  Programs are cached once they are compiled a second time; --parse: every process parses and compiles
 (MGX_KEEP_PROGRAMS=0).
 
 Python's bytecode caches exist, as after an installation; if they did not, uncounted processes have written them.

@@ -3,10 +3,8 @@
     python benchmarks/gpu_compile.py MODELS [--only a,b] [--precision fp16] [--rounds 1]
 
 MODELS contains NAME.onnx and NAME.in.npz.  Each time is measured in a separate process that has opened the device and run a
-trivial
-program: seconds from the file to the first result in host memory.  empty: the cache is empty; kernels: another process has
-compiled
-the same model before.  Nothing else runs at the same time.
+trivial program: seconds from the file to the first result in host memory.  empty: the cache is empty; kernels: another
+process has compiled the same model before.  Nothing else runs at the same time.
 """
 
 from __future__ import annotations

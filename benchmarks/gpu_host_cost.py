@@ -4,8 +4,7 @@ python benchmarks/gpu_host_cost.py MODELS [--only a,b] [--torch]
 
 For each model in fp16 on device arrays: microseconds of a call (median over bursts of 20 calls after a synchronization), of
 replaying the device graph, and of a call with new arguments (which are validated, and a graph is recorded).  `--torch` passes
-torch
-tensors on torch's stream instead of our own arrays.
+torch tensors on torch's stream instead of our own arrays.
 """
 
 from __future__ import annotations

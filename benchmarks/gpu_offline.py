@@ -3,9 +3,8 @@
 python benchmarks/gpu_offline.py MODELS [--only a,b] [--arch gfx90a,sm_90] [--precision fp32,fp16]
 
 MODELS contains NAME.onnx, and NAME.in.npz for models with symbolic extents.  Prints, for each architecture, the number of
-launches,
-of distinct kernels, of kernels whose code is not an ELF file, and of failures.  Needs a compiler for each: ziglang (or ROCm's
-hipRTC) for gfx, NVRTC for sm.
+launches, of distinct kernels, of kernels whose code is not an ELF file, and of failures.  Needs a compiler for each: ziglang
+(or ROCm's hipRTC) for gfx, NVRTC for sm.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Networks in int8 and fp8 compared with float16, and 4-bit weights, on a GPU: python benchmarks/gpu_quantized.py NETS [--only
-a,b]
+"""Networks in int8 and fp8 compared with float16, and 4-bit weights, on a GPU.
+
+    python benchmarks/gpu_quantized.py NETS [--only a,b]
 
 NETS contains NAME.onnx with a symbolic batch; NAME.json lists names and extents of weights missing from the file, which are
 generated at random.  Prints the time of a run on device buffers (events around graph replays) and that of float16, by batch;
-bursts
-of all alternate.  Kinds: int8, uint8 (activations with zero points, the default of quantize_int8), fp8, and with "-faster" only
-the products that become faster (`only_faster` of quantize).
+bursts of all alternate.  Kinds: int8, uint8 (activations with zero points, the default of quantize_int8), fp8, and with
+"-faster" only the products that become faster (`only_faster` of quantize).
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """First layers of image networks in float16 on a GPU, by all available kernels: python benchmarks/gpu_stems.py [--only a,b]
 
 Each converts a float32 channels-first image, and computes its convolution with a bias and an activation; the result is
-channels-last.
-Candidates are the library's plans including conversion and copies, our kernel for few channels in the tiles that its cost model
-ranks first, and torch (from a channels-last float16 image, hence without the conversion) if it is installed.  Times are
-microseconds
-of one of 20 launches in a graph, the minimum over interleaved rounds; errors are relative to the largest result in float64.
-The
-floor is the time of reading the image and writing the result at 4 TB/s.
+channels-last. Candidates are the library's plans including conversion and copies, our kernel for few channels in the tiles that
+its cost model ranks first, and torch (from a channels-last float16 image, hence without the conversion) if it is installed.
+Times are microseconds of one of 20 launches in a graph, the minimum over interleaved rounds; errors are relative to the largest
+result in float64. The floor is the time of reading the image and writing the result at 4 TB/s.
 """
 
 from __future__ import annotations

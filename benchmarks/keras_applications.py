@@ -4,9 +4,8 @@ results.
     python benchmarks/keras_applications.py PYTHON FOLDER [NAME ...]
 
 PYTHON is an interpreter with TensorFlow (`make gold-tf` creates `.venv-gold-tf/bin/python`); it writes FOLDER/NAME, which is
-removed
-after the measurement unless `--keep` is given.  Each form runs with batches of one and two images on the cpu.  Errors of float
-results are relative to their range, those of int8 results are in steps of the output.
+removed after the measurement unless `--keep` is given.  Each form runs with batches of one and two images on the cpu.  Errors
+of float results are relative to their range, those of int8 results are in steps of the output.
 """
 
 from __future__ import annotations

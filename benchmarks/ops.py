@@ -5,10 +5,8 @@ OMP_NUM_THREADS=1 MGX_CPU_THREADS=1 taskset -c 0 python benchmarks/ops.py [--onl
 
 Rounds alternate between the engines; reported is the median over rounds of the processor time per run.  Cases that take
 onnxruntime less than 20 us measure the call overhead rather than the kernel: their mean is reported separately.  Results must
-agree
-within 1e-4 of the largest value (1e-2 in float16; or a case's own tolerance), including NaN and infinities; results in
-arbitrary
-order are compared accordingly.  Without --only every family of cases runs in a separate process.
+agree within 1e-4 of the largest value (1e-2 in float16; or a case's own tolerance), including NaN and infinities; results in
+arbitrary order are compared accordingly.  Without --only every family of cases runs in a separate process.
 """
 
 from __future__ import annotations

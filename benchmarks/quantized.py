@@ -4,8 +4,7 @@ of it.
     python benchmarks/quantized.py FLOAT.onnx QUANTIZED.onnx INPUTS.npz ...
 
 takes three files per model.  All engines run on one thread and alternate call by call, so that other load on the machine
-affects
-all equally; printed are medians of ratios of processor time.  Peers that are not installed are left out.
+affects all equally; printed are medians of ratios of processor time.  Peers that are not installed are left out.
 """
 
 from __future__ import annotations

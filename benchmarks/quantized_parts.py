@@ -5,12 +5,10 @@ rounding.
 
 If a value is half way between two bytes, a difference in its last bit rounds it to the other one, and later layers amplify this
 until two correct programs have nothing in common.  Here the model is cut at its quantizations: every part between them reads
-the
-bytes, scales and zero points that onnxruntime computed, and every quantization the floats.  Printed are the differences of the
-parts' floats relative to their largest magnitude, and how many bytes differ where the floats were equal.  Operators that round
-internally (QLinearConv, DynamicQuantizeLSTM) are not cut: they belong to parts.  Exit status 1 if a difference exceeds 1e-5 or
-a
-byte differs.
+the bytes, scales and zero points that onnxruntime computed, and every quantization the floats.  Printed are the differences of
+the parts' floats relative to their largest magnitude, and how many bytes differ where the floats were equal.  Operators that
+round internally (QLinearConv, DynamicQuantizeLSTM) are not cut: they belong to parts.  Exit status 1 if a difference exceeds
+1e-5 or a byte differs.
 """
 
 from __future__ import annotations

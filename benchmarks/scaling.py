@@ -4,12 +4,9 @@ python benchmarks/scaling.py [--sizes 5000,10000,20000] [--programs blocks,skips
                              [--processor] [--json FILE]
 
 `blocks` is a chain of typical blocks: products with bias and activation, residual sums, normalisations, views, concatenated
-slices,
-reductions, and constants to fold; `skips` has nothing to simplify and half of its values alive at once; `shared` is one long
-chain of
-pointwise ops that all read one value.  `optimise` is normalize to fuse; with --plan also lowering (every op on the host) and
-the
-memory plan.
+slices, reductions, and constants to fold; `skips` has nothing to simplify and half of its values alive at once; `shared` is
+one long chain of pointwise ops that all read one value.  `optimise` is normalize to fuse; with --plan also lowering (every
+op on the host) and the memory plan.
 """
 
 from __future__ import annotations

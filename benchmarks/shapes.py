@@ -3,9 +3,8 @@
 python benchmarks/shapes.py MODEL [--target cpu] [--count 1000] [--most batch=8,seq=256] [--instances N] [--check 20]
 
 Every symbol of the model gets random values from 1 to its maximum.  An instance's cost in Python is the time to create it less
-the
-target's share (`make-runner`); memory is the resident set, after the first 100 shapes and later.  Every `--check`-th result is
-compared with onnxruntime's, which runs in a separate process so that its memory does not count.
+the target's share (`make-runner`); memory is the resident set, after the first 100 shapes and later.  Every `--check`-th
+result is compared with onnxruntime's, which runs in a separate process so that its memory does not count.
 """
 
 from __future__ import annotations

@@ -4,14 +4,11 @@
         [--precision f32,f16] [NAME ...]
 
 timm: two random networks of each of its modules, except large ones.  transformers: each model type that `AutoModel` creates
-from a
-configuration, reduced in size, with the first of several kinds of inputs that eager accepts.  Random weights.
+from a configuration, reduced in size, with the first of several kinds of inputs that eager accepts.  Random weights.
 
 A network is wrong if its float32 results differ from torch's in float64 by more than 1e-4 and three times torch's own error, or
-its
-float16 results by more than 1e-3 and twice torch's own error; failing calls and crashing processes are also wrong.  A wrong
-network is
-also run with torch's own backends, since some models compute something else under any.  OUT receives rows.json.
+its float16 results by more than 1e-3 and twice torch's own error; failing calls and crashing processes are also wrong.  A wrong
+network is also run with torch's own backends, since some models compute something else under any.  OUT receives rows.json.
 """
 
 from __future__ import annotations

@@ -4,14 +4,10 @@ memory.
     python benchmarks/tf_peers.py [--form=saved|lite|int8] [--processor] FOLDER NAME ...
 
 FOLDER contains NAME (a SavedModel), NAME.tflite, NAME_int8.tflite and NAME.npz as `plugins/frontends/tf/tests/gold/make.py`
-writes
-them.  Needs openvino and ai-edge-litert.  Each engine has its own process with two threads; the three alternate call by call,
-and
-printed are medians of ratios; `--processor` compares processor time on one thread, which other load disturbs least.  Loading is
-the
-processor time of parsing and compiling, and of the same with a first run, best of three, with empty caches; "memory" is the
-growth of
-the peak of a process that only parses, over the bytes of the weights.
+writes them.  Needs openvino and ai-edge-litert.  Each engine has its own process with two threads; the three alternate call by
+call, and printed are medians of ratios; `--processor` compares processor time on one thread, which other load disturbs least.
+Loading is the processor time of parsing and compiling, and of the same with a first run, best of three, with empty caches;
+"memory" is the growth of the peak of a process that only parses, over the bytes of the weights.
 """
 
 from __future__ import annotations

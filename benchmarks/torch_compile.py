@@ -3,11 +3,9 @@
     python -m benchmarks.torch_compile [--times] [--device cpu] [NAME ...]
 
 One line per architecture: the largest difference from eager, relative to the largest value, at all batch sizes below; graphs at
-the
-first of two sizes whose first axis is marked dynamic, and additional ones at the second; graphs at the first of three unmarked
-sizes,
-as in unmodified programs, and additional ones at the others; operators that mgx runs and that torch runs; with --times also
-milliseconds per call next to inductor's, alternating.
+the first of two sizes whose first axis is marked dynamic, and additional ones at the second; graphs at the first of three
+unmarked sizes, as in unmodified programs, and additional ones at the others; operators that mgx runs and that torch runs; with
+--times also milliseconds per call next to inductor's, alternating.
 """
 
 from __future__ import annotations

@@ -3,18 +3,13 @@
     python -m benchmarks.torch_device [--batch 1,32] [--precision f16] [--workers 8] [--modes reduce-overhead] [NAME ...]
 
 One process per network and batch compiles it with inductor, with mgx's defaults and with `freeze`, and waits until all others
-have
-done so, or until a timeout (--prepare), after which unfinished processes are ended.  Then one after another has exclusive use
-of the
-device: bursts of calls alternate, each followed by a synchronization.
+have done so, or until a timeout (--prepare), after which unfinished processes are ended.  Then one after another has
+exclusive use of the device: bursts of calls alternate, each followed by a synchronization.
 
 Columns: milliseconds per call (medians over bursts) of each; the median over bursts of the ratios of ours to the best of
-inductor's
-modes, by default and with `freeze`; host microseconds of our call while the device is still busy; steps of the device graphs,
-by
-default and with `freeze`; largest difference from eager, relative to its largest value.  With --steps, the steps that only the
-default
-has follow, with their times.
+inductor's modes, by default and with `freeze`; host microseconds of our call while the device is still busy; steps of the
+device graphs, by default and with `freeze`; largest difference from eager, relative to its largest value.  With --steps, the
+steps that only the default has follow, with their times.
 """
 
 from __future__ import annotations

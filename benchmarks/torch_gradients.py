@@ -4,10 +4,8 @@
 
 One line per architecture: the largest difference of a parameter's gradient, relative to the largest value of that gradient; its
 parameter; the same for the whole gradient; and the errors of both against eager in float64, as some gradients differ by
-rounding
-alone.  Then the graphs, operators that mgx runs, and reasons for those that torch runs.  Gradients whose largest value is below
-1e-6
-of the overall largest are rounding noise, and are compared only as parts of the whole.
+rounding alone.  Then the graphs, operators that mgx runs, and reasons for those that torch runs.  Gradients whose largest value
+is below 1e-6 of the overall largest are rounding noise, and are compared only as parts of the whole.
 
 --training: modules in training mode, without dropout; otherwise batch norms use their running statistics.
 """

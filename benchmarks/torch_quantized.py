@@ -10,10 +10,8 @@ Needs torchao.  NAME is ARCHITECTURE:METHOD, an architecture of `benchmarks.zoo`
     int4               `quantize_` with IntxWeightOnlyConfig of 4 bits in groups of 32
 
 One line per model: the largest difference from torch's result of the quantized graph, relative to the largest value, the same
-of
-norms, and that of torch's float32 result from the quantized graph's; convolutions and products of the model, and how many of
-them
-are launches with integer arithmetic (dynamic, static) or with coded weights (weight-only).
+of norms, and that of torch's float32 result from the quantized graph's; convolutions and products of the model, and how many
+of them are launches with integer arithmetic (dynamic, static) or with coded weights (weight-only).
 """
 
 from __future__ import annotations

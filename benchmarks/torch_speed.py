@@ -5,25 +5,19 @@
     python -m benchmarks.torch_speed --second resnet50
 
 Needs a C++ compiler, for inductor.  One line per model: milliseconds per call of mgx and of inductor (medians), the median of
-their
-ratios in wall and in processor time, seconds of the first call with empty caches and the ratio of their processor times
-(including
-children), how far the peak resident memory of mgx's first call exceeds the resident memory before it (including copies of the
-weights;
-Linux only), and the size of the weights.  Of several modes of inductor, the fastest per call is reported, with the default's
-first
-call.  Both freeze the weights, as users who want speed do: option `freeze` of mgx, `freezing` of inductor; with --live neither
-does.
+their ratios in wall and in processor time, seconds of the first call with empty caches and the ratio of their processor times
+(including children), how far the peak resident memory of mgx's first call exceeds the resident memory before it (including
+copies of the weights; Linux only), and the size of the weights.  Of several modes of inductor, the fastest per call is
+reported, with the default's first call.  Both freeze the weights, as users who want speed do: option `freeze` of mgx,
+`freezing` of inductor; with --live neither does.
 
 They alternate after a few calls, so that other load affects both equally.  A turn begins with uncounted calls until the other's
 threads have stopped spinning: those of OpenMP spin for some 7 ms after a call, during which the next call has one processor
 less.
 On a loaded machine use one thread: threads that wait for each other spin, which counts as processor time.
 
---trivial: microseconds per call of a function that adds one to eight numbers.
---second: seconds until the first result in a process that uses the cache of another process, after imports; both freeze the
-weights
-here, too.
+--trivial: microseconds per call of a function that adds one to eight numbers. --second: seconds until the first result in a
+process that uses the cache of another process, after imports; both freeze the weights here, too.
 """
 
 from __future__ import annotations

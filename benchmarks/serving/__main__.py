@@ -102,10 +102,8 @@ def latencies(systems: list[System], requests: int, pause: float) -> None:
     """Prints medians and 99th percentiles of the latency that each protocol adds to a run in this process, in ms.
 
     pause: 0 alternates between the systems call by call.  Otherwise each gets GROUP calls per turn, the first AWAKE of them
-    untimed,
-    after a pause of that many seconds: onnxruntime's threads spin for some 50 ms after a call and take processor time from the
-    next
-    system; after a longer sleep, processes are slow to wake up.
+    untimed, after a pause of that many seconds: onnxruntime's threads spin for some 50 ms after a call and take processor time
+    from the next system; after a longer sleep, processes are slow to wake up.
     """
     calls = {
         (s.name, protocol): call

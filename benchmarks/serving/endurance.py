@@ -3,9 +3,8 @@
 python benchmarks/serving/endurance.py [--minutes 30] [--pause SECONDS] [--frontends N]
 
 Clients call two models over HTTP with JSON, HTTP with binary tensors and gRPC, and send malformed requests; every answer is
-compared
-with numpy's, for the version stated in it.  The exit status is 1 for a wrong result, or for a request that failed without being
-rejected.
+compared with numpy's, for the version stated in it.  The exit status is 1 for a wrong result, or for a request that failed
+without being rejected.
 """
 
 from __future__ import annotations

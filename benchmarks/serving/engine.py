@@ -3,12 +3,9 @@
 python benchmarks/serving/engine.py [--kind tokens|image] [--rows 1] [--base 0.33 --row 0.083] [--clients 32] [--channels 5]
 
 Clients in another process send requests over channels, like front ends, and again as soon as they are answered; their inputs
-are
-not copied there.  A run takes `--base` milliseconds plus `--row` for each of its rows, after the previous run has ended.
-Printed
-are rows per second relative to consecutive runs of `--max-batch` rows, latencies, the times between two runs, in which a device
-would
-be idle, and the engine process's processor time per request.  Models are those of `turnaround.py`.
+are not copied there.  A run takes `--base` milliseconds plus `--row` for each of its rows, after the previous run has ended.
+Printed are rows per second relative to consecutive runs of `--max-batch` rows, latencies, the times between two runs, in which
+a device would be idle, and the engine process's processor time per request.  Models are those of `turnaround.py`.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
 """A model on several replicas: throughput by their number, and the effect on clients when one is killed.
 
-python benchmarks/serving/scale.py MODEL.onnx --replicas 1,2,4 [--rows 32] [--gpus 1 --target gpu --precision fp16] [--extent
-s=8]
-python benchmarks/serving/scale.py MODEL.onnx --replicas 2 --kill 15
-python benchmarks/serving/scale.py MODEL.onnx --replicas 0    # a server without Ray, compared with runs in this process
-python benchmarks/serving/scale.py MODEL.onnx --replicas 0 --shared-memory    # tensors in regions that clients register
+    python benchmarks/serving/scale.py MODEL.onnx --replicas 1,2,4 [--rows 32] [--extent s=8]
+    python benchmarks/serving/scale.py MODEL.onnx --replicas 2 --kill 15 [--gpus 1 --target gpu --precision fp16]
+    python benchmarks/serving/scale.py MODEL.onnx --replicas 0    # a server without Ray, compared with runs in this process
+    python benchmarks/serving/scale.py MODEL.onnx --replicas 0 --shared-memory    # tensors in regions that clients register
 
 Clients are distributed over separate processes and use HTTP with binary tensors; each continues as soon as it is answered.
 With --kill, one replica is killed by SIGKILL after 5 s of load; the script then counts answers, rejections and lost requests,
-and
-prints the time until a new process has started, and the rate of answers relative to that before.  The exit status is 1 if a
-request
-was lost.
+and prints the time until a new process has started, and the rate of answers relative to that before.  The exit status is 1 if
+a request was lost.
 """
 
 from __future__ import annotations

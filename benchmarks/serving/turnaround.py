@@ -4,10 +4,8 @@ python benchmarks/serving/turnaround.py [--kind tokens|image] [--rows 2] [--wait
     [--shared-memory]
 
 A run waits for `--wait` milliseconds and computes nothing; clients use HTTP like those of `scale.py`.  Printed are the rows per
-run,
-the times between runs, in which a device would be idle, the share of time spent in runs, and the processor time per request, of
-the
-process that runs the model and of its front ends.
+run, the times between runs, in which a device would be idle, the share of time spent in runs, and the processor time per
+request, of the process that runs the model and of its front ends.
 
 tokens: two inputs of 128 int64 and 768 float32 results per row; image: 602,112 bytes and 1,000 float32 results.
 """

@@ -1,10 +1,8 @@
 """Public architectures with random weights: their constructors and inputs.
 
 timm and torchvision networks have their own depth; transformers have their own widths, two layers and a small vocabulary.
-Every
-entry is a line: a name, and its differences from its family's defaults.  Hand-written networks (HANDMADE), of kinds without a
-name
-in such lists, are separate, so that figures for the list stay comparable.
+Every entry is a line: a name, and its differences from its family's defaults.  Hand-written networks (HANDMADE), of kinds
+without a name in such lists, are separate, so that figures for the list stay comparable.
 """
 
 from __future__ import annotations
@@ -40,8 +38,7 @@ def make(architecture: Architecture, batch: int, seed: int = 0) -> tuple[nn.Modu
     """Returns the module in evaluation mode with random weights and statistics, and its inputs.
 
     The statistics of batch norms are those of the inputs, slightly perturbed, so that values stay in range at any depth, as in
-    a trained
-    network; weights that are initialized to zero (heads, residual gates) are random.
+    a trained network; weights that are initialized to zero (heads, residual gates) are random.
     """
     torch.manual_seed(seed)
     module, inputs = architecture.build().eval(), architecture.inputs(batch)

@@ -4,11 +4,9 @@ python benchmarks/zoo/device.py OUT [--only a,timm.NAME.SIZE,transformers.MODEL.
     [--precision f16,f32] [--modes reduce-overhead] [--workers 8]
 
 One process per network exports it with torch in float32 (decoders with a cache in the measured precision), compiles the peers
-and
-ours, and waits until all others have done so (or a timeout).  Then one after another has exclusive use of the device: bursts of
-all
-engines alternate, timed by events on one stream.  OUT receives rows.json, with the time of each of our instructions, and
-table.md.
+and ours, and waits until all others have done so (or a timeout).  Then one after another has exclusive use of the device:
+bursts of all engines alternate, timed by events on one stream.  OUT receives rows.json, with the time of each of our
+instructions, and table.md.
 
 Columns:
   error, own  largest difference from torch in float64 on the same weights, relative to its largest value; torch's own

@@ -3,16 +3,12 @@
 python benchmarks/zoo/export.py OUT [--only a,b] [--batch 1] [--open] [--exporter dynamo]
 
 --only selects networks of the list or hand-written ones, all hand-written ones as handmade, or any other of timm as
-timm.NAME.SIZE,
-which is written as NAME.  Without it, the whole list is exported.
+timm.NAME.SIZE, which is written as NAME.  Without it, the whole list is exported.
 
 Writes NAME.bBATCH.onnx (with external weights beside it if it is large), NAME.bBATCH.in.npz and NAME.bBATCH.gold.npz, the
-results of
-torch in float64 (the first of several) rounded to float32.  --open leaves the batch symbolic.  Each export runs in a separate
-process
-with a time limit; networks that torch cannot export are listed with the last line of the error.  Needs torch, timm,
-torchvision,
-transformers, onnxscript.
+results of torch in float64 (the first of several) rounded to float32.  --open leaves the batch symbolic.  Each export runs in
+a separate process with a time limit; networks that torch cannot export are listed with the last line of the error.  Needs
+torch, timm, torchvision, transformers, onnxscript.
 """
 
 from __future__ import annotations

@@ -43,8 +43,7 @@ def judge(test: Any, target: Any) -> None:
     """Runs one node test.
 
     Results of 16-bit floats that miss the test's tolerance, which is about one of their rounding units, may differ as much as
-    the model's
-    parts do by rounding (`noise.expected`).
+    the model's parts do by rounding (`noise.expected`).
     Errors: AssertionError for wrong results; any error that the frontend or the target raises.
     """
     from onnx.backend.test.runner import Runner, _normalize_tensor

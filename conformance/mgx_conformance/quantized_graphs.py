@@ -53,8 +53,8 @@ class QuantizedSketch:
         does.
 
         If numbers are half way between two units the reference may give either, there and in later ops: a result may
-        additionally differ by
-        as much as results do when the quantized numbers are perturbed by a few units in the last place.
+        additionally differ by as much as results do when the quantized numbers are perturbed by a few units in the last
+        place.
         """
         right = self.wanted()
         apart = [units_apart(a, b) for a, b in zip(got, right, strict=True)]

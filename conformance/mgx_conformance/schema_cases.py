@@ -2,8 +2,7 @@
 accepts.
 
 One property is varied at a time, starting from the op's defaults on the first accepted extents, so that a failing case names
-what a
-kernel gets wrong.
+what a kernel gets wrong.
 """
 
 from __future__ import annotations

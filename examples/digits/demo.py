@@ -1,10 +1,8 @@
 """Classifies handwritten digits with mgx: loads digits.onnx, compiles it for the best installed target, checks every answer.
 
 The images have 8x8 pixels with values from 0 to 16; the network takes pixels / 16 as float32 [batch, 1, 8, 8].  digits.npz
-contains
-images that were not used in training, their labels and the answers of another runtime.  The exit status is 1 if fewer than 97 %
-of
-the images are classified correctly, or if an answer differs from the stored one by more than 1e-4.
+contains images that were not used in training, their labels and the answers of another runtime.  The exit status is 1 if fewer
+than 97 % of the images are classified correctly, or if an answer differs from the stored one by more than 1e-4.
 """
 
 from __future__ import annotations

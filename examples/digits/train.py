@@ -1,10 +1,8 @@
 """Trains the small network that `demo.py` runs, in plain numpy, and writes digits.onnx and digits.npz beside this file.
 
 The data are scikit-learn's 1797 handwritten digits: 8x8 images with pixel values from 0 to 16.  The network takes pixels / 16,
-so that
-its input is in [0, 1], and returns ten probabilities.  A fifth of the images is held out; digits.npz contains these, their
-labels, and
-onnxruntime's answers for them.
+so that its input is in [0, 1], and returns ten probabilities.  A fifth of the images is held out; digits.npz contains these,
+their labels, and onnxruntime's answers for them.
 
 Needs scikit-learn, onnx and onnxruntime (`pip install scikit-learn onnx onnxruntime`); takes less than a minute.
 """

@@ -3,8 +3,7 @@
     pip install 'mgx-serve[ray]' mgx-ref && python examples/ensemble/ensemble.py
 
 Each step is a separate deployment with its own replicas: the encoder batches the texts that arrive at the same time.  The
-weights are
-random; the example demonstrates the graph.
+weights are random; the example demonstrates the graph.
 """
 
 from __future__ import annotations

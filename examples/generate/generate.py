@@ -3,8 +3,7 @@
 python examples/generate/generate.py decoder.onnx [--target cpu] [--prompt 5,17,42] [--tokens 32] [--temperature 0]
 
 The file is compiled once; prompt and single tokens are runs of one program with different extents.  `--temperature 0` selects
-the most
-likely token each time, other values sample.
+the most likely token each time, other values sample.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 The digits network, a residual CNN and a vision transformer classify handwritten digits; a causal language model predicts
 characters of the standard library's docstrings.  Prints a table; with a folder as argument also writes each quantization's
-report
-there.  The exit status is 1 if a network loses more than is allowed.
+report there.  The exit status is 1 if a network loses more than is allowed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Trains the two classifiers of handwritten digits that `measure.py` quantizes: a residual CNN and a small vision transformer.
 
 Writes residual.onnx, vision_transformer.onnx and calibration.npz (images of the training part) beside this file.  The images
-and
-the held-out part are those of ../digits.  Needs torch, onnxscript and scikit-learn; takes about five minutes.
+and the held-out part are those of ../digits.  Needs torch, onnxscript and scikit-learn; takes about five minutes.
 """
 
 from __future__ import annotations

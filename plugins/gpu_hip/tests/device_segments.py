@@ -1,10 +1,8 @@
 """A detector's tail on a real GPU: python device_segments.py MODELS
 
 MODELS contains yolo_nms.onnx and yolo_nms.in.npz.  The selected boxes equal those that NonMaxSuppression's reference selects
-from
-the boxes and scores of the same run; inputs of different magnitudes give different numbers of boxes.  Then programs with
-varying
-row counts are compared with their references, and new row counts are timed.
+from the boxes and scores of the same run; inputs of different magnitudes give different numbers of boxes.  Then programs
+with varying row counts are compared with their references, and new row counts are timed.
 """
 
 from __future__ import annotations

@@ -114,8 +114,7 @@ def same_attention(got: Array, op: Attention, arrays: list[Array], tolerance: fl
     """Compares within one ulp of each float32 value, the rounding of the weights, and the tolerance.
 
     A weight has a relative error of up to half an ulp of 1; half of that is allowed for the sum of absolute weighted values,
-    since the
-    errors of many keys partly cancel.
+    since the errors of many keys partly cancel.
     """
     assert got.dtype == arrays[0].dtype
     q, k, v, *bias = (x.astype(np.float32) for x in arrays)

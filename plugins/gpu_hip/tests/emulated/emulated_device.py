@@ -45,8 +45,7 @@ class HostFunction:
         """Runs to completion.
 
         args: for pointers, numpy arrays (the kernel's writes are copied back; other memory is inaccessible, and reading past an
-        end is an
-        error) or addresses from ``HostDevice.array``; numbers for scalars.
+        end is an error) or addresses from ``HostDevice.array``; numbers for scalars.
         Errors: DeviceError for errors detected in the kernel.
         """
         self.device.run(self, grid, block, shared_bytes, args, order)

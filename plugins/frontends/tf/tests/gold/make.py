@@ -5,8 +5,7 @@ Runs in a separate environment with TensorFlow (`make gold-tf`), without mgx:
     python make.py FOLDER [NAME ...]
 
 Each network gives FOLDER/NAME (SavedModel), FOLDER/NAME.pb (frozen), FOLDER/NAME.tflite, FOLDER/NAME_int8.tflite and
-FOLDER/NAME.npz
-(`in`, `out`, and the interpreter's results `lite` and `int8` for the .tflite files).
+FOLDER/NAME.npz (`in`, `out`, and the interpreter's results `lite` and `int8` for the .tflite files).
 """
 
 from __future__ import annotations
