@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from mgx_core import CompileOptions, Program, Shape, Target, op
-from mgx_core.errors import ParameterError
+from mgx_core import CompileOptions, Program, Shape, Target, op, parse_onnx_buffer
+from mgx_core.errors import FEW, ParameterError, suggestion
 
 
 def test_records_mappings_and_keywords():
@@ -90,3 +90,17 @@ def test_another_architecture_is_rejected_without_a_compiler_for_it():
         program.compile(Here(), target="gfx1100")
     program.compile(Everywhere(), target="gfx1100")
     assert program.executable.options.target == "gfx1100"
+
+
+def test_an_unknown_name_is_answered_by_all_names_or_by_the_command_that_lists_them():
+    names = [f"name_{i}" for i in range(FEW)]
+    assert suggestion("zzz", names, "list") == f"known are {', '.join(names)}"
+    assert suggestion("zzz", [*names, "more"], "list") == (
+        f"none of the {FEW + 1} known names is similar (list lists them all)"
+    )
+
+
+def test_a_message_lists_all_options_of_a_frontend():
+    pytest.importorskip("mgx_onnx")
+    with pytest.raises(ParameterError, match=r"takes no option 'zzz'; known are .*strict"):
+        parse_onnx_buffer(b"", zzz=1)
