@@ -24,8 +24,8 @@ __all__ = ["Extensions", "kernels_of", "passes_of", "plugged_kernels", "plugged_
 class Extensions:
     """The passes and rules that a target and plugins add to the core's; the same options disable them.
 
-    target: None: only additions for every target.
-    rules: all rules, including the core's; options and commands refer to these.
+    target: None for the additions that apply to every target.
+    rules: all rules, including the core's: those that options and commands can name.
     """
 
     def __init__(self, core: Rules, target: Target | None, context: Any, options: CompileOptions) -> None:
@@ -44,7 +44,7 @@ class Extensions:
 
 
 def plugged_passes(core: Rules, target: str, stage: str, options: CompileOptions) -> list[Pass]:
-    """Returns the passes that plugins add to a stage; rules with a name of the core's get the table's as prefix."""
+    """Returns the passes that plugins add to a stage; a rule whose name the core uses is prefixed with its table's name."""
     taken = {r.name for r in core.rules}
     return [
         replace(p, rules=p.rules.apart_from(taken)) if isinstance(p, Rewrite) else p

@@ -76,7 +76,7 @@ def report_options(function: F) -> F:
 class Report:
     """Output of one command.
 
-    as_json: be silent until `document`, which prints the one JSON document.
+    as_json: prints nothing but the JSON document, when `document` is called.
     """
 
     def __init__(self, as_json: bool) -> None:
@@ -87,7 +87,7 @@ class Report:
             click.echo(text, file=stdout())
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Iterable[int] = ()) -> None:
-        """Aligned columns under headings; `right` are the columns of numbers."""
+        """Prints aligned columns under headings; right: the indices of right-aligned columns."""
         if self.as_json:
             return
         from rich.console import Console
@@ -145,7 +145,7 @@ def plain(value: Any) -> Any:
 
 
 def shape_document(shape: AnyShape) -> dict[str, Any]:
-    """A shape for machines: its text, and for tensors element type and extents (symbolic ones as text, null if unranked)."""
+    """Returns a shape as JSON content: text, and for tensors element type and extents (symbolic as text, null if unranked)."""
     if isinstance(shape, Shape):
         dims = [d if isinstance(d, int) else str(d) for d in shape.dims] if shape.ranked else None
         return {"text": str(shape), "dtype": shape.dtype.name, "dims": dims}
@@ -153,7 +153,7 @@ def shape_document(shape: AnyShape) -> dict[str, Any]:
 
 
 def interface_document(program: Program) -> dict[str, dict[str, Any]]:
-    """The parameters and results of a program for machines, by name."""
+    """Returns the parameters and results of a program as JSON content, by name."""
     made = zip(program.get_output_names(), program.get_output_shapes(), strict=True)
     return {
         "parameters": {n: shape_document(s) for n, s in program.get_parameter_shapes().items()},

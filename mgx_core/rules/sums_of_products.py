@@ -27,7 +27,7 @@ SMALLEST: Final = 8  # extent of rows, columns and sums from which a product is 
 
 
 class _Axes(NamedTuple):
-    """Axes of an elementwise product: those of both operands that are kept, of the first, of the second, and the summed one."""
+    """Axes of an elementwise product by role: kept and in both operands, in the first only, in the second only, summed."""
 
     batch: list[int]
     rows: list[int]
@@ -68,7 +68,7 @@ def product_from_broadcast_sum(i: Instruction, b: Builder) -> Instruction | No |
 
 
 def _below(x: Instruction, rank: int) -> tuple[Instruction, list[int]] | None:
-    """Returns an operand below its broadcast, and its extents with leading ones; None if it is not known."""
+    """Returns the operand of a broadcast and its extents, padded with leading ones; None if they are not static."""
     if isinstance(x.op, Multibroadcast):
         if len(x.inputs) > 1:
             return None
@@ -80,7 +80,7 @@ def _below(x: Instruction, rank: int) -> tuple[Instruction, list[int]] | None:
 
 
 def _axes(dims: list[int], first: list[int], second: list[int], summed: int) -> _Axes | None:
-    """Returns the axes by the operands that have them; None if one of length above 1 is broadcast in both, or summed in one."""
+    """Returns the axes by role; None if both operands broadcast an axis longer than 1, or only one has the summed axis."""
     found = _Axes([], [], [], summed)
     for a, (n, p, q) in enumerate(zip(dims, first, second, strict=True)):
         if n == 1:
@@ -93,7 +93,7 @@ def _axes(dims: list[int], first: list[int], second: list[int], summed: int) -> 
 
 
 def _matrix(b: Builder, x: Instruction, lens: list[int], order: list[int], dims: list[int]) -> Instruction:
-    """Returns an operand with its axes in another order, those of length 1 left out, as matrices."""
+    """Returns an operand as matrices: its axes in the given order, without those of extent 1."""
     if list(x.shape.lens()) != lens:
         x = b.add(Reshape(dims=tuple(lens)), x)
     rest = [a for a in range(len(lens)) if a not in order]
