@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -20,6 +20,11 @@ from ..types.dtype import DType, int32, int64, of
 from .known import Known
 
 __all__ = ["InstructionBuilder"]
+
+UNKNOWN: Final = (
+    "must be known at parse time, but depends on the model's inputs: fix the extents that determine it (dim_params), "
+    "or make it a constant of the model"
+)
 
 
 class InstructionBuilder:
@@ -77,14 +82,14 @@ class InstructionBuilder:
         """Returns the value of an operand that must be known at parse time.  Errors: UnsupportedError."""
         found = self.constant(x)
         if found is None:
-            self.unsupported(f"{what} must be known while the model is read; it depends on the model's inputs")
+            self.unsupported(f"{what} {UNKNOWN}")
         return found
 
     def extents(self, x: Instruction, what: str) -> tuple[Dim, ...]:
         """Returns an integer operand as extents.  Errors: UnsupportedError if its value is not known at parse time."""
         found = self.dims(x)
         if found is None:
-            self.unsupported(f"{what} must be known while the model is read; it depends on the model's inputs")
+            self.unsupported(f"{what} {UNKNOWN}")
         return found
 
     def is_true(self, x: Instruction) -> bool:

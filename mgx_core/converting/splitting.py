@@ -23,7 +23,7 @@ def edges_of_parts(n: InstructionBuilder, x: Instruction, axis: int, sizes: Sequ
     if len(listed) != count:
         n.fail(f"{count} sizes are required, got {listed}")
     if len(rest) > 1:
-        n.fail(f"one size at most may be -1, got {listed}")
+        n.fail(f"at most one size may be -1, got {listed}")
     if rest:
         total: Dim = 0
         for i, s in enumerate(listed):

@@ -30,7 +30,7 @@ OF_KINDS: Final = {
     "--data",
     type=click.Path(exists=True, path_type=Path),
     metavar="PATH",
-    help="Calibration data: a .npz file, or a folder of them, one a batch, with an array for each parameter.",
+    help="Calibration data: a .npz file, or a folder of them, one file per batch, with an array for each parameter.",
 )
 @click.option("--target", metavar="NAME", help="Target for calibration (default: the best installed).")
 @click.option(

@@ -53,13 +53,17 @@ __all__ = ["command"]
     help="Compare the results of this quantized program by signal-to-noise ratio.",
 )
 @click.option(
-    "--sqnr", type=Limit(), default=20, show_default=True, help="Least ratio in decibel that --quantized takes."
+    "--sqnr",
+    type=Limit(),
+    default=20,
+    show_default=True,
+    help="Smallest signal-to-noise ratio in dB that --quantized accepts.",
 )
 @click.option(
     "--data",
     type=click.Path(exists=True, path_type=Path),
     metavar="PATH",
-    help="Inputs for --quantized: a .npz file, or a folder of them, one a batch (default: one batch of random numbers).",
+    help="Inputs for --quantized: a .npz file, or a folder of them, one file per batch (default: one batch of random numbers).",
 )
 @report_options
 def command(as_json: bool, **given: Any) -> None:
@@ -87,7 +91,9 @@ def command(as_json: bool, **given: Any) -> None:
 
     modes = [m for m in ("per_instruction", "reduce", "bisect") if given[m]]
     if len(modes) > 1:
-        raise click.UsageError(f"one of {', '.join('--' + m.replace('_', '-') for m in modes)}, please")
+        raise click.UsageError(
+            f"{' and '.join('--' + m.replace('_', '-') for m in modes)} exclude each other: give one"
+        )
     report = Report(as_json)
     program = Source.of(given).program()
     if given["narrow"] is not None:
@@ -220,7 +226,7 @@ def _bisected(hunt: Bisection, report: Report, document: dict[str, Any]) -> bool
     ins, d = hunt.steps[first], hunt.prefix(first + 1)
     alone, skipped = hunt.alone(first)
     inside = skipped or (
-        "differs also alone" if not alone.ok else "is right alone: what was optimised around it differs"
+        "also differs alone" if not alone.ok else "is correct alone: it differs when optimised with its neighbours"
     )
     document["first"] = {
         "index": first,

@@ -135,7 +135,7 @@ class Svd(Operation):
 
 @op("eigh")
 class Eigh(Operation):
-    """Eigenvalues of each symmetric matrix, ascending, and with `vectors` its orthonormal eigenvectors, one a column.
+    """Eigenvalues of each symmetric matrix, ascending, and with `vectors` its orthonormal eigenvectors, one per column.
 
     Only the lower triangle of x is read.  x: float [.., n, n] -> (values [.., n], vectors [.., n, n]), without `vectors` only
     (values).  Vectors are unique up to signs at most.
@@ -161,7 +161,7 @@ class Eigh(Operation):
 
 @op("eig")
 class Eig(Operation):
-    """Eigenvalues of each matrix, in no order, and eigenvectors of norm 1, one a column, as real and imaginary parts.
+    """Eigenvalues of each matrix, in no order, and eigenvectors of norm 1, one per column, as real and imaginary parts.
 
     x: float [.., n, n] -> (real parts of values [.., n], imaginary parts [.., n], real parts of vectors [.., n, n],
     imaginary parts [.., n, n]).

@@ -48,7 +48,7 @@ class Pad(Operation):
         if pads is None and axes is None:
             count = len(self.pads)
             if count != 2 * x.rank:
-                raise ShapeError(f"two pads an axis are needed, got {count} for rank {x.rank}")
+                raise ShapeError(f"two pads per axis are required, got {count} for rank {x.rank}")
             out = [d + b + e for d, b, e in zip(x.dims, self.pads[: x.rank], self.pads[x.rank :], strict=True)]
             if any(bounds(d)[1] < 0 for d in out):
                 raise ShapeError(f"pads {list(self.pads)} crop more than {x} has")
@@ -68,7 +68,7 @@ class Pad(Operation):
         widths = [int(p) for p in self.pads] if pads is None else whole(pads)
         on = normalize_all(range(x.ndim) if axes is None else whole(axes), x.ndim)
         if len(widths) != 2 * len(on):
-            raise ShapeError(f"two pads an axis are needed, got {len(widths)} for {len(on)} axes")
+            raise ShapeError(f"two pads per axis are required, got {len(widths)} for {len(on)} axes")
         begins, ends = [0] * x.ndim, [0] * x.ndim
         for i, axis in enumerate(on):
             begins[axis], ends[axis] = widths[i], widths[i + len(on)]
@@ -133,7 +133,7 @@ class FixedPad(Operation):
 
     def infer(self, x: Shape) -> Shape:
         if len(self.output_lens) != x.rank:
-            raise ShapeError(f"output_lens must have one extent an axis, got {list(self.output_lens)} for {x}")
+            raise ShapeError(f"output_lens must have one extent per axis, got {list(self.output_lens)} for {x}")
         for d, n in zip(x.dims, self.output_lens, strict=True):
             if compare(d, ">", n):
                 raise ShapeError(f"{x} is larger than {list(self.output_lens)}")

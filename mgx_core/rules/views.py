@@ -90,7 +90,7 @@ def reshape_below_concat(i: Instruction, b: Builder) -> Instruction | No | None:
     if not any(isinstance(x.op, (Concat, Slice)) for x in inner) and not all(
         isinstance(u.op, GROUPING) for u in i.users
     ):
-        return No("nothing would join")
+        return No("no operations would become fusible")
     return b.add(Reshape(dims=i.shape.dims, allowzero=True), b.add(Concat(axis=at), *inner))
 
 

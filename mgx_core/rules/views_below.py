@@ -63,7 +63,7 @@ def transpose_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | 
     gain = len(set(turned)) > 1 or any(isinstance(u.op, Transpose) for u in i.users)
     above = turned[0].inputs[0]
     if not gain and not (one_user(above) and (isinstance(above.op, Pointwise) or above.op.product)):
-        return No("nothing would join")
+        return No("no operations would become fusible")
     if reduced(i) and not gain:
         return No("a reduction reads the result")
     back = [order.index(a) for a in range(rank)]
@@ -95,7 +95,7 @@ def reshape_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | No
         return No("the operands are reshaped from different extents, or have other users")
     above = [x.inputs[0] for x in reshaped]
     if not any(isinstance(x.op, Pointwise) and one_user(x) for x in above) or reduced(i):
-        return No("nothing would join")
+        return No("no operations would become fusible")
     operands = []
     for x in i.inputs:
         if x in reshaped:
@@ -122,7 +122,7 @@ def views_below_narrowing(i: Instruction, b: Builder) -> Instruction | No | None
     if len(chain) < 2 or i.shape.dtype.bits >= x.shape.dtype.bits:
         return None
     if not (isinstance(x.op, Pointwise) and one_user(x)) or reduced(i):
-        return No("nothing would join")
+        return No("no operations would become fusible")
     made = b.add(i.op, x)
     for ins in reversed(chain):
         made = b.add(ins.op, made)

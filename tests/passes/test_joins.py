@@ -548,7 +548,7 @@ REFUSES = [
   %2 = reshape[dims=[2, 2, 1]](%y)
   %3 = concat[axis=2](%1, %2)
   @return(%3)""",
-        "nothing would join",
+        "no operations would become fusible",
     ),
     (
         "reshape-below-dot",

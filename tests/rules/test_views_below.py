@@ -232,7 +232,7 @@ REFUSES = [
   %1 = transpose[permutation=[1, 0]](%x)
   %2 = relu(%1)
   @return(%2)""",
-        "nothing would join",
+        "no operations would become fusible",
     ),
     (
         "reshape-below-pointwise",
@@ -241,7 +241,7 @@ REFUSES = [
   %1 = reshape[dims=[6]](%x)
   %2 = relu(%1)
   @return(%2)""",
-        "nothing would join",
+        "no operations would become fusible",
     ),
     (
         "reshape-below-reduction",

@@ -70,7 +70,7 @@ def test_parts_whose_sizes_are_inputs():
         ([2, 2], "add up to the extent 6"),
         ([-2, 8], "must not be negative"),
         ([7, -1], "must not be negative"),
-        ([-1, -1], "one size at most may be -1"),
+        ([-1, -1], "at most one size may be -1"),
         ([1, 2, 3], "2 sizes are required"),
     ],
 )

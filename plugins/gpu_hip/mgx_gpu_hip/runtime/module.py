@@ -48,7 +48,7 @@ class Function:
     def __init__(self, module: Module, name: str, codes: str) -> None:
         unknown = set(codes) - set(SIZES)
         if unknown:
-            raise ParameterError(f"parameter codes are among {''.join(SIZES)}, got {''.join(sorted(unknown))!r}")
+            raise ParameterError(f"parameter codes must be among {''.join(SIZES)}, got {''.join(sorted(unknown))!r}")
         self.module = module
         self.device = module.device
         self.name = name
