@@ -152,6 +152,17 @@ def test_a_gpu_loads_code_compiled_for_it(path, request, monkeypatch):
     assert second.executable.restored and second.executable.notes == []
 
 
+def test_a_file_is_compiled_for_another_architecture_without_a_device(path, monkeypatch):
+    gpu = pytest.importorskip("mgx_gpu_hip.target")
+    monkeypatch.delenv("MGX_GPU_DEVICE", raising=False)
+    monkeypatch.setattr("mgx_gpu_hip.runtime.device.available", list)
+    with pytest.raises(mgx.DeviceError, match="no GPU was found"):
+        compiled(path, gpu.GpuTarget())
+    program = compiled(path, gpu.GpuTarget(), {"target": "host32"})
+    assert [r.__name__ for r in runners(program)] == ["OfflineRunner"]
+    assert entries() == []
+
+
 def test_another_process_loads_neither_frontend_nor_passes(path, tmp_path):
     np.savez(tmp_path / "given.npz", wanted=result(compiled(path)), **values())
     text = f"""

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from mgx_core import Argument, CompileOptions, Kernels, Pass, Runner, Target
+from mgx_core.errors import DeviceError
 from mgx_core.ops.norm import NORMS
 from mgx_core.ops.quantized import QUANTIZERS
 from mgx_core.passes.expand_composites import ExpandComposites
@@ -118,13 +119,20 @@ class GpuTarget(Target):
         return machine_text(context)
 
     def settings(self, context: GpuContext) -> str | None:
-        """Returns the device and the environment settings that affect compilation and tuning."""
-        if context.device.kind == "null":
+        """Returns the device and the environment settings that affect compilation and tuning.
+
+        None without a device: a program for another architecture is not cached.
+        """
+        try:
+            device = context.device
+        except DeviceError:
+            return None
+        if device.kind == "null":
             return None
         named = compilation_variables(
             "MGX_", "CUDA_", "CUDNN_", "CUBLAS", "NVIDIA_", "HIP_", "MIOPEN_", "ROCBLAS_", "HIPBLASLT_"
         )
-        return repr((context.device.kind, context.device.properties.name, named))
+        return repr((device.kind, device.properties.name, named))
 
     def restored(self, saved: SavedInstance, lowered: Lowered, context: GpuContext, options: CompileOptions) -> Runner:
         """Returns a runner with the kernels and plan choices of a program file.
