@@ -163,6 +163,17 @@ def test_a_file_is_compiled_for_another_architecture_without_a_device(path, monk
     assert entries() == []
 
 
+def test_a_symbolic_program_for_another_architecture_is_saved_without_a_device(tmp_path, monkeypatch):
+    gpu = pytest.importorskip("mgx_gpu_hip.target")
+    monkeypatch.delenv("MGX_GPU_DEVICE", raising=False)
+    monkeypatch.setattr("mgx_gpu_hip.runtime.device.available", list)
+    program = compiled(model(tmp_path / "a.onnx", batch="n"), gpu.GpuTarget(), {"target": "host32"})
+    program.save(tmp_path / "a.mxr")
+    assert program.executable.instances() == []
+    with pytest.raises(mgx.DeviceError, match="compiled for host32"):
+        result(program)
+
+
 def test_another_process_loads_neither_frontend_nor_passes(path, tmp_path):
     np.savez(tmp_path / "given.npz", wanted=result(compiled(path)), **values())
     text = f"""

@@ -70,8 +70,8 @@ class GpuTarget(Target):
 
     def passes(self, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
         """Errors: DeviceError without a device or architecture; with symbolic extents only the first run would report it."""
-        if stage == "legalize" and not options.target:
-            _ = context.device
+        if stage == "legalize":
+            _choose_device(context, options)
         if stage == "fuse" and options.optimize:
             return JoinImages(), JoinRows(), JoinConcats(), JoinLaunches()
         if stage != "legalize":
@@ -102,8 +102,7 @@ class GpuTarget(Target):
 
     def emitter(self, kernels: Kernels, context: GpuContext, options: CompileOptions) -> GpuEmitter:
         """Returns an emitter for the context's device, or for another architecture that the options name."""
-        if options.target and not context.is_for(options.target):
-            context.compile_for(options.target)
+        _choose_device(context, options)
         real = context.device.kind != "null"  # "null" is a placeholder for a device that is not present
         tuner = context.tuner
         timed = real and (options.exhaustive_tune if tuner is None else tuner.measures)
@@ -169,6 +168,16 @@ class GpuTarget(Target):
             return given.data_ptr(), given.dtype, given.shape, given.stride(), given.device
         except (AttributeError, TypeError):
             return None
+
+
+def _choose_device(context: GpuContext, options: CompileOptions) -> None:
+    """Opens the context's device, or lets it compile for the architecture that the options name.
+
+    Errors: DeviceError if there is no such device or architecture.
+    """
+    if options.target and not context.is_for(options.target):
+        context.compile_for(options.target)
+    _ = context.device
 
 
 def _tuning(context: GpuContext) -> KernelTuning:
