@@ -18,7 +18,7 @@ from .log import debugging, listen, log
 from .option_types import check_options
 from .program import Program
 from .settings import keeps_programs
-from .sources import file_bytes, file_path
+from .sources import contents, file_bytes, file_path, unreadable
 
 if TYPE_CHECKING:
     from logging import LogRecord
@@ -43,7 +43,7 @@ def parse(path: str | os.PathLike[str] | bytes, frontend: str | None = None, **o
     options: the frontend's own, and ``default_dim_value``, ``default_dyn_dim_value``, ``dim_params``, ``map_input_dims`` and
     ``map_dyn_input_dims`` (`with_extents`), supported for all formats: the core fixes the extents if the frontend does not.
     Errors: UnsupportedError if no frontend reads the format; ParameterError for an option that the frontend does not have or a
-    value of the wrong type; ParseError for corrupt files; other errors of the frontend, with the file's name added.
+    value of the wrong type; ParseError for missing and corrupt files; other errors of the frontend, with the file's name added.
     """
     if isinstance(path, (bytes, bytearray, memoryview)):
         return _of_bytes(bytes(path), **options) if frontend is None else parse_buffer(path, frontend, **options)
@@ -56,8 +56,9 @@ def parse(path: str | os.PathLike[str] | bytes, frontend: str | None = None, **o
         from . import store
 
         return with_extents(Program.loaded(store.load(path)), **options)
+    text = contents(path)
     try:
-        return with_extents(_of_text(Path(path).read_bytes()), **options)
+        return with_extents(_of_text(text), **options)
     except MgxError as error:
         raise error.located(_file(path)) from None
 
@@ -160,7 +161,7 @@ def reader_of(path: str | os.PathLike[str]) -> str:
 
     The longest matching extension wins (``tar.gz`` before ``gz`` for ``model.tar.gz``).  A file with an extension of program
     files that is not a program goes to a frontend with that extension.
-    Errors: UnsupportedError if no frontend reads the extension.
+    Errors: UnsupportedError if no frontend reads the extension; ParseError if there is no such file.
     """
     from .plugins.manager import manager
     from .plugins.missing import FILES
@@ -182,9 +183,12 @@ def reader_of(path: str | os.PathLike[str]) -> str:
         return FILES[last]
     if Path(path).is_file() and _holds(path, PROGRAM):
         return PROGRAM
+    try:
+        os.stat(path)
+    except OSError as error:
+        raise unreadable(path, error) from None
     have = ", ".join(f".{n}" for n in sorted({*offered, *STORED, *TEXT}))
-    there = "" if Path(path).exists() else "; the file does not exist either"
-    raise UnsupportedError(f"no frontend reads the extension of {os.fspath(path)!r} (known are {have}); {WHICH}{there}")
+    raise UnsupportedError(f"no frontend reads the extension of {os.fspath(path)!r} (known are {have}); {WHICH}")
 
 
 def _reader_of_folder(folder: Path, offered: Mapping[str, str]) -> str:
@@ -200,9 +204,8 @@ def _reader_of_folder(folder: Path, offered: Mapping[str, str]) -> str:
 
 
 def _holds(path: str | os.PathLike[str], kind: str) -> bool:
-    """Returns True if a file starts with the signature of an mgx program."""
-    with Path(path).open("rb") as file:
-        head = file.read(256)
+    """Returns True if a file starts with the signature of an mgx program.  Errors: ParseError if it cannot be read."""
+    head = contents(path, 256)
     if kind == PROGRAM:
         from .store.container import is_program
 
@@ -238,6 +241,8 @@ def _parsed(
     try:
         try:
             program = read(source, **given)
+        except OSError as error:
+            raise unreadable(error.filename or name, error) from error
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             if isinstance(error, MgxError):
                 raise

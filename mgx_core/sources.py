@@ -1,13 +1,13 @@
-"""Checks file arguments: paths and file contents."""
+"""Checks and reads file arguments: paths and file contents."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-from .errors import ParameterError
+from .errors import ParameterError, ParseError
 
-__all__ = ["file_bytes", "file_path"]
+__all__ = ["contents", "file_bytes", "file_path", "unreadable"]
 
 
 def file_path(given: Any, function: str, instead: str = "") -> str | os.PathLike[str]:
@@ -40,6 +40,20 @@ def file_bytes(given: Any, function: str, instead: str) -> Any:
         hint = "; pass the result of .read()" if hasattr(given, "read") else hint
         raise ParameterError(f"{function} takes the bytes of a file, got {_kind(given)}{hint}") from None
     return given
+
+
+def contents(path: str | os.PathLike[str], most: int = -1) -> bytes:
+    """Returns the bytes of a file, the first `most` if that is not negative.  Errors: ParseError if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(most)
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: str | os.PathLike[str], error: OSError) -> ParseError:
+    """Returns the error for a model file that cannot be read."""
+    return ParseError(f"{os.fspath(path)!r} cannot be read: {error.strerror or error}")
 
 
 def _kind(given: Any) -> str:

@@ -157,8 +157,9 @@ def test_files_whose_frontend_is_not_installed_name_its_package(file, tmp_path):
     ):
         with pytest.raises(mgx.MgxError, match=f"pip install mgx-{package}$"):
             mgx.parse(tmp_path / name)
+    (tmp_path / "m.cpu").touch()  # the name of a target
     with pytest.raises(mgx.UnsupportedError, match="no frontend reads the extension"):
-        mgx.parse(tmp_path / "m.cpu")  # the name of a target
+        mgx.parse(tmp_path / "m.cpu")
 
 
 @pytest.mark.parametrize(
@@ -286,8 +287,11 @@ def test_other_types_than_paths_and_bytes(call, given, said):
 
 
 def test_a_file_that_is_not_there(tmp_path, frontends):
-    with pytest.raises(mgx.UnsupportedError, match=r"no frontend reads .*; the file does not exist either"):
-        mgx.parse(tmp_path / "model")
+    for name in ("model", "m.unknown", "m.toy", "m.txt"):
+        with pytest.raises(mgx.ParseError, match=rf"{name}' cannot be read: No such file or directory"):
+            mgx.parse(tmp_path / name)
+    with pytest.raises(mgx.StoreError, match=r"m\.mxr: cannot be read: No such file or directory"):
+        mgx.parse(tmp_path / "m.mxr")
 
 
 class Typed(Plain):

@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 
 from mgx_core import ParseError, UnsupportedError
 from mgx_core.records import dataclass
+from mgx_core.sources import unreadable
 from mgx_core.types.argument import Array
 from mgx_core.types.mapped import map_file
 
@@ -34,7 +35,7 @@ def read_model(path: str | os.PathLike[str]) -> Model:
     try:
         text, weights = split_weights(map_file(path).bytes)
     except OSError as error:
-        raise ParseError(f"{os.fspath(path)!r} cannot be read: {error.strerror}") from None
+        raise unreadable(path, error) from None
     try:
         return Model(read_model_bytes(text), weights)
     except ParseError as error:

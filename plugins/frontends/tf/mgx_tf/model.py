@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from mgx_core import ParameterError, ParseError, UnsupportedError
 from mgx_core.errors import suggestion
 from mgx_core.records import dataclass
+from mgx_core.sources import unreadable
 
 from .graph import Functions, Graph
 from .wire.messages import message
@@ -78,7 +79,7 @@ def read_model(path: str | os.PathLike[str], tags: str = "serve") -> Model:
         _refuse_keras(where)
         data = where.read_bytes()
     except OSError as error:
-        raise ParseError(f"{os.fspath(path)!r} cannot be read: {error.strerror}") from None
+        raise unreadable(path, error) from None
     return read_bytes(data, text=where.suffix in (".pbtxt", ".prototxt"))
 
 

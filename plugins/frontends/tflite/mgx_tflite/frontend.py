@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Frontend, ParseError, Program
+from mgx_core import Frontend, Program
 from mgx_core.converting.converters import Converters
+from mgx_core.sources import unreadable
 
 from .model import read_model
 from .options import TfliteOptions
@@ -34,7 +35,7 @@ class TfliteFrontend(Frontend):
         try:
             data: Any = np.memmap(Path(path), np.uint8, "r") if Path(path).stat().st_size else b""
         except OSError as error:
-            raise ParseError(f"{os.fspath(path)!r} cannot be read: {error.strerror}") from None
+            raise unreadable(path, error) from None
         program = parse_model(read_model(memoryview(data), record.limit_bytes), record)
         program.files = (Path(path),)
         return program
