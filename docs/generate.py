@@ -119,7 +119,8 @@ def flow() -> list[str]:
     lines = ["| stage | passes of the core | holds afterwards |", "|---|---|---|"]
     for stage in stages(None, None, CompileOptions()):
         texts = [(i.__doc__ or "").split("\n")[0] for i in (stage.ensures, stage.proves) if i is not nothing]
-        holds = " ".join(dict.fromkeys(texts))
+        stated = [t.removeprefix("Invariant: ") for t in dict.fromkeys(texts)]
+        holds = " ".join(t[:1].upper() + t[1:] for t in stated)
         lines.append(f"| {stage.name} | {', '.join(f'`{p.name}`' for p in stage.passes) or '-'} | {holds or '-'} |")
     return lines
 
