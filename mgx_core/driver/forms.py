@@ -84,7 +84,7 @@ def write(program: Program, given: Mapping[str, Any], as_json: bool) -> None:
         else:
             stream = stdout().buffer
             if stream.isatty():
-                raise click.UsageError("--binary does not print to a terminal; say -o FILE")
+                raise click.UsageError("--binary does not print to a terminal: add -o FILE")
             stream.write(data)
         return
     text = program.to_py(given["package"]) if form == "python" else _text(program, form, output is not None)

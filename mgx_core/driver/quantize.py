@@ -97,7 +97,7 @@ def command(as_json: bool, page: Path | None, output: Path, timed: bool, **given
     if (kind in ("int8", "fp8") or (kind == "int4-weights" and given["method"] == "gptq")) and given["data"] is None:
         raise click.UsageError(f"--kind {kind} needs calibration data: --data PATH")
     if timed and given["data"] is None:
-        raise click.UsageError("--time takes its inputs from --data PATH")
+        raise click.UsageError("--time requires inputs: add --data PATH")
     open_files: list[Path] = []
     data = None if given["data"] is None else batches(given["data"], report, open_files)
     names, skip = frozenset(given["only"]), frozenset(given["skip"])

@@ -67,7 +67,7 @@ def command(
     if netron == "-" and given["output"] is None:
         raise click.UsageError("--netron takes the name of a file, or --output does")
     if (given["rules"] or given["disable_passes"]) and not given["optimize"] and why is None:
-        raise click.UsageError("--rule and --disable-pass say what --optimize (-O) leaves out: add -O")
+        raise click.UsageError("--rule and --disable-pass have no effect without --optimize: add -O")
     program = Source.of(given).program()
     view = given["output"] if netron == "-" else None if netron is None else Path(netron)
     if view is not None:

@@ -388,7 +388,7 @@ def _listed(args: Any) -> Sequence[Instruction]:
         raise ParameterError(f"a return takes a list of instructions, got {_described(args)}")
     for given in args:
         if not isinstance(given, Instruction):
-            raise ParameterError(f"a return takes instructions alone, got {_described(given)}")
+            raise ParameterError(f"a return takes instructions only, got {_described(given)}")
     return args
 
 

@@ -149,7 +149,7 @@ class QuantConvolution(Windowed):
         if x_zero_point is not None and any(d != 1 for d in x_zero_point.dims):
             raise ShapeError(f"x_zero_point must be one value, got {x_zero_point}")
         if w_zero_point is not None and not _one_a_kernel(w_zero_point, w.dims[0]):
-            raise ShapeError(f"w_zero_point must be one value or one a kernel ({w.dims[0]}), got {w_zero_point}")
+            raise ShapeError(f"w_zero_point must be one value or one per filter ({w.dims[0]}), got {w_zero_point}")
         return Shape.of(to, (x.dims[0], w.dims[0], *out))
 
     def compute(
@@ -162,7 +162,9 @@ class QuantConvolution(Windowed):
             x_zero_point = x_zero_point.reshape(())
         if w_zero_point is not None and w_zero_point.size != 1:
             if w_zero_point.size != len(w):
-                raise ShapeError(f"w_zero_point must be one value or one a kernel ({len(w)}), got {w_zero_point.size}")
+                raise ShapeError(
+                    f"w_zero_point must be one value or one per filter ({len(w)}), got {w_zero_point.size}"
+                )
             w_zero_point = w_zero_point.reshape(-1, *(1,) * (w.ndim - 1))
         elif w_zero_point is not None:
             w_zero_point = w_zero_point.reshape(())

@@ -105,7 +105,7 @@ class Multinomial(Operation):
     def compute(self, totals: Array, draws: Array) -> Array:
         batch, categories = totals.shape
         if not categories and batch:
-            raise ShapeError("there must be a category to draw")
+            raise ShapeError("at least one category is required")
         wide = widen(totals)
         lines = math.prod(draws.shape[:-1])
         rows = np.broadcast_to(widen(draws).reshape(lines, draws.shape[-1]), (batch, draws.shape[-1]))

@@ -57,10 +57,10 @@ class FuseAttention(CountingPass):
             return No("the softmax is not along the last axis")
         above = self._above(softmax)
         if above is None:
-            return No("no dot leads to the softmax through work on elements alone")
+            return No("no product is connected to the softmax by pointwise operations alone")
         below = self._below(softmax)
         if below is None:
-            return No("the weights do not go into the left side of one dot through work on elements alone")
+            return No("the weights are not connected to the left operand of one product by pointwise operations alone")
         members = [*above, softmax, *below]
         inside = set(members)
         for member in members[:-1]:

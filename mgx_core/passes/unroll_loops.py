@@ -127,7 +127,7 @@ def _unrolled(module: Module, loop: Instruction) -> list[Instruction] | No:
                 row.append(value)
         stacked = [_stacked(module, loop, n, row) for n, row in enumerate(rows)]
     except MgxError as error:
-        return No(f"a trip is refused: {error.message}")
+        return No(f"an iteration cannot be inlined: {error.message}")
     return [*states, *stacked]
 
 

@@ -64,7 +64,7 @@ def _refused(scan: Instruction, op: Scan) -> No | None:
         if ins.modules or ins.op.random or ins.op.effect or (ins in varying and not _gains_an_axis(ins)):
             return No(f"{ins.op.name} in its body is not vectorized")
         if ins in varying and _counted((length, *ins.shape.dims)) > MOST:
-            return No("values for all slices together may be large")
+            return No("the values of all slices together may be too large")
     return None
 
 

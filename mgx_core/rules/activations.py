@@ -196,7 +196,7 @@ def hard_sigmoid_from_clip(i: Instruction, b: Builder) -> Instruction | No | Non
     total, low, high = parts[0].inputs
     top = scalar_of(high)
     if scalar_of(low) != 0.0 or top is None or not close(i, c * top, 1.0) or not isinstance(total.op, Add):
-        return No("the bounds and the factor do not make 0 and 1")
+        return No("the bounds and the factor do not clip to 0 and 1")
     for x, constant in either(total):
         offset = scalar_of(constant)
         if offset is not None:

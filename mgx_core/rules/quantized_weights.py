@@ -46,7 +46,7 @@ def weights_as_codes(i: Instruction, b: Builder) -> Instruction | No | None:
         return No("the weights are not one constant matrix for all batches")
     if x.shape.dims[-1] != k:
         # rows of codes may be longer than the row of x, so a mismatch would not be detected later
-        return No(f"the rows are {x.shape.dims[-1]} long, which only a run knows to be {k}")
+        return No(f"the rows are {x.shape.dims[-1]} long, which is not known before a run to be {k}")
     bits = BITS.get(given.values.shape.dtype)
     if bits is None:
         return No(f"weights of {given.values.shape.dtype} are not codes of 4 or 8 bits")

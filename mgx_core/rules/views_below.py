@@ -269,7 +269,7 @@ def transpose_below_gather(i: Instruction, b: Builder) -> Instruction | No | Non
     if not isinstance(turned.op, Transpose) or indices.shape.rank != 1:
         return None
     if len(turned.users) > 1 or is_constant(turned.inputs[0]):
-        return No("the transposed tensor has other users, or constant")
+        return No("the transposed tensor has other users, or is constant")
     order = order_of(turned)
     axis: int = op_as(i, Gather).axis
     axis = axis + len(order) if axis < 0 else axis

@@ -141,7 +141,7 @@ class Sym:
         return self._hash
 
     def __bool__(self) -> bool:
-        raise ShapeError(f"the truth of the symbolic extent {self} is known only at run time")
+        raise ShapeError(f"whether the symbolic extent {self} is 0 is known only at run time")
 
     def __index__(self) -> int:
         raise ShapeError(f"the symbolic extent {self} has no value before running")

@@ -82,7 +82,7 @@ def test_options_of_another_kind_are_refused(drive, model: Path, tmp_path: Path)
     assert "--group-size requires --kind int4-weights, got dynamic" in drive(
         *call, "dynamic", "--group-size", 32, code=2
     )
-    assert "--time takes its inputs from --data" in drive(*call, "dynamic", "--time", code=2)
+    assert "--time requires inputs: add --data" in drive(*call, "dynamic", "--time", code=2)
     assert not (tmp_path / "out.mxr").exists()
 
 

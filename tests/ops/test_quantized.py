@@ -189,7 +189,7 @@ def test_capture_is_transparent() -> None:
 def test_zero_points_that_turn_out_not_to_fit_are_refused() -> None:
     """With symbolic extents, shape inference cannot reject them."""
     x, w = np.ones((1, 1, 2, 2), np.uint8), np.ones((2, 1, 1, 1), np.int8)
-    with pytest.raises(ShapeError, match="one a kernel"):
+    with pytest.raises(ShapeError, match="one per filter"):
         QuantConvolution().compute(x, w, None, np.ones(3, np.int8))
     for a, b in ((np.ones((2, 3), np.int8), None), (None, np.ones((2, 1, 1), np.int8))):
         with pytest.raises(ShapeError, match="does not broadcast"):

@@ -658,8 +658,8 @@ def test_a_pass_resets_its_counts_each_time():
         assert [c.refused for c in pipeline.records[0].rules] == [3]
     assert {r.why for r in fuse.tally.refusals} == {
         "the softmax is not along the last axis",
-        "the weights do not go into the left side of one dot through work on elements alone",
-        "no dot leads to the softmax through work on elements alone",
+        "the weights are not connected to the left operand of one product by pointwise operations alone",
+        "no product is connected to the softmax by pointwise operations alone",
     }
 
 

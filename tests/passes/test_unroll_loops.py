@@ -122,7 +122,7 @@ def test_loops_that_stay() -> None:
         (long, "more trips than its iteration limit"),
         (counting(None, False), "known only at run time"),
         (counting(0, False), "or none"),
-        (counting(4, False, grown=True), "a trip is refused"),
+        (counting(4, False, grown=True), "an iteration cannot be inlined"),
     ):
         unroll = UnrollLoops()
         assert not unroll.apply(module)

@@ -86,7 +86,7 @@ def test_loops_run_along_slices_where_the_last_axis_is_reduced() -> None:
             lambda: scanning(lambda b, x, r: [b.add(op("prefix_scan_sum", axis=0), apart(b, x, r))], (5, 3)),
             "prefix_scan_sum",
         ),
-        (lambda: scanning(distances, (1 << 16, 3)), "may be large"),
+        (lambda: scanning(distances, (1 << 16, 3)), "may be too large"),
         (lambda: scanning(distances, (1 << 40, 3)), "very many iterations"),
     ],
 )

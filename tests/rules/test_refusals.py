@@ -53,7 +53,7 @@ CASES = [
   %6 = multibroadcast[out_lens=[2]](%six)
   %7 = div(%5, %6)
   @return(%7)""",
-        "the bounds and the factor do not make 0 and 1",
+        "the bounds and the factor do not clip to 0 and 1",
     ),
     (
         "hard-swish-from-hard-sigmoid",
@@ -405,7 +405,7 @@ CASES = [
   %1 = pooling[mode="max", lengths=[2], stride=[2]](%x)
   %2 = quantizelinear[out_type=int8](%1, %s)
   @return(%2)""",
-        "there is no one positive scale",
+        "the scale is not one positive constant",
     ),
     (
         "pool-narrow-values",
@@ -415,7 +415,7 @@ CASES = [
   %1 = dequantizelinear(%q, %s)
   %2 = pooling[mode="max", lengths=[2], stride=[2]](%1)
   @return(%2)""",
-        "there is no one positive scale",
+        "the scale is not one positive constant",
     ),
     (
         "concat-narrow-values",
@@ -1229,7 +1229,7 @@ TARGET_CASES: list[tuple[Rules, str, str, str]] = [
   %1 = dequantizelinear[axis=1, block_size=0](%q, %s)
   %2 = dot(%x, %1)
   @return(%2)""",
-        "the rows are n long, which only a run knows to be 2",
+        "the rows are n long, which is not known before a run to be 2",
     ),
     (
         CODED_WEIGHTS,

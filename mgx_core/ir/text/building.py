@@ -35,9 +35,7 @@ class BuildingCode(ABC):
         """Returns an extent of an attribute.  Errors: UnsupportedError if it is data-dependent."""
         unknown = sorted({s.name for s in symbols_of(d)} - self.symbols.keys())
         if unknown:
-            raise UnsupportedError(
-                f"code cannot state the extent {d}: {unknown[0]} is known only once a run has found it"
-            )
+            raise UnsupportedError(f"code cannot state the extent {d}: {unknown[0]} is known only at run time")
         return str(substitute(d, self.symbols))
 
     def dimension(self, d: Dim) -> DynamicDimension:

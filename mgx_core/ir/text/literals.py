@@ -119,7 +119,7 @@ def unescaped(body: str) -> str:
         if code:
             return chr(int(code, 16))
         if found[4] not in _PLAIN_ESCAPES:
-            raise ValueError(f"no escape is written {found[0]}")
+            raise ValueError(f"there is no escape sequence {found[0]}")
         return _PLAIN_ESCAPES[found[4]]
 
     return _ESCAPE.sub(character, body) if "\\" in body else body
