@@ -14,7 +14,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-FEW: Final = 24  # names that a message lists in full: more than a frontend or the compiler has options
+FEW: Final = 24  # names that a message lists in full; no frontend has more options
 
 
 class No(NamedTuple):

@@ -241,11 +241,11 @@ def _parsed(
     try:
         try:
             program = read(source, **given)
-        except OSError as error:
-            raise unreadable(error.filename or name, error) from error
-        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
             if isinstance(error, MgxError):
                 raise
+            if isinstance(error, OSError) and isinstance(error.filename, str):
+                raise unreadable(error.filename, error) from error
             raise PluginError(f"frontend {name!r} failed: {type(error).__name__}: {error}") from error
         if not isinstance(program, Program):
             raise PluginError(f"frontend {name!r} must return a Program, got {type(program).__name__}")
