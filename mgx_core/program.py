@@ -290,7 +290,7 @@ class Program:
         for name in outputs:
             if name not in numbers:
                 raise ParameterError(
-                    f"there is no output {name!r}; there are {', '.join(map(repr, numbers)) or 'none'}"
+                    f"there is no output {name!r}; known are {', '.join(map(repr, numbers)) or 'none'}"
                 )
         wanted = [numbers[name] for name in outputs]
         if len(set(wanted)) < len(wanted):

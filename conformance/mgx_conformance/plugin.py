@@ -67,7 +67,7 @@ def levels(config: pytest.Config) -> tuple[str, ...]:
     chosen = [w.strip() for w in said.split(",") if w.strip()]
     for word in chosen:
         if word not in LEVELS:
-            raise pytest.UsageError(f"--mgx-level: {word!r} is not a level; there are {', '.join(LEVELS)}")
+            raise pytest.UsageError(f"--mgx-level: {word!r} is not a level; known are {', '.join(LEVELS)}")
     return tuple(level for level in LEVELS if level in chosen)
 
 

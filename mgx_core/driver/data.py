@@ -53,7 +53,7 @@ def inputs(shapes: Mapping[str, AnyShape], given: Mapping[str, Any]) -> dict[str
     for name in (*loaded, *sorted(zeros | ones)):
         if name not in shapes:
             known = ", ".join(map(repr, shapes)) or "none"
-            raise ParameterError(f"there is no parameter {name!r} to fill; there are {known}")
+            raise ParameterError(f"there is no parameter {name!r} to fill; known are {known}")
     symbols: dict[str, int] = {}
     for name, array in loaded.items():
         declared = shapes[name]

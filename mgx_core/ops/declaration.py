@@ -93,7 +93,7 @@ def _check_declaration(name: str, cls: type, traits: Collection[str]) -> None:
         if word == "scalar" and not issubclass(cls, Pointwise):
             raise ParameterError(f"op {name!r}: scalar is for ops derived from Pointwise; compute defines others")
         if word not in (*TRAITS, "accepts", "scalar"):
-            raise ParameterError(f"op {name!r}: {word} is not a trait; there are {', '.join(sorted(TRAITS))}")
+            raise ParameterError(f"op {name!r}: {word} is not a trait; known are {', '.join(sorted(TRAITS))}")
     if name and not NAME.fullmatch(name):
         raise ParameterError(f"op {name!r}: a name consists of letters, digits, '_', '.', '/', ':' and '-'")
     if name and not any("infer" in vars(c) for c in cls.__mro__):

@@ -120,7 +120,7 @@ class Rules:
         if trait and (trait not in TRAITS or not isinstance(vars(Traits)[trait], (bool, str))):
             known = sorted(word for word in TRAITS if isinstance(vars(Traits)[word], (bool, str)))
             raise ParameterError(
-                f"rules {self.name}: {trait!r} is not a trait of classes of ops; there are {', '.join(known)}"
+                f"rules {self.name}: {trait!r} is not a trait of classes of ops; known are {', '.join(known)}"
             )
         wanted = (reads,) if isinstance(reads, type) else tuple(reads)
 

@@ -54,7 +54,7 @@ class Arguments:
         for name in parameters:
             if name not in self._parameters and name not in self.places:
                 there = ", ".join(map(repr, (*self._parameters, *self.places)))
-                raise ParameterError(f"there is no parameter {name!r}; there are {there}")
+                raise ParameterError(f"there is no parameter {name!r}; known are {there}")
         values: list[Value] = []
         symbols: dict[str, int] = {}
         for name, shape in self._parameters.items():

@@ -37,7 +37,7 @@ def compile_watched(
     for name, given in watched.items():
         parameter = module.parameters.get(name)
         if parameter is None:
-            raise ParameterError(f"there is no parameter {name!r} to watch; there are {', '.join(module.parameters)}")
+            raise ParameterError(f"there is no parameter {name!r} to watch; known are {', '.join(module.parameters)}")
         value = called(target, "accept", lambda given=given: target.accept(given, context))  # type: ignore[misc]
         if value is None:
             raise ParameterError(

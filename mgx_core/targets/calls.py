@@ -56,9 +56,10 @@ def target_and_context(given: Any) -> tuple[Target, Any]:
     if isinstance(given, Context):
         return checked_target(given.target), given
     if not isinstance(given, (Target, type)):
+        hint = f"pass get_target({given!r})" if isinstance(given, str) else "see get_target"
         raise ParameterError(
-            f"compile takes a target (see get_target) or a context, got {given!r}; "
-            "targets derive from mgx_core.Target, contexts from mgx_core.Context"
+            f"compile takes a target or a context, got {given!r}: {hint} "
+            "(targets derive from mgx_core.Target, contexts from mgx_core.Context)"
         )
     target = checked_target(given)
     context = called(target, "get_context", target.get_context)

@@ -365,5 +365,5 @@ def test_the_root_may_be_a_trait():
 
 @pytest.mark.parametrize("trait", ["moves", "replace"])
 def test_the_root_is_a_trait_of_classes(trait):
-    with pytest.raises(ParameterError, match=f"'{trait}' is not a trait of classes of ops; there are .*replaces, .*"):
+    with pytest.raises(ParameterError, match=f"'{trait}' is not a trait of classes of ops; known are .*replaces, .*"):
         Rules("traits").on(trait=trait)

@@ -190,7 +190,7 @@ def test_instances_are_inspected_while_others_are_created():
     [
         ([1], r"run takes a mapping from parameter names \('x'\) to values, got a value of type list"),
         ({}, r"parameter 'x' \(float32\[n, 3\]\) is missing"),
-        ({"x": np.zeros((2, 3), np.float32), "y": 1}, "there is no parameter 'y'; there are 'x'"),
+        ({"x": np.zeros((2, 3), np.float32), "y": 1}, "there is no parameter 'y'; known are 'x'"),
         ({"x": np.zeros((2, 3))}, r"parameter 'x' must be float32\[n, 3\] with n in 1..8, got float64\[2, 3\]"),
         ({"x": np.zeros((2, 4), np.float32)}, r"must be float32\[n, 3\] with n in 1..8, got float32\[2, 4\]"),
         ({"x": np.zeros((9, 3), np.float32)}, r"got float32\[9, 3\]"),
@@ -362,7 +362,9 @@ def test_compile_accepts_targets_and_contexts_without_changing_the_program():
     assert program.executable.context is context
     assert program.executable.target is target
     assert program.graph.main.text() == text
-    with pytest.raises(ParameterError, match=r"compile takes a target .see get_target. or a context, got 'host'"):
+    with pytest.raises(
+        ParameterError, match=r"compile takes a target or a context, got 'host': pass get_target\('host'\)"
+    ):
         program.compile("host")
     assert program.is_compiled()
 
@@ -719,7 +721,7 @@ def test_a_runner_that_returns_too_few_results_is_named():
 
 @pytest.mark.parametrize(
     ("outputs", "words"),
-    [(["y"], "no output 'y'; there are 'output_0', 'output_1', 'output_2'"), (["output_0"] * 2, "at most once")],
+    [(["y"], "no output 'y'; known are 'output_0', 'output_1', 'output_2'"), (["output_0"] * 2, "at most once")],
 )
 def test_outputs_that_cannot_be_requested(outputs, words):
     with pytest.raises(ParameterError, match=words):

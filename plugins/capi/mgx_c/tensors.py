@@ -191,7 +191,7 @@ def program_parameter_shapes_size(shapes: dict[str, shape]) -> int:
 
 def program_parameter_shapes_get(shapes: dict[str, shape], name: str) -> shape:
     if name not in shapes:
-        raise LookupError(f"no parameter {name!r}; there are {', '.join(shapes) or 'none'}")
+        raise LookupError(f"no parameter {name!r}; known are {', '.join(shapes) or 'none'}")
     return shapes[name]
 
 

@@ -145,7 +145,7 @@ def test_a_target_without_version_accepts_existing_entries(context, monkeypatch,
 
 def test_bad_arguments(context):
     program, held = network(), {"w": context.upload(W)}
-    with pytest.raises(ParameterError, match="no parameter 'v' to watch; there are x, w, b"):
+    with pytest.raises(ParameterError, match="no parameter 'v' to watch; known are x, w, b"):
         program.compile(context, watched={"v": held["w"]})
     with pytest.raises(ParameterError, match="'w' must be in memory of target 'gpu'"):
         program.compile(context, watched={"w": W})

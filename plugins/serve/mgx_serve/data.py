@@ -78,7 +78,7 @@ class Predictor:
 def _column(batch: Mapping[str, Array], column: str, tensor: Tensor) -> Array:
     """Errors: BadRequest for a missing column, or values that the input's type cannot represent."""
     if column not in batch:
-        raise BadRequest(f"input {tensor.name!r} requires a column {column!r}; there are {', '.join(batch)}")
+        raise BadRequest(f"input {tensor.name!r} requires a column {column!r}; known are {', '.join(batch)}")
     given = batch[column]
     if given.dtype.hasobject and not tensor.dtype.hasobject:
         try:

@@ -76,7 +76,7 @@ class OnnxOptions:
             for name in getattr(self, option):
                 if name not in names:
                     raise ParameterError(
-                        f"{option}: there is no input {name!r}; there are {', '.join(map(repr, names))}"
+                        f"{option}: there is no input {name!r}; known are {', '.join(map(repr, names))}"
                     )
 
     @classmethod

@@ -49,7 +49,7 @@ def test_whole_inputs():
     ("options", "message"),
     [
         ({"map_input_dim": {}}, "frontend 'onnx' takes no option 'map_input_dim'; did you mean 'map_input_dims'"),
-        ({"map_input_dims": {"z": [1]}}, "map_input_dims: there is no input 'z'; there are 'x'"),
+        ({"map_input_dims": {"z": [1]}}, "map_input_dims: there is no input 'z'; known are 'x'"),
         ({"map_dyn_input_dims": {"z": [1]}}, "map_dyn_input_dims: there is no input 'z'"),
         ({"map_input_dims": 3}, "map_input_dims must be a mapping by name, got 3"),
         ({"dim_params": ["n"]}, "dim_params must be a mapping by name"),

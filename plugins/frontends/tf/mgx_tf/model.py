@@ -108,7 +108,7 @@ def _read_folder(folder: Path, tags: str) -> Model:
     fitting = [m for m in saved.meta_graphs if wanted <= set(m.meta_info_def.tags)]
     if not fitting:
         have = "; ".join(",".join(m.meta_info_def.tags) or "(none)" for m in saved.meta_graphs) or "no graph"
-        raise ParameterError(f"the SavedModel has no graph tagged {tags!r}; there are {have} (option tags)")
+        raise ParameterError(f"the SavedModel has no graph tagged {tags!r}; known are {have} (option tags)")
     meta = fitting[0]
     model = _model(meta.graph_def, meta.meta_info_def.stripped_op_list.op)
     model.folder = folder

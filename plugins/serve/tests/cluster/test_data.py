@@ -44,7 +44,7 @@ def test_columns_that_do_not_fit(small_model: Callable[..., Path], tmp_path: Pat
     with pytest.raises(BadRequest, match="no input or output 'nosuch'"):
         Predictor(handed, {"nosuch": "x"}, {})
     for batch, said in (
-        ({"a": np.ones((2, 4), np.float32)}, "requires a column 'x'; there are a"),
+        ({"a": np.ones((2, 4), np.float32)}, "requires a column 'x'; known are a"),
         ({"x": np.ones((2, 4), np.complex64)}, "requires FP32, column 'x' holds complex64"),
         ({"x": np.ones((2, 5), np.float32)}, r"FP32\[-1, 4\] is required, got FP32\[2, 5\]"),
         ({"x": np.array([[1.0], [1.0, 2.0]], object)}, "rows of one shape are required"),
