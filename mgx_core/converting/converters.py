@@ -138,7 +138,7 @@ def fitting(converter: Converter, inputs: list[Instruction | None]) -> list[Inst
         given.pop()
     if len(given) < least or (most is not None and len(given) > most):
         span = f"{least} or more" if most is None else f"{least}" if least == most else f"{least} to {most}"
-        raise ParseError(f"takes {span} inputs ({', '.join(names)}), got {len(given)}")
+        raise ParseError(f"takes {span} input{'s' * (span != '1')} ({', '.join(names)}), got {len(given)}")
     for place, (name, value) in enumerate(zip(names, given, strict=False)):
         if value is None and place not in optional:
             raise ParseError(f"input {place} ({name}) is required, but absent")

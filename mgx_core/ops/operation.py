@@ -242,7 +242,7 @@ class Operation(Traits):
         if count < least or (most is not None and count > most):
             span = f"{least}" if most == least else f"{least} or more" if most is None else f"{least} to {most}"
             names = ", ".join(("*" if i.variadic else "") + i.name + ("?" if i.optional else "") for i in self.inputs)
-            raise ShapeError(f"{self.name} takes {span} inputs ({names}), got {count}")
+            raise ShapeError(f"{self.name} takes {span} input{'s' * (span != '1')} ({names}), got {count}")
 
     def evaluate(self, args: Sequence[Value], modules: Sequence[Any] = (), run: Run | None = None) -> Value:
         """Runs the reference implementation on values (None for an absent input)."""

@@ -49,7 +49,7 @@ MESSAGES = {
     "structure/unknown operator": "no converter for operator ai.onnx::Frobnicate (opset 20)",
     "structure/cycle": "cycle",
     "external/up, in initializer": "leads outside the model's folder",
-    "structure/too many inputs": "takes 1 inputs (x), got 3",
+    "structure/too many inputs": "takes 1 input (x), got 3",
     "attributes/axis is a word": "attribute 'axis' must be of type INT, got STRING",
 }
 
