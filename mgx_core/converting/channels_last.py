@@ -54,7 +54,7 @@ class ChannelsLastBuilder(InstructionBuilder):
         return self.transpose(x, to_last(x.shape.rank))
 
     def unmoved(self, x: Instruction) -> Instruction | None:
-        """Returns the value [n, c, *s] whose transpose x [n, *s, c] is, else None."""
+        """Returns the value [n, c, *s] of which x [n, *s, c] is a transpose, else None."""
         if isinstance(x.op, Transpose) and x.shape.rank > 2 and x.op.permutation == to_last(x.shape.rank):
             return x.inputs[0]
         return None
@@ -73,7 +73,7 @@ class ChannelsLastBuilder(InstructionBuilder):
         rank = max(x.shape.rank for x in xs)
         if not any(x.shape.rank == rank and self.unmoved(x) is not None for x in xs):
             return super().pointwise(op, *xs, **attributes)
-        inner = [self._lying_so(x, rank) for x in xs]
+        inner = [self._channels_second_operand(x, rank) for x in xs]
         return self.channels_last(super().pointwise(op, *inner, **attributes))
 
     def _folded(
@@ -97,7 +97,7 @@ class ChannelsLastBuilder(InstructionBuilder):
         except MgxError:
             return None  # reported by the op's shape inference
 
-    def _lying_so(self, x: Instruction, rank: int) -> Instruction:
+    def _channels_second_operand(self, x: Instruction, rank: int) -> Instruction:
         """Returns x, broadcastable to [n, *s, c], in a form broadcastable to [n, c, *s]."""
         if all(d == 1 for d in x.shape.dims):
             return x if x.shape.rank < 2 else self.reshape(x, (1,) * x.shape.rank)

@@ -135,9 +135,10 @@ def command(as_json: bool, page: Path | None, output: Path, timed: bool, **given
 def batches(
     folder: Path, report: Report | None = None, open_files: list[Path] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The arrays of each .npz file of a folder (or of one file), one file at a time, by name; with a bar where there is a report.
+    """Yields the arrays of each .npz file of a folder (or of one file) by name.
 
-    open_files: holds the file whose arrays are in use.  Errors: click.UsageError if there is none, or one that cannot be read.
+    report: shows the progress; open_files: holds the file whose arrays are in use.
+    Errors: click.UsageError if there is none, or one that cannot be read.
     """
     import zipfile
 

@@ -111,7 +111,7 @@ class Source:
 
         program = self._read()
         if self.batch is not None:
-            self._tell_vain_batch(program)
+            self._warn_of_unused_batch(program)
         if self.trim or self.trim_size:
             program = trimmed(program, self.trim, self.trim_size)
         if self.replace_literals:
@@ -138,7 +138,7 @@ class Source:
 
         return parse(self.file, self._reader(), **self._parse_options())
 
-    def _tell_vain_batch(self, program: Program) -> None:
+    def _warn_of_unused_batch(self, program: Program) -> None:
         """Warns if --batch has no effect because the inputs have static extents."""
         shapes = _tensors(program)
         if any(s.dims[:1] == (self.batch,) for s in shapes.values()):
