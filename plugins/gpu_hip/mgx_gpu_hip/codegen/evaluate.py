@@ -9,11 +9,11 @@ from mgx_core import Instruction
 from mgx_core.ops.activation import GeluErf
 from mgx_core.ops.convert import SATURATING, Convert
 from mgx_core.ops.elementwise import Pointwise
-from mgx_core.ops.pointwise import Add, Clip, Div, Nearbyint
-from mgx_core.types.dtype import bfloat16, float16, float32, int8, uint8
+from mgx_core.ops.pointwise import Add, Clip, Div, Mul, Nearbyint
+from mgx_core.types.dtype import DType, bfloat16, float16, float32, int8, uint8
 
 from .bodies import Access, Body, Source
-from .coarse import Coarse, gelu
+from .coarse import Coarse, gelu, gelu_byte
 from .expressions import Lines, Value, pointwise_value, store_value
 from .primitives import constant, nearest_quotient
 from .source import Tensor, compute_type, storage_type, to_compute
@@ -29,16 +29,22 @@ class Evaluator:
     """Emits statements to `lines`; `leaf` returns values that are computed elsewhere (None: compute it here).
 
     coarse: whether all results have 8 bits, which hides small errors: members are not rounded to 16-bit floats, and GELU is
-    approximated.
+    approximated; constant: returns True for reads of constants.
     """
 
     def __init__(
-        self, body: Body, lines: Lines, leaf: Callable[[Source], Value | None], coarse: Coarse = Coarse.NO
+        self,
+        body: Body,
+        lines: Lines,
+        leaf: Callable[[Source], Value | None],
+        coarse: Coarse = Coarse.NO,
+        constant: Callable[[Access], bool] = lambda read: False,
     ) -> None:
         self.body = body
         self.lines = lines
         self.leaf = leaf
         self.coarse = coarse
+        self.constant = constant
         self.approximate = False  # an approximation was emitted
         self.known: dict[Instruction, Value] = {}
 
@@ -127,6 +133,9 @@ class Evaluator:
         parts = self._member(x, Div)
         made = ""
         if parts is not None:
+            byte = self._gelu_byte(parts, to, [b - zero for b in bounds if b is not None], int(zero))
+            if byte is not None:
+                return byte
             left, right = (self.value(s) for s in self.body.operands[parts])
             if left.number is None and right.number is not None:
                 made = nearest_quotient(left.code, float(right.number), held, not self.approximate)
@@ -137,6 +146,45 @@ class Evaluator:
             made = f"m::nearest({', '.join([value.code, *held])})"
         kind = compute_type(to)
         return Value(self.lines.let(kind, f"({kind})({made}{f' + {int(zero)}' if zero else ''})"), kind)
+
+    def _gelu_byte(self, quotient: Instruction, to: DType, bounds: list[float], zero: int) -> Value | None:
+        """Returns the rounded quotient of a GELU and a constant, clipped, plus an even zero point; None for others.
+
+        A constant factor may follow the GELU: smoothing divides each column by a number of its own.
+        """
+        at, step = self.body.operands[quotient]
+        number = step.number if isinstance(step, Value) else None
+        if self.coarse is not Coarse.BYTES or zero % 2 or number is None or not 1e-30 < number < 1e30:
+            return None
+        gelu, factor = self._gelu(at), None
+        scaled = self._unconverted(at)
+        if isinstance(scaled, Instruction) and isinstance(scaled.op, Mul):
+            left, right = self.body.operands[scaled]
+            gelu, other = (self._gelu(left), right) if self._gelu(left) is not None else (self._gelu(right), left)
+            read = self._unconverted(other)
+            if gelu is None or not isinstance(read, Access) or not self.constant(read):
+                return None
+            factor = self.value(other)
+        if gelu is None or (factor is not None and (factor.ctype != "float" or factor.number is not None)):
+            return None
+        x = self.value(self.body.operands[gelu][0])
+        if x.ctype != "float" or x.number is not None:
+            return None
+        kind, name = compute_type(to), self.lines.let("float", x.code)
+        code = gelu_byte(self.lines, name, float(number), bounds, zero, "" if factor is None else factor.code)
+        return Value(self.lines.let(kind, f"({kind}){code}"), kind)
+
+    def _unconverted(self, source: Source) -> Access | Instruction | None:
+        """Returns the read or member before conversions between floats; None for a constant, or if a member was computed."""
+        while isinstance(source, Instruction) and source not in self.known and self.leaf(source) is None:
+            if not isinstance(source.op, Convert) or source.shape.dtype not in (*HALVES, float32):
+                return source
+            source = self.body.operands[source][0]
+        return source if isinstance(source, Access) else None
+
+    def _gelu(self, source: Source) -> Instruction | None:
+        member = self._unconverted(source)
+        return member if isinstance(member, Instruction) and isinstance(member.op, GeluErf) else None
 
     def _member(self, source: Source, cls: type[Pointwise]) -> Instruction | None:
         """Returns a member that is a float32 op of this class and not yet computed."""

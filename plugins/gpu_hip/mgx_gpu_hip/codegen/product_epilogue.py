@@ -79,7 +79,7 @@ class FusedEpilogue:
                 return Value(f"w{n}[k]", "float")
             return element_value(source, self.given, reader.element(f"e{n}"), lines)
 
-        evaluator = Evaluator(self.body, lines, leaf, self.coarse)
+        evaluator = Evaluator(self.body, lines, leaf, self.coarse, lambda read: self.given[read.index].constant)
         results = [evaluator.value(o) for o in self.body.outputs]
         return loads, lines.lines, results
 

@@ -27,7 +27,8 @@ DEV double copysign(double a, double b) { return ::copysign(a, b); }
 DEV float fmod(float a, float b) { return ::fmodf(a, b); }
 DEV double fmod(double a, double b) { return ::fmod(a, b); }
 DEV float abs(float x) { return ::fabsf(x); }
-DEV float within(float x, float low, float high) { return ::fminf(::fmaxf(x, low), high); }  // NaN becomes a bound
+DEV float at_least(float x, float low) { return ::fmaxf(x, low); }  // NaN becomes the bound, as in the next two
+DEV float at_most(float x, float high) { return ::fminf(x, high); }
 DEV double abs(double x) { return ::fabs(x); }
 #else
 DEV float floor(float x) { return __builtin_floorf(x); }
@@ -47,9 +48,11 @@ DEV double copysign(double a, double b) { return __builtin_copysign(a, b); }
 DEV float fmod(float a, float b) { return __builtin_fmodf(a, b); }
 DEV double fmod(double a, double b) { return __builtin_fmod(a, b); }
 DEV float abs(float x) { return __builtin_fabsf(x); }
-DEV float within(float x, float low, float high) { return __builtin_fminf(__builtin_fmaxf(x, low), high); }
+DEV float at_least(float x, float low) { return __builtin_fmaxf(x, low); }
+DEV float at_most(float x, float high) { return __builtin_fminf(x, high); }
 DEV double abs(double x) { return __builtin_fabs(x); }
 #endif
+DEV float within(float x, float low, float high) { return at_most(at_least(x, low), high); }
 DEV float nan() { return bits_as<float>(0x7fc00000u); }
 DEV float inf() { return bits_as<float>(0x7f800000u); }
 DEV bool isnan(float x) { return (bits_as<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
@@ -95,7 +98,8 @@ DEV float div_by(float a, float b, float r) {
 }
 // The nearest integer (ties to even) of x, or of a / b as in div_by, clamped to integer bounds below 2^20; `none` for NaN.
 // Adding 1.5 * 2^23 leaves it in the low bits: the conversion units are four times slower than an addition.
-DEV i32 last_bits(float held) { return bits_as<i32>(held + 12582912.f) - 0x4b400000; }
+constexpr float low_bits = 12582912.f;
+DEV i32 last_bits(float held) { return bits_as<i32>(held + low_bits) - 0x4b400000; }
 DEV i32 nearest(float x, float low, float high, i32 none = 0) { return x == x ? last_bits(within(x, low, high)) : none; }
 DEV i32 nearest_quotient(float a, float b, float r, float low, float high, i32 none = 0) {
   const float held = within(a, low * b, high * b), q = held * r;  // outside the bounds, the clamped operand gives the bound
