@@ -11,7 +11,7 @@ from mgx_core import dtype as dt
 
 from .geometry import aligned, ceil_div, decompose, merge
 from .narrow_operands import CHUNK, Loader, Product, Windows
-from .narrow_tiles import CONSUMERS, GROUP_WAVES, OWN_SUMS, Tile, tiles_by_time
+from .narrow_tiles import GROUP_WAVES, OWN_SUMS, Tile, tiles_by_time
 from .narrow_turns import consume, produce, rings
 from .narrow_warpgroup import WARPGROUP_SHARED, WARPGROUP_TYPES, warpgroup_loop
 from .narrow_zero_points import ZeroPoints
@@ -121,9 +121,8 @@ class _Writer:
             f"const u32 n0 = tile % {across}u * {t.columns}u;",
         ]
         loader = Loader(p, t, GROUP_WAVES * self.wave, False, self.own).lines()
-        taken = t.turns == CONSUMERS
-        down = t.rows // (64 if taken else 64 * CONSUMERS)
-        mine = "0u" if taken else f"turn * {64 * down}u"
+        down = t.rows // (64 if t.alternates else 64 * t.consumers)
+        mine = "0u" if t.alternates else f"turn * {64 * down}u"
         start, end = self.touches()
         finish = [*end, *self.own_results("acc", f"m0 + {mine}", down)]
         return [

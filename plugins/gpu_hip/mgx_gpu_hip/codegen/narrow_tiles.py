@@ -12,7 +12,6 @@ __all__ = ["TILES", "Tile", "microseconds", "tiles_by_time"]
 
 ALIGNED: Final = 1024  # alignment in bytes of the stages of a warpgroup tile
 GROUP_WAVES: Final = 4  # waves of a warpgroup
-CONSUMERS: Final = 2  # warpgroups that multiply, if another one loads
 # sums of a row that a thread of a warpgroup has, of 64 columns: sum q is that of column q / 2 * 8 + thread % 4 * 2 + q % 2
 OWN_SUMS: Final = 16
 
@@ -25,8 +24,8 @@ class Tile:
     four waves together multiply 64 rows by all columns (Hopper's wgmma); a step is then 128 bytes.  resident: blocks that share a
     multiprocessor, which bounds the registers of a thread; 0: as many as fit.
 
-    turns: if not 0, a warpgroup loads tiles for two others, which multiply: 2: they take tiles by turns, so that one multiplies
-    while the other finishes its sums (ping-pong); 1: each takes half of the rows of the same tiles (cooperative).
+    turns: if not 0, a warpgroup loads tiles for others, which multiply: 2: two take tiles by turns, so that one multiplies
+    while the other finishes its sums (ping-pong); 1: each takes an equal part of the rows of the same tiles (cooperative).
     """
 
     rows: int
@@ -43,6 +42,16 @@ class Tile:
     @property
     def waves(self) -> int:
         return self.down * self.across * self.apart
+
+    @property
+    def alternates(self) -> bool:
+        """True if two warpgroups take tiles by turns."""
+        return self.turns == 2
+
+    @property
+    def consumers(self) -> int:
+        """Warpgroups that multiply, if another one loads."""
+        return self.waves // GROUP_WAVES - 1
 
     @property
     def pitch(self) -> int:
@@ -71,7 +80,7 @@ class Tile:
     @property
     def shared(self) -> int:
         if self.turns:
-            return self.shared_of_rings + 8 * (2 * self.stages + CONSUMERS) + ALIGNED
+            return self.shared_of_rings + 8 * (2 * self.stages + self.consumers) + ALIGNED
         sums = self.apart * self.rows * self.sum_pitch * 4
         return max(self.stages * self.stage_bytes, sums) + ALIGNED * self.joint
 
@@ -103,11 +112,12 @@ TILES: Final = (
     Tile(128, 192, 128, 12, 1, 1, 5, True, 1, 1),
     Tile(128, 256, 128, 12, 1, 1, 4, True, 1, 1),
     Tile(256, 128, 128, 12, 1, 1, 4, True, 1, 1),
+    Tile(192, 192, 128, 16, 1, 1, 4, True, 1, 1),
+    Tile(192, 128, 128, 16, 1, 1, 5, True, 1, 1),
     Tile(128, 128, 128, 12, 1, 1, 6, True, 1, 2),
 )
-MULTIPLY_THREADS: Final = (0, 256, 128)  # by `turns`, threads that share the sums of a tile; 0: all of the block
-MULTIPLY_REGISTERS: Final = 216  # of a thread that multiplies tiles loaded by others
-LOAD_REGISTERS: Final = 72  # of a thread that loads for others
+# by the warpgroups that multiply, registers of a thread that loads for them, and of one that multiplies
+ROLE_REGISTERS: Final = {2: (72, 216), 3: (80, 144)}
 REGISTERS: Final = 65536  # of a multiprocessor with wgmma; a thread has at most 255
 JOINT: Final = ("sm_90",)  # architectures with wgmma
 
@@ -141,15 +151,18 @@ def tiles_by_time(
 
 
 def _registers(t: Tile, whole: bool) -> int:
-    """Returns registers of a thread of a warpgroup tile: its sums, for 8-bit floats those of a step too, and 20 or 30 more."""
-    sums = t.rows * t.columns // (MULTIPLY_THREADS[t.turns] or t.waves * 32)
+    """Returns registers of a thread of a warpgroup tile: its sums, for 8-bit floats those of a step too, and 16 or 30 more."""
+    waves = (
+        t.waves if not t.turns else GROUP_WAVES if t.alternates else GROUP_WAVES * t.consumers
+    )  # with sums of a tile
+    sums = t.rows * t.columns // (waves * 32)
     of_step = 0 if whole else t.columns // 2 if t.turns else sums  # in turn, each 64 rows of a tile use the same ones
-    return sums + of_step + (20 if t.turns else 30)
+    return sums + of_step + (16 if t.turns else 30)
 
 
 def _registers_most(t: Tile) -> int:
     """Returns the registers that a thread of a warpgroup tile may have."""
-    return MULTIPLY_REGISTERS if t.turns else min(255, REGISTERS // (t.waves * 32))
+    return ROLE_REGISTERS[t.consumers][1] if t.turns else min(255, REGISTERS // (t.waves * 32))
 
 
 def microseconds(
@@ -194,7 +207,7 @@ def _joint_cycles(t: Tile, blocks: int, busy: int, steps: int, sm_count: int, wh
     end = 2300 + busy * sums / (9 if t.turns else 8.2)
     share = max(blocks / (sm_count * busy), 1.0)
     rounds = (ceil_div(blocks, sm_count * busy) + share) / 2  # blocks do not start in step
-    if t.turns == CONSUMERS:
+    if t.alternates:
         both = steps * step + 2.2 * end
         return rounds * max(steps * step, both / 2) + 1.1 * end
     return rounds * (steps * step + end)

@@ -1,10 +1,10 @@
-"""Persistent, warp-specialized kernels: one warpgroup (the producer) loads tiles to a ring of stages for two that multiply."""
+"""Persistent, warp-specialized kernels: one warpgroup (the producer) loads tiles to a ring of stages for others."""
 
 from __future__ import annotations
 
 from .geometry import ceil_div
 from .narrow_operands import Product
-from .narrow_tiles import CONSUMERS, GROUP_WAVES, LOAD_REGISTERS, MULTIPLY_REGISTERS, Tile
+from .narrow_tiles import GROUP_WAVES, ROLE_REGISTERS, Tile
 from .source import storage_type
 
 __all__ = ["consume", "produce", "rings"]
@@ -15,7 +15,7 @@ def rings(t: Tile) -> list[str]:
 
     A warpgroup waits for its turn before it waits for stages: their counters only tell two successive uses of a stage apart.
     """
-    loaded, multiplied = GROUP_WAVES * 32, GROUP_WAVES * (CONSUMERS if t.turns == 1 else 1)
+    loaded, multiplied = GROUP_WAVES * 32, GROUP_WAVES * (1 if t.alternates else t.consumers)
     return [
         f"ring_t* const full = (ring_t*)(room + {t.shared_of_rings}u);",
         f"ring_t* const free = full + {t.stages};",
@@ -24,7 +24,7 @@ def rings(t: Tile) -> list[str]:
         f"  ring_init(full + threadIdx.x, {loaded});",
         f"  ring_init(free + threadIdx.x, {multiplied});",
         "}",
-        f"if (threadIdx.x < {CONSUMERS}u) ring_init(turns + threadIdx.x, {GROUP_WAVES});",
+        f"if (threadIdx.x < {t.consumers}u) ring_init(turns + threadIdx.x, {GROUP_WAVES});",
         "__syncthreads();",
     ]
 
@@ -33,7 +33,7 @@ def produce(p: Product, t: Tile, tiles: int, corner: list[str], loader: list[str
     """Returns statements with which a warpgroup loads all steps of the block's tiles; loader: see `Loader.lines`."""
     steps = ceil_div(p.depth, t.depth)
     return [
-        f"group_registers<{LOAD_REGISTERS}, false>();",
+        f"group_registers<{ROLE_REGISTERS[t.consumers][0]}, false>();",
         "u32 slot = 0, phase = 1;",
         f"for (u32 tile = blockIdx.x; tile < {tiles}u; tile += gridDim.x) {{",
         *(f"  {line}" for line in (*corner, *loader)),
@@ -54,16 +54,14 @@ def consume(p: Product, t: Tile, tiles: int, down: int, mine: str, corner: list[
     It multiplies `down` times 64 rows of a tile, from its row `mine` on; corner: statements that declare the first row and column
     of `tile`; finish: those that finish the sums.
     """
-    steps, taken = ceil_div(p.depth, t.depth), t.turns == CONSUMERS
+    steps, taken = ceil_div(p.depth, t.depth), t.alternates
     across = t.columns // 16
-    ahead = steps * (CONSUMERS - 1) if taken else 0  # steps of the other warpgroup's tile
+    ahead = steps if taken else 0  # steps of the other warpgroup's tile
     skip = [f"slot += {ahead % t.stages}u, phase ^= {ahead // t.stages % 2}u;"]
     skip.append(f"if (slot >= {t.stages}u) slot -= {t.stages}u, phase ^= 1;")
-    start, stride = (
-        ("blockIdx.x + turn * gridDim.x", f"{CONSUMERS} * gridDim.x") if taken else ("blockIdx.x", "gridDim.x")
-    )
+    start, stride = ("blockIdx.x + turn * gridDim.x", "2 * gridDim.x") if taken else ("blockIdx.x", "gridDim.x")
     return [
-        f"group_registers<{MULTIPLY_REGISTERS}, true>();",
+        f"group_registers<{ROLE_REGISTERS[t.consumers][1]}, true>();",
         f"const u32 turn = wave / {GROUP_WAVES}u - 1;",
         "u32 slot = 0, phase = 0;",
         *([f"if (turn) {{ {' '.join(skip)} }}", "u32 round = turn ^ 1;"] if taken else []),
@@ -90,7 +88,7 @@ def _multiply(p: Product, t: Tile, steps: int, down: int, across: int, mine: str
     ]
     release = "wave_sync(); if (lane_id() == 0) ring_arrive(free + {});"
     turn = f"if (++slot == {t.stages}u) slot = 0, phase ^= 1;"
-    pass_on = ["wave_sync();", "if (lane_id() == 0) ring_arrive(turns + (turn ^ 1));"] if t.turns == CONSUMERS else []
+    pass_on = ["wave_sync();", "if (lane_id() == 0) ring_arrive(turns + (turn ^ 1));"] if t.alternates else []
     if p.x.dtype.is_integer:
         return [
             *declare,
