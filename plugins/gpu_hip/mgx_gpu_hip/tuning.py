@@ -91,6 +91,8 @@ class Tuner(TuningStore):
             sizes["residual"] = _space(p.residual, p.m, p.n, p.batch)
         if "bias" in p.epilogue:
             sizes["bias"] = 8 * p.n
+        if p.scaled:
+            sizes |= {"a_scale": 4 * p.m, "b_scale": 4 * p.n}
 
         def many(libraries: Libraries) -> Any:
             if exhaustive:

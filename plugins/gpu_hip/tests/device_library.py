@@ -23,8 +23,10 @@ from mgx_gpu_hip.library import Activation, AttentionProblem, ConvProblem, GemmP
 RELU, RELU6 = Activation("relu"), Activation("relu", high=6.0)
 GELU, GELU_TANH, SWISH = Activation("gelu_erf"), Activation("gelu_tanh"), Activation("swish")
 HALF, SINGLE, BRAIN = dtype.float16, dtype.float32, dtype.bfloat16
+E4M3, E5M2 = dtype.float8_e4m3fn, dtype.float8_e5m2
 # maximum error relative to the largest value; TF32 would have 3e-4
 LIMIT = {HALF: 2e-3, SINGLE: 2e-5, BRAIN: 1.6e-2}
+BYTE_FLOAT_SUMS = 2.0**-12  # products of 8-bit floats: units keep some 13 bits of the sums of a few terms
 
 
 def gemms() -> Iterator[GemmProblem]:
@@ -63,6 +65,36 @@ def odd_gemms() -> Iterator[GemmProblem]:
         32, 64, 48, Matrix(HALF, 56), Matrix(HALF, 72), Matrix(HALF, 80), residual=Matrix(HALF, 96),
         epilogue=("bias", "residual"),
     )  # fmt: skip
+
+
+def scaled_gemms() -> Iterator[GemmProblem]:
+    """Products of 8-bit floats, with factors per column, as quantization makes them, or one factor."""
+    for rows in (4096, 6304, 197):
+        for n, k in ((2304, 768), (768, 768), (3072, 768), (768, 3072)):
+            yield byte_floats(rows, n, k)
+            yield byte_floats(rows, n, k, scaled=False, alpha=0.5)
+    yield byte_floats(4096, 3072, 768, epilogue=("bias", GELU_TANH))
+    yield byte_floats(4096, 768, 3072, epilogue=("bias", "residual"))
+    yield byte_floats(4096, 768, 3072, to=BRAIN)
+
+
+def odd_scaled_gemms() -> Iterator[GemmProblem]:
+    yield byte_floats(33, 48, 80, epilogue=("bias", RELU))
+    yield byte_floats(33, 48, 80, epilogue=(), to=SINGLE)
+    yield byte_floats(40, 32, 64, types=(E4M3, E5M2), epilogue=())
+    yield byte_floats(40, 32, 64, types=(E5M2, E4M3), to=BRAIN)
+    yield byte_floats(40, 32, 64, scaled=False, alpha=0.5)
+
+
+def byte_floats(
+    m: int, n: int, k: int, types: Any = (E4M3, E4M3), to: Any = HALF, epilogue: Any = ("bias",), **more: Any
+) -> GemmProblem:
+    left, right = types
+    given = {"scaled": True, "bias_dtype": to if "bias" in epilogue else None} | more
+    residual = Matrix(to, n) if "residual" in epilogue else None
+    return GemmProblem(
+        m, n, k, Matrix(left, k), Matrix(right, k, True), Matrix(to, n), residual=residual, epilogue=epilogue, **given
+    )
 
 
 def conv(
@@ -161,7 +193,9 @@ class Case(NamedTuple):
 def torch_type(of: Any) -> Any:
     import torch
 
-    return {HALF: torch.float16, SINGLE: torch.float32, BRAIN: torch.bfloat16}[of]
+    return {
+        HALF: torch.float16, SINGLE: torch.float32, BRAIN: torch.bfloat16, E4M3: torch.float8_e4m3fn, E5M2: torch.float8_e5m2,
+    }[of]  # fmt: skip
 
 
 def activate(x: Any, a: Activation) -> Any:
@@ -210,9 +244,20 @@ def gemm_case(p: GemmProblem) -> Case:
     if p.residual is not None:
         operands["residual"], residual = matrix(p.residual, p.m, p.n)
 
+    factor: Any = 1.0
+    if p.scaled:
+        operands["a_scale"], operands["b_scale"] = (random(size, of=SINGLE).abs() + 0.5 for size in (p.m, p.n))
+        factor = operands["a_scale"][:, None].double() * operands["b_scale"].double()
+
     def run(wide: bool) -> Any:
+        if p.dtype.bits == 8 and not wide:
+            factors = [torch.ones((p.m, 1), device="cuda"), torch.ones((1, p.n), device="cuda")]
+            return torch._scaled_mm(av[0], bv[0], *factors, out_dtype=torch.bfloat16)
         up = (lambda x: None if x is None else x.double()) if wide else (lambda x: x)
         x, y = up(av), up(bv)
+        if p.dtype.bits == 8:
+            sums = torch.matmul(x, y) * factor * p.alpha
+            return finish(sums, p.epilogue, up(bias), up(residual))
         if p.batch == 1 and bias is not None and p.alpha == 1:
             return finish(
                 torch.nn.functional.linear(x[0], y[0].T, up(bias)),
@@ -362,10 +407,21 @@ class Runner:
 
 
 def limit(p: Any) -> float:
+    if isinstance(p, GemmProblem) and p.dtype.bits == 8:
+        return max(LIMIT[p.d.dtype], BYTE_FLOAT_SUMS)
     return LIMIT[p.d.dtype if isinstance(p, GemmProblem) else p.dtype]
 
 
-CHECKED = [*gemms(), *odd_gemms(), *convolutions(), *odd_convolutions(), *attentions(), *odd_attentions()]
+CHECKED = [
+    *gemms(),
+    *odd_gemms(),
+    *scaled_gemms(),
+    *odd_scaled_gemms(),
+    *convolutions(),
+    *odd_convolutions(),
+    *attentions(),
+    *odd_attentions(),
+]
 
 
 @pytest.fixture(scope="module")
@@ -451,8 +507,11 @@ def main() -> None:
     print(torch.cuda.get_device_name(), "torch", torch.__version__, "cuDNN", torch.backends.cudnn.version())
     failed = 0
     for word, usual, odd in (
-        ("gemm", gemms, odd_gemms), ("convolution", convolutions, odd_convolutions), ("attention", attentions, odd_attentions)
-    ):  # fmt: skip
+        ("gemm", gemms, odd_gemms),
+        ("scaled", scaled_gemms, odd_scaled_gemms),
+        ("convolution", convolutions, odd_convolutions),
+        ("attention", attentions, odd_attentions),
+    ):
         problems = [p for p in usual() if options.only in f"{word} {p}"]
         if options.check:
             for p in odd():

@@ -9,7 +9,7 @@ import pytest
 
 from mgx_core import dtype
 from mgx_core.errors import DeviceError, No, ParameterError
-from mgx_gpu_hip.library import Activation, GemmProblem, Matrix
+from mgx_gpu_hip.library import Activation, GemmProblem, Libraries, Matrix
 from mgx_gpu_hip.library.blas_constants import CUBLASLT, HIPBLASLT, BlasTable
 from mgx_gpu_hip.library.gemm import Blas
 
@@ -181,6 +181,40 @@ def test_a_residual_is_c_with_beta_one() -> None:
         plan.launch(0, a=1, b=2, d=3)
 
 
+@pytest.mark.parametrize("table", [CUBLASLT, HIPBLASLT], ids=lambda t: t.name)
+def test_factors_per_row_and_column_are_exchanged_like_the_operands(table: BlasTable) -> None:
+    fake, blas = made(table)
+    plan = blas.plan(scaled())
+    assert not isinstance(plan, No)
+    (attributes,) = (found for found in fake.attributes.values() if table.desc["a_scale_mode"] in found)
+    assert attributes[table.desc["a_scale_pointer"]] and attributes[table.desc["b_scale_pointer"]]  # before the search
+    plan.launch(0, a=1, b=2, d=3, a_scale=0x40, b_scale=0x80)
+    assert attributes[table.desc["a_scale_mode"]] == attributes[table.desc["b_scale_mode"]] == 3
+    assert attributes[table.desc["a_scale_pointer"]] == 0x80
+    assert attributes[table.desc["b_scale_pointer"]] == 0x40
+    for factors in ({}, {"a_scale": 1}, {"b_scale": 1}):
+        with pytest.raises(ParameterError, match="factors must be given"):
+            plan.launch(0, a=1, b=2, d=3, **factors)
+    plain = blas.plan(scaled(scaled=False))
+    assert not isinstance(plain, No)
+    with pytest.raises(ParameterError, match="factors must be given"):
+        plain.launch(0, a=1, b=2, d=3, a_scale=1, b_scale=1)
+
+
+def scaled(of: dtype.DType = dtype.float8_e4m3fn, **more: Any) -> GemmProblem:
+    rows = Matrix(of, 32)
+    columns = Matrix(of, 32, transposed=True)
+    return GemmProblem(16, 48, 32, rows, columns, Matrix(dtype.float16, 48), **({"scaled": True} | more))
+
+
+def test_no_other_library_has_products_of_8_bit_floats_with_factors() -> None:
+    """cuDNN's plans of matrix products would leave the factors out."""
+    _, blas = made(offers=0)
+    libraries = Libraries("cuda", loaded={"cublaslt": blas, "cudnn": object()})
+    for found in (libraries.plan(scaled()), libraries.plans(scaled())):
+        assert isinstance(found, No) and "no algorithm" in found.why
+
+
 def test_half_sums_use_half_scalars() -> None:
     fake, blas = made()
     plan = blas.plan(GemmProblem.packed(8, 8, 8, compute="f16", alpha=2.0))
@@ -304,6 +338,8 @@ def test_everything_is_released() -> None:
         lambda: GemmProblem.packed(8, 8, 8, epilogue=("bias", "bias")),
         lambda: GemmProblem.packed(8, 8, 8, epilogue=("scale",)),
         lambda: Activation("mish"),
+        lambda: scaled(dtype.float16),
+        lambda: scaled(dtype.int8),
     ],
 )
 def test_problems_that_do_not_fit_are_errors(make: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from .loading import Source
 
-__all__ = ["CUBLASLT", "HIPBLASLT", "SIGNATURES", "BlasTable"]
+__all__ = ["CUBLASLT", "HIPBLASLT", "OUTER_VECTORS", "SIGNATURES", "BlasTable"]
 
 # by name without the vendor's prefix (cublasLt, hipblasLt): parameter types, see loading.LETTERS
 SIGNATURES: Final[Mapping[str, str]] = {
@@ -61,6 +61,8 @@ class BlasTable:
     alignment: tuple[int, ...] = ()  # of A, B, C, D
 
 
+# scale mode of both vendors: a float32 factor per row of the left operand and per column of the right one
+OUTER_VECTORS: Final = 3
 EPILOGUES: Final = {
     (False, ""): 1, (False, "relu"): 2, (True, ""): 4, (True, "relu"): 6, (False, "gelu_tanh"): 32, (True, "gelu_tanh"): 36,
 }  # fmt: skip
@@ -76,7 +78,10 @@ CUBLASLT: Final = BlasTable(
         ("libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"), "MGX_CUBLASLT_LIBRARY", CUDA_WHEELS, CUDA_ROOTS
     ),
     layout=MappingProxyType({"batch_count": 5, "batch_stride": 6}),
-    desc=MappingProxyType({"trans_a": 3, "trans_b": 4, "epilogue": 7, "bias_pointer": 8, "bias_type": 26}),
+    desc=MappingProxyType({
+        "trans_a": 3, "trans_b": 4, "epilogue": 7, "bias_pointer": 8, "bias_type": 26,
+        "a_scale_pointer": 17, "b_scale_pointer": 18, "a_scale_mode": 31, "b_scale_mode": 32,
+    }),
     preference=MappingProxyType({"max_workspace": 1}),
     compute=MappingProxyType({"f16": 64, "f32": 68, "tf32": 77, "f64": 70, "i32": 72}),
     operation=(0, 1),
@@ -98,7 +103,10 @@ HIPBLASLT: Final = BlasTable(
         ("_rocm_sdk_libraries*/lib",), ROCM_ROOTS, rocm="hipblaslt",
     ),
     layout=MappingProxyType({"batch_count": 0, "batch_stride": 1}),
-    desc=MappingProxyType({"trans_a": 0, "trans_b": 1, "epilogue": 2, "bias_pointer": 3, "bias_type": 4}),
+    desc=MappingProxyType({
+        "trans_a": 0, "trans_b": 1, "epilogue": 2, "bias_pointer": 3, "bias_type": 4,
+        "a_scale_pointer": 5, "b_scale_pointer": 6, "a_scale_mode": 31, "b_scale_mode": 32,
+    }),
     preference=MappingProxyType({"max_workspace": 1}),
     compute=MappingProxyType({"f16": 0, "f32": 2, "tf32": 6, "f64": 7, "i32": 9}),
     operation=(111, 112),
@@ -109,5 +117,5 @@ HIPBLASLT: Final = BlasTable(
         6: "INTERNAL_ERROR", 7: "NOT_SUPPORTED", 8: "ARCH_MISMATCH", 9: "HANDLE_IS_NULLPTR", 10: "INVALID_ENUM",
         11: "UNKNOWN",
     }),
-    data_types=MappingProxyType(DATA_TYPES),
+    data_types=MappingProxyType(DATA_TYPES | {"float8_e4m3fnuz": 1000, "float8_e5m2fnuz": 1001}),
 )  # fmt: skip

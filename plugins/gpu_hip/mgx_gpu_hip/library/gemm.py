@@ -9,13 +9,14 @@ from typing import Any, Final
 
 from mgx_core.errors import DeviceError, No, ParameterError
 
-from .blas_constants import SIGNATURES, BlasTable
+from .blas_constants import OUTER_VECTORS, SIGNATURES, BlasTable
 from .epilogue import split, words
 from .gemm_problem import GemmProblem, Matrix
 from .loading import Api, find, out
 
 __all__ = ["Blas", "GemmPlan"]
 
+PLACEHOLDER: Final = 256  # an aligned address
 WORKSPACE: Final = 32 << 20  # NVIDIA's recommendation for Hopper
 
 
@@ -144,7 +145,7 @@ class Descriptors:
         table = blas.table
         self.blas = blas
         self.lock = threading.Lock()
-        self.bias_address: int | None = None
+        self.addresses: dict[str, int] = {}
         self.desc: Any = None
         self.layouts: list[Any] = []
         wide = p.compute == "f64"
@@ -166,6 +167,10 @@ class Descriptors:
         self._set("epilogue", ctypes.c_uint32, epilogue)
         if bias:
             self._set("bias_type", ctypes.c_int32, table.data_types[(p.bias_dtype or p.d.dtype).name])
+        if p.scaled:
+            for word in ("a_scale", "b_scale"):
+                self._set(f"{word}_mode", ctypes.c_int32, OUTER_VECTORS)
+                self.point(f"{word}_pointer", PLACEHOLDER)  # the search refuses vectors without an address
         self.a = self._layout(p.b, p.k, p.n, p.batch)
         self.b = self._layout(p.a, p.m, p.k, p.batch)
         self.d = self._layout(p.d, p.m, p.n, p.batch)
@@ -195,10 +200,11 @@ class Descriptors:
                 )  # fmt: skip
         return layout
 
-    def set_bias(self, address: int) -> None:
-        if address != self.bias_address:
-            self._set("bias_pointer", ctypes.c_uint64, address)
-            self.bias_address = address
+    def point(self, word: str, address: int) -> None:
+        """Sets the address of a vector of the epilogue."""
+        if address != self.addresses.get(word):
+            self._set(word, ctypes.c_uint64, address)
+            self.addresses[word] = address
 
     def __del__(self) -> None:
         try:
@@ -250,6 +256,8 @@ class GemmPlan:
         *,
         bias: int | None = None,
         residual: int | None = None,
+        a_scale: int | None = None,
+        b_scale: int | None = None,
         workspace: int | None = None,
     ) -> None:
         """Enqueues on a stream; all operands are device addresses.  May be captured in a graph.
@@ -258,13 +266,17 @@ class GemmPlan:
         """
         if (bias is None) == self._biased or (residual is None) == (self.problem.residual is not None):
             raise ParameterError(f"{self.name}: bias and residual must be given if and only if the epilogue has them")
+        if (a_scale is not None, b_scale is not None) != (self.problem.scaled, self.problem.scaled):
+            raise ParameterError(f"{self.name}: factors must be given if and only if the problem is scaled")
         if workspace is None and self.workspace:
             raise ParameterError(f"{self.name} requires a workspace of {self.workspace} bytes")
         x = self._descriptors
         alpha, beta = x.scalars
         with x.lock:
-            if bias is not None:
-                x.set_bias(bias)
+            # a and b are exchanged
+            for word, address in (("bias_pointer", bias), ("a_scale_pointer", b_scale), ("b_scale_pointer", a_scale)):
+                if address is not None:
+                    x.point(word, address)
             status = self._function(
                 self.blas.handle, x.desc, alpha, b, x.a, a, x.b, beta, d if residual is None else residual, x.c, d, x.d,
                 self._algorithm, workspace, self.workspace, stream,

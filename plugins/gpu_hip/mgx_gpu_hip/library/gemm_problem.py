@@ -36,6 +36,7 @@ class GemmProblem:
 
     a [m, k], b [k, n], d [m, n], residual [m, n] (a Matrix if the epilogue adds one), bias [n] of dtype `bias_dtype`.
     compute: `f32` (float32 sums, TF32 off), `tf32`, `f16` (sums in float16), `f64`, `i32`.
+    scaled: sums of 8-bit floats are also multiplied by float32 factors per row (`a_scale` [m]) and per column (`b_scale` [n]).
     Errors: ParameterError for inconsistent extents or leading dimensions.
     """
 
@@ -51,6 +52,7 @@ class GemmProblem:
     alpha: float = 1.0
     compute: Literal["f32", "tf32", "f16", "f64", "i32"] = "f32"
     bias_dtype: DType | None = None
+    scaled: bool = False
 
     def __post_init__(self) -> None:
         check(self.epilogue)
@@ -64,6 +66,8 @@ class GemmProblem:
             length = rows if matrix.transposed else columns
             if matrix.ld < length:
                 raise ParameterError(f"{word} has rows of {length} elements, got ld {matrix.ld}")
+        if self.scaled and (self.a.dtype.bits != 8 or not self.a.dtype.is_float or self.batch > 1):
+            raise ParameterError("factors per row and column require a single product of 8-bit floats")
         if self.d.transposed or (self.residual is not None and self.residual.transposed):
             raise ParameterError("d and the residual must not be transposed; exchange a and b instead")
 
@@ -118,4 +122,5 @@ class GemmProblem:
     def __str__(self) -> str:
         batch = f"{self.batch}x" if self.batch > 1 else ""
         sides = ("T" if self.a.transposed else "N") + ("T" if self.b.transposed else "N")
-        return f"{batch}{self.m}x{self.n}x{self.k} {sides} {self.a.dtype.name}{words(self.epilogue)}"
+        scaled = "+scale" if self.scaled else ""
+        return f"{batch}{self.m}x{self.n}x{self.k} {sides} {self.a.dtype.name}{scaled}{words(self.epilogue)}"

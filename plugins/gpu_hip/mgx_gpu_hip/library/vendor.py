@@ -22,7 +22,7 @@ __all__ = ["Libraries", "LibraryPlan"]
 
 Choice = Mapping[str, Any]
 REFUSED: Final[Mapping[type, str]] = {  # problems AMD's libraries do not support
-    NarrowProblem: "no AMD library fuses epilogues into 8-bit products",
+    NarrowProblem: "no AMD library applies pointwise ops to the sums of 8-bit products",
     AttentionProblem: "no AMD library has a stable C interface for attention",
 }
 
@@ -31,8 +31,8 @@ class LibraryPlan(Protocol):
     """A launchable library call.
 
     workspace: bytes of device memory per launch; choice: JSON-able, restores the plan without a search.  `launch` takes the
-    stream, the operands' device addresses by name (product: a b d bias residual; convolution: x w y bias residual; attention: q
-    k v o bias) and the workspace; it may be captured in a graph.
+    stream, the operands' device addresses by name (product: a b d bias residual a_scale b_scale; convolution: x w y bias
+    residual; attention: q k v o bias) and the workspace; it may be captured in a graph.
     """
 
     @property
@@ -116,6 +116,8 @@ class Libraries:
     def _names(self, problem: Any) -> list[str]:
         """Returns the libraries with plans for such problems, in order of preference."""
         products = [self._blas.name] if isinstance(problem, GemmProblem) else []
+        if isinstance(problem, GemmProblem) and problem.dtype.bits == 8:
+            return products  # cuDNN's products of 8 bits are those of `NarrowProblem`
         if self.vendor == "cuda":
             return [*products, "cudnn"]
         return [*products, "miopen"] if isinstance(problem, ConvProblem) else products

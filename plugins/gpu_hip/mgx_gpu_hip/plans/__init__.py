@@ -20,6 +20,7 @@ from . import (
     narrow_products,
     products,
     recurrent,
+    scaled_products,
     views,
 )
 
@@ -34,6 +35,7 @@ PLANS: Kernels = (
     + few_channels.PLANS
     + convolutions.PLANS
     + narrow_library.PLANS
+    + scaled_products.PLANS
     + coded_products.PLANS
     + narrow_products.PLANS
     + attention.PLANS

@@ -20,7 +20,7 @@ from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
 from mgx_core.targets.epilogue import Link, read_chain
 from mgx_core.targets.values import Value
 from mgx_core.targets.view_steps import viewed
-from mgx_core.types.dtype import DType
+from mgx_core.types.dtype import DType, bfloat16, float16, float32
 
 from ..emitter import GpuEmitter
 from ..library.epilogue import Activation
@@ -42,7 +42,10 @@ class Fused(NamedTuple):
 
 @dataclass
 class Steps:
-    """A library epilogue: steps, operands by name, and the scale of the product."""
+    """A library epilogue: steps, operands by name, and the scale of the product.
+
+    The operand `b_scale`, if any, has a factor per column, which the sums are multiplied by before all steps.
+    """
 
     steps: list[Any] = field(default_factory=list)
     operands: dict[str, Value] = field(default_factory=dict)
@@ -87,8 +90,10 @@ def _read(
 ) -> Steps | No:
     body = tail.modules[0]
     stored = body.outputs[0].shape.dtype
-    # libraries keep the sums of 16-bit floats in float32 and round once, when they store the result
-    rounds = isinstance(anchor.op, QuantDot) and stored is anchor.inputs[0].shape.dtype
+    # libraries keep the sums of narrower floats in float32 and round once, when they store the result
+    of = anchor.inputs[0].shape.dtype
+    byte_floats = isinstance(anchor.op, QuantDot) and of.is_float and of.bits == 8
+    rounds = stored in (float16, bfloat16) if byte_floats else isinstance(anchor.op, QuantDot) and stored is of
     if len(body.outputs) != 1 or not (stored is anchor.shape.dtype or rounds):
         return No("the group has several results, or one of another type than the product")
     parameters = list(body.parameters.values())
@@ -110,6 +115,12 @@ def _read(
             if step is None:
                 return No(f"libraries have no activation {link.algorithm}")
             found.steps.append(step)
+            continue
+        if link.algorithm == "mul" and link.operand is not None and byte_floats and not (found.steps or found.operands):
+            factor = viewed(e, link.operand, inner)
+            if factor is None or factor.shape.dtype is not float32 or not _is_bias(factor, anchor):
+                return No("libraries multiply sums by a float32 factor per column")
+            found.operands["b_scale"] = factor
             continue
         if link.algorithm != "add" or link.operand is None:
             return No(f"libraries have no {link.algorithm} of an operand")
