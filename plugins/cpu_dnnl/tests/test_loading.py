@@ -19,6 +19,8 @@ SPARED = {
     "mgx_core.ir.text.writer",
     "mgx_onnx.ops.maps",
     "difflib",
+    "google.protobuf.internal.decoder",
+    "google.protobuf.text_format",
     "hashlib",
     "hmac",
     "importlib.metadata",

@@ -27,6 +27,7 @@ else:
             if name == "defs":
                 found = _schemas()
             elif name.endswith("Proto"):
+                _defer_python_messages()
                 found = getattr(_part("onnx_ml_pb2", ".py"), name)
             else:
                 found = getattr(importlib.import_module("onnx"), name, None) or importlib.import_module(f"onnx.{name}")
@@ -34,6 +35,25 @@ else:
             return found
 
     onnx = Package()
+
+
+def _defer_python_messages() -> None:
+    """Defers loading protobuf's implementation of messages in Python until one of its members is used.
+
+    ``google.protobuf.descriptor_pool`` imports it also where messages are implemented in C, which never use it; it and what it
+    imports take longer to load than the rest of protobuf.
+    """
+    package = importlib.import_module("google.protobuf.internal")
+    name = f"{package.__name__}.python_message"
+    if name in sys.modules or importlib.import_module(f"{package.__name__}.api_implementation").Type() == "python":
+        return
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.loader is None:
+        return
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    sys.modules[name] = made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    vars(package)["python_message"] = made  # an import of the name would look at the module, which loads it
 
 
 def _schemas() -> Any:

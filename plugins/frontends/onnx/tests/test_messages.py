@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -25,6 +26,25 @@ onnx.checker.check_node(node, onnx.checker.DEFAULT_CONTEXT)
 @pytest.mark.parametrize("order", [(OURS, WHOLE), (WHOLE, OURS)], ids=["ours first", "onnx first"])
 def test_they_are_the_same(order):
     subprocess.run([sys.executable, "-c", "\n".join([*order, SAME])], check=True)
+
+
+@pytest.mark.parametrize("implementation", ["upb", "python"])
+def test_the_implementation_in_python_is_loaded_when_it_is_used(implementation: str) -> None:
+    text = """
+import sys
+from google.protobuf.internal import api_implementation
+from mgx_onnx.messages import onnx
+model = onnx.ModelProto(ir_version=8)
+assert onnx.ModelProto.FromString(model.SerializeToString()).ir_version == 8
+print("google.protobuf.internal.decoder" in sys.modules)
+from google.protobuf.internal import python_message
+assert python_message is sys.modules["google.protobuf.internal.python_message"]
+print(python_message.GeneratedProtocolMessageType.__module__, api_implementation.Type())
+"""
+    given = {**os.environ, "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": implementation}
+    done = subprocess.run([sys.executable, "-c", text], check=True, capture_output=True, text=True, env=given)
+    loaded = implementation == "python"
+    assert done.stdout == f"{loaded}\ngoogle.protobuf.internal.python_message {implementation}\n"
 
 
 def test_parsing_does_not_import_the_package():
