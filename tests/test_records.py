@@ -203,6 +203,26 @@ def test_frozen_and_other_classes_do_not_derive_from_each_other(inner: Any, oute
         outer(frozen=not frozen)(Derived)
 
 
+def test_fields_that_the_standard_library_rejects_are_rejected_in_the_same_words() -> None:
+    class Mutable:
+        x: list[int] = []
+
+    class Untyped:
+        x = field(default=1)
+
+    for each in (Mutable, Untyped):
+        said = []
+        for make in (dataclass, dataclasses.dataclass):
+            with pytest.raises((TypeError, ValueError)) as caught:
+                make(type(each.__name__, (), dict(vars(each))))
+            said.append((caught.type, str(caught.value)))
+        assert said[0] == said[1]
+
+
+def test_a_default_in_the_class_is_that_of_the_field() -> None:
+    assert (OURS["Point"].note, OURS["Named"].name, hasattr(OURS["Point"], "seen")) == ("", "n", False)
+
+
 def test_an_argument_without_a_default_after_one_with_a_default_is_rejected() -> None:
     class Swapped:
         x: int = 1
@@ -229,10 +249,13 @@ def test_classes_with_as_many_fields_share_the_generated_code() -> None:
         "class A:\n    'doc'\n    x: int = 1\n"
         "dataclass = mgx_core.records.dataclass(frozen=True)\n"
         "dataclass(A)\n"
+        "class Pair:\n    'doc'\n    x: int\n    y: int\n"
+        "dataclass(Pair)\n"
         "def refused(*args): raise AssertionError('generated code')\n"
         "dataclasses.exec = builtins.exec = builtins.compile = builtins.eval = refused\n"
         "class B:\n    'doc'\n    other: str\n"
-        "print(A(), dataclass(B)('b'), B(other='c'))\n"
+        "class C(A):\n    'doc'\n    y: int = 2\n"
+        "print(A(), dataclass(B)('b'), B(other='c'), dataclass(C)())\n"
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
-    assert done.stdout == "A(x=1) B(other='b') B(other='c')\n", done.stderr
+    assert done.stdout == "A(x=1) B(other='b') B(other='c') C(x=1, y=2)\n", done.stderr
