@@ -69,5 +69,6 @@ class Tally:
         found = []
         for rule in sorted({*self.fired, *reasons}):
             why = reasons.get(rule, Counter())
-            found.append(RuleCount(rule, self.fired[rule], why.total(), why.most_common(1)[0][0] if why else ""))
+            # `most_common` with a number would import heapq
+            found.append(RuleCount(rule, self.fired[rule], why.total(), max(why, key=why.__getitem__, default="")))
         return tuple(sorted(found, key=lambda c: (-c.fired, -c.refused, c.rule)))

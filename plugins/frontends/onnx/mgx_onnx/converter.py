@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from importlib import import_module
-from pkgutil import iter_modules
 from typing import Final
 
 from mgx_core.converting.converters import Converter, Converters
@@ -21,6 +20,8 @@ COMMON: Final = (
 
 def _others() -> None:
     """Imports all converter modules."""
+    from pkgutil import iter_modules  # not needed where the common ones convert all operators
+
     for module in iter_modules(import_module(PACKAGE).__path__):
         import_module(f"{PACKAGE}.{module.name}")
 
