@@ -17,7 +17,7 @@ from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleSh
 from .attributes import MISSING, Field, show
 from .traits import Traits
 
-__all__ = ["Input", "Operation", "Run", "undeclared"]
+__all__ = ["Input", "Operation", "Run", "place_of", "undeclared"]
 
 # evaluates a sub-module on values; passed to the compute of control flow ops
 Run = Callable[[Any, Sequence[Value]], "list[Value]"]
@@ -262,6 +262,11 @@ class Operation(Traits):
             raise ShapeError(
                 f"{self!r} ({type(self).__module__}) cannot be computed from these values: {type(error).__name__}: {error}"
             ) from error
+
+
+def place_of(cls: type) -> str:
+    """Returns a class as ``module:name``, by which tables refer to ops that they do not import."""
+    return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def undeclared(cls: type) -> str:

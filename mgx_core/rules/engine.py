@@ -20,7 +20,7 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ir.symbols import found_extents, needed_for_extents
 from ..named_tuples import NamedTuple
-from ..ops.operation import Operation
+from ..ops.operation import Operation, place_of
 from ..ops.traits import TRAITS, Traits
 from ..types.argument import Argument
 from ..types.shape import same_type
@@ -71,7 +71,7 @@ class Rule(NamedTuple):
     """A rewrite rule: the function, its name (the function's, with dashes), its docstring, and how it may change results.
 
     reads: op classes of which an operand must be for the rule to match, see `Rules.on` (empty: any operands).
-    trait: the trait of further root ops (empty: none).
+    trait: the trait of further root ops (empty: none); places: further root ops, see `place_of`.
     """
 
     name: str
@@ -81,10 +81,13 @@ class Rule(NamedTuple):
     changes: int = EXACT
     reads: tuple[type[Operation], ...] = ()
     trait: str = ""
+    places: tuple[str, ...] = ()
 
     def rooted(self, root: type[Operation]) -> bool:
         """True if ops of this class are root ops of the rule."""
-        return issubclass(root, self.roots) or (self.trait != "" and bool(getattr(root, self.trait)))
+        if issubclass(root, self.roots) or (self.trait != "" and getattr(root, self.trait)):
+            return True
+        return bool(self.places) and any(place_of(c) in self.places for c in root.__mro__)
 
     def matches(self, root: type[Operation], operands: Iterable[type[Operation]]) -> bool:
         """Returns False if the rule cannot match an op of this class on operands of these."""
@@ -105,17 +108,19 @@ class Rules:
 
     def on(
         self,
-        *roots: type[Operation],
+        *roots: type[Operation] | str,
         trait: str = "",
         reads: type[Operation] | Sequence[type[Operation]] = (),
         changes: int = EXACT,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Decorator: registers a rule for instructions whose op is of one of the classes `roots`, or has a trait.
 
+        roots: a class may be given as ``module:name``, so that programs without its ops do not import it.
         trait: a trait that classes of ops declare (``replaces``): ops of any package that have it are root ops too.
         reads: the rule can match only if at least one operand has an op of these classes, itself or as the source of views that
         it is (`through_views`; ``Literal`` thus stands for constants).  The engine does not call it elsewhere, which saves time.
-        Errors: ParameterError if no trait has that name, or if it depends on an op's attributes, so that its class does not tell.
+        Errors: ParameterError if no trait has that name, or if it depends on an op's attributes, so that its class does not tell;
+        for a root in another form.
         """
         if trait and (trait not in TRAITS or not isinstance(vars(Traits)[trait], (bool, str))):
             known = sorted(word for word in TRAITS if isinstance(vars(Traits)[word], (bool, str)))
@@ -123,11 +128,18 @@ class Rules:
                 f"rules {self.name}: {trait!r} is not a trait of classes of ops; known are {', '.join(known)}"
             )
         wanted = (reads,) if isinstance(reads, type) else tuple(reads)
+        classes = tuple(root for root in roots if not isinstance(root, str))
+        places = tuple(root for root in roots if isinstance(root, str))
+        for place in places:
+            if ":" not in place:
+                raise ParameterError(
+                    f"rules {self.name}: a root op is a class or the text module:name of one, got {place!r}"
+                )
 
         def keep(function: Callable[..., Any]) -> Callable[..., Any]:
             says = (function.__doc__ or "").strip().split("\n")[0]
             name = function.__name__.strip("_").replace("_", "-")
-            self.rules.append(Rule(name, roots, function, says, changes, wanted, trait))
+            self.rules.append(Rule(name, classes, function, says, changes, wanted, trait, places))
             return function
 
         return keep

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import DeviceError, No, ParameterError, PluginError, UnsupportedError
 from ..ir.module import Module
 from ..named_tuples import NamedTuple
-from ..ops.operation import Operation
+from ..ops.operation import Operation, place_of
 from ..options import CompileOptions
 from ..types.dtype import DType
 from ..types.shape import AnyShape, Shape, TupleShape
@@ -20,11 +20,6 @@ from .kernel import Kernel
 __all__ = ["Kernels", "Picked"]
 
 Plan = Callable[..., "Kernel | No"]
-
-
-def _place(op: type) -> str:
-    """Returns a class as `Kernels.later` takes it."""
-    return f"{op.__module__}:{op.__qualname__}"
 
 
 @functools.cache
@@ -95,7 +90,7 @@ class Kernels:
             for one in ops:
                 for make in self._later.pop(one, ()):
                     for op, plans in make()._plans.items():
-                        if _place(op) == one:
+                        if place_of(op) == one:
                             self._plans.setdefault(op, []).extend(plans)
 
     def plans(self, op: Operation) -> list[Plan]:
@@ -103,7 +98,7 @@ class Kernels:
         cls = type(op)
         found = self._asked.get(cls)
         if found is None:
-            self._have(map(_place, cls.__mro__))
+            self._have(map(place_of, cls.__mro__))
             plans = (*(p for c in cls.__mro__ for p in self._plans.get(c, ())), *self._any)
             found = self._asked[cls] = [self._bound(p) for p in plans]
         return found
@@ -177,7 +172,7 @@ class Kernels:
         out = Kernels(self.target)
         out._options = self._options or other._options
         for side in (self, other):
-            out._have(map(_place, side._plans))  # in the order of the operands of +
+            out._have(map(place_of, side._plans))  # in the order of the operands of +
             for op, plans in side._plans.items():
                 out._plans.setdefault(op, []).extend(plans)
             for name, makes in side._later.items():

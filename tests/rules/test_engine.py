@@ -363,6 +363,33 @@ def test_the_root_may_be_a_trait():
     assert sorted(c.__name__ for c in seen) == ["Neg", "Writes"]
 
 
+def test_the_root_may_be_a_class_that_is_not_imported():
+    rules = Rules("places")
+    seen = []
+
+    @rules.on(Neg, f"{__name__}:Writes", "package.that_does_not_exist:Op")
+    def note(i, b):
+        seen.append(type(i.op))
+
+    class Derived(Writes):
+        """Stands for subclasses, which are roots too."""
+
+    assert rules.roots == (Neg,)
+    assert [rules.rules[0].rooted(cls) for cls in (Neg, Writes, Derived, Relu)] == [True, True, True, False]
+    module = Module("main")
+    x, at = module.add_parameter("x", Shape("float32", [2])), module.add_parameter("at", Shape("int64", [1, 1]))
+    module.add_return([module.add(Writes(), x, at, module.add(Relu(), module.add(Neg(), x)))])
+    Rewriter(rules).apply(module)
+    assert sorted(c.__name__ for c in seen) == ["Neg", "Writes"]
+
+
+def test_a_root_in_another_form_is_refused():
+    with pytest.raises(
+        ParameterError, match="rules places: a root op is a class or the text module:name of one, got 'neg'"
+    ):
+        Rules("places").on("neg")
+
+
 @pytest.mark.parametrize("trait", ["moves", "replace"])
 def test_the_root_is_a_trait_of_classes(trait):
     with pytest.raises(ParameterError, match=f"'{trait}' is not a trait of classes of ops; known are .*replaces, .*"):

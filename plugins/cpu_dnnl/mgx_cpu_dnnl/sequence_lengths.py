@@ -2,41 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from mgx_core import Instruction, No
+from mgx_core import Instruction, No, TupleShape
 from mgx_core import dtype as dt
 from mgx_core.ops.concat import Concat
 from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.movement import ReverseSequence
 from mgx_core.ops.pointwise import Sub
-from mgx_core.ops.recurrent import Gru, Lstm, Rnn
-from mgx_core.ops.recurrent_states import RnnLastCellOutput, RnnVarSlShiftOutput
 from mgx_core.ops.reshape import Reshape
 from mgx_core.ops.slice import Slice
 from mgx_core.rules.engine import Builder, Rules
+
+if TYPE_CHECKING:
+    from mgx_core.ops.recurrent import Lstm
 
 __all__ = ["SEQUENCE_LENGTHS"]
 
 SEQUENCE_LENGTHS: Final = Rules("sequence-lengths")
 LENGTHS: Final = 4  # the operand of a layer
-
-
 CLOSED: Final = 1e4  # pre-activation that saturates a gate
 
 
-@SEQUENCE_LENGTHS.on(GetTupleElem, RnnLastCellOutput, Gru, Rnn)
+@SEQUENCE_LENGTHS.on(
+    GetTupleElem,
+    "mgx_core.ops.recurrent_states:RnnLastCellOutput",
+    "mgx_core.ops.recurrent:Gru",
+    "mgx_core.ops.recurrent:Rnn",
+)
 def whole_sequences(i: Instruction, b: Builder) -> Instruction | No | None:
     """A layer with lengths -> one layer without lengths per direction; the backward one reverses the steps before each end.
 
     If the last cell states are used, an additional input marks the end of a sequence: it opens the gate that keeps the
     state and closes the input gate.
     """
-    layer = i.inputs[0] if isinstance(i.op, (GetTupleElem, RnnLastCellOutput)) else i
+    layer = i.inputs[0] if len(i.inputs) == 1 else i
     op, operands = layer.op, layer.inputs
-    if not isinstance(op, (Lstm, Gru, Rnn)) or len(operands) <= LENGTHS or operands[LENGTHS].is_absent:
+    if len(operands) <= LENGTHS or operands[LENGTHS].is_absent:
+        return None
+    from mgx_core.ops.recurrent import Gru, Lstm, Rnn  # most models have no such layers
+    from mgx_core.ops.recurrent_states import RnnLastCellOutput
+
+    if not isinstance(op, (Lstm, Gru, Rnn)):
         return None
     if i.shape.dtype is not dt.float32:
         return No(f"only float32 layers are supported, got {i.shape.dtype}")
@@ -98,6 +107,8 @@ def _frozen(
     b: Builder, op: Lstm, x: Instruction, w: Instruction, lengths: Instruction
 ) -> tuple[Instruction, Instruction]:
     """Returns inputs that are zero after the ends, and weights, with one more input that is 1 after the ends."""
+    from mgx_core.ops.recurrent_states import RnnVarSlShiftOutput
+
     steps, batch, width = x.shape.lens()
     before_end = RnnVarSlShiftOutput(direction="forward")
     kept = b.add(before_end, b.add(Reshape(dims=(steps, 1, batch, width)), x), lengths)
@@ -111,8 +122,10 @@ def _frozen(
 
 def _hidden(b: Builder, op: Any, operands: Any, direction: int, made: Instruction) -> Instruction:
     """Returns the hidden states of one direction, zero after the ends."""
+    from mgx_core.ops.recurrent_states import RnnVarSlShiftOutput
+
     lengths = operands[LENGTHS]
-    if isinstance(op, Lstm):
+    if isinstance(made.result, TupleShape):  # an lstm's, with the cells
         made = b.add(GetTupleElem(index=0), made)
     made = b.add(RnnVarSlShiftOutput(direction="forward"), made, lengths)
     return b.add(ReverseSequence(time_axis=0, batch_axis=2), made, lengths) if _is_backward(op, direction) else made

@@ -22,16 +22,21 @@ SPARED = {
     "google.protobuf.internal.decoder",
     "google.protobuf.text_format",
     "hashlib",
+    "heapq",
     "hmac",
     "importlib.metadata",
     "logging",
+    "pkgutil",
     "pydoc",
     "unittest",
 }
 # families that a convolutional network does not need
 FAMILIES = {
     f"mgx_core.ops.{name}"
-    for name in ("attention", "fourier", "nms", "optional", "random", "roi", "scan", "scatter", "sequence", "signal", "trees")
+    for name in (
+        "attention", "fourier", "nms", "optional", "random", "recurrent", "recurrent_layer", "recurrent_states", "roi", "scan",
+        "scatter", "sequence", "signal", "trees",
+    )
 }  # fmt: skip
 # what writes code of loops, which are compiled with the package, and plans for ops that few networks have
 WRITERS = {f"mgx_cpu_dnnl.{name}" for name in ("jit.math", "jit.primitive", "jit.scope", *(f"plans.{m}" for m in LAZY))}
