@@ -11,7 +11,6 @@ from ..ops.index import Gathernd
 from ..ops.movement import Transpose
 from ..ops.pointwise import Where
 from ..ops.reshape import Reshape, Squeeze, Unsqueeze
-from ..ops.select import Nonzero
 from ..types import dtype as dt
 from ..types.dim import compare
 from .engine import Builder, Rules
@@ -45,6 +44,8 @@ def scatter_at_mask(i: Instruction, b: Builder) -> Instruction | No | None:
 
 def _masked(indices: Instruction) -> Instruction | None:
     """Returns the mask, with at least one axis, whose nonzero elements these indices [n, axes] are."""
+    from ..ops.select import Nonzero  # most models assign to no slices
+
     if not indices.inputs or not isinstance(indices.inputs[0].op, Nonzero):
         return None
     found = indices.inputs[0]

@@ -15,7 +15,6 @@ from ..ops.index import Gather
 from ..ops.movement import Transpose
 from ..ops.pointwise import Add, Mul, Neg
 from ..ops.reshape import Reshape, Squeeze, Unsqueeze
-from ..ops.rotary import RotaryEmbedding
 from ..ops.slice import Slice
 from ..types.dim import Dim
 from .engine import ROUNDING, Builder, Rules
@@ -42,6 +41,8 @@ def rotary_from_halves(i: Instruction, b: Builder) -> Instruction | No | None:
             for found in angles:
                 if isinstance(found, No):
                     return found
+            from ..ops.rotary import RotaryEmbedding  # most models have no such embeddings
+
             return b.add(RotaryEmbedding(), x, *(v for v in angles if isinstance(v, Instruction)))
     return None
 

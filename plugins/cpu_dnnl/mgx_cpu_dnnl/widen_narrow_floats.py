@@ -10,7 +10,6 @@ from mgx_core import Instruction, MgxError, Module, Operation, Pass, Shape, Tupl
 from mgx_core import dtype as dt
 from mgx_core.ir.module import everywhere
 from mgx_core.ops import STANDARD
-from mgx_core.ops.bitwise import BitCast
 from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.elementwise import Pointwise
@@ -41,6 +40,8 @@ def _wide_inside() -> tuple[type[Operation], ...]:
 @cache
 def _own() -> frozenset[type[Operation]]:
     """Returns the standard ops except those that access bits; imports all families."""
+    from mgx_core.ops.bitwise import BitCast
+
     return frozenset(op for op in STANDARD if not issubclass(op, (BitCast, Identity)))
 
 

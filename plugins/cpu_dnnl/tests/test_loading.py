@@ -34,8 +34,8 @@ SPARED = {
 FAMILIES = {
     f"mgx_core.ops.{name}"
     for name in (
-        "attention", "fourier", "nms", "optional", "random", "recurrent", "recurrent_layer", "recurrent_states", "roi", "scan",
-        "scatter", "sequence", "signal", "trees",
+        "attention", "bitwise", "fourier", "nms", "optional", "random", "recurrent", "recurrent_layer",
+        "recurrent_states", "roi", "rotary", "scan", "scatter", "select", "sequence", "signal", "trees",
     )
 }  # fmt: skip
 # what writes code of loops, which are compiled with the package, and plans for ops that few networks have

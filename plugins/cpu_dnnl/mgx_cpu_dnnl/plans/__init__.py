@@ -34,6 +34,7 @@ __all__ = ["PLANS"]
 # Rarely needed plans: modules, with the classes of their ops; a module is imported on the first lookup of one of its ops
 LAZY: Final = {
     "attention_op": "attention:Attention",
+    "bits": "bitwise:BitCast packing:PackInt4 packing:UnpackInt4",
     "coded_products": "coded_product:DequantDot",
     "indexing": (
         "index:GatherElements index:Gathernd pooling:MaxUnpool scatter:ScatterAdd scatter:ScatterMax "

@@ -1,4 +1,4 @@
-"""Ops that change the representation of elements: views, layouts, bit casts, int4 packing, triangular masks."""
+"""Ops that change the layout of elements: views, layouts, triangular masks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from typing import Any, Final
 import numpy as np
 
 from mgx_core import Kernels, Module, No, Shape
-from mgx_core import dtype as dt
-from mgx_core.ops.axes import normalize, normalize_all
-from mgx_core.ops.bitwise import BitCast
-from mgx_core.ops.compare import GreaterOrEqual, LessOrEqual, NotEqual
+from mgx_core.ops.axes import normalize_all
+from mgx_core.ops.compare import GreaterOrEqual, LessOrEqual
 from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.fill import EyeLike
 from mgx_core.ops.index import Trilu
 from mgx_core.ops.movement import Layout
-from mgx_core.ops.packing import PackInt4, UnpackInt4
 from mgx_core.ops.pointwise import Identity, Where
 from mgx_core.ops.reshape import Reshape
 from mgx_core.targets.kernel_emission import Results, emit_view
@@ -26,13 +23,12 @@ from mgx_core.targets.view_steps import VIEWS, emit_item
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
-from .native_loops import as_indices, broadcast, emit_op, encode_box, grain_of, native_loop
+from .native_loops import as_indices, broadcast, emit_op
 from .offer import NUMBERS, offer, only
 
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
-BYTES: Final = frozenset({dt.int8, dt.uint8, dt.int4, dt.uint4})
 
 
 @offer(PLANS, Identity, when=only(NUMBERS), name="view")
@@ -45,21 +41,6 @@ def emit_layout(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     x = args[0]
     wanted = packed_strides(x.lens, list(normalize_all(op.permutation, len(x.lens))))
     return x if x.has_strides(wanted) else e.copy(x, wanted)
-
-
-def same_width(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
-    if op.target_type not in NUMBERS:
-        return No(f"results of type {op.target_type} are not supported")
-    return only(NUMBERS)(op, inputs, modules)
-
-
-@offer(PLANS, BitCast, when=same_width, name="view")
-def emit_bit_cast(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    x = args[0]
-    if op.target_type is dt.bool_ and x.shape.dtype is not dt.bool_:
-        number = x.view_at(0, Shape(dt.uint8, x.lens, x.strides))
-        return emit_op(e, NotEqual(), number, broadcast(e.literal(np.zeros((), np.uint8)), x.lens))
-    return x.view_at(0, Shape(op.target_type, x.lens, x.strides))
 
 
 @offer(PLANS, EyeLike, when=only(NUMBERS), name="literal")
@@ -85,33 +66,6 @@ def emit_trilu(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
     above = literal.view_at(0, Shape(literal.shape.dtype, x.lens, [*[0] * (len(x.lens) - 2), columns, 1]))
     keep = emit_op(e, GreaterOrEqual() if op.upper else LessOrEqual(), above, broadcast(diagonal, x.lens))
     return emit_op(e, Where(), keep, x, broadcast(e.literal(np.zeros((), x.shape.dtype.numpy)), x.lens))
-
-
-@offer(PLANS, UnpackInt4, when=only(BYTES), name="native")
-def emit_unpack_int4(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    x = args[0]
-    axis = normalize(op.axis, len(x.lens))
-    out = e.allocate(x.shape.dtype, [2 * n if a == axis else n for a, n in enumerate(x.lens)])
-    work = x.shape.elements()
-    if work:
-        pairs = [2 * s if a == axis else s for a, s in enumerate(out.strides)]
-        numbers = [out.strides[axis], int(x.shape.dtype is dt.int8), *encode_box(x.lens, x.strides, pairs)]
-        native_loop(e, op.name, "unpack_int4", [x, out], [out], numbers, work, grain_of(work, [x]))
-    return out
-
-
-@offer(PLANS, PackInt4, when=only(BYTES), name="native")
-def emit_pack_int4(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    x = args[0]
-    axis = normalize(op.axis, len(x.lens))
-    dtype = dt.int8 if x.shape.dtype.is_signed else dt.uint8
-    out = e.allocate(dtype, [n // 2 if a == axis else n for a, n in enumerate(x.lens)])
-    work = out.shape.elements()
-    if work:
-        pairs = [2 * s if a == axis else s for a, s in enumerate(x.strides)]
-        numbers = [x.strides[axis], *encode_box(out.lens, pairs, out.strides)]
-        native_loop(e, op.name, "pack_int4", [x, out], [out], numbers, work, grain_of(work, [x]))
-    return out
 
 
 def tensors(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
