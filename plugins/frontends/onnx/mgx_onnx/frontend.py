@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mgx_core import Frontend, Program
 from mgx_core.types.argument import Array
 
 from .converter import Converters
-from .deferred import defer
 from .messages import onnx
 from .model import read_model, read_model_bytes
 from .model_parser import all_converters, parse_proto
 from .options import OnnxOptions
+
+if TYPE_CHECKING:
+    from mgx_core import Instruction, UnrankedError
+
+    from .node import Node
+    from .parser import GraphParser
 
 __all__ = ["OnnxFrontend", "parse_model"]
 
@@ -72,4 +77,10 @@ def parse_model(
 
     weights: raw data of initializers by position, if it is not in the model itself; linked: see `DataFolder`.
     """
-    return parse_proto(model, options, folder, defer, weights, linked)
+    return parse_proto(model, options, folder, _defer, weights, linked)
+
+
+def _defer(parser: GraphParser, node: Node, error: UnrankedError) -> Sequence[Instruction]:
+    from .deferred import defer  # the ranks of most models are known
+
+    return defer(parser, node, error)
