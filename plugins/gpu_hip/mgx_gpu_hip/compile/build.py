@@ -17,7 +17,7 @@ from mgx_core.settings import setting
 
 from .compiler import CompileError, Compiler
 from .compilers import compiler_for
-from .source import complete, kernels
+from .source import any_wave, complete, kernels
 
 __all__ = ["Code", "KernelCache", "Key", "Source", "build", "digest", "flags_of"]
 
@@ -83,14 +83,14 @@ def build(
     if missing:
         compiler = compiler or compiler_for(arch)
         store = store or KernelCache()
-        cached = {_key_of(s): store.get(_cache_key(store, compiler, s.text, flags_of(s), arch)) for s in missing}
+        cached = {_key_of(s): store.get(_cache_key(store, compiler, s, arch)) for s in missing}
         images |= {key: image for key, image in cached.items() if image is not None}
         missing = [source for source in missing if _key_of(source) not in images]
     if missing:
         assert compiler is not None
         assert store is not None
         workers = jobs or min(len(os.sched_getaffinity(0)), JOBS)
-        groups = _groups(missing, batch or min(16, -(-len(missing) // workers)))
+        groups = _groups(missing, arch, batch or min(16, -(-len(missing) // workers)))
         with ThreadPoolExecutor(max(1, min(workers, len(groups)))) as pool:
             for made in pool.map(partial(_compile, arch=arch, compiler=compiler, store=store), groups):
                 images.update(made)
@@ -121,51 +121,57 @@ def flags_of(source: Any) -> tuple[str, ...]:
     return tuple(getattr(source, "flags", ()))
 
 
-def _cache_key(store: KernelCache, compiler: Compiler, text: str, flags: tuple[str, ...], arch: str) -> str:
-    return store.key(complete(text, emulated=arch.startswith("host")), flags, compiler.name, compiler.version, arch)
+def _compiled_for(text: str, arch: str) -> str:
+    """Returns the architecture to compile for: emulated devices of both wave sizes share a kernel that does not depend on it."""
+    return "host" if arch.startswith("host") and any_wave(text) else arch
 
 
-def _groups(sources: list[Source], batch: int) -> list[list[Source]]:
-    """Batches sources that may share a translation unit: equal flags, no macros, distinct kernel names."""
+def _cache_key(store: KernelCache, compiler: Compiler, source: Source, arch: str) -> str:
+    text = complete(source.text, emulated=arch.startswith("host"))
+    return store.key(text, flags_of(source), compiler.name, compiler.version, _compiled_for(source.text, arch))
+
+
+def _groups(sources: list[Source], arch: str, batch: int) -> list[list[Source]]:
+    """Batches sources that may share a translation unit: equal flags and architecture, no macros, distinct kernel names."""
     groups: list[list[Source]] = []
     open_groups: dict[tuple[str, ...], tuple[list[Source], set[str]]] = {}
     for source in sources:
         names = set(kernels(source.text))
-        flags = flags_of(source)
-        group, taken = open_groups.get(flags, ([], set()))
+        kind = (_compiled_for(source.text, arch), *flags_of(source))
+        group, taken = open_groups.get(kind, ([], set()))
         if batch <= 1 or "#define" in source.text:
             groups.append([source])
             continue
         if not group or len(group) >= batch or names & taken:
             group, taken = [], set()
             groups.append(group)
-            open_groups[flags] = (group, taken)
+            open_groups[kind] = (group, taken)
         group.append(source)
         taken |= names
     return groups
 
 
 def _compile(group: list[Source], arch: str, compiler: Compiler, store: KernelCache) -> dict[Key, bytes]:
-    flags = flags_of(group[0])
+    flags, made_for = flags_of(group[0]), _compiled_for(group[0].text, arch)
     if len(group) > 1:
         text = "".join(f"namespace unit_{i} {{\n{s.text}\n}}\n" for i, s in enumerate(group))
         try:
-            image = compiler.compile(text, flags, arch)
+            image = compiler.compile(text, flags, made_for)
         except CompileError:
             pass  # compiled one by one below, to find the one that fails
         else:
             for source in group:
-                store.put(_cache_key(store, compiler, source.text, flags, arch), image)
+                store.put(_cache_key(store, compiler, source, arch), image)
             return {(s.text, flags): image for s in group}
     out = {}
     for source in group:
         try:
-            image = compiler.compile(source.text, flags, arch)
+            image = compiler.compile(source.text, flags, made_for)
         except DeviceError as error:
             nodes = getattr(source, "nodes", ())
             where = getattr(source, "origin", "") or f"kernel {source.name}"
             raise error.located(where + (f" for {', '.join(map(str, nodes))}" if nodes else "")) from None
-        store.put(_cache_key(store, compiler, source.text, flags, arch), image)
+        store.put(_cache_key(store, compiler, source, arch), image)
         out[source.text, flags] = image
     return out
 

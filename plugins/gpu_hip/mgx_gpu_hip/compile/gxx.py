@@ -96,7 +96,8 @@ def emulator_library() -> Path:
 
 
 class HostCompiler:
-    """Compiles kernel source to shared objects that the emulated device loads; architectures ``host32`` and ``host64``."""
+    """Compiles kernel source to shared objects that the emulated device loads; architectures ``host32``, ``host64`` and, for
+    kernels that do not depend on the wave's width, ``host``."""
 
     name = "host"
 
@@ -107,7 +108,8 @@ class HostCompiler:
 
     def compile(self, text: str, flags: Sequence[str], arch: str) -> bytes:
         """Errors: CompileError with the compiler's log."""
-        command = [find_cxx(), *_kernel_flags(), f"-DWAVE={arch.removeprefix('host')}"]
+        wave = arch.removeprefix("host")
+        command = [find_cxx(), *_kernel_flags(), *([f"-DWAVE={wave}"] if wave else ["-DWAVE=32", "-DMODULE_WAVE=0"])]
         libraries = LINUX_LIBRARIES if sys.platform == "linux" else ("-lm",)
         with tempfile.TemporaryDirectory(prefix="mgx-") as folder:
             out = Path(folder) / "k.so"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 __all__ = [
-    "EMULATOR", "PRELUDE", "Parameter", "complete", "kernels", "max_threads", "parameter_codes", "prelude",
+    "EMULATOR", "PRELUDE", "Parameter", "any_wave", "complete", "kernels", "max_threads", "parameter_codes", "prelude",
     "signature",
 ]  # fmt: skip
 
@@ -22,6 +22,8 @@ CODED: Final = "coded.h"
 
 _KERNEL = re.compile(r"\bKERNEL\s*\([^)]*\)\s*(\w+)\s*\(([^)]*)\)")
 _NAMED = re.compile(r"\bKERNEL\s*\([^)]*\)\s*(\w+)")
+# what depends on the wave's width among the parts that every kernel has
+_WAVE = re.compile(r"WAVE|wave_|lane|block_reduce")
 _INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.M)
 
 # C type -> (struct format character, bytes)
@@ -64,13 +66,26 @@ def prelude(
 
 def complete(text: str, *, emulated: bool = False) -> str:
     """Returns the source with the parts of the prelude that it uses."""
-    matrix = "frag_" in text or "unit::" in text or "FRAG" in text
-    used = {"narrow": "nfrag" in text, "group": "group_mma" in text, "coded": "coded::" in text}
-    head = prelude(matrix=matrix, emulated=emulated, **used)
+    head = prelude(emulated=emulated, **_used(text))
     out = f'{head}\n#line 1 "kernels.hip"\n{text}\n'
     if emulated:
         out += f"EMU_MODULE({', '.join(_entries(text))})\n"
     return out
+
+
+def _used(text: str) -> dict[str, bool]:
+    """Returns which of the prelude's optional parts the source uses, by their names in `prelude`."""
+    return {
+        "matrix": "frag_" in text or "unit::" in text or "FRAG" in text,
+        "narrow": "nfrag" in text,
+        "group": "group_mma" in text,
+        "coded": "coded::" in text,
+    }
+
+
+def any_wave(text: str) -> bool:
+    """True if the source's meaning is independent of the number of lanes per wave."""
+    return not any(_used(text).values()) and not _WAVE.search(text)
 
 
 def _entries(text: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from mgx_gpu_hip.compile.build import KernelCache, build
@@ -49,8 +50,6 @@ def store(tmp_path):
 
 
 def test_compiled_once_and_run(store):
-    import numpy as np
-
     compiler = Counting()
     sources = [adder(1), adder(2), adder(1)]
     codes = build(sources, "host32", compiler=compiler, store=store, batch=1)
@@ -69,6 +68,30 @@ def test_compiled_once_and_run(store):
     assert (device.download(np.empty(8, np.float32), buffer) == 4).all()
 
 
+@pytest.mark.parametrize(
+    ("value", "shared"),
+    [
+        ("threadIdx.x", True),
+        ("lane_id()", False),
+        ("wave_reduce<Sum>(1.0f)", False),
+        ("frag_row(0)", False),  # depends on it through an optional part of the prelude
+    ],
+)
+def test_devices_of_both_wave_sizes_share_kernels_that_do_not_depend_on_it(store, value, shared):
+    compiler = Counting()
+    text = f"KERNEL(64) fill(float* x) {{ x[threadIdx.x] = {value}; }}"
+    results = []
+    for index in (0, 1):
+        device = open_device("host", index)
+        (code,) = build([Text("fill", text)], device.arch, compiler=compiler, store=store)
+        function = device.load(code.image).function("fill", parameter_codes(text, "fill"))
+        buffer = device.upload(np.zeros(64, np.float32))
+        function.launch(device.default_stream, (1,), (64,), 0, [buffer])
+        results.append(device.download(np.empty(64, np.float32), buffer))
+    assert len(compiler.texts) == (1 if shared else 2)
+    assert np.array_equal(*results) == shared
+
+
 def test_loaded_code_is_not_searched_for(store, tmp_path):
     from weakref import WeakValueDictionary
 
@@ -84,8 +107,6 @@ def test_loaded_code_is_not_searched_for(store, tmp_path):
 
 
 def test_batches_keep_helpers_apart(store):
-    import numpy as np
-
     compiler = Counting()
     sources = [adder(n) for n in range(5)] + [adder(9, "#define NINE 9")]
     codes = build(sources, "host64", compiler=compiler, store=store, batch=4, jobs=1)

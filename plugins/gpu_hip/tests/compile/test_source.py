@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from mgx_gpu_hip.compile.source import complete, kernels, prelude, signature
+from mgx_gpu_hip.compile.source import PARTS, PRELUDE, any_wave, complete, kernels, prelude, signature
 
 TEXT = """
 DEV float twice(float x) { return x * 2; }
@@ -43,3 +45,17 @@ def test_the_matrix_part_comes_where_it_is_used():
     assert "struct frag_c" not in complete(TEXT)
     assert "struct frag_c" in complete(TEXT + "DEV void f(frag_c& c) {}")
     assert "struct frag_c" in prelude()
+
+
+def test_what_depends_on_the_wave_is_known_by_its_name():
+    depending = []
+    for part in (*PARTS, "softmath.h"):
+        members = r"^namespace lanes .*^}  // namespace lanes"  # which are named with the namespace
+        text = re.sub(members, "", (PRELUDE / part).read_text(), flags=re.M | re.S)
+        text = re.sub(r"//.*|^#.*", "", text, flags=re.M)
+        for definition in re.split(r"^(?=DEV|template|struct|namespace|static)", text, flags=re.M)[1:]:
+            found = re.search(r"(?:struct|namespace)\s+(\w+)|(\w+)\s*\(", definition.partition("DEV")[2] or definition)
+            if not any_wave(definition):
+                depending.append(found.group(1) or found.group(2))
+    assert {"lane_id", "wave_id", "wave_reduce", "block_reduce"} <= set(depending)
+    assert [name for name in depending if any_wave(name)] == []

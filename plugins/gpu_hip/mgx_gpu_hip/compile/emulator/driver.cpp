@@ -379,6 +379,7 @@ int API(ModuleLoadData)(Handle* m, Handle image) {  // the size of the ELF image
   if (!start) return NO_BINARY;
   int wave = 0;
   const EmuKernel* kernels = start(device::table(), &wave);
+  if (!wave) wave = WAVES[current_device];  // the kernels do not depend on it
   if (wave != WAVES[current_device]) {
     snprintf(last_fault, sizeof last_fault, "module for wave %d, the device has %d", wave, WAVES[current_device]);
     return dlclose(library), NO_BINARY;

@@ -56,10 +56,13 @@ template <class... A, void (*f)(A...)> struct entry<void (*)(A...), f> {
 }  // namespace emu
 #define EMU_ENTRY(name, k) {name, &emu::entry<decltype(&k), &k>::call, emu::entry<decltype(&k), &k>::sizes()}
 // after the kernels: EMU_MODULE(EMU_ENTRY("a", a), EMU_ENTRY("b", b))
+#ifndef MODULE_WAVE  // 0: the kernels do not depend on the wave's width
+#define MODULE_WAVE WAVE
+#endif
 #define EMU_MODULE(...)                                              \
   extern "C" const EmuKernel* mgx_emulate(Emulator* e, int* wave) {  \
     static const EmuKernel all[] = {__VA_ARGS__, {0, 0, 0}};         \
     emulator = e;                                                    \
-    *wave = WAVE;                                                    \
+    *wave = MODULE_WAVE;                                             \
     return all;                                                      \
   }
