@@ -14,7 +14,7 @@ from mgx_core.targets.schedule import Step
 from .codegen.source import Buffer as KernelBuffer
 from .codegen.source import Chained
 from .emitter import LIBRARY_ALIGNMENT
-from .runtime import Device, Function, Launch
+from .runtime import Function, Launch
 from .steps import CalledStep, KernelStep, LibraryStep
 
 __all__ = ["BoundStep", "bound_steps", "naming_errors", "required_alignment", "struct_codes"]
@@ -51,7 +51,6 @@ def bound_steps(
     steps: Iterable[Step],
     addresses: Mapping[int, int],
     functions: Mapping[int, Mapping[str, Function]],
-    device: Device,
     overlap: bool,
 ) -> list[BoundStep]:
     """Returns each step with its calls.
@@ -66,7 +65,7 @@ def bound_steps(
             calls = [_library_call(step, addresses)]
         elif isinstance(step, KernelStep):
             follows = bool(made) and not isinstance(made[-1].step, CalledStep)
-            calls = _kernel_calls(step, addresses, functions.get(id(step), {}), device, overlap, follows)
+            calls = _kernel_calls(step, addresses, functions.get(id(step), {}), overlap, follows)
         made.append(BoundStep(step, calls))
     for before, after in pairwise(_in_order(made)):
         if isinstance(before, _GeneratedLaunch) and isinstance(after, _GeneratedLaunch) and after.launch.early:
@@ -87,16 +86,12 @@ def _kernel_calls(
     step: KernelStep,
     addresses: Mapping[int, int],
     functions: Mapping[str, Function],
-    device: Device,
     overlap: bool,
     follows: bool,
 ) -> list[Callable[[int], None]]:
     """follows: the previous call is a kernel, with whose end the first launch may overlap."""
     calls: list[Callable[[int], None]] = []
-    early = overlap and follows and step.source.overlaps and not step.source.zeroed
-    for index in step.source.zeroed:
-        where, size = addresses[id(step.scratch[index])], step.scratch[index].bytes
-        calls.append(lambda stream, a=where, n=size: device.stream(stream).fill(a, 0, n))  # type: ignore[misc]
+    early = overlap and follows and step.source.overlaps
     for la in step.source.launches:
         args: list[Any] = []
         for arg in la.args:

@@ -77,7 +77,7 @@ class GraphCache:
         self._seen[key] = None
         while len(self._seen) > GRAPHS:
             self._seen.popitem(last=False)
-        steps = bound_steps(self.steps, self._bound(inputs, outputs), self.functions, self.device, self.overlap)
+        steps = bound_steps(self.steps, self._bound(inputs, outputs), self.functions, self.overlap)
         if self._warmed_up:
             enqueue(steps, stream.handle)
         else:
@@ -119,7 +119,7 @@ class GraphCache:
         after: stream whose work (copies of arguments) must finish first.
         """
         addresses = self._bound(inputs, outputs)
-        steps = bound_steps(self.steps, addresses, self.functions, self.device, self.overlap)
+        steps = bound_steps(self.steps, addresses, self.functions, self.overlap)
         if self.hosted or not steps:
             return None, steps
         own = self.device.stream()

@@ -121,7 +121,7 @@ class _Steps(GraphCache):
 
     def execute(self, inputs: Mapping[int, int], outputs: Mapping[int, int], stream: Stream) -> None:
         bound = self._bound(inputs, outputs)
-        steps = bound_steps(self.steps, bound, self.functions, self.device, overlap=False)
+        steps = bound_steps(self.steps, bound, self.functions, overlap=False)
         stream.wait()
         one, other = (self._run(steps, bound, stream, poison) for poison in POISONS)
         if self.counts or one == other:

@@ -56,7 +56,7 @@ def bound(steps: list[Any], overlap: bool = True) -> list[list[Recorded]]:
         return defaultdict(lambda: SimpleNamespace(bind=bind))
 
     functions: Any = {id(s): function(s) for s in steps}
-    bound_steps(steps, defaultdict(int), functions, SimpleNamespace(), overlap)  # type: ignore[arg-type]
+    bound_steps(steps, defaultdict(int), functions, overlap)
     return [made[id(s)] for s in steps if isinstance(s, KernelStep)]
 
 

@@ -64,7 +64,7 @@ def fuse_horizontally(
 def _function(source: KernelSource, name: str, first: int, block: tuple[int, int, int]) -> tuple[str, list[str]] | No:
     """Returns a kernel's source turned into a device function whose first block is `first`, and its parameters."""
     heads = list(_HEAD.finditer(source.text))
-    if len(source.launches) != 1 or len(heads) != 1 or source.scratch or source.zeroed or source.extents:
+    if len(source.launches) != 1 or len(heads) != 1 or source.scratch or source.extents:
         return No(f"{source.title or source.name} is not one launch on its operands alone")
     if source.grid[1:] != (1, 1) or source.origin or not all(w in source.text for w in _WAITS):
         return No(f"{source.title or source.name} does not have a one-dimensional grid")

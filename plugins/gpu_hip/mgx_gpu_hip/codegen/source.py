@@ -128,10 +128,10 @@ class KernelSource:
     """Kernel source with its launches.
 
     name: of the kernel (a prefix of all, for several launches), with a hash of the source, so that equal sources are one kernel.
-    launches: in order; none for tensors without elements.  scratch: bytes of each scratch buffer (multiples of 16).  zeroed:
-    scratch buffers that must be zero before the first launch.  extents: (output, axis, count output): the actual extent of an
-    axis allocated at its upper bound, an int64 that the kernel writes.  title: its name in reports, if not `name`; origin: the
-    package it comes from, for messages; overlaps: it waits (``grid_wait``) for the previous kernel.
+    launches: in order; none for tensors without elements.  scratch: bytes of each scratch buffer (multiples of 16).  extents:
+    (output, axis, count output): the actual extent of an axis allocated at its upper bound, an int64 that the kernel writes.
+    title: its name in reports, if not `name`; origin: the package it comes from, for messages; overlaps: it waits
+    (``grid_wait``) for the previous kernel.
     """
 
     name: str
@@ -140,7 +140,6 @@ class KernelSource:
     inputs: int
     outputs: int
     scratch: tuple[int, ...] = ()
-    zeroed: tuple[int, ...] = ()
     extents: tuple[tuple[int, int, int], ...] = ()
     flops: int = 0
     bytes: int = 0
@@ -186,7 +185,6 @@ def finish(
     inputs: Sequence[Tensor | None],
     outputs: Sequence[Tensor],
     scratch: Sequence[int] = (),
-    zeroed: Sequence[int] = (),
     extents: Sequence[tuple[int, int, int]] = (),
     flops: int = 0,
     moved: int | None = None,
@@ -217,7 +215,6 @@ def finish(
         inputs=len(inputs),
         outputs=len(outputs),
         scratch=tuple(plain(-(-s // 16) * 16) for s in scratch),
-        zeroed=tuple(zeroed),
         extents=tuple(extents),
         flops=plain(flops),
         bytes=plain(sizes),

@@ -289,7 +289,7 @@ def _trace(
     try:
         xs, ys = [tracing.tensor(x) for x in inputs], [tracing.tensor(y) for y in outputs]
         source = make(tracing.op(op), xs, ys, [tracing.module(m) for m in modules])
-        places: list[Any] = [] if isinstance(source, No) else [*source.zeroed, *chain(*source.extents)]
+        places: list[Any] = [] if isinstance(source, No) else list(chain(*source.extents))
         if isinstance(source, No) or any(type(x) is Traced for x in places):
             return None
         return _Variant(source, tracing.trace.follow(list(_numbers(source))))

@@ -96,7 +96,7 @@ def run(
     assert isinstance(source, KernelSource), source
     given = [None if a is None or t is None else placed(a, t) for a, t in zip(arrays, inputs, strict=True)]
     made = [np.full(t.space * t.dtype.size, 0xFF, np.uint8).view(t.dtype.numpy) for t in outputs]
-    scratch = [np.full(s, 0 if i in source.zeroed else 0xFF, np.uint8) for i, s in enumerate(source.scratch)]
+    scratch = [np.full(s, 0xFF, np.uint8) for s in source.scratch]
     buffers: dict[str, Sequence[Array | None]] = {"input": given, "output": made, "scratch": scratch}
     shifted = {id(x): t.align for x, t in zip((*given, *made), (*inputs, *outputs), strict=True) if t and t.align < 16}
     for launch in source.launches:
