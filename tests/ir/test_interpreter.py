@@ -125,6 +125,17 @@ def test_errors_report_the_location():
         evaluate_module(module, [np.zeros(3, np.float32)])
 
 
+def test_an_attribute_that_is_the_message_is_shown_once():
+    module = read("""
+        module main
+          %x = @param["x"] -> float32[3]
+          %c = @param["c"] -> bool[1]
+          %1 = require[message="x is negative"](%x, %c)  # check
+          @return(%1)""")
+    with pytest.raises(MgxError, match=r"^node 'check': require\(float32\[3\], bool\[1\]\): x is negative$"):
+        evaluate_module(module, [np.zeros(3, np.float32), np.array([False])])
+
+
 def test_numpy_scalars_become_arrays():
     settled = Interpreter.settle(np.float32(3))
     assert isinstance(settled, np.ndarray)

@@ -15,6 +15,7 @@ from mgx_core import (
     Kernels,
     Module,
     No,
+    ParameterError,
     PluginError,
     Program,
     Runner,
@@ -237,6 +238,17 @@ def test_declined_ops_are_decomposed_or_run_on_the_host() -> None:
     assert not any(p.op.startswith("rmsnorm") for p in instance.placements)  # its decomposition ran
     assert len(runner.called) > 3
     assert "numpy multiply" in runner.called
+
+
+def test_an_error_of_the_host_states_its_reason_once() -> None:
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [4]))
+    small = main.add(op("less"), x, main.add_literal(np.ones(4, np.float32)))
+    main.add_return([main.add(op("require", message="x is too large"), x, small, sources=["check"])])
+    program.compile(NumpyTarget())
+    with pytest.raises(ParameterError, match=r"^node 'check': require: x is too large$"):
+        program.run({"x": np.full(4, 2, np.float32)})
 
 
 def test_a_result_that_is_no_value_is_named() -> None:
