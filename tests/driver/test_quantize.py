@@ -115,6 +115,12 @@ def test_data_that_ends_early(drive, model: Path, tmp_path: Path) -> None:
     assert "cannot be read" in told
 
 
+def test_a_folder_without_data_is_named(drive, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    told = drive("quantize", model, "--data", tmp_path / "empty", "-o", tmp_path / "out.mxr", code=2)
+    assert f"--data: there are no .npz files in {tmp_path / 'empty'}" in " ".join(told.split())
+
+
 def test_data_in_another_format_is_named(drive, model: Path, tmp_path: Path) -> None:
     data = tmp_path / "x.npy"
     np.save(data, np.ones((2, 64), np.float32))
