@@ -318,6 +318,25 @@ def test_settings_and_ops_that_do_not_exist() -> None:
         mgx.quantize_int8(network(), mgx.get_target("ref"), batches(), "dot")
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"ranges": "median"}, "ranges must be max, percentile, entropy or mse, got 'median'"),
+        ({"percentile": 50}, "percentile must be above 50 and at most 100, got 50"),
+        ({"percentile": 101}, "percentile must be above 50 and at most 100, got 101"),
+    ],
+)
+def test_settings_out_of_range(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ParameterError, match=said):
+        QuantizeConfig(**settings)
+
+
+def test_an_unknown_method_for_weights() -> None:
+    method: Any = "min"
+    with pytest.raises(ParameterError, match="method must be max, mse or gptq, got 'min'"):
+        mgx.quantize_int4_weights(network(), 32, method)
+
+
 def test_bad_input() -> None:
     ref = mgx.get_target("ref")
     with pytest.raises(ParameterError, match="calibration data is required"):

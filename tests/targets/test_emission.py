@@ -22,6 +22,7 @@ from mgx_core import (
     Shape,
     ShapeError,
     Target,
+    UnsupportedError,
     dim,
     op,
 )
@@ -249,6 +250,14 @@ def test_an_error_of_the_host_states_its_reason_once() -> None:
     program.compile(NumpyTarget())
     with pytest.raises(ParameterError, match=r"^node 'check': require: x is too large$"):
         program.run({"x": np.full(4, 2, np.float32)})
+
+
+def test_control_flow_that_an_emitter_declares_must_be_defined() -> None:
+    emitter: Any = NumpyEmitter.__new__(NumpyEmitter)
+    with pytest.raises(UnsupportedError, match=r"^NumpyEmitter declares `branches`, but does not define branch_steps$"):
+        emitter.branch_steps(None)
+    with pytest.raises(UnsupportedError, match=r"^NumpyEmitter declares `loops`, but does not define loop_steps$"):
+        emitter.loop_steps()
 
 
 def test_a_result_that_is_no_value_is_named() -> None:

@@ -230,3 +230,20 @@ def test_results_have_the_extents_that_operands_have_got() -> None:
     relu = Launch(named("relu"), Relu(), opened)
     assert relu.infer(known) == known
     assert relu.infer(Shape("float", [1, m])) == opened
+
+
+class Loops(Kernel):
+    name = "loops"
+
+
+class Host(mgx.Target):
+    name = "host"
+
+
+def test_what_kernels_targets_and_frontends_need_not_support_is_refused():
+    with pytest.raises(UnsupportedError, match=r"^kernel 'loops' cannot be called from Python$"):
+        Loops().run([])
+    with pytest.raises(UnsupportedError, match=r"^target 'host' takes no compiled code from files$"):
+        Host().restored(None, None, None, None)
+    with pytest.raises(UnsupportedError, match=r"^Frontend cannot export models$"):
+        mgx.Frontend().export(mgx.Program(), "model")

@@ -387,3 +387,8 @@ def test_replacements_by_an_equal_extent_add_what_the_user_wrote():
     found = dim.substitute(dim.symbol("n", 1, 9) + 1, replaced)
     assert isinstance(found, Sym)
     assert [s.optimals for s in dim.symbols_of(found)] == [(4,)]
+
+
+def test_an_unknown_relation_is_named() -> None:
+    with pytest.raises(ValueError, match="relation must be one of == != < <= > >=, got '=<'"):
+        dim.compare(1, "=<", 2)
