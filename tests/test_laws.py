@@ -202,7 +202,9 @@ ATTRIBUTES = {  # attributes of some ops, which no interface has
 
 def members_looked_up(source: str) -> list[tuple[str, str]]:
     """Returns each getattr with a default and each hasattr on an interface object, or for a member of an interface."""
-    found = []
+    found: list[tuple[str, str]] = []
+    if "getattr" not in source and "hasattr" not in source:
+        return found
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
             continue

@@ -59,18 +59,13 @@ def is_op(node: ast.AST) -> bool:
 
 def faults(source: str) -> Iterator[tuple[int, str]]:
     """Returns lines at which a module compares an op's name, looks something up by it, or lists names of ops."""
-    tree = ast.parse(source)
-    exports = {
-        id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "__all__"
-    }
-    aliases = {
-        target.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and is_name(node.value, set())
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(ast.parse(source)))
+    assigned = [
+        (t.id, n.value) for n in nodes if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)
+    ]
+    exports = {id(value) for name, value in assigned if name == "__all__"}
+    aliases = {name for name, value in assigned if is_name(value, set())}
+    for node in nodes:
         match node:
             case ast.Compare(left=left, comparators=others):
                 asked = [left, *others]
