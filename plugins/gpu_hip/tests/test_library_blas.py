@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -321,27 +322,25 @@ def test_everything_is_released() -> None:
     assert not fake.alive
 
 
+def problem(ld: int = 8, **more: Any) -> GemmProblem:
+    a, b, d = (Matrix(dtype.float16, n) for n in (ld, 8, 8))
+    return GemmProblem(8, 8, 8, a, b, d, **more)
+
+
 @pytest.mark.parametrize(
-    "make",
+    ("make", "said"),
     [
-        lambda: GemmProblem.packed(0, 8, 8),
-        lambda: GemmProblem(8, 8, 8, Matrix(dtype.float16, 7), Matrix(dtype.float16, 8), Matrix(dtype.float16, 8)),
-        lambda: GemmProblem(
-            8,
-            8,
-            8,
-            Matrix(dtype.float16, 8),
-            Matrix(dtype.float16, 8),
-            Matrix(dtype.float16, 8),
-            epilogue=("residual",),
-        ),
-        lambda: GemmProblem.packed(8, 8, 8, epilogue=("bias", "bias")),
-        lambda: GemmProblem.packed(8, 8, 8, epilogue=("scale",)),
-        lambda: Activation("mish"),
-        lambda: scaled(dtype.float16),
-        lambda: scaled(dtype.int8),
+        (lambda: GemmProblem.packed(0, 8, 8), "a product requires extents of at least 1, got 1 of 0x8x8"),
+        (lambda: problem(7), "a has rows of 8 elements, got ld 7"),
+        (lambda: problem(epilogue=("residual",)), 'a residual requires both "residual" in the epilogue and its Matrix'),
+        (lambda: problem(residual=Matrix(dtype.float16, 8)), 'requires both "residual" in the epilogue and its Matrix'),
+        (lambda: problem(epilogue=("bias", "bias")), "an epilogue has at most one bias"),
+        (lambda: problem(epilogue=("scale",)), 'of an epilogue is "bias", "residual" or an Activation, got \'scale\''),
+        (lambda: Activation("mish"), "an activation is one of relu, .*, got 'mish'"),
+        (lambda: scaled(dtype.float16), "factors per row and column require a single product of 8-bit floats"),
+        (lambda: scaled(dtype.int8), "factors per row and column require a single product of 8-bit floats"),
     ],
 )
-def test_problems_that_do_not_fit_are_errors(make: Any) -> None:
-    with pytest.raises(ParameterError):
+def test_problems_that_do_not_fit_are_errors(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(ParameterError, match=said):
         make()
