@@ -378,6 +378,14 @@ def test_attention_that_does_not_fit_is_an_error() -> None:
         AttentionProblem.packed(1, 4, 8, 8, 64, kv_heads=3)
     with pytest.raises(ParameterError, match="broadcast"):
         AttentionProblem.packed(1, 4, 8, 8, 64, bias=(1, 2, 8, 8))
+    strides = (4096, 512, 64, 1)
+    with pytest.raises(ParameterError, match=r"^v needs 4 strides, got \(512, 64, 1\)$"):
+        AttentionProblem(1, 8, 8, 8, 64, strides, strides, strides[1:], strides, 1.0)
+
+
+def test_libraries_of_another_vendor_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"^vendor libraries exist for cuda and hip, got 'metal'$"):
+        Libraries("metal")
 
 
 def test_a_number_is_packed_by_its_address() -> None:

@@ -20,6 +20,8 @@ from mgx_gpu_hip.runtime import Driver, NullDevice, OutOfMemoryError, open_devic
 from mgx_gpu_hip.runtime import device as device_module
 from mgx_gpu_hip.runtime.driver import candidates
 from mgx_gpu_hip.runtime.failures import CallError
+from mgx_gpu_hip.runtime.graph import Capture
+from mgx_gpu_hip.runtime.module import Function
 
 TEXT = """KERNEL(256) axpy(const float* x, float* y, float a, u32 n) {
   u32 i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -260,6 +262,17 @@ def test_vendor_errors_have_their_name_and_advice(device, code):
 def test_wrong_arguments_are_refused(axpy):
     with pytest.raises(ParameterError, match="axpy takes 4 arguments, got 3"):
         axpy.bind((1,), (64,), 0, [1, 2, 3])
+    with pytest.raises(ParameterError, match=r"^parameter codes are among .*P.*, got 'Xx'$"):
+        Function(axpy.module, "axpy", "PxX")
+
+
+def test_what_cannot_be_filled_or_was_not_captured_is_refused():
+    device = open_device("host")
+    held = device.upload(np.zeros((4, 4), np.float32))
+    with pytest.raises(DeviceError, match=r"^a contiguous array is required$"):
+        device.download(np.zeros((4, 8), np.float32)[:, ::2], held)
+    with pytest.raises(DeviceError, match=r"^nothing was captured$"):
+        Capture(device.default_stream).result()
 
 
 def test_devices_that_are_not_there(device):
