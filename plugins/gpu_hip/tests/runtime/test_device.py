@@ -262,7 +262,7 @@ def test_vendor_errors_have_their_name_and_advice(device, code):
 def test_wrong_arguments_are_refused(axpy):
     with pytest.raises(ParameterError, match="axpy takes 4 arguments, got 3"):
         axpy.bind((1,), (64,), 0, [1, 2, 3])
-    with pytest.raises(ParameterError, match=r"^parameter codes are among .*P.*, got 'Xx'$"):
+    with pytest.raises(ParameterError, match=r"^parameter codes must be among .*P.*, got 'Xx'$"):
         Function(axpy.module, "axpy", "PxX")
 
 
