@@ -31,6 +31,7 @@ from .join_concats import JoinConcats
 from .join_images import JoinImages
 from .join_launches import JoinLaunches
 from .join_rows import JoinRows
+from .norm_rules import GROUP_NORMS, NORM_ENDS
 from .plans import PLANS
 from .runtime import DeviceArray, import_array, is_device_array
 from .signed_bytes import SIGNED
@@ -85,8 +86,9 @@ class GpuTarget(Target):
         return (
             Rewrite(allowed(SIGNED)),
             MergeCommon(),
+            Rewrite(GROUP_NORMS),
             ExpandComposites(NORMS | QUANTIZERS),
-            Rewrite(CONVERTS),
+            Rewrite(CONVERTS + NORM_ENDS),
             Rewrite(allowed(SCORES)),
             Rewrite(HEADS),
             Rewrite(allowed(WIDE_SUMS)),
