@@ -22,6 +22,7 @@ from mgx_core.ops.pointwise import Abs, Add, Exp, Max, Mul, Neg, Sub
 from mgx_core.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceSum
 from mgx_core.ops.softmax import Softmax
 from mgx_core.ops.trigonometry import Tanh
+from mgx_gpu_hip.codegen import reduce_rows
 from mgx_gpu_hip.codegen.source import KernelSource, Tensor
 
 WAVES = (32, 64)
@@ -164,19 +165,21 @@ def test_random_reductions(wave: int, case: Any) -> None:
     checked(module, FusedReduce(axes=axes), inputs, outputs, wave, terms * 4)
 
 
-def normalised(lens: tuple[int, ...], axes: tuple[int, ...]) -> Module:
+def normalised(lens: tuple[int, ...], axes: tuple[int, ...], of: str = "float32") -> Module:
     """Returns the reference for x less its mean, divided by its root mean square."""
     from mgx_core.ops.pointwise import Rsqrt
 
     module = Module("norm")
-    x = module.add_parameter("x", Shape.of(dt.float32, lens))
+    x = module.add_parameter("x", Shape.of(dt.of(of), lens))
 
     def wide(v: Instruction) -> Instruction:
         return module.add(Multibroadcast(out_lens=lens), v)
 
     centred = module.add(Sub(), x, wide(module.add(ReduceMean(axes=axes), x)))
     power = module.add(ReduceMean(axes=axes), module.add(Mul(), centred, centred))
-    least = module.add(Multibroadcast(out_lens=tuple(power.shape.lens())), module.add_literal(np.float32(1e-5)))
+    least = module.add(
+        Multibroadcast(out_lens=tuple(power.shape.lens())), module.add_literal(dt.of(of).numpy.type(1e-5))
+    )
     module.add_return([module.add(Mul(), centred, wide(module.add(Rsqrt(), module.add(Add(), power, least))))])
     return module
 
@@ -188,6 +191,7 @@ def normalised(lens: tuple[int, ...], axes: tuple[int, ...]) -> Module:
         ((600, 40), (1,), None, 1),  # several rows per wave
         ((6, 768), (1,), None, 1),  # a wave or a block per row, in registers
         ((3, 9000), (1,), None, 1),  # read twice
+        ((1, 30000), (1,), None, 1),  # in registers of many threads
         ((1, 40000), (1,), None, 3),  # split over blocks
         ((2, 40, 60), (1,), None, 1),  # reduced along strided axes
         ((2, 3, 1200), (1,), None, 1),  # reduced along strided axes, one thread each
@@ -200,6 +204,35 @@ def test_ways_to_reduce(lens: tuple[int, ...], axes: tuple[int, ...], strides: A
     sm = 64 if launches > 1 else 2
     source = checked(normalised(lens, axes), FusedReduce(axes=axes), [x], [x], wave, terms=64, sm=sm)
     assert len(source.launches) == launches
+
+
+@pytest.mark.parametrize("wave", WAVES)
+@pytest.mark.parametrize(
+    ("of", "lens", "beside"),
+    [
+        ("float32", (2, 8, 4, 30, 31), 8),
+        ("float16", (2, 32, 4, 9, 11), 16),
+        ("float32", (1, 6, 5, 17, 9), 6),  # no divisor of 6 suffices
+        ("float16", (3, 4, 2, 700), 4),
+    ],
+)
+@pytest.mark.parametrize("sm", [1, 64])
+def test_rows_of_short_pieces_share_a_block(
+    sm: int, of: str, lens: tuple[int, ...], beside: int, wave: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups of channels, with channels last."""
+    monkeypatch.setattr(reduce_rows, "MANY", 0)
+    n, groups, members, *spatial = lens
+    strides = channels_last((n, groups * members, *spatial))
+    x = tensor(of, lens, (strides[0], members * strides[1], *strides[1:]))
+    axes = tuple(range(2, len(lens)))
+    source = checked(normalised(lens, axes, of), FusedReduce(axes=axes), [x], [x], wave, terms=64, sm=sm)
+    split = sm > 1 and members * beside * int(np.prod(spatial)) >= reduce_rows.LONG
+    assert len(source.launches) == (3 if split else 1)
+    assert source.launches[0].grid[0] == n * groups // beside
+    module, total = Module("sum"), tensor(of, (n, groups, *(1,) * len(axes)))
+    module.add_return([module.add(ReduceSum(axes=axes), module.add_parameter("x", Shape.of(dt.of(of), lens)))])
+    checked(module, FusedReduce(axes=axes), [x], [total], wave, terms=1 << 10, sm=sm)
 
 
 def test_whole_vectors_are_read() -> None:

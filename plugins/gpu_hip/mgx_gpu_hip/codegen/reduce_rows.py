@@ -1,7 +1,8 @@
 """Reductions of rows, contiguous or not: each row is read by a part of a wave, a wave, or a block.
 
 Short rows stay in registers between dependent reductions; long ones are read again.  If there are few long rows, they are split
-over blocks: one launch per pass, partial results in scratch buffers.
+over blocks: one launch per pass, partial results in scratch buffers.  Rows of short pieces that alternate in memory (groups of
+channels, with channels last) share a block, whose adjacent threads read adjacent pieces.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ __all__ = ["MAX_KEPT", "MAX_REGISTERS", "pass_lines", "rows_kernel"]
 MAX_KEPT = 32  # elements of a row per thread, for each value kept in registers
 MAX_REGISTERS = 80  # registers for all kept values
 LONG = 8192  # minimum length of rows to split over blocks
+SHORT_PIECE = 32  # bytes; memory delivers as many, which shorter pieces of a row waste
+BESIDE = 128  # bytes that the rows of a block should have beside each other
+MANY = 1 << 22  # bytes from which the caches do not hide short pieces
+THREADS = 512  # of a block whose rows alternate
 
 
 def rows_kernel(plan: Plan, traits: DeviceTraits) -> KernelSource:
@@ -27,9 +32,9 @@ def rows_kernel(plan: Plan, traits: DeviceTraits) -> KernelSource:
         return finish(plan.word, "", [], plan.inputs, plan.outputs)
     shape = _shape(plan, traits)
     plan.require_counted(ceil_div(plan.length, shape.width))
-    splits = _splits(plan, traits)
+    splits = _splits(plan, shape, traits)
     if splits > 1:
-        part = RowShape(shape.width, min(256, traits.max_threads), 0, False)
+        part = shape if shape.beside > 1 else RowShape(shape.width, min(256, traits.max_threads), 0, False)
         return plan.one_launch_per_pass(
             splits, lambda at, name: _split_pass(RowWriter(plan, traits, part, False), at, splits, name)
         )
@@ -58,6 +63,12 @@ def _width(plan: Plan) -> int:
 def _shape(plan: Plan, traits: DeviceTraits) -> RowShape:
     width = _width(plan)
     groups = max(plan.length // width, 1)
+    beside = _beside(plan)
+    if beside > 1:
+        piece = plan.reduced.dims[-1] // width
+        threads = piece << max(THREADS // (beside * piece), 1).bit_length() - 1
+        turns = ceil_div(groups, threads)
+        return RowShape(width, threads, turns, turns * threads == groups, beside, piece)
     turns_kept = max(1, MAX_KEPT // width)
     threads = max(min(power_of_two(groups), 8), power_of_two(ceil_div(groups, turns_kept)))
     wanted = traits.sm_count * 512
@@ -76,10 +87,37 @@ def _shape(plan: Plan, traits: DeviceTraits) -> RowShape:
     return RowShape(width, int(threads), turns, turns * threads * width == plan.length)
 
 
-def _splits(plan: Plan, traits: DeviceTraits) -> int:
-    if plan.length < LONG or plan.rows * 2 > traits.sm_count:
+def _beside(plan: Plan) -> int:
+    """Returns the number of rows for each block, more than one if adjacent rows alternate in short pieces."""
+    main = plan.main
+    if main is None or len(plan.reduced.dims) < 2 or not plan.kept.dims:
         return 1
-    return max(1, min(ceil_div(plan.length, LONG // 2), ceil_div(2 * traits.sm_count, plan.rows), 64))
+    if any(isinstance(d, SymbolicInt) for d in (*plan.kept.dims, *plan.reduced.dims)):
+        return 1
+    n, of = plan.accesses.index(main), plan.inputs[main.index]
+    piece, rows = plan.reduced.dims[-1], plan.kept.dims[-1]
+    alternate = plan.reduced_strides(n)[-1] == 1 and plan.kept_strides(n)[-1] == piece
+    size = piece * of.dtype.size
+    if not alternate or size >= SHORT_PIECE or plan.rows * plan.length * of.dtype.size < MANY:
+        return 1
+    return min((r for r in range(1, rows + 1) if rows % r == 0 and r * size >= BESIDE), default=rows)
+
+
+def _splits(plan: Plan, shape: RowShape, traits: DeviceTraits) -> int:
+    blocks, length = plan.rows // shape.beside, plan.length * shape.beside
+    if shape.beside == 1 and plan.last > 1 and plan.length <= MAX_KEPT * traits.max_threads:
+        return 1  # one launch that keeps the row takes half as long as several
+    if length < LONG or blocks * 2 > traits.sm_count:
+        return 1
+    return max(1, min(ceil_div(length, LONG // 2), ceil_div(2 * traits.sm_count, blocks), 64))
+
+
+def _alternating(shape: RowShape) -> list[str]:
+    """Returns the statements that find a thread's row, and its place among the row's threads."""
+    return [
+        f"const u32 row = blockIdx.x * {shape.beside}u + threadIdx.x / {shape.piece}u % {shape.beside}u;  // pieces alternate",
+        f"const u32 lane = threadIdx.x / {shape.beside * shape.piece}u * {shape.piece}u + threadIdx.x % {shape.piece}u;",
+    ]
 
 
 def _whole(w: RowWriter) -> tuple[str, KernelLaunch]:
@@ -90,8 +128,12 @@ def _whole(w: RowWriter) -> tuple[str, KernelLaunch]:
     passes = [w.element_pass(at, seen) for at in range(plan.last + 1)]
     row_stores = {n: store_value(w.rows.value(plan.body.outputs[n]), plan.outputs[n].dtype) for n in plan.row_outputs}
     tail = w.row_lines.lines[w.flushed :]
-    block = shape.threads > w.traits.wave
-    if block:
+    block = shape.beside > 1 or shape.threads > w.traits.wave
+    if shape.beside > 1:
+        threads, grid = shape.block, plan.rows // shape.beside
+        lines = _alternating(shape)
+        guard = first = ""
+    elif block:
         threads, grid = shape.threads, plan.rows
         lines = ["const u32 row = blockIdx.x, lane = threadIdx.x;  // a block for each row"]
         guard = first = ""
@@ -138,16 +180,31 @@ def pass_lines(
 def _across(w: RowWriter, r: Reduction, block: bool) -> list[str]:
     acc = f"acc{r.number}"
     if block:
-        lines = [
-            f"SHARED({r.ctype}, lds{r.number}, [32]);",
-            f"{acc} = block_reduce<{r.op}>({acc}, lds{r.number});",
-        ]
+        lines = _block_sum(w, r)
     elif w.shape.threads > 1:
         lines = [f"{acc} = wave_reduce<{r.op}, {w.shape.threads}>({acc});"]
     else:
         lines = []
     kind = compute_type(r.ins.shape.dtype)
     return [*lines, f"const {kind} {r.name} = {r.result(acc, w.plan.length)};"]
+
+
+def _block_sum(w: RowWriter, r: Reduction) -> list[str]:
+    """Returns the statements that combine the results of a row's threads in a block."""
+    shape, acc, lds = w.shape, f"acc{r.number}", f"lds{r.number}"
+    if shape.beside == 1:
+        return [f"SHARED({r.ctype}, {lds}, [32]);", f"{acc} = block_reduce<{r.op}>({acc}, {lds});"]
+    all_rows = shape.beside * shape.piece
+    lines = [f"SHARED({r.ctype}, {lds}, [{shape.block}]);", f"{lds}[threadIdx.x] = {acc};", "__syncthreads();"]
+    half = [
+        f"if (threadIdx.x < k * {all_rows}u) {r.combine(f'{lds}[threadIdx.x]', f'{lds}[threadIdx.x + k * {all_rows}u]')}"
+    ]
+    lines += braced(f"for (u32 k = {shape.block // all_rows // 2}u; k; k /= 2)", [*half, "__syncthreads();"])
+    first = f"threadIdx.x / {shape.piece}u % {shape.beside}u * {shape.piece}u"
+    lines.append(f"{acc} = {lds}[{first}];")
+    if shape.piece > 1:
+        lines.append(f"for (u32 k = 1; k < {shape.piece}u; ++k) {r.combine(acc, f'{lds}[{first} + k]')}")
+    return lines
 
 
 def _split_pass(w: RowWriter, at: int, splits: int, name: str) -> tuple[str, KernelLaunch]:
@@ -174,6 +231,9 @@ def _split_pass(w: RowWriter, at: int, splits: int, name: str) -> tuple[str, Ker
             "const u32 row = blockIdx.x * 64u + threadIdx.x, lane = 0, part = 0;",
             f"if (row >= {plan.rows}u) return;",
         ]
+    elif shape.beside > 1:
+        threads, grid = shape.block, (plan.rows // shape.beside, splits, 1)
+        lines = [*_alternating(shape), "const u32 part = blockIdx.y;"]
     else:
         threads, grid = shape.threads, (plan.rows, splits, 1)
         lines = [
@@ -189,11 +249,8 @@ def _split_pass(w: RowWriter, at: int, splits: int, name: str) -> tuple[str, Ker
         )
         lines += w.loop(done, ("low", "high"))
     for r in done.values:
-        lines += [
-            f"SHARED({r.ctype}, lds{r.number}, [32]);",
-            f"acc{r.number} = block_reduce<{r.op}>(acc{r.number}, lds{r.number});",
-            f"if (lane == 0) part{r.number}[part * {plan.rows}u + row] = acc{r.number};",
-        ]
+        lines += _block_sum(w, r)
+        lines.append(f"if (lane == 0) part{r.number}[part * {plan.rows}u + row] = acc{r.number};")
     lines += tail
     if row_stores:
         lines += braced("if (lane == 0 && part == 0)", [f"y{n}[0] = {code};" for n, code in row_stores.items()])

@@ -19,12 +19,22 @@ __all__ = ["RowPass", "RowShape", "RowWriter"]
 
 @dataclass
 class RowShape:
-    """Distribution of a row over threads: `width` adjacent elements per thread, `threads` threads per row, `turns` iterations."""
+    """Distribution of a row over threads: `width` adjacent elements per thread, `threads` threads per row, `turns` iterations.
+
+    beside: rows of a block whose pieces alternate in memory, as do their threads; piece: threads that read one piece.
+    """
 
     width: int
     threads: int
     turns: int
     exact: bool
+    beside: int = 1
+    piece: int = 1
+
+    @property
+    def block(self) -> int:
+        """Threads of all rows beside each other."""
+        return self.threads * self.beside
 
 
 @dataclass
