@@ -56,14 +56,34 @@ def pointwise_in_groups(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     norm = merged.inputs[0]
     dims = norm.shape.dims
-    if (*dims[:1], *dims[3:]) != (*i.shape.dims[:1], *i.shape.dims[2:]):
-        return None  # more than the channels is split
+    if not _splits_channels(i.shape.dims, dims):
+        return None
     if merged.users != (i,) or norm.users != (merged,):
         return No("the norm has other users")
     if not isinstance(norm.op, Pointwise) or not _reduces(norm, DEEPEST):
         return No("nothing would join")
     operands = [norm if x is merged else _split(x, dims, b) for x in i.inputs]
     return b.add(Reshape(dims=i.shape.dims), b.add(i.op, *operands))
+
+
+@NORM_ENDS.on(Reshape, reads=Add)
+def channel_sum_in_groups(i: Instruction, b: Builder) -> Instruction | No | None:
+    """reshape(x + multibroadcast(y)) -> reshape(x) + multibroadcast(split y) where the channels are split into groups.
+
+    Sums of a value per image and channel, as denoisers add their embedding of time, are no epilogue of a library's convolution.
+    """
+    total = i.inputs[0]
+    if len(i.inputs) > 1 or not isinstance(total.op, Add) or not _splits_channels(total.shape.dims, i.shape.dims):
+        return None
+    if not any(isinstance(x.op, Multibroadcast) and not is_constant(x) for x in total.inputs):
+        return No("a convolution can compute the sum")
+    if total.users != (i,):
+        return No("the sum has other users")
+    return b.add(total.op, *(_split(x, i.shape.dims, b) for x in total.inputs))
+
+
+def _splits_channels(dims: Sequence[Dim], split: Sequence[Dim]) -> bool:
+    return len(split) == len(dims) + 1 > 2 and (*split[:1], *split[3:]) == (*dims[:1], *dims[2:])
 
 
 def _reduces(x: Instruction, deep: int) -> bool:

@@ -61,6 +61,20 @@ def test_activation_and_sums_join_a_group_norm(device: int) -> None:
 
 
 @DEVICES
+def test_sum_per_channel_joins_a_group_norm(device: int) -> None:
+    """An embedding of time is added between a convolution and the norm of its result."""
+    built = BuiltProgram(5)
+    x, time = built.argument(2, 4, 5, 8)[0], built.argument(2, 8, 1, 1)[0]
+    x = built.add("transpose", x, permutation=[0, 3, 1, 2])
+    weights = built.main.add_literal(built.rng.standard_normal((8, 8, 1, 1)).astype(np.float16) / 3)
+    x = built.add("convolution", x, weights)
+    x = built.add("add", x, built.add("multibroadcast", time, out_lens=[2, 8, 4, 5]))
+    y = built.add("transpose", built.add("groupnorm", x, num_groups=2), permutation=[0, 2, 3, 1])
+    convolution, norm = steps(built, y, device)
+    assert norm.startswith("reduce_add_") and not convolution.startswith("reduce_")
+
+
+@DEVICES
 def test_a_group_norm_with_two_readers(device: int) -> None:
     built = BuiltProgram(3)
     y = group_norm(built, 4, 2, 8, 5, 6)
