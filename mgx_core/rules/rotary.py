@@ -13,7 +13,7 @@ from ..ops.concat import Concat
 from ..ops.elementwise import Pointwise
 from ..ops.index import Gather
 from ..ops.movement import Transpose
-from ..ops.pointwise import Add, Mul, Neg
+from ..ops.pointwise import Add, Mul, Neg, Sub
 from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..ops.slice import Slice
 from ..types.dim import Dim
@@ -47,6 +47,89 @@ def rotary_from_halves(i: Instruction, b: Builder) -> Instruction | No | None:
     return None
 
 
+@ROTARY.on(Reshape, reads=Concat, changes=ROUNDING)
+def rotary_from_pairs(i: Instruction, b: Builder) -> Instruction | No | None:
+    """reshape(stack(x0 cos - x1 sin, x0 sin + x1 cos)) -> rotary_embedding(x, cos, sin), x0 and x1 alternating in x.
+
+    x is [b, h, s, d], or [b, s, h, d] if the angles have one head in that place.
+    """
+    stack = i.inputs[0]
+    if len(i.inputs) > 1 or not isinstance(stack.op, Concat) or stack.shape.rank != 5 or not i.shape.rank:
+        return None
+    if not i.shape.dtype.is_float:
+        return None
+    *lead, half, two = stack.shape.dims
+    if stack.op.axis % 5 != 4 or two != 2 or not isinstance(half, int) or i.shape.dims[-1] != 2 * half:
+        return None
+    dims = (*lead, 2 * half)
+    if len(stack.inputs) != 2 or not all(isinstance(x.op, (Reshape, Unsqueeze)) for x in stack.inputs):
+        return None
+    first, second = (x.inputs[0] for x in stack.inputs)
+    if not isinstance(first.op, Sub) or not isinstance(second.op, Add):
+        return None
+    if not all(isinstance(x.op, Mul) for x in (*first.inputs, *second.inputs)):
+        return None
+    for x0, cos in either(first.inputs[0]):
+        for x1, sin in either(first.inputs[1]):
+            even, odd = _alternate(x0, dims), _alternate(x1, dims)
+            if even is None or odd is None or even[0] is not odd[0] or (even[1], odd[1]) != (0, 1):
+                continue
+            turned = [(other(m, x0), other(n, x1)) for m, n in either(second)]
+            if any(s is not None and c is not None and _equal(s, sin) and _equal(c, cos) for s, c in turned):
+                made = _rotary_pairs(b, even[0], cos, sin, dims)
+                return made if isinstance(made, No) or dims == i.shape.dims else b.add(i.op, made)
+    return None
+
+
+def _alternate(ins: Instruction, dims: tuple[Dim, ...]) -> tuple[Instruction, int] | None:
+    """Returns x and 0 or 1 for every other element of x [.., d], starting there; x may be grouped to [.., d / 2, 2]."""
+    if isinstance(ins.op, (Reshape, Squeeze)) and len(ins.inputs) == 1 and isinstance(ins.inputs[0].op, Slice):
+        cut = ins.inputs[0]
+        shape: tuple[Dim, ...] = (*ins.shape.dims, 2)
+    else:
+        cut, shape = ins, dims
+    op, step = cut.op, 2 if cut is ins else 1
+    if not isinstance(op, Slice) or len(cut.inputs) != 1 or cut.inputs[0].shape.dims != shape:
+        return None
+    rank = len(shape)
+    start = op.starts[0]
+    if tuple(a % rank for a in op.axes) != (rank - 1,) or (op.steps or (1,)) != (step,) or start not in (0, 1):
+        return None
+    return (cut.inputs[0], start) if ins.shape.dims == (*dims[:3], int(dims[3]) // 2) else None
+
+
+def _equal(one: Instruction, two: Instruction) -> bool:
+    """Returns True if two values are the same instruction or equal literals, broadcast in the same way."""
+    if one is two:
+        return True
+    if one.shape.dims != two.shape.dims:
+        return False
+    (a, _), (c, _) = _unbroadcast(one), _unbroadcast(two)
+    if a is c:
+        return True
+    if a.literal is None or c.literal is None or a.result != c.result:
+        return False
+    return np.array_equal(np.asarray(a.literal.value), np.asarray(c.literal.value))
+
+
+def _rotary_pairs(
+    b: Builder, x: Instruction, cos: Instruction, sin: Instruction, dims: tuple[Dim, ...]
+) -> Instruction | No:
+    half = int(dims[3]) // 2
+    whole = x if x.shape.dims == dims else b.add(Reshape(dims=dims), x)
+    for steps, heads in ((2, 1), (1, 2)):
+        angles = []
+        for source, own in map(_unbroadcast, (cos, sin)):
+            if own[0] in (1, dims[0]) and own[heads] == 1 and own[steps] in (1, dims[steps]) and own[3] == half:
+                angles.append(_placed(b, source, (own[0], own[steps]), (dims[0], dims[steps]), half))
+        if len(angles) == 2:
+            order = (0, heads, steps, 3)
+            turned = whole if steps == 2 else b.add(Transpose(permutation=order), whole)
+            made = b.add(RotaryEmbedding(interleaved=True), turned, *angles)
+            return made if steps == 2 else b.add(Transpose(permutation=order), made)
+    return No(f"the angles are not [batch or 1, 1, steps or 1, {half}], or the same with heads and steps exchanged")
+
+
 def _swapped(ins: Instruction) -> Instruction | None:
     """x in concat(-second half of x, first half of x) along the last of four axes."""
     if not isinstance(ins.op, Concat) or ins.shape.rank != 4 or ins.op.axis % 4 != 3 or len(ins.inputs) != 2:
@@ -78,8 +161,7 @@ def _is_half(ins: Instruction, x: Instruction, start: int, end: int) -> bool:
 def _angles(b: Builder, ins: Instruction, x: Instruction) -> Instruction | No:
     """Returns the first half of the cosines or sines that x [b, h, s, d] is multiplied by, as [b, s, d / 2]."""
     batch, _, steps, size = x.shape.dims
-    source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
-    dims: tuple[Dim, ...] = (*(1,) * (4 - source.shape.rank), *source.shape.dims)
+    source, dims = _unbroadcast(ins)
     if dims[0] not in (1, batch) or dims[1] != 1 or dims[2] not in (1, steps) or dims[3] != size:
         return No(f"angles {list(dims)} are not [batch or 1, 1, steps or 1, {size}]")
     if not _halves_equal(source, DEEPEST):
@@ -87,10 +169,19 @@ def _angles(b: Builder, ins: Instruction, x: Instruction) -> Instruction | No:
     half = int(size) // 2
     axis = source.shape.rank - 1
     cut = b.add(Slice(axes=(axis,), starts=(0,), ends=(half,)), source)
-    made = b.add(Reshape(dims=(dims[0], dims[2], half)), cut)
-    if (dims[0], dims[2]) != (batch, steps):
-        made = b.add(Multibroadcast(out_lens=(batch, steps, half)), made)
-    return made
+    return _placed(b, cut, (dims[0], dims[2]), (batch, steps), half)
+
+
+def _unbroadcast(ins: Instruction) -> tuple[Instruction, tuple[Dim, ...]]:
+    """Returns what a value is broadcast from, and its extents as four axes."""
+    source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
+    return source, (*(1,) * (4 - source.shape.rank), *source.shape.dims)
+
+
+def _placed(b: Builder, angles: Instruction, own: tuple[Dim, Dim], whole: tuple[Dim, Dim], half: int) -> Instruction:
+    """Returns angles of `own` batches and steps as [b, s, d / 2] for `whole` ones."""
+    made = b.add(Reshape(dims=(*own, half)), angles)
+    return made if own == whole else b.add(Multibroadcast(out_lens=(*whole, half)), made)
 
 
 def _halves_equal(ins: Instruction, deep: int) -> bool:
