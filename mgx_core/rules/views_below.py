@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.broadcast import Multibroadcast
@@ -13,14 +15,15 @@ from ..ops.elementwise import Pointwise
 from ..ops.index import Gather
 from ..ops.movement import Transpose
 from ..ops.norm import LayerNorm, RmsNorm
+from ..ops.pointwise import Mul
 from ..ops.reduce import Reduce, ReduceMax, ReduceMean, ReduceMin
 from ..ops.reshape import Reshape
 from ..ops.softmax import Logsoftmax, Softmax
 from ..types.dim import Dim, Sym, product
 from ..types.shape import Shape
-from .constants import aligned, is_constant
+from .constants import aligned, is_constant, scalar_of
 from .engine import ROUNDING, Builder, Rules
-from .matching import one_user, op_as
+from .matching import either, one_user, op_as
 from .view_chain import ViewChain
 from .views import GROUPING
 
@@ -109,24 +112,40 @@ def reshape_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | No
     return b.add(Reshape(dims=i.shape.dims, allowzero=True), made)
 
 
-@VIEWS_BELOW.on(Convert, reads=(*GROUPING, Transpose))
+@VIEWS_BELOW.on(Convert, reads=(*GROUPING, Transpose, Mul))
 def views_below_narrowing(i: Instruction, b: Builder) -> Instruction | No | None:
-    """convert(reshape(transpose(x))) to a narrower type -> reshape(transpose(convert(x))) if x is pointwise.
+    """convert(reshape(transpose(x))) to a narrower type -> reshape(transpose(convert(x))) if x is pointwise or a product.
 
-    The views then move less, and the conversion joins the computation of x.  One view alone: see the rules above.
+    The views then move less, and the conversion joins the computation of x.  The views may be scaled before the conversion.
+    One view alone: see the rules above.
     """
     chain, x = [], i.inputs[0]
+    scaled = _scaled(x) if one_user(x) else None
+    if scaled is not None:
+        x = scaled[0]
     while isinstance(x.op, (*GROUPING, Transpose)) and len(x.inputs) == 1 and one_user(x):
         chain.append(x)
         x = x.inputs[0]
     if len(chain) < 2 or i.shape.dtype.bits >= x.shape.dtype.bits:
         return None
-    if not (isinstance(x.op, Pointwise) and one_user(x)) or reduced(i):
+    if not ((isinstance(x.op, Pointwise) or x.op.product) and one_user(x)) or reduced(i):
         return No("no operations would become fusible")
-    made = b.add(i.op, x)
+    made = x
+    if scaled is not None:
+        factor = b.literal(np.asarray(scaled[1], x.shape.dtype.numpy))
+        made = b.add(Mul(), x, b.add(Multibroadcast(out_lens=x.shape.dims), factor))
+    made = b.add(i.op, made)
     for ins in reversed(chain):
         made = b.add(ins.op, made)
     return made
+
+
+def _scaled(ins: Instruction) -> tuple[Instruction, float] | None:
+    """Returns x and the number of a product x * number; None for anything else."""
+    if not isinstance(ins.op, Mul):
+        return None
+    found = ((x, scalar_of(factor)) for x, factor in either(ins))
+    return next(((x, number) for x, number in found if number is not None), None)
 
 
 def _reshaped_constant(b: Builder, x: Instruction, old: tuple[Dim, ...], new: tuple[Dim, ...]) -> Instruction | None:

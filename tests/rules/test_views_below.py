@@ -23,6 +23,31 @@ TURNS = [
   @return(%4)""",
     ),
     (
+        "views-below-narrowing",
+        """\
+  %x = @param["x"] -> float32[6, 4]
+  %y = @param["y"] -> float32[4, 8]
+  %c = @literal(0.5) -> float32[1, 1, 1]
+  %b = multibroadcast[out_lens=[3, 8, 2]](%c)
+  %1 = dot(%x, %y)
+  %2 = reshape[dims=[2, 3, 8]](%1)
+  %3 = transpose[permutation=[1, 2, 0]](%2)
+  %4 = mul(%b, %3)
+  %5 = convert[target_type=float16](%4)
+  @return(%5)""",
+        """\
+  %x = @param["x"] -> float32[6, 4]
+  %y = @param["y"] -> float32[4, 8]
+  %1 = dot(%x, %y) -> float32[6, 8]
+  %2 = @literal(0.5) -> float32[]
+  %3 = multibroadcast[out_lens=[6, 8]](%2) -> float32[6, 8]
+  %4 = mul(%1, %3) -> float32[6, 8]
+  %5 = convert[target_type=float16, saturate=true, round_mode="up"](%4) -> float16[6, 8]
+  %6 = reshape[dims=[2, 3, 8], allowzero=false](%5) -> float16[2, 3, 8]
+  %7 = transpose[permutation=[1, 2, 0]](%6) -> float16[3, 8, 2]
+  @return(%7)""",
+    ),
+    (
         "transpose-below-pointwise",
         """\
   %x = @param["x"] -> float32[2, 3]
