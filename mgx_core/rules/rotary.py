@@ -81,7 +81,7 @@ def rotary_from_pairs(i: Instruction, b: Builder) -> Instruction | No | None:
     return None
 
 
-def _alternate(ins: Instruction, dims: tuple[Dim, ...]) -> tuple[Instruction, int] | None:
+def _alternate(ins: Instruction, dims: tuple[Dim, ...]) -> tuple[Instruction, Dim] | None:
     """Returns x and 0 or 1 for every other element of x [.., d], starting there; x may be grouped to [.., d / 2, 2]."""
     if isinstance(ins.op, (Reshape, Squeeze)) and len(ins.inputs) == 1 and isinstance(ins.inputs[0].op, Slice):
         cut = ins.inputs[0]

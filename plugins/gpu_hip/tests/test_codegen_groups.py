@@ -189,6 +189,7 @@ def normalised(lens: tuple[int, ...], axes: tuple[int, ...], of: str = "float32"
     ("lens", "axes", "strides", "launches"),
     [
         ((600, 40), (1,), None, 1),  # several rows per wave
+        ((70, 30, 3), (2,), None, 1),  # a thread per row
         ((6, 768), (1,), None, 1),  # a wave or a block per row, in registers
         ((3, 9000), (1,), None, 1),  # read twice
         ((1, 30000), (1,), None, 1),  # in registers of many threads

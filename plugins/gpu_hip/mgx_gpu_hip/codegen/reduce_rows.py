@@ -19,6 +19,7 @@ from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Numb
 __all__ = ["MAX_KEPT", "MAX_REGISTERS", "pass_lines", "rows_kernel"]
 
 MAX_KEPT = 32  # elements of a row per thread, for each value kept in registers
+TINY = 4  # elements of a row that one thread reads, if there are many rows
 MAX_REGISTERS = 80  # registers for all kept values
 LONG = 8192  # minimum length of rows to split over blocks
 SHORT_PIECE = 32  # bytes; memory delivers as many, which shorter pieces of a row waste
@@ -72,6 +73,8 @@ def _shape(plan: Plan, traits: DeviceTraits) -> RowShape:
     turns_kept = max(1, MAX_KEPT // width)
     threads = max(min(power_of_two(groups), 8), power_of_two(ceil_div(groups, turns_kept)))
     wanted = traits.sm_count * 512
+    if width == 1 and not isinstance(plan.length, SymbolicInt) and plan.length <= TINY and plan.rows >= 2 * wanted:
+        return RowShape(1, 1, plan.length, True)
     while threads * plan.rows < wanted and threads < groups:
         threads *= 2
     if threads > traits.wave:
