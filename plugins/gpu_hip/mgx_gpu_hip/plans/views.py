@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from mgx_core import Kernels, Module, No, Shape
-from mgx_core.ops.control import FusedReduce, GetTupleElem, PointwiseGroup
+from mgx_core.ops.concat import Concat
+from mgx_core.ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
 from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.fill import Fill
 from mgx_core.ops.movement import Layout
@@ -21,6 +22,7 @@ from ..codegen import movement
 from ..codegen.generators import static
 from ..codegen.geometry import memory_order
 from ..emitter import GpuEmitter
+from ..join_concats import CONCAT
 from .offer import generated, is_convolution, offer
 
 __all__ = ["PLANS"]
@@ -29,7 +31,7 @@ PLANS = Kernels("gpu")
 
 
 RESHAPES: Final = (Reshape, ReshapeLazy, Flatten)
-ANY_ORDER: Final = (Pointwise, PointwiseGroup, FusedReduce)  # read images in any order
+ANY_ORDER: Final = (Pointwise, PointwiseGroup, FusedReduce, Concat)  # read images in any order
 
 
 @offer(PLANS, *RESHAPES, name="view")
@@ -38,7 +40,7 @@ def emit_reshape(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
 
     Broadcast operands (keys of grouped heads) are copied in memory order too: the copy kernel then accesses adjacent elements,
     and the consumers find contiguous rows.  Images are copied to channels last if only convolutions read them, or if only
-    convolutions, pointwise work and reductions do and the channels are innermost already.
+    convolutions, pointwise work, reductions and concatenations do and the channels are innermost already.
     """
     x = args[0]
     if isinstance(x, Value) and len(args) == 1 and e.view_of(op, x) is None:
@@ -62,7 +64,7 @@ def _image(e: GpuEmitter, op: Any, x: Value) -> Value | None:
         return None
     readers = [op_of(u) for u in e.current.users]
     images = all(map(is_convolution, readers))
-    if not images and not all(is_convolution(r) or isinstance(r, ANY_ORDER) for r in readers):
+    if not images and not all(is_convolution(r) or _in_any_order(r) for r in readers):
         return None
     e.uncacheable()  # depends on the readers
     shape = e.current.result
@@ -78,6 +80,10 @@ def _image(e: GpuEmitter, op: Any, x: Value) -> Value | None:
     copied = e.allocate_as(back[1])
     e.copy_into(x, copied)
     return e.view_of(op, copied)
+
+
+def _in_any_order(reader: Any) -> bool:
+    return isinstance(reader, ANY_ORDER) or (isinstance(reader, Group) and reader.tag == CONCAT)
 
 
 def _order(strides: Sequence[int], lens: Sequence[int]) -> list[int]:
