@@ -19,8 +19,8 @@ from .engine import Builder
 from .outline import through_views
 
 __all__ = [
-    "aligned", "along", "bound", "computed", "decided", "finite", "is_constant", "scalar_of", "split", "spread",
-    "uniform", "whole",
+    "aligned", "along", "bound", "computed", "decided", "finite", "is_constant", "same_constant", "scalar_of", "split",
+    "spread", "uniform", "whole",
 ]  # fmt: skip
 
 LARGEST = 1 << 16  # the most elements of a constant that are compared
@@ -152,3 +152,13 @@ def computed(b: Builder, op: Any, i: Instruction, *values: Array | None) -> Inst
     with np.errstate(all="ignore"):
         value = np.asarray(op.compute(*arrays))
     return spread(b, value, i.shape.dims, i) if finite(value) else None
+
+
+def same_constant(x: Instruction | None, y: Instruction | None) -> bool:
+    """Returns True if two operands are one value, or equal constants."""
+    if x is y:
+        return True
+    if x is None or y is None:
+        return False
+    one, other = aligned(x), aligned(y)
+    return one is not None and other is not None and one.dtype == other.dtype and np.array_equal(one, other)

@@ -22,13 +22,13 @@ from ..ops.quantized import Dequantizelinear, Quantizelinear
 from ..ops.resize import Resize
 from ..ops.slice import Slice
 from ..types.dim import bounds
-from .constants import aligned, finite, is_constant, uniform
+from .constants import aligned, finite, is_constant, same_constant, uniform
 from .engine import Builder, Rules
 from .matching import one_user, op_as
 from .outline import is_view
 from .views import kept_axis
 
-__all__ = ["QUANTIZATION", "Quantized", "dequantized", "same_constant"]
+__all__ = ["QUANTIZATION", "Quantized", "dequantized"]
 
 QUANTIZATION: Final = Rules("rewrite-quantization")
 
@@ -65,16 +65,6 @@ def dequantized(i: Instruction) -> Quantized | None:
 
 def _one(x: Instruction) -> bool:
     return x.shape.ranked and all(d == 1 for d in x.shape.dims)
-
-
-def same_constant(x: Instruction | None, y: Instruction | None) -> bool:
-    """Returns True if two operands are one value, or equal constants."""
-    if x is y:
-        return True
-    if x is None or y is None:
-        return False
-    one, other = aligned(x), aligned(y)
-    return one is not None and other is not None and one.dtype == other.dtype and np.array_equal(one, other)
 
 
 def _same_quantization(x: Quantized, y: Quantized) -> bool:

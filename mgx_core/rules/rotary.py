@@ -17,6 +17,7 @@ from ..ops.pointwise import Add, Mul, Neg, Sub
 from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..ops.slice import Slice
 from ..types.dim import Dim
+from .constants import same_constant
 from .engine import ROUNDING, Builder, Rules
 from .matching import either, other
 
@@ -75,7 +76,7 @@ def rotary_from_pairs(i: Instruction, b: Builder) -> Instruction | No | None:
             if even is None or odd is None or even[0] is not odd[0] or (even[1], odd[1]) != (0, 1):
                 continue
             turned = [(other(m, x0), other(n, x1)) for m, n in either(second)]
-            if any(s is not None and c is not None and _equal(s, sin) and _equal(c, cos) for s, c in turned):
+            if any(same_constant(s, sin) and same_constant(c, cos) for s, c in turned):
                 made = _rotary_pairs(b, even[0], cos, sin, dims)
                 return made if isinstance(made, No) or dims == i.shape.dims else b.add(i.op, made)
     return None
@@ -96,20 +97,6 @@ def _alternate(ins: Instruction, dims: tuple[Dim, ...]) -> tuple[Instruction, Di
     if tuple(a % rank for a in op.axes) != (rank - 1,) or (op.steps or (1,)) != (step,) or start not in (0, 1):
         return None
     return (cut.inputs[0], start) if ins.shape.dims == (*dims[:3], int(dims[3]) // 2) else None
-
-
-def _equal(one: Instruction, two: Instruction) -> bool:
-    """Returns True if two values are the same instruction or equal literals, broadcast in the same way."""
-    if one is two:
-        return True
-    if one.shape.dims != two.shape.dims:
-        return False
-    (a, _), (c, _) = _unbroadcast(one), _unbroadcast(two)
-    if a is c:
-        return True
-    if a.literal is None or c.literal is None or a.result != c.result:
-        return False
-    return np.array_equal(np.asarray(a.literal.value), np.asarray(c.literal.value))
 
 
 def _rotary_pairs(
