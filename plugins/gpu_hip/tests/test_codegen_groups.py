@@ -192,7 +192,7 @@ def normalised(lens: tuple[int, ...], axes: tuple[int, ...], of: str = "float32"
         ((70, 30, 3), (2,), None, 1),  # a thread per row
         ((6, 768), (1,), None, 1),  # a wave or a block per row, in registers
         ((3, 9000), (1,), None, 1),  # read twice
-        ((1, 30000), (1,), None, 1),  # in registers of many threads
+        ((1, 16000), (1,), None, 1),  # in registers of many threads
         ((1, 40000), (1,), None, 3),  # split over blocks
         ((2, 40, 60), (1,), None, 1),  # reduced along strided axes
         ((2, 3, 1200), (1,), None, 1),  # reduced along strided axes, one thread each
