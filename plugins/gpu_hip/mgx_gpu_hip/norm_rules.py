@@ -17,7 +17,6 @@ from mgx_core.rules.constants import is_constant
 from mgx_core.rules.engine import Builder, Rules
 from mgx_core.rules.matching import op_as
 from mgx_core.rules.outline import through_views
-from mgx_core.rules.views import GROUPING
 from mgx_core.types.dim import Dim
 
 __all__ = ["GROUP_NORMS", "NORM_ENDS"]
@@ -70,7 +69,7 @@ def pointwise_in_groups(i: Instruction, b: Builder) -> Instruction | No | None:
 def channel_sum_in_groups(i: Instruction, b: Builder) -> Instruction | No | None:
     """reshape(x + multibroadcast(y)) -> reshape(x) + multibroadcast(split y) where the channels are split into groups.
 
-    Sums of a value per image and channel, as denoisers add their embedding of time, are no epilogue of a library's convolution.
+    Denoisers add their embedding of time to each image and channel, which no library does behind a convolution.
     """
     total = i.inputs[0]
     if len(i.inputs) > 1 or not isinstance(total.op, Add) or not _splits_channels(total.shape.dims, i.shape.dims):
@@ -119,7 +118,7 @@ def broadcast_before_pointwise(i: Instruction, b: Builder) -> Instruction | No |
     if len(computed) != 1:
         return None
     source = computed[0]
-    while isinstance(source.op, GROUPING) and len(source.inputs) == 1:
+    while (source.op.reshapes or source.op.aligns) and len(source.inputs) == 1:
         source = source.inputs[0]
     if not isinstance(source.op, Slice):
         return No("f runs with the op that computes its operand")

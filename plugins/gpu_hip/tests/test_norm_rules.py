@@ -83,13 +83,17 @@ def test_a_group_norm_with_two_readers(device: int) -> None:
 
 
 @DEVICES
-def test_adaptive_norm_is_one_launch(device: int) -> None:
+@pytest.mark.parametrize("sliced_first", [False, True])
+def test_adaptive_norm_is_one_launch(sliced_first: bool, device: int) -> None:
     """The scale is 1 + a slice of a product, as in diffusion transformers."""
     built = BuiltProgram(4)
     x, given = built.argument(2, 7, 16)[0], built.argument(2, 24)[0]
     weights = built.main.add_literal(built.rng.standard_normal((24, 32)).astype(np.float16) / 4)
-    made = built.add("unsqueeze", built.add("dot", given, weights), axes=[1])
-    scale, shift = (built.add("slice", made, axes=[2], starts=[n], ends=[n + 16]) for n in (0, 16))
+    made = built.add("dot", given, weights)
+    made = made if sliced_first else built.add("unsqueeze", made, axes=[1])
+    scale, shift = (built.add("slice", made, axes=[-1], starts=[n], ends=[n + 16]) for n in (0, 16))
+    if sliced_first:
+        scale, shift = (built.add("unsqueeze", v, axes=[1]) for v in (scale, shift))
     one = built.add("multibroadcast", built.main.add_literal(np.asarray(1, np.float16)), out_lens=[2, 1, 16])
     scale = built.add("add", scale, one)
     wide = [built.add("multibroadcast", v, out_lens=[2, 7, 16]) for v in (scale, shift)]
