@@ -60,7 +60,7 @@ def pointwise_in_groups(i: Instruction, b: Builder) -> Instruction | No | None:
     if merged.users != (i,) or norm.users != (merged,):
         return No("the norm has other users")
     if not isinstance(norm.op, Pointwise) or not _reduces(norm, DEEPEST):
-        return No("nothing would join")
+        return No("no operations would become fusible")
     operands = [norm if x is merged else _split(x, dims, b) for x in i.inputs]
     return b.add(Reshape(dims=i.shape.dims), b.add(i.op, *operands))
 
