@@ -14,7 +14,7 @@ from ..types.dim import Dim
 from ..types.dtype import DType
 from ..types.shape import Shape
 
-__all__ = ["check_labels", "label_dtype", "labels_of", "rows_of", "transformed", "two_scores"]
+__all__ = ["check_labels", "label_dtype", "labels_of", "pairs_of", "rows_of", "transformed", "two_scores"]
 
 NEARLY_ZERO: Final = 1e-7  # scores below which SOFTMAX_ZERO returns zero
 
@@ -79,6 +79,11 @@ def labels_of(winners: Array, ints: Sequence[int], strings: Sequence[str]) -> Ar
     """Returns the labels of classes given by index."""
     table = np.array(strings, object) if strings else np.array(ints, np.int64)
     return np.asarray(table[winners])
+
+
+def pairs_of(classes: int) -> int:
+    """Returns the number of pairs of different classes."""
+    return classes * (classes - 1) // 2
 
 
 def rows_of(x: Shape) -> tuple[Dim, Dim]:

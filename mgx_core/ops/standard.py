@@ -21,9 +21,9 @@ COMMON: Final = (
 )  # fmt: skip
 # imported when a requested op is in none of the families above: most models need none of these
 OTHERS: Final = (
-    "attention", "bitwise", "einsum", "factorization", "flex_attention", "fourier", "kv_cache", "linear_attention", "modules",
-    "nms", "optional", "random", "recurrent", "recurrent_states", "require", "roi", "scan", "scatter", "select", "sequence",
-    "signal", "topk", "trees",
+    "attention", "bitwise", "coupling", "einsum", "factorization", "flex_attention", "fourier", "kv_cache",
+    "linear_attention", "modules", "nms", "optional", "random", "recurrent", "recurrent_states", "require", "roi", "scan",
+    "scatter", "select", "sequence", "signal", "topk", "trees",
 )  # fmt: skip
 
 

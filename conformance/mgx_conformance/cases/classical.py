@@ -112,6 +112,12 @@ def svm_classifier(name: str) -> Iterable[Case]:
     yield Case(op, (data(F, 4, 2),), "probabilities")
 
 
+@family.cases("pairwise_coupling")
+def pairwise_coupling(name: str) -> Iterable[Case]:
+    for kind in (F, dtype.float64):
+        yield Case(make(name, classes=4), (data(kind, 5, 6, low=0, high=1),), "", LAYOUTS[:3])
+
+
 # two trees: feature 0 against 0, then feature 1 against 0.5; feature 1 against -0.2.  Leaves 0..4
 FOREST: dict[str, Any] = {
     "tree_roots": (0, 2), "nodes_featureids": (0, 1, 1), "nodes_modes": (0, 0, 0), "nodes_splits": (0.0, 0.5, -0.2),

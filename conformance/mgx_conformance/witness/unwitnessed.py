@@ -22,6 +22,7 @@ _GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "the standard has no factorizations of matrices: tests of the core multiply the factors, those of mgx-torch compare torch": (
         "cholesky", "eig", "eigh", "lu", "matrix_exp", "pivot_order", "qr", "solve_triangular", "svd",
     ),
+    "a part of SVM classifiers, whose probabilities are witnessed": ("pairwise_coupling",),
     "checks a condition when a program runs, and returns its operand": ("require",),
     "a part of the recurrent layers, which are witnessed as wholes with sequence_lens": (
         "rnn_var_sl_last_output", "rnn_var_sl_shift_output", "rnn_var_sl_shift_sequence",

@@ -36,6 +36,7 @@ LAZY: Final = {
     "attention_op": "attention:Attention",
     "bits": "bitwise:BitCast packing:PackInt4 packing:UnpackInt4",
     "coded_products": "coded_product:DequantDot",
+    "coupling": "coupling:PairwiseCoupling",
     "indexing": (
         "index:GatherElements index:Gathernd pooling:MaxUnpool scatter:ScatterAdd scatter:ScatterMax "
         "scatter:ScatterMin scatter:ScatterMul scatter:ScatterNone scatter:ScatterndAdd scatter:ScatterndMax "

@@ -9,15 +9,17 @@ import numpy as np
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ops.activation import Sigmoid
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.builder import Builder, Operand
 from mgx_core.ops.compare import Greater, LessOrEqual
 from mgx_core.ops.convert import Convert
+from mgx_core.ops.coupling import PairwiseCoupling
 from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.ops.pointwise import Add, Exp, Max, Mul, Pow, Sub, Where
 from mgx_core.ops.reduce import ReduceSum
-from mgx_core.ops.scores import check_labels, label_dtype, labels_of, rows_of, transformed, two_scores
+from mgx_core.ops.scores import check_labels, label_dtype, labels_of, pairs_of, rows_of, transformed, two_scores
 from mgx_core.ops.trigonometry import Tanh
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import may_equal
@@ -127,7 +129,7 @@ class SVMClassifier(Operation):
             if not self.coefficients or len(self.coefficients) % classes or not self.rho:
                 raise ParameterError(f"{len(self.coefficients)} coefficients are not divisible by {classes} classes")
             return
-        vectors, pairs = sum(self.vectors_per_class), classes * (classes - 1) // 2
+        vectors, pairs = sum(self.vectors_per_class), pairs_of(classes)
         if len(self.vectors_per_class) != classes or min(self.vectors_per_class) < 0 or classes < 2:
             raise ParameterError(f"vectors_per_class must have one entry for each of {classes} >= 2 classes")
         if not vectors or not self.support_vectors or len(self.support_vectors) % vectors:
@@ -153,7 +155,7 @@ class SVMClassifier(Operation):
         if not may_equal(features, wanted):
             raise ShapeError(f"the model has {wanted} features, got {features}")
         pairwise = self.vectors_per_class and not self.prob_a and classes > 2
-        columns = classes * (classes - 1) // 2 if pairwise else classes
+        columns = pairs_of(classes) if pairwise else classes
         return TupleShape([Shape.of(label_dtype(self.labels_strings), (rows,)), Shape.of(dt.float32, (rows, columns))])
 
     def compute(self, x: Array) -> tuple[Array, Array]:
@@ -174,7 +176,7 @@ class SVMClassifier(Operation):
         return labels_of(won, self.labels_ints, self.labels_strings), out.astype(np.float32)
 
     def decompose(self, b: Builder, x: Operand) -> tuple[Operand, Operand] | None:
-        if self.labels_strings or self.prob_a:  # probabilities are computed iteratively
+        if self.labels_strings:
             return None
         rows, classes = wide_rows(b, x), self._classes()
         if not self.vectors_per_class:
@@ -190,7 +192,12 @@ class SVMClassifier(Operation):
             zero = spread(b, 0.0, scores)
             wins = [b.add(Convert(target_type=dt.float64), b.add(o, scores, zero)) for o in (Greater(), LessOrEqual())]
             won = winners(b, b.add(Add(), linear(b, wins[0], first), linear(b, wins[1], second)))
-            if classes == 2:
+            if self.prob_a:
+                fitted = b.add(Mul(), scores, spread(b, -np.array(self.prob_a), scores))
+                fitted = b.add(Sub(), fitted, spread(b, np.array(self.prob_b), scores))
+                likely = b.add(self._coupling(), b.add(Sigmoid(), fitted))
+                out = transformed_parts(b, likely, self.post_transform)
+            elif classes == 2:
                 out = two_score_parts(b, scores, self.post_transform, self.post_transform.startswith("SOFTMAX"))
             else:
                 out = transformed_parts(b, scores, self.post_transform)
@@ -233,45 +240,12 @@ class SVMClassifier(Operation):
         return np.stack(scores, axis=1), votes
 
     def _probabilities(self, pairwise: Array) -> Array:
-        classes = self._classes()
         with np.errstate(over="ignore"):
             wins = 1 / (1 + np.exp(pairwise * np.array(self.prob_a) + np.array(self.prob_b)))
-        wins = np.clip(wins, 1e-7, 1 - 1e-7)
-        r = np.zeros((len(wins), classes, classes))
-        first, second = np.triu_indices(classes, 1)
-        r[:, first, second], r[:, second, first] = wins, 1 - wins
-        return _coupled(r)
+        return self._coupling().compute(wins)
 
-
-def _coupled(r: Array) -> Array:
-    """Returns class probabilities from pairwise ones, r[n, i, j] = P(i | i or j).
-
-    Minimizes sum (r_ji p_i - r_ij p_j)^2 subject to sum p = 1.
-    Source: Wu, Lin and Weng, Probability estimates for multi-class classification by pairwise coupling (2004),
-    algorithm 2, with LIBSVM's stopping criterion, since models are compared with it.
-    """
-    rows, classes, _ = r.shape
-    q = -np.swapaxes(r, 1, 2) * r
-    diagonal = np.arange(classes)
-    q[:, diagonal, diagonal] = (np.swapaxes(r, 1, 2) ** 2).sum(axis=-1)
-    p = np.full((rows, classes), 1 / classes)
-    active = np.arange(rows)
-    for _ in range(max(100, classes)):
-        here, at = q[active], p[active]
-        gradient = np.einsum("nij,nj->ni", here, at)
-        value = (at * gradient).sum(axis=1)
-        moving = np.abs(gradient - value[:, None]).max(axis=1, initial=0) >= 0.005 / classes
-        if not moving.any():
-            break
-        active, here, at, gradient, value = active[moving], here[moving], at[moving], gradient[moving], value[moving]
-        for t in range(classes):
-            step = (value - gradient[:, t]) / here[:, t, t]
-            value = (value + step * (step * here[:, t, t] + 2 * gradient[:, t])) / (1 + step) ** 2
-            at[:, t] += step
-            gradient = (gradient + step[:, None] * here[:, t]) / (1 + step)[:, None]
-            at = at / (1 + step)[:, None]
-        p[active] = at
-    return p
+    def _coupling(self) -> PairwiseCoupling:
+        return PairwiseCoupling(classes=self._classes())
 
 
 def _kernel(x: Array, y: Array, kind: str, params: tuple[float, ...]) -> Array:

@@ -54,7 +54,9 @@ def test_models_are_decomposed(post: Any, x: Any) -> None:
         two = SVMClassifier(coefficients=weights[:5], rho=[0.1], vectors_per_class=[2, 3], labels_ints=[7, 3], **given)
         same_apart(two, x)
         counts = {"vectors_per_class": [2, 1, 2], "labels_ints": [0, 1, 2]}
-        same_apart(SVMClassifier(coefficients=weights, rho=[0.1, 0, -0.2], **counts, **given), x)
+        three = {"coefficients": weights, "rho": [0.1, 0, -0.2], **counts, **given}
+        same_apart(SVMClassifier(**three), x)
+        same_apart(SVMClassifier(prob_a=[-0.5, -1.0, -0.7], prob_b=[0.1, 0.0, -0.1], **three), x)
     same_apart(SVMRegressor(coefficients=weights[:3], rho=[0.1], **more), x)
     same_apart(SVMClassifier(coefficients=weights[:6], rho=[0.1], labels_ints=[5, 2], **more), x)
     for models, ints in ((1, [4, 9]), (2, [0, 1]), (3, [5, 1, 8])):
@@ -81,11 +83,7 @@ def test_models_that_stay_whole() -> None:
     x = shape_of(X)
     named = LinearClassifier(coefficients=[1.0] * 3, models=1, labels_strings=["a", "b"])
     odd = LinearRegressor(coefficients=[1.0] * 3, post_transform="PROBIT")
-    likely = SVMClassifier(
-        coefficients=[1.0] * 2, rho=[0.1], support_vectors=[1.0] * 6, vectors_per_class=[1, 1], labels_ints=[0, 1],
-        prob_a=[1.0], prob_b=[0.0],
-    )  # fmt: skip
-    for op in (named, odd, likely):
+    for op in (named, odd):
         assert isinstance(decomposed(op, [x]), No)
 
 
