@@ -13,6 +13,7 @@ __all__ = ["ArgumentCache", "ArgumentKey", "argument_key"]
 
 MOST_KEYS: Final = 64  # cached sets of element types and extents
 NUMERIC: Final = frozenset("biufc")
+STRINGS: Final = frozenset([str])
 
 Made = TypeVar("Made")  # an instance of an executable
 ArgumentKey = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
@@ -23,7 +24,7 @@ def argument_key(
 ) -> tuple[ArgumentKey, list[Any]] | None:
     """Returns the key (element types and extents) and the arrays of arguments; None if the key does not determine validity.
 
-    It does for C-contiguous numeric arrays in host memory in native byte order, also inside an `Argument`.
+    It does for C-contiguous arrays in host memory of numbers in native byte order or of `str`, also inside an `Argument`.
     held: results of an earlier run used as arguments, whose types never change.
     """
     if type(parameters) is not dict:
@@ -43,7 +44,11 @@ def argument_key(
         if type(value) is not np.ndarray or not value.flags.c_contiguous:
             return None
         dtype = value.dtype
-        if dtype.kind not in NUMERIC or not dtype.isnative:
+        if dtype.kind in NUMERIC:
+            valid = dtype.isnative
+        else:
+            valid = dtype.kind == "O" and STRINGS.issuperset(map(type, value.ravel().tolist()))
+        if not valid:
             return None
         key.append((dtype, value.shape))
         values.append(value)

@@ -515,6 +515,25 @@ def test_arrays_like_those_before_are_not_checked_again(monkeypatch):
     np.testing.assert_array_equal(program.run({"x": 2 * x})[0], expected(2 * x))
 
 
+def test_strings_like_those_before_are_not_checked_again(monkeypatch):
+    program = compiled(
+        """
+        module main
+          %x = @param["x"] -> string[2]
+          %1 = convert[target_type=int64](%x)
+          @return(%1)"""
+    )
+    words = np.array(["1", "20"], object)
+    assert program.run({"x": words})[0].tolist() == [1, 20]
+    bind = Executable.bind
+    monkeypatch.setattr(Executable, "bind", lambda *given: pytest.fail("checked again"))
+    assert program.run({"x": np.array(["3", "4"], object)})[0].tolist() == [3, 4]
+    monkeypatch.setattr(Executable, "bind", bind)
+    assert program.run({"x": np.array([b"5", "6"], object)})[0].tolist() == [5, 6]
+    with pytest.raises(ParameterError, match="strings are required, got an element of type int"):
+        program.run({"x": np.array(["7", 8], object)})
+
+
 def test_arrays_unlike_those_before_are_checked():
     program = compiled(BATCH)
     x = np.float32([[1, -2, 3], [4, 5, -6]])
