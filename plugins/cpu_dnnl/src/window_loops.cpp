@@ -50,31 +50,52 @@ void maxima(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
         }
         return inside;
     };
+    const Axis &last = axes[rank - 1];
     const T *at = x;
-    for (int64_t n = begin, image = -1; n < end; ++n) {
+    for (int64_t n = begin, image = -1; n < end;) { // a part of a row of windows at a time
         if (n / windows != image) {
             image = n / windows;
             images.points(image, image + 1, [&](const int64_t *offset) { at = x + offset[0]; });
         }
-        int64_t rest = n % windows, first[most_axes], origin = 0, origin_index = 0;
-        bool whole = true;
+        int64_t rest = n % windows, first[most_axes], origin = 0, origin_index = image * size;
+        const int64_t left = std::min(end - n, counts[rank - 1] - rest % counts[rank - 1]);
+        bool rows_inside = true; // along all axes but the last
         for (int64_t a = rank; a-- > 0; rest /= counts[a]) {
             first[a] = rest % counts[a] * axes[a].stride - axes[a].before;
-            whole = whole && first[a] >= 0 && first[a] + (axes[a].taps - 1) * axes[a].dilation < axes[a].extent;
+            if (a + 1 < rank)
+                rows_inside = rows_inside && first[a] >= 0 && first[a] + (axes[a].taps - 1) * axes[a].dilation < axes[a].extent;
             origin += first[a] * axes[a].step;
             origin_index += first[a] * axes[a].index_stride;
         }
-        W best {};
-        int64_t best_index = 0;
-        for (int64_t t = 0; t < taps; ++t) {
-            const bool inside = whole || is_inside(t, first);
-            const W c = inside ? widened(at[origin + steps[t]]) : lowest<W>();
-            if (t && (is_nan(best) || !(is_nan(c) || c > best))) continue;
-            best = c;
-            best_index = inside ? origin_index + index_steps[t] : -1;
+        for (const int64_t until = n + left; n < until; ++n) {
+            const bool whole = rows_inside && first[rank - 1] >= 0
+                    && first[rank - 1] + (last.taps - 1) * last.dilation < last.extent;
+            W best {};
+            int64_t best_index = 0;
+            if (whole) {
+                best = widened(at[origin + steps[0]]);
+                int64_t found = 0;
+                for (int64_t t = 1; t < taps; ++t) { // without branches, which would often be mispredicted
+                    const W c = widened(at[origin + steps[t]]);
+                    const bool better = !(c <= best) & !is_nan(best);
+                    best = better ? c : best;
+                    found = better ? t : found;
+                }
+                best_index = origin_index + index_steps[found];
+            } else
+                for (int64_t t = 0; t < taps; ++t) {
+                    const bool inside = is_inside(t, first);
+                    const W c = inside ? widened(at[origin + steps[t]]) : lowest<W>();
+                    if (t && (is_nan(best) || !(is_nan(c) || c > best))) continue;
+                    best = c;
+                    best_index = inside ? origin_index + index_steps[t] : image * size - 1;
+                }
+            store(values[n], best);
+            indices[n] = best_index;
+            first[rank - 1] += last.stride;
+            origin += last.stride * last.step;
+            origin_index += last.stride * last.index_stride;
         }
-        store(values[n], best);
-        indices[n] = best_index + image * size;
     }
 }
 
