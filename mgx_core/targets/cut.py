@@ -24,7 +24,7 @@ from ..types.dim import bounds
 from ..types.shape import Shape, TupleShape, symbols_in
 from .kernel import Launch, op_of
 from .segment import KEEPING, Keeping, Segment
-from .static_part import fixed_tensor, given, given_fixed, read_whole, views_constant
+from .static_part import fixed_tensor, given, given_fixed, numeric, read_whole, views_constant
 
 __all__ = ["Border", "Item", "border", "cut", "emitted_at_run_time", "can_be_static"]
 
@@ -73,7 +73,7 @@ def cut(module: Module, static: Mapping[Instruction, Any], keeping: Keeping = KE
         at = max([*(stage.get(n, 0) for n in needs), *(born.get(s, 0) for s in mentioned([ins]))], default=0)
         op = op_of(ins)
         item = isinstance(op, GetTupleElem)
-        tensors = item or all(n.is_absent or isinstance(n.result, Shape) for n in needs)
+        tensors = item or all(n.is_absent or numeric(n.result) for n in needs)
         if item and needs[0] in alone:
             at = stage[ins] = stage[needs[0]]  # directly after the op with the tuple
             between[at - 1].append(ins)
@@ -130,8 +130,7 @@ def _read_by(group: Sequence[Instruction], views: Sequence[Instruction]) -> list
 def _static_by(ins: Instruction, known: set[str]) -> bool:
     """Returns True if all results of an instruction are numeric tensors whose extents follow from known symbols."""
     items = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
-    ranked = all(isinstance(s, Shape) and s.ranked and s.dtype.kind not in "sc" for s in items)
-    return ranked and symbols_in(ins.result) <= known
+    return all(numeric(s) and s.ranked for s in items) and symbols_in(ins.result) <= known
 
 
 def _counts(ins: Instruction) -> bool:

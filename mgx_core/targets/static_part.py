@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
+from typing import TypeGuard
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module
@@ -11,12 +12,12 @@ from ..ir.ordering import captures, reads
 from ..ir.symbols import mentioned
 from ..ops.control import GetTupleElem, If, Loop, Scan
 from ..records import dataclass
-from ..types.shape import Shape, TupleShape
+from ..types.shape import AnyShape, Shape, TupleShape
 from .kernel import op_of
 
 __all__ = [
-    "Split", "fixed", "fixed_tensor", "given", "given_fixed", "numbered", "read_whole", "split", "views_constant",
-    "with_bodies",
+    "Split", "fixed", "fixed_tensor", "given", "given_fixed", "numbered", "numeric", "read_whole", "split",
+    "views_constant", "with_bodies",
 ]  # fmt: skip
 
 
@@ -120,7 +121,12 @@ def fixed(ins: Instruction) -> bool:
     """Returns True if all results of an instruction are numeric tensors with static extents."""
     result = ins.result
     items = result.items if isinstance(result, TupleShape) else (result,)
-    return all(isinstance(s, Shape) and not s.dynamic() and s.dtype.kind not in "sc" for s in items)
+    return all(numeric(s) and not s.dynamic() for s in items)
+
+
+def numeric(shape: AnyShape) -> TypeGuard[Shape]:
+    """Returns True for tensors that runners accept: neither of strings nor of complex numbers."""
+    return isinstance(shape, Shape) and shape.dtype.kind not in "sc"
 
 
 def read_whole(ins: Instruction) -> bool:

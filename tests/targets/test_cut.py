@@ -223,6 +223,24 @@ def test_segments_between_ops_that_are_decided_at_run_time(make: Any) -> None:
     assert sum(s is not None for s in seen) == (make is not None)
 
 
+def test_an_op_on_strings_is_no_part_of_the_segment_that_reads_its_numbers() -> None:
+    """A segment with a string among its operands has no runner: all its members would run one by one."""
+    m = Module("main")
+    x = m.add_parameter("x", Shape("string", [2]))
+    numbers = m.add(mgx.op("convert", target_type="float32"), x)
+    m.add_return([m.add(mgx.op("neg"), m.add(mgx.op("sqrt"), numbers))])
+    lower(m)
+    items = cut(m, split(m).static)
+    kinds = ["segment" if isinstance(i.what, Segment) else op_of(i.what).name for i in items]
+    assert kinds == ["convert", "segment"]
+    seen: list[Any] = []
+    interpreter = SegmentInterpreter(HostRunner)
+    words = np.array(["4", "9"], object)
+    results = interpreter.finish(m, items, [words], {}, lambda what, part, args, seconds: seen.append(part))
+    assert results[0].tolist() == [-2, -3]
+    assert sum(s is not None for s in seen) == 1
+
+
 def test_an_op_that_finds_extents_again_is_no_part_of_a_segment() -> None:
     """The second reshape reads its operand, though the first one has determined the same extents."""
     m = lowered(
