@@ -16,9 +16,10 @@ from .operation import Operation
 from .scalar import convert
 from .scores import pairs_of
 
-__all__ = ["LEAST", "PairwiseCoupling", "most_sweeps"]
+__all__ = ["PairwiseCoupling", "most_sweeps"]
 
 LEAST: Final = 1e-7  # the least distance of pairwise probabilities from 0 and 1
+NEAR: Final = 0.005  # times 1 / classes: the distance of the gradient from its minimum at which the search stops
 
 
 @op("pairwise_coupling")
@@ -72,7 +73,7 @@ def _coupled(r: Array) -> Array:
         here, at = q[active], p[active]
         gradient = np.einsum("nij,nj->ni", here, at)
         value = (at * gradient).sum(axis=1)
-        moving = np.abs(gradient - value[:, None]).max(axis=1, initial=0) >= 0.005 / classes
+        moving = np.abs(gradient - value[:, None]).max(axis=1, initial=0) >= NEAR / classes
         if not moving.any():
             break
         active, here, at, gradient, value = active[moving], here[moving], at[moving], gradient[moving], value[moving]

@@ -13,7 +13,7 @@ namespace {
 // Work items: rows.  Scratch: the matrix and the gradient of the quadratic form, and a row of probabilities.
 template <typename T>
 void pairwise_coupling(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
-    constexpr double least = 1e-7;
+    constexpr double least = 1e-7, near = 0.005; // as in the definition (mgx_core/ops/coupling.py)
     ArgReader reader(args);
     const int64_t classes = reader.next(), sweeps = reader.next(), pairs = classes * (classes - 1) / 2;
     auto *q = static_cast<double *>(scratch);
@@ -40,7 +40,7 @@ void pairwise_coupling(void *const *buffers, const int64_t *args, int64_t begin,
             }
             for (int64_t i = 0; i < classes; ++i)
                 farthest = std::max(farthest, std::abs(gradient[i] - value));
-            if (!(farthest >= 0.005 / classes) || std::isnan(value)) break;
+            if (!(farthest >= near / classes) || std::isnan(value)) break; // `max` ignores NaN
             for (int64_t t = 0; t < classes; ++t) {
                 const double own = q[t * classes + t], step = (value - gradient[t]) / own, total = 1 + step;
                 value = (value + step * (step * own + 2 * gradient[t])) / (total * total);

@@ -17,7 +17,7 @@ from .offer import offer
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
-SWEEPS: Final = 8  # sweeps over the classes that a row takes, about
+SWEEPS: Final = 8  # approximate number of sweeps over the classes per row
 
 
 @offer(PLANS, PairwiseCoupling, name="native")
