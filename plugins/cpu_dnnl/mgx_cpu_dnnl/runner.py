@@ -16,7 +16,7 @@ from mgx_core.targets.saved import Keep
 from mgx_core.targets.schedule import Schedule, SegmentSchedule
 from mgx_core.targets.segment_interpreter import SegmentInterpreter
 from mgx_core.targets.static_part import Split, numbered
-from mgx_core.types.shape import TupleShape
+from mgx_core.types.shape import Shape, TupleShape
 
 from .emitter import CpuEmitter
 from .native_program import build, install
@@ -60,8 +60,18 @@ class NativeRunner(Runner):
         self.taken = taken
         self._owners = owners
         self.parameters = list(module.parameters.values())
-        self.fresh = not self._has_rest and parts.wanted == list(module.outputs)
         self._sources = [] if self._has_rest else self._outputs()
+        # arguments that a body of control flow returns unchanged are not copied in each trip
+        self.fresh = not self._has_rest and all(
+            isinstance(o.result, Shape) and not o.is_absent and not o.is_param for o in module.outputs
+        )
+        # results that are copied: constants, and each but the first of equal ones
+        self._copied = [
+            n
+            for n, (kind, source) in enumerate(self._sources)
+            if self.fresh and (kind == "constant" or ("result", source) in self._sources[:n])
+        ]
+        self._direct = not self._has_rest and parts.wanted == list(module.outputs)
         self._segments = SegmentInterpreter(partial(run_of, emitter), emitter.context.programs, emitter)
         self._items = cut(module, {**parts.static, **parts.counted}) if parts.rest else []
         self.prepared = self._segments.prepare(self._items)
@@ -97,12 +107,15 @@ class NativeRunner(Runner):
         if self.taken:
             own = iter(results)
             results = [args[self.taken[n]] if n in self.taken else next(own) for n in range(len(self.wanted))]
-        if self.fresh:
+        if self._direct:
             return results
         if not self._has_rest:
-            return [
+            found = [
                 results[n] if kind == "result" else args[n] if kind == "parameter" else n for kind, n in self._sources
             ]
+            for n in self._copied:
+                found[n] = found[n].copy(order="C")
+            return found
         made = dict(zip(self.wanted, results, strict=False))
         if self.counted:
             made |= self._cropped(results[len(self.wanted) :])

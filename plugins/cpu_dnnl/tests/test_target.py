@@ -265,3 +265,25 @@ def test_wrong_input_is_named() -> None:
     program.compile(CpuTarget())
     with pytest.raises(mgx.ParameterError, match=r"'x' must be float32\[4, 8\], got float64"):
         program.run({"x": np.zeros((4, 8))})
+
+
+@pytest.mark.parametrize("with_argument", [False, True])
+def test_constants_and_repeated_results_are_copied_by_the_runner(with_argument: bool) -> None:
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [2, 3]))
+    scale = main.add_literal(np.arange(3, dtype=np.float32))
+    total = main.add(mgx.op("relu"), x)
+    main.add_return([total, scale, total, *([x] if with_argument else [])])
+    program.compile(mgx.get_target("cpu"))
+    given = np.asfortranarray(np.float32([[1, -2, 3], [4, 5, -6]]))
+    for x_now in (given, given.copy(order="C"), given.copy(order="C")):
+        results = [np.asarray(r) for r in program.run({"x": x_now})]
+        wanted = [np.maximum(given, 0), np.arange(3), np.maximum(given, 0), *([given] if with_argument else [])]
+        assert not np.shares_memory(results[0], results[2])
+        for got, right in zip(results, wanted, strict=True):
+            np.testing.assert_array_equal(got, right)
+            assert got.flags.c_contiguous and got.flags.writeable and not np.shares_memory(got, x_now)
+            got[:] = 7  # later runs do not see it
+    (instance,) = program.executable.instances()
+    assert instance.runner.fresh is not with_argument
