@@ -191,7 +191,7 @@ class Origin:
         if options.exhaustive_tune or options.validate or target.name not in manager().names("targets"):
             return None
         folder = _programs().folder
-        if folder.exists() and not is_private(folder):
+        if os.path.exists(folder) and not is_private(folder):
             return None
         settings = called(target, "settings", lambda: target.settings(context))
         if settings is None or type(target) is not type(manager().target(target.name)):
@@ -217,7 +217,7 @@ class Place:
     def load(self, about: Signature) -> Executable | None:
         """Returns the program that an earlier process compiled; None if it is missing or corrupt, or if a file changed."""
         path = _programs().path(self.key)
-        if not path.is_file() or not is_private(path) or not seals() or not self.origin.there:
+        if not os.path.isfile(path) or not is_private(path) or not seals() or not self.origin.there:
             return None
         try:
             found = load_cached(path, self.origin.source, self.target, self.context, self.key).executable

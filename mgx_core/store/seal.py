@@ -48,7 +48,7 @@ def _key() -> bytes:
 
 def _read(path: Path) -> bytes:
     """Returns the key if no other user could have read or written it."""
-    if not path.is_file():  # opening a pipe would block
+    if not os.path.isfile(path):  # opening a pipe would block; `Path.is_file` raises if the folder may not be entered
         return b""
     try:
         with path.open("rb") as file:

@@ -185,6 +185,13 @@ def test_a_key_that_others_can_read_seals_nothing(tmp_path, monkeypatch):
     assert not seal.sealed(b"code", b"")
 
 
+def test_a_key_that_cannot_be_looked_for_seals_nothing(tmp_path, monkeypatch):
+    """As in the home of another user, which the system refuses to look into."""
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / ("x" * 300)))
+    assert seal.seal(b"code") == b""
+    assert not seal.seals()
+
+
 def test_code_that_its_target_refuses_is_compiled_again(installed, monkeypatch):
     monkeypatch.setattr(DoublingRunner, "saved", lambda self, keep: {"factor": 3})
     read = mgx.load_buffer(mgx.save_buffer(compiled(installed, 1)))

@@ -896,6 +896,11 @@ def test_a_user_without_a_home_parses_and_compiles(path, monkeypatch):
     assert runners(compiled(path)) == [CpuRunner]
 
 
+def test_a_folder_that_cannot_be_looked_into_holds_nothing(path, monkeypatch, tmp_path):
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / ("x" * 300)))
+    assert runners(compiled(path)) == [CpuRunner]
+
+
 def test_entries_are_for_their_user_alone(path):
     compiled(path)
     folder = Path(os.environ["MGX_CACHE_DIR"])
