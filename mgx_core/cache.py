@@ -168,7 +168,8 @@ def write_file(path: Path, chunks: Iterable[Any], mode: int = 0o666) -> None:
     """Writes a file atomically (temporary file and rename).  mode: permissions before the umask.  Errors: OSError."""
     if not path.name:  # "." and "/" have no sibling for the temporary file
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    # of the name, only as much as leaves the rest within 255 bytes
+    beside = path.with_name(f".{path.name[:40]}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             for chunk in chunks:

@@ -125,6 +125,13 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("name", ["x" * 255, "é" * 127])
+def test_names_may_be_as_long_as_the_system_permits(tmp_path, name):
+    write_file(tmp_path / name, [b"data"])
+    assert (tmp_path / name).read_bytes() == b"data"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_the_least_recently_used_values_are_dropped():
     recent = Recent(2)
     assert recent.put("a", 1) == 1
