@@ -169,7 +169,7 @@ def reader_of(path: str | os.PathLike[str]) -> str:
     name = Path(path).name.lower()
     offered = {n.lstrip(".").lower(): n for n in manager().names("frontends")}
     offered |= {e.lower(): lazy.name for _, lazy in manager().offered("frontends") for e in lazy.files}
-    if Path(path).is_dir():
+    if os.path.isdir(path):  # `Path.is_dir` raises if the folder around it may not be entered
         return _reader_of_folder(Path(path), offered)
     fitting = [n for n in (*offered, *STORED, *TEXT) if name.endswith("." + n)]
     if fitting:
@@ -181,7 +181,7 @@ def reader_of(path: str | os.PathLike[str]) -> str:
     last = name.rpartition(".")[2]
     if last in FILES:
         return FILES[last]
-    if Path(path).is_file() and _holds(path, PROGRAM):
+    if os.path.isfile(path) and _holds(path, PROGRAM):
         return PROGRAM
     try:
         os.stat(path)
@@ -194,9 +194,9 @@ def reader_of(path: str | os.PathLike[str]) -> str:
 def _reader_of_folder(folder: Path, offered: Mapping[str, str]) -> str:
     """Returns the name of the frontend for a folder, selected by the files in it."""
     for name in sorted(offered, key=len, reverse=True):
-        if "." in name and (folder / name).is_file():
+        if "." in name and os.path.isfile(folder / name):
             return offered[name]
-    if "saved_model.pb" not in offered and (folder / "saved_model.pb").is_file():
+    if "saved_model.pb" not in offered and os.path.isfile(folder / "saved_model.pb"):
         return "tf"
     have = ", ".join(sorted(n for n in offered if "." in n))
     known = f"it holds none of {have}" if have else "no installed frontend reads folders; mgx-tf reads SavedModels"
@@ -260,7 +260,7 @@ def _parsed(
     except MgxError as error:
         if place and os.fspath(source) not in str(error):
             error.located(place)
-        if place and isinstance(error, ParseError) and Path(source).is_file() and _holds(source, PROGRAM):
+        if place and isinstance(error, ParseError) and os.path.isfile(source) and _holds(source, PROGRAM):
             error.message += "; the file holds a program of mgx, which load reads"
         raise
 

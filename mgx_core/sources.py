@@ -14,11 +14,17 @@ def file_path(given: Any, function: str, instead: str = "") -> str | os.PathLike
     """Checks that `given` is a path, and returns it.
 
     function: the caller, for the message; instead: the function for file contents.
-    Errors: ParameterError for any other type, including bytes, and for an empty path.
+    Errors: ParameterError for any other type, including bytes, for an empty path and for one that no file can have.
     """
     if isinstance(given, (str, os.PathLike)) and isinstance(os.fspath(given), str):
         if not os.fspath(given):
             raise ParameterError(f"{function} takes the path of a file, got an empty one")
+        try:
+            possible = b"\0" not in os.fsencode(given)
+        except UnicodeEncodeError:
+            possible = False
+        if not possible:
+            raise ParameterError(f"{function} takes the path of a file, which {os.fspath(given)!r} cannot be")
         return given
     hint = ""
     if instead and (isinstance(given, (bytes, bytearray, memoryview)) or hasattr(given, "read")):

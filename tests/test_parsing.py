@@ -294,6 +294,38 @@ def test_a_file_that_is_not_there(tmp_path, frontends):
         mgx.parse(tmp_path / "m.mxr")
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="needs a file that the system refuses to read")
+@pytest.mark.parametrize("name", ["m.toy", "m.bad", "m.text"])
+def test_files_that_cannot_be_read(tmp_path, frontends, name):
+    (tmp_path / name).symlink_to("/proc/self/mem")
+    with pytest.raises(mgx.MgxError, match=rf"'.*{name}'.* Input/output error"):
+        mgx.parse(tmp_path / name)
+    (tmp_path / "m").symlink_to("/proc/self/mem")
+    with pytest.raises(mgx.ParseError, match=r"'.*m' cannot be read: Input/output error"):
+        mgx.parse(tmp_path / "m")
+
+
+@pytest.mark.parametrize("path", ["folder/" * 1000 + "m.text", "m" * 300 + ".toy"])
+def test_paths_that_the_system_refuses(frontends, path):
+    for one in (path, path.removesuffix(".text").removesuffix(".toy")):
+        with pytest.raises(mgx.ParseError, match="cannot be read: File name too long"):
+            mgx.parse(one)
+
+
+@pytest.mark.parametrize("path", ["m\0.toy", "m\ud800.toy"])
+def test_paths_that_no_file_can_have(frontends, path):
+    for call in (
+        mgx.parse,
+        mgx.load,
+        mgx.Program().save,
+        mgx.Program().report,
+        mgx.Argument([1.0]).save,
+        mgx.Argument.load,
+    ):
+        with pytest.raises(mgx.ParameterError, match=r"takes the path of a file, which 'm.*toy' cannot be"):
+            call(path)
+
+
 class Typed(Plain):
     """A frontend whose signature has type annotations."""
 

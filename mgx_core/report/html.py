@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Protocol
 
 from ..compile.pipeline import size
+from ..errors import StoreError
 from ..ir.graph import Graph
 from ..ir.module import Module, nested
 from ..ops.convolution import Convolution, ConvolutionBackwards
 from ..run.executable import Executable
 from ..run.instance import Instance
+from ..sources import file_path
 from ..targets.memory import plan_memory
 from .charts import Bar, bars_svg, passes_svg
 from .formatting import escaped, size_text, time_text, title
@@ -43,10 +45,14 @@ def report_html(
     """Returns the HTML report of a program, compiled or not; also writes it to `path`, if given.
 
     name: title of the model; instance: the set of input shapes to show (default: the latest).
+    Errors: StoreError if the file cannot be written.
     """
     text = _Page(program, name or program.graph.main.name, instance).text()
     if path is not None:
-        Path(path).write_text(text, encoding="utf-8")
+        try:
+            Path(file_path(path, "report")).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise StoreError(f"file {os.fspath(path)!r} cannot be written: {error.strerror or error}") from error
     return text
 
 

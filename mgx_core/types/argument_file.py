@@ -10,6 +10,7 @@ import msgpack
 import numpy as np
 
 from ..errors import MgxError, ParameterError, StoreError
+from ..sources import file_path
 from .shape import AnyShape, Shape, TupleShape
 
 __all__ = ["read_value", "write_value"]
@@ -19,6 +20,7 @@ CHUNK: Final = 1 << 30  # maximum bytes of one msgpack binary item; larger tenso
 
 def write_value(value: Any, shape: AnyShape, filename: str | os.PathLike[str]) -> None:
     """Errors: ParameterError for values that are neither tensors of numbers nor tuples of such; StoreError for the file's."""
+    filename = file_path(filename, "save")
     document = _document(value, shape)
     try:
         with Path(filename).open("wb") as file:
@@ -29,6 +31,7 @@ def write_value(value: Any, shape: AnyShape, filename: str | os.PathLike[str]) -
 
 def read_value(filename: str | os.PathLike[str]) -> Any:
     """Errors: StoreError for a file that holds no argument."""
+    filename = file_path(filename, "load")
     try:
         return _value(msgpack.unpackb(Path(filename).read_bytes()))
     except OSError as error:

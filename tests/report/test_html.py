@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mgx_core import dim
+from mgx_core.errors import ParameterError, StoreError
 from mgx_core.report.formatting import escaped, size_text, time_text
 
 VOID = {"meta", "input", "br", "link"}
@@ -103,6 +104,13 @@ def test_names_of_the_model_are_text(program, target):
     assert "alert" in text
     assert "<script>alert" not in text
     assert checked(text).titles[0] == "</title><b> \u2013 mgx report"
+
+
+def test_a_page_that_cannot_be_written(program, tmp_path):
+    with pytest.raises(StoreError, match=r"none/page\.html' cannot be written: No such file or directory"):
+        program().report(tmp_path / "none" / "page.html")
+    with pytest.raises(ParameterError, match="report takes the path of a file, got a value of type bytes"):
+        program().report(b"page.html")
 
 
 def test_one_that_is_not_compiled(program, plugins):
