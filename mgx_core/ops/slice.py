@@ -33,6 +33,12 @@ def clip(at: Dim, length: Dim) -> Dim | None:
     return None
 
 
+def _clip_step(step: int, length: Dim) -> int:
+    """Returns a step no longer than the axis, which selects the same elements and whose stride fits in 64 bits."""
+    longest = max(length, 1) if isinstance(length, int) else abs(step)
+    return max(-longest, min(step, longest))
+
+
 def _extent(start: Dim, end: Dim, step: int, length: Dim) -> Dim:
     """Returns the number of positions in a range, or a fresh symbol if it is data-dependent."""
     if isinstance(length, int) and isinstance(start, int) and isinstance(end, int):
@@ -92,17 +98,18 @@ class Slice(Operation):
         return x.with_dims(fresh("n", 0, d) if i in cut else d for i, d in enumerate(x.dims))
 
     def normal(self, x: Shape, *operands: AnyShape) -> Self:
-        """Returns the op with explicit non-negative axes, and with bounds clipped to static extents."""
+        """Returns the op with explicit non-negative axes, and with bounds and steps clipped to static extents."""
         if operands or not x.ranked:
             return self
         ranges = self.ranges(x.rank, self.starts, self.ends, self.axes, self.steps)
         starts, ends = [r[1] for r in ranges], [r[2] for r in ranges]
+        steps = [_clip_step(r[3], x.dims[r[0]]) for r in ranges]
         for i, (axis, start, end, step) in enumerate(ranges):
             first, last = clip(start, x.dims[axis]), clip(end, x.dims[axis])
             if step > 0 and first is not None and last is not None:
                 starts[i], ends[i] = first, last
-        steps = self.steps if any(s != 1 for s in self.steps) else ()
-        return self.replace(axes=tuple(r[0] for r in ranges), starts=tuple(starts), ends=tuple(ends), steps=steps)
+        kept = tuple(steps) if any(s != 1 for s in steps) else ()
+        return self.replace(axes=tuple(r[0] for r in ranges), starts=tuple(starts), ends=tuple(ends), steps=kept)
 
     @staticmethod
     def ranges(
@@ -233,6 +240,13 @@ class Step(Operation):
                 f"one step of at least 1 per axis is required, got {list(self.steps)} for axes {list(axes)}"
             )
         return dict(zip(axes, self.steps, strict=True))
+
+    def normal(self, x: Shape) -> Self:
+        """Returns the op with explicit non-negative axes, and with steps clipped to static extents."""
+        if not x.ranked:
+            return self
+        steps = self._by_axis(x.rank)
+        return self.replace(axes=tuple(steps), steps=tuple(_clip_step(s, x.dims[a]) for a, s in steps.items()))
 
     def infer(self, x: Shape) -> Shape:
         steps = self._by_axis(x.rank)

@@ -40,8 +40,9 @@ def test_every_range_behaves_like_python(length: int, start: int, end: int, step
     assert made.result([Shape.of(dt.int64, (length,))]).dims == out.shape
     late = Slice().evaluate([x, np.array([start]), np.array([end]), np.array([0]), np.array([step])])
     assert late.tolist() == out.tolist()
-    if step > 0:
-        assert made.normal(Shape.of(dt.int64, (length,))).evaluate([x]).tolist() == out.tolist()
+    normal = made.normal(Shape.of(dt.int64, (length,)))
+    assert normal.evaluate([x]).tolist() == out.tolist()
+    assert all(abs(s) <= max(length, 1) for s in normal.steps)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +119,8 @@ def test_step() -> None:
     x = np.arange(35).reshape(5, 7)
     np.testing.assert_array_equal(Step(axes=(-1, 0), steps=(3, 2)).evaluate([x]), x[::2, ::3])
     assert Step(axes=(0,), steps=(2,)).result([f32(M, 7)]).dims == ((M + 1) // 2, 7)
+    assert Step(axes=(-1, 0), steps=(END, 2)).normal(f32(5, 7)) == Step(axes=(1, 0), steps=(7, 2))
+    assert Step(axes=(0,), steps=(END,)).normal(f32(0)) == Step(axes=(0,), steps=(1,))
     for bad in (Step(axes=(0,), steps=(0,)), Step(axes=(0, 1), steps=(2,)), Step(axes=(2,), steps=(1,))):
         with pytest.raises(ShapeError):
             bad.result([f32(5, 7)])
