@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kernel_trial import channels_last, generate, run, same, tensor, traits, values
 
-from mgx_core import Instruction, Module, Shape
+from mgx_core import Instruction, Module, Program, Shape
 from mgx_core import dtype as dt
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ops.activation import Relu, Sigmoid
@@ -24,6 +24,7 @@ from mgx_core.ops.softmax import Softmax
 from mgx_core.ops.trigonometry import Tanh
 from mgx_gpu_hip.codegen import reduce_rows
 from mgx_gpu_hip.codegen.source import KernelSource, Tensor
+from mgx_gpu_hip.guarded import GuardedTarget
 
 WAVES = (32, 64)
 UNARY = (Relu, Abs, Neg, Tanh, Sigmoid)
@@ -291,6 +292,19 @@ def test_views_that_move_members_are_refused() -> None:
     module.add_return([module.add(Sub(), x, module.add(Multibroadcast(out_lens=(4, 4)), turned))])
     t = tensor("float32", (4, 4))
     assert "another position" in str(generate(FusedReduce(axes=(1,)), [t], [t], traits(), [module]))
+
+
+@pytest.mark.parametrize("options", [{"optimize": False}, {"aggressiveness": 0}])
+def test_scalars_have_no_axis_to_reduce(options: dict[str, Any]) -> None:
+    """Rules remove such a reduction; without them its kernel declines, alone and in a group."""
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape.of(dt.float32, ()))
+    m.add_return([m.add(Add(), m.add(Exp(), m.add(ReduceMax(), x)), x)])
+    t = tensor("float32", ())
+    assert "no axis to reduce" in str(generate(ReduceMax(), [t], [t], traits()))
+    program.compile(GuardedTarget(), **options)
+    assert program.run({"x": np.float32(0)})[0].to_numpy() == 1
 
 
 @pytest.mark.parametrize("of", ["int8", "uint8", "int32", "int64"])

@@ -111,6 +111,8 @@ class _Reader:
             dims = _lens(first.inputs[0].result)
             if axes is None:
                 axes = first.op.reduced_axes(len(dims))
+            if not axes:
+                raise UnsupportedError(f"{first.op} of a scalar has no axis to reduce along")
         else:
             source = members or list(module.outputs)
             dims = _lens(source[-1].result)
