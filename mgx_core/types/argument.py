@@ -178,10 +178,10 @@ if sys.version_info < (3, 12):
 def as_value(data: Any) -> Value:
     """Returns the array (or nested arrays) of any object that holds a tensor; borrowed if possible.
 
-    Errors: ParameterError if nothing in `data` can be read as a tensor.
+    Errors: ParameterError if nothing in `data` can be read as a tensor, and for masked elements.
     """
     if isinstance(data, np.ndarray):
-        return _native(data)
+        return _native(data if type(data) is np.ndarray else _plain(data))
     if isinstance(data, Argument):
         return data.value
     if data is None or isinstance(data, dict):
@@ -222,6 +222,13 @@ def as_argument(data: Any) -> Argument:
 
 def _holds_tensor(value: Any) -> bool:
     return not isinstance(value, np.generic) and (hasattr(value, "__array__") or hasattr(value, "__dlpack__"))
+
+
+def _plain(array: Array) -> Array:
+    """Returns an array of a subclass as numpy's own: operators of others differ (`*` of np.matrix multiplies matrices)."""
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        raise ParameterError("an array has masked elements, which have no value: pass array.filled(value)")
+    return np.asarray(array)
 
 
 def _native(array: Array) -> Array:

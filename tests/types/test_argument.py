@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_core.errors import DeviceError, ParameterError, ShapeError
 from mgx_core.types.argument import Argument, shape_of
@@ -107,6 +108,26 @@ def test_nests():
 def test_data_that_is_no_tensor(bad):
     with pytest.raises(ParameterError, match="not a tensor"):
         Argument(bad)
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_subclasses_of_arrays_compute_as_arrays(target):
+    """`*` of np.matrix multiplies matrices, and its reshape keeps two axes."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float", [2, 2]))
+    m.add_return([m.add(mgx.op("mul"), x, x), m.add(mgx.op("reshape", dims=[1, 2, 2]), x)])
+    program.compile(mgx.get_target(target))
+    square, apart = program.run({"x": np.array([[1, 2], [3, 4]], np.float32).view(np.matrix)})
+    assert square.tolist() == [1, 4, 9, 16]
+    assert apart.shape.dims == (1, 2, 2)
+
+
+def test_masked_elements_have_no_value():
+    with pytest.raises(ParameterError, match=r"masked elements, which have no value: pass array\.filled"):
+        Argument(np.ma.masked_array([1.0, 2.0], [False, True]))
+    whole = Argument(np.ma.masked_array([1.0, 2.0], [False, False]))
+    assert type(whole.value) is np.ndarray and whole.tolist() == [1, 2]
 
 
 def test_a_stated_shape_must_fit():
