@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from .store.program_cache import Origin
 
-__all__ = ["PROGRAM", "PROGRAM_TEXT", "frontend_of", "parse", "parse_buffer", "reader_of"]
+__all__ = ["PROGRAM", "PROGRAM_TEXT", "frontend_of", "parse", "parse_buffer", "reader_of", "refuse_others"]
 
 STORED: Final = ("mxr", "mgx", "msgpack", "json")  # extensions of program files
 TEXT: Final = ("txt", "text")  # extensions of programs as text
@@ -51,7 +51,7 @@ def parse(path: str | os.PathLike[str] | bytes, frontend: str | None = None, **o
     reader = reader_of(path) if frontend is None else frontend
     if reader not in (PROGRAM, PROGRAM_TEXT):
         return _cached_or_parsed(reader, options, path)
-    _refuse_others(f"{reader} ({os.fspath(path)!r})", (), options)
+    refuse_others(f"{reader} ({os.fspath(path)!r})", (), options)
     if reader == PROGRAM:
         from . import store
 
@@ -70,14 +70,14 @@ def _of_bytes(data: bytes, **options: Any) -> Program:
     if is_program(data[:256]):
         from . import store
 
-        _refuse_others("a stored program", (), options)
+        refuse_others("a stored program", (), options)
         return with_extents(Program.loaded(store.load_buffer(data)), **options)
     if not _is_text(data[:256]):
         raise ParameterError(
             f"parse got {len(data)} bytes, which are not a program of mgx: name the frontend that reads them, "
             'parse(data, "NAME")'
         )
-    _refuse_others("a program as text", (), options)
+    refuse_others("a program as text", (), options)
     return with_extents(_of_text(data), **options)
 
 
@@ -232,7 +232,7 @@ def _parsed(
     place = "" if isinstance(source, (bytes, bytearray, memoryview)) else _file(source)
     taken, any_other = _options_of(frontend, read)
     if not any_other:
-        _refuse_others(f"frontend {name!r}", taken, options)
+        refuse_others(f"frontend {name!r}", taken, options)
     given = {k: v for k, v in options.items() if k in taken or (any_other and k not in EXTENT_OPTIONS)}
     rest = {k: v for k, v in options.items() if k not in given}
     for stated in (read, frontend.parse_buffer) if frontend.options is None else (frontend.options,):
@@ -284,7 +284,7 @@ def _options_of(frontend: Frontend, read: Callable[..., Any]) -> tuple[frozenset
         asked = frontend.parse_buffer
 
 
-def _refuse_others(who: str, taken: tuple[str, ...] | frozenset[str], options: Mapping[str, Any]) -> None:
+def refuse_others(who: str, taken: tuple[str, ...] | frozenset[str], options: Mapping[str, Any]) -> None:
     """Errors: ParameterError for an unknown option, or for extents of the wrong type."""
     for name in options:
         if name not in taken and name not in EXTENT_OPTIONS:

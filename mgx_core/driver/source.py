@@ -128,8 +128,11 @@ class Source:
             if self.file is not None:
                 raise click.UsageError(f"--test takes no file, got {str(self.file)!r}")
             from ..extents import with_extents
+            from ..parsing import refuse_others
 
-            return with_extents(example(), **self._parse_options())
+            options = self._parse_options()
+            refuse_others(self.name, (), options)
+            return with_extents(example(), **options)
         if self.file is None:
             raise click.UsageError("a model file is needed, before options that take many values (or --test)")
         if not self.file.exists():

@@ -16,6 +16,11 @@ def test_built_in_example(drive_json):
     assert shapes(drive_json("params", "--test")) == {"a": [4, 5], "b": [5, 3]}
 
 
+@pytest.mark.parametrize("words", [["--signature", "s"], ["--output-names", "y"], ["--skip-unknown-operators"]])
+def test_the_built_in_example_has_no_frontend(drive, words):
+    assert f"the built-in example takes no option {words[0]}" in drive("params", "--test", *words, code=2)
+
+
 def test_frontend_by_extension_and_by_name(drive_json, chain, tmp_path):
     path = chain("tanh", "2 3")
     assert shapes(drive_json("params", path)) == {"x": [2, 3]}
