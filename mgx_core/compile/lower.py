@@ -10,13 +10,13 @@ from ..errors import No, PluginError, UnsupportedError
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.builtin import Literal, Param, Return, Undefined
-from ..ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
+from ..ops.control import FusedReduce, Group, PointwiseGroup
 from ..passes.interface import Pass
 from ..records import dataclass
 from ..rules.decomposition import decompose
+from ..targets.groups import inline_group
 from ..targets.kernel import Launch, Reference
 from ..targets.kernel_table import Kernels
-from ..types.shape import TupleShape
 
 __all__ = ["UNCHANGED", "Lower"]
 
@@ -113,23 +113,10 @@ class Lower(Pass):
         return next((name for name, answer in answers if not isinstance(answer, No)), "")
 
     def _expand(self, module: Module, ins: Instruction, outer: tuple[str, ...]) -> bool:
-        """Replaces a group by its members and lowers each; returns False if the op is not a group."""
-        if not isinstance(ins.op, (FusedReduce, Group, PointwiseGroup)):
-            return False
-        (body,) = ins.modules
-        whole = len(body.outputs) == 1  # one member computes all results
-        several = isinstance(ins.result, TupleShape) and not whole
-        items = [user for user in ins.users if isinstance(user.op, GetTupleElem)]
-        if several and len(items) != len(ins.users):
-            return False
+        """Replaces a group by its members and lowers each; returns False if it cannot be expanded."""
         mark = ins.previous
-        results = module.inline(body, ins.inputs, before=ins)
-        if several:
-            for user in items:
-                module.replace(user, results[user.op.index])  # type: ignore[attr-defined]
-                module.remove(user)
-        else:
-            module.replace(ins, results[0])
+        if not inline_group(module, ins):
+            return False
         made = ins.previous
         members = []
         while made is not None and made is not mark:

@@ -1,4 +1,4 @@
-"""Lists the members of a fused group in execution order, for targets that compute them one by one."""
+"""Lists the members of a fused group in execution order, for targets that compute them one by one, and inlines groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..types.shape import AnyShape, TupleShape
 
 Places = tuple[int, ...]
 
-__all__ = ["Step", "Steps", "members_of", "steps"]
+__all__ = ["Step", "Steps", "inline_group", "members_of", "steps"]
 
 
 @dataclass(frozen=True)
@@ -111,3 +111,26 @@ def members_of(op: Operation, modules: Sequence[Module]) -> Module | None:
         return None
     members = [i for i in modules[0] if not (i.is_param or i.is_return)]
     return modules[0] if len(members) > 1 or type(members[0].op) is not type(op) or members[0].modules else None
+
+
+def inline_group(module: Module, ins: Instruction) -> bool:
+    """Puts a group's members before it, for its users to read.
+
+    Returns False for other instructions, and for a group whose tuple of results is read as a whole.
+    """
+    if not isinstance(ins.op, (FusedReduce, Group, PointwiseGroup)):
+        return False
+    (body,) = ins.modules
+    whole = len(body.outputs) == 1  # one member computes all results
+    several = isinstance(ins.result, TupleShape) and not whole
+    items = [user for user in ins.users if isinstance(user.op, GetTupleElem)]
+    if several and len(items) != len(ins.users):
+        return False
+    results = module.inline(body, ins.inputs, before=ins)
+    if several:
+        for user in items:
+            module.replace(user, results[user.op.index])  # type: ignore[attr-defined]
+            module.remove(user)
+    else:
+        module.replace(ins, results[0])
+    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mgx_core import Program, Shape, op, quantize_bf16, quantize_fp16
+from mgx_core import Program, Shape, get_target, load_buffer, op, quantize_bf16, quantize_fp16, save_buffer
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError
 from mgx_core.ir.interpreter import Interpreter
@@ -50,6 +50,26 @@ def test_nan_and_infinity_stay_in_constants(to):
     QUANTIZE[to](program)
     (found,) = Interpreter().run(m, [np.zeros(4, np.float32)])
     np.testing.assert_array_equal(found, held)
+
+
+@pytest.mark.parametrize("to", QUANTIZE)
+def test_groups_of_a_program_that_was_saved_compiled_are_fused_anew(to):
+    """A conversion within attention left a group that is none."""
+    program = Program()
+    m = program.get_main_module()
+    rng = np.random.default_rng(3)
+    w = [m.add_literal(rng.standard_normal((16, 16)).astype(np.float32)) for _ in range(2)]
+    scores = m.add(op("tanh"), m.add(op("dot"), m.add_parameter("x", Shape("float32", [8, 16])), w[0]))
+    m.add_return([m.add(op("tanh"), m.add(op("dot"), m.add(op("softmax", axis=1), scores), w[1]))])
+    given = {"x": rng.standard_normal((8, 16)).astype(np.float32)}
+    program.compile(get_target("ref"))
+    wanted = program.run(given)[0].to_numpy()
+    program = load_buffer(save_buffer(program))
+    assert any(i.modules for i in program.get_main_module())
+    QUANTIZE[to](program)
+    assert not any(i.modules for i in program.get_main_module())
+    program.compile(get_target("cpu"))
+    np.testing.assert_allclose(program.run(given)[0].to_numpy(), wanted, atol=4 * to.epsilon)
 
 
 def test_only_the_named_ops():
