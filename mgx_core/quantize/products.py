@@ -28,6 +28,7 @@ from ..rules.engine import ROUNDING
 from ..rules.integer_products import NARROW_FLOAT_PRODUCTS
 from ..rules.outline import through_views
 from ..rules.selection import OPTIONAL
+from ..targets.groups import inline_groups
 from ..types import dtype as dt
 from ..types.argument import Array
 from ..types.dtype import DType
@@ -43,6 +44,7 @@ __all__ = [
 
 def prepare(main: Module) -> None:
     """Prepares a program: folds constants, factors and norms into the weights, so that they are final."""
+    inline_groups(main)
     main.sweep()
     rules = RULES.within(ROUNDING).without([*OPTIONAL, *(r.name for r in NARROW_FLOAT_PRODUCTS.rules)])
     for one in (Normalize(), FoldConstants(), MergeCommon(), Rewrite(rules), FoldConstants()):

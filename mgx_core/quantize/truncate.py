@@ -32,7 +32,7 @@ from ..passes.rewrite import Rewrite
 from ..plugins.manager import manager
 from ..rules.constants import is_constant
 from ..rules.converts import CONVERTS
-from ..targets.groups import inline_group
+from ..targets.groups import inline_groups
 from ..types import dtype as dt
 from ..types.dtype import DType
 from ..types.shape import AnyShape, Shape, TupleShape
@@ -77,7 +77,7 @@ def _truncate(program: P, to: DType, ins_names: Iterable[str], wide: tuple[type[
         if name not in known:
             near = suggestion(name, sorted(known), "mgx-driver ops")
             raise ParameterError(f"ins_names: there is no op {name!r}; {near}")
-    _inline_groups(main)
+    inline_groups(main)
     _run(main, Normalize(), FoldConstants())  # fold in float32, so that constants are rounded once
     kept = angles(main) | (unbounded(main) | _roots(main) if wide and "all" in names else set())
     for module in list(nested(main)):
@@ -89,13 +89,6 @@ def _truncate(program: P, to: DType, ins_names: Iterable[str], wide: tuple[type[
     _run(main, Rewrite(CONVERTS), FoldConstants(), MergeCommon())
     program.executable = None
     return program
-
-
-def _inline_groups(main: Module) -> None:
-    """Inlines the groups of a compiled program: conversions would change their form, and the next compilation fuses anew."""
-    for module in list(nested(main)):
-        while [ins for ins in list(module) if ins.op.fused and inline_group(module, ins)]:
-            module.sweep()
 
 
 def _run(module: Module, *passes: Pass) -> None:

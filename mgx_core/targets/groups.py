@@ -15,7 +15,7 @@ from ..types.shape import AnyShape, TupleShape
 
 Places = tuple[int, ...]
 
-__all__ = ["Step", "Steps", "inline_group", "members_of", "steps"]
+__all__ = ["Step", "Steps", "inline_group", "inline_groups", "members_of", "steps"]
 
 
 @dataclass(frozen=True)
@@ -134,3 +134,10 @@ def inline_group(module: Module, ins: Instruction) -> bool:
     else:
         module.replace(ins, results[0])
     return True
+
+
+def inline_groups(main: Module) -> None:
+    """Inlines the groups of a program that was saved compiled: editing would change their form, and compiling fuses anew."""
+    for module in list(nested(main)):
+        while [ins for ins in list(module) if ins.op.fused and inline_group(module, ins)]:
+            module.sweep()

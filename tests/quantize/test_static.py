@@ -214,6 +214,17 @@ def test_dynamic() -> None:
     assert 0 < noise(program, next(batches())["x"]) < 0.03
 
 
+@pytest.mark.parametrize("quantizer", [mgx.quantize_int8, mgx.quantize_fp8, lambda p, _: mgx.quantize_dynamic(p)])
+def test_products_in_groups_of_a_program_that_was_saved_compiled(quantizer: Any) -> None:
+    program = network()
+    program.compile(mgx.get_target("ref"))
+    saved = mgx.save_buffer(program)
+    assert any(i.op.fused for i in mgx.load_buffer(saved).get_main_module())
+    found = {i.op.name for i in quantizer(mgx.load_buffer(saved), batches()).get_main_module()}
+    assert found & {"quantizelinear", "quant_dot"}
+    assert found == {i.op.name for i in quantizer(network(), batches()).get_main_module()}
+
+
 @pytest.mark.parametrize("method", ["max", "mse", "gptq"])
 def test_int4_weights(method: str) -> None:
     data = list(batches(20))
