@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,9 @@ __all__ = ["create_argument", "fill_argument", "generate_argument", "host_argume
 
 def create_argument(shape: Shape, values: Sequence[Any]) -> Argument:
     """Returns a tensor of the given shape from a flat list of values in row-major order."""
+    _require_tensor("create_argument", shape)
+    if not isinstance(values, Sized):
+        raise ParameterError(f"create_argument takes a list of values, got {values!r}")
     if len(values) != shape.elements():
         raise ShapeError(f"{shape} has {shape.elements()} elements, got {len(values)} values")
     return Argument(_laid_out(_elements(values, shape).reshape(shape.lens()), shape), shape)
@@ -26,8 +29,15 @@ def create_argument(shape: Shape, values: Sequence[Any]) -> Argument:
 
 def fill_argument(shape: Shape, value: Any) -> Argument:
     """Returns a tensor of the given shape filled with `value`."""
+    _require_tensor("fill_argument", shape)
     require_memory(shape.lens(), shape.dtype.size, "the argument")
     return Argument(_laid_out(np.full(shape.lens(), _elements(value, shape)), shape), shape)
+
+
+def _require_tensor(function: str, shape: Any) -> None:
+    """Errors: ParameterError for anything but a tensor's shape."""
+    if not isinstance(shape, Shape):
+        raise ParameterError(f"{function} takes the Shape of a tensor, got {shape!r}")
 
 
 def _elements(values: Any, shape: Shape) -> Array:
@@ -40,6 +50,9 @@ def _elements(values: Any, shape: Shape) -> Array:
 
 def generate_argument(shape: Shape, seed: int = 0) -> Argument:
     """Returns a tensor of the given shape with reproducible random values: floats in [-1, 1), small integers, booleans."""
+    _require_tensor("generate_argument", shape)
+    if not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ParameterError(f"seed must be an int, 0 or more, got {seed!r}")
     rng = np.random.default_rng(seed)
     lens = shape.lens()
     require_memory(lens, shape.dtype.size, "the argument")

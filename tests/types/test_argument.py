@@ -215,6 +215,21 @@ def test_arguments_that_cannot_be():
             make(Shape("float", [2]))
 
 
+@pytest.mark.parametrize("make", [create_argument, fill_argument, lambda shape, _: generate_argument(shape)])
+@pytest.mark.parametrize("shape", ["float", [2, 3], TupleShape([Shape("float", [2])])])
+def test_arguments_of_no_tensor(make, shape):
+    with pytest.raises(ParameterError, match="_argument takes the Shape of a tensor, got"):
+        make(shape, [1, 2])
+
+
+def test_values_that_are_no_list_and_seeds_that_are_none():
+    with pytest.raises(ParameterError, match="create_argument takes a list of values, got 5"):
+        create_argument(Shape("float", [1]), 5)
+    for seed in (-1, 1.5, "x"):
+        with pytest.raises(ParameterError, match="seed must be an int, 0 or more"):
+            generate_argument(Shape("float", [1]), seed)
+
+
 def test_memory_of_the_caller():
     store = (ctypes.c_float * 6)(*range(6))
     address = ctypes.addressof(store)
