@@ -71,6 +71,13 @@ def test_masked_attention_keeps_scores_that_are_nan() -> None:
     assert steps(mgx.op("attention"), operands, 2e-6, finite=False) == ["attention-op attention"]
 
 
+def test_a_float_mask_that_is_nan_closes_nothing() -> None:
+    mask = np.zeros((S, T), np.float32)
+    mask[1, 7], mask[1, 3], mask[2] = np.nan, -np.inf, np.nan
+    operands = [floats(B, H, S, D), floats(B, G, T, D), floats(B, G, T, E), mask]
+    assert steps(mgx.op("attention"), operands, 2e-6, finite=False) == ["attention-op attention"]
+
+
 @pytest.mark.parametrize("mask", [None, np.zeros((S, T), np.float32)])
 def test_queries_whose_scores_are_all_minus_infinity_give_zeros(mask: Any) -> None:
     queries, keys = floats(B, H, S, D), np.abs(floats(B, G, T, D)) + 0.01

@@ -13,7 +13,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import or_refused
 from mgx_core.ops.attention import Attention
 from mgx_core.ops.broadcast import Multibroadcast
-from mgx_core.ops.compare import GreaterOrEqual, Less, LessOrEqual
+from mgx_core.ops.compare import GreaterOrEqual, Less, LessOrEqual, NotEqual
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.pointwise import Add, Div, Mul, Where
 from mgx_core.ops.trigonometry import Tanh
@@ -139,8 +139,8 @@ def _apply_masks(
         else:
             wide = given if mask.shape.dtype is dt.float32 else add(Convert(target_type=dt.float32), given)
             scores.value = add(Add(), scores.value, wide)
-            # the sum alone does not mask: NaN or inf plus -inf is NaN
-            scores.mask_unless(add(Less(), scores.constant(-math.inf), wide))
+            # the sum alone does not mask: NaN or inf plus -inf is NaN; a mask that is NaN makes its row NaN
+            scores.mask_unless(add(NotEqual(), wide, scores.constant(-math.inf)))
     if lengths is None and (simple or not (op.causal or max(op.left_window_size, op.right_window_size) >= 0)):
         return
     keys = scores.operand(e.literal(np.arange(t)), [0, 0, 0, 0, 1])
