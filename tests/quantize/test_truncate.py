@@ -53,7 +53,7 @@ def test_nan_and_infinity_stay_in_constants(to):
 
 
 @pytest.mark.parametrize("to", QUANTIZE)
-def test_groups_of_a_program_that_was_saved_compiled_are_fused_anew(to):
+def test_groups_of_a_program_that_was_saved_compiled_are_fused_again(to):
     """A conversion within attention left a group that is none."""
     program = Program()
     m = program.get_main_module()
