@@ -1,12 +1,17 @@
-"""Attention: all masks that torch broadcasts."""
+"""Attention: all masks that torch broadcasts, and functions of scores and positions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 from torch.nn import functional
+from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
+
+from mgx_torch import lower_to_mgx
 
 OP = torch.ops.aten.scaled_dot_product_attention.default
 
@@ -48,3 +53,57 @@ def test_batch_axes_are_broadcast(dims: tuple[tuple[int, ...], ...]) -> None:
     with torch.no_grad():
         compiled = torch.compile(functional.scaled_dot_product_attention, backend="mgx", options={"strict": True})
         torch.testing.assert_close(compiled(q, k, v), functional.scaled_dot_product_attention(q, k, v))
+
+
+SLOPES, BORDERS = torch.tensor([0.5, -0.25, 0.1, 0.0]), torch.tensor([3, 0])
+
+
+def window(b: Any, h: Any, i: Any, j: Any) -> Any:
+    return (i >= j) & (i - j < 9)
+
+
+def border(b: Any, h: Any, i: Any, j: Any) -> Any:
+    return j < BORDERS[b]  # allows nothing in the second element of the batch
+
+
+def sloped(score: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+    return torch.tanh(score / 2) * 2 + (i - j) * SLOPES[h]
+
+
+FLEX: list[Callable[..., Any]] = [
+    lambda q, k, v, masks: flex_attention(q, k, v, block_mask=masks[window], scale=0.3, enable_gqa=True),
+    lambda q, k, v, masks: flex_attention(q, k, v, sloped, enable_gqa=True),
+    lambda q, k, v, masks: flex_attention(q, k, v, sloped, masks[border], enable_gqa=True),
+    lambda q, k, v, masks: flex_attention(
+        q, k, v, block_mask=masks[window], enable_gqa=True, return_aux=AuxRequest(lse=True)
+    ),
+]
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("function", FLEX)
+def test_flex_attention(function: Callable[..., Any], same: Callable[..., None], called: Callable[..., Any]) -> None:
+    given = torch.randn(2, 4, 20, 8), torch.randn(2, 2, 20, 8), torch.randn(2, 2, 20, 6)
+    masks = {
+        f: create_block_mask(f, batch, None, 20, 20, device="cpu", BLOCK_SIZE=16)
+        for f, batch in ((window, None), (border, 2))
+    }
+
+    def attend(*args: torch.Tensor) -> Any:
+        found = function(*args, masks)
+        return found if isinstance(found, torch.Tensor) else (found[0], found[1].lse)
+
+    same(attend, *given)
+    module = called(attend)
+    torch.testing.assert_close(lower_to_mgx(module, list(given))(*given), module(*given), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_over_any_number_of_rows(called: Callable[..., Any]) -> None:
+    module = called(lambda q, k, v: flex_attention(q, k, v, sloped, enable_gqa=True))
+    rows = {2: torch.export.Dim("rows", min=4, max=64)}
+    given = torch.randn(1, 4, 20, 8), torch.randn(1, 2, 20, 8), torch.randn(1, 2, 20, 8)
+    lowered = lower_to_mgx(module, list(given), dynamic_shapes=((rows, rows, rows),))
+    for count in (20, 7):
+        x = [t[:, :, :count] for t in given]
+        torch.testing.assert_close(lowered(*x), module(*x), rtol=1e-5, atol=1e-5)

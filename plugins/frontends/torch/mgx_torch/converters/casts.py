@@ -38,7 +38,8 @@ def _power_of_two(n: Node, x: Instruction) -> Instruction:
 
 
 @converts("_to_copy", "to", "type_as")
-def to(n: Node, x: Instruction, *_: Any) -> Instruction:
+def to(n: Node, x: Scalar, *_: Any) -> Instruction:
+    x = n.tensor(x)  # torch.vmap converts numbers
     if x.shape.dtype in (dt.int8, dt.uint8) and n.dtype is dt.float32 and only_in_products(n.fx):
         # bytes, which matrix products with few rows read directly
         return n.add("dequantizelinear", x, n.literal(1, dt.float32))
