@@ -1,4 +1,4 @@
-"""Decomposes embedding bags and their gradients into gathers and segment sums."""
+"""Decomposes embedding bags and their gradients into gathers and segment sums, and limits norms of embeddings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["embedding_bag", "embedding_bag_backward"]
+__all__ = ["embedding_bag", "embedding_bag_backward", "embedding_renorm"]
 
 
 def embedding_bag(
@@ -67,3 +67,11 @@ def embedding_bag_backward(
     if padding_idx >= 0:
         found = found * (indices != padding_idx).unsqueeze(-1)
     return grad.new_zeros(rows, grad.shape[1]).index_add(0, indices, found)
+
+
+def embedding_renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
+    """Returns the table with the rows at these indices scaled to the largest norm that is allowed."""
+    norms = torch.linalg.vector_norm(weight, norm_type, 1, keepdim=True)
+    read = torch.zeros(weight.shape[0], dtype=torch.bool, device=weight.device).index_fill(0, indices.reshape(-1), True)
+    scale = torch.where(read.unsqueeze(1) & (norms > max_norm), max_norm / (norms + 1e-7), 1.0)
+    return weight * scale.to(weight.dtype)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .bags import embedding_bag, embedding_bag_backward
+from .bags import embedding_bag, embedding_bag_backward, embedding_renorm
 from .composed_functions import (
     copysign,
     copysign_of_number,
@@ -26,7 +26,18 @@ from .composed_functions import (
     searchsorted_number,
     unique_consecutive,
 )
-from .composed_special import bessel_i0, bessel_i0e, bessel_i1, bessel_i1e, polygamma
+from .composed_pooling import fractional_max_pool
+from .composed_quantized import fake_quantize, fake_quantize_by_tensors, fake_quantize_channels
+from .composed_special import (
+    bessel_i0,
+    bessel_i0e,
+    bessel_i1,
+    bessel_i1e,
+    polygamma,
+    zeta,
+    zeta_at_number,
+    zeta_of_number,
+)
 
 __all__ = ["composed"]
 
@@ -44,6 +55,14 @@ def composed() -> dict[Any, Callable[..., Any]]:
         aten._embedding_bag.default: embedding_bag,
         aten._embedding_bag_forward_only.default: embedding_bag,
         aten._embedding_bag_backward.default: embedding_bag_backward,
+        aten.embedding_renorm.default: embedding_renorm,
+        aten.fractional_max_pool2d.default: fractional_max_pool,
+        aten.fractional_max_pool3d.default: fractional_max_pool,
+        aten.fake_quantize_per_tensor_affine_cachemask.default: fake_quantize,
+        aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: fake_quantize_by_tensors,
+        aten.fake_quantize_per_channel_affine_cachemask.default: fake_quantize_channels,
+        aten.rrelu_with_noise_functional.default: rrelu,
+        aten.mode.default: mode,
         aten.diagonal_scatter.default: diagonal_scatter,
         aten.index_reduce.default: index_reduce,
         aten.put.default: put,
@@ -58,6 +77,9 @@ def composed() -> dict[Any, Callable[..., Any]]:
         aten.special_i1.default: bessel_i1,
         aten.special_i1e.default: bessel_i1e,
         aten.polygamma.default: polygamma,
+        aten.special_zeta.default: zeta,
+        aten.special_zeta.self_scalar: zeta_of_number,
+        aten.special_zeta.other_scalar: zeta_at_number,
         aten.lgamma.default: lgamma,
         aten.digamma.default: digamma,
         aten.erfinv.default: erfinv,
@@ -298,6 +320,27 @@ def nanmedian_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
     values, places = x.sort(dim=dim, stable=True)
     count = x.isnan().logical_not().sum(dim, keepdim=True)
     return _at(values, places, torch.div(count - 1, 2, rounding_mode="trunc").clamp(min=0), dim, keepdim)
+
+
+def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+    """Returns the most frequent element along an axis, the smallest of several, and the last index of it."""
+    if x.dim() == 0 or x.shape[dim] == 0:
+        return NotImplemented
+    values, places = x.sort(dim=dim, stable=True)
+    shape = [1] * x.dim()
+    shape[dim] = -1
+    counted = torch.arange(x.shape[dim], device=x.device).view(shape).expand(x.shape)
+    new = torch.ones_like(values, dtype=torch.bool).narrow(dim, 0, 1)
+    new = torch.cat([new, values.narrow(dim, 1, x.shape[dim] - 1) != values.narrow(dim, 0, x.shape[dim] - 1)], dim)
+    start = torch.where(new, counted, 0).cummax(dim).values
+    return _at(values, places, (counted - start).argmax(dim, keepdim=True), dim, keepdim)
+
+
+def rrelu(
+    x: Tensor, noise: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, generator: Any = None
+) -> Any:
+    """Returns the leaky rectifier of inference, whose slope is the middle of the range; training draws random slopes."""
+    return NotImplemented if training else (torch.nn.functional.leaky_relu(x, (lower + upper) / 2), noise)
 
 
 def _at(values: Tensor, places: Tensor, at: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Decompositions of special functions: modified Bessel functions and trigamma."""
+"""Decompositions of special functions: modified Bessel functions, polygamma and Hurwitz's zeta function."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from torch import Tensor
 
 from .composed_functions import digamma, result_type
 
-__all__ = ["bessel_i0", "bessel_i0e", "bessel_i1", "bessel_i1e", "polygamma"]
+__all__ = [
+    "bessel_i0",
+    "bessel_i0e",
+    "bessel_i1",
+    "bessel_i1e",
+    "polygamma",
+    "zeta",
+    "zeta_of_number",
+    "zeta_at_number",
+]
 
 SERIES, ASYMPTOTIC = 60, 22  # terms of both expansions, each exact to float64 on its side of the border
 BORDER = 20.0
@@ -58,11 +67,15 @@ BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 
 
 def polygamma(n: int, x: Tensor) -> Any:
-    """Returns the derivative of order n of digamma, computed in float64, for n = 0 and n = 1; others are left to torch."""
+    """Returns the derivative of order n of digamma, computed in float64."""
+    if x.is_complex():
+        return NotImplemented
     if n == 0:
         return digamma(x)
-    if n != 1 or x.is_complex():
-        return NotImplemented
+    if n != 1:
+        wide = x.double()
+        size = _zeta(torch.full_like(wide, n + 1), wide) * math.factorial(n)
+        return (size if n % 2 else -size).to(result_type(x))
     wide = x.double()
     y = torch.where(wide < 0.5, 1 - wide, wide)
     small = y < SHIFT
@@ -77,3 +90,45 @@ def polygamma(n: int, x: Tensor) -> Any:
     found = inverse + square / 2 + total * square * inverse + torch.where(small, steps, 0.0)
     sine = ((wide - wide.round()) * math.pi).sin()
     return torch.where(wide < 0.5, math.pi**2 / (sine * sine) - found, found).to(result_type(x))
+
+
+def zeta(s: Tensor, q: Tensor) -> Tensor:
+    """Returns the sum of (q + k)^-s over k = 0, 1, ..., computed in float64."""
+    kind = torch.result_type(s, q)
+    return _zeta(s.double(), q.double()).to(kind if kind.is_floating_point else torch.get_default_dtype())
+
+
+def zeta_of_number(s: float, q: Tensor) -> Tensor:
+    return zeta(q.new_full((), s, dtype=result_type(q)), q)
+
+
+def zeta_at_number(s: Tensor, q: float) -> Tensor:
+    return zeta(s, s.new_full((), q, dtype=result_type(s)))
+
+
+def _zeta(s: Tensor, q: Tensor) -> Tensor:
+    """Returns Hurwitz's zeta function; negative terms, of whole s, are the difference of two series of positive ones."""
+    fraction = q - q.floor()
+    positive = q > 0
+    rest = 1 - fraction
+    sign = 1 - 4 * (s / 2 - (s / 2).floor())  # of negative numbers to the power s
+    negative = _positive_zeta(s, rest) - _positive_zeta(s, 1 - q)
+    found = _positive_zeta(s, torch.where(positive, q, fraction)) + torch.where(positive, 0.0, sign * negative)
+    found = torch.where(positive | (s == s.floor()), found, math.nan)
+    found = torch.where(~positive & (fraction == 0), math.inf, found)  # one term is infinite
+    return torch.where(s == 1, math.inf, torch.where(s < 1, math.nan, found))
+
+
+def _positive_zeta(s: Tensor, q: Tensor) -> Tensor:
+    """Returns Hurwitz's zeta function for positive q: the first terms, and the rest by Euler and Maclaurin's formula."""
+    total = q.pow(-s)
+    for k in range(1, SHIFT):
+        total = total + (q + k).pow(-s)
+    q = q + SHIFT
+    term = q.pow(-s)
+    total = total + q * term / (s - 1) + term / 2
+    factor = s * term / q
+    for k, b in enumerate(BERNOULLI, 1):
+        total = total + factor * (b / math.factorial(2 * k))
+        factor = factor * (s + 2 * k - 1) * (s + 2 * k) / (q * q)
+    return total

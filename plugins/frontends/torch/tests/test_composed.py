@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from mgx_torch import explain
+from mgx_torch import explain, lower_to_mgx
 
 Same = Callable[..., None]  # the fixture that compares with eager torch
 ROWS = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
@@ -263,3 +263,42 @@ def test_products_may_be_wider_than_their_operands() -> None:
     product = a.float() @ b.float()
     got = torch.compile(run, backend="mgx")(a, b, c)
     torch.testing.assert_close(got, (product, product[None], 0.5 * c + 2 * product), rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("size", "window", "sizes"),
+    [((2, 3, 11, 12), (2, 3), (4, 5)), ((3, 11, 12), 2, (1, 10)), ((2, 3, 7, 8, 9), (2, 3, 2), (3, 2, 4))],
+)
+def test_fractional_pooling_with_given_samples(size: Any, window: Any, sizes: Any, same: Same) -> None:
+    pool = F.fractional_max_pool3d if len(sizes) == 3 else F.fractional_max_pool2d
+    samples = torch.rand(*(size[:2] if len(size) - len(sizes) == 2 else (1, size[0])), len(sizes))
+    same(lambda x, s: pool(x, window, sizes, return_indices=True, _random_samples=s), torch.randn(size), samples)
+
+
+def test_fake_quantization(same: Same) -> None:
+    scales, zeros = torch.rand(3) / 9, torch.tensor([0, 1, -2], dtype=torch.int32)
+
+    def quantized(x: torch.Tensor) -> Any:
+        yield torch.fake_quantize_per_tensor_affine(x, 0.013, 3, -20, 31)
+        yield torch.fake_quantize_per_tensor_affine(x, scales[:1], zeros[:1], -20, 31)
+        yield torch.fake_quantize_per_channel_affine(x, scales, zeros, 0, -128, 127)
+
+    for kind in (torch.float32, torch.float16, torch.float64):
+        same(lambda x: tuple(quantized(x)), torch.randn(3, 50, dtype=kind))
+
+
+@pytest.mark.parametrize("norm", [1.0, 2.0])
+def test_norms_of_embeddings_are_limited_in_place(norm: float) -> None:
+    layer, x = nn.Embedding(6, 4, max_norm=1.0, norm_type=norm), torch.tensor([[0, 2], [2, 5]])
+    other = nn.Embedding(6, 4, max_norm=1.0, norm_type=norm)
+    other.load_state_dict(layer.state_dict())
+    with torch.no_grad():
+        found = torch.compile(layer, backend="mgx", options={"strict": True})(x)
+        torch.testing.assert_close(found, other(x))
+    torch.testing.assert_close(layer.weight, other.weight)
+
+
+def test_random_slopes_are_their_mean_in_inference(same: Same) -> None:
+    layer, x = nn.RReLU(0.1, 0.4).eval(), torch.randn(3, 4)
+    same(layer, x)
+    torch.testing.assert_close(lower_to_mgx(layer, [x])(x), layer(x))

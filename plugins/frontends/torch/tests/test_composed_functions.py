@@ -52,6 +52,24 @@ def test_trigamma(same: Same) -> None:
     torch.testing.assert_close(found, exact, rtol=1e-14, atol=0)
 
 
+def test_zeta_and_polygamma(same: Same) -> None:
+    ends = torch.tensor([0.0, -1.0, 1.0, 1e5, 1e-3, math.inf, math.nan])
+    q = torch.cat([torch.linspace(-30.3, 30, 80), ends]).double()
+    orders = torch.tensor([1.0, 2.0, 3.0, 2.5, 12.0, 40.0, 0.5]).double()[:, None]
+    same(torch.special.zeta, orders, q, tolerance=1e-10)
+    same(lambda x: (torch.special.zeta(3, x), torch.special.zeta(x.abs() + 1, 2)), q[:-3].float())
+    same(lambda x: [torch.polygamma(n, x) for n in (2, 3, 4, 7)], q[:80], tolerance=1e-9)
+    same(lambda x: torch.polygamma(2, x), torch.arange(1, 9))
+
+
+@pytest.mark.parametrize("x", [torch.randn(3, 50).round(), torch.randn(3, 50).mul(2).long()])
+def test_modes(x: torch.Tensor, same: Same) -> None:
+    """Of several indices of the mode, torch may return any."""
+    same(lambda x: (x.mode(1).values, x.mode(0, keepdim=True).values), x)
+    found = torch.compile(torch.mode, backend="mgx", options={"strict": True})(x)
+    assert torch.equal(x.gather(1, found.indices[:, None])[:, 0], found.values)
+
+
 def test_functions_of_scalars(same: Same) -> None:
     x = torch.tensor(3.0)
     same(lambda x: (x.kthvalue(1), x.cummax(0), x.cummin(-1), x.logcumsumexp(0)), x)
