@@ -216,12 +216,10 @@ class Variant:
                 out.append(args[detail])
             elif kind == "value":
                 out.append(detail)
-            elif kind == "complex":
-                out.append(torch.complex(next(found), next(found)))
             elif kind == "number":
                 out.append(next(found).item())
             else:
-                tensor = next(found)
+                tensor = torch.complex(next(found), next(found)) if kind == "complex" else next(found)
                 out.append(tensor if detail is None else arranged(tensor, detail))
         return out
 
@@ -316,7 +314,7 @@ def _results(
             results.append(("input", graph.placeholders.index(fx)))
         elif isinstance(value, Complex):
             outputs += [value.real, value.imag]
-            results.append(("complex", None))
+            results.append(("complex", order_of(fx.meta["val"])))
         elif isinstance(value, Instruction):
             outputs.append(value)
             number = not isinstance(fx.meta.get("val"), torch.Tensor)

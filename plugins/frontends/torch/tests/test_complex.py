@@ -113,3 +113,14 @@ def test_parts_of_a_graph_may_give_one_complex_tensor() -> None:
 
     x = torch.randn(3, 3)
     torch.testing.assert_close(torch.compile(function, backend="mgx")(x), function(x))
+
+
+def test_complex_results_have_eagers_memory_order() -> None:
+    def spectrum(x: torch.Tensor) -> torch.Tensor:
+        return torch.stft(x, 16, 4, window=torch.hann_window(16), return_complex=True)
+
+    x = torch.randn(2, 64)
+    found, want = torch.compile(spectrum, backend="mgx", options={"strict": True})(x), spectrum(x)
+    assert not want.is_contiguous()
+    assert found.stride() == want.stride()
+    torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
