@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, SymIntArgument, TensorArgument
 
@@ -29,14 +31,20 @@ def from_exported(exported: ExportedProgram) -> Program:
 
     A mutated buffer or input is a parameter under its own name; its new value is a result of that name, after the user's results.
     A complex input or result `x` is two of real numbers, `x.real` and `x.imag`.
-    Errors: UnsupportedError for an operator without a converter; ParseError for a malformed graph; ParameterError if `exported`
-    is not an exported program.
+    Errors: UnsupportedError for an operator without a converter or a constant without data; ParseError for a malformed graph;
+    ParameterError if `exported` is not an exported program.
     """
     if not isinstance(exported, ExportedProgram):
         raise ParameterError(
             f"from_exported requires a result of torch.export.export, got {type(exported).__name__}; lower_to_mgx takes modules, "
             "mgx_core.parse files"
         )
+    for name, value in exported.constants.items():
+        if isinstance(value, torch.Tensor) and is_functorch_wrapped_tensor(value):
+            raise UnsupportedError(
+                f"the constant {name!r} has no data: torch.export records so what a transform of torch.func depends on; call the "
+                "transform outside of the exported module, or use torch.compile(backend='mgx')"
+            )
     converters = all_converters()
     try:
         with leaves_are_copied():

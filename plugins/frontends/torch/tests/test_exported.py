@@ -6,6 +6,7 @@ import copy
 import pickle
 import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -423,3 +424,10 @@ def test_positions_by_axis_are_accepted() -> None:
     lowered = lower_to_mgx(Routed(), [x, chosen])
     for mask in (chosen, ~chosen, torch.zeros_like(chosen)):
         torch.testing.assert_close(lowered(x, mask), Routed()(x, mask))
+
+
+def test_constants_without_data_are_refused(called: Callable[..., Any]) -> None:
+    """What torch.export records for torch.func.grad: its own module returns a FakeTensor."""
+    exported = torch.export.export(called(torch.func.grad(lambda x: (x.sin() ** 2).sum())), (torch.randn(4),))
+    with pytest.raises(mgx_core.UnsupportedError, match=r"the constant 'lifted_tensor_0' has no data.*torch\.compile"):
+        from_exported(exported)
