@@ -105,6 +105,8 @@ OF_TALL: list[Callable[..., Any]] = [
     lambda a: LA.pinv(a, rtol=0.5),
     lambda a: LA.matrix_norm(a, 2),
     lambda a: LA.matrix_norm(a, "nuc"),
+    lambda a: LA.householder_product(a, a[..., 0, :2]),
+    *([LA.polar] if hasattr(LA, "polar") else []),
 ]
 OF_SINGULAR: list[Callable[..., Any]] = [
     lambda a: tuple(LA.slogdet(a)),

@@ -25,7 +25,7 @@ FACTORIZATIONS = frozenset((
     "linalg_cholesky_ex", "linalg_qr", "_linalg_svd", "_linalg_eigh", "linalg_eig", "_linalg_eigvals", "_linalg_slogdet",
     "_linalg_det", "linalg_inv_ex", "_linalg_solve_ex", "linalg_solve_triangular", "triangular_solve", "linalg_lu",
     "linalg_lu_factor_ex", "linalg_lu_solve", "lu_unpack", "cholesky_solve", "cholesky_inverse", "linalg_pinv",
-    "linalg_matrix_exp",
+    "linalg_matrix_exp", "linalg_householder_product", "linalg_polar",
 ))  # fmt: skip
 
 CHECK = torch.ops.aten._linalg_check_errors.default
@@ -319,3 +319,26 @@ def pseudo_inverse(
 @converts("linalg_matrix_exp")
 def matrix_exp(n: Node, x: Instruction) -> Instruction:
     return n.add("matrix_exp", x)
+
+
+@converts("linalg_householder_product")
+def householder_product(n: Node, x: Instruction, tau: Instruction) -> Instruction:
+    """Returns the first columns of the product of reflections 1 - tau v v'; x holds each v below its diagonal, which is one."""
+    rank = x.shape.rank
+    one = _identity(n, x.shape.dims[-2:], x.shape.dtype)
+    vectors = n.pointwise("add", n.add("trilu", x, upper=False, k=-1), one)
+    found = n.broadcast_to(one, x.shape.dims)
+    for i in reversed(range(n.static(tau.shape.dims[-1], "the number of reflections"))):
+        v = n.slice(vectors, [rank - 1], [i], [i + 1])
+        factor = n.unsqueeze(n.slice(tau, [rank - 2], [i], [i + 1]), [rank - 1])
+        change = matrix_product(n, n.pointwise("mul", v, factor), matrix_product(n, last_two_transposed(n, v), found))
+        found = n.pointwise("sub", found, change)
+    return found
+
+
+@converts("linalg_polar")
+def polar(n: Node, x: Instruction) -> tuple[Instruction, Instruction]:
+    """Returns u and h, with x = u h: u has orthonormal columns, h is symmetric and positive semidefinite."""
+    u, values, v = n.items(n.add("svd", x))
+    scaled = n.pointwise("mul", last_two_transposed(n, v), n.unsqueeze(values, [values.shape.rank - 1]))
+    return matrix_product(n, u, v), matrix_product(n, scaled, v)
