@@ -23,7 +23,7 @@ COMMON: Final = (
 OTHERS: Final = (
     "attention", "bitwise", "coupling", "einsum", "factorization", "flex_attention", "fourier", "kv_cache",
     "linear_attention", "modules", "nms", "optional", "random", "recurrent", "recurrent_states", "require", "roi", "scan",
-    "scatter", "select", "sequence", "signal", "topk", "trees",
+    "scatter", "select", "sequence", "signal", "special", "topk", "trees",
 )  # fmt: skip
 
 

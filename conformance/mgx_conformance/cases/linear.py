@@ -92,6 +92,14 @@ def require(name: str) -> Iterable[Case]:
         )
 
 
+@family.cases("igamma")
+def igamma(name: str) -> Iterable[Case]:
+    for kind in FLOATS[:2]:
+        for upper in (False, True):
+            numbers = (data(kind, 3, 5, low=0.1, high=9) for _ in range(2))
+            yield Case(make(name, upper=upper), tuple(numbers), "upper" if upper else "lower")
+
+
 @family.cases("einsum")
 def einsum(name: str) -> Iterable[Case]:
     equations = {

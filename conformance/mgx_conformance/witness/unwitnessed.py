@@ -23,6 +23,9 @@ _GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "cholesky", "eig", "eigh", "lu", "matrix_exp", "pivot_order", "qr", "solve_triangular", "svd",
     ),
     "a part of SVM classifiers, whose probabilities are witnessed": ("pairwise_coupling",),
+    "the standard has no such function: tests of the core compare it with closed forms, those of mgx-torch with torch": (
+        "igamma",
+    ),
     "checks a condition when a program runs, and returns its operand": ("require",),
     "a part of the recurrent layers, which are witnessed as wholes with sequence_lens": (
         "rnn_var_sl_last_output", "rnn_var_sl_shift_output", "rnn_var_sl_shift_sequence",

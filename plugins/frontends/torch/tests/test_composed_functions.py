@@ -62,6 +62,13 @@ def test_zeta_and_polygamma(same: Same) -> None:
     same(lambda x: torch.polygamma(2, x), torch.arange(1, 9))
 
 
+def test_incomplete_gamma_functions(same: Same) -> None:
+    a = torch.tensor([0.0, 1e-3, 0.5, 1.0, 9.5, 40.0, 2e5, math.inf, -1.0]).double()[:, None]
+    x = torch.tensor([0.0, 1e-3, 0.5, 1.5, 9.0, 44.0, 2.001e5, -1.0]).double()
+    same(lambda a, x: (torch.igamma(a, x), torch.igammac(a, x)), a, x, tolerance=1e-8)
+    same(torch.special.gammainc, a.float(), x[1].float())
+
+
 @pytest.mark.parametrize("x", [torch.randn(3, 50).round(), torch.randn(3, 50).mul(2).long()])
 def test_modes(x: torch.Tensor, same: Same) -> None:
     """Of several indices of the mode, torch may return any."""

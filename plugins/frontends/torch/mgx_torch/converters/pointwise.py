@@ -200,6 +200,17 @@ for _torch, _name in (("remainder", "mod"), ("fmod", "fmod"), ("maximum", "max")
     converts(_torch)(binary(_name))
 
 
+def incomplete_gamma(upper: bool) -> Converter:
+    def convert(n: Node, a: Scalar, x: Scalar) -> Instruction:
+        return n.add("igamma", *n.tensors((a, x), n.dtype), upper=upper)
+
+    return convert
+
+
+converts("igamma")(incomplete_gamma(False))
+converts("igammac")(incomplete_gamma(True))
+
+
 def ignoring_nan(name: str) -> Converter:
     """Applies a binary op; where one operand is NaN, returns the other."""
 
