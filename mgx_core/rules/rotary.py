@@ -102,6 +102,8 @@ def _alternate(ins: Instruction, dims: tuple[Dim, ...]) -> tuple[Instruction, Di
 def _rotary_pairs(
     b: Builder, x: Instruction, cos: Instruction, sin: Instruction, dims: tuple[Dim, ...]
 ) -> Instruction | No:
+    from ..ops.rotary import RotaryEmbedding  # most models have no such embeddings
+
     half = int(dims[3]) // 2
     whole = x if x.shape.dims == dims else b.add(Reshape(dims=dims), x)
     for steps, heads in ((2, 1), (1, 2)):
