@@ -26,6 +26,9 @@ _GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "the standard has no such function: tests of the core compare it with closed forms, those of mgx-torch with torch": (
         "igamma",
     ),
+    "a view of overlapping windows, which a rule finds in gathers: tests of the core compare it with numpy's": (
+        "sliding_windows",
+    ),
     "checks a condition when a program runs, and returns its operand": ("require",),
     "a part of the recurrent layers, which are witnessed as wholes with sequence_lens": (
         "rnn_var_sl_last_output", "rnn_var_sl_shift_output", "rnn_var_sl_shift_sequence",
