@@ -84,7 +84,8 @@ def _collect(cls: Any, frozen: bool, kw_only: bool) -> None:
         given: Any = getattr(cls, name, MISSING)
         stated = isinstance(given, dataclasses.Field)
         made: Any = given if stated else dataclasses.field(default=given)
-        made.name, made.type, made._field_type = name, kind, _FIELD
+        for attribute, value in (("name", name), ("type", kind), ("_field_type", _FIELD)):
+            setattr(made, attribute, value)
         if made.kw_only is MISSING:
             made.kw_only = kw_only
         if type(made.default).__hash__ is None:
