@@ -20,7 +20,9 @@ from .scalar import convert, widen
 __all__ = ["Igamma"]
 
 MANY: Final = 1e5  # order above which both expansions need thousands of terms and Temme's needs few
-STIRLING: Final = 10  # order above which Stirling's series is exact to float64
+STIRLING: Final = 15  # order above which Stirling's series is exact to float64
+SMALL: Final = 0.5  # order below which Q may be close to 0 also for x < 1
+ZETA_3: Final = 1.2020569031595942
 TINY: Final = 1e-300
 
 
@@ -60,10 +62,12 @@ def _incomplete(a: Array, x: Array, upper: bool) -> Array:
     found = np.empty(a.shape)
     with np.errstate(all="ignore"):
         many, below = a > MANY, x < a + 1
+        few = (a < SMALL) & (x < 1) & upper  # P and Q may both be small there, so each has its own series
         for chosen, function, gives_upper in (
             (many & (x < a), _by_normal_distribution, False),
             (many & (x >= a), _by_normal_distribution, True),
-            (~many & below, _by_series, False),
+            (~many & below & ~few, _by_series, False),
+            (few, _by_series_of_small_order, True),
             (~many & ~below, _by_fraction, True),
         ):
             if chosen.any():
@@ -75,7 +79,9 @@ def _incomplete(a: Array, x: Array, upper: bool) -> Array:
 def _front(a: Array, x: Array) -> Array:
     """Returns x^a exp(-x) / gamma(a)."""
     large = np.maximum(a, STIRLING)
-    series = 1 / (12 * large) - 1 / (360 * large**3) + 1 / (1260 * large**5) - 1 / (1680 * large**7)
+    series = (
+        1 / (12 * large) - 1 / (360 * large**3) + 1 / (1260 * large**5) - 1 / (1680 * large**7) + 1 / (1188 * large**9)
+    )
     far = np.sqrt(large / (2 * math.pi)) * np.exp(-large * _deviation(large, x) - series)
     small = np.minimum(a, STIRLING)
     near = np.exp(small * np.log(x) - x - _each(math.lgamma, small))
@@ -89,18 +95,38 @@ def _each(function: Callable[[float], float], x: Array) -> Array:
 def _deviation(a: Array, x: Array) -> Array:
     """Returns x / a - 1 - log(x / a), which is nonnegative."""
     away = (x - a) / a
-    return np.maximum(away - np.log1p(away), 0)
+    # near 0, the difference loses digits, and large orders multiply the error
+    near = away * away * (1 / 2 - away * (1 / 3 - away * (1 / 4 - away * (1 / 5 - away / 6))))
+    return np.asarray(np.where(np.abs(away) < 1e-3, near, np.maximum(away - np.log1p(away), 0)))
 
 
 def _by_series(a: Array, x: Array) -> Array:
     """Returns P from the power series."""
-    term = 1 / a
+    term = np.ones_like(a)
     total, k = term.copy(), 0
     while (term > total * 1e-17).any():
         k += 1
         term = term * (x / (a + k))
         total += term
-    return _front(a, x) * total
+    # gamma(a) of small orders may be infinite
+    front = np.where(a < SMALL, np.exp(a * np.log(x) - x - _log_gamma_of_successor(a)), _front(a, x) / a)
+    return front * total
+
+
+def _by_series_of_small_order(a: Array, x: Array) -> Array:
+    """Returns Q for a < SMALL and x < 1, from the power series of the difference from 1."""
+    power = a * np.log(x) - _log_gamma_of_successor(a)
+    term, total = np.ones_like(x), np.zeros_like(x)
+    for k in range(1, 20):
+        term = term * (-x / k)
+        total += term / (a + k)
+    return np.asarray(-np.expm1(power) - a * np.exp(power) * total)
+
+
+def _log_gamma_of_successor(a: Array) -> Array:
+    """Returns log(gamma(1 + a)), with full relative precision also for small a."""
+    near = -a * (np.euler_gamma - a * (math.pi**2 / 12 - a * (ZETA_3 / 3 - a * math.pi**4 / 360)))
+    return np.asarray(np.where(a < 1e-3, near, _each(math.lgamma, 1 + a)))
 
 
 def _by_fraction(a: Array, x: Array) -> Array:
