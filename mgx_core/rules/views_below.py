@@ -19,11 +19,13 @@ from ..ops.pointwise import Mul
 from ..ops.reduce import Reduce, ReduceMax, ReduceMean, ReduceMin
 from ..ops.reshape import Reshape
 from ..ops.softmax import Logsoftmax, Softmax
+from ..types.argument import Array
 from ..types.dim import Dim, Sym, product
 from ..types.shape import Shape
 from .constants import aligned, is_constant, scalar_of
 from .engine import ROUNDING, Builder, Rules
 from .matching import either, one_user, op_as
+from .outline import through_views
 from .view_chain import ViewChain
 from .views import GROUPING
 
@@ -132,7 +134,7 @@ def views_below_narrowing(i: Instruction, b: Builder) -> Instruction | No | None
         return No("no operations would become fusible")
     made = x
     if scaled is not None:
-        factor = b.literal(np.asarray(scaled[1], x.shape.dtype.numpy))
+        factor = b.literal(scaled[1])
         made = b.add(Mul(), x, b.add(Multibroadcast(out_lens=x.shape.dims), factor))
     made = b.add(i.op, made)
     for ins in reversed(chain):
@@ -140,12 +142,15 @@ def views_below_narrowing(i: Instruction, b: Builder) -> Instruction | No | None
     return made
 
 
-def _scaled(ins: Instruction) -> tuple[Instruction, float] | None:
+def _scaled(ins: Instruction) -> tuple[Instruction, Array] | None:
     """Returns x and the number of a product x * number; None for anything else."""
     if not isinstance(ins.op, Mul):
         return None
-    found = ((x, scalar_of(factor)) for x, factor in either(ins))
-    return next(((x, number) for x, number in found if number is not None), None)
+    for x, factor in either(ins):
+        source = through_views(factor)
+        if scalar_of(factor) is not None and source.literal is not None:
+            return x, np.asarray(source.literal.value).reshape(())  # as a float, an integer might be rounded
+    return None
 
 
 def _reshaped_constant(b: Builder, x: Instruction, old: tuple[Dim, ...], new: tuple[Dim, ...]) -> Instruction | None:

@@ -48,6 +48,29 @@ TURNS = [
   @return(%7)""",
     ),
     (
+        "views-below-narrowing",
+        """\
+  %x = @param["x"] -> int64[6, 4]
+  %c = @literal(9007199254740993) -> int64[]
+  %b = multibroadcast[out_lens=[3, 4, 2]](%c)
+  %1 = abs(%x)
+  %2 = reshape[dims=[2, 3, 4]](%1)
+  %3 = transpose[permutation=[1, 2, 0]](%2)
+  %4 = mul(%3, %b)
+  %5 = convert[target_type=int32](%4)
+  @return(%5)""",
+        """\
+  %x = @param["x"] -> int64[6, 4]
+  %1 = abs(%x) -> int64[6, 4]
+  %2 = @literal(9007199254740993) -> int64[]
+  %3 = multibroadcast[out_lens=[6, 4]](%2) -> int64[6, 4]
+  %4 = mul(%1, %3) -> int64[6, 4]
+  %5 = convert[target_type=int32, saturate=true, round_mode="up"](%4) -> int32[6, 4]
+  %6 = reshape[dims=[2, 3, 4], allowzero=false](%5) -> int32[2, 3, 4]
+  %7 = transpose[permutation=[1, 2, 0]](%6) -> int32[3, 4, 2]
+  @return(%7)""",
+    ),
+    (
         "transpose-below-pointwise",
         """\
   %x = @param["x"] -> float32[2, 3]
