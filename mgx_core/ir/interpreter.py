@@ -18,7 +18,7 @@ from .module import Module
 from .ordering import reads
 from .symbols import introduced
 
-__all__ = ["Interpreter", "Observer", "evaluate_module", "place_of"]
+__all__ = ["Interpreter", "Observer", "evaluate_module", "location_of"]
 
 Observer = Callable[[Instruction, Value], None]
 
@@ -111,7 +111,7 @@ class Interpreter:
         return np.asarray(value) if isinstance(value, np.generic) else value
 
 
-def place_of(op: Operation, error: MgxError) -> str:
+def location_of(op: Operation, error: MgxError) -> str:
     """Returns the text of an op as the location of its error; the name alone if an attribute is the error's message."""
     texts = [value for value in op.attributes().values() if isinstance(value, str)]
     return op.name if error.message in texts else repr(op)
@@ -119,7 +119,7 @@ def place_of(op: Operation, error: MgxError) -> str:
 
 def located(error: MgxError, ins: Instruction) -> MgxError:
     """Returns the error with the instruction's text and source nodes as its location."""
-    place = f"{place_of(ins.op, error)}({', '.join('-' if i.is_absent else str(i.result) for i in ins.inputs)})"
+    place = f"{location_of(ins.op, error)}({', '.join('-' if i.is_absent else str(i.result) for i in ins.inputs)})"
     if ins.sources:
         place = f"node {', '.join(map(repr, ins.sources))}: {place}"
     return error.located(place)

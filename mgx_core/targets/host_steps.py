@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from ..errors import MgxError, Refused, UnsupportedError
 from ..ir.instruction import Instruction
-from ..ir.interpreter import Interpreter, place_of
+from ..ir.interpreter import Interpreter, location_of
 from ..ir.module import Module
 from ..ops.operation import Operation
 from ..types.argument import Array
@@ -94,7 +94,7 @@ class HostSteps(StepList):
                 found: Any = call_kernel(kernel, op, values, modules, Interpreter().run)
                 check_unchanged(kernel, op, values, before)
             except MgxError as error:
-                raise error.located(place_of(op, error)).at_nodes(nodes) from error.__cause__
+                raise error.located(location_of(op, error)).at_nodes(nodes) from error.__cause__
             if unchecked:
                 check_result(kernel, op, result, found)
                 unchecked.clear()
