@@ -54,7 +54,7 @@ class Recurrent(Operation):
                 raise ParameterError(f"no activation function is called {name!r}; known are {', '.join(ACTIVATIONS)}")
         for what, values in (("actv_alpha", self.actv_alpha), ("actv_beta", self.actv_beta)):
             if values and len(values) != need:
-                raise ParameterError(f"{what} needs {need} numbers, one a function, got {list(values)}")
+                raise ParameterError(f"{what} needs {need} numbers, one per function, got {list(values)}")
 
     @property
     def directions(self) -> int:

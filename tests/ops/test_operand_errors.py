@@ -138,7 +138,7 @@ def test_values_that_do_not_fit(name: str, attributes: dict[str, Any], operands:
     [
         ("celu", {"alpha": 0}, "celu: attribute 'alpha' must not be 0"),
         ("linear_attention", {"q_num_heads": 3, "kv_num_heads": 2}, "q_num_heads must be a positive multiple of kv_num_heads, got 3 and 2"),
-        ("lstm", {"hidden_size": 2, "actv_alpha": [1.0]}, "actv_alpha needs 3 numbers, one a function, got [1.0]"),
+        ("lstm", {"hidden_size": 2, "actv_alpha": [1.0]}, "actv_alpha needs 3 numbers, one per function, got [1.0]"),
     ],
 )  # fmt: skip
 def test_attributes_that_do_not_fit(name: str, attributes: dict[str, Any], said: str) -> None:
