@@ -20,7 +20,7 @@ __all__ = ["create_argument", "fill_argument", "generate_argument", "host_argume
 def create_argument(shape: Shape, values: Sequence[Any]) -> Argument:
     """Returns a tensor of the given shape from a flat list of values in row-major order."""
     _require_tensor("create_argument", shape)
-    if not isinstance(values, Sized):
+    if not isinstance(values, Sized) or (isinstance(values, np.ndarray) and not values.ndim):
         raise ParameterError(f"create_argument takes a list of values, got {values!r}")
     if len(values) != shape.elements():
         raise ShapeError(f"{shape} has {shape.elements()} elements, got {len(values)} values")

@@ -223,8 +223,9 @@ def test_arguments_of_no_tensor(make, shape):
 
 
 def test_values_that_are_no_list_and_seeds_that_are_none():
-    with pytest.raises(ParameterError, match="create_argument takes a list of values, got 5"):
-        create_argument(Shape("float", [1]), 5)
+    for value in (5, np.array(5)):
+        with pytest.raises(ParameterError, match=r"create_argument takes a list of values, got .*5"):
+            create_argument(Shape("float", [1]), value)
     for seed in (-1, 1.5, "x"):
         with pytest.raises(ParameterError, match="seed must be an int, 0 or more"):
             generate_argument(Shape("float", [1]), seed)
