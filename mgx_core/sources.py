@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from .errors import ParameterError, ParseError
+from .errors import ParameterError, ParseError, StoreError
 
-__all__ = ["contents", "file_bytes", "file_path", "unreadable"]
+__all__ = ["contents", "file_bytes", "file_path", "unreadable", "unwritable"]
 
 
 def file_path(given: Any, function: str, instead: str = "") -> str | os.PathLike[str]:
@@ -60,6 +60,11 @@ def contents(path: str | os.PathLike[str], most: int = -1) -> bytes:
 def unreadable(path: str | os.PathLike[str], error: OSError) -> ParseError:
     """Returns the error for a model file that cannot be read."""
     return ParseError(f"{os.fspath(path)!r} cannot be read: {error.strerror or error}")
+
+
+def unwritable(path: str | os.PathLike[str], error: OSError) -> StoreError:
+    """Returns the error for a file that cannot be written."""
+    return StoreError(f"file {os.fspath(path)!r} cannot be written: {error.strerror or error}")
 
 
 def _kind(given: Any) -> str:

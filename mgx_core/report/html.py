@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Protocol
 
 from ..compile.pipeline import size
-from ..errors import StoreError
 from ..ir.graph import Graph
 from ..ir.module import Module, nested
 from ..ops.convolution import Convolution, ConvolutionBackwards
 from ..run.executable import Executable
 from ..run.instance import Instance
-from ..sources import file_path
+from ..sources import file_path, unwritable
 from ..targets.memory import plan_memory
 from .charts import Bar, bars_svg, passes_svg
 from .formatting import escaped, size_text, time_text, title
@@ -52,7 +51,7 @@ def report_html(
         try:
             Path(file_path(path, "report")).write_text(text, encoding="utf-8")
         except OSError as error:
-            raise StoreError(f"file {os.fspath(path)!r} cannot be written: {error.strerror or error}") from error
+            raise unwritable(path, error) from error
     return text
 
 

@@ -10,7 +10,7 @@ import msgpack
 import numpy as np
 
 from ..errors import MgxError, ParameterError, StoreError
-from ..sources import file_path
+from ..sources import file_path, unwritable
 from .shape import AnyShape, Shape, TupleShape
 
 __all__ = ["read_value", "write_value"]
@@ -26,7 +26,7 @@ def write_value(value: Any, shape: AnyShape, filename: str | os.PathLike[str]) -
         with Path(filename).open("wb") as file:
             msgpack.pack(document, file)
     except OSError as error:
-        raise StoreError(f"file {os.fspath(filename)!r} cannot be written: {error.strerror or error}") from error
+        raise unwritable(filename, error) from error
 
 
 def read_value(filename: str | os.PathLike[str]) -> Any:
