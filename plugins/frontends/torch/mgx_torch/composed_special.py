@@ -115,7 +115,7 @@ def _zeta(s: Tensor, q: Tensor) -> Tensor:
     negative = _positive_zeta(s, rest) - _positive_zeta(s, 1 - q)
     found = _positive_zeta(s, torch.where(positive, q, fraction)) + torch.where(positive, 0.0, sign * negative)
     found = torch.where(positive | (s == s.floor()), found, math.nan)
-    found = torch.where(~positive & (fraction == 0), math.inf, found)  # one term is infinite
+    found = torch.where(~positive & (q == q.floor()), math.inf, found)  # one term is infinite, or q is
     return torch.where(s == 1, math.inf, torch.where(s < 1, math.nan, found))
 
 

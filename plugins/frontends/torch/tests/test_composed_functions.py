@@ -60,6 +60,7 @@ def test_zeta_and_polygamma(same: Same) -> None:
     same(lambda x: (torch.special.zeta(3, x), torch.special.zeta(x.abs() + 1, 2)), q[:-3].float())
     same(lambda x: [torch.polygamma(n, x) for n in (2, 3, 4, 7)], q[:80], tolerance=1e-9)
     same(lambda x: torch.polygamma(2, x), torch.arange(1, 9))
+    same(lambda x: (torch.polygamma(3, x), torch.special.zeta(4, x)), torch.tensor([-math.inf, -2.0]))
 
 
 def test_incomplete_gamma_functions(same: Same) -> None:
