@@ -281,7 +281,9 @@ def test_fake_quantization(same: Same) -> None:
     def quantized(x: torch.Tensor) -> Any:
         yield torch.fake_quantize_per_tensor_affine(x, 0.013, 3, -20, 31)
         yield torch.fake_quantize_per_tensor_affine(x, scales[:1], zeros[:1], -20, 31)
+        yield torch.fake_quantize_per_tensor_affine(x, scales[:1], zeros[2:] + 0.5, -20, 31)
         yield torch.fake_quantize_per_channel_affine(x, scales, zeros, 0, -128, 127)
+        yield torch.fake_quantize_per_channel_affine(x, scales, zeros + 0.3, 0, -8, 7)
 
     for kind in (torch.float32, torch.float16, torch.float64):
         same(lambda x: tuple(quantized(x)), torch.randn(3, 50, dtype=kind))
