@@ -42,8 +42,8 @@ def from_exported(exported: ExportedProgram) -> Program:
     for name, value in exported.constants.items():
         if isinstance(value, torch.Tensor) and is_functorch_wrapped_tensor(value):
             raise UnsupportedError(
-                f"the constant {name!r} has no data: torch.export records so what a transform of torch.func depends on; call the "
-                "transform outside of the exported module, or use torch.compile(backend='mgx')"
+                f"the constant {name!r} has no data: torch.export does not keep that of tensors inside a transform of "
+                "torch.func; call the transform outside of the exported module, or use torch.compile(backend='mgx')"
             )
     converters = all_converters()
     try:
