@@ -52,7 +52,7 @@ def rotary_from_halves(i: Instruction, b: Builder) -> Instruction | No | None:
 def rotary_from_pairs(i: Instruction, b: Builder) -> Instruction | No | None:
     """reshape(stack(x0 cos - x1 sin, x0 sin + x1 cos)) -> rotary_embedding(x, cos, sin), x0 and x1 alternating in x.
 
-    x is [b, h, s, d], or [b, s, h, d] if the angles have one head in that place.
+    x is [b, h, s, d], or [b, s, h, d] if axis 2 of the angles has the extent 1.
     """
     stack = i.inputs[0]
     if len(i.inputs) > 1 or not isinstance(stack.op, Concat) or stack.shape.rank != 5 or not i.shape.rank:
@@ -102,6 +102,7 @@ def _alternate(ins: Instruction, dims: tuple[Dim, ...]) -> tuple[Instruction, Di
 def _rotary_pairs(
     b: Builder, x: Instruction, cos: Instruction, sin: Instruction, dims: tuple[Dim, ...]
 ) -> Instruction | No:
+    """Returns the rotary embedding of x, with these four extents, by cosines and sines as they are multiplied with pairs."""
     from ..ops.rotary import RotaryEmbedding  # most models have no such embeddings
 
     half = int(dims[3]) // 2
