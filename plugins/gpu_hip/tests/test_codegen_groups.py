@@ -237,6 +237,16 @@ def test_rows_of_short_pieces_share_a_block(
     checked(module, FusedReduce(axes=axes), [x], [total], wave, terms=1 << 10, sm=sm)
 
 
+@pytest.mark.parametrize("wave", WAVES)
+def test_rows_that_do_not_fit_a_block_do_not_share_it(wave: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """149 rows of pieces of 7 elements are 1,043 threads, and no fewer rows divide 149."""
+    monkeypatch.setattr(reduce_rows, "MANY", 0)
+    lens = (1, 149, 7, 24)
+    x = tensor("float32", lens, (149 * 7 * 24, 7, 1, 149 * 7))
+    source = checked(normalised(lens, (2, 3)), FusedReduce(axes=(2, 3)), [x], [x], wave, terms=64)
+    assert source.launches[0].block[0] <= traits(wave).max_threads
+
+
 def test_whole_vectors_are_read() -> None:
     module = Module("add")
     a, b = (module.add_parameter(n, Shape.of(dt.float16, (64, 512))) for n in "ab")

@@ -67,7 +67,7 @@ def _width(plan: Plan) -> int:
 def _shape(plan: Plan, traits: DeviceTraits) -> RowShape:
     width = _width(plan)
     groups = max(plan.length // width, 1)
-    beside = _beside(plan)
+    beside = _beside(plan, width, traits)
     if beside > 1:
         piece = plan.reduced.dims[-1] // width
         threads = piece << max(THREADS // (beside * piece), 1).bit_length() - 1
@@ -93,8 +93,11 @@ def _shape(plan: Plan, traits: DeviceTraits) -> RowShape:
     return RowShape(width, int(threads), turns, turns * threads * width == plan.length)
 
 
-def _beside(plan: Plan) -> int:
-    """Returns the number of rows for each block, more than one if adjacent rows alternate in short pieces."""
+def _beside(plan: Plan, width: int, traits: DeviceTraits) -> int:
+    """Returns the number of rows for each block, more than one if adjacent rows alternate in short pieces.
+
+    width: elements that a thread reads at once.
+    """
     main = plan.main
     if main is None or len(plan.reduced.dims) < 2 or not plan.kept.dims:
         return 1
@@ -106,7 +109,8 @@ def _beside(plan: Plan) -> int:
     size = piece * of.dtype.size
     if not alternate or size >= SHORT_PIECE or plan.rows * plan.length * of.dtype.size < MANY:
         return 1
-    return min((r for r in range(1, rows + 1) if rows % r == 0 and r * size >= BESIDE), default=rows)
+    beside = min((r for r in range(1, rows + 1) if rows % r == 0 and r * size >= BESIDE), default=rows)
+    return beside if beside * (piece // width) <= traits.max_threads else 1  # the divisors of a prime are far apart
 
 
 def _splits(plan: Plan, shape: RowShape, traits: DeviceTraits) -> int:
