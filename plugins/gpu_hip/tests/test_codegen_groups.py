@@ -247,6 +247,22 @@ def test_rows_that_do_not_fit_a_block_do_not_share_it(wave: int, monkeypatch: py
     assert source.launches[0].block[0] <= traits(wave).max_threads
 
 
+@pytest.mark.parametrize("wave", WAVES)
+def test_many_rows_without_elements(wave: int) -> None:
+    """C++ has no arrays without elements, which compilers for devices refuse."""
+    lens = (5000, 0)
+    module = Module("variance")
+    x = module.add_parameter("x", Shape.of(dt.float32, lens))
+    mean = module.add(Multibroadcast(out_lens=lens), module.add(ReduceMean(axes=(1,)), x))
+    centred = module.add(Sub(), x, mean)
+    module.add_return([module.add(ReduceMean(axes=(1,)), module.add(Mul(), centred, centred))])
+    inputs, outputs = [tensor("float32", lens)], [tensor("float32", (5000, 1))]
+    source = generate(FusedReduce(axes=(1,)), inputs, outputs, traits(wave, 2), [module])
+    assert isinstance(source, KernelSource) and "[0];" not in source.text
+    (got,) = run(source, [np.zeros(lens, np.float32)], inputs, outputs, wave)
+    assert np.isnan(got).all()
+
+
 def test_whole_vectors_are_read() -> None:
     module = Module("add")
     a, b = (module.add_parameter(n, Shape.of(dt.float16, (64, 512))) for n in "ab")

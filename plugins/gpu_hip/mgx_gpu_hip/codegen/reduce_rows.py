@@ -76,7 +76,8 @@ def _shape(plan: Plan, traits: DeviceTraits) -> RowShape:
     turns_kept = max(1, MAX_KEPT // width)
     threads = max(min(power_of_two(groups), 8), power_of_two(ceil_div(groups, turns_kept)))
     wanted = traits.sm_count * 512
-    if width == 1 and not isinstance(plan.length, SymbolicInt) and plan.length <= TINY and plan.rows >= 2 * wanted:
+    tiny = not isinstance(plan.length, SymbolicInt) and 0 < plan.length <= TINY
+    if width == 1 and tiny and plan.rows >= 2 * wanted:
         return RowShape(1, 1, plan.length, True)
     while threads * plan.rows < wanted and threads < groups:
         threads *= 2
