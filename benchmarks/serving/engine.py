@@ -66,7 +66,7 @@ class Light(Arena):
 class Leaving(TrayWriter):
     """Claims rows of trays without writing to them."""
 
-    def _copy(self, put: PendingRequest, parts: Sequence[Any]) -> None: ...
+    def _write_inputs(self, request: PendingRequest, parts: Sequence[Any]) -> None: ...
 
 
 async def ask(ends: Sequence[Ends], trays: TrayMemory, given: argparse.Namespace) -> None:
@@ -74,12 +74,12 @@ async def ask(ends: Sequence[Ends], trays: TrayMemory, given: argparse.Namespace
     senders = []
     for own, end in enumerate(ends, ENGINE + 1):
         sender: list[RequestSender] = []
-        channel = await Channel.opened(end, lambda message, parts, s=sender: s[0].answered(message[2], parts))
+        channel = await Channel.opened(end, lambda message, parts, s=sender: s[0].receive_answers(message[2], parts))
         _, borrowed = channel._memory or (None, None)
         assert borrowed is not None
         channel._memory = (Light(os.dup(end.written), end.size), borrowed)
         sender.append(RequestSender(lambda channel=channel: channel))
-        sender[0].fill(Leaving(*trays.filling(own)))
+        sender[0].use_trays(Leaving(*trays.writer_arguments(own)))
         senders += sender
     feeds = {"x": np.ones((given.rows, 3, 224, 224), np.float32)}
     if given.kind == "tokens":
@@ -131,7 +131,7 @@ async def answer(ends: Sequence[Ends], trays: TrayMemory, model: Model) -> tuple
     """Answers until the other process ends; returns the number of requests and the processor time."""
     metrics, ended = Metrics(NoTraces()), asyncio.Event()
     batcher = Batcher(model, metrics)
-    asyncio.get_running_loop().add_reader(trays.bells[ENGINE], trays.rung)
+    asyncio.get_running_loop().add_reader(trays.bells[ENGINE], trays.on_bell)
     for own, end in enumerate(ends, ENGINE + 1):
         taken: list[RequestReceiver] = []
 
