@@ -90,5 +90,5 @@ class BatchBufferPool:
             return BatchBuffer(self._memory, self._rows)
 
     def give_back(self, buffer: BatchBuffer) -> None:
-        """Returns a stack to the pool; nothing may read its contents any more."""
+        """Returns a buffer to the pool; nothing may read its contents any more."""
         self._idle.append(buffer)

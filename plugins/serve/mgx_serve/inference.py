@@ -181,16 +181,16 @@ class Service(Inference):
             answer.places = await self._placed(call, answer.outputs)
         return answer
 
-    async def _stored(self, call: Call, share: Share, lying: bool) -> dict[str, Array | DeferredInput]:
+    async def _stored(self, call: Call, share: Share, deferred: bool) -> dict[str, Array | DeferredInput]:
         """Returns the inputs in shared memory; reserves memory for a copy first.  Errors: BadRequest, TooLarge, Busy.
 
-        lying: numeric inputs are read when their batch is assembled, directly into its buffer by its thread.
+        deferred: numeric inputs are read when their batch is assembled, directly into its buffer by its thread.
         """
         made: dict[str, Array | DeferredInput] = {}
         for name, given in call.stored.items():
             share.take(given.place.size * TENSOR_COST)
             layout = Layout.of(name, given.datatype, given.shape)
-            if lying and not layout.dtype.hasobject:
+            if deferred and not layout.dtype.hasobject:
                 made[name] = self.regions.input(layout, given.place)
             else:
                 made[name] = layout.read(await self.regions.read(given.place))

@@ -183,10 +183,10 @@ class RequestSender:
 
     def receive_answers(self, content: Any, parts: list[Bytes]) -> None:
         """Handles a message of responses and errors."""
-        alike, records, refused = content
+        common, records, refused = content
         at = 0
         for number, which, shapes in records:
-            model, version, outputs, plan = alike[which]
+            model, version, outputs, plan = common[which]
             end = at + len(outputs)
             reply = self._waiting.get(number)
             if reply is not None and not reply.done():  # or the client has left
