@@ -82,7 +82,9 @@ def channel_sum_in_groups(i: Instruction, b: Builder) -> Instruction | No | None
 
 
 def _splits_channels(dims: Sequence[Dim], split: Sequence[Dim]) -> bool:
-    return len(split) == len(dims) + 1 > 2 and (*split[:1], *split[3:]) == (*dims[:1], *dims[2:])
+    if not (len(split) == len(dims) + 1 > 2 and (*split[:1], *split[3:]) == (*dims[:1], *dims[2:])):
+        return False
+    return split[1] * split[2] == dims[1]  # tensors without elements can be reshaped to other channels
 
 
 def _reduces(x: Instruction, deep: int) -> bool:

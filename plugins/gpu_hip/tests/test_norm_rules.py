@@ -74,6 +74,16 @@ def test_sum_per_channel_joins_a_group_norm(device: int) -> None:
     assert norm.startswith("reduce_add_") and not convolution.startswith("reduce_")
 
 
+def test_sums_without_elements_may_be_reshaped_to_other_channels() -> None:
+    """Those of the embedding cannot."""
+    built = BuiltProgram(6)
+    x, time = built.argument(2, 4, 0)[0], built.argument(2, 4, 1)[0]
+    x = built.add("add", x, built.add("multibroadcast", time, out_lens=[2, 4, 0]))
+    built.main.add_return([built.add("relu", built.add("reshape", x, dims=[2, 3, 5, 0], allowzero=True))])
+    built.program.compile(GpuTarget("host", 1))
+    assert built.program.run(built.feed)[0].to_numpy().shape == (2, 3, 5, 0)
+
+
 @DEVICES
 def test_a_group_norm_with_two_readers(device: int) -> None:
     built = BuiltProgram(3)
