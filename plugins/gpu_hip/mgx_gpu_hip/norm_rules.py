@@ -50,19 +50,18 @@ def group_norm_in_place(i: Instruction, b: Builder) -> Instruction | No | None:
 @NORM_ENDS.on(Pointwise, reads=Reshape)
 def pointwise_in_groups(i: Instruction, b: Builder) -> Instruction | No | None:
     """f(reshape(norm), y) -> reshape(f(norm, reshape(y))) for a norm whose channels are split into groups."""
-    merged = next((x for x in i.inputs if isinstance(x.op, Reshape) and len(x.inputs) == 1), None)
-    if merged is None or merged.shape.dims != i.shape.dims:
+    dims = i.shape.dims
+    reshapes = (x for x in i.inputs if isinstance(x.op, Reshape) and len(x.inputs) == 1)
+    merged = next((x for x in reshapes if _splits_channels(dims, x.inputs[0].shape.dims)), None)
+    if merged is None:
         return None
     norm = merged.inputs[0]
-    dims = norm.shape.dims
-    if not _splits_channels(i.shape.dims, dims):
-        return None
     if merged.users != (i,) or norm.users != (merged,):
         return No("the norm has other users")
     if not isinstance(norm.op, Pointwise) or not _reduces(norm, DEEPEST):
         return No("no operations would become fusible")
-    operands = [norm if x is merged else _split(x, dims, b) for x in i.inputs]
-    return b.add(Reshape(dims=i.shape.dims), b.add(i.op, *operands))
+    operands = [norm if x is merged else _split(x, norm.shape.dims, b) for x in i.inputs]
+    return b.add(Reshape(dims=dims), b.add(i.op, *operands))
 
 
 @NORM_ENDS.on(Reshape, reads=Add)

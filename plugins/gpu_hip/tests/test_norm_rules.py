@@ -61,6 +61,17 @@ def test_activation_and_sums_join_a_group_norm(device: int) -> None:
 
 
 @DEVICES
+def test_a_difference_with_a_reshaped_value_joins_a_group_norm(device: int) -> None:
+    """The reshape of the norm is not the first one that the difference reads."""
+    built = BuiltProgram(7)
+    y = group_norm(built, 4, 2, 8, 5, 6)
+    other = built.add("reshape", built.argument(2, 8, 30)[0], dims=[2, 8, 5, 6])
+    y = built.add("transpose", built.add("sub", other, y), permutation=[0, 2, 3, 1])
+    (name,) = steps(built, y, device)
+    assert name.startswith("reduce_")
+
+
+@DEVICES
 def test_sum_per_channel_joins_a_group_norm(device: int) -> None:
     """An embedding of time is added between a convolution and the norm of its result."""
     built = BuiltProgram(5)
