@@ -6,8 +6,7 @@ Needs bert_base_dyn.onnx, resnet50_dyn.onnx and mobilenet_v2_dyn.onnx, and onnxr
 
 memory   for each model of the folder: device bytes allocated, compared with weights plus the plan's lower bound for one run
 shapes   bert_base_dyn in fp16 with random batch (1..8) and length (1..256): milliseconds for a new and for a known shape,
-device
-         memory after each tenth, and the largest error of samples against the reference (float32)
+         device memory after each tenth, and the largest error of samples against the reference (float32)
 threads  several threads running three programs with their own inputs, host and device arrays mixed: runs, wrong results, memory
 """
 

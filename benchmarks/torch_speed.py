@@ -13,11 +13,11 @@ reported, with the default's first call.  Both freeze the weights, as users who 
 
 They alternate after a few calls, so that other load affects both equally.  A turn begins with uncounted calls until the other's
 threads have stopped spinning: those of OpenMP spin for some 7 ms after a call, during which the next call has one processor
-less.
-On a loaded machine use one thread: threads that wait for each other spin, which counts as processor time.
+less.  On a loaded machine use one thread: threads that wait for each other spin, which counts as processor time.
 
---trivial: microseconds per call of a function that adds one to eight numbers. --second: seconds until the first result in a
-process that uses the cache of another process, after imports; both freeze the weights here, too.
+--trivial: microseconds per call of a function that adds one to eight numbers.
+--second: seconds until the first result in a process that uses the cache of another process, after imports; both freeze the
+weights here, too.
 """
 
 from __future__ import annotations
