@@ -121,7 +121,7 @@ class _Writer:
             f"const u32 n0 = tile % {across}u * {t.columns}u;",
         ]
         loader = Loader(p, t, GROUP_WAVES * self.wave, False, self.own).lines()
-        down = t.rows // (64 if t.alternates else 64 * t.consumers)
+        down = t.rows // (64 * t.sharing)
         mine = "0u" if t.alternates else f"turn * {64 * down}u"
         start, end = self.touches()
         finish = [*end, *self.own_results("acc", f"m0 + {mine}", down)]

@@ -54,6 +54,11 @@ class Tile:
         return self.waves // GROUP_WAVES - 1
 
     @property
+    def sharing(self) -> int:
+        """Warpgroups among which the rows of a tile are divided, if another one loads."""
+        return 1 if self.alternates else self.consumers
+
+    @property
     def pitch(self) -> int:
         """Bytes between rows in shared memory; eight rows fall into different banks, in warpgroup tiles by swizzling."""
         return self.depth if self.joint else self.depth + 16
@@ -152,9 +157,7 @@ def tiles_by_time(
 
 def _registers(t: Tile, whole: bool) -> int:
     """Returns registers of a thread of a warpgroup tile: its sums, for 8-bit floats those of a step too, and 16 or 30 more."""
-    waves = (
-        t.waves if not t.turns else GROUP_WAVES if t.alternates else GROUP_WAVES * t.consumers
-    )  # with sums of a tile
+    waves = GROUP_WAVES * t.sharing if t.turns else t.waves  # that have sums of a tile
     sums = t.rows * t.columns // (waves * 32)
     of_step = 0 if whole else t.columns // 2 if t.turns else sums  # in turn, each 64 rows of a tile use the same ones
     return sums + of_step + (16 if t.turns else 30)

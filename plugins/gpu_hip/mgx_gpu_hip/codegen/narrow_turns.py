@@ -15,7 +15,7 @@ def rings(t: Tile) -> list[str]:
 
     A warpgroup waits for its turn before it waits for stages: their counters only tell two successive uses of a stage apart.
     """
-    loaded, multiplied = GROUP_WAVES * 32, GROUP_WAVES * (1 if t.alternates else t.consumers)
+    loaded, multiplied = GROUP_WAVES * 32, GROUP_WAVES * t.sharing
     return [
         f"ring_t* const full = (ring_t*)(room + {t.shared_of_rings}u);",
         f"ring_t* const free = full + {t.stages};",
