@@ -248,6 +248,20 @@ def test_rows_that_do_not_fit_a_block_do_not_share_it(wave: int, monkeypatch: py
 
 
 @pytest.mark.parametrize("wave", WAVES)
+def test_rows_with_many_sums_do_not_share_a_block(wave: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sum of 512 threads takes 4,096 bytes of shared memory, 13 of them more than a block may declare."""
+    monkeypatch.setattr(reduce_rows, "MANY", 0)
+    lens = (1, 64, 2, 300)
+    module = Module("sums")
+    x = module.add_parameter("x", Shape.of(dt.float64, lens))
+    factors = [module.add(Multibroadcast(out_lens=lens), module.add_literal(np.float64(n))) for n in range(1, 14)]
+    module.add_return([module.add(ReduceSum(axes=(2, 3)), module.add(Mul(), x, f)) for f in factors])
+    inputs = [tensor("float64", lens, (64 * 2 * 300, 2, 1, 128))]
+    outputs = [tensor("float64", (1, 64, 1, 1)) for _ in factors]
+    checked(module, FusedReduce(axes=(2, 3)), inputs, outputs, wave, terms=600 * 13)
+
+
+@pytest.mark.parametrize("wave", WAVES)
 def test_many_rows_without_elements(wave: int) -> None:
     """C++ has no arrays without elements, which compilers for devices refuse."""
     lens = (5000, 0)

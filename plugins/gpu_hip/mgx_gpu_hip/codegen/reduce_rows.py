@@ -67,12 +67,9 @@ def _width(plan: Plan) -> int:
 def _shape(plan: Plan, traits: DeviceTraits) -> RowShape:
     width = _width(plan)
     groups = max(plan.length // width, 1)
-    beside = _beside(plan, width, traits)
-    if beside > 1:
-        piece = plan.reduced.dims[-1] // width
-        threads = piece << max(THREADS // (beside * piece), 1).bit_length() - 1
-        turns = ceil_div(groups, threads)
-        return RowShape(width, threads, turns, turns * threads == groups, beside, piece)
+    alternating = _alternating_rows(plan, width, traits)
+    if alternating is not None:
+        return alternating
     turns_kept = max(1, MAX_KEPT // width)
     threads = max(min(power_of_two(groups), 8), power_of_two(ceil_div(groups, turns_kept)))
     wanted = traits.sm_count * 512
@@ -94,24 +91,30 @@ def _shape(plan: Plan, traits: DeviceTraits) -> RowShape:
     return RowShape(width, int(threads), turns, turns * threads * width == plan.length)
 
 
-def _beside(plan: Plan, width: int, traits: DeviceTraits) -> int:
-    """Returns the number of rows for each block, more than one if adjacent rows alternate in short pieces.
+def _alternating_rows(plan: Plan, width: int, traits: DeviceTraits) -> RowShape | None:
+    """Returns the shape of rows that share a block, if adjacent rows alternate in short pieces; None for others.
 
     width: elements that a thread reads at once.
     """
     main = plan.main
     if main is None or len(plan.reduced.dims) < 2 or not plan.kept.dims:
-        return 1
+        return None
     if any(isinstance(d, SymbolicInt) for d in (*plan.kept.dims, *plan.reduced.dims)):
-        return 1
+        return None
     n, of = plan.accesses.index(main), plan.inputs[main.index]
-    piece, rows = plan.reduced.dims[-1], plan.kept.dims[-1]
-    alternate = plan.reduced_strides(n)[-1] == 1 and plan.kept_strides(n)[-1] == piece
-    size = piece * of.dtype.size
+    length, rows = plan.reduced.dims[-1], plan.kept.dims[-1]
+    alternate = plan.reduced_strides(n)[-1] == 1 and plan.kept_strides(n)[-1] == length
+    size = length * of.dtype.size
     if not alternate or size >= SHORT_PIECE or plan.rows * plan.length * of.dtype.size < MANY:
-        return 1
+        return None
     beside = min((r for r in range(1, rows + 1) if rows % r == 0 and r * size >= BESIDE), default=rows)
-    return beside if beside * (piece // width) <= traits.max_threads else 1  # the divisors of a prime are far apart
+    piece, groups = length // width, plan.length // width
+    threads = piece << max(THREADS // (beside * piece), 1).bit_length() - 1
+    turns = ceil_div(groups, threads)
+    shape = RowShape(width, threads, turns, turns * threads == groups, beside, piece)
+    # the divisors of a prime are far apart; sums, of which each thread stores one per reduction, have at most 8 bytes
+    fits = shape.block <= traits.max_threads and shape.block * len(plan.reductions) * 8 <= traits.shared_bytes
+    return shape if beside > 1 and fits else None
 
 
 def _splits(plan: Plan, shape: RowShape, traits: DeviceTraits) -> int:
