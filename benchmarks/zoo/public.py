@@ -84,9 +84,13 @@ def measure(name: str, batch: int, given: argparse.Namespace) -> Row:
     calls: dict[str, Run] = {"mgx": run}
     module, inputs = peer(name, batch)
     with torch.inference_mode():
-        for engine, prepare in (("compile", lambda: compiled(module, inputs, "reduce-overhead")), ("graph", None)):
+        prepared = {
+            "compile": lambda: compiled(module, inputs, "reduce-overhead"),
+            "graph": lambda: graphed(module, inputs),
+        }
+        for engine, prepare in prepared.items():
             try:
-                calls[engine] = graphed(module, inputs) if prepare is None else prepare()
+                calls[engine] = prepare()
             except Exception as problem:  # torch cannot compile or capture every network
                 row[f"{engine} failed"] = f"{type(problem).__name__}: {problem}"[:200]
         (given.out / f"{row['model']}.ready").touch()
