@@ -42,14 +42,15 @@ class QuantizeConfig:
     """Settings: types, range selection, and which products to quantize.
 
     activations: type of activations: ``uint8`` with a zero point, ``int8`` or ``float8_e4m3fn`` without; weights: their type;
-    per_channel: one scale per output channel, else one per weight tensor; ranges: how calibrated ranges are chosen: the extremes
-    (``max``), without `percentile` percent at the ends (``percentile``), minimal KL divergence (``entropy``) or minimal squared
-    error (``mse``); ops: names of the ops to quantize; names: source names (or parts of them) of the products to quantize, all if
-    empty; skip: of products to leave in float; smooth: migrate outlier channels of activations into the weights (SmoothQuant)
-    where that reduces the error; correct_bias: correct the mean error that rounding the weights adds to results; functions: also
-    round results of functions of products that have several readers, one of two convolution results that are added or
-    multiplied, and with `tables` the inputs of expensive functions; tables: the target looks up functions of bytes, None: as
-    the target says (`Target.byte_tables`); attention: quantize the two products of attention, None: if the target benefits
+    per_channel: one scale per output channel (for 8-bit floats only if the channels' largest weights differ 16-fold), else
+    one per weight tensor; ranges: how calibrated ranges are chosen: the extremes (``max``), without `percentile` percent at
+    the ends (``percentile``), minimal KL divergence (``entropy``) or minimal squared error (``mse``); ops: names of the ops
+    to quantize; names: source names (or parts of them) of the products to quantize, all if empty; skip: of products to leave
+    in float; smooth: migrate outlier channels of activations into the weights (SmoothQuant) where that reduces the error;
+    correct_bias: correct the mean error that rounding the weights adds to results; functions: also round results of functions
+    of products that have several readers, one of two convolution results that are added or multiplied, and with `tables` the
+    inputs of expensive functions; tables: the target looks up functions of bytes, None: as the target says
+    (`Target.byte_tables`); attention: quantize the two products of attention, None: if the target benefits
     (`Target.narrow_attention`).
     """
 

@@ -15,6 +15,9 @@ __all__ = ["after_rounding", "rounded", "rounded_with_error", "scale_of", "signa
 
 LEAST = 1e-30  # smaller ranges are treated as 0
 PART = 1 << 15  # elements per part
+# Columns whose largest magnitudes differ by less than this share a scale in a floating-point type: exponents keep the relative
+# precision of all weights but those 2^-10 times smaller than the largest of their column, whose errors are 2^-14 of it.
+SIMILAR = 16.0
 
 
 def scale_of(low: float, high: float, to: DType) -> tuple[float, int | None]:
@@ -42,8 +45,8 @@ def after_rounding(values: Array, low: float, high: float, to: DType) -> Array:
 
 
 def rounded(value: Array, axis: int | None, to: DType) -> tuple[Array, Array]:
-    """Quantizes an array with one scale, or one per index of an axis."""
-    scale = _largest(value, axis, to)
+    """Quantizes an array with one scale, or one per index of an axis if one does not suffice."""
+    scale, axis = _scales(value, axis, to)
     quotient = _quotient(value, scale, to, None)
     return quotient.astype(to.numpy), _as_operand(scale, axis)
 
@@ -53,7 +56,7 @@ def rounded_with_error(value: Array, axis: int | None, to: DType) -> tuple[Array
 
     Processes the array in cache-sized parts.
     """
-    scale = _largest(value, axis, to)
+    scale, axis = _scales(value, axis, to)
     narrow, error = np.empty(value.shape, to.numpy), np.empty(value.shape, np.float32)
     signal = noise = 0.0
     rows = max(1, PART * value.shape[0] // max(value.size, 1))
@@ -68,6 +71,14 @@ def rounded_with_error(value: Array, axis: int | None, to: DType) -> tuple[Array
         off -= wide
         signal, noise = signal + _energy(wide), noise + _energy(off)
     return narrow, _as_operand(scale, axis), error, _decibel(signal, noise)
+
+
+def _scales(value: Array, axis: int | None, to: DType) -> tuple[Array, int | None]:
+    """Returns the scales and their axis, None for a single one."""
+    scale = _largest(value, axis, to)
+    if axis is not None and to.is_float and value.size and scale.max() <= SIMILAR * scale.min():
+        return np.asarray(scale.max()), None
+    return scale, axis
 
 
 def _largest(value: Array, axis: int | None, to: DType) -> Array:

@@ -28,6 +28,20 @@ def test_the_parts_are_those_of_the_whole(dims: tuple[int, ...], axis: int | Non
     assert ratio == pytest.approx(signal_to_noise(value, wanted), abs=1e-4)
 
 
+@pytest.mark.parametrize(("spread", "to", "scales"), [
+    (12.0, dt.float8_e4m3fn, 1), (40.0, dt.float8_e4m3fn, 32), (12.0, dt.int8, 32),
+])  # fmt: skip
+def test_similar_columns_of_floats_have_one_scale(spread: float, to: DType, scales: int) -> None:
+    value = np.random.default_rng(3).standard_normal((4096, 32)).astype(np.float32)
+    value *= np.geomspace(1, spread, 32, dtype=np.float32) / np.abs(value).max(0)
+    narrow, scale, error, _ = rounded_with_error(value, 1, to)
+    assert scale.size == scales
+    np.testing.assert_array_equal(narrow, rounded(value, 1, to)[0])
+    for column in (0, 31):  # as precise as with a scale of its own
+        own = rounded_with_error(value[:, column], None, to)[3]
+        assert signal_to_noise(value[:, column], error[:, column]) == pytest.approx(own, abs=0.5)
+
+
 @pytest.mark.parametrize("size", [1e-25, 1e-18, 1e18, 1e25])
 def test_ratios_of_numbers_whose_squares_are_no_float32(size: float) -> None:
     value = np.random.default_rng(2).standard_normal((64, 64)).astype(np.float32)
