@@ -241,7 +241,7 @@ def _finish(
             operands[-1] = made.add(Multibroadcast(out_lens=out.lens), operands[-1])
         at = made.add(ins.op, *operands)
     made.add_return([at])
-    finish = FusedEpilogue(Body.of(made, given), tuple(given), tuple(index))
+    finish = FusedEpilogue(Body.of(made, given), tuple(given), tuple(index), approximate=True)
     if any(any(a.strides[:-1]) for a in finish.reads()) or not out.shape.standard():
         raise UnsupportedError("operands of the epilogue vary along other axes than the last")
     return finish, made

@@ -31,7 +31,8 @@ EXPOSING: Final = frozenset({
 class FusedEpilogue:
     """Pointwise work on sums: `body` has the sums as its first inputs, and the `given` tensors as inputs from `index` on.
 
-    sums: how many it reads per result, from adjacent parts of one product; coarse: whether all its results have 8 bits.
+    sums: how many it reads per result, from adjacent parts of one product; coarse: whether all its results have 8 bits;
+    approximate: the sums are approximations, so that integers may be rounded from inexact quotients.
     """
 
     body: Body
@@ -39,6 +40,7 @@ class FusedEpilogue:
     index: tuple[int, ...]
     sums: int = 1
     coarse: Coarse = Coarse.NO
+    approximate: bool = False
 
     def reads(self) -> list[Access]:
         """Returns its reads of memory, except the sums."""
@@ -80,6 +82,7 @@ class FusedEpilogue:
             return element_value(source, self.given, reader.element(f"e{n}"), lines)
 
         evaluator = Evaluator(self.body, lines, leaf, self.coarse, lambda read: self.given[read.index].constant)
+        evaluator.approximate = self.approximate
         results = [evaluator.value(o) for o in self.body.outputs]
         return loads, lines.lines, results
 
