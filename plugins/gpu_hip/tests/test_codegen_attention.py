@@ -12,6 +12,7 @@ from kernel_trial import generate, run, same, tensor, traits, values
 
 from mgx_core import Module, No, Shape
 from mgx_core import dtype as dt
+from mgx_core.errors import DeviceError
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ops.attention import Attention
 from mgx_core.ops.broadcast import Multibroadcast
@@ -23,8 +24,11 @@ from mgx_core.ops.reshape import Reshape
 from mgx_core.ops.softmax import Softmax
 from mgx_core.passes.fuse_attention import FuseAttention
 from mgx_core.types.shape import row_major
+from mgx_gpu_hip.codegen.attention import attention_microseconds
+from mgx_gpu_hip.codegen.attention_pattern import from_op
 from mgx_gpu_hip.codegen.extents import SymbolicInt
 from mgx_gpu_hip.codegen.source import KernelSource, Tensor
+from mgx_gpu_hip.compile.compilers import compiler_for
 
 LIMITS = {"float16": 5e-3, "bfloat16": 4e-2, "float32": 2e-5}
 SIZES = {
@@ -126,6 +130,76 @@ def test_waves_that_share_the_keys_of_a_block(case: str, wave: int) -> None:
     same(run(source, arrays, ins, outs, wave), op.compute(*arrays), tolerance=LIMITS["float16"])
 
 
+GROUPED = {
+    "tiles of queries": ("float16", 2, 2, 300, 197),
+    "whole tiles of keys": ("bfloat16", 2, 1, 130, 256),
+    "a mask": ("float16", 2, 1, 69, 150),
+    "one tile": ("bfloat16", 9, 1, 17, 16),
+    "a warpgroup without queries": ("float16", 3, 1, 150, 33),
+}
+
+
+def warpgroup_case(case: str) -> tuple[list[Any], list[Tensor], list[Tensor]]:
+    """Returns operands of an `attention` op, their tensors, and the result's."""
+    of, b, h, s, t = GROUPED[case]
+    rng, kind = np.random.default_rng(9), dt.of(of)
+    arrays: list[Any] = [values(rng, kind, (b, h, n, 64)) for n in (s, t, t)]
+    ins = [tensor(of, a.shape, beside(*a.shape)) for a in arrays]
+    if case == "a mask":
+        some = rng.random((s, t)) < 0.7
+        some[3] = False
+        arrays, ins = [*arrays, some], [*ins, tensor("bool", some.shape)]
+    return arrays, ins, [tensor(of, (b, h, s, 64), beside(b, h, s, 64))]
+
+
+@pytest.mark.parametrize("case", GROUPED)
+def test_warpgroups_that_share_the_keys_of_a_head(case: str) -> None:
+    arrays, ins, outs = warpgroup_case(case)
+    units = 2 if case == "a warpgroup without queries" else 1
+    source = generate(Attention(), ins, outs, traits(32, units)._replace(shared_most=232448))
+    assert isinstance(source, KernelSource) and "group_mma_rows" in source.text
+    same(run(source, arrays, ins, outs), Attention().compute(*arrays), tolerance=LIMITS[GROUPED[case][0]])
+
+
+@pytest.mark.parametrize("case", ["tiles of queries", "whole tiles of keys"])
+def test_warpgroups_have_code(case: str) -> None:
+    try:
+        compiler = compiler_for("sm_90")
+    except DeviceError as why:
+        pytest.skip(str(why))
+    _, ins, outs = warpgroup_case(case)
+    source = generate(Attention(), ins, outs, traits(32, 1)._replace(shared_most=232448))
+    assert isinstance(source, KernelSource)
+    assert compiler.compile(source.text, [], "sm_90")[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("why", ["architecture", "shared memory", "heads of 32", "keys by columns", "causal"])
+def test_warpgroups_decline(why: str) -> None:
+    d = 32 if why == "heads of 32" else 64
+    lens = (4, 2, 150, d)
+    ins = [tensor("float16", lens)] * 3
+    if why == "keys by columns":
+        ins[1] = tensor("float16", lens, (2 * 152 * d, 152 * d, 1, 152))
+    device = traits(32, 1)._replace(shared_most=65536 if why == "shared memory" else 232448)
+    device = device._replace(arch="sm_80") if why == "architecture" else device
+    op, out = Attention(causal=why == "causal"), tensor("float16", lens)
+    source = generate(op, ins, [out], device)
+    assert isinstance(source, KernelSource) and "group_mma" not in source.text
+    pattern = from_op(op, ins, out)
+    assert not isinstance(pattern, No) and attention_microseconds(pattern, device) == 5.5 + source.flops / 9e7
+
+
+@pytest.mark.parametrize(
+    ("images", "tokens", "measured"), [(32, 197, 21.8), (32, 128, 9.5), (8, 128, 4.9), (64, 197, 40.7)]
+)
+def test_the_estimate_is_close_to_measurements_on_an_h200(images: int, tokens: int, measured: float) -> None:
+    x = tensor("float16", (images, 12, tokens, 64))
+    pattern = from_op(Attention(), [x, x, x], x)
+    assert not isinstance(pattern, No)
+    estimated = attention_microseconds(pattern, traits(32, 132)._replace(shared_most=232448))
+    assert estimated == pytest.approx(measured, rel=0.12)
+
+
 @pytest.mark.parametrize("keys", [77, 300])
 def test_an_infinite_value_of_the_last_key_stays_infinite(keys: int) -> None:
     """Also if the number of keys is not a multiple of those loaded at once."""
@@ -189,9 +263,11 @@ def test_keys_after_a_length_are_not_read(size: str, of: str) -> None:
         same(run(generate(op, ins, outs, traits(32)), arrays, ins, outs, 32), wanted, tolerance=LIMITS[of])
 
 
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("size", [(40, 32), (150, 64)])
 @pytest.mark.parametrize("of", ["float16", "float32"])
-def test_fused_group(of: str) -> None:
-    b, h, s, d = 2, 3, 40, 32
+def test_fused_group(of: str, size: tuple[int, int], masked: bool) -> None:
+    b, h, (s, d) = 2, 3, size
     kind = dt.of(of)
     module = Module("main")
     q, k, v = (module.add_parameter(n, Shape.of(kind, (b, s, h * d))) for n in "qkv")
@@ -203,7 +279,8 @@ def test_fused_group(of: str) -> None:
     wide = Multibroadcast(out_lens=(b, h, s, s))
     scores = module.add(Dot(), heads(q, (0, 2, 1, 3)), heads(k, (0, 2, 3, 1)))
     scale = module.add(wide, module.add_literal(np.asarray(0.177, kind.numpy)))
-    scores = module.add(Add(), module.add(Mul(), scores, scale), module.add(wide, mask))
+    scores = module.add(Mul(), scores, scale)
+    scores = module.add(Add(), scores, module.add(wide, mask)) if masked else scores
     out = module.add(Dot(), module.add(Softmax(axis=-1), scores), heads(v, (0, 2, 1, 3)))
     module.add_return([module.add(Reshape(dims=(b, s, h * d)), module.add(Transpose(permutation=(0, 2, 1, 3)), out))])
     rng = np.random.default_rng(5)
@@ -219,13 +296,15 @@ def test_fused_group(of: str) -> None:
         order = getattr(i.op, "permutation", ())
         ins.append(tensor(of, i.shape.lens(), [packed[a] for a in order] if order else None))
     outs = [tensor(of, (b, s, h * d))]
-    source = generate(group.op, ins, outs, traits(), group.modules)
+    source = generate(group.op, ins, outs, traits()._replace(shared_most=232448), group.modules)
     assert isinstance(source, KernelSource) and len(source.launches) == 1
+    assert ("group_mma_rows" in source.text) == (of == "float16" and d == 64)
     same(run(source, [known[i] for i in group.inputs], ins, outs), wanted, tolerance=LIMITS[of])
 
 
 ROUNDED = {
     "tiles": (2, 70, 32, 100),
+    "warpgroups": (2, 70, 64, 1),
     "vectors": (2, 70, 48, 1),
     "shared keys": (1, 37, 64, 100),
     "odd heads": (1, 37, 9, 100),

@@ -1,4 +1,4 @@
-"""Selects an attention kernel: tiles on matrix units, tiles of FMAs for float32, or a split over keys for few queries."""
+"""Selects an attention kernel: by warpgroups, by tiles (of FMAs for float32), or split over the keys for few queries."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from mgx_core import dtype as dt
 
 from .attention_decode import can_vectorize, decode_attention
 from .attention_fma import fma_attention
+from .attention_parts import flops
 from .attention_pattern import Pattern
 from .attention_split import split_keys, waves_for
 from .attention_tiles import tiled_attention
+from .attention_warpgroup import fits_warpgroups, warpgroup_attention, warpgroup_microseconds
 from .source import DeviceTraits, KernelSource, finish
 
-__all__ = ["attention_kernel"]
+__all__ = ["attention_kernel", "attention_microseconds"]
 
 
 def attention_kernel(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
@@ -30,4 +32,13 @@ def attention_kernel(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     if types == {dt.float32}:
         return fma_attention(p, traits)
     waves = waves_for(p, traits)
-    return split_keys(p, traits, waves) if waves > 1 else tiled_attention(p, traits)
+    if waves > 1:
+        return split_keys(p, traits, waves)
+    return warpgroup_attention(p, traits) if fits_warpgroups(p, traits) else tiled_attention(p, traits)
+
+
+def attention_microseconds(p: Pattern, traits: DeviceTraits) -> float:
+    """Returns the estimated time of the kernel for 16-bit floats, from measurements on an H200."""
+    if waves_for(p, traits) == 1 and fits_warpgroups(p, traits):
+        return warpgroup_microseconds(p)
+    return 5.5 + flops(p) / 9e7

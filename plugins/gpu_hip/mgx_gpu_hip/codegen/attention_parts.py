@@ -13,7 +13,10 @@ from .geometry import aligned, decompose
 from .pointwise import one_launch
 from .source import NAME, KernelSource, storage_type, to_storage
 
-__all__ = ["batch_setup", "copy_tile", "finish_kernel", "flops", "heads", "key_bound", "logit", "out_setup", "result"]
+__all__ = [
+    "batch_setup", "copied_in_vectors", "copy_tile", "finish_kernel", "flops", "heads", "key_bound", "logit", "out_setup",
+    "result",
+]  # fmt: skip
 
 IN_FLIGHT: Final = 8  # elements that a thread loads before it stores the first, if vectors are not possible
 
@@ -45,13 +48,17 @@ def out_setup(p: Pattern) -> list[str]:
     return [f"{storage_type(p.out.dtype)}* const o = q0 + ({p.out_base()});", *channel]
 
 
-def logit(p: Pattern, product: str, rows: int = 0, keys: int = 0) -> list[str]:
+def logit(p: Pattern, product: str, rows: int = 0, keys: int = 0, raw: bool = False) -> list[str]:
     """Returns statements that set `product` (an lvalue) to the logit; -inf for masked keys.
 
-    rows, keys: tile sizes of queries and keys; if they divide the extents, bounds checks are omitted.
+    rows, keys: tile sizes of queries and keys; if they divide the extents, bounds checks are omitted.  Results of queries beyond
+    the last are not stored, so that only reads of memory along the queries need a check.  raw: leave out the scores' factor,
+    `Pattern.scale`.
     """
-    lines, code = p.logits()
-    edges = [f"col < {p.t}u"] * (not keys or p.t % keys != 0) + [f"row < {p.s}u"] * (not rows or p.s % rows != 0)
+    lines, code = ([], "s") if raw else p.logits()
+    reads_rows = p.score is not None and any(a.strides[-2] for a in p.score.reads())
+    edges = [f"col < {p.t}u"] * (not keys or p.t % keys != 0)
+    edges += [f"row < {p.s}u"] * (reads_rows and (not rows or p.s % rows != 0))
     inside = " && ".join(x for x in (*edges, p.keep) if x)
     if not inside:
         return [f"const float s = {product};", *lines, f"{product} = {code};"]
@@ -92,28 +99,35 @@ def result(p: Pattern, value: str, total: str, place: str, column: str) -> str:
     return f"{NAME}_finished({', '.join(given)});"
 
 
-def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, real: int, first: str,
-               limit: str, columns: int, ld: int, threads: int, thread: str = "threadIdx.x") -> list[str]:  # fmt: skip
+def copied_in_vectors(p: Pattern, access: Access, columns: int) -> bool:
+    """Returns True if rows of an operand are copied to shared memory in pieces of 16 bytes."""
+    tensor = p.tensor(access)
+    step = 16 // tensor.dtype.size
+    return aligned(tensor, access.strides, access.offset, step) and columns % step == 0
+
+
+def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, real: int, first: str, limit: str,
+               columns: int, ld: int, threads: int, thread: str = "threadIdx.x", place: str = "c") -> list[str]:  # fmt: skip
     """Returns statements that copy rows of an operand to shared memory, with zeros beyond its extents.
 
-    thread: index of a thread among the `threads` that copy.
+    thread: index of a thread among the `threads` that copy; place: where the 16 bytes from column `c` of row `r` are stored.
     """
     tensor, strides = p.tensor(access), access.strides
     t = storage_type(tensor.dtype)
     step = 16 // tensor.dtype.size
-    if aligned(tensor, strides, access.offset, step) and real % step == 0 and columns % step == 0:
+    if copied_in_vectors(p, access, real) and columns % step == 0:
         head = [
             f"for (u32 x = {thread}; x < {rows * columns // step}u; x += {threads}u) {{",
             f"  const u32 r = x / {columns // step}u, c = x % {columns // step}u * {step}u;",
             f"  const bool in = {first} + r < {limit} && c < {real}u;",
         ]
-        place = f"{source} + (u64)({first} + r) * {strides[-2]}u + c"
+        at = f"{source} + (u64)({first} + r) * {strides[-2]}u + c"
         if ld % step == 0:
-            return [*head, f"  async_copy16(&{target}[r * {ld} + c], {place}, in);", "}"]
+            return [*head, f"  async_copy16(&{target}[r * {ld} + {place}], {at}, in);", "}"]
         return [
             *head,
             f"  vec<{t}, {step}> w;",
-            f"  if (in) w = ldv<{t}, {step}>({place});",
+            f"  if (in) w = ldv<{t}, {step}>({at});",
             f"  else UNROLL for (int i = 0; i < {step}; ++i) w.v[i] = convert<{t}>(0.f);",
             f"  UNROLL for (int i = 0; i < {step}; ++i) {target}[r * {ld} + c + i] = w.v[i];",
             "}",

@@ -41,11 +41,11 @@ class Pattern:
     """softmax(score(q k^T)) v, with leading batch axes.
 
     batch: extents of the batch axes; q [*batch, s, d], k [*batch, t, d], v [*batch, t, e] as reads of inputs, out strides
-    [*batch, s, e].  score: the pointwise work from products to logits over [*batch, s, t].  lines and keep: statements, and the
-    condition under which query `row` attends key `col`; they declare `present`, the number of keys, if it is not t, and `start`,
-    the last key of query 0, if causal.  sees: condition on a row's sum of weights below which the result is zero.  after:
-    epilogue of the result, which may read rows along its last axis; after_module: the same as a module of the result and these
-    rows.
+    [*batch, s, e].  score: the pointwise work from products to logits over [*batch, s, t]; scale: the positive factor that it
+    consists of, None if it does more.  lines and keep: statements, and the condition under which query `row` attends key
+    `col`; they declare `present`, the number of keys, if it is not t, and `start`, the last key of query 0, if causal.  sees:
+    condition on a row's sum of weights below which the result is zero.  after: epilogue of the result, which may read rows
+    along its last axis; after_module: the same as a module of the result and these rows.
     """
 
     inputs: list[Tensor | None]
@@ -60,6 +60,7 @@ class Pattern:
     v: Access
     o: tuple[int, ...]
     score: FusedEpilogue | None = None
+    scale: float | None = None
     lines: list[str] = field(default_factory=list)
     keep: str = ""
     present: bool = False
@@ -156,9 +157,18 @@ def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern
             pattern.after, pattern.after_module = after
         if softmax.inputs[0] is not first:
             pattern.score = product_epilogue(module, [first], inputs, dims, outputs=softmax.inputs)
+            pattern.scale = _scale(softmax.inputs[0], first)
     except UnsupportedError as error:
         return No(str(error))
     return pattern
+
+
+def _scale(logits: Instruction, product: Instruction) -> float | None:
+    """Returns the factor if the logits are the product times a positive number, not near the limits of the range."""
+    if not isinstance(logits.op, Mul) or product not in logits.inputs:
+        return None
+    factor = scalar_of(logits.inputs[1 - logits.inputs.index(product)])
+    return float(factor) if factor is not None and 1e-30 < factor < 1e30 else None
 
 
 def _weights(softmax: Instruction, second: Instruction) -> str:

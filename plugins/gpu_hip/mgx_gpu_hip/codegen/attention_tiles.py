@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Final
+
 from mgx_core import No
 
 from .attention_parts import batch_setup, copy_tile, finish_kernel, heads, key_bound, logit, result
@@ -9,9 +12,16 @@ from .attention_pattern import Pattern
 from .extents import plain
 from .geometry import aligned, ceil_div
 from .pointwise import braced
+from .primitives import constant
 from .source import DeviceTraits, KernelSource, storage_type
 
-__all__ = ["accumulate_values", "compute_scores", "load_queries", "tiled_attention"]
+__all__ = [
+    "SUM_OF_WEIGHTS", "accumulate_values", "compute_scores", "load_queries", "piece_logits", "piece_weights", "query_fragments",
+    "rescale_sums", "store_results", "tiled_attention", "zero_sums",
+]  # fmt: skip
+
+# a statement that adds up the weights of a tile
+SUM_OF_WEIGHTS: Final = "UNROLL for (int r = 0; r < FRAG_ROWS; ++r) sum[r] += frag_row_reduce<Sum>(part[r]);"
 
 
 def tiled_attention(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
@@ -95,10 +105,9 @@ def tiled_attention(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         "__syncthreads();",
         *accumulate_values(p, keys, ldv),
     ]
-    vectors = own and p.e % 8 == 0 and aligned(p.out, p.o, 0, 8)
     lines += [
         *braced(f"for (u32 key = 0; key < {limit}; key += {keys}u)", loop),
-        *(_store_vectors(p, ldk, e // 16) if vectors else _store(p, e // 16)),
+        *store_results(p, ldk if own else 0),
     ]
     blocks = 4 if waves == 4 and max(d, e) <= 64 else 0
     return finish_kernel(p, lines, (ceil_div(p.s, queries), heads(p), 1), threads, blocks, asked)
@@ -109,10 +118,22 @@ def load_queries(p: Pattern, queries: str, ld: int) -> list[str]:
 
     queries: their address in shared memory; ld: elements between queries.
     """
-    nd, ne = ceil_div(p.d, 16), ceil_div(p.e, 16)
+    return [*query_fragments(p, queries, ld), *zero_sums(p)]
+
+
+def query_fragments(p: Pattern, queries: str, ld: int) -> list[str]:
+    """Returns statements that load a wave's queries to registers; arguments: as for `load_queries`."""
+    nd = ceil_div(p.d, 16)
     return [
         f"frag_a<{p.word}> qf[{nd}];",
         f"UNROLL for (int i = 0; i < {nd}; ++i) frag_load_a_shared(qf[i], {queries} + i * 16, {ld});",
+    ]
+
+
+def zero_sums(p: Pattern) -> list[str]:
+    """Returns statements that initialise a wave's sums and their highest logits."""
+    ne = ceil_div(p.e, 16)
+    return [
         f"frag_c of[{ne}];",
         f"UNROLL for (int i = 0; i < {ne}; ++i) frag_fill(of[i], 0.f);",
         "float top[FRAG_ROWS], sum[FRAG_ROWS];",
@@ -125,7 +146,7 @@ def compute_scores(p: Pattern, keys: int, ld: int, first: str, queries: int) -> 
 
     first: the query of the wave's first row; queries: per block.
     """
-    t, nk, nd, ne = p.word, keys // 16, ceil_div(p.d, 16), ceil_div(p.e, 16)
+    t, nk, nd = p.word, keys // 16, ceil_div(p.d, 16)
     return [
         f"frag_c sf[{nk}];",
         f"UNROLL for (int n = 0; n < {nk}; ++n) {{",
@@ -135,11 +156,29 @@ def compute_scores(p: Pattern, keys: int, ld: int, first: str, queries: int) -> 
         f"    frag_load_bt_shared(kf, these + n * 16 * {ld} + i * 16, {ld});",
         "    frag_mma(sf[n], qf[i], kf);",
         "  }",
-        "  UNROLL for (int i = 0; i < FRAG_C; ++i) {",
-        f"    const u32 row = {first} + frag_row(i), col = key + n * 16 + frag_col(i);",
-        *(f"    {line}" for line in logit(p, "sf[n].x[i]", queries, keys)),
-        "  }",
+        *(f"  {line}" for line in piece_logits(p, first, queries, keys)),
         "}",
+        *rescale_sums(p, nk),
+    ]
+
+
+def piece_logits(p: Pattern, first: str, queries: int, keys: int, raw: bool = False) -> list[str]:
+    """Returns statements that replace the products of the tile's piece `n` of 16 keys by logits; see `logit`."""
+    return [
+        "UNROLL for (int i = 0; i < FRAG_C; ++i) {",
+        f"  const u32 row = {first} + frag_row(i), col = key + n * 16 + frag_col(i);",
+        *(f"  {line}" for line in logit(p, "sf[n].x[i]", queries, keys, raw)),
+        "}",
+    ]
+
+
+def rescale_sums(p: Pattern, pieces: int, scale: float = 1.0) -> list[str]:
+    """Returns statements that rescale earlier sums by the highest logits including those of this tile.
+
+    scale: a positive factor of the logits.
+    """
+    nk, ne, unit = pieces, ceil_div(p.e, 16), _unit(scale)
+    return [
         "float now[FRAG_ROWS], part[FRAG_ROWS];",
         "UNROLL for (int r = 0; r < FRAG_ROWS; ++r) { now[r] = top[r]; part[r] = 0.f; }",
         f"UNROLL for (int n = 0; n < {nk}; ++n)",
@@ -147,12 +186,27 @@ def compute_scores(p: Pattern, keys: int, ld: int, first: str, queries: int) -> 
         "UNROLL for (int r = 0; r < FRAG_ROWS; ++r) {",
         "  now[r] = frag_row_reduce<Max>(now[r]);",
         "  const float base = now[r] == (float)-m::inf() ? 0.f : now[r];",
-        "  const float less = fast::exp(top[r] - base);  // what earlier sums are worth now",
-        "  top[r] = now[r]; now[r] = base; sum[r] = sum[r] * less;",
+        f"  const float less = fast::exp2((top[r] - base) * {unit});  // what earlier sums are worth now",
+        f"  top[r] = now[r]; now[r] = base * -{unit}; sum[r] = sum[r] * less;",
         f"  UNROLL for (int j = 0; j < {ne}; ++j)",
         "    UNROLL for (int i = 0; i < FRAG_C; ++i) if (frag_slot(i) == (u32)r) of[j].x[i] *= less;",
         "}",
     ]
+
+
+def piece_weights(scale: float = 1.0) -> list[str]:
+    """Returns statements that replace the logits of the tile's piece `n` by weights; scale: as for `rescale_sums`."""
+    return [
+        "UNROLL for (int i = 0; i < FRAG_C; ++i) {",
+        f"  sf[n].x[i] = fast::exp2(sf[n].x[i] * {_unit(scale)} + now[frag_slot(i)]);",
+        "  part[frag_slot(i)] += sf[n].x[i];",
+        "}",
+    ]
+
+
+def _unit(scale: float) -> str:
+    """Returns the factor that turns logits with this factor into powers of 2."""
+    return constant(scale / math.log(2), "float")
 
 
 def accumulate_values(p: Pattern, keys: int, ld: int) -> list[str]:
@@ -160,10 +214,7 @@ def accumulate_values(p: Pattern, keys: int, ld: int) -> list[str]:
     t, nk, ne = p.word, keys // 16, ceil_div(p.e, 16)
     return [
         f"UNROLL for (int n = 0; n < {nk}; ++n) {{",
-        "  UNROLL for (int i = 0; i < FRAG_C; ++i) {",
-        "    sf[n].x[i] = fast::exp(sf[n].x[i] - now[frag_slot(i)]);",
-        "    part[frag_slot(i)] += sf[n].x[i];",
-        "  }",
+        *(f"  {line}" for line in piece_weights()),
         f"  frag_a<{t}> pf;",
         "  frag_c_to_a(pf, sf[n], scratch[wave]);",
         f"  UNROLL for (int j = 0; j < {ne}; ++j) {{",
@@ -172,8 +223,17 @@ def accumulate_values(p: Pattern, keys: int, ld: int) -> list[str]:
         "    frag_mma(of[j], pf, vf);",
         "  }",
         "}",
-        "UNROLL for (int r = 0; r < FRAG_ROWS; ++r) sum[r] += frag_row_reduce<Sum>(part[r]);",
+        SUM_OF_WEIGHTS,
     ]
+
+
+def store_results(p: Pattern, ld: int) -> list[str]:
+    """Returns statements that normalise and store each wave's sums.
+
+    ld: elements between queries in memory of their own, through which results are stored as vectors if possible; 0: none.
+    """
+    pieces = ceil_div(p.e, 16)
+    return _store_vectors(p, ld, pieces) if ld and p.e % 8 == 0 and aligned(p.out, p.o, 0, 8) else _store(p, pieces)
 
 
 def _store(p: Pattern, pieces: int) -> list[str]:

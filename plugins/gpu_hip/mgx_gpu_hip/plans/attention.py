@@ -24,7 +24,7 @@ from mgx_core.targets.kernel import op_of
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 
-from ..codegen.attention import attention_kernel
+from ..codegen.attention import attention_kernel, attention_microseconds
 from ..codegen.attention_pattern import Pattern, from_group, from_op, transposed_from
 from ..codegen.bodies import Access, flat
 from ..codegen.generators import Inputs, computing
@@ -80,8 +80,7 @@ def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
     problem, operands = found
     timed = or_refused(tuner.attention(problem, e.exhaustive))
     rest = 0.0 if pattern.after is None else 2.5 + prod(out.lens) * (out.shape.dtype.size + 1) / 3e6
-    # microseconds of the generated kernel, measured on an H200
-    if not e.exhaustive and timed.us + rest > 5.5 + problem.flops / 9e7:
+    if not e.exhaustive and timed.us + rest > attention_microseconds(pattern, e.context.traits):
         raise Refused("the generated kernel is faster")
     e.library(timed.plan, "o", {"o": out, **operands})
     if pattern.after is not None:

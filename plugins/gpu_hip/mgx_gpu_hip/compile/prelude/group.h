@@ -6,6 +6,9 @@
 //   group_begin: precedes a set of products; group_commit ends it
 //   group_wait<M>: waits until at most M sets are in flight; group_hold(c, n): keeps reads of the sums after it
 //   group_shared: fence: makes this thread's writes to shared memory visible to products after a barrier
+//   group_mma_rows<P>(c, a, b, k, add): starts the product of 64 rows of 16-bit floats, of which a has 16 per wave and 16 of k
+//                                       (a frag_a), and elements k to k + 15 of 16 P rows of b, of 64 elements; P up to 4, c: frag_c
+//   group_mma_columns(c, a, b): starts the product of such rows and 16 rows of b, whose 64 elements are columns, and adds it to c
 //   keep(x): a use of x, so that its read is not removed; on the emulated device, so that guard pages detect wrong reads
 // Elsewhere lanes multiply, for tests.
 DEV void keep(u32 x) {
@@ -19,12 +22,18 @@ DEV u64 group_piece(const u8* p) {  // address of 16 bytes in that layout; eight
   u32 at = (u32)__cvta_generic_to_shared(p);
   return (u64)(at >> 4 & 0x3fffu) | (u64)1 << 16 | (u64)64 << 32 | (u64)1 << 62;
 }
-#define GROUP_R4 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define GROUP_R1 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define GROUP_R2 GROUP_R1 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define GROUP_R3 GROUP_R2 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define GROUP_R4 GROUP_R3 ",%24,%25,%26,%27,%28,%29,%30,%31"
 #define GROUP_R8 GROUP_R4 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 #define GROUP_R12 GROUP_R8 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
 #define GROUP_R16 GROUP_R12 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define GROUP_C(C, j) "+" C(c[j].x[0]), "+" C(c[j].x[1]), "+" C(c[j].x[2]), "+" C(c[j].x[3]), "+" C(c[j].x[4]), "+" C(c[j].x[5]), "+" C(c[j].x[6]), "+" C(c[j].x[7])
 #define GROUP_C4(C, j) GROUP_C(C, j), GROUP_C(C, j + 1), GROUP_C(C, j + 2), GROUP_C(C, j + 3)
+#define GROUP_L1(C) GROUP_C(C, 0)
+#define GROUP_L2(C) GROUP_L1(C), GROUP_C(C, 1)
+#define GROUP_L3(C) GROUP_L2(C), GROUP_C(C, 2)
 #define GROUP_L4(C) GROUP_C4(C, 0)
 #define GROUP_L8(C) GROUP_L4(C), GROUP_C4(C, 4)
 #define GROUP_L12(C) GROUP_L8(C), GROUP_C4(C, 8)
@@ -56,9 +65,32 @@ template <class A, class B, int N, class S> DEV void group_mma(nfrag_c<S>* c, u6
     else { GROUP_SIZES("f", "f32.e4m3.e4m3", ", 1, 1"); }
   }
 }
+#define GROUP_HALF(P, N, W0, W1, W2, W3, B, ADD, TYPE, TRANSPOSE)                                                             \
+  asm volatile("{.reg .pred add;\nsetp.ne.b32 add, %" ADD ", 0;\nwgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE \
+               " {" GROUP_R##P "}, {%" W0 ",%" W1 ",%" W2 ",%" W3 "}, %" B ", add, 1, 1, " TRANSPOSE ";}"                      \
+               : GROUP_L##P("f")                                                                                               \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add)                                                  \
+               : "memory")
+#define GROUP_HALVES(TYPE)                                                                                             \
+  if constexpr (TRANSPOSE) GROUP_HALF(4, "64", "32", "33", "34", "35", "36", "37", TYPE, "1");                         \
+  else if constexpr (P == 1) GROUP_HALF(1, "16", "8", "9", "10", "11", "12", "13", TYPE, "0");                         \
+  else if constexpr (P == 2) GROUP_HALF(2, "32", "16", "17", "18", "19", "20", "21", TYPE, "0");                       \
+  else if constexpr (P == 3) GROUP_HALF(3, "48", "24", "25", "26", "27", "28", "29", TYPE, "0");                       \
+  else GROUP_HALF(4, "64", "32", "33", "34", "35", "36", "37", TYPE, "0")
+template <class T, int P, bool TRANSPOSE> DEV void group_halves(frag_c* c, const u32* a, u64 b, u32 add) {
+  static_assert(P >= 1 && P <= 4, "pieces of a group's product");
+  if constexpr (is_bf16<T>::value) { GROUP_HALVES("bf16"); }
+  else { GROUP_HALVES("f16"); }
+}
 }  // namespace unit
 template <class A, class B, int N, class S> DEV void group_mma(nfrag_c<S>* c, const u8* a, const u8* b, u32 k, bool add) {
   unit::group_mma<A, B, N>(c, unit::group_piece(a + k), unit::group_piece(b + k), (u32)add);
+}
+template <int P, class T> DEV void group_mma_rows(frag_c* c, const frag_a<T>& a, const T* b, u32 k, bool add) {
+  unit::group_halves<T, P, false>(c, a.w, unit::group_piece((const u8*)(b + k)), (u32)add);
+}
+template <class T> DEV void group_mma_columns(frag_c* c, const frag_a<T>& a, const T* b) {
+  unit::group_halves<T, 4, true>(c, a.w, unit::group_piece((const u8*)b), 1u);
 }
 DEV void group_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEV void group_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -67,7 +99,7 @@ DEV void group_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "mem
 DEV void group_hold(nfrag_c<i32>* c, int n) {
   UNROLL for (int j = 0; j < n; ++j) UNROLL for (int i = 0; i < FRAG_C; ++i) asm volatile("" : "+r"(c[j].x[i])::"memory");
 }
-DEV void group_hold(nfrag_c<float>* c, int n) {
+template <class C> DEV void group_hold(C* c, int n) {  // nfrag_c<float> or frag_c
   UNROLL for (int j = 0; j < n; ++j) UNROLL for (int i = 0; i < FRAG_C; ++i) asm volatile("" : "+f"(c[j].x[i])::"memory");
 }
 #else
@@ -86,11 +118,39 @@ template <class A, class B, int N, class S> DEV void group_mma(nfrag_c<S>* c, co
       c[j].x[i] = sum;
     }
 }
+#if FRAG == 1
+namespace unit {
+template <class T> DEV T group_half(const T* b, u32 row, u32 k) { return b[row * 64 + ((k / 8) ^ row % 8) * 8 + k % 8]; }
+}  // namespace unit
+template <int P, class T> DEV void group_mma_rows(frag_c* c, const frag_a<T>& a, const T* b, u32 k, bool add) {
+  const u32 g = lane_id() / 4, t = k + lane_id() % 4 * 2;
+  for (u32 j = 0; j < P; ++j) {
+    frag_b<T> f;
+    for (u32 i = 0; i < 4; ++i) {
+      const u32 row = j * 16 + i / 2 * 8 + g, at = t + i % 2 * 8;
+      f.w[i] = pair(unit::group_half(b, row, at), unit::group_half(b, row, at + 1));
+    }
+    if (!add) frag_fill(c[j], 0.f);
+    frag_mma(c[j], a, f);
+  }
+}
+template <class T> DEV void group_mma_columns(frag_c* c, const frag_a<T>& a, const T* b) {
+  const u32 g = lane_id() / 4, t = lane_id() % 4 * 2;
+  for (u32 j = 0; j < 4; ++j) {
+    frag_b<T> f;
+    for (u32 i = 0; i < 4; ++i) {
+      const u32 row = t + i % 2 * 8, at = j * 16 + i / 2 * 8 + g;
+      f.w[i] = pair(unit::group_half(b, row, at), unit::group_half(b, row + 1, at));
+    }
+    frag_mma(c[j], a, f);
+  }
+}
+#endif
 DEV void group_begin() {}
 DEV void group_commit() {}
 template <int M> DEV void group_wait() {}
 DEV void group_shared() {}
-template <class S> DEV void group_hold(nfrag_c<S>*, int) {}
+template <class C> DEV void group_hold(C*, int) {}
 #endif
 
 // Rings of stages in shared memory, which some threads fill for others.  A ring_t (mbarrier) counts arrivals; it is
