@@ -3,9 +3,10 @@
     python benchmarks/gpu_quantized.py NETS [--only a,b]
 
 NETS contains NAME.onnx with a symbolic batch; NAME.json lists names and extents of weights missing from the file, which are
-generated at random.  Prints the time of a run on device buffers (events around graph replays) and that of float16, by batch;
-bursts of all alternate.  Kinds: int8, uint8 (activations with zero points, the default of quantize_int8), fp8, and with
-"-faster" only the products that become faster (`only_faster` of quantize).
+generated at random.  Prints the time of a run on device buffers (events around graph replays) and that of float16, by batch:
+in bursts of 0.2 s, half of which is measured, and of 10 replays.  Bursts of all alternate; short ones run at the clock frequency
+to which the power of their predecessors has led.  Kinds: int8, uint8 (activations with zero points, the default of
+quantize_int8), fp8, and with "-faster" only the products that become faster (`only_faster` of quantize).
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from mgx_core.quantize import quantize_fp8, quantize_fp16, quantize_int4_weights
 from mgx_gpu_hip.target import GpuTarget
 
 WORDS = 128  # tokens per sentence
-ROUNDS = 9
+BURST = 0.2  # seconds
+ROUNDS = 9  # of short bursts; of long ones half as many
 
 
 def restored(path: Path) -> Path:
@@ -70,8 +72,11 @@ class Replay:
         self.begin, self.end = device.event(timing=True), device.event(timing=True)
         self.times: list[float] = []
 
-    def burst(self, runs: int = 10) -> None:
+    def burst(self, runs: int = 10, before: int = 0) -> None:
+        """Times some runs after others."""
         stream = self.runner.device.default_stream
+        for _ in range(before):
+            self.graph.launch(stream.handle)
         self.begin.record(stream)
         for _ in range(runs):
             self.graph.launch(stream.handle)
@@ -84,13 +89,19 @@ class Replay:
         return list(self.runner.schedule.steps)
 
 
-def milliseconds(replays: Sequence[Replay]) -> list[float]:
-    """Returns the median time of a graph replay of each program; bursts of all alternate, and the first of each is discarded."""
-    for n in range(ROUNDS + 1):
-        for one in replays:
-            one.burst()
-            if not n:
-                one.times.clear()
+def milliseconds(replays: Sequence[Replay], seconds: float = 0.0) -> list[float]:
+    """Returns the median time of a graph replay of each program; bursts of all alternate, and the first of each is discarded.
+
+    seconds: of a burst, half of which is measured; 0: all of 10 replays.
+    """
+    for one in replays:
+        one.burst()
+    runs = [max(1, int(seconds * 500 / one.times[-1])) if seconds else 0 for one in replays]
+    for one in replays:
+        one.times.clear()
+    for _ in range(ROUNDS // 2 if seconds else ROUNDS):
+        for one, half in zip(replays, runs, strict=True):
+            one.burst(half or 10, half)
     return [float(np.median(one.times)) for one in replays]
 
 
@@ -120,13 +131,16 @@ def compare(path: Path, batches: list[int], kinds: list[str], show: bool) -> Non
             except Exception as error:
                 print(f"{path.stem} b{batch} {kind} FAILED {type(error).__name__}: {str(error)[:300]}", flush=True)
                 continue
-        times = dict(zip(made, milliseconds([replay for replay, _ in made.values()]), strict=True))
+        replays = [replay for replay, _ in made.values()]
+        brief = dict(zip(made, milliseconds(replays), strict=True))
+        times = dict(zip(made, milliseconds(replays, BURST), strict=True))
         wanted = made["fp16"][0].results[0].astype(np.float64)
         for kind, (replay, seconds) in made.items():
             ratio = times[kind] / times["fp16"]
             noise = float(np.linalg.norm(replay.results[0] - wanted) / (np.linalg.norm(wanted) + 1e-30))
             print(
-                f"{path.stem} b{batch} {kind}: {times[kind]:.3f} ms, of fp16 {ratio:.2f}, off by {noise:.1e}, "
+                f"{path.stem} b{batch} {kind}: {times[kind]:.3f} ms, of fp16 {ratio:.2f}, in bursts of 10 {brief[kind]:.3f} ms, "
+                f"{brief[kind] / brief['fp16']:.2f}, off by {noise:.1e}, "
                 f"{len(replay.steps)} steps, {seconds:.0f} s to make, host {[s.name for s in replay.runner.hosted]}",
                 flush=True,
             )
@@ -167,7 +181,7 @@ def decode(name: str, *shape: Any) -> None:
         quantize_fp16(program)
         program.compile(GpuTarget())
         took.append(Replay(program, feed))
-    fp16, int4 = milliseconds(took)
+    fp16, int4 = milliseconds(took, BURST)
     x, y = (t.results[0].astype(np.float64) for t in reversed(took))
     print(
         f"{name} one step, batch 1: int4 {int4:.3f} ms, fp16 {fp16:.3f} ms, ratio {int4 / fp16:.2f}, "
