@@ -135,7 +135,7 @@ GROUPED = {
     "whole tiles of keys": ("bfloat16", 2, 1, 130, 256),
     "a mask": ("float16", 2, 1, 69, 150),
     "one tile": ("bfloat16", 9, 1, 17, 16),
-    "a warpgroup without queries": ("float16", 3, 1, 150, 33),
+    "fewer tiles in the last block": ("float16", 3, 1, 150, 33),
 }
 
 
@@ -153,9 +153,9 @@ def warpgroup_case(case: str) -> tuple[list[Any], list[Tensor], list[Tensor]]:
 
 
 @pytest.mark.parametrize("case", GROUPED)
-def test_warpgroups_that_share_the_keys_of_a_head(case: str) -> None:
+def test_warpgroups_that_keep_the_keys_of_a_head(case: str) -> None:
     arrays, ins, outs = warpgroup_case(case)
-    units = 2 if case == "a warpgroup without queries" else 1
+    units = 2 if case == "fewer tiles in the last block" else 1
     source = generate(Attention(), ins, outs, traits(32, units)._replace(shared_most=232448))
     assert isinstance(source, KernelSource) and "group_mma_rows" in source.text
     same(run(source, arrays, ins, outs), Attention().compute(*arrays), tolerance=LIMITS[GROUPED[case][0]])
