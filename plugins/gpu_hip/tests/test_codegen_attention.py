@@ -313,15 +313,28 @@ ROUNDED = {
 }
 
 
+WAYS = {
+    "numbers first": (0.0, dt.int8),
+    "a row of channels behind": (3.0, dt.uint8),
+    "8-bit floats": (0.0, dt.float8_e4m3fn),
+}
+
+
+def steps_apart(got: Any, wanted: Any) -> Any:
+    """Returns differences between bytes; of 8-bit floats, in units of their spacing, or that of 1 near 0."""
+    x, y = got.astype(np.float64), wanted.astype(np.float64)
+    return np.abs(x - y) / (1.0 if wanted.dtype.kind in "iu" else np.maximum(np.abs(y), 1) / 8)
+
+
 @pytest.mark.parametrize("wave", [32, 64])
-@pytest.mark.parametrize("way", ["numbers first", "a row of channels behind"])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("of", ["float16", "float32"])
 @pytest.mark.parametrize("size", ROUNDED)
 def test_bytes_made_of_the_result(size: str, of: str, way: str, wave: int) -> None:
     """Conversions of a result to bytes run in its kernel, before a transpose or, with a row of channels, after it."""
     b, s, d, units = ROUNDED[size]
     h, t, kind = 3, 150, dt.of(of)
-    zero, to = (0.0, dt.int8) if way == "numbers first" else (3.0, dt.uint8)
+    zero, to = WAYS[way]
     module = Module("main")
     q, k, v = (module.add_parameter(n, Shape.of(kind, (b, x, h * d))) for n, x in (("q", s), ("k", t), ("v", t)))
     row = module.add_parameter("row", Shape.of(kind, (h * d,)))
@@ -335,8 +348,8 @@ def test_bytes_made_of_the_result(size: str, of: str, way: str, wave: int) -> No
 
     def bytes_of(x: Any) -> Any:
         x = module.add(Convert(target_type=dt.float32), x)
-        x = module.add(Nearbyint(), module.add(Div(), x, number(0.01, x)))
-        x = module.add(Add(), x, number(zero, x))
+        x = module.add(Div(), x, number(0.01, x))
+        x = module.add(Add(), module.add(Nearbyint(), x), number(zero, x)) if to.is_integer else x
         return module.add(Convert(target_type=to), module.add(Clip(), x, number(to.lowest, x), number(to.highest, x)))
 
     def together(x: Any) -> Any:
@@ -344,7 +357,7 @@ def test_bytes_made_of_the_result(size: str, of: str, way: str, wave: int) -> No
 
     scores = module.add(Dot(), heads(q, s, (0, 2, 1, 3)), heads(k, t, (0, 2, 3, 1)))
     out = module.add(Dot(), module.add(Softmax(axis=-1), scores), heads(v, t, (0, 2, 1, 3)))
-    if way == "numbers first":
+    if way != "a row of channels behind":
         made = together(bytes_of(out))
     else:
         made = together(out)
@@ -369,8 +382,10 @@ def test_bytes_made_of_the_result(size: str, of: str, way: str, wave: int) -> No
     source = generate(group.op, ins, outs, device, group.modules)
     assert isinstance(source, KernelSource), source
     (got,) = run(source, [known[i] for i in group.inputs], ins, outs, wave)
-    apart = np.abs(np.asarray(got).astype(int) - wanted.astype(int))
-    assert len(np.unique(wanted)) > 20 and apart.max() <= 1 and (apart > 0).mean() < (0.1 if of == "float16" else 0.002)
+    apart = steps_apart(np.asarray(got), wanted)
+    assert (
+        len(np.unique(wanted)) > 20 and apart.max() <= 1 and (apart > 0.5).mean() < (0.1 if of == "float16" else 0.002)
+    )
 
 
 def test_refusals_give_reasons() -> None:
