@@ -52,6 +52,41 @@ def alone(folder: Path) -> Iterator[None]:
         yield
 
 
+def forget(out: Path) -> None:
+    """Deletes the marks of an earlier measurement."""
+    for old in (*out.glob("*.ready"), out / "go"):
+        old.unlink(missing_ok=True)
+
+
+def wait_for_others(out: Path, name: str) -> None:
+    """Marks a network as prepared, and waits until the parent process starts the measurements."""
+    (out / f"{name}.ready").touch()
+    while not (out / "go").exists():
+        time.sleep(0.05)
+
+
+def gather(waiting: set[concurrent.futures.Future[Row]], out: Path, seconds: float) -> Iterator[Row]:
+    """Yields the rows of processes as they finish; starts the measurements once all are prepared, or after a timeout."""
+    jobs, done, began = len(waiting), 0, time.time()
+    while waiting:
+        finished, waiting = concurrent.futures.wait(waiting, 0.2, concurrent.futures.FIRST_COMPLETED)
+        done += len(finished)
+        if len(list(out.glob("*.ready"))) + done >= jobs or time.time() - began > seconds:
+            (out / "go").touch()
+        yield from (f.result() for f in finished)
+
+
+def bursts(calls: dict[str, Run], rounds: int) -> dict[str, list[float]]:
+    """Returns the milliseconds per run of alternating bursts, by engine."""
+    for call in calls.values():
+        burst(call, 3)
+    times: dict[str, list[float]] = {engine: [] for engine in calls}
+    for _ in range(rounds):
+        for engine, call in calls.items():
+            times[engine].append(burst(call, RUNS))
+    return times
+
+
 def burst(call: Run, runs: int) -> float:
     """Returns the milliseconds per run of several consecutive runs."""
     before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -186,17 +221,9 @@ def measure(name: str, given: argparse.Namespace) -> Row:
             ours = Ours(path, given.precision, held, {"float32_precision": "highest"} if not tf32 else {})
         row["compile"] = ours.seconds
         row["error"] = error(torch.from_dlpack(ours.results[0]), wide)
-        (given.out / f"{row['model']}.ready").touch()
-        while not (given.out / "go").exists():
-            time.sleep(0.05)
+        wait_for_others(given.out, row["model"])
         with alone(given.scratch):
-            calls = {"mgx": ours.run, **peers}
-            times: dict[str, list[float]] = {engine: [] for engine in calls}
-            for call in calls.values():
-                burst(call, 3)
-            for _ in range(given.rounds):
-                for engine, call in calls.items():
-                    times[engine].append(burst(call, RUNS))
+            times = bursts({"mgx": ours.run, **peers}, given.rounds)
             row |= {f"{engine} ms": statistics.median(t) for engine, t in times.items()}
             if peers:
                 best = [min(times[p][r] for p in peers) for r in range(given.rounds)]
@@ -334,20 +361,12 @@ def main() -> None:
 
 def together(jobs: Sequence[tuple[str, int, str]], given: argparse.Namespace) -> list[Row]:
     """Measures networks whose processes prepare concurrently."""
-    for old in (*given.out.glob("*.ready"), given.out / "go"):
-        old.unlink(missing_ok=True)
+    forget(given.out)
     rows: list[Row] = []
-    began = time.time()
     with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
-        waiting = {pool.submit(one, *job, given) for job in jobs}
-        while waiting:
-            finished, waiting = concurrent.futures.wait(waiting, 0.2, concurrent.futures.FIRST_COMPLETED)
-            ready = len(list(given.out.glob("*.ready")))
-            if ready + len(rows) + len(finished) >= len(jobs) or time.time() - began > given.prepare:
-                (given.out / "go").touch()
-            rows += [f.result() for f in finished]
-            for row in rows[len(rows) - len(finished) :]:
-                print(line([row.get(c, "") for c in COLUMNS]), flush=True)
+        for row in gather({pool.submit(one, *job, given) for job in jobs}, given.out, given.prepare):
+            rows.append(row)
+            print(line([row.get(c, "") for c in COLUMNS]), flush=True)
     return rows
 
 

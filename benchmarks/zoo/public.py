@@ -20,11 +20,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from device import RUNS, Row, Run, alone, burst, compiled, geomean, graphed, line
+from device import Row, Run, alone, bursts, compiled, forget, gather, geomean, graphed, line, wait_for_others
 
 SIZES = {"resnet50": 224, "mobilenet_v2": 224, "inception_v3": 299, "densenet121": 224, "vit_base": 224}
 TOKENS = 128
@@ -93,16 +92,9 @@ def measure(name: str, batch: int, given: argparse.Namespace) -> Row:
                 calls[engine] = prepare()
             except Exception as problem:  # torch cannot compile or capture every network
                 row[f"{engine} failed"] = f"{type(problem).__name__}: {problem}"[:200]
-        (given.out / f"{row['model']}.ready").touch()
-        while not (given.out / "go").exists():
-            time.sleep(0.05)
+        wait_for_others(given.out, row["model"])
         with alone(given.scratch):
-            for call in calls.values():
-                burst(call, 3)
-            times: dict[str, list[float]] = {engine: [] for engine in calls}
-            for _ in range(given.rounds):
-                for engine, call in calls.items():
-                    times[engine].append(burst(call, RUNS))
+            times = bursts(calls, given.rounds)
     row |= {f"{engine} ms": statistics.median(t) for engine, t in times.items()}
     peers = [row[f"{engine} ms"] for engine in calls if engine != "mgx"]
     if peers:
@@ -136,15 +128,11 @@ def main() -> None:
     if given.one:
         print(json.dumps(measure(*jobs[0], given)), flush=True)
         os._exit(0)  # torch's compile workers survive an orderly exit
-    for old in (*given.out.glob("*.ready"), given.out / "go"):
-        old.unlink(missing_ok=True)
-    end = time.time() + given.prepare
+    forget(given.out)
     with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
-        waiting: list[Any] = [pool.submit(one, *job, given) for job in jobs]
-        while len(list(given.out.glob("*.ready"))) + sum(f.done() for f in waiting) < len(jobs) and time.time() < end:
-            time.sleep(0.2)
-        (given.out / "go").touch()
-        rows = [f.result() for f in waiting]
+        rows = list(gather({pool.submit(one, *job, given) for job in jobs}, given.out, given.prepare))
+    models = [f"{name}.b{batch}" for name, batch in jobs]
+    rows.sort(key=lambda row: models.index(row["model"]))
     (given.out / "rows.json").write_text(json.dumps(rows))
     print(line(COLUMNS), line(["---"] * len(COLUMNS)), sep="\n")
     for row in rows:
