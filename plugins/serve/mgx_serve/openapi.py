@@ -6,6 +6,20 @@ from typing import Any
 
 __all__ = ["document"]
 
+
+def _region_paths(kind: str, memory: str, arguments: str) -> tuple[tuple[str, str, str], ...]:
+    """Returns the routes that register regions of one kind of memory."""
+    regions = f"/v2/{kind}sharedmemory"
+    region = f"{regions}/region/{{name}}"
+    return (
+        (f"{regions}/status", "get", f"Lists the registered regions of {memory}."),
+        (f"{region}/status", "get", "Returns one registered region."),
+        (f"{region}/register", "post", f"Registers a region under a name: {arguments}."),
+        (f"{region}/unregister", "post", "Unregisters a region."),
+        (f"{regions}/unregister", "post", f"Unregisters all regions of {memory}."),
+    )
+
+
 _PATHS = (
     ("/v2/health/live", "get", "Reports that the server is alive."),
     ("/v2/health/ready", "get", "Reports whether all models are ready for inference."),
@@ -23,24 +37,8 @@ _PATHS = (
     ("/v2/repository/index", "post", "Lists the models of the repository and their states."),
     ("/v2/repository/models/{name}/load", "post", "Loads or reloads a model."),
     ("/v2/repository/models/{name}/unload", "post", "Unloads a model."),
-    ("/v2/systemsharedmemory/status", "get", "Lists the registered regions of shared memory."),
-    ("/v2/systemsharedmemory/region/{name}/status", "get", "Returns one registered region."),
-    (
-        "/v2/systemsharedmemory/region/{name}/register",
-        "post",
-        "Registers a region under a name: key, byte_size, offset.",
-    ),
-    ("/v2/systemsharedmemory/region/{name}/unregister", "post", "Unregisters a region."),
-    ("/v2/systemsharedmemory/unregister", "post", "Unregisters all regions of shared memory."),
-    ("/v2/cudasharedmemory/status", "get", "Lists the registered regions of device memory."),
-    ("/v2/cudasharedmemory/region/{name}/status", "get", "Returns one registered region."),
-    (
-        "/v2/cudasharedmemory/region/{name}/register",
-        "post",
-        "Registers a region under a name: raw_handle, device_id, byte_size.",
-    ),
-    ("/v2/cudasharedmemory/region/{name}/unregister", "post", "Unregisters a region."),
-    ("/v2/cudasharedmemory/unregister", "post", "Unregisters all regions of device memory."),
+    *_region_paths("system", "shared memory", "key, byte_size, offset"),
+    *_region_paths("cuda", "device memory", "raw_handle, device_id, byte_size"),
     ("/v2/trace/setting", "get", "Reports whether requests are traced."),
     ("/v2/trace/setting", "post", "Rejects changes: tracing is set when the server starts."),
     ("/v2/models/{name}/trace/setting", "get", "Reports whether requests are traced."),
