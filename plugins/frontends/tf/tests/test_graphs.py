@@ -95,6 +95,17 @@ def test_integer_divisions(new_graph: Any):
     np.testing.assert_array_equal(got, [a // b, a % b, np.trunc(a / b), np.fmod(a, b)])
 
 
+def test_incomplete_gamma_functions_of_order_0_are_undefined(new_graph: Any):
+    g = new_graph()
+    for name in "ax":
+        g.placeholder(name, F, [4])
+    for op in ("Igamma", "Igammac"):
+        g.node(op, op, "a", "x", T=F)
+    lower, upper = run(g, ["Igamma", "Igammac"], a=np.array([0, -1, 1, 1], F), x=np.array([2, 2, 0, 2], F))
+    np.testing.assert_allclose(lower, [np.nan, np.nan, 0, 1 - np.exp(-2)], rtol=1e-6)
+    np.testing.assert_allclose(upper, [np.nan, np.nan, 1, np.exp(-2)], rtol=1e-6)
+
+
 def loop_graph(g: Any) -> Any:
     """``while i < n: i, x = i + 1, x * 2`` in TensorFlow 1's nodes."""
     g.placeholder("x", F, [2])

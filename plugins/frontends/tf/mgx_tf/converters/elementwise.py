@@ -96,10 +96,18 @@ def ndtri(n: Node, x: Instruction) -> Instruction:
 @converts(
     "Lgamma", "Digamma", "Erfinv", "BesselI0e", "BesselI1e", "BesselI0", "BesselI1", "BesselJ0", "BesselJ1", "BesselK0",
     "BesselK1", "BesselK0e", "BesselK1e", "BesselY0", "BesselY1", "Dawsn", "Expint", "FresnelCos", "FresnelSin", "Spence",
-    "Igamma", "Igammac", "Betainc", "Zeta", "Polygamma", "NextAfter",
+    "Betainc", "Zeta", "Polygamma", "NextAfter",
 )  # fmt: skip
 def special(n: Node, *xs: Instruction) -> Instruction:
     return n.add("tf_special", *n.broadcast(*xs), function=n.op_type.lower())
+
+
+@converts("Igamma", "Igammac")
+def incomplete_gamma(n: Node, order: Instruction, x: Instruction) -> Instruction:
+    kind = order.shape.dtype
+    positive = n.pointwise("greater", order, n.literal(0, kind))
+    order = n.pointwise("where", positive, order, n.literal(math.nan, kind))  # TensorFlow's result for order 0 is NaN
+    return n.add("igamma", *n.broadcast(order, x), upper=n.op_type == "Igammac")
 
 
 @converts("PopulationCount")

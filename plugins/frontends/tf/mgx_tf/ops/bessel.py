@@ -129,47 +129,15 @@ def _spence(x: float) -> float:
         return math.nan
     if x == 0:
         return math.pi**2 / 6
-    if x > 2:
-        return -_spence(1 / x) - math.log(x) ** 2 / 2
-    if x < 0.5:
-        return math.pi**2 / 6 - math.log(x) * math.log1p(-x) - _spence(1 - x) if x < 1 else 0.0
     if x > 1.5:
         return -_spence(1 / x) - math.log(x) ** 2 / 2
+    if x < 0.5:
+        return math.pi**2 / 6 - math.log(x) * math.log1p(-x) - _spence(1 - x)
     total, power = 0.0, 1.0
     for k in range(1, 80):
         power *= 1 - x
         total += power / (k * k)
     return total
-
-
-def _igammac(a: float, x: float) -> float:
-    if x < 0 or a <= 0 or math.isnan(a + x):
-        return math.nan
-    if x == 0:
-        return 1.0
-    if math.isinf(x):
-        return 0.0
-    front = math.exp(a * math.log(x) - x - math.lgamma(a))
-    if x < a + 1:
-        total = term = 1 / a
-        for k in range(1, 10_000):
-            term *= x / (a + k)
-            total += term
-            if term < total * 1e-17:
-                break
-        return 1 - front * total
-    b, c = x + 1 - a, 1 / TINY
-    d = 1 / b
-    found = d
-    for k in range(1, 10_000):
-        factor = -k * (k - a)
-        b += 2
-        d = 1 / ((factor * d + b) or TINY)
-        c = (b + factor / c) or TINY
-        found *= c * d
-        if abs(c * d - 1) < 1e-16:
-            break
-    return front * found
 
 
 def _betainc(a: float, b: float, x: float) -> float:
@@ -236,8 +204,6 @@ FUNCTIONS: Final[dict[str, Callable[..., float]]] = {
     "fresnelcos": lambda x: _fresnel(x).real,
     "fresnelsin": lambda x: _fresnel(x).imag,
     "spence": _spence,
-    "igamma": lambda a, x: 1 - _igammac(a, x),
-    "igammac": _igammac,
     "betainc": _betainc,
     "zeta": _zeta,
 }
