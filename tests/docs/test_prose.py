@@ -22,6 +22,10 @@ PACKAGES = {
     "mgx_tf": "plugins/frontends/tf/mgx_tf",
     "mgx_tflite": "plugins/frontends/tflite/mgx_tflite",
     "mgx_torch": "plugins/frontends/torch/mgx_torch",
+    "onnx_migraphx": "plugins/compat/migraphx/onnx_migraphx",
+    "torch_migraphx": "plugins/compat/torch_migraphx/torch_migraphx",
+    "mgx_c": "plugins/capi/mgx_c",
+    "mgx_serve": "plugins/serve/mgx_serve",
     "mgx_conformance": "conformance/mgx_conformance",
 }
 PAGES = [

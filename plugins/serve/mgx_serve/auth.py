@@ -27,8 +27,9 @@ class Access:
         return bool(self._tokens)
 
     def check(self, header: str | None, model: str = EVERYTHING) -> None:
-        """header: the request's ``Authorization`` header, ``Bearer TOKEN``; model: "*" for operations on the whole server.
+        """Checks that a request's token permits access to a model; permits everything if there are no tokens.
 
+        header: the ``Authorization`` header, ``Bearer TOKEN``; model: "*" for operations on the whole server.
         Errors: Unauthenticated, Forbidden.
         """
         if not self._tokens:

@@ -56,7 +56,7 @@ class Completion(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RequestSpec:
-    """What requests with the same input shapes share.
+    """The properties that requests with the same input shapes share.
 
     key: equal for requests that can be batched together, None for a request that runs alone; size: bytes of the inputs, 0 if one
     holds strings; priority: lower runs first; limit: timeout in seconds; wanted: positions of the requested outputs;

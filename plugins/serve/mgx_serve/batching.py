@@ -459,7 +459,10 @@ class Batcher(Deployment):
     def _batch_failed(
         self, batch: Sequence[Request], error: BaseException, answered: Callable[[], None] = lambda: None
     ) -> None:
-        """answered: called when all requests are completed."""
+        """Fails a batch of one request; runs the requests of a larger one separately, since one may be at fault.
+
+        answered: called when all requests are completed.
+        """
         if len(batch) == 1:
             self._free += 1
             self._completions.fail(batch[0], error)

@@ -93,7 +93,7 @@ OPEN_TO_ALL = ("/v2/health/live", "/v2/health/ready")
 
 
 def _guarded(service: Service, handler: Handler, whole: bool) -> Handler:
-    """whole: the path concerns the whole server, not one model."""
+    """Returns a handler that checks the token first; whole: the path concerns the whole server, not one model."""
 
     async def handle(request: Request) -> Response:
         try:
@@ -181,7 +181,7 @@ class _Paths:
         try:
             given = json.loads(body or b"{}")
         except (ValueError, RecursionError) as error:
-            raise BadRequest(f"the request is no JSON: {error}") from None
+            raise BadRequest(f"the request is not JSON: {error}") from None
         return given if isinstance(given, dict) else {}
 
     async def load(self, request: Request) -> Response:

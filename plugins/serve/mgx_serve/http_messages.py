@@ -179,7 +179,7 @@ def _object(body: bytes) -> Mapping[str, Any]:
     try:
         made = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise BadRequest(f"the request is no JSON: {error}") from None
+        raise BadRequest(f"the request is not JSON: {error}") from None
     if not isinstance(made, dict):
         raise BadRequest(f"the request must be an object, got {type(made).__name__}")
     return made

@@ -15,7 +15,10 @@ __all__ = ["SettingPaths"]
 
 
 class SettingPaths:
-    """read: returns the JSON object in a request's body."""
+    """Routes that report and change settings of tracing and logging.
+
+    read: returns the JSON object in a request's body.
+    """
 
     def __init__(self, service: Service, read: Callable[[Request], Awaitable[Mapping[str, Any]]]) -> None:
         self.service, self._read = service, read

@@ -162,7 +162,10 @@ class Service(Inference):
         return sorted(self.repository.entries[name].loaded, key=int)
 
     async def infer(self, call: Call, share: Share) -> Answer:
-        """share: memory reservation, which also covers outputs and copies of inputs in shared memory."""
+        """Returns the answer to a call, traced if requests are.
+
+        share: memory reservation, which also covers outputs and copies of inputs in shared memory.
+        """
         if not self.traces.kept:
             return await self._answered(call, share)
         with self.traces.request(call.headers, call.model, call.id):

@@ -119,7 +119,7 @@ class InputStager:
         return partial(self._assembled, staged, last, batch_size_of(self._model, batch))
 
     def forget(self) -> None:
-        """Called when the queue is empty."""
+        """Drops the staged batch; called when the queue is empty."""
         if self._staged is not None:
             self._drop(self._staged)
             self._staged = None

@@ -36,7 +36,7 @@ class Listening:
         self._handed: set[asyncio.Task[Any]] = set()
 
     async def open(self, app: ASGIApp, handler: grpc.GenericRpcHandler, part: Part | None = None) -> None:
-        """part: this process's share of HTTP connections if other processes listen on the same ports.
+        """Opens the ports; part: this process's share of HTTP connections if other processes listen on the same ports.
 
         Errors: OSError if a port is taken; ParameterError if the certificate and key files are invalid.
         """

@@ -123,9 +123,9 @@ def _made_of(table: str, enumerations: Mapping[str, Sequence[str]]) -> Mapping[s
 
 
 def _add(message: Any, text: str, enumerations: Mapping[str, Sequence[str]]) -> None:
-    """``number name type``; ``*`` after the type: repeated; ``|``: one of several; ``<type>``: a map from strings.
+    """Adds a field to a message type from its text, ``number name type``.
 
-    ``?``: zero differs from nothing.
+    ``*`` after the type: repeated; ``|``: one of several; ``<type>``: a map from strings; ``?``: zero differs from nothing.
     """
     matched = _FIELD.match(text)
     assert matched is not None, text

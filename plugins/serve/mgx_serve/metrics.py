@@ -134,7 +134,7 @@ class Recorder(ABC):
         """A run finished: seconds each request was queued, seconds of the run, total rows; called from any thread."""
 
     def answered(self, arrived: float, started: float, ended: float, rows: int) -> None:
-        """The current task's request was completed; times of `time.monotonic`.  Default: ignored."""
+        """Records that the current task's request was completed; times of `time.monotonic`.  Default: ignored."""
         return
 
 
@@ -159,7 +159,7 @@ class Metrics(Recorder, Collector):
         self.records.pop((model.name, model.version), None)
 
     def waiting(self, model: Signature, count: int, place: object = None) -> None:
-        """place: which of several processes owns the queue."""
+        """Records the length of a model's queue; place: which of several processes owns it."""
         self.records[model.name, model.version].waiting_in[place] = count
 
     def waiting_too(self, model: Signature, count: Callable[[], int]) -> None:

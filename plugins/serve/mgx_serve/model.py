@@ -241,7 +241,7 @@ def compiled(program: Program, settings: ModelSettings) -> Program:
 
 def _tensor_shape(name: str, shape: Any) -> Shape:
     if not isinstance(shape, Shape):
-        raise mgx.UnsupportedError(f"{name!r} is no tensor, and only tensors can be served: {shape}")
+        raise mgx.UnsupportedError(f"{name!r} is not a tensor, and only tensors can be served: {shape}")
     return shape
 
 

@@ -51,7 +51,7 @@ _OF_OUTPUTS: Final = {"label_filename": "", "is_shape_tensor": False}
 
 
 def _tensor(tensor: Tensor, most: int, rest: Mapping[str, Any]) -> dict[str, Any]:
-    """most: maximum rows of a run; the batch axis is omitted if requests are batched."""
+    """Returns a tensor's entry, without the batch axis if requests are batched; most: maximum rows of a run, else 0."""
     dims: Sequence[int] = tensor.shape[1:] if most else tensor.shape
     made = {"name": tensor.name, "data_type": TYPES[tensor.datatype], "dims": list(dims), **rest}
     if tensor.inner is not None:

@@ -26,4 +26,4 @@ class OneProcess(Backend):
         return Batcher(model, self.metrics)
 
     async def close(self) -> None:
-        """Nothing to release: every model closes its own threads."""
+        """Does nothing: every model closes its own threads."""

@@ -17,7 +17,7 @@ Cut = tuple[Dims, Dims, int, bytes]  # row extents in the request and in the run
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """How to pad requests with certain extents, and how to crop their outputs.
+    """The padding of requests with certain extents, and the cropping of their outputs.
 
     inputs: name, row extents in the request and in the run, and padding element of each input, in model order;
     outputs: row extents of each output in the response.

@@ -48,7 +48,7 @@ def settings_of(text: str, name: str) -> dict[str, Any]:
     try:
         given = text_format.Parse(text, messages()["ModelConfig"]())
     except text_format.ParseError as error:
-        raise ParameterError(f"this is no model configuration: line {error}") from None
+        raise ParameterError(f"this is not a model configuration: line {error}") from None
     if given.name not in ("", name):
         raise ParameterError(f"name must be that of the model's folder, {name!r}, got {given.name!r}")
     _require_offered(given)
@@ -69,7 +69,7 @@ def settings_of(text: str, name: str) -> dict[str, Any]:
 
 
 def _require_offered(given: Any, path: str = "", where: str = "") -> None:
-    """path: field path of the message, with a trailing dot.  Errors: ParameterError for a field in `REFUSED`."""
+    """Refuses fields in `REFUSED`; path: field path of the message, with a trailing dot.  Errors: ParameterError."""
     for field, value in given.ListFields():
         at = path + field.name
         if at in REFUSED:

@@ -19,7 +19,7 @@ WEIGHT: Final = 1 / 16  # weight of the latest run in the average
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """seconds: wall time of a run; busy: CPU time of its thread; began: of `time.monotonic`."""
+    """The time of a run; seconds: wall time; busy: CPU time of its thread; began: of `time.monotonic`."""
 
     seconds: float
     busy: float
@@ -28,7 +28,9 @@ class Spent:
 
 @dataclass(slots=True)
 class RunTime:
-    """average: moving average in seconds; until_trial: runs in threads before the next trial in the loop, of `patience`."""
+    """The run time of one kind; average: moving average in seconds; until_trial: runs in threads, of `patience`, before the
+    next trial in the loop.
+    """
 
     average: float
     until_trial: int = TRY_AFTER

@@ -21,7 +21,7 @@ __all__ = ["ModelSettings", "Settings", "changed_settings", "model_settings"]
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """How one model is compiled and batched.
+    """Settings by which one model is compiled and batched.
 
     target: "" for the best one on this machine; precision: "", "fp16" or "bf16"; instances: concurrent runs; max_batch: maximum
     rows of a batch, 0 disables batching (set it only if the rows of the model are independent);

@@ -254,7 +254,7 @@ def to_list(array: Array) -> list[Any]:
     if datatype_of(array.dtype) == "BYTES":
         items: list[str] = array.ravel().tolist()
         if any(not v.isascii() and not _is_text(v) for v in items):
-            raise BadRequest("the result holds bytes that are no text: ask for binary data")
+            raise BadRequest("the result holds bytes that are not text: ask for binary data")
         return items
     wide = array.astype(np.float32) if array.dtype == DATATYPES["BF16"] else array
     if wide.dtype.kind == "f" and not np.isfinite(wide).all():

@@ -86,7 +86,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Offer:
-    """What a front end needs to write requests of one kind to trays.
+    """The facts that a front end needs to write requests of one kind to trays.
 
     kind: its number; limit: timeout in seconds; outputs: positions of the requested outputs; cuts: padding of each input and
     cropping of each of these outputs, empty if all have the extents of the plan.

@@ -102,7 +102,7 @@ def test_strings_in_json(kinds: Any) -> None:
     tensor.set_data_from_numpy(WORDS)
     wanted = [tritonclient.http.InferRequestedOutput("t", binary_data=False)]
     c = tritonclient.http.InferenceServerClient(kinds.http)
-    with c, pytest.raises(InferenceServerException, match="bytes that are no text: ask for binary data"):
+    with c, pytest.raises(InferenceServerException, match="bytes that are not text: ask for binary data"):
         c.infer("words", [tensor], outputs=wanted)
 
 

@@ -104,7 +104,7 @@ def test_unspecified_extents_stay(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("max_batch_size: x", r"config.pbtxt: this is no model configuration: line 1:17 .*parse integer"),
+        ("max_batch_size: x", r"config.pbtxt: this is not a model configuration: line 1:17 .*parse integer"),
         ("max_batch_sice: 8", "no model configuration: line 1:.*no field named .max_batch_sice"),
         ('name: "other"', "name must be that of the model's folder, 'm', got 'other'"),
         ("batch_input [ { kind: BATCH_ELEMENT_COUNT } ]", "batch_input is not offered"),
@@ -337,11 +337,11 @@ def test_versions_and_names_of_files(tmp_path: Path) -> None:
         (b'secret = "*"', "number 1 has another value (str)"),
         (b'a = ["*"]\nsecret = [["x"]]', "number 2 has another value (list)"),
         (b'secret.secret = ["*"]', "a token that contains dots must be in quotes"),
-        (b"\xff\xfe", "this is no TOML file of tokens"),
-        (b"secret = [", "this is no TOML file of tokens"),
-        (b"[secret]\n[secret]", "this is no TOML file of tokens (at line 2, column 8)"),
+        (b"\xff\xfe", "this is not a TOML file of tokens"),
+        (b"secret = [", "this is not a TOML file of tokens"),
+        (b"[secret]\n[secret]", "this is not a TOML file of tokens (at line 2, column 8)"),
         (b'a = {secret = ["*"], secret = ["*"]}', "with each token once"),
-        (b"a = " + b"[" * 9999, "this is no TOML file of tokens"),
+        (b"a = " + b"[" * 9999, "this is not a TOML file of tokens"),
     ],
 )
 def test_files_of_tokens_that_grant_nothing_are_refused(tmp_path: Path, text: bytes, message: str) -> None:

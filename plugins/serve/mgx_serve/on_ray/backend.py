@@ -126,7 +126,7 @@ class RayDeployment(Deployment):
         return await self._replicas.infer(arrays_of(feeds), priority, timeout, wanted)
 
     def hurry(self) -> None:
-        """Nothing to do: stopped replicas drain their queues immediately."""
+        """Does nothing: stopped replicas drain their queues immediately."""
 
     async def close(self) -> None:
         self._closing = True

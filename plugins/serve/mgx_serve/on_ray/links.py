@@ -151,7 +151,7 @@ class Links:
             await asyncio.sleep(POLL_INTERVAL)
 
     async def _update(self, members: list[tuple[str, str]]) -> None:
-        """members: node and name of each replica."""
+        """Connects to new replicas on this node; members: node and name of each replica."""
         here = {name for node, name in members if node == self._node}
         self._ended &= here
         await asyncio.gather(*(self._connect(name) for name in here - self._ended - self._open.keys()))

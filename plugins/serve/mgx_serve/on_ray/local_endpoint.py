@@ -80,7 +80,7 @@ class LocalEndpoint:
             os.close(written)
 
     def left(self, visitor: _Client) -> None:
-        """Called when a client process has closed its channel."""
+        """Forgets a client process that has closed its channel."""
         self._visitors.discard(visitor)
         self._empty.set()
 

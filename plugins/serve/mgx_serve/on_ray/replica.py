@@ -120,7 +120,7 @@ class Replica:
         known: Signature | None,
         wanted: Sequence[str] = (),
     ) -> Reply:
-        """known: the caller's signature; wanted: see `Deployment.infer`."""
+        """Returns the outputs of one request; known: the caller's signature; wanted: see `Deployment.infer`."""
         try:
             signature, outputs = await self._queue().infer(feeds, priority, timeout, wanted)
         except ServeError as error:
