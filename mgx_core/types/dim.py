@@ -307,7 +307,7 @@ def substitute(d: Dim, values: Mapping[str, Dim]) -> Dim:
 
 
 def _substituted(d: Dim, values: Mapping[str, Dim], calls: dict[Call, Dim]) -> Dim:
-    """calls: memoized replacements of calls."""
+    """Returns an extent with symbols replaced by name; calls: memoized replacements of calls."""
     if not isinstance(d, Sym):
         return d
     if d.symbol is not None:  # most are

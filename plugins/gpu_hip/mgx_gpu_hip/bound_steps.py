@@ -89,7 +89,7 @@ def _kernel_calls(
     overlap: bool,
     follows: bool,
 ) -> list[Callable[[int], None]]:
-    """follows: the previous call is a kernel, with whose end the first launch may overlap."""
+    """Returns the calls of a step's launches; follows: the previous call is a kernel, whose end the first launch may overlap."""
     calls: list[Callable[[int], None]] = []
     early = overlap and follows and step.source.overlaps
     for la in step.source.launches:

@@ -173,7 +173,7 @@ class GpuContext(Context):
         return DeviceArray(DeviceBuffer(self.device, address, space), shape.dtype, shape.lens(), shape.strides())
 
     def open_shared(self, handle: bytes, size: int, device: int) -> int:
-        """handle: from `hipIpcGetMemHandle` or `cuIpcGetMemHandle`, for a whole allocation."""
+        """Opens another process's memory; handle: from `hipIpcGetMemHandle` or `cuIpcGetMemHandle`, of a whole allocation."""
         if device != self.device.index:
             raise UnsupportedError(f"memory on device {self.device.index} is required, got device {device}")
         return self.device.open_shared(handle, size)

@@ -191,5 +191,5 @@ class KernelCache(DiskCache):
 
     @staticmethod
     def key(text: str, flags: Sequence[str], compiler: str, version: str, arch: str) -> str:
-        """text: source with its prelude, whose changes must change the key."""
+        """Returns the key of a kernel; text: source with its prelude, whose changes must change the key."""
         return "\0".join([compiler, version, arch, *flags, "", text])

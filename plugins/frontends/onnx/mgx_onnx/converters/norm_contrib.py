@@ -116,7 +116,10 @@ def embed_layer_norm(
 def quantized_embed_layer_norm(
     n: Node, ids: Instruction, segments: Instruction | None, *rest: Instruction | None
 ) -> tuple[Instruction, Instruction]:
-    """rest: tables of words, positions and segments, gamma, beta; the mask; five scales; five zero points."""
+    """Converts an embedding with 8-bit tables.
+
+    rest: tables of words, positions and segments, gamma, beta; the mask; five scales; five zero points.
+    """
     if len(rest) != 16:
         n.fail(f"18 inputs are required, got {len(rest) + 2}")
     tables = [
