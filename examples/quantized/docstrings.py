@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import sysconfig
 import zlib
 from collections.abc import Iterator
@@ -17,13 +18,12 @@ LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2t
 def docstrings(held_out: bool) -> Iterator[str]:
     """Yields the docstrings of one part of the library's modules, selected by their names only; one module in ten is held out."""
     root = Path(sysconfig.get_paths()["stdlib"])
-    files = {file.relative_to(root): file for file in root.rglob("*.py")}
-    number = {place: zlib.crc32(place.as_posix().encode()) for place in files}
-    for place in sorted(files, key=lambda p: number[p]):
-        if LEFT_OUT.intersection(place.parts) or (number[place] % 10 == 0) != held_out:
+    number = {place: zlib.crc32(place.as_posix().encode()) for place in _modules(root)}
+    for place in sorted(number, key=lambda p: number[p]):
+        if (number[place] % 10 == 0) != held_out:
             continue
         try:
-            tree = ast.parse(files[place].read_text(encoding="utf-8"))
+            tree = ast.parse((root / place).read_text(encoding="utf-8"))
         except (SyntaxError, ValueError):
             continue
         for node in ast.walk(tree):
@@ -33,8 +33,17 @@ def docstrings(held_out: bool) -> Iterator[str]:
                     yield text
 
 
+def _modules(root: Path) -> Iterator[Path]:
+    """Yields the modules' paths below `root`, without entering folders that are left out: installed packages are many."""
+    for folder, inner, names in os.walk(root):
+        inner[:] = [name for name in inner if name not in LEFT_OUT]
+        for name in names:
+            if name.endswith(".py"):
+                yield Path(folder, name).relative_to(root)
+
+
 def windows(held_out: bool, most: int | None = None) -> np.ndarray:
-    """int64 [n, WINDOW + 1]: the first WINDOW characters of each row are the model's input, the last WINDOW its targets.
+    """Returns int64 [n, WINDOW + 1]: the first WINDOW characters of each row are the model's input, the last WINDOW its targets.
 
     most: maximum number of rows.
     """
