@@ -10,6 +10,7 @@ from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.activation import Relu
 from ..ops.builtin import Literal
+from ..ops.elementwise import Pointwise
 from ..ops.pointwise import Abs, Add, Ceil, Div, Floor, Mul, Nearbyint, Neg, Pow, Sub, Trunc
 from ..ops.trigonometry import Cos, Cosh
 from .constants import aligned, computed, finite, is_constant, split, spread, uniform
@@ -144,93 +145,60 @@ def apply_once(i: Instruction, b: Builder) -> Instruction | No | None:
 @ARITHMETIC.on(Add, Sub, reads=(Add, Sub))
 def join_added_integers(i: Instruction, b: Builder) -> Instruction | No | None:
     """(x + c) + d -> x + (c + d), also with differences, for integers."""
-    return _join_sums(i, b) if i.shape.dtype.is_integer else None
+    return _joined(i, b, Add, Sub, "sum") if i.shape.dtype.is_integer else None
 
 
 @ARITHMETIC.on(Add, Sub, reads=(Add, Sub), changes=ROUNDING)
 def join_added_constants(i: Instruction, b: Builder) -> Instruction | No | None:
     """(x + c) + d -> x + (c + d), also with differences."""
-    return _join_sums(i, b) if i.shape.dtype.is_float else None
-
-
-def _join_sums(i: Instruction, b: Builder) -> Instruction | No | None:
-    found = split(i)
-    if found is None:
-        return None
-    inner, d = found
-    if not isinstance(inner.op, (Add, Sub)):
-        return None
-    parts = split(inner)
-    if parts is None:
-        return None
-    if len(inner.users) > 1:
-        return No("the sum inside has other users")
-    x, c = parts
-    outer, sign = isinstance(i.op, Sub), 1
-    inside = isinstance(inner.op, Sub)
-    if outer and d is i.inputs[0]:  # d - (inner)
-        if inside and c is inner.inputs[0]:  # d - (c - x) = x + (d - c)
-            value, sign = computed(b, Sub(), i, aligned(d), aligned(c)), 1
-        else:  # d - (x + c) = (d - c) - x;  d - (x - c) = (d + c) - x
-            value, sign = computed(b, Add() if inside else Sub(), i, aligned(d), aligned(c)), -1
-    elif inside and c is inner.inputs[0]:  # (c - x) + d = (c + d) - x
-        value, sign = computed(b, Sub() if outer else Add(), i, aligned(c), aligned(d)), -1
-    elif inside == outer:  # (x + c) + d;  (x - c) - d = x - (c + d)
-        value = computed(b, Add(), i, aligned(c), aligned(d))
-        if inside and value is not None:
-            return b.add(Sub(), x, value)
-    elif inside:  # (x - c) + d = x + (d - c)
-        value = computed(b, Sub(), i, aligned(d), aligned(c))
-    else:  # (x + c) - d = x + (c - d)
-        value = computed(b, Sub(), i, aligned(c), aligned(d))
-    if value is None:
-        return No("the constants' sum is not finite")
-    return b.add(Add(), x, value) if sign > 0 else b.add(Sub(), value, x)
+    return _joined(i, b, Add, Sub, "sum") if i.shape.dtype.is_float else None
 
 
 @ARITHMETIC.on(Mul, reads=Mul)
 def join_integer_factors(i: Instruction, b: Builder) -> Instruction | No | None:
     """(x * c) * d -> x * (c * d) for integers."""
-    return _join_products(i, b) if i.shape.dtype.is_integer else None
+    return _joined(i, b, Mul, Div, "product") if i.shape.dtype.is_integer else None
 
 
 @ARITHMETIC.on(Mul, Div, reads=(Mul, Div), changes=ROUNDING)
 def join_factors(i: Instruction, b: Builder) -> Instruction | No | None:
     """(x * c) * d -> x * (c * d), also with divisions by constants."""
-    return _join_products(i, b) if i.shape.dtype.is_float else None
+    return _joined(i, b, Mul, Div, "product") if i.shape.dtype.is_float else None
 
 
-def _join_products(i: Instruction, b: Builder) -> Instruction | No | None:
+def _joined(
+    i: Instruction, b: Builder, join: type[Pointwise], undo: type[Pointwise], result: str
+) -> Instruction | No | None:
+    """Joins the constants of two nested sums and differences, or products and quotients; `undo` is the inverse of `join`."""
     found = split(i)
-    if found is None:
+    if found is None or not isinstance(found[0].op, (join, undo)):
         return None
     inner, d = found
-    if not isinstance(inner.op, (Mul, Div) if i.shape.dtype.is_float else Mul):
-        return None
     parts = split(inner)
-    if parts is None:
+    if parts is None or (isinstance(inner.op, Div) and i.shape.dtype.is_integer):  # integer quotients are truncated
         return None
     if len(inner.users) > 1:
-        return No("the product inside has other users")
+        return No(f"the {result} inside has other users")
     x, c = parts
-    outer, inside = isinstance(i.op, Div), isinstance(inner.op, Div)
-    divides = outer and d is i.inputs[0]  # d / (..)
-    under = inside and c is inner.inputs[0]  # c / x
-    if divides:  # d / (x * c) = (d / c) / x;  d / (x / c) = d * c / x;  d / (c / x) = (d / c) * x
-        value = computed(b, Mul() if inside and not under else Div(), i, aligned(d), aligned(c))
-        quotient = not under
-    elif under:  # (c / x) * d = c * d / x;  (c / x) / d = (c / d) / x
-        value, quotient = computed(b, Div() if outer else Mul(), i, aligned(c), aligned(d)), True
-    elif inside and outer:  # x / c / d = x / (c * d)
-        value = computed(b, Mul(), i, aligned(c), aligned(d))
-        return No("the constants' product is not finite") if value is None else b.add(Div(), x, value)
-    elif inside:  # x / c * d = x * (d / c)
-        value, quotient = computed(b, Div(), i, aligned(d), aligned(c)), False
-    else:  # x * c * d;  x * c / d = x * (c / d)
-        value, quotient = computed(b, Div() if outer else Mul(), i, aligned(c), aligned(d)), False
+    inner_sign, d_sign = _signs(i, inner, undo)
+    x_sign, c_sign = (inner_sign * sign for sign in _signs(inner, x, undo))
+    constants = aligned(c), aligned(d)
+    if c_sign == d_sign:
+        value = computed(b, join(), i, *constants)
+    else:
+        value = computed(b, undo(), i, *(constants if c_sign > 0 else constants[::-1]))
     if value is None:
-        return No("the constants' product is not finite")
-    return b.add(Div(), value, x) if quotient else b.add(Mul(), x, value)
+        return No(f"the constants' {result} is not finite")
+    if x_sign < 0:  # then one of the constants is positive
+        return b.add(undo(), value, x)
+    return b.add(join() if c_sign > 0 or d_sign > 0 else undo(), x, value)
+
+
+def _signs(i: Instruction, x: Instruction, undo: type[Pointwise]) -> tuple[int, int]:
+    """Returns the signs of x and of the other operand: -1 for one that is subtracted, or by which the other is divided."""
+    if not isinstance(i.op, undo):
+        return 1, 1
+    return (1, -1) if x is i.inputs[0] else (-1, 1)
 
 
 @ARITHMETIC.on(Add, reads=Add, changes=ROUNDING)
