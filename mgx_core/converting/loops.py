@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import ParseError
 from ..ir.module import Module
-from ..ops.covering import join
+from ..ops.type_join import join
 from ..types.dim import Dim, bounds, fresh
 from ..types.polynomial import UNBOUNDED
 from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape

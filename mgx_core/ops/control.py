@@ -12,9 +12,9 @@ from ..types.argument import Array, Value
 from ..types.dim import Dim, fresh
 from ..types.memory_limit import Growth, require_bytes, static_bytes
 from ..types.shape import AnyShape, Shape, TupleShape
-from .covering import join
 from .declaration import op
 from .operation import Operation, Run
+from .type_join import join
 
 __all__ = ["FusedReduce", "GetTupleElem", "Group", "If", "Loop", "PointwiseGroup", "Scan", "never_ends"]
 

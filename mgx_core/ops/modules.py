@@ -9,9 +9,9 @@ from ..errors import ShapeError
 from ..types.argument import Value, shape_of
 from ..types.dim import Dim, Sym
 from ..types.shape import AnyShape, Shape, TupleShape, matches
-from .covering import join
 from .declaration import op
 from .operation import Operation, Run
+from .type_join import join
 
 __all__ = ["RunOnTarget", "SelectModule", "selected"]
 

@@ -17,9 +17,9 @@ from ..types.dim import Sym, fresh, may_equal
 from ..types.dtype import DType
 from ..types.shape import AnyShape, SequenceShape, Shape
 from .axes import normalize
-from .covering import join
 from .declaration import op
 from .operation import Operation
+from .type_join import join
 
 
 @op("sequence_construct", exact=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mgx_core import Shape
-from mgx_core.ops.covering import join
+from mgx_core.ops.type_join import join
 from mgx_core.types.dim import bounds, symbol
 
 
