@@ -193,7 +193,7 @@ ATTRIBUTES = {  # attributes of some ops, which no interface has
     "mgx_core/ops/operation.py": {"substitute", "arity"},
     "mgx_core/rules/pads.py": {"padding_mode"},
     "plugins/cpu_dnnl/mgx_cpu_dnnl/jit/body.py": {"axes"},
-    "plugins/cpu_dnnl/mgx_cpu_dnnl/jit/norm.py": {"axes"},
+    "plugins/cpu_dnnl/mgx_cpu_dnnl/jit/single_op.py": {"axes"},
     "plugins/cpu_dnnl/mgx_cpu_dnnl/plans/recurrent.py": {"actv_func", "clip", "input_forget"},
     "plugins/gpu_hip/mgx_gpu_hip/codegen/bodies.py": {"axes"},
     "plugins/gpu_hip/mgx_gpu_hip/codegen/pooling.py": {"dyn_global"},

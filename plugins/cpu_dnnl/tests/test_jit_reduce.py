@@ -17,8 +17,8 @@ from mgx_core.ops import activation, norm, pointwise, reduce, softmax, trigonome
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.engine import Engine
-from mgx_cpu_dnnl.jit.norm import compile_op, norm_body
 from mgx_cpu_dnnl.jit.reduce import compile_reduce
+from mgx_cpu_dnnl.jit.single_op import compile_op, op_body
 
 ENGINES: dict[str, Engine] = {}
 
@@ -386,7 +386,7 @@ def test_random_groups(group, which, chunks):
 
 
 def test_body_of_an_op():
-    body = norm_body(softmax.Softmax(axis=-1), [Shape("float32", (2, 3))])
+    body = op_body(softmax.Softmax(axis=-1), [Shape("float32", (2, 3))])
     assert [i.op.name for i in body if i.op.name.startswith("reduce")] == ["reduce_max", "reduce_sum"]
 
 

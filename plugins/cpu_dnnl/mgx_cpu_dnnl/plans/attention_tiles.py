@@ -141,7 +141,7 @@ def _apply_pointwise(e: CpuEmitter, module: Module, scores: Value, extra: Sequen
 
 
 def _softmax(e: CpuEmitter, scores: Value) -> Value:
-    from ..jit.norm import compile_op
+    from ..jit.single_op import compile_op
 
     weights = e.allocate(dt.bfloat16, scores.lens)
     kernel = or_refused(compile_op(Softmax(axis=-1), [scores.shape], [weights.shape], e.engine))

@@ -109,7 +109,7 @@ def emit_norm(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
 
 def _emit_op(e: CpuEmitter, op: Any, args: Sequence[Value | None], dtype: DType, lens: Sequence[int]) -> Value:
     """Emits one op as a loop; its result has these extents."""
-    from ..jit.norm import compile_op
+    from ..jit.single_op import compile_op
 
     given = [a for a in args if a is not None]
     output = output_like(e, dtype, lens, given)

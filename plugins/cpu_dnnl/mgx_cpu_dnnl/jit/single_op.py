@@ -8,7 +8,7 @@ from typing import Any
 from mgx_core.errors import No
 from mgx_core.ir.module import Module
 from mgx_core.ops.elementwise import Pointwise
-from mgx_core.ops.norm import GroupNorm
+from mgx_core.ops.norm import GroupNorm, Parts
 from mgx_core.ops.operation import Operation
 from mgx_core.rules.decomposition import decomposed, module_of
 from mgx_core.rules.engine import Builder
@@ -19,10 +19,10 @@ from .kernel import JitKernel
 from .pointwise import compile_pointwise
 from .reduce import compile_reduce
 
-__all__ = ["compile_op", "norm_body"]
+__all__ = ["compile_op", "op_body"]
 
 
-def norm_body(op: Operation, inputs: Sequence[Shape | None]) -> Module | No:
+def op_body(op: Operation, inputs: Sequence[Shape | None]) -> Module | No:
     """Returns a module with the op, or with its decomposition if it has one; None: an absent input."""
     shapes = [None if x is None else x.as_standard() for x in inputs]
     if isinstance(op, Pointwise) or op.combine:
@@ -36,7 +36,7 @@ def compile_op(
     """Returns a kernel for a pointwise op, reduction, softmax or normalization."""
     if isinstance(op, GroupNorm):
         return _group_norm(op, inputs, outputs, engine)
-    body = norm_body(op, inputs)
+    body = op_body(op, inputs)
     return body if isinstance(body, No) else _compile(body, inputs, outputs, engine, op.name)
 
 
@@ -54,8 +54,6 @@ def _group_norm(
     op: GroupNorm, inputs: Sequence[Shape | None], outputs: Sequence[Shape], engine: Engine
 ) -> JitKernel | No:
     """Decomposes a group norm with the channels split into groups and members, which avoids reshapes."""
-    from mgx_core.ops.norm import Parts
-
     x = inputs[0]
     assert x is not None
     split = _split(x, op.num_groups)
