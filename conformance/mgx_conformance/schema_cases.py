@@ -62,9 +62,7 @@ def schema_cases(cls: type[Operation]) -> Iterator[Case]:
 
 
 def _taken_variants(cls: type[Operation]) -> Iterator[tuple[Operation, DType, Dims, bool]]:
-    """Returns the op with its defaults or else other attribute values, an accepted type and extents, and True if operands are
-    absent.
-    """
+    """Yields the op with defaults, then with other attributes; an accepted type and extents; True if operands are absent."""
     bases = list(itertools.islice(_bases(cls), 40))
     others = (variant for base in bases[:1] for _, _, variant in _variants(base))
     for op in itertools.chain(bases, others):

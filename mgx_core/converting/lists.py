@@ -205,7 +205,7 @@ def _appended(state: Instruction, parameter: Instruction, after: Instruction, bo
 
 
 def _own_symbols(body: Module, states: Sequence[Instruction]) -> Iterator[str]:
-    """Returns the symbols of extents that may vary between iterations."""
+    """Yields the symbols of extents that may vary between iterations."""
     around = set().union(*(symbols_in(s.result) for s in states))
     for ins in body:
         yield from (symbols_in(ins.result) - around if ins.is_param else introduced(ins))

@@ -133,7 +133,7 @@ def _padded_kernels(base: Convolution, lengths: Sequence[int], part: Convolution
 def _places(
     base: Convolution, part: Convolution, lengths: Sequence[int], own: Sequence[int]
 ) -> Iterator[tuple[int, ...]]:
-    """Returns for each axis the positions in the windows of `base` of the elements of those of `part`; -1 if between two."""
+    """Yields for each axis the positions in the windows of `base` of the elements of those of `part`; -1 if between two."""
     rank = len(lengths)
     axes = zip(
         own,

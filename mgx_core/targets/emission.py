@@ -199,7 +199,7 @@ class Emitter(KernelEmitter):
         return placed(made, self.alignment, self.reuse)
 
     def _rest_placements(self, rest: Iterable[Instruction]) -> Iterator[tuple[Instruction, Placement]]:
-        """Returns the placements of launches that are decided at run time, including those in control flow."""
+        """Yields the placements of launches that are decided at run time, including those in control flow."""
         for ins in rest:
             op = ins.op
             if not isinstance(op, Launch):

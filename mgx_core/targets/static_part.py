@@ -147,7 +147,7 @@ def given_fixed(ins: Instruction) -> bool:
 
 
 def with_bodies(ins: Instruction) -> Iterator[Instruction]:
-    """Returns the instructions of the modules of a branch or loop, recursively."""
+    """Yields the instructions of the modules of a branch or loop, recursively."""
     for module in ins.modules if isinstance(ins.op, (If, Loop, Scan)) else ():
         for inner in module:
             yield inner

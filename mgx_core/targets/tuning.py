@@ -86,7 +86,7 @@ class KernelTuning(TuningStore):
 
     @abstractmethod
     def seconds(self, trial: Any, schedule: Schedule, arrays: Sequence[Array]) -> float:
-        """Times one run of a schedule on these inputs, in seconds.  Errors: MgxError if it cannot run."""
+        """Returns the seconds that one run of a schedule takes on these inputs.  Errors: MgxError if it cannot run."""
 
     def settings(self, e: Any) -> str:
         """Returns the emitter's settings that choices depend on, as text (override)."""

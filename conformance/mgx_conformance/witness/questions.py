@@ -49,7 +49,7 @@ def questions() -> dict[str, Question]:
 
 
 def refreshed(name: str, inputs: Sequence[Any]) -> Iterator[Any]:
-    """Returns shuffled and slightly scaled float data, which stays in its range; other data are unchanged."""
+    """Yields shuffled and slightly scaled float data, which stays in its range; other data are unchanged."""
     from onnx.backend.test.runner import _normalize_tensor
 
     rng = np.random.default_rng(zlib.crc32(name.encode()))

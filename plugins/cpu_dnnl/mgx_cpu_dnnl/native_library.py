@@ -21,7 +21,7 @@ LIBRARY: Final = "libdnnl.so.3"
 
 
 def candidates() -> Iterator[Path]:
-    """Returns candidate paths of the library, most specific first."""
+    """Yields candidate paths of the library, most specific first."""
     named = setting("MGX_DNNL_LIBRARY")
     if named:
         yield Path(named)

@@ -220,7 +220,7 @@ class Assembler:
                     self._invert(by)
 
     def _invert(self, node: Node) -> None:
-        """Returns s, a power of two, and 1 / (x s), so that a / x = (a s) / (x s).  s is None if x is known to be at least 1."""
+        """Computes s, a power of two, and 1 / (x s), so that a / x = (a s) / (x s); s is None if x is known to be at least 1."""
         if node.ident in self._inverses:
             return
         code, scalar, single = self.now.row_code, not self.wide, dt.float32

@@ -72,7 +72,7 @@ def _product(
     name: str,
     work: Sequence[int],
 ) -> JitKernel:
-    """Returns a product with its epilogue as a kernel; its numbers of inputs and outputs are not needed any more."""
+    """Returns a product with its epilogue as a kernel; the step that it replaces knows its inputs and outputs."""
     count, grain, scratch_bytes = work
     return JitKernel(
         name, engine.function(key, build), count, grain, tuple(plan.args.values), scratch_bytes, inputs=0, outputs=0

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "excess_of", "node_of"]
 
-ELEMENT_NS: Final = 0.01  # extra nanoseconds of interpreting an instruction for one element, and of each row
-ROW_NS: Final = 100.0
+ELEMENT_NS: Final = (
+    0.01  # nanoseconds that interpreting one instruction for one element takes longer than compiled code
+)
+ROW_NS: Final = 100.0  # nanoseconds that starting a row takes longer
 
 
 def describe(
@@ -27,7 +29,10 @@ def describe(
     name: str,
     details: Mapping[str, Any] | None = None,
 ) -> list[Any]:
-    """Returns a loop as plain data; work: instructions times elements; rows: number of its rows; details: of some kinds."""
+    """Returns a loop as plain data, from which `compile_deferred` makes the compiled loop.
+
+    work: instructions times elements; rows: how many the loop starts; details: what products need beside the graph.
+    """
     at = {node.ident: i for i, node in enumerate(graph.nodes)}
     nodes = [
         [
@@ -45,7 +50,7 @@ def describe(
 
 
 def node_of(graph: Graph, kind: str, dtype: DType, operands: Sequence[Node], extra: Any) -> Node:
-    """Returns the node of a graph with some operands; not for loads."""
+    """Adds a node to the graph, and returns it; not for loads, which depend on strides."""
     axes = frozenset[int]().union(*(a.axes for a in operands))
     level = max((a.level for a in operands), default=0)
     if kind == "reduce":

@@ -18,7 +18,6 @@ __all__ = ["Graph", "Node", "bounded", "number", "read_in_place", "text_of", "wa
 
 BOUNDS: Final = {"max": "max_const", "min": "min_const"}
 
-
 T = TypeVar("T")
 
 
@@ -174,7 +173,7 @@ class Graph:
         return x
 
     def convert(self, x: Node, to: DType) -> Node:
-        """x as type `to`; the node's dtype stays narrow only in `extra`."""
+        """Returns x converted to a type; the node computes in a wider one, and has the narrow type's name as `extra`."""
         source = x.dtype
         if x.kind == "load" and x.dtype is to:
             return x
@@ -194,10 +193,10 @@ class Graph:
 
 
 def bounded(node: Node) -> tuple[str, tuple[Node, ...]]:
-    """Returns name and operands of a primitive; those of a float32's maximum or minimum with a constant are of a clamp.
+    """Returns name and operands of a primitive; the maximum or minimum of a float32 and a constant becomes a clamp.
 
-    The constant, which is not NaN, is then the second operand; of zeros of both signs the result is the first.  All code must
-    treat constants so, those that are arguments too, for loops to compute equal bits.
+    A clamp's second operand is the constant, which is not NaN; of two zeros of different signs it returns the first operand.
+    Constants that loops get as arguments must be treated the same way, so that all code computes equal bits.
     """
     name, args = node.extra, node.args
     if name not in BOUNDS or node.dtype is not dt.float32 or all(a.kind != "const" for a in args):

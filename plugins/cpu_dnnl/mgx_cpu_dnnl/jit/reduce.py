@@ -82,10 +82,8 @@ def build(
     code: Function | NativeLoop = NativeLoop(f"column_sums_{engine.isa}")
     found = None
     if encoded is None:
-        key, write = (
-            f"{plan.key} {'first' if plan.pieces else 'whole'}",
-            partial(_write, plan=plan, phase=int(plan.pieces > 0)),
-        )
+        key = f"{plan.key} {'first' if plan.pieces else 'whole'}"
+        write = partial(_write, plan=plan, phase=int(plan.pieces > 0))
         code, found = code_of(engine, key, write, partial(_interpreted, plan, engine) if interpret else None)
     if found is not None:
         encoded = found.numbers

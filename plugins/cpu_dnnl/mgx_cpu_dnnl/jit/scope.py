@@ -61,7 +61,7 @@ class Scope:
                 self._inverse(node.args[1])
 
     def _inverse(self, node: Node) -> None:
-        """Returns s, a power of two, and 1 / (x s), so that a / x = (a s) / (x s) without intermediate overflow."""
+        """Computes s, a power of two, and 1 / (x s), so that a / x = (a s) / (x s) without intermediate overflow."""
         if node.ident in self.inverses:
             return
         c, x = self.c, self.value(node)

@@ -82,7 +82,7 @@ def _kept(value: Any) -> Any:
 
 
 def recorded(run: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
-    """Returns the calls (overload, args, kwargs, result) that a function makes."""
+    """Yields the calls (overload, args, kwargs, result) that a function makes."""
     with Recorder() as recorder:
         run()
     yield from recorder.calls
