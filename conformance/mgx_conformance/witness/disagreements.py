@@ -16,8 +16,8 @@ class Disagreements:
     The file names the versions of the witnesses that it was written for; a line is considered stale only for these.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
-        text = (path or Path(__file__).parent / "disagreements.toml").read_text(encoding="utf-8")
+    def __init__(self) -> None:
+        text = (Path(__file__).parent / "disagreements.toml").read_text(encoding="utf-8")
         document: dict[str, Any] = tomllib.loads(text)
         self.versions: dict[str, str] = document["versions"]
         self.lines: list[dict[str, str]] = document.get("disagreement", [])

@@ -134,11 +134,6 @@ class Node(ChannelsLastBuilder):
             return kind
         return dtype_of(found)
 
-    def dtype_code(self, name: str) -> builtins.int:
-        """Returns a data type attribute as DataType number; 0 if absent."""
-        found = self._value(name, "type", 0)
-        return builtins.int(found or 0)
-
     def dtypes(self, name: str) -> list[DType]:
         """Returns a list of element types.  Errors: UnsupportedError for resources and variants."""
         found = self._value(name, "list", ())

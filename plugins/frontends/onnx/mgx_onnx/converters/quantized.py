@@ -82,7 +82,7 @@ def dynamic_quantize(n: Node, x: Instruction) -> tuple[Instruction, Instruction,
     return n.add("quantizelinear", x, scale, zero_point, out_type=dt.uint8), scale, zero_point
 
 
-def convolution_attributes(n: Node, w: Instruction, channels_last: bool = False) -> dict[str, Any]:
+def convolution_attributes(n: Node, w: Instruction) -> dict[str, Any]:
     """Returns attributes of `convolution` from those of Conv and its variants; w: the weight, channels first."""
     rank = w.shape.rank - 2
     kernel = n.attr("kernel_shape", None)
