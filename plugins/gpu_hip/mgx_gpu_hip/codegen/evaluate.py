@@ -159,8 +159,10 @@ class Evaluator:
         gelu, factor = self._gelu(at), None
         scaled = self._unconverted(at)
         if isinstance(scaled, Instruction) and isinstance(scaled.op, Mul):
-            left, right = self.body.operands[scaled]
-            gelu, other = (self._gelu(left), right) if self._gelu(left) is not None else (self._gelu(right), left)
+            other, at = self.body.operands[scaled]
+            gelu = self._gelu(at)
+            if gelu is None:
+                other, gelu = at, self._gelu(other)
             read = self._unconverted(other)
             if gelu is None or not isinstance(read, Access) or not self.constant(read):
                 return None
