@@ -124,12 +124,12 @@ def repeat_of(item: Instruction, cut: Callable[[Instruction], Cut | None]) -> Re
 
 
 def _through_views(ins: Instruction) -> tuple[list[Instruction], Instruction]:
-    chain = [i for i in _steps(ins) if isinstance(i.op, VIEWS) and len(i.inputs) == 1]
-    return chain, chain[-1].inputs[0] if chain else ins
+    *chain, viewed = _steps(ins)
+    return chain, viewed
 
 
 def _steps(ins: Instruction) -> Iterator[Instruction]:
-    """Returns a chain of views, last first, and the viewed instruction."""
+    """Yields a chain of views, last first, and the viewed instruction."""
     while isinstance(ins.op, VIEWS) and len(ins.inputs) == 1:
         yield ins
         ins = ins.inputs[0]
