@@ -9,7 +9,7 @@ from .named_tuples import NamedTuple
 
 __all__ = [
     "DeviceError", "MgxError", "No", "ParameterError", "ParseError", "PassError", "PluginError", "Refused",
-    "ShapeError", "StoreError", "UnrankedError", "UnsupportedError", "or_refused", "suggestion",
+    "ShapeError", "StoreError", "UnrankedError", "UnsupportedError", "counted", "or_refused", "suggestion", "takes",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -104,6 +104,20 @@ class DeviceError(MgxError, RuntimeError):
 
 class StoreError(MgxError, ValueError):
     """A program file that is damaged, too new, or cannot be written."""
+
+
+def counted(number: int, noun: str) -> str:
+    """Returns a number and its noun, in the plural unless the number is 1."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def takes(least: int, most: int | None, names: Iterable[str], got: int) -> str:
+    """Returns the end of an error message for a wrong number of inputs; most: None if unlimited."""
+    if most is None:
+        required = f"{least} or more inputs"
+    else:
+        required = counted(least, "input") if least == most else f"{least} to {most} inputs"
+    return f"takes {required} ({', '.join(names)}), got {got}"
 
 
 def suggestion(name: str, known: Iterable[str], listing: str = "") -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
-from ..errors import MgxError, ParseError, PluginError, UnsupportedError
+from ..errors import MgxError, ParseError, PluginError, UnsupportedError, takes
 from ..ir.instruction import Instruction
 from ..named_tuples import NamedTuple
 from ..plugins.manager import manager as plugin_manager
@@ -137,8 +137,7 @@ def fitting(converter: Converter, inputs: list[Instruction | None]) -> list[Inst
     while most is not None and len(given) > most and given[-1] is None:
         given.pop()
     if len(given) < least or (most is not None and len(given) > most):
-        span = f"{least} or more" if most is None else f"{least}" if least == most else f"{least} to {most}"
-        raise ParseError(f"takes {span} input{'s' * (span != '1')} ({', '.join(names)}), got {len(given)}")
+        raise ParseError(takes(least, most, names, len(given)))
     for place, (name, value) in enumerate(zip(names, given, strict=False)):
         if value is None and place not in optional:
             raise ParseError(f"input {place} ({name}) is required, but absent")

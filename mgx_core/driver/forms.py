@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from ..errors import counted
 from .output import stdout
 from .report import Report, interface_document
 
@@ -103,7 +104,7 @@ def _text(program: Program, form: str, full: bool) -> str:
 
 
 def brief(program: Program, report: Report) -> None:
-    """Returns a program's inputs, outputs and number of instructions per op."""
+    """Reports a program's inputs, outputs and number of instructions per op."""
     from ..ir.module import nested
 
     modules = list(nested(program.shown))
@@ -120,7 +121,7 @@ def brief(program: Program, report: Report) -> None:
         report.say(f"input  {name}: {shape}")
     for name, shape in zip(program.get_output_names(), program.get_output_shapes(), strict=True):
         report.say(f"output {name}: {shape}")
-    report.say(f"{sum(counts.values())} instructions in {len(modules)} module{'s' if len(modules) > 1 else ''}")
+    report.say(f"{counted(sum(counts.values()), 'instruction')} in {counted(len(modules), 'module')}")
     report.table(["count", "operation"], [(n, name) for name, n in counts.most_common()], right=[0])
 
 

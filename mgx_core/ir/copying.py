@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ..errors import MgxError, ParameterError, ShapeError
+from ..errors import MgxError, ParameterError, ShapeError, counted
 from ..ops.builtin import Param, Unreachable
 from ..ops.elementwise import Pointwise
 from ..ops.operation import Operation
@@ -207,7 +207,7 @@ def inlined(into: Module, module: Module, args: Sequence[Instruction], before: I
     went: dict[Instruction, Instruction] = {}
     parameters = list(module.parameters.values())
     if len(parameters) != len(args):
-        raise ParameterError(f"module {module.name!r} takes {len(parameters)} parameters, got {len(args)}")
+        raise ParameterError(f"module {module.name!r} takes {counted(len(parameters), 'parameter')}, got {len(args)}")
     symbols: dict[str, Dim] = {}
     went.update(zip(parameters, args, strict=True))
     learn_all([p.result for p in parameters], [a.result for a in args], symbols)

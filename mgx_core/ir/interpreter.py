@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DeviceError, MgxError, ShapeError
+from ..errors import DeviceError, MgxError, ShapeError, counted
 from ..ops.operation import Operation, Run
 from ..types.argument import Argument, Value, as_value
 from ..types.memory_limit import require_bytes, static_bytes
@@ -47,7 +47,7 @@ class Interpreter:
         known: dict[str, int] = dict(symbols or {})
         parameters = module.parameters
         if len(args) != len(parameters):
-            raise ShapeError(f"module {module.name!r} takes {len(parameters)} values, got {len(args)}")
+            raise ShapeError(f"module {module.name!r} takes {counted(len(parameters), 'value')}, got {len(args)}")
         values.update(zip(parameters.values(), args, strict=True))
         bind_all((p.result for p in parameters.values()), args, known)
         for ins, done in module.derive("schedule", schedule):
@@ -155,5 +155,5 @@ def _with_known_extents(value: Value, shape: AnyShape, known: Mapping[str, int])
 
 
 def evaluate_module(module: Module, args: Sequence[Any]) -> list[Argument]:
-    """Returns a module's results as Arguments; values: anything that Argument accepts."""
+    """Returns a module's results as Arguments; args: anything that Argument accepts."""
     return [Argument.from_value(v) for v in Interpreter().run(module, [as_value(a) for a in args])]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from ..errors import ShapeError
+from ..errors import ShapeError, counted
 from ..types.argument import Array, Value
 from ..types.dim import Dim, fresh
 from ..types.memory_limit import Growth, require_bytes, static_bytes
@@ -183,7 +183,7 @@ class Scan(Operation):
         (body,) = modules
         scanned = xs[self.states :]
         if len(body.parameters) != len(xs):
-            raise ShapeError(f"the body must take {len(xs)} values, got {len(body.parameters)}")
+            raise ShapeError(f"the body must take {counted(len(xs), 'value')}, got {len(body.parameters)}")
         length: Dim = 0
         for n, x in enumerate(scanned):
             assert isinstance(x, Shape)
@@ -250,7 +250,7 @@ class _Grouped(Operation):
     def infer(self, *xs: AnyShape, modules: Sequence[Any]) -> AnyShape:
         (body,) = modules
         if len(body.parameters) != len(xs):
-            raise ShapeError(f"the group's module takes {len(body.parameters)} values, got {len(xs)}")
+            raise ShapeError(f"the group's module takes {counted(len(body.parameters), 'value')}, got {len(xs)}")
         shapes = body.output_shapes()
         return shapes[0] if len(shapes) == 1 else TupleShape(shapes)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeAlias
 
+from ..errors import counted
 from ..types.dtype import DType
 
 __all__ = [
@@ -160,7 +161,7 @@ Operand: TypeAlias = "Expr | float | int | bool"
 def call(primitive: str, *args: Operand) -> Expr:
     """Returns a primitive by name applied to expressions and numbers."""
     if len(args) != PRIMITIVES[primitive][0]:
-        raise TypeError(f"{primitive} takes {PRIMITIVES[primitive][0]} operands, got {len(args)}")
+        raise TypeError(f"{primitive} takes {counted(PRIMITIVES[primitive][0], 'operand')}, got {len(args)}")
     return Call(primitive, tuple(a if isinstance(a, Expr) else Const(a) for a in args))
 
 

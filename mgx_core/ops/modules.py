@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import ShapeError
+from ..errors import ShapeError, counted
 from ..types.argument import Value, shape_of
 from ..types.dim import Dim, Sym
 from ..types.shape import AnyShape, Shape, TupleShape, matches
@@ -87,7 +87,9 @@ class RunOnTarget(Operation):
         if len(modules) != 1:
             raise ShapeError(f"takes one module, got {len(modules)}")
         if len(modules[0].parameters) != len(xs):
-            raise ShapeError(f"module {modules[0].name!r} takes {len(modules[0].parameters)} values, got {len(xs)}")
+            raise ShapeError(
+                f"module {modules[0].name!r} takes {counted(len(modules[0].parameters), 'value')}, got {len(xs)}"
+            )
         return TupleShape(modules[0].output_shapes())
 
     def compute(self, *xs: Value, modules: Sequence[Any], run: Run) -> tuple[Value, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
-from ..errors import DeviceError, MgxError, ParameterError, PluginError, ShapeError, UnsupportedError
+from ..errors import DeviceError, MgxError, ParameterError, PluginError, ShapeError, UnsupportedError, takes
 from ..named_tuples import NamedTuple
 from ..types.argument import Array, Value
 from ..types.dim import Dim, Sym, substitute
@@ -240,9 +240,8 @@ class Operation(Traits):
         """Errors: ShapeError if the op does not accept that many inputs."""
         least, most = self._arity
         if count < least or (most is not None and count > most):
-            span = f"{least}" if most == least else f"{least} or more" if most is None else f"{least} to {most}"
-            names = ", ".join(("*" if i.variadic else "") + i.name + ("?" if i.optional else "") for i in self.inputs)
-            raise ShapeError(f"{self.name} takes {span} input{'s' * (span != '1')} ({names}), got {count}")
+            names = (("*" if i.variadic else "") + i.name + ("?" if i.optional else "") for i in self.inputs)
+            raise ShapeError(f"{self.name} {takes(least, most, names, count)}")
 
     def evaluate(self, args: Sequence[Value], modules: Sequence[Any] = (), run: Run | None = None) -> Value:
         """Runs the reference implementation on values (None for an absent input)."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..compile.pipeline import size
+from ..errors import counted
 from ..ir.graph import Graph
 from ..ir.module import Module, nested
 from ..ops.convolution import Convolution, ConvolutionBackwards
@@ -111,7 +112,7 @@ class _Page:
                 (
                     "launches",
                     str(len(self.launches) - views),
-                    f"{more}; {views} view{'s' if views > 1 else ''}" if views else more,
+                    f"{more}; {counted(views, 'view')}" if views else more,
                 )
             )
         if self.records:
@@ -126,7 +127,7 @@ class _Page:
             facts.append(("images of convolutions", "channels last", asked))
         literals = {id(i.literal): i for m in nested(self.shown) for i in m if i.literal is not None}
         weights = sum(getattr(i.literal.value, "nbytes", 0) for i in literals.values() if i.literal is not None)
-        facts.append(("constants", size_text(weights), f"{len(literals)} tensors"))
+        facts.append(("constants", size_text(weights), counted(len(literals), "tensor")))
         return "".join(
             f'<div class="fact"><span>{escaped(what)}</span><b>{escaped(value)}</b><i>{escaped(more)}</i></div>'
             for what, value, more in facts

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
+from ..errors import counted
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ir.ordering import reads
@@ -145,7 +146,7 @@ def _line(points: Sequence[_Box], id: str) -> str:
 def _labels(ins: Instruction) -> tuple[str, str]:
     """Returns the two lines in a box: the title; a group's members or the result's shape."""
     if ins.is_return:
-        return "results", f"{len(ins.inputs)} value{'s' if len(ins.inputs) != 1 else ''}"
+        return "results", counted(len(ins.inputs), "value")
     below = group_text(ins) or str(ins.result)
     return shortened(title(ins), 26), shortened(below, 30)
 

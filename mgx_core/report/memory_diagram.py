@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import TypeAlias
 
+from ..errors import counted
 from ..ir.module import Module
 from ..targets.memory import Buffer, MemoryPlan
 from ..targets.schedule import Schedule
@@ -49,7 +50,7 @@ class Timeline:
         result, views = "", ""
         if isinstance(b, Buffer):
             result, count = f" -> {b.owner.result}", len(b.members) - 1
-            views = f" ({count} view{'s' if count > 1 else ''} of it)" if count > 0 else ""
+            views = f" ({counted(count, 'view')} of it)" if count > 0 else ""
         sources = self.sources(b)
         return self.name(b) + result + (f" from {', '.join(sources)}" if sources else "") + views
 
@@ -86,7 +87,7 @@ def memory_text(plan: MemoryPlan | Schedule, module: Module, largest: int = 12) 
         f"without reuse {sum(b.bytes for b in plan.buffers)} bytes in {len(plan.buffers)} buffers",
     ]
     if plan.dynamic:
-        lines.append(f"{len(plan.dynamic)} values with data-dependent extents are allocated at run time")
+        lines.append(f"{counted(len(plan.dynamic), 'value')} with data-dependent extents, allocated at run time")
     if there:
         lines.append(
             f"at position {when} of {len(line.titles)}, {line.titles[when]}, the most bytes are live; the largest buffers:"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..compile.pipeline import PassRecord
+from ..errors import counted
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..options import CompileOptions
@@ -118,8 +119,7 @@ def _why(row: LaunchRow) -> str:
     reasons = "".join(f"<div>{escaped(shortened(w, 1500))}</div>" for w in row.why)
     if len(row.why) == 1 and len(row.why[0]) < 200:
         return f'<div class="soft">{reasons}</div>'
-    count = f"{len(row.why)} refusal{'s' if len(row.why) > 1 else ''}"
-    return f'<details><summary>{count}</summary><div class="soft">{reasons}</div></details>'
+    return f'<details><summary>{counted(len(row.why), "refusal")}</summary><div class="soft">{reasons}</div></details>'
 
 
 def option_table(options: CompileOptions | None) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ..cache import Recent
-from ..errors import DeviceError, MgxError, ParameterError, PluginError
+from ..errors import DeviceError, MgxError, ParameterError, PluginError, counted
 from ..garbage import rarer_collections
 from ..log import listen, log, timed, traced
 from ..options import CompileOptions
@@ -209,7 +209,7 @@ class Executable:
         results: object = instance.runner.run_some(values, wanted)
         if not isinstance(results, (list, tuple)) or len(results) != len(wanted):
             raise PluginError(
-                f"run_some of the runner of {self.target!r} must return {len(wanted)} values, got {results!r}"
+                f"run_some of the runner of {self.target!r} must return {counted(len(wanted), 'value')}, got {results!r}"
             )
         return list(results) if instance.fresh else owned(results, values, instance.literals)
 

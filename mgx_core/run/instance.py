@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..errors import PluginError
+from ..errors import PluginError, counted
 from ..targets.placement import Placement
 from ..targets.results import misfit
 from ..targets.runner import Runner
@@ -68,9 +68,9 @@ class Instance:
             return
         wanted, who = shapes(), f"the runner of {target!r}"
         if not isinstance(results, (list, tuple)):
-            raise PluginError(f"{who} must return a list of {len(wanted)} values, got {results!r}")
+            raise PluginError(f"{who} must return a list of {counted(len(wanted), 'value')}, got {results!r}")
         if len(results) != len(wanted):
-            raise PluginError(f"{who} must return {len(wanted)} values, got {len(results)}")
+            raise PluginError(f"{who} must return {counted(len(wanted), 'value')}, got {len(results)}")
         for n, (shape, value) in enumerate(zip(wanted, results, strict=True)):
             wrong = misfit(shape, value)
             if wrong:

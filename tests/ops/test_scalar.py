@@ -177,5 +177,5 @@ def test_text():
 
 
 def test_primitives_check_their_arity():
-    with pytest.raises(TypeError, match="exp takes 1 operands, got 2"):
+    with pytest.raises(TypeError, match="exp takes 1 operand, got 2"):
         call("exp", x0, x1)

@@ -734,7 +734,7 @@ def test_outputs_before_parameters_name_the_order():
 def test_a_runner_that_returns_too_few_results_is_named():
     program = compiled(SEVERAL, Picking(drops=True))
     program.run({"x": np.float32([1])})
-    with pytest.raises(mgx.PluginError, match=r"run_some .* must return 1 values"):
+    with pytest.raises(mgx.PluginError, match=r"run_some .* must return 1 value,"):
         program.run({"x": np.float32([1])}, outputs=["output_0"])
 
 

@@ -75,8 +75,8 @@ def test_a_runner_that_raises():
 @pytest.mark.parametrize(
     ("given", "error"),
     [
-        (None, "must return a list of 1 values, got None"),
-        ([], "must return 1 values, got 0"),
+        (None, "must return a list of 1 value, got None"),
+        ([], "must return 1 value, got 0"),
         ([1], r"must return float32\[n, 2\] as result 0, got int 1"),
         ([np.zeros((3, 2))], r"must return float32\[n, 2\] as result 0, got float64\[3, 2\]"),
     ],

@@ -1,4 +1,4 @@
-// Native exceptions, which module.cpp translates to mgx errors, and checks of oneDNN status codes.
+// Native exceptions, which module.cpp translates to mgx errors, parts of their messages, and checks of oneDNN status codes.
 #pragma once
 
 #include <stdexcept>
@@ -26,6 +26,11 @@ inline std::string status_text(dnnl_status_t status) {
         case dnnl_not_required: return "not required";
         default: return dnnl_status2str(status);
     }
+}
+
+// Returns a number and its noun, in the plural unless the number is 1.
+inline std::string counted(size_t number, const std::string &noun) {
+    return std::to_string(number) + " " + noun + (number == 1 ? "" : "s");
 }
 
 // Throws Failure if `status` is not success: unsupported if oneDNN has no implementation, device otherwise.

@@ -165,8 +165,8 @@ void Program::execute_with(int share, const std::vector<void *> &inputs, const s
 void Program::run(const std::vector<size_t> &inputs, const std::vector<size_t> &outputs, size_t arena) {
     require_finished();
     if (inputs.size() != inputs_.size() || outputs.size() != outputs_.size())
-        throw Failure(Fault::parameter, "the program takes " + std::to_string(inputs_.size()) + " inputs and "
-                + std::to_string(outputs_.size()) + " outputs");
+        throw Failure(Fault::parameter, "the program takes " + counted(inputs_.size(), "input") + " and "
+                + counted(outputs_.size(), "output"));
     if (objects_)
         throw Failure(Fault::parameter, "a program with values that are Python objects must be run on arrays: call run_arrays");
     std::vector<void *> from, to;
@@ -183,7 +183,7 @@ py::list Program::with_arrays(const py::list &given, std::vector<int64_t> *nanos
     size_t count = given.size();
     if (count != inputs_.size())
         throw Failure(Fault::parameter,
-                "the program takes " + std::to_string(inputs_.size()) + " inputs, got " + std::to_string(count));
+                "the program takes " + counted(inputs_.size(), "input") + ", got " + std::to_string(count));
     std::vector<py::object> held;
     std::vector<py::object> objects(objects_);
     std::vector<void *> from(inputs_.size()), to(outputs_.size());

@@ -203,7 +203,7 @@ void HostStep::run(Frame &frame, size_t index, Team) const {
     py::object returned = function_(inputs);
     auto results = py::reinterpret_borrow<py::sequence>(returned);
     if (!PySequence_Check(returned.ptr()) || results.size() != outputs_.size())
-        throw Failure(Fault::device, name + ": the host step must return " + std::to_string(outputs_.size()) + " results");
+        throw Failure(Fault::device, name + ": the host step must return " + counted(outputs_.size(), "result"));
     for (size_t i = 0; i < outputs_.size(); ++i) {
         void *address = pointers[n++];
         py::object result = results[i];

@@ -113,7 +113,7 @@ def test_inputs_are_checked_and_made_row_major() -> None:
             program.run_arrays([wrong])
     with pytest.raises(ParameterError, match=r"input 0 must be a numpy array float32\[.*\], got an object of type str"):
         program.run_arrays(["x"])
-    with pytest.raises(ParameterError, match="takes 1 inputs, got 2"):
+    with pytest.raises(ParameterError, match="takes 1 input, got 2"):
         program.run_arrays([x, x])
 
 
@@ -296,7 +296,7 @@ def test_errors_of_host_steps_reach_the_caller() -> None:
 
     cases = [
         (bad, KeyError, "inside"),
-        (lambda _: [], DeviceError, "must return 1 results"),
+        (lambda _: [], DeviceError, "must return 1 result$"),
         (lambda _: [np.zeros(3)], ShapeError, r"wrong: the result must be float32\[2\], got float64\[3\]"),
     ]
     for function, error, text in cases:

@@ -10,6 +10,7 @@ from math import prod
 from typing import Any, Final, TypeAlias
 
 from mgx_core import Module, No, Operation, ParameterError, Shape, TupleShape
+from mgx_core.errors import counted
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 
@@ -159,8 +160,9 @@ def _arguments(
     pointers, count = len(values) + scratch, len(numbers)
     if [p.code == "P" for p in parameters] != [True] * pointers + [False] * count:
         raise ParameterError(
-            f"{where}: the function must take {pointers} pointers ({inputs} operands, {len(values) - inputs} results, {scratch} "
-            f"scratch) and then {count} numbers, got ({', '.join(f'{p.type} {p.name}' for p in parameters)})"
+            f"{where}: the function must take {counted(pointers, 'pointer')} ({counted(inputs, 'operand')}, "
+            f"{counted(len(values) - inputs, 'result')}, {scratch} scratch) and then {counted(count, 'number')}, "
+            f"got ({', '.join(f'{p.type} {p.name}' for p in parameters)})"
         )
     for p, value in zip(parameters, values, strict=False):
         size = SIZES.get(p.type.removesuffix("*"))

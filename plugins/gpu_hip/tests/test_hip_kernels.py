@@ -210,7 +210,7 @@ def test_errors_of_a_kernel_name_the_kernel_the_package_and_the_op(kind: type[Gp
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"args": lambda shapes: [1]}, "must take 3 pointers .1 operands, 1 results, 1 scratch. and then 1 numbers"),
+        ({"args": lambda shapes: [1]}, "must take 3 pointers .1 operand, 1 result, 1 scratch. and then 1 number,"),
         ({"text": TEXT.replace("const float* x", "const double* x")}, "x must point to float, got double"),
         ({"text": "void row_sums() {}"}, "must have one function .* it has none"),
         ({"entry": "other"}, "named 'other'; it has row_sums"),

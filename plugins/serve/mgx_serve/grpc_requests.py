@@ -122,7 +122,7 @@ class Request:
         """Returns the inputs in the message and those in shared memory.  Errors: BadRequest."""
         (sent, stored), raw, held = self.head.inputs, self.elements, self.head.contents
         if raw and len(raw) != len(sent):
-            raise BadRequest(f"raw_input_contents: one item for each of {len(sent)} inputs is required, got {len(raw)}")
+            raise BadRequest(f"raw_input_contents: one item per input is required: {len(sent)}, got {len(raw)}")
         for name in held:
             if raw or name in stored:
                 raise BadRequest(f"input {name!r}: its elements are given twice, one of them in contents")

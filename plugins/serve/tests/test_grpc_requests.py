@@ -69,7 +69,7 @@ def test_a_head_that_was_refused_is_refused_again() -> None:
     for _ in range(2):
         with pytest.raises(BadRequest, match="FP33"):
             read(encoded(inputs=[tensor])).call()
-        with pytest.raises(BadRequest, match="one item for each of 1 inputs is required, got 2"):
+        with pytest.raises(BadRequest, match="one item per input is required: 1, got 2"):
             read(encoded((b"", b""), inputs=[tensor.__class__(name="x", datatype="FP32", shape=[0])])).call()
 
 

@@ -10,6 +10,7 @@ from onnx.backend.base import BackendRep
 
 import migraphx
 from mgx_core import Argument
+from mgx_core.errors import takes
 
 __all__ = ["MIGraphXBackendRep"]
 
@@ -26,7 +27,7 @@ class MIGraphXBackendRep(BackendRep):  # type: ignore[misc,unused-ignore]
         if not isinstance(inputs, Mapping):
             given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
             if len(given) != len(names):
-                raise ValueError(f"the model takes {len(names)} inputs ({', '.join(names)}), got {len(given)}")
+                raise ValueError(f"the model {takes(len(names), len(names), names, len(given))}")
             inputs = dict(zip(names, given, strict=True))
         return [_plain(r) for r in self.program.run({n: _given(v) for n, v in inputs.items()})]
 

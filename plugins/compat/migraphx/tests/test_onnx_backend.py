@@ -38,7 +38,7 @@ def test_what_it_refuses(small_network) -> None:
         MIGraphXBackend.set_device("TPU")
     with pytest.raises(NotImplementedError, match="run_model"):
         MIGraphXBackend.run_node(None, [])
-    with pytest.raises(ValueError, match=r"takes 1 inputs \(input\), got 2"):
+    with pytest.raises(ValueError, match=r"takes 1 input \(input\), got 2"):
         MIGraphXBackend.prepare(small_network([2, 3, 8, 8], 2)).run([1, 2])
     with pytest.raises(onnx.checker.ValidationError):
         MIGraphXBackend.prepare(onnx.ModelProto())

@@ -9,6 +9,7 @@ from typing import Any
 from mgx_core import Argument, DeviceError, Instruction, MgxError, Module, ParseError, UnrankedError
 from mgx_core.converting.converters import converted, no_converter
 from mgx_core.converting.known import Known
+from mgx_core.errors import counted
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import AnyShape
 
@@ -301,7 +302,9 @@ class GraphParser:
     def subgraph(self, node: Node, graph: GraphProto, name: str, inputs: Sequence[AnyShape] = ()) -> Module:
         """Parses a subgraph into a module with parameters of the given shapes."""
         if len(graph.input) != len(inputs):
-            raise node.error(f"subgraph {graph.name!r} must have {len(inputs)} inputs, got {len(graph.input)}")
+            raise node.error(
+                f"subgraph {graph.name!r} must have {counted(len(inputs), 'input')}, got {len(graph.input)}"
+            )
         module = Module(self.context.module_name(f"{word(node.name) or 'node'}:{name}"))
         inner = GraphParser(self.context, module, self, self.opsets, prefix=self.prefix, inlining=self.inlining)
         given = [module.add_parameter(info.name, shape) for info, shape in zip(graph.input, inputs, strict=True)]

@@ -106,7 +106,7 @@ def test_gradient_refuses() -> None:
             'g (float a) => (float d) { y = Floor(a)  d = ai.onnx.preview.training.Gradient<xs = ["a"], y = "y">(a) }',
             np.float32(1),
         )
-    with pytest.raises(MgxError, match="2 tensors, got 1 values"):
+    with pytest.raises(MgxError, match="2 tensors, got 1 value"):
         run_text(
             'g (float a) => (float d) { y = Neg(a)  d = ai.onnx.preview.training.Gradient<xs = ["a", "y"], y = "y">(a) }',
             np.float32(1),

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from mgx_core import DeviceError, Instruction, MgxError, Module, ParseError
 from mgx_core.converting.converters import fitting, no_converter
+from mgx_core.errors import counted
 
 from .context import Context
 from .control_graph import EXIT, MERGE, Frame, places_of
@@ -183,7 +184,7 @@ class Scope:
         if name in self.calling:
             raise ParseError(f"function {name!r} calls itself")
         if len(given) != len(function.arguments):
-            raise n.error(f"function {name!r} takes {len(function.arguments)} arguments, got {len(given)}")
+            raise n.error(f"function {name!r} takes {counted(len(function.arguments), 'argument')}, got {len(given)}")
         own = dict(function.proto.attr.items())
         inner = Scope(
             self.context,

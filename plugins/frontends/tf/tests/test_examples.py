@@ -65,7 +65,7 @@ def test_a_feature_without_a_kind_is_missing(program: mgx.Program):
     assert np.asarray(program.run({"x": np.array([word], object)})[3]).tolist() == [7]
     made.features.feature["k"].int64_list.SetInParent()
     word = bytes(made.SerializeToString()).decode("utf-8", "surrogateescape")
-    with pytest.raises(mgx.MgxError, match="must have 1 values, got 0"):
+    with pytest.raises(mgx.MgxError, match="must have 1 value, got 0"):
         program.run({"x": np.array([word], object)})
 
 

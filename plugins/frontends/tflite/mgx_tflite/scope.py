@@ -15,6 +15,7 @@ import numpy as np
 
 from mgx_core import DeviceError, Instruction, MgxError, Module, ParseError, UnsupportedError
 from mgx_core.converting.converters import fitting
+from mgx_core.errors import counted
 from mgx_core.types.argument import Array
 
 from .context import Context
@@ -182,7 +183,9 @@ class Scope(StateAccess):
     def build(self, given: Sequence[Any]) -> list[Any]:
         """Converts the subgraph for given input values; returns its outputs."""
         if len(given) != len(self.graph.inputs):
-            raise ParseError(f"subgraph {self.graph.name!r} takes {len(self.graph.inputs)} values, got {len(given)}")
+            raise ParseError(
+                f"subgraph {self.graph.name!r} takes {counted(len(self.graph.inputs), 'value')}, got {len(given)}"
+            )
         for index, value in zip(self.graph.inputs, given, strict=True):
             if isinstance(value, Instruction):
                 self.values[index] = value

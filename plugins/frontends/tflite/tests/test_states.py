@@ -102,7 +102,7 @@ def test_branches_with_other_numbers_of_results_are_refused():
     tensors = [tensor("x", dt.float32, []), tensor("on", dt.bool_, []), tensor("y", dt.float32, [])]
     steps = [Operator("IF", [1, 0], [2], [], Options(ThenSubgraphIndex=1, ElseSubgraphIndex=2), b"", 0)]
     arms = [Subgraph(name, [tensor("x", dt.float32, [])], [], [0], [0] * n) for name, n in (("then", 1), ("else", 2))]
-    with pytest.raises(ParseError, match="subgraph 2 must return 1 results, got 2"):
+    with pytest.raises(ParseError, match="subgraph 2 must return 1 result, got 2"):
         program([Subgraph("main", tensors, steps, [0, 1], [2]), *arms], "ref")
 
 
@@ -116,11 +116,11 @@ def test_subgraphs_that_give_other_numbers_of_results_are_refused(name: str, giv
     doubled = Operator("ADD", [0, 0], [1], [], PLAIN, b"", 0)
     inner = Subgraph("inner", [tensor("x", dt.float32, []), tensor("z", dt.float32, [])], [doubled], [0], [1] * given)
     test = Subgraph("test", [tensor("x", dt.float32, []), tensor("on", dt.bool_, [], True)], [], [0], [1])
-    with pytest.raises(ParseError, match=f"{name}.*subgraph 1 must return 1 results, got {given}"):
+    with pytest.raises(ParseError, match=f"{name}.*subgraph 1 must return 1 result, got {given}"):
         program([Subgraph("main", tensors, steps, [0], [2]), inner, test], "ref")
 
 
-@pytest.mark.parametrize(("outputs", "why"), [([], "must return 1 results"), ([0], "must return one boolean")])
+@pytest.mark.parametrize(("outputs", "why"), [([], "must return 1 result"), ([0], "must return one boolean")])
 def test_loops_whose_test_is_no_truth_value_are_refused(outputs: list[int], why: str) -> None:
     tensors = [tensor("x", dt.float32, []), tensor("y", dt.float32, [])]
     steps = [Operator("WHILE", [0], [1], [], Options(CondSubgraphIndex=1, BodySubgraphIndex=2), b"", 0)]

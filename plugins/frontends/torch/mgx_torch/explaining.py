@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from mgx_core.errors import counted
+
 from .backend import Part, compile_graph
 from .options import TorchOptions
 from .recurrent_setting import inferring
@@ -35,10 +37,10 @@ class Explanation:
         return self.graphs == 1 and not self.breaks and compiled
 
     def __str__(self) -> str:
-        lines = [f"{_counted(self.graphs, 'graph')}, {_counted(len(self.parts), 'part')}"]
+        lines = [f"{counted(self.graphs, 'graph')}, {counted(len(self.parts), 'part')}"]
         for number, part in enumerate(self.parts):
             counts = ", ".join(f"{n} {op}" for op, n in Counter(part.operators).most_common(6))
-            lines.append(f"{number}: {part.target}: {_counted(len(part.operators), 'operator')} ({counts})")
+            lines.append(f"{number}: {part.target}: {counted(len(part.operators), 'operator')} ({counts})")
             lines += [f"   {reason}" for reason in part.reasons]
         if not self.graphs:
             lines = ["0 graphs: nothing was compiled, the whole model ran in torch"]
@@ -71,8 +73,3 @@ def explain(model: Any, *args: Any, options: Mapping[str, Any] | None = None, **
     finally:
         torch._dynamo.reset()
     return Explanation(graphs, sorted(breaks), parts)
-
-
-def _counted(number: int, noun: str) -> str:
-    """Returns a number and its noun, in the plural unless it is 1."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

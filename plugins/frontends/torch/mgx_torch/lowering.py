@@ -14,6 +14,7 @@ from torch.export.graph_signature import ConstantArgument, TensorArgument
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from mgx_core import ParameterError, Program, UnsupportedError, get_target, load_buffer, save_buffer
+from mgx_core.errors import counted
 from mgx_core.types.shape import Shape
 
 from .calls import is_complex
@@ -71,7 +72,7 @@ class MgxModule(torch.nn.Module):
         given = [x for x in self._leaves(args, kwargs) if isinstance(x, torch.Tensor)]
         if len(given) != len(self.input_names):
             raise ParameterError(
-                f"the module takes {len(self.input_names)} tensors ({', '.join(self.input_names)}), got {len(given)}"
+                f"the module takes {counted(len(self.input_names), 'tensor')} ({', '.join(self.input_names)}), got {len(given)}"
             )
         for name, tensor in zip(self.input_names, given, strict=True):
             kind = self._dtype(name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from mgx_core import Instruction, Module, Shape
-from mgx_core.errors import UnsupportedError
+from mgx_core.errors import UnsupportedError, counted
 from mgx_core.ops.broadcast import Broadcast, Multibroadcast
 from mgx_core.ops.builtin import Param
 from mgx_core.ops.control import GetTupleElem
@@ -104,7 +104,9 @@ class _Reader:
         self.inputs = inputs
         self.copies: dict[tuple[Instruction, tuple[int, ...], tuple[Operation, ...]], Instruction] = {}
         if len(self.places) != len(inputs):
-            raise UnsupportedError(f"module {module.name!r} takes {len(self.places)} values, got {len(inputs)}")
+            raise UnsupportedError(
+                f"module {module.name!r} takes {counted(len(self.places), 'value')}, got {len(inputs)}"
+            )
         members = [i for i in module if isinstance(i.op, Pointwise) or is_reduction(i)]
         first = next((m for m in members if is_reduction(m)), None)
         if first is not None:

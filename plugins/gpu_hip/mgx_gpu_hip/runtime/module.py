@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core.errors import DeviceError, ParameterError
+from mgx_core.errors import DeviceError, ParameterError, counted
 
 from .driver_context import DriverContext
 from .stream import Stream
@@ -110,7 +110,7 @@ class Launch:
         overlap: bool = False,
     ) -> None:
         if len(args) != len(function.codes):
-            raise ParameterError(f"{function.name} takes {len(function.codes)} arguments, got {len(args)}")
+            raise ParameterError(f"{function.name} takes {counted(len(function.codes), 'argument')}, got {len(args)}")
         self.function = function
         self.grid = (*(int(n) for n in grid), 1, 1)[:3]
         self.block = (*(int(n) for n in block), 1, 1)[:3]

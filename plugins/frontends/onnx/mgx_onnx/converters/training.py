@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mgx_core import Instruction
+from mgx_core.errors import counted
 
 from ..converter import converts
 from ..gradient import gradients
@@ -36,7 +37,7 @@ def gradient(n: Node, *inputs: Instruction) -> Any:
     """Converts Gradient: differentiates y with respect to the tensors named by xs; the inputs are the values of xs and zs."""
     names = [*n.attr("xs"), *n.attr("zs", [])]
     if len(names) != len(inputs):
-        n.fail(f"xs and zs name {len(names)} tensors, got {len(inputs)} values")
+        n.fail(f"xs and zs name {counted(len(names), 'tensor')}, got {counted(len(inputs), 'value')}")
     named: list[Instruction] = []
     for name in [*names, n.attr("y")]:
         found = n.parser.lookup(name)

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from mgx_core import Shape, TupleShape
 from mgx_core import dtype as dt
-from mgx_core.errors import ShapeError
+from mgx_core.errors import ShapeError, counted
 from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
@@ -99,7 +99,9 @@ class ParseExample(Operation):
                     raise ShapeError(f"example {place} lacks feature {name!r}, which has no default")
                 found = default.reshape(-1).tolist()
             if len(found) != size:
-                raise ShapeError(f"feature {name!r} of example {place} must have {size} values, got {len(found)}")
+                raise ShapeError(
+                    f"feature {name!r} of example {place} must have {counted(size, 'value')}, got {len(found)}"
+                )
             made += found
         return _array(made, kind).reshape(len(rows), *dims)
 
@@ -116,7 +118,7 @@ def _features(word: str) -> Any:
 def _check_default(name: str, size: int, given: int) -> None:
     """Errors: ShapeError unless a default is empty or has the size of its feature."""
     if given not in (0, size):
-        raise ShapeError(f"the default of feature {name!r} must have {size} values, or none, got {given}")
+        raise ShapeError(f"the default of feature {name!r} must have {counted(size, 'value')}, or none, got {given}")
 
 
 def _present(row: Any, name: str) -> bool:

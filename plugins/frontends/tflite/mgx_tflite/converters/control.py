@@ -12,6 +12,7 @@ from mgx_core import Instruction, Module, Shape
 from mgx_core import dtype as dt
 from mgx_core.converting.composite import Composite, flattened, rebuilt
 from mgx_core.converting.loops import carried
+from mgx_core.errors import counted
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import AnyShape
 from mgx_core.types.strings import decoded
@@ -30,7 +31,7 @@ def _called(n: Node, place: int, given: Sequence[Any], count: int, module: Modul
     """Returns the results of a subgraph.  Errors: ParseError if their number differs from the operator's outputs."""
     found: list[Any] = n.scope.call(place, given, module)
     if len(found) != count:
-        n.fail(f"subgraph {place} must return {count} results, got {len(found)}")
+        n.fail(f"subgraph {place} must return {counted(count, 'result')}, got {len(found)}")
     return found
 
 
