@@ -128,6 +128,25 @@ def broken_links(page):
     return found
 
 
+def missing_paths(page):
+    """Returns the paths in code font that exist neither in the repository nor in the page's folder."""
+    named = re.findall(
+        r"`((?:mgx_core|plugins|tests|docs|examples|benchmarks|conformance)/[\w./-]+)`", page.read_text()
+    )
+    return [path for path in named if not any((folder / path).exists() for folder in (DOCS.parent, page.parent))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(DOCS.parent)))
+def test_every_path_exists(page):
+    assert missing_paths(page) == []
+
+
+def test_a_missing_path_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("`docs/guide.md`, `docs/`, `docs/none.md`, `none/at/all.md`")
+    assert missing_paths(page) == ["docs/none.md"]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(DOCS.parent)))
 def test_every_link_leads_somewhere(page):
     assert broken_links(page) == []

@@ -1,8 +1,9 @@
-"""The Makefile's stamp of a built native module."""
+"""The Makefile's list of commands, and its stamp of a built native module."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -11,6 +12,23 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+
+
+def commands() -> set[str]:
+    (line,) = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    return set(line.split()) - {"FORCE"}
+
+
+def test_help_lists_every_command() -> None:
+    said = subprocess.run(["make", "--silent", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert {*re.findall(r"^make ([\w-]+)", said, re.MULTILINE), "help"} == commands()
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_commands_of_pages_exist(page: str) -> None:
+    found = re.findall(r"^ {4}make ((?:[a-z][\w-]* ?)+)", (ROOT / page).read_text(), re.MULTILINE)
+    assert found
+    assert {word for line in found for word in line.split("  ")[0].split()} <= commands()
 
 
 @pytest.fixture
