@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -67,78 +69,149 @@ def depthwise(
     if len(x.lens) == 3:  # as images of one row
         strides, dilations, begins = (1, *strides), (1, *dilations), (0, *begins)
         x, w, y = map(_one_row, (x, w, y))
-    filters = w.lens[0] // op.group  # per channel
     if inner_axis(y) != 1 or x.strides[1] != 1 or y.strides[1] != 1 or y.elements == 0:
         return No("the images are not channels last")
-    (sh, sw), (dh, dw), (top, left) = strides, dilations, begins
-    kh, kw = w.lens[2:]
-    n, c, high, wide = y.lens
+    filters = w.lens[0] // op.group
+    tile = tile_of(_vector_width(x, y, filters), y, strides[1], traits)
+    if dilations[0] > 1:
+        tile = tile._replace(tall=1)
+    job = _Depthwise(x, w, y, at, filters, strides, dilations, begins, tile)
+    lines = [*job.head(), *job.sums(), *_results(y, job.names, tile, after)]
+    items = math.prod(job.dims)
+    threads = threads_of(items, traits)
+    flops = 2 * y.elements * math.prod(w.lens[2:])
+    return one_launch("convolution_depthwise", lines, given, [y], ceil_div(items, threads), threads, flops=flops)
+
+
+def _vector_width(x: Tensor, y: Tensor, filters: int) -> int:
+    """Returns the most results that a thread stores as one vector."""
     width = min(straight(y, 1), 16 // max(x.dtype.size, 2))
     while width > straight(x, 1) * filters:
         width //= 2
-    while c % width or max(width, filters) % min(width, filters):
+    while y.lens[1] % width or max(width, filters) % min(width, filters):
         width //= 2  # to one for odd channel counts: adjacent threads still read adjacent channels
-    width, strip, tall = tile_of(width, y, sw, traits)
-    tall = tall if dh == 1 else 1
-    kind, narrow, channels = compute_type(x.dtype), storage_type(x.dtype), max(1, width // filters)
-    strips = ceil_div(wide, strip)
-    dims = [n, ceil_div(high, tall), strips, c // width]
-    setup, names = decompose("i", dims, "c")
-    offsets = index_type(x, y)
-    used = sorted({r * sw + j * dw for r in range(strip) for j in range(kw)})
-    weights = Reader(w, [w.strides[2], w.strides[3], w.strides[0]], 0, width)
-    channel = names[3] if filters <= width else f"({names[3]} / {filters // width}u)"
-    base = offset_code([names[0], channel], [x.strides[0], x.strides[1]], 0, offsets, channels)
-    left_edge = left == 0
-    right_edge = (strips * strip - 1) * sw + (kw - 1) * dw - left < x.lens[3]
-    rows_inside = top == 0 and (dims[1] * tall - 1) * sh + (kh - 1) * dh < x.lens[2]
-    own = "a.v[k]" if filters == 1 else f"a.v[k / {filters}]" if channels > 1 else "a.v[0]"
-    lines = [
-        f"const u32 i = blockIdx.x * blockDim.x + threadIdx.x;  // {width} channels of {tall} x {strip} neighbours",
-        f"if (i >= {math.prod(dims)}u) return;",
-        *setup,
-        f"const {narrow}* const x0 = p{at[0]} + ({base});",
-        f"const i32 row0 = (i32){names[1]} * {sh * tall} - {top}, col0 = (i32){names[2]} * {strip * sw} - {left};",
-        f"{kind} acc[{tall}][{strip}][{width}] = {{}};",
-    ]
+    return width
 
-    def image_rows(first: int, end: int, outputs: Sequence[int]) -> None:
-        """Adds the contributions of image rows from `first` on to some of the thread's output rows."""
-        unrolled = "UNROLL" if kh * kw <= 64 else "ROLLED"
-        lines.append(f"{unrolled} for (i32 j = {first}; j < {end}; ++j) {{")
-        lines.append(f"  const i32 row = row0 + j * {dh};")
-        if not rows_inside:
+
+@dataclass(frozen=True)
+class _Depthwise:
+    """A depthwise convolution of x [n, c, h, w] with w [c * filters, 1, kh, kw] to y, and a thread's tile of the results.
+
+    at: indices of x and w among the kernel's operands; strides, dilations, begins: along rows and columns of the image.
+    """
+
+    x: Tensor
+    w: Tensor
+    y: Tensor
+    at: tuple[int, ...]
+    filters: int
+    strides: Sequence[int]
+    dilations: Sequence[int]
+    begins: Sequence[int]
+    tile: Tile
+
+    @cached_property
+    def dims(self) -> list[int]:
+        """Returns the number of tiles along images, rows, columns and channels."""
+        n, c, high, wide = self.y.lens
+        return [n, ceil_div(high, self.tile.tall), ceil_div(wide, self.tile.strip), c // self.tile.width]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Returns the thread's place along each of these."""
+        return decompose("i", self.dims, "c")[1]
+
+    @cached_property
+    def offsets(self) -> str:
+        return index_type(self.x, self.y)
+
+    @property
+    def channels(self) -> int:
+        """Returns how many channels of x a vector of results is computed from."""
+        return max(1, self.tile.width // self.filters)
+
+    def head(self) -> list[str]:
+        """Returns statements that locate the thread's tile and declare its sums."""
+        (width, strip, tall), names, x = self.tile, self.names, self.x
+        channel = names[3] if self.filters <= width else f"({names[3]} / {self.filters // width}u)"
+        base = offset_code([names[0], channel], [x.strides[0], x.strides[1]], 0, self.offsets, self.channels)
+        row, column = self.strides[0] * tall, self.strides[1] * strip
+        return [
+            f"const u32 i = blockIdx.x * blockDim.x + threadIdx.x;  // {width} channels of {tall} x {strip} neighbours",
+            f"if (i >= {math.prod(self.dims)}u) return;",
+            *decompose("i", self.dims, "c")[0],
+            f"const {storage_type(x.dtype)}* const x0 = p{self.at[0]} + ({base});",
+            f"const i32 row0 = (i32){names[1]} * {row} - {self.begins[0]}, "
+            f"col0 = (i32){names[2]} * {column} - {self.begins[1]};",
+            f"{compute_type(x.dtype)} acc[{tall}][{strip}][{width}] = {{}};",
+        ]
+
+    def sums(self) -> list[str]:
+        """Returns statements that sum the products of all image rows.
+
+        If vertically adjacent outputs share rows, the first and last of these contribute to some of the outputs only.
+        """
+        step, rows, tall = self.strides[0], self.w.lens[2], self.tile.tall
+        edges = sorted({o * step for o in range(tall)} | {o * step + rows for o in range(tall)})
+        lines: list[str] = []
+        for first, end in pairwise(edges):
+            lines += self._rows(first, end, [o for o in range(tall) if o * step <= first < o * step + rows])
+        return lines
+
+    def _rows(self, first: int, end: int, outputs: Sequence[int]) -> list[str]:
+        """Returns statements that add the products of image rows [first, end) to some of the thread's output rows."""
+        x, step, gap, top = self.x, self.strides[0], self.dilations[0], self.begins[0]
+        kh, kw = self.w.lens[2:]
+        inside = top == 0 and (self.dims[1] * self.tile.tall - 1) * step + (kh - 1) * gap < x.lens[2]
+        lines = [
+            f"{'UNROLL' if kh * kw <= 64 else 'ROLLED'} for (i32 j = {first}; j < {end}; ++j) {{",
+            f"  const i32 row = row0 + j * {gap};",
+        ]
+        if not inside:
             lines.append(f"  if ((u32)row >= {x.lens[2]}u) continue;")
-        lines.append(f"  const {narrow}* const x1 = x0 + ({offsets})row * {x.strides[2]}u;")
-        for o in outputs:
-            for t in range(kw):
-                place = ["(u32)j" if o == 0 else f"(u32)(j - {o * sh})", names[3]]
-                code = offset_code(place, [w.strides[2], w.strides[0]], t * w.strides[3], "u32", width)
-                lines.extend(f"  {line}" for line in weights.lines(f"f{o}_{t}_", f"p{at[1]}", code))
-        for s in used:
-            inside = [] if left_edge else [f"col0 + {s} >= 0"]
-            inside += [] if right_edge else [f"col0 + {s} < {x.lens[3]}"]
-            load = f"{load_code(x, channels)}(x1 + ({offsets})(col0 + {s}) * {x.strides[3]}u)"
-            lines.append(f"  if ({' && '.join(inside)}) {{" if inside else "  {")
-            lines.append(f"    const vec<{narrow}, {channels}> a = {load};")
-            for o in outputs:
-                for r in range(strip):
-                    for t in range(kw):
-                        if r * sw + t * dw == s:
-                            weight = to_compute(weights.element(f"f{o}_{t}_"), w.dtype)
-                            product = f"{to_compute(own, x.dtype)} * {weight}"
-                            lines.append(f"    UNROLL for (int k = 0; k < {width}; ++k) acc[{o}][{r}][k] += {product};")
-            lines.append("  }")
-        lines.append("}")
+        lines.append(f"  const {storage_type(x.dtype)}* const x1 = x0 + ({self.offsets})row * {x.strides[2]}u;")
+        lines += [f"  {line}" for o in outputs for line in self._weights(o)]
+        for column in sorted(
+            {r * self.strides[1] + t * self.dilations[1] for r in range(self.tile.strip) for t in range(kw)}
+        ):
+            lines += self._column(column, outputs)
+        return [*lines, "}"]
 
-    # if vertically adjacent outputs share image rows, the first and last of these contribute to some of the outputs only
-    edges = sorted({o * sh for o in range(tall)} | {o * sh + kh for o in range(tall)})
-    for first, end in pairwise(edges):
-        image_rows(first, end, [o for o in range(tall) if o * sh <= first < o * sh + kh])
-    lines += _results(y, names, tall, strip, width, after)
-    threads = threads_of(math.prod(dims), traits)
-    grid, flops = ceil_div(math.prod(dims), threads), 2 * y.elements * kh * kw
-    return one_launch("convolution_depthwise", lines, given, [y], grid, threads, flops=flops)
+    @cached_property
+    def _reader(self) -> Reader:
+        w = self.w
+        return Reader(w, [w.strides[2], w.strides[3], w.strides[0]], 0, self.tile.width)
+
+    def _weights(self, output: int) -> list[str]:
+        """Returns statements that load the weights of image row `j` for an output row, named f{output}_{column}_."""
+        w, place = self.w, ["(u32)j" if output == 0 else f"(u32)(j - {output * self.strides[0]})", self.names[3]]
+        lines: list[str] = []
+        for t in range(w.lens[3]):
+            code = offset_code(place, [w.strides[2], w.strides[0]], t * w.strides[3], "u32", self.tile.width)
+            lines += self._reader.lines(f"f{output}_{t}_", f"p{self.at[1]}", code)
+        return lines
+
+    def _column(self, column: int, outputs: Sequence[int]) -> list[str]:
+        """Returns statements that read pixels of an image column once, and add their products to all results that need them."""
+        x, (_, step), (_, gap), (_, left) = self.x, self.strides, self.dilations, self.begins
+        (width, strip, _), kw = self.tile, self.w.lens[3]
+        conditions = [] if left == 0 else [f"col0 + {column} >= 0"]
+        if (self.dims[2] * strip - 1) * step + (kw - 1) * gap - left >= x.lens[3]:
+            conditions.append(f"col0 + {column} < {x.lens[3]}")
+        load = f"{load_code(x, self.channels)}(x1 + ({self.offsets})(col0 + {column}) * {x.strides[3]}u)"
+        pixel = "a.v[k]" if self.filters == 1 else f"a.v[k / {self.filters}]" if self.channels > 1 else "a.v[0]"
+        lines = [
+            f"  if ({' && '.join(conditions)}) {{" if conditions else "  {",
+            f"    const vec<{storage_type(x.dtype)}, {self.channels}> a = {load};",
+        ]
+        for o in outputs:
+            for r in range(strip):
+                for t in range(kw):
+                    if r * step + t * gap == column:
+                        weight = to_compute(self._reader.element(f"f{o}_{t}_"), self.w.dtype)
+                        product = f"{to_compute(pixel, x.dtype)} * {weight}"
+                        lines.append(f"    UNROLL for (int k = 0; k < {width}; ++k) acc[{o}][{r}][k] += {product};")
+        return [*lines, "  }"]
 
 
 def _one_row(x: Tensor) -> Tensor:
@@ -174,12 +247,10 @@ def tile_of(width: int, y: Tensor, step: int, traits: DeviceTraits) -> Tile:
     return Tile(width, strip, 1)
 
 
-def _results(
-    y: Tensor, names: Sequence[str], tall: int, strip: int, width: int, after: FusedEpilogue | None
-) -> list[str]:
+def _results(y: Tensor, names: Sequence[str], tile: Tile, after: FusedEpilogue | None) -> list[str]:
     """Returns statements that apply the epilogue and store the results."""
     lines: list[str] = []
-    for axis, name, place, count in ((2, "line", "o", tall), (3, "col", "r", strip)):
+    for axis, name, place, count in ((2, "line", "o", tile.tall), (3, "col", "r", tile.strip)):
         lines.append(f"UNROLL for (int {place} = 0; {place} < {count}; ++{place}) {{")
         lines.append(f"  const u32 {name} = {names[axis - 1]} * {count}u + {place};")
         if y.lens[axis] % count:
@@ -187,5 +258,5 @@ def _results(
     steps = [y.strides, *(a.strides for a in (after.reads() if after else ()))]
     strides = [[s[0], s[2] if len(s) == 4 else 0, s[-1], s[1]] for s in steps]
     places = [names[0], "line", "col", names[3]]
-    stores = store_vectors([y], after, strides, places, width, "acc[o][r][k]")
+    stores = store_vectors([y], after, strides, places, tile.width, "acc[o][r][k]")
     return [*lines, *(f"  {line}" for line in stores), "}", "}"]
