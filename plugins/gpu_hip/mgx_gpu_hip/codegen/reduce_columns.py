@@ -81,94 +81,123 @@ def _shape(plan: Plan, traits: DeviceTraits) -> _Shape:
 
 
 def _kernel(plan: Plan, shape: _Shape, passes: range, name: str) -> tuple[str, KernelLaunch]:
-    split = shape.splits > 1
-    width, final = shape.width, passes[-1] == plan.last
-    dims = list(plan.kept.dims)
-    dims[-1] //= width
-    groups = plan.rows // width
-    setup, names = decompose("g", dims, "c")
-    lines = [
-        f"const u32 g0 = blockIdx.x * {shape.across}u + threadIdx.x;  // {width} column{'s' * (width > 1)} each",
-        f"const bool live = g0 < {groups}u;",
-        "const u32 g = live ? g0 : 0u;",
-        *setup,
-    ]
-    if split:
-        share = ceil_div(plan.length, shape.splits)
-        lines.append(
-            f"const u32 low = blockIdx.y * {share}u, high = low + {share}u < {plan.length}u ? low + {share}u : {plan.length}u;"
-        )
-    done: list[str] = []
-    row_reads: list[int] = []
-    bases: set[int] = set()
+    writer = _Writer(plan, shape)
+    body = _earlier(plan, shape, passes[0]) if writer.split else []
+    for at in passes:
+        body += writer.one_pass(at)
+    final = passes[-1] == plan.last
+    if final and plan.row_outputs:
+        body += writer.row_outputs()
+    lines = [*writer.head(), *writer.operands(), *body]
+    parameters = list(plan.pointers)
+    args: list[Buffer] = list(plan.buffers)
+    if writer.split:
+        parameters += [f"{r.ctype}* part{r.number}" for r in plan.reductions]
+        args += [Buffer("scratch", r.number) for r in plan.reductions]
+    only_rows = final and all(n in plan.row_outputs for n in range(len(plan.outputs)))
+    grid = (ceil_div(writer.groups, shape.across), 1 if only_rows else shape.splits, 1)
+    text = kernel(name, parameters, lines, shape.across * shape.down)
+    return text, KernelLaunch(name, grid, (shape.across, shape.down, 1), tuple(args))
 
-    def element(n: int) -> str:
-        return _reader(plan, n, width).element(f"r{n}" if plan.body.is_row(plan.accesses[n]) else f"a{n}")
 
-    def evaluator(reads: list[int]) -> Evaluator:
-        lines_ = Lines()
+class _Writer:
+    """Writes the statements of one launch, and collects the operands that they read.
+
+    groups: of columns, one per thread along the columns; names: a group's place along the axes that are kept.
+    """
+
+    def __init__(self, plan: Plan, shape: _Shape) -> None:
+        self.plan, self.shape, self.split = plan, shape, shape.splits > 1
+        self.groups = plan.rows // shape.width
+        self.setup, self.names = decompose("g", [*plan.kept.dims[:-1], plan.kept.dims[-1] // shape.width], "c")
+        self._read: set[int] = set()
+        self._row_reads: list[int] = []
+
+    def head(self) -> list[str]:
+        """Returns statements that locate the thread's columns and, of a split launch, the block's part of the reduced axes."""
+        shape, length = self.shape, self.plan.length
+        lines = [
+            f"const u32 g0 = blockIdx.x * {shape.across}u + threadIdx.x;  "
+            f"// {shape.width} column{'s' * (shape.width > 1)} each",
+            f"const bool live = g0 < {self.groups}u;",
+            "const u32 g = live ? g0 : 0u;",
+            *self.setup,
+        ]
+        if self.split:
+            share = ceil_div(length, shape.splits)
+            lines.append(
+                f"const u32 low = blockIdx.y * {share}u, high = low + {share}u < {length}u ? low + {share}u : {length}u;"
+            )
+        return lines
+
+    def one_pass(self, at: int) -> list[str]:
+        """Returns statements that compute the reductions of a pass and store the outputs that depend on no later ones."""
+        plan, shape, reads = self.plan, self.shape, list[int]()
+        values = self._evaluator(reads)
+        taken = {r: values.value(plan.body.operands[r.ins][0]).code for r in plan.in_pass(at)}
+        stores = {n: self._stored(values, n) for n in plan.full_outputs(at)}
+        if not taken and not stores:
+            return []
+        self._read |= set(reads)
+        lines: list[str] = []
+        for r in taken:
+            lines += [
+                f"{r.ctype} acc{r.number}[{shape.width}];",
+                f"UNROLL for (int k = 0; k < {shape.width}; ++k) acc{r.number}[k] = {r.identity};",
+            ]
+        lines += _loop(plan, shape, reads, values.lines.lines, taken, stores, self.split)
+        for r in taken:
+            lines += _down(plan, shape, r.number, self.split)
+        return lines
+
+    def row_outputs(self) -> list[str]:
+        """Returns statements that store the outputs without reduced axes."""
+        values = self._evaluator([])
+        codes = [self._stored(values, n) for n in self.plan.row_outputs]
+        return _stored_rows(self.plan, self.shape, self.names, values.lines.lines, codes)
+
+    def operands(self) -> list[str]:
+        """Returns statements that locate the operands read so far and the outputs, and load values of whole columns."""
+        plan, width = self.plan, self.shape.width
+        lines: list[str] = []
+        for n in sorted(self._read):
+            access = plan.accesses[n]
+            kind, code = storage_type(plan.inputs[access.index].dtype), self._place(n)
+            lines.append(f"const {kind}* const x{n} = p{access.index} + ({code});")
+        for n, y in enumerate(plan.outputs):
+            if n not in plan.row_outputs:
+                code = offset_code(self.names, plan.kept_strides(plan.output(n)), 0, plan.index, width)
+                lines.append(f"{storage_type(y.dtype)}* const y{n} = q{n} + ({code});")
+        for n in self._row_reads:
+            lines += _reader(plan, n, width).lines(f"r{n}", f"p{plan.accesses[n].index}", self._place(n))
+        return lines
+
+    def _place(self, n: int) -> str:
+        """Returns the offset of the thread's first column in an operand."""
+        plan = self.plan
+        return offset_code(self.names, plan.kept_strides(n), plan.accesses[n].offset, plan.index, self.shape.width)
+
+    def _stored(self, values: Evaluator, n: int) -> str:
+        return store_value(values.value(self.plan.body.outputs[n]), self.plan.outputs[n].dtype)
+
+    def _evaluator(self, reads: list[int]) -> Evaluator:
+        """Returns an evaluator of the body at one element, which adds the operands that it reads to `reads`."""
+        plan, width, lines = self.plan, self.shape.width, Lines()
 
         def leaf(source: Source) -> Value | None:
             if isinstance(source, Access):
-                n = plan.accesses.index(source)
-                mine = row_reads if plan.body.is_row(source) else reads
+                n, whole = plan.accesses.index(source), plan.body.is_row(source)
+                mine = self._row_reads if whole else reads
                 if n not in mine:
                     mine.append(n)
-                return element_value(source, plan.inputs, element(n), lines_)
+                element = _reader(plan, n, width).element(f"{'r' if whole else 'a'}{n}")
+                return element_value(source, plan.inputs, element, lines)
             for r in plan.reductions:
                 if source is r.ins:
                     return Value(f"{r.name}[k]" if width > 1 else f"{r.name}[0]", r.kind)
             return None
 
-        return Evaluator(plan.body, lines_, leaf)
-
-    if split:
-        done += _earlier(plan, shape, passes[0])
-    for at in passes:
-        reads: list[int] = []
-        values = evaluator(reads)
-        taken = {r: values.value(plan.body.operands[r.ins][0]).code for r in plan.in_pass(at)}
-        stores = {
-            n: store_value(values.value(plan.body.outputs[n]), plan.outputs[n].dtype) for n in plan.full_outputs(at)
-        }
-        if not taken and not stores:
-            continue
-        for r in taken:
-            done += [
-                f"{r.ctype} acc{r.number}[{width}];",
-                f"UNROLL for (int k = 0; k < {width}; ++k) acc{r.number}[k] = {r.identity};",
-            ]
-        bases |= set(reads)
-        done += _loop(plan, shape, reads, values.lines.lines, taken, stores, split)
-        for r in taken:
-            done += _down(plan, shape, r.number, split)
-    if final and plan.row_outputs:
-        values = evaluator([])
-        codes = [store_value(values.value(plan.body.outputs[n]), plan.outputs[n].dtype) for n in plan.row_outputs]
-        done += _stored_rows(plan, shape, names, values.lines.lines, codes)
-    for n in sorted(bases):
-        access = plan.accesses[n]
-        code = offset_code(names, plan.kept_strides(n), access.offset, plan.index, width)
-        lines.append(f"const {storage_type(plan.inputs[access.index].dtype)}* const x{n} = p{access.index} + ({code});")
-    for n in range(len(plan.outputs)):
-        if n not in plan.row_outputs:
-            code = offset_code(names, plan.kept_strides(plan.output(n)), 0, plan.index, width)
-            lines.append(f"{storage_type(plan.outputs[n].dtype)}* const y{n} = q{n} + ({code});")
-    for n in row_reads:
-        access = plan.accesses[n]
-        code = offset_code(names, plan.kept_strides(n), access.offset, plan.index, width)
-        lines += _reader(plan, n, width).lines(f"r{n}", f"p{access.index}", code)
-    threads = shape.across * shape.down
-    parameters = list(plan.pointers)
-    args: list[Buffer] = list(plan.buffers)
-    if split:
-        parameters += [f"{r.ctype}* part{r.number}" for r in plan.reductions]
-        args += [Buffer("scratch", r.number) for r in plan.reductions]
-    grid = (ceil_div(groups, shape.across), shape.splits if split else 1, 1)
-    if split and final and all(n in plan.row_outputs for n in range(len(plan.outputs))):
-        grid = (grid[0], 1, 1)
-    text = kernel(name, parameters, [*lines, *done], threads)
-    return text, KernelLaunch(name, grid, (shape.across, shape.down, 1), tuple(args))
+        return Evaluator(plan.body, lines, leaf)
 
 
 def _earlier(plan: Plan, shape: _Shape, first: int) -> list[str]:
