@@ -225,7 +225,8 @@ def sequences_together(units: int, sequences: int, traits: DeviceTraits) -> int:
 
 def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource | No:
     """rnn, gru (with linear_before_reset) and lstm.  States pass between launches in scratch buffers, as float32."""
-    x, w, r, bias, lens, h0, c0, peephole = [*xs, *[None] * 8][:8]
+    given = [*xs, *[None] * 8][:8]
+    x, w, r = given[:3]
     assert x is not None and w is not None and r is not None
     if x.dtype.bits > 32:
         return No("recurrent layers in float64 are not supported")
@@ -233,85 +234,127 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
     if refused is not None:
         return refused
     s, b, i = x.lens
-    h, directions, gates = op.hidden_size, op.directions, op.gates
+    h, directions = op.hidden_size, op.directions
     if s > MAX_STEPS:
         return No(f"the layer has more than {MAX_STEPS} steps")
-    given = [x, w, r, bias, lens, h0, c0, peephole]
-    y = ys[0]
-
-    together = sequences_together(directions * h, b, traits)
-    groups = ceil_div(b, together)
-    units = directions * groups * h
-    ahead = [
-        "const u32 lane = lane_id(), given_unit = blockIdx.x * (blockDim.x / WAVE) + wave_id();",
-        f"const u32 unit = given_unit < {units}u ? given_unit : {units - 1}u;",
-        f"const u32 j = unit % {h}u, n0 = unit / {h}u % {groups}u * {together}u, d = unit / {groups * h}u;",
-        f"const u32 own_place = lane < {together}u ? lane : {together - 1}u;",
-        f"const u32 n = n0 + own_place < {b}u ? n0 + own_place : {b - 1}u;",
-    ]
-    products = _State(r, gates, h, traits.wave)
-    begin = at(h0, 5, "d", "m", "k") if h0 else "0.f"
-    lines = [f"if (given_unit >= {units}u) return;"]
-    (ahead if r.constant else lines).extend(products.weights())
-    backward = "true" if op.direction == "reverse" else "d == 1"
-    lines.append(f"const u32 t = {backward} ? {s - 1}u - step : step;")
-    lines += [
-        f"const float* const before = states + (u64)(step % 2) * {directions * b * h}u + (u64)(d * {b}u) * {h}u;",
-        f"float* const after = states + (u64)((step + 1) % 2) * {directions * b * h}u + (u64)(d * {b}u + n) * {h}u;",
-        f"float in[{gates}], sums[{together}][{gates}] = {{}};",
-        f"const float* const own_inputs = inputs + ((u64)d * {s * b}u + t * {b}u + n) * {gates * h}u + j;",
-        f"UNROLL for (int g = 0; g < {gates}; ++g) in[g] = own_inputs[g * {h}];",
-        *products.products(begin, together, b),
-        f"UNROLL for (int q = 0; q < {together}; ++q)",
-        f"  UNROLL for (int g = 0; g < {gates}; ++g) sums[q][g] = wave_reduce<Sum>(sums[q][g]);",
-        f"float back[{gates}];",
-        f"UNROLL for (int g = 0; g < {gates}; ++g) back[g] = sums[0][g];",
-        f"UNROLL for (u32 q = 1; q < {together}u; ++q)",
-        f"  if (q == own_place) UNROLL for (int g = 0; g < {gates}; ++g) back[g] = sums[q][g];",
-    ]
-    if bias is not None:
-        lines += [
-            f"UNROLL for (int g = 0; g < {gates}; ++g) {{",
-            f"  in[g] += {at(bias, 3, 'd', f'g * {h} + j')};",
-            f"  back[g] += {at(bias, 3, 'd', f'({gates} + g) * {h} + j')};",
-            "}",
-        ]
-    lines.append(f"const float own = step ? before[n * {h}u + j] : {at(h0, 5, 'd', 'n', 'j') if h0 else '0.f'};")
-    if isinstance(op, Lstm):
-        lines += [
-            f"float* const cells = states + {2 * directions * b * h}ull + (u64)(d * {b}u + n) * {h}u;",
-            f"const float cell = step ? cells[j] : {at(c0, 6, 'd', 'n', 'j') if c0 else '0.f'};",
-        ]
-    weights = [at(peephole, 7, "d", f"{k * h} + j") for k in range(3)] if peephole else []
-    lines += cell_code(op, weights)
-    live = "true"
-    if lens is not None:
-        live = "live"
-        lines.append(f"const bool live = (i64)t < (i64)p4[n * {lens.strides[0]}u];")
-        lines.append("if (!live) now = own;")
-        if isinstance(op, Lstm):
-            lines.append("if (!live) next = cell;")
-    place = " + ".join(f"(u64){c} * {k}u" for c, k in zip(("t", "d", "n", "j"), y.strides, strict=True))
-    lines += [
-        f"if (lane < {together}u && n0 + lane < {b}u) {{",
-        "  after[j] = now;",
-        f"  q0[{place}] = {to_storage(f'({live} ? now : 0.f)', x.dtype)};",
-    ]
-    if isinstance(op, Lstm):
-        last = " + ".join(f"(u64){c} * {k}u" for c, k in zip(("d", "n", "j"), ys[1].strides, strict=True))
-        lines += ["  cells[j] = next;", f"  q1[{last}] = {to_storage(last_cell('next', lens), x.dtype)};"]
-    lines.append("}")
+    writer = _Writer(op, given, ys, sequences_together(directions * h, b, traits), traits.wave)
     names, buffers = pointers(given, ys)
     threads = 256
     parameters = [*names, "float* states", "const float* inputs", "u32 step"]
-    text = activation_functions(op) + kernel(NAME, parameters, lines, threads, ahead=ahead)
-    grid = ceil_div(units, threads // traits.wave)
+    text = activation_functions(op) + kernel(NAME, parameters, writer.lines(), threads, ahead=writer.ahead())
+    grid = ceil_div(writer.units, threads // traits.wave)
     product, before, space = input_products(op, x, w, traits)
     text += product
     state = (Buffer("scratch", 1), Buffer("scratch", 0))
     launches = [before] + [
         KernelLaunch(NAME, (grid, 1, 1), (threads, 1, 1), (*buffers, *state, Number("u32", step))) for step in range(s)
     ]
-    flops = 2 * s * directions * b * h * gates * (i + h)
+    flops = 2 * s * directions * b * h * op.gates * (i + h)
     scratch = [space, 4 * 3 * directions * b * h]
     return finish(op.name, text, launches, given, ys, scratch=scratch, flops=flops)
+
+
+class _Writer:
+    """Writes the source of one step.
+
+    together: sequences per wave; units: hidden units of all directions, once for each group of such sequences.
+    """
+
+    def __init__(self, op: Any, given: Sequence[Tensor | None], ys: Sequence[Tensor], together: int, wave: int) -> None:
+        x, _, r, self.bias, self.lens, self.h0, self.c0, self.peephole = given
+        assert x is not None and r is not None
+        self.op, self.r, self.ys, self.together = op, r, ys, together
+        self.steps, self.batch, _ = x.lens
+        self.dtype, self.h, self.gates = x.dtype, op.hidden_size, op.gates
+        self.groups = ceil_div(self.batch, together)
+        self.units = op.directions * self.groups * self.h
+        self.long = isinstance(op, Lstm)
+        self.state = _State(r, op.gates, op.hidden_size, wave)
+
+    def ahead(self) -> list[str]:
+        """Returns statements that read constant memory only: those that locate a lane's unit and sequence, and its weights."""
+        b, h, together = self.batch, self.h, self.together
+        return [
+            "const u32 lane = lane_id(), given_unit = blockIdx.x * (blockDim.x / WAVE) + wave_id();",
+            f"const u32 unit = given_unit < {self.units}u ? given_unit : {self.units - 1}u;",
+            f"const u32 j = unit % {h}u, n0 = unit / {h}u % {self.groups}u * {together}u, d = unit / {self.groups * h}u;",
+            f"const u32 own_place = lane < {together}u ? lane : {together - 1}u;",
+            f"const u32 n = n0 + own_place < {b}u ? n0 + own_place : {b - 1}u;",
+            *(self.state.weights() if self.r.constant else []),
+        ]
+
+    def lines(self) -> list[str]:
+        weights = [] if self.r.constant else self.state.weights()
+        return [
+            f"if (given_unit >= {self.units}u) return;",
+            *weights,
+            *self.sums(),
+            *self.cell(),
+            *self.stores(),
+        ]
+
+    def begin(self, tensor: Tensor | None, n: int, *coordinates: str) -> str:
+        """Returns code that reads an initial state, operand `n`."""
+        return at(tensor, n, *coordinates) if tensor else "0.f"
+
+    def sums(self) -> list[str]:
+        """Returns statements that compute in[] and back[], by gate, of a lane's sequence."""
+        s, b, h, gates, together = self.steps, self.batch, self.h, self.gates, self.together
+        states = self.op.directions * b * h
+        backward = "true" if self.op.direction == "reverse" else "d == 1"
+        lines = [
+            f"const u32 t = {backward} ? {s - 1}u - step : step;",
+            f"const float* const before = states + (u64)(step % 2) * {states}u + (u64)(d * {b}u) * {h}u;",
+            f"float* const after = states + (u64)((step + 1) % 2) * {states}u + (u64)(d * {b}u + n) * {h}u;",
+            f"float in[{gates}], sums[{together}][{gates}] = {{}};",
+            f"const float* const own_inputs = inputs + ((u64)d * {s * b}u + t * {b}u + n) * {gates * h}u + j;",
+            f"UNROLL for (int g = 0; g < {gates}; ++g) in[g] = own_inputs[g * {h}];",
+            *self.state.products(self.begin(self.h0, 5, "d", "m", "k"), together, b),
+            f"UNROLL for (int q = 0; q < {together}; ++q)",
+            f"  UNROLL for (int g = 0; g < {gates}; ++g) sums[q][g] = wave_reduce<Sum>(sums[q][g]);",
+            f"float back[{gates}];",
+            f"UNROLL for (int g = 0; g < {gates}; ++g) back[g] = sums[0][g];",
+            f"UNROLL for (u32 q = 1; q < {together}u; ++q)",
+            f"  if (q == own_place) UNROLL for (int g = 0; g < {gates}; ++g) back[g] = sums[q][g];",
+        ]
+        if self.bias is not None:
+            lines += [
+                f"UNROLL for (int g = 0; g < {gates}; ++g) {{",
+                f"  in[g] += {at(self.bias, 3, 'd', f'g * {h} + j')};",
+                f"  back[g] += {at(self.bias, 3, 'd', f'({gates} + g) * {h} + j')};",
+                "}",
+            ]
+        return lines
+
+    def cell(self) -> list[str]:
+        """Returns statements that compute the states after the step: `now` and, for an LSTM, `next`."""
+        b, h = self.batch, self.h
+        lines = [f"const float own = step ? before[n * {h}u + j] : {self.begin(self.h0, 5, 'd', 'n', 'j')};"]
+        if self.long:
+            lines += [
+                f"float* const cells = states + {2 * self.op.directions * b * h}ull + (u64)(d * {b}u + n) * {h}u;",
+                f"const float cell = step ? cells[j] : {self.begin(self.c0, 6, 'd', 'n', 'j')};",
+            ]
+        peephole = self.peephole
+        lines += cell_code(self.op, [at(peephole, 7, "d", f"{k * h} + j") for k in range(3)] if peephole else [])
+        if self.lens is not None:
+            lines.append(f"const bool live = (i64)t < (i64)p4[n * {self.lens.strides[0]}u];")
+            lines.append("if (!live) now = own;")
+            if self.long:
+                lines.append("if (!live) next = cell;")
+        return lines
+
+    def stores(self) -> list[str]:
+        """Returns statements that store the states and the results."""
+        live = "true" if self.lens is None else "live"
+        place = " + ".join(f"(u64){c} * {k}u" for c, k in zip(("t", "d", "n", "j"), self.ys[0].strides, strict=True))
+        lines = [
+            f"if (lane < {self.together}u && n0 + lane < {self.batch}u) {{",
+            "  after[j] = now;",
+            f"  q0[{place}] = {to_storage(f'({live} ? now : 0.f)', self.dtype)};",
+        ]
+        if self.long:
+            last = " + ".join(f"(u64){c} * {k}u" for c, k in zip(("d", "n", "j"), self.ys[1].strides, strict=True))
+            stored = to_storage(last_cell("next", self.lens), self.dtype)
+            lines += ["  cells[j] = next;", f"  q1[{last}] = {stored};"]
+        return [*lines, "}"]
