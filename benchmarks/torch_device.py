@@ -167,7 +167,7 @@ def measured(name: str, batch: int, given: argparse.Namespace) -> dict[str, Any]
             row["frozen ratio"] = round(statistics.median(a / b for a, b in zip(times["frozen"], best, strict=True)), 3)
             row["host us"] = {e: round(h * 1e6, 1) for e, h in host.items()}
             row["error"] = {e: float(f"{v:.2g}") for e, v in found.items()}
-            row |= steps(values, given.steps)
+            row |= steps(given.steps)
     return row
 
 
@@ -196,7 +196,7 @@ def launched(call: Callable[[], Any]) -> float:
     return statistics.median(found)
 
 
-def steps(values: Sequence[torch.Tensor], listed: bool) -> dict[str, Any]:
+def steps(listed: bool) -> dict[str, Any]:
     """Returns the step counts of the programs that mgx compiled, in order of compilation, and those of one alone."""
     from mgx_torch.compiled import Variant
 

@@ -160,7 +160,7 @@ def costs(systems: list[System], requests: int) -> None:
             )
 
 
-def batching(system: System, name: str, x: np.ndarray, most: int, rounds: int, seconds: float) -> None:
+def batching(system: System, x: np.ndarray, most: int, rounds: int, seconds: float) -> None:
     """Prints rows per second of runs in this process at its best batch, and of 32 clients with requests of one row,
     alternating.
     """
@@ -233,7 +233,7 @@ def main() -> None:
             if given.ray:
                 systems.append(ray_serve(os.path.abspath(given.ray), model, name, x))
             if given.max_batch:
-                batching(systems[0], name, x, given.max_batch, given.rounds, given.seconds)
+                batching(systems[0], x, given.max_batch, given.rounds, given.seconds)
                 return
             latencies(systems, given.requests, given.pause)
             costs(systems, max(given.requests, 300))

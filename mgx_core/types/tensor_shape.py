@@ -67,7 +67,7 @@ class Shape:
             if d.__class__ is not int or d < 0:
                 dims = tuple(d if isinstance(d, Sym) else _extent(d, i) for i, d in enumerate(dims))
                 break
-        self._set(type if type.__class__ is DType else dt.of(type), dims, None)
+        self._set(type if type.__class__ is DType else dt.of(type), dims)
         if permutation is not None:
             if sorted(permutation) != list(range(len(dims))):
                 raise ShapeError(f"permutation {tuple(permutation)} does not order the {len(dims)} axes")
@@ -82,12 +82,13 @@ class Shape:
         if self._lens is not None and self.elements() * self.dtype.size > MAX_BYTES:
             raise ShapeError(f"{self} would take {self.elements() * self.dtype.size} bytes, more than any tensor may")
 
-    def _set(self, dtype: DType, dims: tuple[Dim, ...] | None, strides: tuple[int, ...] | None) -> None:
+    def _set(self, dtype: DType, dims: tuple[Dim, ...] | None) -> None:
+        """Sets the fields of a row-major shape; dims: None for an unknown rank."""
         if dims is not None and len(dims) > MAX_RANK:
             raise ShapeError(f"a tensor has at most {MAX_RANK} axes, got {len(dims)}")
         self.dtype = dtype
         self._dims = dims
-        self._strides = self._steps = strides
+        self._strides = self._steps = None
         self._lens = dims  # type: ignore[assignment]
         for d in dims or ():
             if d.__class__ is not int and isinstance(d, Sym):
@@ -100,7 +101,7 @@ class Shape:
     def of(cls, dtype: DType, dims: Iterable[Dim]) -> Shape:
         """Returns a row-major shape from validated extents (used by shape inference)."""
         self = cls.__new__(cls)
-        self._set(dtype, tuple(dims), None)
+        self._set(dtype, tuple(dims))
         for d in self._dims or ():
             if (d.__class__ is int or not isinstance(d, Sym)) and d < 0:
                 raise ShapeError(f"extents must not be negative, got {list(self._dims or ())}")
@@ -110,7 +111,7 @@ class Shape:
     def unranked(cls, dtype: DType) -> Shape:
         """Returns a tensor type whose rank is known only at run time."""
         self = cls.__new__(cls)
-        self._set(dtype, None, None)
+        self._set(dtype, None)
         return self
 
     # components
@@ -280,7 +281,7 @@ class Shape:
 
 
 def row_major(lens: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides in elements."""
+    """Returns row-major strides in elements."""
     steps, step = [], 1
     for n in reversed(lens):
         steps.append(step)

@@ -84,7 +84,7 @@ def _computed(graph: Graph) -> Places:
     order = _ordered(graph)
     frames: dict[tuple[str, Frame | None], Frame] = {}
     for node in order:
-        places.frames[node.name] = _frame(graph, node, places, frames)
+        places.frames[node.name] = _frame(node, places, frames)
     for node in order:
         _register(graph, node, places)
     for frame in frames.values():
@@ -124,9 +124,7 @@ def _ordered(graph: Graph) -> list[GraphNode]:
     return order
 
 
-def _frame(
-    graph: Graph, node: GraphNode, places: Places, frames: dict[tuple[str, Frame | None], Frame]
-) -> Frame | None:
+def _frame(node: GraphNode, places: Places, frames: dict[tuple[str, Frame | None], Frame]) -> Frame | None:
     read = [places.frame(p.node) for p in node.inputs] + [places.frame(c) for c in node.controls]
     deepest = max((f for f in read if f is not None), key=lambda f: f.depth, default=None)
     if node.op in EXIT:

@@ -16,10 +16,10 @@ from .source import NAME, DeviceTraits, KernelSource, Tensor, compute_type, fini
 __all__ = ["argminmax"]
 
 
-def _pair(kind: str, largest: bool, nan_first: bool, last: bool = False) -> str:
-    """Returns a struct of value and index, and its ordering: NaN before or after all numbers, ties by index."""
+def _pair(kind: str, largest: bool, last: bool) -> str:
+    """Returns a struct of value and index, and its ordering: NaN before all numbers, ties by index."""
     sign = ">" if largest else "<"
-    nan_a = "(a.v != a.v && b.v == b.v)" if nan_first else "(a.v == a.v && b.v != b.v)"
+    nan_a = "(a.v != a.v && b.v == b.v)"
     tie = ">" if last else "<"
     return f"""struct {NAME}_pair {{ {kind} v; i32 i; }};
 DEV bool {NAME}_before({NAME}_pair a, {NAME}_pair b) {{
@@ -36,7 +36,7 @@ def argminmax(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSour
     n, kind = x.lens[axis], compute_type(x.dtype)
     if n >= 1 << 31:
         return No(f"{op.name} does not support an axis of {n} elements")
-    pair = _pair(kind, isinstance(op, Argmax), True, op.select_last_index)
+    pair = _pair(kind, isinstance(op, Argmax), op.select_last_index)
     if x.strides[axis] != 1 or n < 16:
 
         def element(at: Coordinates) -> tuple[list[str], list[str]]:

@@ -160,7 +160,7 @@ def grid_sample(op: Any, x: Tensor, grid: Tensor, y: Tensor, traits: DeviceTrait
         f"{kind} acc[{channels.width}];",
         f"UNROLL for (int k = 0; k < {channels.width}; ++k) acc[k] = 0;",
         *_sum(op, x, rank, kind, index, channels),
-        *_stored(y, at, kind, channels),
+        *_stored(y, at, channels),
     ]
     count = math.prod(dims)
     return each_item("grid_sample", lines, [x, grid], [y], count, traits, flops=2 * taps * plain(y.elements))
@@ -187,7 +187,7 @@ def _places(op: Any, x: Tensor, grid: Tensor, at: Sequence[str]) -> list[str]:
     return lines
 
 
-def _stored(y: Tensor, at: Sequence[str], kind: str, channels: _Channels) -> list[str]:
+def _stored(y: Tensor, at: Sequence[str], channels: _Channels) -> list[str]:
     """Returns statements that store the sums."""
     value = "acc[k]"
     if y.dtype.kind != "f":

@@ -81,7 +81,7 @@ class Layout:
 
 
 def _results(
-    n: Node, layout: Layout, hidden: Instruction, lens: Instruction | None, direction: str, squeeze: bool = False
+    n: Node, layout: Layout, hidden: Instruction, lens: Instruction | None, direction: str
 ) -> tuple[Instruction, Instruction]:
     last = n.add("rnn_last_hs_output", hidden, lens, direction=direction)
     return layout.states(hidden), layout.last(last)

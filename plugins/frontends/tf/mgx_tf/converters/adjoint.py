@@ -69,7 +69,7 @@ def of_resize(n: Node, dy: Instruction, like: Instruction) -> Instruction:
     return n.add("einsum", dy, rows, columns, equation="bhwc,hi,wj->bijc")
 
 
-def _pads(n: Node, w: Windows, dims: list[int]) -> list[tuple[int, int]]:
+def _pads(w: Windows, dims: list[int]) -> list[tuple[int, int]]:
     padding: Any = explicit(dims, w.lengths, w.stride, (1, 1), w.padding)["padding"]
     return [(int(padding[k]), int(padding[k + 2])) for k in range(2)]
 
@@ -83,7 +83,7 @@ def of_average(n: Node, shape: Instruction, dy: Instruction) -> Instruction:
     outs, channels = _numbers(n, dy.shape.dims[1:3], "extents"), dy.shape.dims[3]
     if not isinstance(channels, int):
         n.unsupported("an image of unknown channels")
-    pads = _pads(n, w, dims)
+    pads = _pads(w, dims)
     counts = np.ones((1, *outs, 1), np.float32)
     for axis, (size, out) in enumerate(zip(dims, outs, strict=True)):
         starts = np.arange(out) * w.stride[axis] - pads[axis][0]

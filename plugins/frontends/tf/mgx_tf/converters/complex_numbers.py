@@ -68,7 +68,7 @@ def _either(op_type: str) -> Any:
     return convert
 
 
-def _each(op_type: str, first: int = 1) -> Any:
+def _each(op_type: str) -> Any:
     """Returns a converter that applies the real operator to the real and imaginary parts separately."""
 
     def plain(n: Node, *xs: Value) -> Any:

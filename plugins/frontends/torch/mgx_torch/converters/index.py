@@ -17,7 +17,7 @@ from .placing import placed
 __all__: list[str] = []
 
 
-def advanced(n: Node, x: Instruction, indices: Sequence[Instruction | None]) -> tuple[list[int], list[Instruction]]:
+def advanced(n: Node, indices: Sequence[Instruction | None]) -> tuple[list[int], list[Instruction]]:
     """Returns axes and broadcast integer indices; masks become the indices of their true elements."""
     axes: list[int] = []
     found: list[Instruction] = []
@@ -46,7 +46,7 @@ def _together(axes: Sequence[int]) -> bool:
 def index(n: Node, x: Instruction, indices: Sequence[Instruction | None], *_: Any) -> Instruction:
     if all(i is None for i in indices):
         return x
-    axes, found = advanced(n, x, indices)
+    axes, found = advanced(n, indices)
     rank = found[0].shape.rank
     if len(axes) == 1:
         return n.add("gather", x, found[0], axis=axes[0])
@@ -68,7 +68,7 @@ def index_put(
     if len(given) == 1 and given[0].shape.dtype in (dt.bool_, dt.uint8):
         before = next(p for p, i in enumerate(indices) if i is not None)
         return _masked_put(n, x, cast(n, given[0], dt.bool_), values, before, accumulate)
-    axes, found = advanced(n, x, indices)
+    axes, found = advanced(n, indices)
     rank = found[0].shape.rank
     rest = [a for a in range(x.shape.rank) if a not in axes]
     order = [*axes, *rest]

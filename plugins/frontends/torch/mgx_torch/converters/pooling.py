@@ -20,9 +20,7 @@ from .convolution import filled
 __all__: list[str] = []
 
 
-def windows(
-    x: Instruction, rank: int, size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
-) -> dict[str, Any]:
+def windows(rank: int, size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> dict[str, Any]:
     """Returns the window attributes under the names of pooling ops."""
     lengths = filled(size, rank)
     empty = stride is None or (isinstance(stride, Sequence) and not stride)
@@ -53,7 +51,7 @@ def max_pool(rank: int, indices: bool) -> Converter:
         dilation: Any = 1,
         ceil_mode: bool = False,
     ) -> Any:
-        given = windows(x, rank, size, stride, padding, dilation, ceil_mode)
+        given = windows(rank, size, stride, padding, dilation, ceil_mode)
 
         def pooled(image: Instruction) -> Any:
             if not indices or not n.output_used(1):
@@ -79,7 +77,7 @@ def average_pool(rank: int) -> Converter:
         count_include_pad: bool = True,
         divisor: int | None = None,
     ) -> Instruction:
-        given = windows(x, rank, size, stride, padding, 1, ceil_mode)
+        given = windows(rank, size, stride, padding, 1, ceil_mode)
 
         def pooled(image: Instruction) -> Instruction:
             if image.shape.dtype.is_float:
