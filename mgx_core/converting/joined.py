@@ -33,15 +33,15 @@ class Joined(Converters):
         self._own = own
         self._given = given
         self._frontend = frontend
-        self._settled: dict[tuple[str, str], tuple[tuple[Entry, ...], tuple[Entry, ...]]] = {}
+        self._joined: dict[tuple[str, str], tuple[tuple[Entry, ...], tuple[Entry, ...]]] = {}
 
     def entries(self, domain: str, name: str) -> tuple[Entry, ...]:
         mine = self._own.entries(domain, name)  # a frontend may import more converters between calls
-        before, settled = self._settled.get((domain, name), ((), ()))
-        if not settled or before != mine:
-            settled = self._settle(domain, name, mine)
-            self._settled[domain, name] = mine, settled
-        return settled
+        before, joined = self._joined.get((domain, name), ((), ()))
+        if not joined or before != mine:
+            joined = self._join(domain, name, mine)
+            self._joined[domain, name] = mine, joined
+        return joined
 
     def names(self) -> list[tuple[str, str]]:
         found = sorted({n for table in (self._own, *(t for _, t in self._given)) for n in table.names()})
@@ -49,7 +49,7 @@ class Joined(Converters):
             self.entries(domain, name)  # so that the records hold every conflict
         return found
 
-    def _settle(self, domain: str, name: str, mine: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    def _join(self, domain: str, name: str, mine: tuple[Entry, ...]) -> tuple[Entry, ...]:
         operator = f"{domain}{'::' if domain else ''}{name}"
         plain: dict[str, tuple[PluginRecord, list[Entry]]] = {}
         replacing: dict[str, tuple[PluginRecord, list[Entry]]] = {}

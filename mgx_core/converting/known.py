@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import MgxError
 from ..ir.instruction import Instruction
-from ..ir.interpreter import Interpreter
+from ..ir.interpreter import as_array
 from ..ops.broadcast import Broadcast, Multibroadcast, Scalar
 from ..ops.compare import Equal, Greater, Less
 from ..ops.concat import Concat
@@ -110,7 +110,7 @@ class Known:
                 return None
             args.append(value)
         try:
-            value = Interpreter.settle(ins.op.evaluate(args))
+            value = as_array(ins.op.evaluate(args))
         except MgxError:
             return None
         return value if isinstance(value, np.ndarray) else None

@@ -18,7 +18,7 @@ from .module import Module
 from .ordering import reads
 from .symbols import introduced
 
-__all__ = ["Interpreter", "Observer", "evaluate_module", "location_of"]
+__all__ = ["Interpreter", "Observer", "as_array", "evaluate_module", "location_of"]
 
 Observer = Callable[[Instruction, Value], None]
 
@@ -90,7 +90,7 @@ class Interpreter:
             raise located(error, ins) from error.__cause__
         except MemoryError as error:
             raise located(DeviceError(f"not enough memory for the result: {error}"), ins) from None
-        return self.settle(_with_known_extents(value, ins.result, known) if ins.op.control and known else value)
+        return as_array(_with_known_extents(value, ins.result, known) if ins.op.control and known else value)
 
     def _extents_of(self, ins: Instruction) -> tuple[list[str], bool]:
         """Returns the symbols in an op's attributes, and whether the known ones determine its result's size."""
@@ -105,10 +105,10 @@ class Interpreter:
             last = self._replaced[ins] = values, ins.op.substitute(known)
         return last[1]
 
-    @staticmethod
-    def settle(value: Value) -> Value:
-        """Converts a numpy scalar result to an array."""
-        return np.asarray(value) if isinstance(value, np.generic) else value
+
+def as_array(value: Value) -> Value:
+    """Returns a numpy scalar as an array, other values unchanged."""
+    return np.asarray(value) if isinstance(value, np.generic) else value
 
 
 def location_of(op: Operation, error: MgxError) -> str:

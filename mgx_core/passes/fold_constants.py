@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import MgxError
 from ..ir.instruction import Instruction
-from ..ir.interpreter import Interpreter
+from ..ir.interpreter import Interpreter, as_array
 from ..ir.module import Module, nested
 from ..ir.ordering import captures
 from ..ir.symbols import found_extents
@@ -95,7 +95,7 @@ class FoldConstants(CountingPass):
             return None
         try:
             args = [_constant(i) for i in ins.inputs]
-            value = Interpreter.settle(ins.op.evaluate(args, ins.modules, Interpreter().run))
+            value = as_array(ins.op.evaluate(args, ins.modules, Interpreter().run))
         except MgxError:
             return None  # errors are raised at run time instead
         argument = Argument.from_value(value)
@@ -138,7 +138,7 @@ class FoldConstants(CountingPass):
         if math.prod(dims) > most or (1,) * (ins.shape.rank - len(dims)) + dims == ins.shape.dims:
             return None
         try:
-            value = Interpreter.settle(ins.op.evaluate(operands))
+            value = as_array(ins.op.evaluate(operands))
         except MgxError:
             return None
         folded = module.add_literal(Argument.from_value(np.reshape(value, dims)), before=ins)

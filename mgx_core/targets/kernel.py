@@ -202,8 +202,8 @@ class Launch(Operation):
         if modules and not opened:
             return self.result_shape
         found = self.of.result(xs, modules)
-        settled = opened and not found.dynamic()
-        return found if settled or isinstance(self.of, GetTupleElem) else self.result_shape
+        known = opened and not found.dynamic()
+        return found if known or isinstance(self.of, GetTupleElem) else self.result_shape
 
     def substitute(self, values: Any) -> Launch:
         op = self.of.substitute(values)

@@ -29,7 +29,7 @@ __all__ = ["OpPrograms", "cropped"]
 KEPT: Final = 512
 SEEN: Final = 4096  # remembered shapes, to detect repeated ones
 ONCE: Final = 4  # programs for values that did not repeat, before the reference implementation is used instead
-SETTLING: Final = 64  # maximum elements of an operand that determines extents
+MAX_SMALL: Final = 64  # maximum elements of an operand that determines extents
 _CONSTANT_OPERANDS: Final = (*SHAPES.roots, Split)  # ops that may have such operands
 
 Run: TypeAlias = Callable[[Sequence[Any]], Sequence[Array]]
@@ -155,7 +155,7 @@ class OpPrograms:
             if once >= ONCE:  # compiling takes longer than a hundred numpy calls
                 return None
             self._once.put(about, once + 1)
-            made = self._made.put(key, self._settled_program(op, args, e.fresh(tuning=False)))
+            made = self._made.put(key, self._program_of_constants(op, args, e.fresh(tuning=False)))
         elif self._once.get(about):
             self._once.put(about, 0)
         program, several = made
@@ -164,7 +164,7 @@ class OpPrograms:
         results = program([x])
         return tuple(results) if several else results[0]
 
-    def _settled_program(self, op: Operation, args: Sequence[Any], e: Emitter) -> tuple[Run | None, bool]:
+    def _program_of_constants(self, op: Operation, args: Sequence[Any], e: Emitter) -> tuple[Run | None, bool]:
         shapes = [None if a is None else Shape(a.dtype, a.shape) for a in args]
         if not op.result(shapes).dynamic():
             return None, False
@@ -200,7 +200,7 @@ def _has_small_operands(args: Sequence[Any]) -> bool:
         and arrays[0] is args[0]
         and all(isinstance(a, np.ndarray) and a.dtype != object for a in arrays)
         and args[0].size > 0
-        and all(a.size <= SETTLING for a in arrays[1:])
+        and all(a.size <= MAX_SMALL for a in arrays[1:])
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core.errors import MgxError, ShapeError
-from mgx_core.ir.interpreter import Interpreter, evaluate_module, schedule
+from mgx_core.ir.interpreter import Interpreter, as_array, evaluate_module, schedule
 from mgx_core.ir.module import Module
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
@@ -137,9 +137,9 @@ def test_an_attribute_that_is_the_message_is_shown_once():
 
 
 def test_numpy_scalars_become_arrays():
-    settled = Interpreter.settle(np.float32(3))
-    assert isinstance(settled, np.ndarray)
-    assert settled.shape == ()
+    made = as_array(np.float32(3))
+    assert isinstance(made, np.ndarray)
+    assert made.shape == ()
 
 
 @pytest.mark.parametrize("trips", [0, 2])

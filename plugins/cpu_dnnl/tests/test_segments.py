@@ -402,8 +402,8 @@ def test_sizes_that_keep_changing_run_by_definition_and_those_that_come_again_do
     program = with_operand(op, Shape("float32", [1, 2, 4, 4]), np.array(operands[0], np.int64))
     program.compile(mgx.get_target("cpu"))
     built: list[Any] = []
-    build = OpPrograms._settled_program
-    monkeypatch.setattr(OpPrograms, "_settled_program", lambda *args: built.append(args) or build(*args))
+    build = OpPrograms._program_of_constants
+    monkeypatch.setattr(OpPrograms, "_program_of_constants", lambda *args: built.append(args) or build(*args))
     x = rng.standard_normal((1, 2, 4, 4)).astype(np.float32)
 
     def size(n: int) -> int:
