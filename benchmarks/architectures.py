@@ -497,10 +497,8 @@ def detector() -> Graph:
         found = g("Transpose", g.conv(feature, 16, 3 * 7, 3), perm=[0, 2, 3, 1])
         found = g("Reshape", found, g.ints(1, -1, 7))
         centre, extent, objects = g("Split", found, g.ints(2, 2, 3), outputs=3, axis=2)
-        centre, extent = (
-            g("Mul", g("Sigmoid", centre), g.number(64)),
-            g("Mul", g("Exp", g("Tanh", extent)), g.number(8)),
-        )
+        centre = g("Mul", g("Sigmoid", centre), g.number(64))
+        extent = g("Mul", g("Exp", g("Tanh", extent)), g.number(8))
         boxes.append(g("Concat", g("Sub", centre, extent), g("Add", centre, extent), axis=2))
         scores.append(g("Sigmoid", objects))
     box, score = g("Concat", *boxes, axis=1), g("Concat", *scores, axis=1)

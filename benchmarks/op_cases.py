@@ -24,9 +24,8 @@ class Case:
     opset: int = 21
     domain: str = ""
     attributes: dict[str, Any] = field(default_factory=dict)
-    allowed: float = (
-        1e-4  # tolerance relative to the largest value; larger only where onnxruntime is known to be inexact
-    )
+    # tolerance relative to the largest value; larger only where onnxruntime is known to be inexact
+    allowed: float = 1e-4
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -857,9 +856,3 @@ def images_and_sound() -> Iterator[Case]:
 
 
 FAMILIES = (selecting, indexing, reducing, convolutions, products, elementwise, images_and_sound)
-
-
-def cases() -> Iterator[Case]:
-    """Yields all cases."""
-    for family in FAMILIES:
-        yield from family()

@@ -13,7 +13,7 @@ PATTERN: Final = 0xA5
 
 
 class Guarded:
-    """A copy of an array in the middle of a larger buffer; strings are kept."""
+    """A copy of an array in the middle of a larger buffer; arrays of strings are not copied."""
 
     def __init__(self, array: Any) -> None:
         self.buffer: Any = None
@@ -48,6 +48,6 @@ def _span(array: Any) -> tuple[int, int]:
 
 
 def _write(to: Any, array: Any) -> None:
-    """Writes element by element, also along axes of stride 0."""
+    """Copies an array to a view of the same layout; axes of stride 0 are written once."""
     index = tuple(slice(0, 1) if s == 0 else slice(None) for s in array.strides)
     to[index] = array[index]

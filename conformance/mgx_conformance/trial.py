@@ -162,9 +162,8 @@ def attempt(case: Case, layout: str, target: Any, options: dict[str, Any] | None
         wanted, allowed = by_definition(case, trial)
         executable = trial.program.executable
         assert executable is not None
-        executable.instance(
-            executable.bind(fed)
-        )  # lowering may evaluate constants with reference implementations; running may not
+        # lowering, unlike running, may evaluate constants by reference implementations, which are watched below
+        executable.instance(executable.bind(fed))
         with watched(type(case.op)) as evaluated:
             got = [a.value for a in trial.program.run(fed)]
         for name, guard in guards.items():

@@ -57,10 +57,8 @@ def op(name: str, **traits: bool | str | tuple[int, ...] | Expr) -> Callable[[O]
         if infer is not None:
             found, namespace["takes_modules"] = _schema(infer, namespace, cls)
             least = sum(1 for i in found if not i.optional and not i.variadic)
-            namespace["inputs"], namespace["_arity"] = (
-                found,
-                (least, None if any(i.variadic for i in found) else len(found)),
-            )
+            namespace["inputs"] = found
+            namespace["_arity"] = least, None if any(i.variadic for i in found) else len(found)
         made: Any = type(cls)(cls.__name__, cls.__bases__, namespace)
         made.__qualname__ = cls.__qualname__
         for member in namespace.values():

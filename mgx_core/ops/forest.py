@@ -99,12 +99,8 @@ def forest_of(ensemble: Any) -> Forest:
             f"and {len(ensemble.vote_weights)}"
         )
     true, false, roots = _ids(ensemble.nodes_truenodeids), _ids(ensemble.nodes_falsenodeids), _ids(ensemble.tree_roots)
-    feature, mode, leaf, target = (
-        _ids(ensemble.nodes_featureids),
-        _ids(ensemble.nodes_modes),
-        _ids(ensemble.vote_leafids),
-        _ids(ensemble.vote_targetids),
-    )
+    feature, mode = _ids(ensemble.nodes_featureids), _ids(ensemble.nodes_modes)
+    leaf, target = _ids(ensemble.vote_leafids), _ids(ensemble.vote_targetids)
     ends = np.concatenate([true, false, roots])
     most = 2 * (nodes + votes + 1)  # leaves; some may have no vote
     leaves = 1 + max(-1 - int(ends.min(initial=0)), int(leaf.max(initial=-1)))

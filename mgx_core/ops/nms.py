@@ -118,10 +118,8 @@ def overlaps(corners: Array, box: int, others: Array) -> Array:
     low = np.maximum(corners[box, :2], corners[others, :2])
     high = np.minimum(corners[box, 2:], corners[others, 2:])
     with np.errstate(all="ignore"):  # boxes may be infinite
-        area, areas = (
-            np.prod(corners[box, 2:] - corners[box, :2]),
-            np.prod(corners[others, 2:] - corners[others, :2], axis=1),
-        )
+        area = np.prod(corners[box, 2:] - corners[box, :2])
+        areas = np.prod(corners[others, 2:] - corners[others, :2], axis=1)
         shared = np.prod(np.maximum(high - low, 0), axis=1)
         union = area + areas - shared
         return np.where((area > 0) & (areas > 0) & (union > 0), shared / union, 0)

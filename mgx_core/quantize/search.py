@@ -105,10 +105,8 @@ def leave_slow(trials: Trials, inputs: Mapping[str, Any]) -> None:
         if now < least * LEAD:
             left, least = [*left, *kind], now
     if least > base * LEAD:
-        left, why = (
-            trials.candidates,
-            f"no selection of products is faster than the program in float ({base * 1e3:.3g} ms)",
-        )
+        left = trials.candidates
+        why = f"no selection of products is faster than the program in float ({base * 1e3:.3g} ms)"
     else:
         why = "the program is faster with products of this shape in float"
     for n in left:

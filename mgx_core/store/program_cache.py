@@ -152,7 +152,7 @@ class Origin:
         return True
 
     def look_up(self) -> Signature | None:
-        """Returns an earlier process' record of the program, and stores it as `known`."""
+        """Returns an earlier process's record of the program, and stores it as `known`."""
         plain = self._noted()
         if plain is not None and "files" in plain:
             plain = self._noted() if self._look_at(plain["files"]) else None

@@ -288,9 +288,8 @@ def test_no_leak(program: Any, record_property: Any) -> None:
     record_property("rss_growth", grown)
     assert grown < RUNS * 512, f"{RUNS} runs took {grown} bytes more"  # a leak of one small buffer per run is larger
     grown = objects_left(lambda: program.run(feed), RUNS // 10, RUNS // 2)
-    assert grown < RUNS // 2 * 16, (
-        f"{RUNS // 2} runs left {grown} bytes of Python objects"
-    )  # less than an object per run
+    # less than an object per run
+    assert grown < RUNS // 2 * 16, f"{RUNS // 2} runs left {grown} bytes of Python objects"
 
 
 def test_executable_dies(mgx_target: Any) -> None:

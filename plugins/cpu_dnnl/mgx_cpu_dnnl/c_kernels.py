@@ -120,10 +120,8 @@ def _kernel(
         e.step(name, [v.buffer for v in operands], [v.buffer for v in outputs], install)
         return tuple(outputs) if isinstance(result, TupleShape) else outputs[0]
 
-    grain, scratch_bytes = (
-        checked_integer(name, "grain", grain, least=1),
-        checked_integer(name, "scratch_bytes", scratch_bytes, least=0),
-    )
+    grain = checked_integer(name, "grain", grain, least=1)
+    scratch_bytes = checked_integer(name, "scratch_bytes", scratch_bytes, least=0)
     return EmittedKernel(name, op, modules, emit)
 
 

@@ -78,15 +78,10 @@ class NativeRunner(Runner):
 
     def _outputs(self) -> list[tuple[str, Any]]:
         """Returns the source of each output: a result, an argument or a constant."""
-        wanted = {ins: n for n, ins in enumerate(self.wanted)}
-        given = {ins: n for n, ins in enumerate(self.parameters)}
+        sources: dict[Instruction, tuple[str, Any]] = {ins: ("parameter", n) for n, ins in enumerate(self.parameters)}
+        sources |= {ins: ("result", n) for n, ins in enumerate(self.wanted)}
         return [
-            ("result", wanted[o])
-            if o in wanted
-            else ("parameter", given[o])
-            if o in given
-            else ("constant", None if o.literal is None else o.literal.value)
-            for o in self.module.outputs
+            sources.get(o) or ("constant", None if o.literal is None else o.literal.value) for o in self.module.outputs
         ]
 
     @property

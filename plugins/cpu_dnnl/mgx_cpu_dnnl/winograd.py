@@ -41,8 +41,8 @@ class Tile:
         return self.down, self.taps_down, self.across, self.taps_across, self.stride
 
 
-# Larger tiles save more products, but their rounding errors grow with the points an axis: these stay within a few units of a
-# direct sum's.
+# Larger tiles save more products, but rounding errors grow with the points per axis: those of these tiles stay within a few
+# units of a direct sum's.
 TILES: Final = (
     Tile(4, 3, 4, 3),
     Tile(2, 3, 2, 3),
@@ -93,13 +93,11 @@ def tiles_for(taps_down: int, taps_across: int, stride: int) -> list[Tile]:
     return [t for t in TILES if (t.taps_down, t.taps_across, t.stride) == (taps_down, taps_across, stride)]
 
 
-# Costs in the time of one multiply-add of vectors.  A value that passes through a transform is loaded, stored and takes part
-# in about two sums an axis.  A weight is read from memory at each run, while the sums go on: the longer of both counts, and a
-# part of the shorter, because they do not go together perfectly.
+# Costs in the time of one multiply-add of vectors.  A transform loads and stores each value, and adds it about twice per axis.
+# Weights are read from memory in each run, concurrently with the sums: the longer of the two counts, and a part of the shorter,
+# since they do not overlap perfectly.
 TRANSFORM: Final = 8.0
-LINE_TRANSFORM: Final = (
-    14.0  # of windows along one axis, whose tiles have fewer outputs to share the overhead of a tile
-)
+LINE_TRANSFORM: Final = 14.0  # of windows along one axis: fewer outputs share the overhead of a tile
 WEIGHT: Final = {8: 2.5, 16: 1.0}  # by lanes: processors with AVX-512 read memory faster
 APART: Final = 0.4
 MAX_DIRECT_RATIO: Final = 0.9  # fraction of the direct cost: margin for costs that are not modeled

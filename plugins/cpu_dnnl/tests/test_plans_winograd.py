@@ -374,9 +374,8 @@ def test_choice_of_tiles(lanes: int) -> None:
     assert chosen(1, 64, 64, 1, 3200, 1, 3) == Tile(1, 1, 4, 3)
     assert chosen(1, 32, 32, 1, 12800, 1, 3) is None  # the transforms of lines weigh more
     assert best_tile(Problem(1, 256, 256, 28, 28, 3, 3, gap_down=2, gap_across=2), lanes) == Tile(2, 3, 2, 3)
-    assert (
-        best_tile(Problem(1, 256, 256, 7, 7, 3, 3, gap_down=6, gap_across=6), lanes) is None
-    )  # a tile for two outputs
+    two_outputs = Problem(1, 256, 256, 7, 7, 3, 3, gap_down=6, gap_across=6)  # per tile
+    assert best_tile(two_outputs, lanes) is None
     few_tiles = chosen(1, 512, 512, 6, 6, 3, 3)
     assert few_tiles == (Tile(2, 3, 2, 3) if lanes == 16 else None)  # with AVX2, reading more weights takes too long
     small, large = chosen(1, 256, 256, 14, 14, 3, 3), chosen(32, 256, 256, 14, 14, 3, 3)

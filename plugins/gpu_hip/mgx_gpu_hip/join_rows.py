@@ -18,9 +18,7 @@ __all__ = ["CODED", "CODED_ROW", "MAX_ROWS", "JOINED", "MIN_WEIGHTS", "JoinRows"
 
 JOINED: Final = "joined rows"  # tag of the groups
 CODED: Final = "coded rows"  # tag of groups around products with quantized weights
-CODED_ROW: Final = (
-    "coded row"  # tag of groups around such a product of one row, or its group, and the reduction before it
-)
+CODED_ROW: Final = "coded row"  # tag of groups around such a product (or group) of one row and the reduction before it
 MAX_ROWS: Final = 16  # rows of such a product up to which reading the weights dominates
 MIN_WEIGHTS: Final = 1 << 16  # elements of weights below which a launch takes longer than reading them
 MAX_PARTS: Final = 4  # maximum number of parts of a product that one thread combines

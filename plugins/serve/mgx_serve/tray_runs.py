@@ -60,10 +60,8 @@ class TrayRuns:
         self.last_used = start
         copies: list[tuple[Array, Rows, Array]] = []
         wanted = tray.wanted()
-        known, self._initialized[tray.index] = (
-            self._initialized[tray.index],
-            0,
-        )  # if the run fails, any of the rows may be at fault
+        known = self._initialized[tray.index]
+        self._initialized[tray.index] = 0  # if the run fails, any of the rows may be at fault
         taken = 0
         for part in self._parts(tray):
             made = self._run(tray, part, known, wanted)

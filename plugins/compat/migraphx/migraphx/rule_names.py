@@ -9,11 +9,8 @@ from mgx_core import ParameterError
 
 __all__ = ["with_core_rules"]
 
-CONVOLUTION: Final = (
-    "conv_bias_relu",
-    "conv_bias",
-    "conv_relu",
-)  # one rule in mgx, which fuses everything after a convolution
+# one rule in mgx, which fuses everything after a convolution
+CONVOLUTION: Final = ("conv_bias_relu", "conv_bias", "conv_relu")
 
 
 def with_core_rules(options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

@@ -13,10 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "excess_of", "node_of"]
 
-ELEMENT_NS: Final = (
-    0.01  # nanoseconds that interpreting one instruction for one element takes longer than compiled code
-)
-ROW_NS: Final = 100.0  # nanoseconds that starting a row takes longer
+# nanoseconds that the interpreter takes longer than compiled code: for an instruction on one element, and to start a row
+ELEMENT_NS: Final = 0.01
+ROW_NS: Final = 100.0
 
 
 def describe(

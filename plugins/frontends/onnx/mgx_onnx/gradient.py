@@ -34,8 +34,9 @@ def gradients(n: Node, y: Instruction, xs: Sequence[Instruction], at: Sequence[I
     for i in reversed(path):
         if i not in sums or i in xs:
             continue
-        known = ", ".join(sorted(RULES))
-        rule = RULES.get(i.name) or n.unsupported(f"the gradient of {i.name} is not supported; supported are {known}")
+        rule = RULES.get(i.name)
+        if rule is None:
+            n.unsupported(f"the gradient of {i.name} is not supported; supported are {', '.join(sorted(RULES))}")
         inputs = [values.get(j, j) for j in i.inputs]
         for j, part in zip(i.inputs, rule(n, values[i], sums[i], *inputs), strict=True):
             if part is not None and j in wanted:

@@ -144,11 +144,8 @@ class Node(InstructionBuilder):
     def _coerced(self, a: onnx.AttributeProto, wanted: int) -> Any:
         """Converts between numeric types, and one-element lists and numbers, which exporters mix up."""
         kind = onnx.AttributeProto
-        numbers, one, many = (
-            (kind.FLOAT, kind.INT, kind.FLOATS, kind.INTS),
-            (kind.FLOAT, kind.INT),
-            (kind.FLOATS, kind.INTS),
-        )
+        one, many = (kind.FLOAT, kind.INT), (kind.FLOATS, kind.INTS)
+        numbers = (*one, *many)
         if a.type not in numbers or wanted not in numbers:
             if {a.type, wanted} == {kind.STRING, kind.STRINGS}:
                 words = [self._decoded(w, a.name) for w in (a.strings or [a.s])]

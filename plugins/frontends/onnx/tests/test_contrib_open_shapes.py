@@ -98,7 +98,6 @@ def test_a_cache_is_as_long_as_its_inputs_say() -> None:
         feeds |= {f"past_{x}": rng.normal(size=(b, groups, p, d)).astype(F) for x in "kv"}
         for ours, wanted in zip(map(np.asarray, program.run(feeds)), peer.run(None, feeds), strict=True):
             assert ours.shape == wanted.shape
-            end = (
-                (slice(None),) * 2 + (slice(t),) if ours.ndim == 4 else ...
-            )  # rows of a cache behind its tokens may differ
+            # rows of a cache behind its tokens may differ
+            end = (slice(None),) * 2 + (slice(t),) if ours.ndim == 4 else ...
             np.testing.assert_allclose(ours[end], wanted[end], rtol=1e-4, atol=1e-5)

@@ -128,9 +128,7 @@ class Signatures:
                 if not lists:
                     self._fixed[node.op, output] = at
                 return at
-            lists = lists or bool(
-                arg.number_attr or arg.type_list_attr
-            )  # list outputs, whose lengths are attributes of the node
+            lists = lists or bool(arg.number_attr or arg.type_list_attr)  # their lengths are attributes of the node
             if arg.number_attr:
                 at += int(node.attr[arg.number_attr].i)
             elif arg.type_list_attr:

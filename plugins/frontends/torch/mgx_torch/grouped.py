@@ -17,9 +17,8 @@ def grouped_products() -> dict[Any, Callable[..., Any]]:
     Only exported programs need them: in Dynamo's graphs these operators fall back to torch, which computes each group separately.
     """
     found: dict[Any, Callable[..., Any]] = {torch.ops.aten._grouped_mm.default: grouped_mm}
-    theirs = getattr(
-        torch.ops.transformers, "grouped_mm_fallback", None
-    )  # torch.ops creates attributes for unknown names, too
+    # torch.ops creates the attribute transformers, but not operators that it does not know
+    theirs = getattr(torch.ops.transformers, "grouped_mm_fallback", None)
     if theirs is not None:
         found[theirs.default] = by_groups
     return found

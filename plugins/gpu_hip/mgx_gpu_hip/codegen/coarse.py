@@ -39,8 +39,8 @@ def gelu(lines: Lines, x: str, results: Coarse) -> str:
 def gelu_byte(lines: Lines, x: str, step: float, bounds: list[float], zero: int, factor: str = "") -> str:
     """Returns the expression of an integer with the low byte of clip(round(GELU(x) factor / step), *bounds) + zero.
 
-    x: a float variable, at least -12, whose GELU is 0: less, or NaN, is taken for it; bounds, zero: integers, the last one
-    even, as it is added before the sum is rounded to even; factor: an expression of finite values, or none.
+    x: a float variable; values below -12 and NaN count as -12, whose GELU is 0; bounds, zero: integers; zero is even, since it
+    is added before the sum is rounded to even; factor: an expression of finite values, or none.
     """
     a, b = (f"{value!r}f" for value in BYTE_ERF)
     held = lines.let("float", f"m::at_least({x}, -12.f)")

@@ -100,9 +100,8 @@ def fused_matmul(n: Node, a: Instruction, b: Instruction) -> Instruction:
 
 @converts("Einsum")
 def einsum(n: Node, *xs: Instruction) -> Instruction:
-    op: Any = make_op(
-        "einsum", equation=n.attr("equation")
-    )  # by name: the op's module is imported only for models that need it
+    # by name: the op's module is imported only for models that need it
+    op: Any = make_op("einsum", equation=n.attr("equation"))
     op.result([x.shape for x in xs])
     narrow = xs[0].shape.dtype
     builder: Any = n  # Node is an InstructionBuilder

@@ -19,12 +19,8 @@ from ..node import Node
 from .movement import bounded, known_ints
 
 MOST_PARTS = 1 << 16  # limit of Split's parts if not all outputs are named
-MODES = (
-    "constant",
-    "reflect",
-    "edge",
-    "wrap",
-)  # wrap was added in opset 19, but torch's exporter also writes it for 18
+# wrap was added in opset 19, but torch's exporter writes it for 18, too
+MODES = ("constant", "reflect", "edge", "wrap")
 
 
 @converts("Slice")

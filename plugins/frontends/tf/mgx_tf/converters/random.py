@@ -143,13 +143,9 @@ def read_and_skip(n: Node, *xs: Value) -> Value:
 
 @converts_values("StatefulUniform", "StatefulStandardNormalV2", "StatefulStandardNormal", "StatefulTruncatedNormal")
 def stateful(n: Node, handle: Value, *rest: Instruction) -> Value:
-    op = (
-        "tf_truncated_normal"
-        if "Truncated" in n.op_type
-        else "random_normal"
-        if "Normal" in n.op_type
-        else "random_uniform"
-    )
+    op = "random_normal" if "Normal" in n.op_type else "random_uniform"
+    if "Truncated" in n.op_type:
+        op = "tf_truncated_normal"
     return n.add(op, n.add("random_seed"), _like(n, rest[-1], n.dtype("dtype", dt.float32)))
 
 

@@ -71,9 +71,8 @@ def _counted(n: Node, marks: Instruction) -> Instruction:
 def _without_negative(n: Node, x: Instruction, numbers: Instruction, what: str) -> Instruction:
     """Returns x, which requires that no element of a vector is negative."""
     zero = n.filled((1,), 0, dt.int64)
-    least = n.reduce(
-        "reduce_min", n.add("concat", numbers, zero, axis=0), [0], keep=False
-    )  # exists if there are none, too
+    numbers = n.add("concat", numbers, zero, axis=0)  # so that there is a least one if there are no numbers
+    least = n.reduce("reduce_min", numbers, [0], keep=False)
     known = n.add("less", n.literal(-1, dt.int64), least)
     return n.add("require", x, known, message=f"{what} must be at least 0, got a negative one")
 
