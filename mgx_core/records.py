@@ -65,7 +65,7 @@ def _declare(cls: Any, frozen: bool, eq: bool, kw_only: bool) -> Any:
 def _collect(cls: Any, frozen: bool, kw_only: bool) -> None:
     """Collects the fields of a class and its bases, and replaces each `field(...)` in the class by its default.
 
-    Does what the standard library's decorator does before it generates methods, in a fraction of its time.
+    Does the part of the standard library's decorator before methods are generated, in a fraction of its time.
     Errors: those of the standard library.
     """
     annotations = vars(cls).get("__annotations__", {})

@@ -92,7 +92,7 @@ def target_name(given: Mapping[str, Any]) -> str:
 
 
 def quantized(program: Program, given: Mapping[str, Any], data: Callable[[], Mapping[str, Any]]) -> Program:
-    """Returns the program in the reduced precision that the options ask for, calibrated on `data` where that is needed.
+    """Returns the program in the reduced precision that the options ask for, calibrated on `data` if necessary.
 
     Errors: UnsupportedError if this installation of mgx cannot quantize.
     """
@@ -167,7 +167,7 @@ def rewriting(given: Mapping[str, Any]) -> dict[str, Any]:
 def switched(given: Iterable[str]) -> dict[str, bool]:
     """Returns the words of ``--rule`` as `fusion_rules`.
 
-    Errors: click.UsageError for what is not ``NAME=on`` or ``NAME=off``.
+    Errors: click.UsageError for anything but ``NAME=on`` or ``NAME=off``.
     """
     found = {}
     for word in given:

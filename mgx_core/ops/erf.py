@@ -16,7 +16,7 @@ from ..types.argument import Array
 
 __all__ = ["erf"]
 
-BLOCK: Final = 4096  # elements a step: the work arrays stay in the first-level cache
+BLOCK: Final = 4096  # elements per step: the work arrays stay in the first-level cache
 
 # erf(x) / x over s = x^2 / 8 - 1, |x| <= 4
 _SINGLE: Final = (

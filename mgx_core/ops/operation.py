@@ -206,7 +206,7 @@ class Operation(Traits):
     def result(self, inputs: Sequence[AnyShape | None], modules: Sequence[Any] = ()) -> AnyShape:
         """Checks the number of inputs and returns the inferred shape; errors name the op.
 
-        Errors: ShapeError with the op's text, what was required and what was got.
+        Errors: ShapeError with the op's text, what was required and what was found.
         """
         self.check_arity(len(inputs))
         try:

@@ -99,7 +99,7 @@ class Pad(Operation):
         return self._repeated(len(inner), max(begin, 0), max(end, 0)) + inner.start
 
     def _repeated(self, n: int, begin: int, end: int) -> Array:
-        """Returns indices into `n` elements, extended by so many before and after."""
+        """Returns indices into `n` elements, extended by the given counts before and after."""
         if n == 0 and begin + end:
             raise ShapeError(f"the axis is empty: mode {self.mode!r} has nothing to repeat")
         at = np.arange(-begin, n + end)

@@ -33,9 +33,9 @@ class Moves(NamedTuple):
         return [extent(n, k, s, d, b + e) for n, k, s, d, b, e in zip(dims, lengths, *self, strict=True)]
 
     def meeting(self, dims: Sequence[int], lengths: Sequence[int]) -> tuple[Moves, list[tuple[int, int]]] | None:
-        """Returns the taps of each axis that meet the image in some window, as ranges, and the moves of windows of only these.
+        """Returns the taps of each axis that read the image in some window, as ranges, and the moves of windows of only these.
 
-        dims: the extents of the image; lengths: those of a window.  The other taps meet only padding, for example two of three
+        dims: the extents of the image; lengths: those of a window.  The other taps read only padding, for example two of three
         with a dilation of 36 on an image of 33.  None if the smaller windows would need negative padding, or no tap is left.
         """
         kept, begins, ends = [], [], []

@@ -46,7 +46,7 @@ class TabulateBytes(Pass):
 class _Functions:
     """Finds the functions of one byte in a module.
 
-    Constants are looked at once, although the walks from several results meet the same ones.
+    Each constant is examined once, even if it is reached from several results.
     """
 
     def __init__(self, module: Module) -> None:

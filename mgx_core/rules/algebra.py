@@ -88,7 +88,7 @@ def factor_into_convolution(i: Instruction, b: Builder) -> Instruction | No | No
 def _times_factors(
     b: Builder, product: Instruction, at: int, w: Array, factors: Array, behind: bool = False
 ) -> Instruction | No:
-    """Returns a product with operand `at`, the weights w, times factors; what they have in common may stay a scalar behind it."""
+    """Returns a product with operand `at`, the weights w, times factors; a common factor may remain as a scalar after it."""
     operands = list(product.inputs)
     made, common = reweighted(b, operands[at], w, factors, behind), None
     if made is None:

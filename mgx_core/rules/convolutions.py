@@ -37,7 +37,7 @@ def weights(ins: Instruction) -> Array | None:
 
 @CONVOLUTIONS.on(Convolution, QuantConvolution)
 def taps_in_padding(i: Instruction, b: Builder) -> Instruction | No | None:
-    """convolution(x, w), where taps of w meet only padding -> convolution(x, slice(w)): windows beyond the image."""
+    """convolution(x, w), where taps of w read only padding -> convolution(x, slice(w)): windows beyond the image."""
     op = op_as(i, Windowed)
     x, w = i.inputs[:2]
     if not x.shape.ranked or not w.shape.ranked:

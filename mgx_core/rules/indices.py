@@ -138,7 +138,7 @@ _VIEWS: Final[dict[type, Callable[[Instruction, Count], Count | None]]] = {
 def gather_in_order(i: Instruction, b: Builder) -> Instruction | No | None:
     """gather(x, consecutive indices) -> a slice of x."""
     x, indices = i.inputs
-    found = count(indices) if aligned(indices) is None else None  # what is known: see `gather_of_range`
+    found = count(indices) if aligned(indices) is None else None  # known values and bounds: see `gather_of_range`
     if found is None or not x.shape.ranked:
         return None
     op = op_as(i, Gather)

@@ -163,7 +163,7 @@ def _angles(b: Builder, ins: Instruction, x: Instruction) -> Instruction | No:
 
 
 def _unbroadcast(ins: Instruction) -> tuple[Instruction, tuple[Dim, ...]]:
-    """Returns what a value is broadcast from, and its extents as four axes."""
+    """Returns the value that another is broadcast from, and its extents as four axes."""
     source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
     return source, (*(1,) * (4 - source.shape.rank), *source.shape.dims)
 

@@ -19,7 +19,7 @@ class Instances:
     """LRU cache of instances by the types of all parameters' values; thread-safe.
 
     parameters: their declared shapes; if all are static, the only instance is created at once.
-    fits: returns whether so many instances may be cached.
+    fits: returns True if a given number of instances may be cached.
     make: creates an instance for shapes of the parameters by name.
     evicted: called after an instance was evicted.
     """

@@ -43,7 +43,7 @@ __all__ = ["ChangingExtents", "LoweredPieces", "PieceRunner", "Pieces", "PiecesR
 
 WHOLE: Final = 3  # instances of the whole program before it is split
 RUNS: Final = 8  # runs in pieces with equal shapes before the whole program is compiled for them
-LESS: Final = 3  # at most one of so many instructions may be in pieces that are recompiled for new shapes
+LESS: Final = 3  # at most one instruction in this many may be in pieces that are recompiled for new shapes
 
 FEW: Final = 1 << 14  # most elements of a piece that numpy computes faster than it could be compiled
 

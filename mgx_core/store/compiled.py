@@ -69,7 +69,7 @@ def with_seal(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sealed_part(metadata: dict[str, Any]) -> bytes:
-    """Returns what a seal authenticates: a digest of all metadata, because compiled code is not checked against them."""
+    """Returns the bytes that a seal authenticates: a digest of all metadata, since code is not checked against them."""
     return blake2b(pack({**metadata, "compiled": {**metadata["compiled"], "seal": b""}}), 32)
 
 

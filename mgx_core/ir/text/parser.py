@@ -37,7 +37,7 @@ _ABSENT: Final = "\0"  # key of the module's absent input; no value has this nam
 def parse_graph(text: str, opset: OpSet) -> Graph:
     """Parses a program; the first module is ``main``.
 
-    Errors: ParseError with the line's number, what was expected and what was got; UnsupportedError for unknown ops.
+    Errors: ParseError with the line's number, what was expected and what was found; UnsupportedError for unknown ops.
     """
     return Graph(parse_module(text, opset))
 

@@ -21,7 +21,7 @@ MAX_CHANNELS: Final = 6  # output channels out of 8 computed; twice as many with
 
 
 def _has_gaps(op: ConvolutionBackwards, lengths: Sequence[int]) -> bool:
-    """Returns True if some phases of the stride meet no window element, or non-adjacent ones."""
+    """Returns True if some phases of the stride read no window element, or non-adjacent ones."""
     strides, dilations, *_ = op.plan(len(lengths), lengths)
     return any(s > 1 and (d > 1 or s > k) for k, s, d in zip(lengths, strides, dilations, strict=True))
 

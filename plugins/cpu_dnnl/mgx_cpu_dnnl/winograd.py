@@ -63,7 +63,7 @@ TILES: Final = (
 class Problem:
     """A convolution problem: images [n, c, ..] -> [n, o, height, width]; channels of one group.
 
-    gap_down, gap_across: the dilation.  A tile's inputs and outputs are so many rows and columns apart.
+    gap_down, gap_across: the dilation.  The inputs and outputs of a tile are that many rows and columns apart.
     """
 
     images: int

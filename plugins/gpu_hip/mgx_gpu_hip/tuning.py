@@ -29,7 +29,7 @@ from .runtime import Device
 __all__ = ["TimedPlan", "Tuner"]
 
 SYMBOLIC_COST: Final = 4  # budget taken by a set of symbolic extents: timing one pays off after thousands of runs
-LOW_MEMORY: Final = 16  # if less than one in so many bytes is free, a refusal may be due to lack of memory
+LOW_MEMORY: Final = 16  # if less than one in LOW_MEMORY bytes is free, a refusal may be due to lack of memory
 MAX_PLANS = 512  # maximum number of problems stored in memory
 DRY_RUNS: Final = 3
 ATTENTION_PLANS: Final = 2  # plans to time: each engine compiles a kernel

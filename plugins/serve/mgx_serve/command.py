@@ -135,7 +135,7 @@ def _tokens(path: Path) -> dict[str, tuple[str, ...]]:
     try:
         given = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        place = re.search(r" \(at [^()]*\)$", str(error))  # what is before it may quote a token
+        place = re.search(r" \(at [^()]*\)$", str(error))  # the text before it may quote a token
         raise ParameterError(
             f"{path}: this is not a TOML file of tokens{place[0] if place else ''}: "
             f'lines of the form token = ["model"] in UTF-8 are required, with each token once'

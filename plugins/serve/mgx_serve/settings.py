@@ -188,5 +188,5 @@ def _tensors(place: str, given: Any) -> tuple[Tensor, ...]:
 
 
 def _kept(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Returns what a shape keeps when it is reshaped: the product of its fixed extents, and how many vary."""
+    """Returns the properties of a shape that reshaping keeps: the product of its fixed extents, and the number of others."""
     return math.prod(n for n in shape if n != OPEN), shape.count(OPEN)

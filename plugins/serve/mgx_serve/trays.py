@@ -169,7 +169,7 @@ class Trays:
         return found
 
     def waits(self, enough: int = 1) -> Waits | None:
-        """Returns what is waiting; None if nothing is, and the next request marked then calls `on_marked`.
+        """Returns the waiting rows; None if there are none: the next request that is marked then calls `on_marked`.
 
         Otherwise `on_marked` is called once that many rows are waiting.
         """

@@ -75,7 +75,7 @@ def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
 
 
 def _matrices(e: CpuEmitter, op: Any, x: Value, w: Value) -> tuple[Panels, Value]:
-    """Returns the panels of weights and the copied windows, both without the taps that meet only padding.  Errors: Refused."""
+    """Returns the panels of weights and the copied windows, both without the taps that read only padding.  Errors: Refused."""
     window = w.lens[2:]
     moves = op.sliding(x.lens[2:], window)
     places = moves.counts(x.lens[2:], window)

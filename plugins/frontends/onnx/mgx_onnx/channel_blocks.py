@@ -19,7 +19,7 @@ WITH_GRAPHS: Final = (KINDS.UNDEFINED, KINDS.GRAPH, KINDS.GRAPHS)  # undefined: 
 
 
 def block_of(graph: onnx.GraphProto) -> int:
-    """Returns how many channels are a block in the filters of a graph and its sub-graphs; 0 if no node is of the domain.
+    """Returns the channels per block in the filters of a graph and its sub-graphs; 0 if no node has the domain.
 
     The file does not say it: it is meant for the machine that wrote it.  A filter with channels that sixteen does not divide
     was made for blocks of eight; if there is none, the blocks are those that onnxruntime uses on this machine, with a warning.

@@ -36,7 +36,7 @@ class ModelContext:
     nodes: int = 0
     budget: int = 1 << 60
     defer: Defer | None = None
-    channel_block: int = 0  # channels in a block of the domain com.microsoft.nchwc; 0 if no node is of it
+    channel_block: int = 0  # channels per block of the domain com.microsoft.nchwc; 0 if no node has it
     names: dict[str, int] = field(default_factory=dict)
     told: set[tuple[str, str, str]] = field(default_factory=set)  # attributes already warned about, by operator
 

@@ -40,7 +40,7 @@ def lane_bytes(op: Any, kind: dt.DType, k: int, codes: Tensor, zero: bool, trait
 
 
 def tiled_codes(codes: Array, bits: int, size: int, k_bytes: int, parts: int) -> Array:
-    """Returns codes [n, bytes] as [tiles, pieces of k, bytes]: what the lanes of a wave read at once is contiguous.
+    """Returns codes [n, bytes] as [tiles, pieces of k, bytes]: the bytes that the lanes of a wave read at once are contiguous.
 
     bits: per code; size: bytes per lane; k_bytes: used bytes of a row; parts: of the columns, each with its own tiles, padded
     with zeros.  Adjacent codes are in different halves of a 32-bit word, as ``coded::add`` multiplies them.

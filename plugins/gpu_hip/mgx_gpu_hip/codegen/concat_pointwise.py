@@ -42,7 +42,7 @@ def concat_pointwise(
     """Generates a kernel for a module of pointwise ops whose parameter `place` is the concatenation of `parts` along `axis`.
 
     others: the module's remaining operands in order; y: its result, of the concatenation's extents.
-    Errors: UnsupportedError for what is not pointwise.
+    Errors: UnsupportedError for other ops than pointwise ones.
     """
     whole = Tensor(parts[0].dtype, y.lens, y.strides, y.align)
     inputs = [*others[:place], whole, *others[place:]]

@@ -160,7 +160,7 @@ class Tile:
 
 
 def tiles_by_time(f: Filters, filters: int, image: tuple[int, int], count: int, traits: DeviceTraits) -> list[Tile]:
-    """Returns tile sizes for `count` images with so many positions, by estimated time."""
+    """Returns tile sizes for `count` images with these numbers of rows and columns, by estimated time."""
     image, count = (int(image[0]), int(image[1])), int(count)
     pieces = ceil_div(filters, 16)
     across = ceil_div(pieces, ceil_div(pieces, 8))

@@ -32,7 +32,7 @@ CHECK = torch.ops.aten._linalg_check_errors.default
 
 
 def _checked(n: Node, index: int) -> bool:
-    """Returns True if torch raises an error for what the status at this place of the results reports."""
+    """Returns True if torch raises an error for a failure that the status at this place of the results reports."""
     statuses = [u for u in n.fx.users if u.target is operator.getitem and u.args[1] == index]
     readers = [r for s in statuses for r in s.users]
     return any(r.target is CHECK or CHECK in r.args for r in readers)

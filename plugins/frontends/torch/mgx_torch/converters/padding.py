@@ -25,7 +25,7 @@ def padded(n: Node, x: Instruction, pad: Sequence[Any], mode: str, value: Any) -
     if mode != "constant":
         if mode == "wrap" or all(not isinstance(p, int) or p >= 0 for p in pads):
             return n.add("pad", x, pads=pads, mode=mode)
-        # what is cropped at one end may be repeated at the other (only by circular pads it is not): pad first, then crop
+        # pads other than circular ones may repeat at one end what is cropped at the other: pad first, then crop
         x = n.add("pad", x, pads=tuple(max(p, 0) if isinstance(p, int) else p for p in pads), mode=mode)
         axes = range(rank)
         firsts = [max(-p, 0) if isinstance(p, int) else 0 for p in begins]
