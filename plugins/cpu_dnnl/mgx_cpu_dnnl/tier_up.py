@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from mgx_core import DeviceError
 
-from .jit.deferred import excess_of
+from .jit.deferred import Deferred
 
 __all__ = ["TierUp"]
 
@@ -80,5 +80,5 @@ class TierUp:
 
 def _due(deferred: Any) -> int:
     """Returns the number of runs after which a loop is compiled."""
-    excess = max(1, excess_of(deferred))
+    excess = max(1, Deferred(*deferred).excess)
     return min(max(MIN_RUNS, MAX_LOST // excess), max(1, COMPILING // excess))

@@ -15,7 +15,7 @@ from .byte_channels import FourPlan
 from .byte_gemm_loops import BytePlan, ByteTiles
 from .byte_pairs_loops import ChannelPlan, Channels, FilterPlan, Filters, PairPlan, Pairs
 from .code import Code
-from .deferred import node_of
+from .deferred import Deferred, node_of
 from .engine import Engine
 from .gemm_epilogue import Epilogue, ProductPlan
 from .gemm_loops import write
@@ -38,22 +38,23 @@ PRODUCTS: Final[dict[str, tuple[Any, Any]]] = {
 
 
 def compile_deferred(deferred: Sequence[Any], engine: Engine) -> JitKernel:
-    """Returns the compiled kernel of a loop that `describe` has described."""
-    kind, dims, reduced, nodes, results, inputs, outputs, _, name, details = deferred
-    graph = Graph(dims, frozenset(reduced))
+    """Returns the compiled kernel of a loop; deferred: from `describe`, or its fields as a program file has them."""
+    loop = Deferred(*deferred)
+    graph = Graph(loop.dims, frozenset(loop.reduced))
     made: list[Node] = []
-    for entry in nodes:
+    for entry in loop.nodes:
         made.append(_node(graph, entry, made))
-    graph.outputs = [made[i] for i in results]
-    if kind in PRODUCTS:
-        plan_type, writer = PRODUCTS[kind]
+    graph.outputs = [made[i] for i in loop.results]
+    details = loop.details
+    if loop.kind in PRODUCTS:
+        plan_type, writer = PRODUCTS[loop.kind]
         plan = plan_type(*deferred_epilogue(graph, made, details), **details["flags"])
-        return _product(plan.key, lambda c: writer(c, plan).write(), plan, engine, name, details["work"])
-    if kind == "gemm":
-        return _gemm(*deferred_epilogue(graph, made, details), details, engine, name)
-    read, written = ([Shape(dt.of(t), lens, strides) for t, lens, strides in each] for each in (inputs, outputs))
-    build = pointwise.build if kind == "pointwise" else reduce.build
-    kernel = build(graph, read, written, engine, name, interpret=False)
+        return _product(plan.key, lambda c: writer(c, plan).write(), plan, engine, loop.name, details["work"])
+    if loop.kind == "gemm":
+        return _gemm(*deferred_epilogue(graph, made, details), details, engine, loop.name)
+    read, written = ([Shape(dt.of(t), lens, strides) for t, lens, strides in e] for e in (loop.inputs, loop.outputs))
+    build = pointwise.build if loop.kind == "pointwise" else reduce.build
+    kernel = build(graph, read, written, engine, loop.name, interpret=False)
     assert not isinstance(kernel, No)
     return kernel
 

@@ -5,17 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from mgx_core.named_tuples import NamedTuple
+
 if TYPE_CHECKING:
     from mgx_core.types.dtype import DType
     from mgx_core.types.shape import Shape
 
     from .graph import Graph, Node
 
-__all__ = ["describe", "excess_of", "node_of"]
+__all__ = ["Deferred", "describe", "node_of"]
 
 # nanoseconds that the interpreter takes longer than compiled code: for an instruction on one element, and to start a row
 ELEMENT_NS: Final = 0.01
 ROW_NS: Final = 100.0
+
+
+class Deferred(NamedTuple):
+    """A loop as plain data, which program files store as a list.
+
+    kind: the compiler of the loop; reduced: axes that are summed; nodes: kind, type, operands and details of each, operands as
+    positions in this list, like `results`; inputs, outputs: type, extents and strides of each; excess: nanoseconds that a run
+    interpreted takes longer than compiled, roughly; details: what products need beside the graph.
+    """
+
+    kind: str
+    dims: list[int]
+    reduced: list[int]
+    nodes: list[list[Any]]
+    results: list[int]
+    inputs: list[list[Any]]
+    outputs: list[list[Any]]
+    excess: int
+    name: str
+    details: dict[str, Any]
 
 
 def describe(
@@ -27,11 +49,8 @@ def describe(
     rows: int,
     name: str,
     details: Mapping[str, Any] | None = None,
-) -> list[Any]:
-    """Returns a loop as plain data, from which `compile_deferred` makes the compiled loop.
-
-    work: instructions times elements; rows: how many the loop starts; details: what products need beside the graph.
-    """
+) -> Deferred:
+    """Returns the description of a loop; work: instructions times elements; rows: how many the loop starts."""
     at = {node.ident: i for i, node in enumerate(graph.nodes)}
     nodes = [
         [
@@ -42,10 +61,11 @@ def describe(
         ]
         for n in graph.nodes
     ]
-    shapes = [[[s.dtype.name, list(s.lens()), list(s.strides())] for s in each] for each in (inputs, outputs)]
+    read, written = ([[s.dtype.name, list(s.lens()), list(s.strides())] for s in each] for each in (inputs, outputs))
     results = [at[node.ident] for node in graph.outputs]
     excess = int(work * ELEMENT_NS + rows * ROW_NS)
-    return [kind, list(graph.dims), sorted(graph.reduced), nodes, results, *shapes, excess, name, dict(details or {})]
+    reduced, own = sorted(graph.reduced), dict(details or {})
+    return Deferred(kind, list(graph.dims), reduced, nodes, results, read, written, excess, name, own)
 
 
 def node_of(graph: Graph, kind: str, dtype: DType, operands: Sequence[Node], extra: Any) -> Node:
@@ -55,8 +75,3 @@ def node_of(graph: Graph, kind: str, dtype: DType, operands: Sequence[Node], ext
     if kind == "reduce":
         axes, level = axes - graph.reduced, level + 1
     return graph.node(kind, dtype, tuple(operands), extra, axes, level)
-
-
-def excess_of(deferred: Sequence[Any]) -> int:
-    """Returns roughly how many nanoseconds slower than the compiled loop the interpreter is, per run."""
-    return int(deferred[7])

@@ -9,6 +9,7 @@ from typing import Any
 from mgx_core.records import dataclass
 
 from .code import Code
+from .deferred import Deferred
 from .engine import Engine, Function
 from .native_loop import NativeLoop
 
@@ -40,7 +41,7 @@ class JitKernel:
     bytes: int = 0
     inplace: frozenset[int] = frozenset()
     workspace_bytes: int = 0
-    deferred: list[Any] | None = None
+    deferred: Deferred | None = None
     after: tuple[JitKernel, ...] = field(default=())
     second: JitKernel | None = None
 

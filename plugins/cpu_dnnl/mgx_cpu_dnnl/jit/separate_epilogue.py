@@ -12,7 +12,7 @@ from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
 
 from .code import Code
-from .deferred import describe, node_of
+from .deferred import Deferred, describe, node_of
 from .engine import Engine, Function
 from .gemm_epilogue import Epilogue, Product, ProductPlan
 from .gemm_plan import GemmPlan
@@ -43,7 +43,7 @@ class Separate(NamedTuple):
     args: Sequence[int]
     second: JitKernel
 
-    def install(self, kernel: JitKernel, product: Product, deferred: list[Any]) -> None:
+    def install(self, kernel: JitKernel, product: Product, deferred: Deferred) -> None:
         """Completes the kernel of a product that has the first loop's code; deferred: describes both as one."""
         kernel.deferred, kernel.second = deferred, self.second
         kernel.inplace &= self.second.inplace
@@ -153,7 +153,7 @@ def _sums_shape(product: Product, dtype: DType) -> Shape:
     return Shape(dtype, lens, strides)
 
 
-def describe_product(plan: GemmPlan, product: Product, kernel: JitKernel) -> list[Any]:
+def describe_product(plan: GemmPlan, product: Product, kernel: JitKernel) -> Deferred:
     """Returns a float product with its epilogue as plain data, see `deferred.py`; kernel: has its partition of the work."""
     flags = {"weights": plan.weights.name} | {f: getattr(plan, f) for f in FLAGS}
     return _described("gemm", flags, plan.epilogue, plan.args, product, kernel)
@@ -161,7 +161,7 @@ def describe_product(plan: GemmPlan, product: Product, kernel: JitKernel) -> lis
 
 def _described(
     kind: str, flags: dict[str, Any], epilogue: Epilogue, args: Args, product: Product, kernel: JitKernel
-) -> list[Any]:
+) -> Deferred:
     graph = epilogue.graph
     assert graph is not None
     at = {node.ident: i for i, node in enumerate(graph.nodes)}
