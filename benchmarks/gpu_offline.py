@@ -10,15 +10,35 @@ launches, of distinct kernels, of kernels whose code is not an ELF file, and of 
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 import mgx_core as mgx
-from mgx_core.errors import DeviceError, MgxError
+from mgx_core.errors import MgxError
 
 ARCHITECTURES = "gfx908,gfx90a,gfx942,gfx1030,gfx1100,sm_90"
+
+
+@dataclass
+class Count:
+    """The kernels of all models for one architecture; wrong: names of kernels whose code is not an ELF file."""
+
+    launches: int = 0
+    kernels: set[str] = field(default_factory=set)
+    wrong: set[str] = field(default_factory=set)
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, program: mgx.Program) -> None:
+        for instance in program.executable.instances():
+            self.launches += len(instance.runner.step_sources)
+            for source, code in zip(instance.runner.step_sources, instance.runner.codes, strict=True):
+                self.kernels.add(source.text)
+                if code.image[:4] != b"\x7fELF":
+                    self.wrong.add(source.name)
 
 
 def main() -> None:
@@ -30,39 +50,32 @@ def main() -> None:
     given = parser.parse_args()
     names = given.only.split(",") if given.only else sorted(p.stem for p in given.models.glob("*.onnx"))
     for arch in given.arch.split(","):
-        start, launches, kernels, wrong, failures = time.perf_counter(), 0, set(), set(), []
-        for name in names:
-            for precision in given.precision.split(","):
-                program = mgx.parse_onnx(given.models / f"{name}.onnx")
-                if precision == "fp16":
-                    mgx.quantize_fp16(program)
-                try:
-                    program.compile(mgx.get_target("gpu"), target=arch)
-                    if not program.executable.instances():  # extents vary: those of the example inputs
-                        made(program, given.models / f"{name}.in.npz")
-                except MgxError as error:
-                    failures.append(f"{name} {precision}: {str(error)[:300]}")
-                    continue
-                for instance in program.executable.instances():
-                    launches += len(instance.runner.step_sources)
-                    for source, code in zip(instance.runner.step_sources, instance.runner.codes, strict=True):
-                        kernels.add(source.text)
-                        if code.image[:4] != b"\x7fELF":
-                            wrong.add(source.name)
+        start, count = time.perf_counter(), Count()
+        for name, precision in itertools.product(names, given.precision.split(",")):
+            try:
+                count.add(compiled(given.models, name, precision, arch))
+            except MgxError as error:
+                count.failures.append(f"{name} {precision}: {str(error)[:300]}")
         took = time.perf_counter() - start
-        print(f"{arch:8} {len(names)} models, {launches} launches, {len(kernels)} kernels, {len(wrong)} without code, "
-              f"{len(failures)} failures, {took:.0f} s", flush=True)  # fmt: skip
-        for failure in failures:
+        print(
+            f"{arch:8} {len(names)} models, {count.launches} launches, {len(count.kernels)} kernels, "
+            f"{len(count.wrong)} without code, {len(count.failures)} failures, {took:.0f} s",
+            flush=True,
+        )
+        for failure in count.failures:
             print("   ", failure, flush=True)
 
 
-def made(program: mgx.Program, inputs: Path) -> None:
-    """Assembles the program for these inputs; running it is refused, since the device is absent."""
-    try:
-        program.run(dict(np.load(inputs)))
-    except DeviceError as error:
-        if "is not here" not in str(error):
-            raise
+def compiled(models: Path, name: str, precision: str, arch: str) -> mgx.Program:
+    """Returns a model compiled for an architecture, for the example inputs if its extents vary.  Errors: MgxError."""
+    program = mgx.parse_onnx(models / f"{name}.onnx")
+    if precision == "fp16":
+        mgx.quantize_fp16(program)
+    program.compile(mgx.get_target("gpu"), target=arch)
+    executable = program.executable
+    if not executable.instances():
+        executable.instance(executable.bind(dict(np.load(models / f"{name}.in.npz"))))
+    return program
 
 
 if __name__ == "__main__":
