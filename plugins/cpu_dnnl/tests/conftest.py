@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from run_loops import new_engine
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_cpu_dnnl.emitter import CpuEmitter
+from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.target import CpuTarget
 
 LAYOUTS = ("contiguous", "transposed", "sliced")
@@ -52,6 +54,11 @@ def program_of(
 def wide(a: Any) -> Any:
     """Converts narrow floats to float32, for numpy's assertions."""
     return a.astype(np.float32) if dt.of(a.dtype) in (dt.bfloat16, dt.float16) else a
+
+
+@pytest.fixture(scope="module", params=["host", "avx2"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return new_engine(request.param)
 
 
 @pytest.fixture(params=LAYOUTS)

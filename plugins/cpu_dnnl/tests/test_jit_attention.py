@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from run_loops import run_numpy
+from run_loops import run_numpy, shape_of
 
 from mgx_core import dtype as dt
 from mgx_core.errors import No
@@ -13,16 +13,6 @@ from mgx_core.ops import pointwise
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.attention import compile_attention
-from mgx_cpu_dnnl.jit.engine import Engine
-
-
-@pytest.fixture(scope="module", params=["host", "avx2"])
-def engine(request):
-    return Engine(cache=None) if request.param == "host" else Engine("x86-64-v3", cache=None)
-
-
-def shape_of(array):
-    return Shape(array.dtype, array.shape, [s // array.itemsize for s in array.strides])
 
 
 def score(dims, scale, mask=None, flag=None):

@@ -21,11 +21,6 @@ from mgx_cpu_dnnl.jit.gemm_plan import panel_width
 from mgx_cpu_dnnl.jit.native_loop import NativeLoop
 
 
-@pytest.fixture(scope="module", params=["host", "avx2"])
-def engine(request):
-    return Engine(cache=None) if request.param == "host" else Engine("x86-64-v3", cache=None)
-
-
 def panels(b, width):
     """Returns full panels and, for a remainder, a padded one, in the kernel's layout."""
     k, n = b.shape

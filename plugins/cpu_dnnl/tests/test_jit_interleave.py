@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from run_loops import run_numpy
+from run_loops import run_numpy, shape_of
 
-from mgx_core import dtype as dt
 from mgx_core.types.shape import Shape
-from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.interleave import compile_interleave
 from mgx_cpu_dnnl.jit.pointwise import compile_copy
-
-
-@pytest.fixture(scope="module", params=["host", "avx2"])
-def engine(request):
-    return Engine(cache=None) if request.param == "host" else Engine("x86-64-v3", cache=None)
-
-
-def shape(array):
-    return Shape(dt.of(array.dtype), array.shape, [s // array.itemsize for s in array.strides])
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.uint8, np.float16])
@@ -29,8 +18,8 @@ def test_channels_come_together(engine, lens, kind):
     room = (r.standard_normal((lens[0], lens[1] + 2, *lens[2:])) * 50).astype(kind)
     source = room[:, 1:-1]  # images are not contiguous
     target = np.moveaxis(np.full((lens[0], *lens[2:], lens[1]), 77, kind), -1, 1)
-    assert compile_interleave(shape(source), shape(target), engine, "copy") is not None
-    kernel = compile_copy(shape(source), shape(target), engine)
+    assert compile_interleave(shape_of(source), shape_of(target), engine, "copy") is not None
+    kernel = compile_copy(shape_of(source), shape_of(target), engine)
     run_numpy(kernel, [source, target], chunks=3)
     assert (target == source).all()
 
@@ -39,8 +28,8 @@ def test_channels_come_together(engine, lens, kind):
 def test_cases_that_are_copied_otherwise(engine, lens):
     source = np.random.default_rng(2).standard_normal(lens).astype(np.float32)
     target = np.moveaxis(np.zeros((lens[0], *lens[2:], lens[1]), np.float32), -1, 1)
-    assert compile_interleave(shape(source), shape(target), engine, "copy") is None
-    run_numpy(compile_copy(shape(source), shape(target), engine), [source, target])
+    assert compile_interleave(shape_of(source), shape_of(target), engine, "copy") is None
+    run_numpy(compile_copy(shape_of(source), shape_of(target), engine), [source, target])
     assert (target == source).all()
 
 
@@ -53,8 +42,8 @@ def test_results_with_gaps_keep_them(engine):
     source = np.random.default_rng(3).standard_normal((1, 3, 40)).astype(np.float32)
     room = np.full((1, 40, 4), 5, np.float32)
     target = np.moveaxis(room[:, :, :3], -1, 1)
-    assert compile_interleave(shape(source), shape(target), engine, "copy") is None
-    run_numpy(compile_copy(shape(source), shape(target), engine), [source, target])
+    assert compile_interleave(shape_of(source), shape_of(target), engine, "copy") is None
+    run_numpy(compile_copy(shape_of(source), shape_of(target), engine), [source, target])
     assert (target == source).all() and (room[:, :, 3] == 5).all()
 
 
@@ -65,6 +54,6 @@ def test_channels_come_apart(engine, lens, kind):
     source = np.moveaxis((r.standard_normal((lens[0], *lens[2:], lens[1])) * 50).astype(kind), -1, 1)
     room = np.full((lens[0], lens[1] + 2, *lens[2:]), 77, kind)
     target = room[:, 1:-1]
-    assert compile_interleave(shape(source), shape(target), engine, "copy") is not None
-    run_numpy(compile_copy(shape(source), shape(target), engine), [source, target], chunks=3)
+    assert compile_interleave(shape_of(source), shape_of(target), engine, "copy") is not None
+    run_numpy(compile_copy(shape_of(source), shape_of(target), engine), [source, target], chunks=3)
     assert (target == source).all() and (room[:, [0, -1]] == 77).all()

@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from run_loops import run_numpy
+from run_loops import run_numpy, shape_of, strided
 
 from mgx_core.errors import No
 from mgx_core.ops.pad import Pad
 from mgx_core.ops.resize import Resize
 from mgx_core.types.shape import Shape
-from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.move import MAX_EXTENT, compile_pad, resize_passes, resize_taps
 from mgx_cpu_dnnl.jit.taps import compile_taps
-
-
-@pytest.fixture(scope="module", params=["host", "avx2"])
-def engine(request):
-    return Engine(cache=None) if request.param == "host" else Engine("x86-64-v3", cache=None)
-
-
-def strided(array, order):
-    memory = np.zeros([array.shape[a] for a in order], array.dtype)
-    view = memory.transpose(np.argsort(order))
-    view[...] = array
-    return view
-
-
-def shape_of(array):
-    return Shape(array.dtype, array.shape, [s // array.itemsize for s in array.strides])
 
 
 def image(dims, dtype=np.float32, seed=0):

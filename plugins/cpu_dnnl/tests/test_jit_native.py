@@ -7,29 +7,19 @@ import sys
 
 import numpy as np
 import pytest
-from run_loops import run_numpy
+from run_loops import run_numpy, shape_of
 
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module
 from mgx_core.ops import pointwise, reduce
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.types.shape import Shape
-from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.kernel import JitKernel
 from mgx_cpu_dnnl.jit.native_loop import NativeLoop
 from mgx_cpu_dnnl.jit.pointwise import compile_copy, compile_pointwise
 from mgx_cpu_dnnl.jit.reduce import compile_reduce
 
 OPS = {"add": pointwise.Add, "max": pointwise.Max, "min": pointwise.Min, "mul": pointwise.Mul, "sub": pointwise.Sub}
-
-
-@pytest.fixture(scope="module", params=["host", "avx2"])
-def engine(request):
-    return Engine(cache=None) if request.param == "host" else Engine("x86-64-v3", cache=None)
-
-
-def shape_of(array):
-    return Shape(array.dtype, array.shape, [s // array.itemsize for s in array.strides])
 
 
 def chain_body(dims, steps):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_loops import run_numpy
+from run_loops import new_engine, run_numpy
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
@@ -19,7 +19,8 @@ from mgx_cpu_dnnl.jit.reduce import compile_reduce
 
 @pytest.fixture(params=["host", "avx2"])
 def engine(request: pytest.FixtureRequest) -> Engine:
-    return Engine(cache=None) if request.param == "host" else Engine("x86-64-v3", cache=None)
+    """An engine of one test, which counts what it compiles."""
+    return new_engine(request.param)
 
 
 def repeated(m: mgx.Module, number: float, lens: tuple[int, ...]) -> mgx.Instruction:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from run_loops import run_numpy
+from run_loops import new_engine, run_numpy, shape_of, strided
 
 from mgx_core import dtype as dt
 from mgx_core.errors import No
@@ -17,40 +19,11 @@ from mgx_core.ops.broadcast import Broadcast, Multibroadcast
 from mgx_core.ops.movement import Transpose
 from mgx_core.ops.reshape import Squeeze, Unsqueeze
 from mgx_core.types.shape import Shape
-from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.graph import Graph
 from mgx_cpu_dnnl.jit.pointwise import build, compile_copy, compile_pointwise
 from mgx_cpu_dnnl.jit.pointwise_plan import make_plan
 
-ENGINES: dict[str, Engine] = {}
-
-
-@pytest.fixture(params=["host", "avx2"])
-def engine(request):
-    return get_engine(request.param)
-
-
-def get_engine(which):
-    if which not in ENGINES:
-        ENGINES[which] = Engine(cache=None) if which == "host" else Engine("x86-64-v3", cache=None)
-    return ENGINES[which]
-
-
-def strided(array, order, gap=0):
-    """Returns the same values with permuted axes in memory, possibly with gaps."""
-    array = np.asarray(array)
-    lens = [array.shape[a] for a in order]
-    if gap and lens:
-        lens[-1] += gap
-    memory = np.zeros(lens, array.dtype)
-    view = memory[..., : lens[-1] - gap] if gap and lens else memory
-    view = view.transpose(np.argsort(order)) if lens else view
-    view[...] = array
-    return view
-
-
-def shape_of(array):
-    return Shape(array.dtype, array.shape, [s // array.itemsize for s in array.strides])
+get_engine = cache(new_engine)
 
 
 def check(engine, body, arrays, orders=None, chunks=1, tolerance=None, gap=0):

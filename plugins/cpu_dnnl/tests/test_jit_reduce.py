@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from run_loops import run_numpy
+from run_loops import new_engine, run_numpy, shape_of, strided
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
@@ -20,35 +22,7 @@ from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.reduce import compile_reduce
 from mgx_cpu_dnnl.jit.single_op import compile_op, op_body
 
-ENGINES: dict[str, Engine] = {}
-
-
-@pytest.fixture(params=["host", "avx2"])
-def engine(request):
-    return get_engine(request.param)
-
-
-def get_engine(which):
-    if which not in ENGINES:
-        ENGINES[which] = Engine(cache=None) if which == "host" else Engine("x86-64-v3", cache=None)
-    return ENGINES[which]
-
-
-def strided(array, order, gap=0):
-    """Returns the same values with permuted axes in memory, possibly with gaps."""
-    array = np.asarray(array)
-    lens = [array.shape[a] for a in order]
-    if gap and lens:
-        lens[-1] += gap
-    memory = np.zeros(lens, array.dtype)
-    view = memory[..., : lens[-1] - gap] if gap and lens else memory
-    view = view.transpose(np.argsort(order)) if lens else view
-    view[...] = array
-    return view
-
-
-def shape_of(array):
-    return Shape(array.dtype, array.shape, [s // array.itemsize for s in array.strides])
+get_engine = cache(new_engine)
 
 
 def numbers(dims, dtype=np.float32, seed=0):

@@ -6,9 +6,35 @@ from typing import Any
 
 import numpy as np
 
+from mgx_core import dtype as dt
+from mgx_core.types.shape import Shape
+from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.kernel import JitKernel
 
 SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+
+
+def new_engine(machine: str) -> Engine:
+    """Returns an engine that keeps nothing on disk, for the processor of this machine (``host``) or one with AVX2 only."""
+    return Engine(cache=None) if machine == "host" else Engine("x86-64-v3", cache=None)
+
+
+def shape_of(array: np.ndarray[Any, Any]) -> Shape:
+    """Returns an array's shape with its strides."""
+    return Shape(dt.of(array.dtype), array.shape, [s // array.itemsize for s in array.strides])
+
+
+def strided(array: Any, order: Sequence[int], gap: int = 0) -> np.ndarray[Any, Any]:
+    """Returns the same values with permuted axes in memory, possibly with gaps."""
+    array = np.asarray(array)
+    lens = [array.shape[a] for a in order]
+    if gap and lens:
+        lens[-1] += gap
+    memory = np.zeros(lens, array.dtype)
+    view = memory[..., : lens[-1] - gap] if gap and lens else memory
+    view = view.transpose(np.argsort(order)) if lens else view
+    view[...] = array
+    return view
 
 
 def run_numpy(kernel: JitKernel, arrays: Sequence[np.ndarray[Any, Any]], chunks: int = 1) -> None:
