@@ -169,9 +169,9 @@ class Pooling(Windows):
         return np.abs(x) if self.lp_order == 1 else np.square(x) if self.lp_order == 2 else np.abs(x) ** self.lp_order
 
     def root(self, x: Array) -> Array:
-        if self.lp_order <= 2:
-            return x if self.lp_order == 1 else np.sqrt(x)
-        return np.asarray(x ** (1 / self.lp_order), x.dtype)
+        if self.lp_order == 1:
+            return x
+        return np.sqrt(x) if self.lp_order == 2 else np.asarray(x ** (1 / self.lp_order), x.dtype)
 
     def sliding(self, x: Array) -> Array:
         lengths, stride, dilation = self.numbers(x.ndim - 2)

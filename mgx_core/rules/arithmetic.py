@@ -180,6 +180,7 @@ def _joined(
     if len(inner.users) > 1:
         return No(f"the {result} inside has other users")
     x, c = parts
+    # signs in the sum, or exponents in the product: of x, c and d in d - (x - c), they are -1, 1 and 1
     inner_sign, d_sign = _signs(i, inner, undo)
     x_sign, c_sign = (inner_sign * sign for sign in _signs(inner, x, undo))
     constants = aligned(c), aligned(d)

@@ -63,7 +63,7 @@ def _masked(indices: Instruction) -> Instruction | None:
 
 
 def _value(b: Builder, updates: Instruction, mask: Instruction, x: Instruction) -> Instruction | None:
-    """Returns the tensor whose elements the updates [n, ..] at a mask are, in a form that broadcasts to x."""
+    """Returns the tensor from which the updates [n, ..] at a mask are selected, in a form that broadcasts to x."""
     source = updates.inputs[0] if updates.inputs else None
     if source is None or not source.shape.ranked:
         return None

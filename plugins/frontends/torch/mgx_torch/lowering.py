@@ -241,7 +241,7 @@ class MgxModule(torch.nn.Module):
 
 
 def _parts(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
-    """Returns the parameters of the program for an argument, by name: two for a complex tensor."""
+    """Returns the program's parameters for an argument, with their values: two for a complex tensor."""
     if not tensor.is_complex():
         return [(name, tensor)]
     plain = tensor.detach().resolve_conj()
