@@ -210,42 +210,17 @@ class Pieces:
 
         make: compiles a piece; memory: keeps values of fixed extents at fixed addresses.
         """
+        divided = _divided(module, changing)
+        if divided is None or (memory is not None and not all(isinstance(o.result, Shape) for o in module.outputs)):
+            return None
         numbers = {p: n for n, p in enumerate(module.parameters.values())}
-        computed = [i for i in module if not given(i)]
-        if any(i.op.effect and not i.is_return for ins in computed for i in (ins, *within(ins))):
-            return None
-        if not set(module.outputs) <= {*numbers, *computed}:
-            return None
-        if memory is not None and not all(isinstance(o.result, Shape) for o in module.outputs):
-            return None
-        kinds: dict[Instruction, _Kind] = {}
-
-        def kind(ins: Instruction) -> _Kind:
-            kinds[ins] = found = _kind(ins, changing, kinds)
-            return found
-
-        parts = in_parts(module, kind)
-        if len(parts) < 2:
-            return None
-        number = {ins: n for n, part in enumerate(parts) for ins in part}
-        passed = {r for ins in computed for r in reads(ins) if number.get(r) != number[ins]} | set(module.outputs)
-        cut = [_extracted(module, part, passed, n) for n, part in enumerate(parts)]
-        bodies = [piece.body for piece in cut if piece is not None]
-        if len(bodies) < len(parts):
-            return None
-        classes = Classes()
-        keys = [(classes.key(body) or id(body), kinds[part[0]]) for body, part in zip(bodies, parts, strict=True)]
-        again = {key: len(part) for key, part in zip(keys, parts, strict=True) if key[1] is _Kind.CHANGING}
-        if sum(again.values()) * LESS > sum(map(len, parts)):
-            return None
-        made: dict[Hashable, tuple[Part, _ByDefinition | None]] = {}
+        made: dict[_Key, tuple[Part, _ByDefinition | None]] = {}
         pieces = []
-        for key, piece in zip(keys, cut, strict=True):
-            assert piece is not None
+        for key, piece in divided:
             if not piece.gives:  # only its extents were used, which other pieces get from symbols
                 continue
             if key not in made:
-                small = _ByDefinition(piece.body) if key[1] is _Kind.COUNTED else None
+                small = _ByDefinition(piece.body) if key.kind is _Kind.COUNTED else None
                 made[key] = make(piece.body), small
             gives = [numbers.setdefault(r, len(numbers)) for r in piece.gives]
             pieces.append(_Piece(*made[key], [numbers[t] for t in piece.takes], gives, []))
@@ -260,6 +235,8 @@ class Pieces:
 
 
 class _Extracted(NamedTuple):
+    """A piece as a module, the values that are its parameters, and those that it returns."""
+
     body: Module
     takes: list[Instruction]
     gives: list[Instruction]
@@ -292,6 +269,43 @@ def _kind(ins: Instruction, changing: frozenset[str], kinds: Mapping[Instruction
         for i in ins.inputs
     )
     return _Kind.COUNTED if simple and counted and not ins.op.control else _Kind.CHANGING
+
+
+class _Key(NamedTuple):
+    """The key that equal pieces share, which are compiled once."""
+
+    body: Hashable
+    kind: _Kind
+
+
+def _divided(module: Module, changing: frozenset[str]) -> list[tuple[_Key, _Extracted]] | None:
+    """Returns the pieces of a module in execution order; None if it cannot be split, or too much of it would be recompiled."""
+    computed = [i for i in module if not given(i)]
+    if any(i.op.effect and not i.is_return for ins in computed for i in (ins, *within(ins))):
+        return None
+    if not set(module.outputs) <= {*module.parameters.values(), *computed}:
+        return None
+    kinds: dict[Instruction, _Kind] = {}
+
+    def kind(ins: Instruction) -> _Kind:
+        kinds[ins] = found = _kind(ins, changing, kinds)
+        return found
+
+    parts = in_parts(module, kind)
+    if len(parts) < 2:
+        return None
+    number = {ins: n for n, part in enumerate(parts) for ins in part}
+    passed = {r for ins in computed for r in reads(ins) if number.get(r) != number[ins]} | set(module.outputs)
+    cut = [_extracted(module, part, passed, n) for n, part in enumerate(parts)]
+    pieces = [piece for piece in cut if piece is not None]
+    if len(pieces) < len(parts):
+        return None
+    classes = Classes()
+    keys = [_Key(classes.key(p.body) or id(p.body), kinds[part[0]]) for p, part in zip(pieces, parts, strict=True)]
+    again = {key: len(part) for key, part in zip(keys, parts, strict=True) if key.kind is _Kind.CHANGING}
+    if sum(again.values()) * LESS > sum(map(len, parts)):
+        return None
+    return list(zip(keys, pieces, strict=True))
 
 
 def _extracted(
