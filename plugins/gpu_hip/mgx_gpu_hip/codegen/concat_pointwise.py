@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 from math import prod
+from typing import NamedTuple
 
 from mgx_core import Module, No
 
@@ -55,50 +56,22 @@ def concat_pointwise(
         return No("the work does not read the concatenation element by element")
     if not y.elements:
         return finish("concat", "", [], xs, [y])
-    read = [a for a in accesses if a.index != place]
-    order = memory_order(y.strides, y.lens)
-    at = order.index(axis)
-    strides = [*(p.strides for p in parts), *(a.strides for a in read), y.strides]
-    outer, inner = (merge(y.lens, strides, o) for o in (order[:at], order[at + 1 :]))
-    # per tensor: strides along the loop nest, the concatenated axis between the others
-    steps = [(*a, s[axis], *b) for a, s, b in zip(outer.strides, strides, inner.strides, strict=True)]
-    dims = [*outer.dims, y.lens[axis], *inner.dims]
-    joined = len(outer.dims)
-    lengths = [p.lens[axis] for p in parts]
-    own, seen = steps[: len(parts)], steps[len(parts) : -1]
-    width = preferred_width([*parts, y])
-    while width > 1 and not (
-        all(n % width == 0 for n in (lengths if not inner.dims else dims[-1:]))
-        and all(aligned(t, s, 0, width) for t, s in zip([*parts, y], [*own, steps[-1]], strict=True))
-        and y.elements >= width * traits.wave * traits.sm_count
-    ):
-        width //= 2
-    dims[-1] //= width
-    scale = 1 if inner.dims else width
-    setup, names = decompose("i", dims, "c")
-    index = index_type(*xs, y)
-    t = storage_type(whole.dtype)
-
-    def selected(n: int, coordinates: Sequence[str]) -> str:
-        return f"from = p{n} + ({offset_code(coordinates, own[n], 0, index, width)});"
-
-    # only the address depends on the part: loads behind branches run one after the other, and with them the work
-    lines = [*setup, f"const {t}* from;", *by_part([*accumulate(lengths)], scale, names, joined, selected)]
-    lines.append(
-        f"const vec<{t}, {width}> v = {load_code(whole, width)}(from);" if width > 1 else f"const {t} v = *from;"
-    )
+    nest = _nest(parts, axis, [a.strides for a in accesses if a.index != place], y, traits)
+    width, index = nest.width, index_type(*xs, y)
+    setup, names = decompose("i", nest.dims, "c")
+    lines = [*setup, *_part(nest, parts, axis, names, index)]
     call = []
-    readers = iter(zip(read, seen, strict=True))
+    others_read = iter(nest.others)
     for n, access in enumerate(accesses):
         if access.index == place:
             call.append("v.v[k]" if width > 1 else "v")
             continue
-        _, s = next(readers)
+        strides = next(others_read)
         number = len(parts) + access.index - (access.index > place)
-        reader = Reader(xs[number], s, access.offset, width)
-        lines += reader.lines(f"a{n}", f"p{number}", offset_code(names, s, access.offset, index, width))
+        reader = Reader(xs[number], strides, access.offset, width)
+        lines += reader.lines(f"a{n}", f"p{number}", offset_code(names, strides, access.offset, index, width))
         call.append(reader.element(f"a{n}"))
-    target = offset_code(names, steps[-1], 0, index, width)
+    target = offset_code(names, nest.result, 0, index, width)
     if width > 1:
         lines.append(f"vec<{storage_type(y.dtype)}, {width}> b;")
         lines += braced(f"UNROLL for (int k = 0; k < {width}; ++k)", [f"{NAME}_at({', '.join([*call, 'b.v[k]'])});"])
@@ -107,4 +80,60 @@ def concat_pointwise(
         lines.append(f"{NAME}_at({', '.join([*call, f'q0[{target}]'])});")
     word = entry_word([f"concat_{len(parts)}", *body.words])
     flops = y.elements * len(body.members)
-    return each_item(word, lines, xs, [y], prod(map(plain, dims)), traits, before=function, flops=flops)
+    return each_item(word, lines, xs, [y], prod(map(plain, nest.dims)), traits, before=function, flops=flops)
+
+
+class _Nest(NamedTuple):
+    """The loop nest in the result's memory order: merged axes outside and inside the concatenated one.
+
+    dims: extents, the last one in vectors of `width` elements; joined: index of the concatenated axis; parts, others, result:
+    strides along the nest of the parts, of the other operands as they are read, and of the result.
+    """
+
+    dims: list[int]
+    joined: int
+    width: int
+    parts: list[tuple[int, ...]]
+    others: list[tuple[int, ...]]
+    result: tuple[int, ...]
+
+
+def _nest(parts: Sequence[Tensor], axis: int, read: Sequence[Sequence[int]], y: Tensor, traits: DeviceTraits) -> _Nest:
+    """Returns the loop nest; read: the strides of the other operands as they are read."""
+    order = memory_order(y.strides, y.lens)
+    at = order.index(axis)
+    strides = [*(p.strides for p in parts), *read, y.strides]
+    outer, inner = (merge(y.lens, strides, o) for o in (order[:at], order[at + 1 :]))
+    steps = [(*a, s[axis], *b) for a, s, b in zip(outer.strides, strides, inner.strides, strict=True)]
+    dims = [*outer.dims, y.lens[axis], *inner.dims]
+    own, result = steps[: len(parts)], steps[-1]
+    innermost = dims[-1:] if inner.dims else [p.lens[axis] for p in parts]
+    width = preferred_width([*parts, y])
+    while width > 1 and not (
+        all(n % width == 0 for n in innermost)
+        and all(aligned(t, s, 0, width) for t, s in zip([*parts, y], [*own, result], strict=True))
+        and y.elements >= width * traits.wave * traits.sm_count
+    ):
+        width //= 2
+    dims[-1] //= width
+    return _Nest(dims, len(outer.dims), width, own, steps[len(parts) : -1], result)
+
+
+def _part(nest: _Nest, parts: Sequence[Tensor], axis: int, names: Sequence[str], index: str) -> list[str]:
+    """Returns statements that read `v`, an element or vector of the concatenation.
+
+    Only the address depends on the part: loads behind branches run one after the other, and with them the work.
+    """
+    width, kind = nest.width, storage_type(parts[0].dtype)
+
+    def selected(n: int, coordinates: Sequence[str]) -> str:
+        return f"from = p{n} + ({offset_code(coordinates, nest.parts[n], 0, index, width)});"
+
+    ends = [*accumulate(p.lens[axis] for p in parts)]
+    scale = 1 if nest.joined < len(nest.dims) - 1 else width
+    value = (
+        f"const vec<{kind}, {width}> v = {load_code(parts[0], width)}(from);"
+        if width > 1
+        else f"const {kind} v = *from;"
+    )
+    return [f"const {kind}* from;", *by_part(ends, scale, names, nest.joined, selected), value]
