@@ -17,6 +17,7 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ir.ordering import reads
 from ..ir.symbols import introduced, mentioned
+from ..named_tuples import NamedTuple
 from ..ops.control import GetTupleElem
 from ..records import dataclass
 from ..rules.shapes import SHAPES
@@ -55,46 +56,7 @@ def cut(module: Module, static: Mapping[Instruction, Any], keeping: Keeping = KE
 
     Run-time decided ops are control flow, ops with data-dependent extents, and ops on values other than numeric tensors.
     """
-    known = symbols_in([p.result for p in module.parameters.values()])
-    stage: dict[Instruction, int] = {}
-    members: dict[int, list[Instruction]] = {}
-    between: dict[int, list[Instruction]] = {}
-    alone: set[Instruction] = set()  # decided at run time
-    born: dict[str, int] = {}  # when a symbol's value is known
-    views: list[Instruction] = []  # of literals: each segment that reads one has it, so that it is not copied
-    for ins in module:
-        if ins in static or given(ins):
-            known |= symbols_in(ins.result)
-            continue
-        if views_constant(ins) and fixed_tensor(ins):
-            views.append(ins)
-            continue
-        needs = reads(ins)
-        at = max([*(stage.get(n, 0) for n in needs), *(born.get(s, 0) for s in mentioned([ins]))], default=0)
-        op = op_of(ins)
-        item = isinstance(op, GetTupleElem)
-        tensors = item or all(n.is_absent or numeric(n.result) for n in needs)
-        if item and needs[0] in alone:
-            at = stage[ins] = stage[needs[0]]  # directly after the op with the tuple
-            between[at - 1].append(ins)
-        elif (
-            tensors
-            and not op.control
-            and not op.effect
-            and _static_by(ins, known)
-            and not read_whole(ins)
-            and not _counts(ins)
-        ):
-            stage[ins] = at
-            members.setdefault(at, []).append(ins)
-            continue
-        else:
-            stage[ins] = at + 1
-            alone.add(ins)
-            between.setdefault(at, []).append(ins)
-        fresh = symbols_in(ins.result) - known
-        known |= fresh
-        born |= dict.fromkeys(fresh, stage[ins])
+    members, between, views = _stages(module, static)
     inner = {i for group in members.values() for i in group}
     for view in reversed(views):
         if view in module.outputs or not inner.issuperset(view.users):
@@ -116,6 +78,60 @@ def cut(module: Module, static: Mapping[Instruction, Any], keeping: Keeping = KE
         if isinstance(one.what, Instruction) and not one.what.users and one.what not in module.outputs:
             one.done.append(one.what)  # it only defined extents
     return found
+
+
+class _Stages(NamedTuple):
+    """The rest of a module by stage.
+
+    members: of the segment of a stage; between: run-time decided ops after it; views: of literals: each segment that reads one
+    has it, so that it is not copied.
+    """
+
+    members: dict[int, list[Instruction]]
+    between: dict[int, list[Instruction]]
+    views: list[Instruction]
+
+
+def _stages(module: Module, static: Mapping[Instruction, Any]) -> _Stages:
+    """Assigns each instruction of the rest to the first stage at which its operands and extents are known."""
+    known = symbols_in([p.result for p in module.parameters.values()])
+    stage: dict[Instruction, int] = {}
+    alone: set[Instruction] = set()  # decided at run time
+    born: dict[str, int] = {}  # when a symbol's value is known
+    found = _Stages({}, {}, [])
+    for ins in module:
+        if ins in static or given(ins):
+            known |= symbols_in(ins.result)
+            continue
+        if views_constant(ins) and fixed_tensor(ins):
+            found.views.append(ins)
+            continue
+        needs = reads(ins)
+        at = max([*(stage.get(n, 0) for n in needs), *(born.get(s, 0) for s in mentioned([ins]))], default=0)
+        if isinstance(op_of(ins), GetTupleElem) and needs[0] in alone:
+            at = stage[ins] = stage[needs[0]]  # directly after the op with the tuple
+            found.between[at - 1].append(ins)
+        elif _in_segment(ins, known):
+            stage[ins] = at
+            found.members.setdefault(at, []).append(ins)
+            continue
+        else:
+            stage[ins] = at + 1
+            alone.add(ins)
+            found.between.setdefault(at, []).append(ins)
+        fresh = symbols_in(ins.result) - known
+        known |= fresh
+        born |= dict.fromkeys(fresh, stage[ins])
+    return found
+
+
+def _in_segment(ins: Instruction, known: set[str]) -> bool:
+    """Returns True for computation on numeric tensors whose extents follow from known symbols."""
+    op = op_of(ins)
+    tensors = isinstance(op, GetTupleElem) or all(n.is_absent or numeric(n.result) for n in reads(ins))
+    if not tensors or op.control or op.effect:
+        return False
+    return _static_by(ins, known) and not read_whole(ins) and not _counts(ins)
 
 
 def _read_by(group: Sequence[Instruction], views: Sequence[Instruction]) -> list[Instruction]:
