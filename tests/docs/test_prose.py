@@ -44,6 +44,7 @@ ORDER = re.compile(
     r"(Add|Apply|Block|Build|Combine|Compute|Convert|Describe|Do|Emit|Find|Fold|Get|Give|Join|Keep|Let|Make|Merge|Put|Raise|Remove"
     r"|Replace|Return|Set|Take|Write) "
 )
+PARAMETER = re.compile(r"[a-z_]+: ")
 BANNED = re.compile(
     r"\b(?:whoever|somebody|nobody|anybody|anew|spoken|unsettled|settled|alike|to be had"
     r"|in whose (?:place|stead)|as it comes|takes? away|taken away"
@@ -54,13 +55,13 @@ BANNED = re.compile(
 )
 
 
-def docstrings(source: str) -> Iterator[tuple[int, str]]:
-    """Yields line and text of each docstring."""
+def docstrings(source: str) -> Iterator[tuple[int, str, str]]:
+    """Yields line, name of the definition (empty for a module) and text of each docstring."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
             if text:
-                yield node.body[0].lineno, text
+                yield node.body[0].lineno, getattr(node, "name", ""), text
 
 
 def prose(source: str) -> Iterator[tuple[int, str]]:
@@ -74,10 +75,11 @@ def prose(source: str) -> Iterator[tuple[int, str]]:
 
 
 def clauses(source: str) -> list[str]:
+    """Returns docstrings that do not start with a statement; those of constructors may start with parameters."""
     return [
         f"{line}: {text.splitlines()[0]}"
-        for line, text in docstrings(source)
-        if CLAUSE.match(text) or ORDER.match(text)
+        for line, name, text in docstrings(source)
+        if CLAUSE.match(text) or ORDER.match(text) or (PARAMETER.match(text) and name not in ("", "__init__"))
     ]
 
 
@@ -119,6 +121,12 @@ def test_a_clause_is_found(start):
 def test_an_order_is_found(verb):
     assert clauses(f'def f():\n    """{verb} it there."""\n') == [f"2: {verb} it there."]
     assert clauses(f'"""{verb}s it there."""\n') == []
+
+
+def test_a_parameter_is_found():
+    assert clauses('def f(x):\n    """x: a number."""\n') == ["2: x: a number."]
+    assert clauses('def __init__(self, x):\n    """x: a number."""\n') == []
+    assert clauses('def f(x):\n    """Returns x; x: a number."""\n') == []
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def _tiled(
 def write_fused(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module]
 ) -> KernelSource | No:
-    """xs: the operands of the product, None for absent ones, then those of the epilogue."""
+    """Generates a product with its epilogue; xs: its operands, None for absent ones, then those of the epilogue."""
     product, sums, tail = _members(modules[0])
     return coded_product(product.op, xs, ys, traits, epilogue_of_parts(tail, sums, xs[4:], ys[0].lens, 4))
 
@@ -120,7 +120,10 @@ def emit_fused(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
 def write_row_group(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module]
 ) -> KernelSource | No:
-    """xs: the operands of the reduction, then codes, scale and zero points, None if absent, then those of the epilogue."""
+    """Generates the kernel of a `RowGroup`.
+
+    xs: the operands of the reduction, then codes, scale and zero points, None if absent, then those of the epilogue.
+    """
     group = RowGroup.of(modules[0])
     assert group.reduction is not None
     before = len(group.reduction.inputs)

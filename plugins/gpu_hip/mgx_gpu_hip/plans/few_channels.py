@@ -36,13 +36,7 @@ TILE_RANKS: Final = 2  # number of tile sizes that are timed, best first by the 
 MEASURED: Final = ("sm_90",)  # architectures on which it was measured against the library
 MAX_PREFERRED: Final = 4  # channels up to which the kernel is chosen without timing a library
 MAX_DEPTH: Final = 512  # elements of a window from which on the library's product of unfolded windows is faster
-READ: Final = (
-    dt.float32,
-    dt.float16,
-    dt.bfloat16,
-    dt.uint8,
-    dt.int8,
-)  # image types that the kernel converts on load
+READ: Final = (dt.float32, dt.float16, dt.bfloat16, dt.uint8, dt.int8)  # image types that the kernel converts on load
 
 
 @dataclass(frozen=True)

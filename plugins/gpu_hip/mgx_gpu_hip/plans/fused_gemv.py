@@ -46,7 +46,7 @@ def _finish(parts: RowGroup, given: Inputs, dims: Sequence[int], first: int) -> 
 def write(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module]
 ) -> KernelSource | No:
-    """xs: the row or the operands of its reduction, then the weights, then the operands of the epilogue."""
+    """Generates the product of one row; xs: the row or the operands of its reduction, the weights, those of the epilogue."""
     parts = RowGroup.of(modules[0])
     if parts.reduction is None:
         return gemv(xs, ys, _finish(parts, xs[2:], ys[-1].lens, 2), traits)
