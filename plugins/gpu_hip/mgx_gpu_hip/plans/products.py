@@ -151,18 +151,17 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
     if rounded is not None:
         made = library_product(e, a, *rounded, to)
         return Value(Shape(to, lens, made.strides), made.buffer, made.offset)
-    batch = a.lens[:-2]
     given = a, b
-    a_matrix, a = _matrix(e, a, batch)
-    b_matrix, b = _matrix(e, b, batch)
-    count = prod(batch)
+    count = prod(a.lens[:-2])
+    a_matrix, a = _matrix(e, a)
+    b_matrix, b = _matrix(e, b)
     residual = operands.get("residual")
     r_matrix = None
     if residual is not None:
-        r_matrix, residual = _matrix(e, residual, batch)
+        r_matrix, residual = _matrix(e, residual)
         if r_matrix.transposed:
             residual = e.copy(residual)
-            r_matrix, residual = _matrix(e, residual, batch)
+            r_matrix, residual = _matrix(e, residual)
         operands["residual"] = residual
         r_matrix = replace(r_matrix, align=min(r_matrix.align, 16))
     problem = GemmProblem(
@@ -299,7 +298,7 @@ def timed_product(e: GpuEmitter, problem: GemmProblem, compiled: bool = True) ->
     return found
 
 
-def _matrix(e: GpuEmitter, x: Value, batch: list[int]) -> tuple[Matrix, Value]:
+def _matrix(e: GpuEmitter, x: Value) -> tuple[Matrix, Value]:
     """Returns the layout of a [.., rows, columns] value, copied if libraries do not support its strides.
 
     The copy's rows are its columns where these are contiguous in memory, and are whole vectors if either are.
