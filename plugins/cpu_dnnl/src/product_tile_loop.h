@@ -13,7 +13,7 @@ namespace mgx {
 namespace {
 
 constexpr int64_t width = 2 * lanes; // columns of a panel
-constexpr int few = 3;               // up to so many rows weights are read once, and bfloat16 ones are widened as they are loaded
+constexpr int few = 3;               // rows up to which weights are read once, and bfloat16 ones are widened as they are loaded
 
 constexpr int64_t float_terms = 128; // products summed in float before the partial sum is added in double (see DoubleSums)
 

@@ -33,7 +33,7 @@ WinogradLoops winograd_avx512(WinogradKind kind);
 struct Job {
     // channels and out_channels are per group
     int64_t images, groups, height, width, channels, out_height, out_width, out_channels, pad_top, pad_left;
-    int64_t gap_down, gap_across; // dilation: inputs and outputs of a tile are so many rows and columns apart
+    int64_t gap_down, gap_across; // dilation: inputs and outputs of a tile are that many rows and columns apart
     int64_t x_image, x_row, x_column, y_image, y_row, y_column; // strides in floats
     int64_t tile_rows, tile_columns; // tiles of one image
     int64_t block; // tiles processed together

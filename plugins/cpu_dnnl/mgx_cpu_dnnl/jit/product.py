@@ -46,7 +46,7 @@ def compile_product(
     taps: Sequence[Line],
     engine: Engine,
 ) -> JitKernel:
-    """out[o, r, c] = sum over taps t and depth k of left[o, r, t, k] * right[o, t, k, c].
+    """Returns a kernel for out[o, r, c] = sum over taps t and depth k of left[o, r, t, k] * right[o, t, k, c].
 
     dtype: of both operands and the sums (integers wrap around); result: of the output; the right operand has
     rows of `columns` elements, padded to whole panels, which follow each other over the depth and then the taps; the output's
@@ -56,11 +56,12 @@ def compile_product(
     outer = [*[Line(1)] * (OUTER - len(outer)), *outer]
     panels, blocks = -(-columns // width), -(-rows.extent // ROWS)
     args = Args()
-    numbers = [
-        *(args.add(v) for line in outer for v in (line.extent, line.left, line.right, line.out)),
-        *(args.add(v) for line in taps for v in (line.extent, line.left)),
-    ]
-    del numbers
+    for line in outer:
+        for value in (line.extent, line.left, line.right, line.out):
+            args.add(value)
+    for line in taps:
+        for value in (line.extent, line.left):
+            args.add(value)
     for value in (panels, blocks, rows.extent, rows.left, rows.out, columns, depth.extent, depth.left, panels * width):
         args.add(value)
     even = columns % width == 0
