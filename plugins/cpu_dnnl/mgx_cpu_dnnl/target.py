@@ -63,12 +63,11 @@ class CpuTarget(Target):
             from .few_channel_windows import FEW_CHANNEL_WINDOWS
             from .few_transposed_channels import FEW_TRANSPOSED
             from .native_library import native
-            from .sequence_lengths import SEQUENCE_LENGTHS
             from .vector_products import VECTOR_PRODUCTS
             from .whole_windows import WHOLE_WINDOWS
             from .zero_points import ZERO_POINTS
 
-            rewritten = [FEW_TRANSPOSED, FEW_CHANNEL_WINDOWS, VECTOR_PRODUCTS, SEQUENCE_LENGTHS]
+            rewritten = [FEW_TRANSPOSED, FEW_CHANNEL_WINDOWS, VECTOR_PRODUCTS]
             if not options.fast_math:
                 rewritten = [rules.within(EXACT) for rules in rewritten]
             return (

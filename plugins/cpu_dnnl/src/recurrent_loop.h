@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "loops.h"
 #include "recurrent_board.h"
 #include "recurrent_cells.h"
 #include "team.h"
@@ -14,13 +15,12 @@ namespace {
 
 constexpr int64_t most_items = 16; // work items computed by several threads each
 
-// Computes one phase of the blocks [begin, end) into `after`.  Odd steps traverse the weights backwards, because the last ones
-// are still in the cache.
+// Computes one phase of time `t` for the blocks [begin, end) into `after`, without tiles whose sequences have all ended.  Odd steps
+// traverse the weights backwards, because the last ones are still in the cache.
 template <typename Cell>
-inline void do_units(const Cell &cell, int64_t way, int64_t first_row, int64_t rows, int64_t step, int phase, const State &before,
-        const State &now, const State &after, int64_t begin, int64_t end) {
+inline void do_units(const Cell &cell, int64_t way, int64_t first_row, int64_t rows, int64_t t, int64_t step, int phase,
+        const State &before, const State &now, const State &after, int64_t begin, int64_t end) {
     const Layer &layer = cell.layer;
-    const int64_t t = way == 1 || layer.reverse ? layer.steps - 1 - step : step;
     Work work;
     work.gate_stride = layer.hidden;
     work.sequence_stride = layer.ways * layer.gates * layer.hidden;
@@ -31,6 +31,7 @@ inline void do_units(const Cell &cell, int64_t way, int64_t first_row, int64_t r
         work.w = layer.weights(way, work.block);
         for (int64_t left = rows; left > 0; left -= most_rows) {
             work.row = rows - left;
+            if (t >= layer.longest(first_row + work.row, std::min(left, most_rows))) continue;
             work.input_gates = input_gates + work.row * work.sequence_stride + work.block * block_width;
             switch (std::min(left, most_rows)) {
                 case 1: cell.template units<1>(phase, work, before, now, after); break;
@@ -45,6 +46,8 @@ inline void do_units(const Cell &cell, int64_t way, int64_t first_row, int64_t r
 // A work item in progress: states, double-buffered by the parity of the step, and the results of helpers.
 struct Item {
     int64_t way, first_row, rows;
+    int64_t steps; // of the longest sequence
+    bool backward;
     State states[2];
     State found[Board::most_helpers];
     Board *board = nullptr; // null: no helpers
@@ -52,11 +55,14 @@ struct Item {
     // memory: space for parts + 1 states
     Item(const Layer &layer, int64_t index, int64_t fields, float *memory)
         : way(index / layer.groups()), first_row(index % layer.groups() * layer.rows),
-          rows(std::min(layer.rows, layer.batch - first_row)) {
+          rows(std::min(layer.rows, layer.batch - first_row)), steps(layer.longest(first_row, rows)),
+          backward(way == 1 || layer.reverse) {
         for (int64_t n = 0; n < layer.parts + 1; ++n)
             for (int64_t f = 0; f < fields; ++f)
                 (n < 2 ? states[n] : found[n - 2]).field[f] = memory + (n * fields + f) * layer.rows * layer.padded();
     }
+
+    int64_t time(int64_t step) const { return backward ? steps - 1 - step : step; }
 };
 
 inline int64_t part_begin(const Layer &layer, int64_t part) { return layer.blocks() * part / layer.parts; }
@@ -66,7 +72,7 @@ void help(const Cell &cell, const Item &item, int64_t helper) {
     const Layer &layer = cell.layer;
     item.board->follow(helper, [&](int64_t phase) {
         const int64_t step = (phase - 1) / Cell::phases;
-        do_units(cell, item.way, item.first_row, item.rows, step, static_cast<int>((phase - 1) % Cell::phases),
+        do_units(cell, item.way, item.first_row, item.rows, item.time(step), step, static_cast<int>((phase - 1) % Cell::phases),
                 item.states[step % 2], item.states[(step + 1) % 2], item.found[helper], part_begin(layer, helper + 1),
                 part_begin(layer, helper + 2));
     });
@@ -85,11 +91,15 @@ void lead(const Cell &cell, Item &item) {
             std::memset(to, 0, padded * sizeof(float));
             std::memcpy(to, cell.first(f) + (item.way * layer.batch + item.first_row + r) * hidden, hidden * sizeof(float));
         }
-    for (int64_t step = 0; step < layer.steps; ++step) {
+    auto output = [&](int64_t t, int64_t r) {
+        return cell.out() + (t * layer.batch + item.first_row + r) * next_row + item.way * hidden;
+    };
+    for (int64_t step = 0; step < item.steps; ++step) {
+        const int64_t t = item.time(step);
         const State &before = item.states[step % 2], &after = item.states[(step + 1) % 2];
         for (int phase = 0; phase < Cell::phases; ++phase) {
             auto units = [&](int64_t from, int64_t to) {
-                do_units(cell, item.way, item.first_row, item.rows, step, phase, before, after, after, from, to);
+                do_units(cell, item.way, item.first_row, item.rows, t, step, phase, before, after, after, from, to);
             };
             const int64_t number = step * Cell::phases + phase + 1;
             unsigned present = 0;
@@ -112,14 +122,28 @@ void lead(const Cell &cell, Item &item) {
                                 static_cast<size_t>((to - from) * block_width) * sizeof(float));
             }
         }
-        const int64_t t = item.way == 1 || layer.reverse ? layer.steps - 1 - step : step;
-        for (int64_t r = 0; r < item.rows; ++r)
-            std::memcpy(cell.out() + (t * layer.batch + item.first_row + r) * next_row + item.way * hidden,
-                    after.field[0] + r * padded, hidden * sizeof(float));
+        for (int64_t r = 0; r < item.rows; ++r) {
+            if (t < layer.length(item.first_row + r)) {
+                std::memcpy(output(t, r), after.field[0] + r * padded, hidden * sizeof(float));
+                continue;
+            }
+            std::memset(output(t, r), 0, hidden * sizeof(float));
+            for (int f = 0; f < Cell::carried; ++f)
+                std::memcpy(after.field[f] + r * padded, before.field[f] + r * padded, hidden * sizeof(float));
+        }
     }
     if (item.board) item.board->close();
-    for (int64_t r = 0; r < item.rows; ++r)
-        cell.finish((item.way * layer.batch + item.first_row + r) * hidden, item.states[layer.steps % 2], r * padded);
+    const State &last = item.states[item.steps % 2];
+    for (int64_t r = 0; r < item.rows; ++r) {
+        const int64_t length = layer.given_length(item.first_row + r);
+        if (length < 0 || length > layer.steps) mgx::mgx_loop_failed(1, length);
+        for (int64_t t = item.steps; t < layer.steps; ++t)
+            std::memset(output(t, r), 0, hidden * sizeof(float));
+        if (length <= 0) // no step: the result is 0, not the initial state
+            for (int f = 0; f < Cell::carried; ++f)
+                std::memset(last.field[f] + r * padded, 0, hidden * sizeof(float));
+        cell.finish((item.way * layer.batch + item.first_row + r) * hidden, last, r * padded);
+    }
 }
 
 // Computes the work items [begin, end); if several threads share an item, computes all items.
@@ -156,20 +180,32 @@ void run(const Cell &cell, int64_t begin, int64_t end, void *scratch) {
 namespace mgx {
 
 void MGX_LOOP(lstm_loop_, MGX_NAME)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
-    run(LstmCell {Layer(buffers, args, 4)}, begin, end, scratch);
+    const Layer layer(buffers, args, 4);
+    if (layer.usual)
+        run(LstmCell<true> {layer}, begin, end, scratch);
+    else
+        run(LstmCell<false> {layer}, begin, end, scratch);
 }
 
 // `own`: 1 for linear-before-reset.
 void MGX_LOOP(gru_loop_, MGX_NAME)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     const Layer layer(buffers, args, 3);
-    if (layer.own)
-        run(LbrGruCell {{layer}}, begin, end, scratch);
+    if (layer.own && layer.usual)
+        run(LbrGruCell<true> {{layer}}, begin, end, scratch);
+    else if (layer.own)
+        run(LbrGruCell<false> {{layer}}, begin, end, scratch);
+    else if (layer.usual)
+        run(ResetStateGruCell<true> {{layer}}, begin, end, scratch);
     else
-        run(ResetStateGruCell {{layer}}, begin, end, scratch);
+        run(ResetStateGruCell<false> {{layer}}, begin, end, scratch);
 }
 
 void MGX_LOOP(rnn_loop_, MGX_NAME)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
-    run(SimpleCell {Layer(buffers, args, 1)}, begin, end, scratch);
+    const Layer layer(buffers, args, 1);
+    if (layer.usual)
+        run(SimpleCell<true> {layer}, begin, end, scratch);
+    else
+        run(SimpleCell<false> {layer}, begin, end, scratch);
 }
 
 } // namespace mgx

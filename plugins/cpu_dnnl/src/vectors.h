@@ -103,6 +103,15 @@ inline Floats inverse(Floats x) {
 
 inline Floats sigmoid(Floats x) { return inverse(1.0f + exponential(-x)); }
 
+// log(1 + x) to a few ulp for x from 0 to 1: twice the inverse hyperbolic tangent of x / (2 + x), by its series.
+inline Floats logarithm_beyond_1(Floats x) {
+    const Floats ratio = x / (2.0f + x), square = ratio * ratio;
+    Floats p = all(2.0f / 15.0f);
+    for (int n = 13; n > 0; n -= 2)
+        p = p * square + 2.0f / static_cast<float>(n);
+    return ratio * p;
+}
+
 // tanh; uses its series near 0, where the formula below suffers from cancellation.
 inline Floats hyperbolic(Floats x) {
     const Floats square = x * x;

@@ -65,41 +65,6 @@ def layer(
     return program, given, [np.asarray(w) for w in wanted]
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"clip": 0.7},
-        {"input_forget": True},
-        {"actv_func": ("hard_sigmoid", "tanh", "tanh"), "actv_alpha": (0.2,) * 3, "actv_beta": (0.5,) * 3},
-        {"actv_func": ("sigmoid", "relu", "relu")},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("known", [False, True])
-def test_cells_without_a_kernel_stay_on_the_target(more: dict[str, Any], known: bool) -> None:
-    given = {
-        n: rng.standard_normal(s).astype(np.float32)
-        for n, s in zip("xwr", ((5, 2, 7), (1, 24, 7), (1, 24, 6)), strict=True)
-    }
-    op, results = mgx.op("lstm", hidden_size=6, **more), []
-    for target in ("ref", "cpu"):
-        program = mgx.Program()
-        m = program.get_main_module()
-        x = m.add_parameter("x", mgx.Shape("float", (5, 2, 7)))
-        weights = [
-            m.add_literal(v) if known else m.add_parameter(n, mgx.Shape("float", v.shape))
-            for n, v in given.items()
-            if n != "x"
-        ]
-        both = m.add(op, x, *weights)
-        m.add_return([m.add(mgx.op("get_tuple_elem", index=0), both), m.add(mgx.op("rnn_last_cell_output"), both)])
-        program.compile(mgx.get_target(target))
-        results.append(found(program, {n: given[n] for n in program.get_parameter_names()}))
-    for one, other in zip(*results, strict=True):
-        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
-    assert all(p.place != "host" for p in program.executable.instances()[0].placements)
-
-
 def found(program: mgx.Program, given: dict[str, Any]) -> list[Any]:
     return [np.asarray(r).copy() for r in program.run(given)]
 
@@ -215,3 +180,128 @@ def test_nan_reaches_all_later_states(kind: str, batch: int) -> None:
     assert np.isnan(states[1:, 0, 1]).all()
     assert np.isfinite(np.delete(states, 1, 2)).all()
     assert np.isfinite(states[0]).all()
+
+
+FUNCTIONS = [
+    ("tanh", 0.0, 0.0), ("relu", 0.0, 0.0), ("sigmoid", 0.0, 0.0), ("affine", 0.7, 0.1), ("leaky_relu", 0.1, 0.0),
+    ("thresholded_relu", 0.3, 0.0), ("scaled_tanh", 0.9, 1.3), ("hard_sigmoid", 0.25, 0.4), ("elu", 0.8, 0.0),
+    ("softsign", 0.0, 0.0), ("softplus", 0.0, 0.0),
+]  # fmt: skip
+
+
+def any_layer(name: str, batch: int, more: dict[str, Any], optional: str, constant: bool = True) -> tuple[Any, Any]:
+    """A program of one layer and its arguments; optional: names of the operands that it has beside x, w and r."""
+    steps, hidden, ways = 7, 19, 2 if more.get("direction") == "bidirectional" else 1
+    gates = {"lstm": 4, "gru": 3, "rnn": 1}[name]
+    lens = {
+        "x": (steps, batch, 6), "w": (ways, gates * hidden, 6), "r": (ways, gates * hidden, hidden), "b": (ways, 2 * gates * hidden),
+        "l": (batch,), "h": (ways, batch, hidden), "c": (ways, batch, hidden), "p": (ways, 3 * hidden),
+    }  # fmt: skip
+    values = {
+        n: (rng.standard_normal(lens[n]) * (0.1 if n == "r" else 0.5)).astype(np.float32)
+        for n in "xwr" + optional.replace("l", "")
+    }
+    if "l" in optional:
+        values["l"] = np.array([steps, 4, 1, 0, 5, *[steps - 1] * batch][:batch], np.int32)
+        for n, end in enumerate(values["l"]):
+            values["x"][end:, n] = np.nan
+    program = mgx.Program()
+    m = program.get_main_module()
+    known = {n for n in "wrbp" if n in values} if constant else set()
+    parameters = {
+        n: m.add_parameter(n, mgx.Shape(str(values[n].dtype), v.shape)) for n, v in values.items() if n not in known
+    }
+    operands = [
+        m.add_literal(values[n]) if n in known else parameters.get(n) or m.add_absent()
+        for n in ("xwrblhcp" if name == "lstm" else "xwrblh")
+    ]
+    made = m.add(mgx.op(name, hidden_size=hidden, **more), *operands)
+    hidden_states = m.add(mgx.op("get_tuple_elem", index=0), made) if name == "lstm" else made
+    results = [hidden_states]
+    if "l" in optional:
+        last = mgx.op("rnn_last_hs_output", direction=more.get("direction", "forward"))
+        results.append(m.add(last, hidden_states, parameters["l"]))
+    if name == "lstm":
+        results.append(m.add(mgx.op("rnn_last_cell_output"), made))
+    m.add_return(results)
+    return program, {n: v for n, v in values.items() if n not in known}
+
+
+def check_in_loop(program: mgx.Program, given: dict[str, Any], **options: Any) -> None:
+    """Compares the results with the reference; the layer runs as one kernel."""
+    right = program.clone()
+    right.compile(mgx.get_target("ref"))
+    program.compile(CpuTarget(), **options)
+    for _ in range(2):
+        for one, other in zip(found(program, given), found(right, given), strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5 * max(1, np.abs(other).max()))
+    layers = [p for p in program.executable.instances()[0].placements if p.op.split("[")[0] in ("lstm", "gru", "rnn")]
+    assert len(layers) == 1
+    assert layers[0].kernel.startswith("loop")
+    assert all(p.place != "host" for p in program.executable.instances()[0].placements)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("batch", [1, 3, 21])
+@pytest.mark.parametrize("optional", ["", "b", "bl", "bhl", "bhc", "bhlcp"])
+@pytest.mark.parametrize("constant", [True, False], ids=["constant", "computed"])
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("lstm", {}), ("lstm", {"clip": 0.4, "input_forget": True}), ("gru", {"clip": 0.3}), ("gru", {"linear_before_reset": True}),
+     ("gru", {"linear_before_reset": True, "clip": 0.3}), ("rnn", {"clip": 0.2})],
+)  # fmt: skip
+def test_operands_and_attributes(
+    name: str, more: dict[str, Any], constant: bool, optional: str, batch: int, direction: str
+) -> None:
+    if name != "lstm":
+        optional = optional.replace("c", "").replace("p", "")
+    program, given = any_layer(name, batch, {**more, "direction": direction}, optional, constant)
+    if batch < 21 or not constant or "l" in optional or "p" in optional or "clip" in more:  # else oneDNN computes it
+        check_in_loop(program, given)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f[0])
+@pytest.mark.parametrize(("name", "count"), [("lstm", 3), ("gru", 2), ("rnn", 1)])
+def test_functions(name: str, count: int, function: tuple[str, float, float]) -> None:
+    """Each function at each place, in one direction; the other has others."""
+    for place in range(count):
+        chosen = [FUNCTIONS[n % 2 * 2] for n in range(2 * count)]
+        chosen[count + place] = function
+        names, alphas, betas = zip(*chosen, strict=True)
+        more = {"direction": "bidirectional", "actv_func": names, "actv_alpha": alphas, "actv_beta": betas}
+        check_in_loop(*any_layer(name, 2, more, "bh"))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f[0])
+def test_functions_of_extreme_values(function: tuple[str, float, float]) -> None:
+    name, alpha, beta = function
+    program, given = any_layer("rnn", 1, {"actv_func": (name,), "actv_alpha": (alpha,), "actv_beta": (beta,)}, "")
+    given["x"][1] *= 1e4
+    given["x"][2] *= 1e-6
+    check_in_loop(program, given)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn"])
+def test_threads_that_share_units_of_sequences_with_lengths(name: str) -> None:
+    ways, hidden, gates = 2, 400, {"lstm": 4, "gru": 3, "rnn": 1}[name]
+    program = mgx.Program()
+    m = program.get_main_module()
+    given = {"x": rng.standard_normal((9, 3, 12)).astype(np.float32), "l": np.array([9, 0, 5], np.int32)}
+    parameters = [m.add_parameter(n, mgx.Shape(str(v.dtype), v.shape)) for n, v in given.items()]
+    weights = [
+        m.add_literal((rng.standard_normal(s) * 0.05).astype(np.float32))
+        for s in ((ways, gates * hidden, 12), (ways, gates * hidden, hidden))
+    ]
+    op = mgx.op(name, hidden_size=hidden, direction="bidirectional", clip=0.5)
+    made = m.add(op, parameters[0], *weights, m.add_absent(), parameters[1])
+    m.add_return([m.add(mgx.op("get_tuple_elem", index=0), made) if name == "lstm" else made])
+    check_in_loop(program, given, threads=6)
+
+
+@pytest.mark.parametrize("length", [-1, 8])
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn"])
+def test_lengths_out_of_range(name: str, length: int) -> None:
+    program, given = any_layer(name, 2, {}, "l")
+    program.compile(CpuTarget())
+    with pytest.raises(mgx.MgxError):
+        program.run(given | {"l": np.array([3, length], np.int32)})

@@ -1,4 +1,4 @@
-"""LSTM, GRU and simple recurrent layers: native loops for small batches, else oneDNN; weights are packed once."""
+"""LSTM, GRU and simple recurrent layers: native loops for small batches and for what oneDNN does not support, else oneDNN."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
-from mgx_core.errors import Refused
 from mgx_core.ops.recurrent import Gru, Lstm, Rnn
 from mgx_core.targets.emitted import Emit
 from mgx_core.targets.kernel_emission import Results
@@ -19,22 +18,26 @@ from ..emitter import CpuEmitter
 from .offer import offer
 from .recurrent_loop import emit_gru_loop, emit_lstm_loop, emit_rnn_loop, most_sequences
 from .recurrent_operands import Operands
-from .recurrent_primitive import emit_gru_primitive, emit_lstm_primitive
+from .recurrent_primitive import RNN_ACTIVATIONS, emit_gru_primitive, emit_lstm_primitive
 
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
-RNN_ACTIVATIONS: Final = ("tanh", "relu", "sigmoid")  # activations of Rnn
 DEFAULT_ACTIVATIONS: Final[dict[type, tuple[str, ...]]] = {Lstm: ("sigmoid", "tanh", "tanh"), Gru: ("sigmoid", "tanh")}
 
 
-def supported(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    """Refuses layers that neither the native loops nor oneDNN support."""
+def in_loop(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    """Refuses layers that the native loops do not support."""
     x = inputs[0]
     if not isinstance(x, Shape) or x.dtype is not dt.float32:
         return No(f"a float32 input is required, got {x}")
-    if 0 in x.dims:
-        return No("an extent is 0")
+    return No("an extent is 0") if 0 in x.dims else None
+
+
+def in_primitive(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    """Refuses layers that oneDNN does not support."""
+    if (why := in_loop(op, inputs, modules)) is not None:
+        return why
     if len(inputs) > 4 and inputs[4] is not None:
         return No("sequence_lens is not supported")
     if len(inputs) > 7 and inputs[7] is not None:
@@ -52,8 +55,8 @@ def supported(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Modu
 
 
 def small_batch(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    """Refuses unsupported layers, and batches for which oneDNN is faster."""
-    why = supported(op, inputs, modules)
+    """Refuses what the native loops do not support, and batches for which oneDNN is faster."""
+    why = in_loop(op, inputs, modules)
     if why is None and isinstance(inputs[0], Shape):
         most = most_sequences(op)
         if not inputs[0].ranked or not compare(inputs[0].dims[1], "<=", most):
@@ -62,14 +65,12 @@ def small_batch(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Mo
 
 
 def operands(e: CpuEmitter, args: Sequence[Value | None]) -> Operands:
-    """Returns the operands of a layer.  Errors: Refused unless the weights are constant."""
-    x, w, r, bias, _, state, cell = [*args, *[None] * (7 - len(args))][:7]
+    """Returns the operands of a layer."""
+    given: list[Value | None] = [*args, *[None] * (8 - len(args))]
+    x, w, r, bias, *rest = given
     assert x is not None and w is not None and r is not None
-    weights = [None if v is None else e.constant(v) for v in (w, r, bias)]
-    if weights[0] is None or weights[1] is None or (bias is not None and weights[2] is None):
-        raise Refused("the weights are not constant")
-    first = [None if v is None else e.row_major(v) for v in (state, cell)]
-    return Operands(e.row_major(x), weights[0], weights[1], weights[2], first[0], first[1])
+    lengths, state, cell, peepholes = [None if v is None else e.row_major(v) for v in rest]
+    return Operands(e.row_major(x), w, r, bias, lengths, state, cell, peepholes)
 
 
 def _on_operands(emit: Callable[[CpuEmitter, Any, Operands], Results]) -> Emit:
@@ -82,4 +83,5 @@ for layer, loop, primitive in (
     (Rnn, emit_rnn_loop, emit_gru_primitive),
 ):
     offer(PLANS, layer, when=small_batch, name="loop")(_on_operands(loop))
-    offer(PLANS, layer, when=supported, name="onednn")(_on_operands(primitive))
+    offer(PLANS, layer, when=in_primitive, name="onednn")(_on_operands(primitive))
+    offer(PLANS, layer, when=in_loop, name="loop of any batch")(_on_operands(loop))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Sequence
+from math import inf, prod
 from typing import Any, Final
 
 import numpy as np
 
 from mgx_core import Shape
 from mgx_core import dtype as dt
+from mgx_core.ops.concat import Concat
+from mgx_core.ops.pointwise import Add
 from mgx_core.ops.recurrent import Gru, Lstm, Rnn
 from mgx_core.targets.epilogue import Link
 from mgx_core.targets.kernel_emission import Results
@@ -17,10 +20,11 @@ from mgx_core.types.argument import Array
 from mgx_core.types.mapped import forget_pages
 
 from ..emitter import CpuEmitter
+from ..jit.native_loop import bits_of
 from ..native_library import native
 from ..recipes import aligned
 from .epilogues import Epilogue
-from .native_loops import native_loop
+from .native_loops import emit_op, native_loop
 from .products import product
 from .recurrent_operands import Operands
 
@@ -35,7 +39,10 @@ MIN_PART_BYTES: Final = 96 * 1024  # minimum bytes of weights per thread that sh
 MAX_PARTS: Final = 8  # maximum threads that share a work item
 CANDIDATES: Final = 16  # candidate scales per column
 SAMPLE: Final = 4  # columns checked before all others
-ACTIVATIONS: Final = ("tanh", "relu", "sigmoid")  # of Rnn, in the native loop's numbering
+FUNCTIONS: Final = (  # activation functions, in the native loops' numbering
+    "tanh", "relu", "sigmoid", "affine", "leaky_relu", "thresholded_relu", "scaled_tanh", "hard_sigmoid", "elu", "softsign",
+    "softplus",
+)  # fmt: skip
 
 
 def _pack(w: Array, r: Array, bias: Array | None, gates: int, separate_bias: bool, wide: int) -> list[Array]:
@@ -109,21 +116,69 @@ class _Layer:
     """
 
     def __init__(self, e: CpuEmitter, op: Any, given: Operands, separate_bias: bool = False) -> None:
-        self.e, self.op, x = e, op, given.x
+        self.e, self.op, self.given, x = e, op, given, given.x
         self.steps, self.batch, inside = x.lens
         self.directions, self.hidden = given.directions, op.hidden_size
-        self.address, wide = native().recurrent_loop(op.name)
-        key = ("recurrent panels", op.gates, separate_bias, wide)
-        arrays = given.w, given.r, given.bias
-        panels = e.derived_literals(list(arrays), key, lambda: _pack(*arrays, op.gates, separate_bias, wide))
-        self.padded = -(-self.hidden // wide) * wide
-        layer, self.recurrent, bias, self.late = panels
+        self.address, self.wide = native().recurrent_loop(op.name)
+        self.padded = -(-self.hidden // self.wide) * self.wide
+        w, r = e.constant(given.w), e.constant(given.r)
+        b = None if given.bias is None else e.constant(given.bias)
+        bias: Value | None
+        if w is not None and r is not None and (given.bias is None or b is not None):
+            key = ("recurrent panels", op.gates, separate_bias, self.wide)
+            panels = e.derived_literals([w, r, b], key, lambda: _pack(w, r, b, op.gates, separate_bias, self.wide))
+            layer, self.recurrent, bias, self.late = panels
+        else:
+            columns = self.directions * op.gates * self.hidden
+            layer = e.row_major(given.w).view_at(0, Shape(dt.float32, [inside, columns], [1, inside]))
+            self.recurrent = self._blocks(e.row_major(given.r), op.gates, [op.gates * self.wide, 1])
+            bias, self.late = self._biases(separate_bias)
         rows = self.steps * self.batch
-        lens = [rows, bias.lens[1]]
-        epilogue = Epilogue(dt.float32, lens, [(Link("binary", "add"), bias)])
+        lens = [rows, layer.lens[1]]
         seen = x.view_at(0, Shape(dt.float32, [rows, inside]))
-        room = e.allocate(dt.float32, [prod(lens) + wide])  # the loop reads whole vectors beyond the end
-        self.gates = product(e, seen, layer, epilogue, room.view_at(0, Shape(dt.float32, lens)))
+        room = e.allocate(dt.float32, [prod(lens) + self.wide])  # the loop reads whole vectors beyond the end
+        out = room.view_at(0, Shape(dt.float32, lens))
+        epilogue = None if bias is None else Epilogue(dt.float32, lens, [(Link("binary", "add"), bias)])
+        self.gates = product(e, seen, layer, epilogue, out)
+
+    def _blocks(self, value: Value, count: int, inner: Sequence[int]) -> Value:
+        """Emits a copy of [d, count h, n] as [d, blocks, n, count, wide], without values for units beyond the last.
+
+        inner: strides of n and of the units of a block.
+        """
+        e, wide, h, n = self.e, self.wide, self.hidden, prod(value.lens) // (self.directions * count * self.hidden)
+        out = e.allocate(dt.float32, [self.directions, self.padded // wide, n, count, wide])
+        block = n * count * wide
+        strides = self.padded // wide * block, block, *inner, wide
+        for first, units, blocks in ((0, wide, h // wide), (h // wide, h % wide, 1)):
+            if not units or not blocks:
+                continue
+            lens = [self.directions, blocks, n, units, count]
+            source = [count * h * n, wide * n, 1, n, h * n]
+            e.copy_into(
+                value.view_at(first * wide * n, Shape(dt.float32, lens, source)),
+                out.view_at(first * block, Shape(dt.float32, lens, strides)),
+            )
+        return out
+
+    def _biases(self, separate: bool) -> tuple[Value | None, Value]:
+        """Emits the summed biases [1, d g h], None if there are none, and the separate bias of the last gate in blocks."""
+        e, d, all_units = self.e, self.directions, self.op.gates * self.hidden
+        zeros = e.literal(np.zeros((d, self.padded), np.float32))
+        if self.given.bias is None:
+            return None, zeros
+        bias = e.row_major(self.given.bias)
+
+        def part(begin: int, end: int) -> Value:
+            return bias.view_at(begin, Shape(dt.float32, [d, end - begin], [2 * all_units, 1]))
+
+        early = all_units - self.hidden if separate else all_units
+        summed = emit_op(e, Add(), part(0, early), part(all_units, all_units + early))
+        if not separate:
+            return summed.view_at(0, Shape(dt.float32, [1, d * all_units])), zeros
+        summed = emit_op(e, Concat(axis=1), summed, part(early, all_units))
+        late = e.row_major(part(all_units + early, 2 * all_units))
+        return summed.view_at(0, Shape(dt.float32, [1, d * all_units])), self._blocks(late, 1, [1, 1])
 
     def states(self, first: Value | None) -> Value:
         """Returns initial states [d, b, h]; zeros by default."""
@@ -136,12 +191,20 @@ class _Layer:
         last: memory for the last cells.
         """
         out = self.e.allocate(dt.float32, [self.steps, self.batch, self.directions, self.hidden])
-        read = [self.gates, self.recurrent, *read]
         written = [out] if last is None else [out, last]
+        operands = [self.gates, self.recurrent, *read, *written]
+        lengths, peepholes = self.given.lengths, self.given.peepholes
+        numbers = [0, 0]  # of the buffers of optional operands
+        for n, value in enumerate((lengths, peepholes)):
+            if value is not None:
+                numbers[n] = len(operands)
+                operands.append(value)
         weights = self.op.gates * self.padded * self.hidden * 4
         rows, parts = partition(self.e.threads or native().thread_count(), self.directions, self.batch, weights)
         items = self.directions * -(-self.batch // rows)
-        coded = int(self.recurrent.dtype is not dt.float32)
+        functions = [f for d in range(self.directions) for f in self.op.functions_of(d)]
+        usual = [n for n, *_ in functions] == [*self.op.functions] * self.directions and peepholes is None
+        usual = usual and not self.op.clip and not (isinstance(self.op, Lstm) and self.op.input_forget)
         args = [
             self.steps,
             self.batch,
@@ -151,15 +214,22 @@ class _Layer:
             rows,
             parts,
             own,
-            coded,
+            int(self.recurrent.dtype is not dt.float32),
+            int(usual),
+            bits_of(self.op.clip or inf),
+            numbers[0],
+            int(lengths is not None and lengths.dtype is dt.int64),
+            numbers[1],
+            *(n for name, alpha, beta in functions for n in (FUNCTIONS.index(name), bits_of(alpha), bits_of(beta))),
         ]
         scratch = (parts + 1) * fields * rows * 4 * self.padded
         work = items
         if parts > 1:  # the loop itself calls the threads
             work, scratch = 1, items * scratch
         flops = 2 * self.op.gates * self.steps * self.batch * self.directions * self.hidden**2
-        name, operands = f"{self.op.name}-loop", [*read, *written]
-        native_loop(self.e, name, self.address, operands, written, args, work, 1, scratch, flops=flops)
+        native_loop(
+            self.e, f"{self.op.name}-loop", self.address, operands, written, args, work, 1, scratch, flops=flops
+        )
         width = self.directions * self.hidden
         strides = [self.batch * width, self.hidden, width, 1]
         return out.view_at(0, Shape(dt.float32, [self.steps, self.directions, self.batch, self.hidden], strides))
@@ -192,7 +262,7 @@ def emit_lstm_loop(e: CpuEmitter, op: Lstm, given: Operands) -> Results:
     """Returns states [t, d, b, h] and last cells [d, b, h]."""
     layer = _Layer(e, op, given)
     last = e.allocate(dt.float32, [layer.directions, layer.batch, layer.hidden])
-    return layer.emit([layer.states(given.state), layer.states(given.cell)], 0, 2, last), last
+    return layer.emit([layer.states(given.state), layer.states(given.cell)], int(op.input_forget), 2, last), last
 
 
 def emit_gru_loop(e: CpuEmitter, op: Gru, given: Operands) -> Results:
@@ -205,4 +275,4 @@ def emit_gru_loop(e: CpuEmitter, op: Gru, given: Operands) -> Results:
 def emit_rnn_loop(e: CpuEmitter, op: Rnn, given: Operands) -> Results:
     """Returns states [t, d, b, h]."""
     layer = _Layer(e, op, given)
-    return layer.emit([layer.states(given.state)], ACTIVATIONS.index((op.actv_func or op.functions)[0]), 1)
+    return layer.emit([layer.states(given.state)], 0, 1)

@@ -1,25 +1,29 @@
-"""Operands of recurrent layers, checked and converted for the kernels."""
+"""Operands of recurrent layers."""
 
 from __future__ import annotations
 
 from mgx_core.records import dataclass
 from mgx_core.targets.values import Value
-from mgx_core.types.argument import Array
 
 __all__ = ["Operands"]
 
 
 @dataclass(frozen=True)
 class Operands:
-    """x [t, b, i], row-major; w [d, g h, i], r [d, g h, h], bias [d, 2 g h]; initial states and cells [d, b, h] (None: zeros)."""
+    """x [t, b, i]; w [d, g h, i], r [d, g h, h], bias [d, 2 g h]; lengths [b]; states, cells [d, b, h]; peepholes [d, 3 h].
+
+    All except w, r and bias are row-major.  None: no bias, full lengths, zeros, no peepholes.
+    """
 
     x: Value
-    w: Array
-    r: Array
-    bias: Array | None
+    w: Value
+    r: Value
+    bias: Value | None
+    lengths: Value | None
     state: Value | None
     cell: Value | None
+    peepholes: Value | None
 
     @property
     def directions(self) -> int:
-        return int(self.w.shape[0])
+        return self.w.lens[0]

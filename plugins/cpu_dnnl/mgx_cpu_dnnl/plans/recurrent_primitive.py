@@ -19,21 +19,26 @@ from ..layout import descriptor
 from ..native_library import native
 from .recurrent_operands import Operands
 
-__all__ = ["emit_gru_primitive", "emit_lstm_primitive"]
+__all__ = ["RNN_ACTIVATIONS", "emit_gru_primitive", "emit_lstm_primitive"]
 
 ORDER: Final = [0, 2, 3, 1]  # of LSTM gates: i, o, f, c in ONNX; i, f, c, o in oneDNN
-ACTIVATIONS: Final = {"tanh": "tanh", "relu": "relu", "sigmoid": "logistic"}  # of Rnn: ONNX name -> oneDNN name
+RNN_ACTIVATIONS: Final = {"tanh": "tanh", "relu": "relu", "sigmoid": "logistic"}  # ONNX name -> oneDNN name
 
 
 class _Layer:
     """Emits a layer as one oneDNN primitive: `make` creates it, `emit` packs weights and adds the step."""
 
     def __init__(self, e: CpuEmitter, op: Any, given: Operands, order: list[int], biases: Array) -> None:
-        """Reorders the weights by gate and allocates the result; biases: [1, d, biases per unit, h] in oneDNN's order."""
+        """Reorders the weights by gate and allocates the result; biases: [1, d, biases per unit, h] in oneDNN's order.
+
+        Errors: Refused unless the weights are constant.
+        """
         self.e, self.op, self.given = e, op, given
         self.steps, self.batch, self.inside = given.x.lens
         self.directions, self.hidden = given.directions, op.hidden_size
-        self.weights = [_by_gate(a, self.directions, op.gates, self.hidden, order) for a in (given.w, given.r)]
+        self.weights = [
+            _by_gate(_constant(e, v), self.directions, op.gates, self.hidden, order) for v in (given.w, given.r)
+        ]
         self.bias = e.literal(np.ascontiguousarray(biases))
         self.out = e.allocate(dt.float32, [self.steps, self.batch, self.directions * self.hidden])
 
@@ -82,7 +87,8 @@ class _Layer:
 
 def emit_lstm_primitive(e: CpuEmitter, op: Lstm, given: Operands) -> Results:
     """Returns states [t, d, b, h] and last cells [d, b, h]."""
-    layer = _Layer(e, op, given, ORDER, _summed_biases(op, given)[:, :, ORDER])
+    own, other = _biases(e, op, given)
+    layer = _Layer(e, op, given, ORDER, (own + other)[:, :, ORDER])
     _native = native()
     first, cell = _with_layer_axis(given.state), _with_layer_axis(given.cell)
     if (first is None) != (cell is None):
@@ -102,17 +108,17 @@ def emit_gru_primitive(e: CpuEmitter, op: Gru | Rnn, given: Operands) -> Results
     Primitives that oneDNN reports as reference are accepted here: they are composed of its matrix products.
     Errors: Refused for relu without fast_math.
     """
-    biases = _summed_biases(op, given)
+    own, other = _biases(e, op, given)
+    biases: Array = own + other
     _native = native()
     more = {}
     if isinstance(op, Rnn):
-        activation = ACTIVATIONS[(op.actv_func or op.functions)[0]]
+        activation = RNN_ACTIVATIONS[(op.actv_func or op.functions)[0]]
         if activation == "relu" and not e.fast_math:
             raise Refused("oneDNN's relu does not preserve NaN, which requires fast_math")
         kind, more = _native.vanilla_rnn, {"activation": activation}
     elif op.linear_before_reset:  # gate n has a separate recurrent bias
         kind = _native.lbr_gru
-        own, other = _biases(op, given)
         biases = np.concatenate([biases[:, :, :2], own[:, :, 2:], other[:, :, 2:]], axis=2)
     else:
         kind = _native.gru
@@ -127,17 +133,20 @@ def _with_layer_axis(value: Value | None) -> Value | None:
     return None if value is None else value.view_at(0, Shape(value.shape.dtype, [1, *value.lens]))
 
 
-def _biases(op: Any, given: Operands) -> Array:
-    """Returns the biases of inputs and of states, each [1, d, g, h]."""
+def _constant(e: CpuEmitter, value: Value) -> Array:
+    """Returns the elements of a constant.  Errors: Refused for other operands."""
+    found = e.constant(value)
+    if found is None:
+        raise Refused("the weights are not constant")
+    return found
+
+
+def _biases(e: CpuEmitter, op: Any, given: Operands) -> Array:
+    """Returns the biases of inputs and of states, each [1, d, g, h].  Errors: Refused unless they are constant."""
     if given.bias is None:
         return np.zeros((2, 1, given.directions, op.gates, op.hidden_size), np.float32)
-    halves = given.bias.reshape(given.directions, 2, op.gates, op.hidden_size)
+    halves = _constant(e, given.bias).reshape(given.directions, 2, op.gates, op.hidden_size)
     return halves.swapaxes(0, 1)[:, None]
-
-
-def _summed_biases(op: Any, given: Operands) -> Array:
-    own, other = _biases(op, given)
-    return np.asarray(own + other)
 
 
 def _by_gate(weights: Array, directions: int, gates: int, hidden: int, order: list[int]) -> Array:
