@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, Self
 from ..errors import No, UnsupportedError
 from ..ir.instruction import Instruction
 from ..ir.module import Module
+from ..ir.ordering import reads
 from ..ops.control import If, Loop, Scan
 from ..types.memory_limit import ALIGNMENT
 from ..types.shape import Shape
@@ -15,10 +16,10 @@ from .branches import count_uses, emit_branch, is_planned, planned_member
 from .kernel import Launch, op_of
 from .kernel_emission import KernelEmitter, Tuning
 from .kernel_table import Kernels
-from .loops import LoopSteps, emit_loop, is_planned_loop
+from .loops import LoopSteps, emit_loop, is_planned_loop, most_rows
 from .placement import Placement
 from .schedule import Call, Schedule, Step, placed
-from .static_part import Split, given, split
+from .static_part import Split, given, given_fixed, split
 from .values import Buffer, Value
 
 __all__ = ["Emitter"]
@@ -107,9 +108,24 @@ class Emitter(KernelEmitter):
     ) -> dict[Instruction, tuple[int, tuple[Value, ...]]]:
         """Emits ops after the static part whose result extent is a count; returns axis, values and count of each.
 
-        Default: none.
+        Default: loops of which only the number of rows depends on data, if `loops` is True.
         """
-        return {}
+        found: dict[Instruction, tuple[int, tuple[Value, ...]]] = {}
+        for ins in parts.rest if self.loops else ():
+            most = most_rows(ins, self._planned_member)
+            if most is None or not all(i in parts.static or given_fixed(i) for i in reads(ins)):
+                continue
+            self.read_parameters(module, reads(ins), env)
+            self.current, self.sources = ins, ins.sources
+            found[ins] = 0, emit_loop(self, ins, env, self.loop_steps(), most)
+        self.current, self.sources = None, ()
+        return found
+
+    def read_parameters(self, module: Module, needs: Sequence[Instruction], env: dict[Instruction, Any]) -> None:
+        """Adds values of parameters among `needs` that no earlier step reads."""
+        for n, p in enumerate(module.parameters.values()):
+            if p in needs and p not in env:
+                self.inputs[n] = env[p] = self.input(p.shape, n)
 
     def parts(self, module: Module) -> Split:
         """Splits a lowered module into the part with static steps and the part decided at run time."""

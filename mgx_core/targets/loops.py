@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,10 +18,12 @@ from ..types.shape import Shape, TupleShape
 from .branches import emit_body
 from .kernel_emission import KernelEmitter
 from .schedule import Call, Step
-from .static_part import fixed, fixed_tensor, read_whole
+from .static_part import fixed, fixed_tensor, numeric, read_whole
 from .values import NEVER_OVERWRITTEN, Buffer, Value, count_reads
 
-__all__ = ["LoopSteps", "Trips", "emit_loop", "is_planned_loop"]
+__all__ = ["LoopSteps", "Trips", "emit_loop", "is_planned_loop", "most_rows"]
+
+ROWS_BYTES: Final = 1 << 24  # maximum bytes of the rows of a loop, allocated for the maximum trip count
 
 
 class Trips(NamedTuple):
@@ -84,7 +86,33 @@ def is_planned_loop(ins: Instruction, member: Callable[[Instruction], bool]) -> 
 
     member: returns whether an instruction of the body can have steps.
     """
-    if not isinstance(ins.op, (Loop, Scan)) or not fixed(ins) or read_whole(ins):
+    return isinstance(ins.op, (Loop, Scan)) and fixed(ins) and _has_static_trips(ins, member)
+
+
+def most_rows(ins: Instruction, member: Callable[[Instruction], bool]) -> int | None:
+    """Returns the maximum trip count of a loop that can be scheduled except that the number of its rows depends on data.
+
+    None for other loops, and if rows for all these trips would need too much memory.  member: as above.
+    """
+    op, result = ins.op, ins.result
+    if not isinstance(op, Loop) or not isinstance(result, TupleShape) or any(op.scan_output_directions):
+        return None
+    count = len(ins.modules[0].parameters) - 2
+    states, rows = result.items[:count], result.items[count:]
+    if not rows or any(s.dynamic() for s in states) or not all(numeric(r) and r.ranked for r in rows):
+        return None
+    most, trips = op.max_iterations, ins.inputs[0].literal
+    if trips is not None:
+        most = max(0, min(most, int(trips.to_numpy().reshape(()))))
+    one_row = [Shape(r.dtype, r.dims[1:]) for r in rows if isinstance(r, Shape)]
+    if any(r.dynamic() for r in one_row) or sum(most * r.elements() * r.dtype.size for r in one_row) > ROWS_BYTES:
+        return None
+    return most if _has_static_trips(ins, member) else None
+
+
+def _has_static_trips(ins: Instruction, member: Callable[[Instruction], bool]) -> bool:
+    """Returns True if all trips of a loop compute values of the same types and static extents, with steps."""
+    if read_whole(ins):
         return False
     if any(not i.is_absent and not fixed_tensor(i) for i in ins.inputs):
         return False
@@ -113,10 +141,13 @@ def _counted(ins: Instruction) -> bool:
     return all(i.is_absent or (fixed_tensor(i) and _type(i) == (kind,)) for i, kind in operands)
 
 
-def emit_loop(e: KernelEmitter, ins: Instruction, env: dict[Instruction, Any], steps: LoopSteps) -> tuple[Value, ...]:
+def emit_loop(
+    e: KernelEmitter, ins: Instruction, env: dict[Instruction, Any], steps: LoopSteps, most: int | None = None
+) -> tuple[Value, ...]:
     """Emits a loop: initial states, and a body that reads and updates them; returns the results.
 
-    Outer values that the body reads stay alive until the last trip, and no step of the body overwrites them.
+    most: the maximum trip count, if the number of rows depends on data; the results then have as many rows, and the last one is
+    the trip count.  Outer values that the body reads stay alive until the last trip, and no step of the body overwrites them.
     """
     current, call = e.current, Call(ins.op, "loop", ins.sources, (), "", ins)
     e.call, e.sources = call, ins.sources
@@ -124,7 +155,7 @@ def emit_loop(e: KernelEmitter, ins: Instruction, env: dict[Instruction, Any], s
     states = [e.copy(_value(e, i, env)) for i in parts.initial]
     xs = [_forwards(e, ins.op, n, e.value_of(x, env)) for n, x in enumerate(parts.xs)]
     trips = _trips(e, ins, env, states, xs)
-    rows = [_rows(e, ins, n) for n in range(len(parts.rows))]
+    rows = [_rows(e, ins, n, most) for n in range(len(parts.rows))]
     begin, end = steps.around(trips)
     begin.writes = [r.buffer for r in rows]  # they are alive in all trips, not from the first row on
     e.add(begin)
@@ -150,6 +181,8 @@ def emit_loop(e: KernelEmitter, ins: Instruction, env: dict[Instruction, Any], s
     kept = len(states) - isinstance(ins.op, Loop) * (not trips.sure)  # without the condition
     results = [*states[len(states) - kept :], *(_with_axis(ins.op, n, r) for n, r in enumerate(rows))]
     e.call, e.current = None, current
+    if most is not None:
+        results.append(trips.counter.view_at(0, Shape(dt.int64, [1])))
     for value in results:
         value.buffer.readers = 0
     return tuple(results)
@@ -189,23 +222,24 @@ def _forwards(e: KernelEmitter, op: Any, n: int, x: Value) -> Value:
 
 
 def _backwards(op: Any, n: int) -> bool:
-    return n < len(op.output_directions) and bool(op.output_directions[n])
+    return isinstance(op, Scan) and n < len(op.output_directions) and bool(op.output_directions[n])
 
 
-def _rows(e: KernelEmitter, ins: Instruction, n: int) -> Value:
-    """Allocates memory for the rows of the n-th result, consecutive in memory."""
+def _rows(e: KernelEmitter, ins: Instruction, n: int, most: int | None) -> Value:
+    """Allocates memory for the rows of the n-th result, consecutive in memory; most: their number, if it depends on data."""
     parts = _parts(ins)
     assert isinstance(ins.result, TupleShape)
     shape = ins.result.items[len(ins.result.items) - len(parts.rows) + n]
     assert isinstance(shape, Shape)
+    if most is not None:
+        return e.allocate(shape.dtype, [most, *shape.with_dims(shape.dims[1:]).lens()])
     lens = shape.lens()
     lens.insert(0, lens.pop(_row_axis(ins.op, n, len(lens))))
     return e.allocate(shape.dtype, lens)
 
 
 def _row_axis(op: Any, n: int, rank: int) -> int:
-    axis: int = op.axis_of(op.output_axes, n, rank)
-    return axis
+    return op.axis_of(op.output_axes, n, rank) if isinstance(op, Scan) else 0
 
 
 def _with_axis(op: Any, n: int, rows: Value) -> Value:

@@ -110,13 +110,11 @@ class CpuEmitter(Emitter):
     def emit_counted(
         self, module: Module, parts: Split, env: dict[Instruction, Any]
     ) -> dict[Instruction, tuple[int, tuple[Value, ...]]]:
-        found: dict[Instruction, tuple[int, tuple[Value, ...]]] = {}
+        found = super().emit_counted(module, parts, env)
         for ins, (axis, _) in border(module, parts.static).counted.items() if parts.rest else ():
             if not _bounded_by_constants(ins):
                 continue
-            for n, p in enumerate(module.parameters.values()):
-                if p in ins.inputs and p not in env:  # no earlier step reads it
-                    self.inputs[n] = env[p] = self.input(p.shape, n)
+            self.read_parameters(module, ins.inputs, env)
             assert isinstance(ins.op, Launch)
             self.current, self.sources = ins, ins.sources
             args = [self.value_of(i, env) for i in ins.inputs]

@@ -121,8 +121,13 @@ class NativeRunner(Runner):
         found: dict[Instruction, Any] = {}
         left = iter(results)
         for ins, axis in self.counted.items():
-            several = len(ins.result.items) if isinstance(ins.result, TupleShape) else 1
-            found[ins] = cropped(op_of(ins), axis, *islice(left, several + 1))
+            shapes = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
+            *wholes, count = islice(left, len(shapes) + 1)
+            several = [
+                cropped(op_of(ins), axis, whole, count) if shape.dynamic() else whole
+                for whole, shape in zip(wholes, shapes, strict=True)
+            ]
+            found[ins] = tuple(several) if isinstance(ins.result, TupleShape) else several[0]
         return found
 
     def _writable(self, args: Sequence[Any]) -> list[Any]:

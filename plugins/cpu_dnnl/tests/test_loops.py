@@ -252,6 +252,77 @@ def building(program: Any, place: int, calls: list[str]) -> None:
     program.finish()
 
 
+def collecting(bound: int | None, limit: bool = True, most: int = 50, width: int = WIDTH) -> Program:
+    """h = tanh(h + x) while its sum is below a limit, for up to a number of trips; returns the last h and two rows per trip."""
+    program = Program()
+    main = program.get_main_module()
+    trips = main.add_parameter("trips", Shape("int64", [])) if bound is None else main.add_literal(np.int64(bound))
+    below = main.add_parameter("limit", Shape("float32", []))
+    x = main.add_parameter("x", Shape("float32", [width]))
+    body, (i, going, state) = body_of([Shape("float32", [width])])
+    after = body.add(mgx.op("tanh"), body.add(mgx.op("add"), state, x))
+    total = body.add(mgx.op("reshape", dims=[]), body.add(mgx.op("reduce_sum", axes=[0]), after))
+    ends = body.add(mgx.op("less"), total, below) if limit else going
+    body.add_return([ends, after, after, i])
+    h, rows, numbers = looped(main, [trips, main.add_literal(np.bool_(True)), x], body, 3, max_iterations=most)
+    main.add_return([h, rows, numbers, main.add(mgx.op("reduce_sum", axes=[0]), rows)])
+    return program
+
+
+def collected(program: Program, trips: int | None, limit: float, width: int = WIDTH) -> dict[str, Any]:
+    given = {
+        "trips": np.int64(trips or 0),
+        "limit": np.float32(limit),
+        "x": np.linspace(0.1, 0.2, width, dtype=np.float32),
+    }
+    return {name: given[name] for name in program.get_main_module().parameters}
+
+
+@pytest.mark.parametrize("bound", [None, 7, 0])
+@pytest.mark.parametrize("limited", [True, False])
+def test_rows_whose_number_depends_on_data(bound: int | None, limited: bool):
+    program = collecting(bound, limited)
+    compiled = program.clone()
+    compiled.compile(mgx.get_target("cpu"))
+    for trips, limit in ((3, 9.0), (0, 9.0), (50, 9.0), (40, 2.0), (5, 0.0)):
+        compare(program, collected(program, trips, limit), compiled)
+    runner = runner_of(compiled)
+    assert [ins.op.name for ins in runner.counted] == ["loop"]
+    assert runner.program.program.step_kinds.count("trip") == 1
+    assert not any(ins.op.control for ins in runner.rest)
+
+
+def test_a_file_keeps_rows_whose_number_depends_on_data(tmp_path, monkeypatch):
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "cache"))
+    program = collecting(None)
+    compiled = program.clone()
+    compiled.compile(mgx.get_target("cpu"))
+    compiled.run(collected(program, 2, 9.0))
+    mgx.save(compiled, tmp_path / "kept.mxr")
+    again = mgx.load(tmp_path / "kept.mxr")
+    for trips, limit in ((3, 9.0), (0, 9.0), (40, 2.0)):
+        compare(program, collected(program, trips, limit), again)
+    assert type(again.executable.instances()[-1].runner).__name__ == "RestoredSegments"
+
+
+def test_rows_beyond_the_most_trips():
+    program = collecting(None)
+    compiled = program.clone()
+    compiled.compile(mgx.get_target("cpu"))
+    compare(program, collected(program, 70, 2.0), compiled)  # its condition ends it
+    with pytest.raises(ShapeError, match=r"more than 50 trips.*limit_max_iterations"):
+        compiled.run(collected(program, 70, 99.0))
+
+
+@pytest.mark.parametrize(("width", "planned"), [(60, True), (100, False)])
+def test_rows_are_allocated_for_the_most_trips_up_to_a_size(width: int, planned: bool):
+    program = collecting(None, most=65535, width=width)
+    compiled = program.clone()
+    compiled.compile(mgx.get_target("cpu"))
+    compare(program, collected(program, 4, 99.0, width), compiled)
+    assert bool(runner_of(compiled).counted) is planned
+
+
 def test_native_loops_must_have_an_end():
     for calls, wrong in (
         (["begin_loop"], "not ended"),
