@@ -223,12 +223,13 @@ def cropped(op: Operation, open_axis: int, *results: Array) -> Array | tuple[Arr
     Errors: ShapeError if the count exceeds the extent, which is possible for counts given by an operand.
     """
     *wholes, count = results
-    n, parts = int(count[0]), []
+    n, parts = int(count.item()), []
     for whole in wholes:
         axis = open_axis % whole.ndim
         if not 0 <= n <= whole.shape[axis]:
             raise ShapeError(
                 f"{op.name} can return 0 to {whole.shape[axis]} elements along axis {axis}, got a count of {n}"
             )
-        parts.append(np.ascontiguousarray(whole[(*[slice(None)] * axis, slice(n))]))
+        part = whole[(*[slice(None)] * axis, slice(n))] if axis else whole[:n]  # the latter is contiguous
+        parts.append(np.ascontiguousarray(part) if axis else part)
     return parts[0] if len(parts) == 1 else tuple(parts)

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, Final
 
 from mgx_core import Instruction, Module, No
+from mgx_core.ops.control import GetTupleElem
 from mgx_core.targets.cut import cut
 from mgx_core.targets.kernel import op_of
 from mgx_core.targets.op_programs import cropped
@@ -16,7 +17,7 @@ from mgx_core.targets.saved import Keep
 from mgx_core.targets.schedule import Schedule, SegmentSchedule
 from mgx_core.targets.segment_interpreter import SegmentInterpreter
 from mgx_core.targets.static_part import Split, numbered
-from mgx_core.types.shape import Shape, TupleShape
+from mgx_core.types.shape import AnyShape, Shape, TupleShape
 
 from .emitter import CpuEmitter
 from .native_program import build, install
@@ -54,12 +55,18 @@ class NativeRunner(Runner):
         self.program = program
         self.rest = parts.rest
         self.counted = parts.counted
-        self._has_rest = bool(parts.rest or parts.counted)
+        self._decides = bool(parts.rest or parts.counted)  # something at run time
+        self._has_rest = any(_tuple_of(ins) not in parts.counted for ins in parts.rest)
         self.wanted = parts.wanted
         self.figures = figures
         self.taken = taken
         self._owners = owners
         self.parameters = list(module.parameters.values())
+        # of each counted instruction, the op, axis and number of its results; the axis is None for those of static extents
+        self._crops = [
+            (op_of(ins), [axis if shape.dynamic() else None for shape in _shapes(ins)])
+            for ins, axis in parts.counted.items()
+        ]
         self._sources = [] if self._has_rest else self._outputs()
         # arguments that a body of control flow returns unchanged are not copied in each trip
         self.fresh = not self._has_rest and all(
@@ -71,15 +78,22 @@ class NativeRunner(Runner):
             for n, (kind, source) in enumerate(self._sources)
             if self.fresh and (kind == "constant" or ("result", source) in self._sources[:n])
         ]
-        self._direct = not self._has_rest and parts.wanted == list(module.outputs)
+        self._direct = not self._decides and parts.wanted == list(module.outputs)
         self._segments = SegmentInterpreter(partial(run_of, emitter), emitter.context.programs, emitter)
-        self._items = cut(module, {**parts.static, **parts.counted}) if parts.rest else []
+        self._items = cut(module, {**parts.static, **parts.counted}) if self._has_rest else []
         self.prepared = self._segments.prepare(self._items)
 
     def _outputs(self) -> list[tuple[str, Any]]:
         """Returns the source of each output: a result, an argument or a constant."""
         sources: dict[Instruction, tuple[str, Any]] = {ins: ("parameter", n) for n, ins in enumerate(self.parameters)}
         sources |= {ins: ("result", n) for n, ins in enumerate(self.wanted)}
+        first = len(self.wanted)
+        for ins in self.counted:
+            sources[ins] = "result", first
+            sources |= {
+                u: ("result", first + op.index) for u in ins.users if isinstance(op := op_of(u), GetTupleElem)
+            }
+            first += len(_shapes(ins))
         return [
             sources.get(o) or ("constant", None if o.literal is None else o.literal.value) for o in self.module.outputs
         ]
@@ -104,6 +118,8 @@ class NativeRunner(Runner):
             results = [args[self.taken[n]] if n in self.taken else next(own) for n in range(len(self.wanted))]
         if self._direct:
             return results
+        if self._crops:
+            results = self._cropped(results)
         if not self._has_rest:
             found = [
                 results[n] if kind == "result" else args[n] if kind == "parameter" else n for kind, n in self._sources
@@ -112,22 +128,21 @@ class NativeRunner(Runner):
                 found[n] = found[n].copy(order="C")
             return found
         made = dict(zip(self.wanted, results, strict=False))
-        if self.counted:
-            made |= self._cropped(results[len(self.wanted) :])
+        left = iter(results[len(self.wanted) :])
+        for ins in self.counted:
+            made[ins] = tuple(islice(left, len(ins.result.items))) if isinstance(ins.result, TupleShape) else next(left)
         return self._segments.finish(self.module, self._items, args, made, watch, self.counted)
 
-    def _cropped(self, results: list[Any]) -> dict[Instruction, Any]:
+    def _cropped(self, results: list[Any]) -> list[Any]:
         """Crops results with data-dependent extents from their maximum size to the actual count."""
-        found: dict[Instruction, Any] = {}
-        left = iter(results)
-        for ins, axis in self.counted.items():
-            shapes = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
-            *wholes, count = islice(left, len(shapes) + 1)
-            several = [
-                cropped(op_of(ins), axis, whole, count) if shape.dynamic() else whole
-                for whole, shape in zip(wholes, shapes, strict=True)
+        found = results[: len(self.wanted)]
+        left = islice(results, len(found), None)
+        for op, axes in self._crops:
+            *wholes, count = islice(left, len(axes) + 1)
+            found += [
+                whole if axis is None else cropped(op, axis, whole, count)
+                for whole, axis in zip(wholes, axes, strict=True)
             ]
-            found[ins] = tuple(several) if isinstance(ins.result, TupleShape) else several[0]
         return found
 
     def _writable(self, args: Sequence[Any]) -> list[Any]:
@@ -140,7 +155,7 @@ class NativeRunner(Runner):
         found: dict[Instruction, Timing] = {}
         if self.program is not None:
             found = step_timings(self.program, self.owners, self.figures, args, runs, warmup)
-        if self._has_rest:
+        if self._decides:
             found |= following_timings(self.run, args, runs, warmup)
         return list(found.values())
 
@@ -183,7 +198,7 @@ class CpuRunner(NativeRunner):
                 return No(str(why))
             program = recorder.plain()
         numbers = {ins: n for n, ins in enumerate(numbered(self.module))}
-        plain = not self._has_rest and all(kind != "constant" for kind, _ in self._sources)
+        plain = not self._decides and all(kind != "constant" for kind, _ in self._sources)
         return {
             "format": FORMAT,
             "tuning": self.schedule.choices,
@@ -195,6 +210,16 @@ class CpuRunner(NativeRunner):
             "wanted": [numbers[i] for i in self.wanted],
             "counted": [[numbers[i], axis] for i, axis in self.counted.items()],
         }
+
+
+def _shapes(ins: Instruction) -> Sequence[AnyShape]:
+    """Returns the shapes of an instruction's results."""
+    return ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
+
+
+def _tuple_of(ins: Instruction) -> Instruction | None:
+    """Returns the instruction that an item is taken from; None for anything else than items of tuples."""
+    return ins.inputs[0] if isinstance(op_of(ins), GetTupleElem) else None
 
 
 def run_of(emitter: CpuEmitter, module: Module) -> CpuRunner:

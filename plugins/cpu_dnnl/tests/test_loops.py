@@ -292,6 +292,22 @@ def test_rows_whose_number_depends_on_data(bound: int | None, limited: bool):
     assert not any(ins.op.control for ins in runner.rest)
 
 
+@pytest.mark.parametrize("results", [[1], [0, 1, 2], [2, 1, 1, 0]])
+def test_rows_that_are_returned_at_once(results: list[int]):
+    program = collecting(None)
+    main = program.get_main_module()
+    items = list(main.outputs)
+    main.replace_return([*(items[n] for n in results), main.parameters["x"], main.add_literal(np.arange(3.0))])
+    compiled = program.clone()
+    compiled.compile(mgx.get_target("cpu"))
+    for trips, limit in ((3, 9.0), (0, 9.0), (40, 2.0)):
+        given = collected(program, trips, limit)
+        compare(program, given, compiled)
+        found = [np.asarray(r) for r in compiled.run(given)]
+        assert not any(np.shares_memory(a, b) for n, a in enumerate(found) for b in found[:n])
+    assert not runner_of(compiled)._items
+
+
 def test_a_file_keeps_rows_whose_number_depends_on_data(tmp_path, monkeypatch):
     monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "cache"))
     program = collecting(None)
