@@ -23,6 +23,7 @@ from ..records import dataclass
 from ..rules.shapes import SHAPES
 from ..types.dim import bounds
 from ..types.shape import Shape, TupleShape, symbols_in
+from .counted_results import items_of, open_axes
 from .kernel import Launch, op_of
 from .segment import KEEPING, Keeping, Segment
 from .static_part import fixed_tensor, given, given_fixed, numeric, read_whole, views_constant
@@ -215,15 +216,20 @@ def border(module: Module, static: Mapping[Instruction, Any]) -> Border:
 
 def _counted(ins: Instruction) -> tuple[int, int] | None:
     """Returns the axis with a data-dependent extent and its maximum; None for other kernels, or if the maximum exceeds memory."""
-    if not isinstance(ins.op, Launch) or ins.op.kernel.open_axis is None or not isinstance(ins.result, Shape):
+    if not isinstance(ins.op, Launch) or ins.op.kernel.open_axis is None or read_whole(ins):
         return None
     operands = [None if i.is_absent else i.result for i in ins.inputs]
     values = [None if i.literal is None else i.literal.to_numpy() for i in ins.inputs]
-    result = ins.op.of.bounded(operands, values)
-    assert isinstance(result, Shape)
-    axis = ins.op.kernel.open_axis % result.rank
-    lens = [int(min(bounds(d)[1], bounds(e)[1])) for d, e in zip(result.dims, ins.result.dims, strict=True)]
-    return None if prod(lens) * result.dtype.size > LARGEST else (axis, lens[axis])
+    found = zip(items_of(ins.op.of.bounded(operands, values)), items_of(ins.result), strict=True)
+    axes = open_axes(ins.result, ins.op.kernel.open_axis)
+    bytes_, counted = 0, None
+    for (result, known), axis in zip(found, axes, strict=True):
+        assert isinstance(result, Shape) and isinstance(known, Shape)
+        lens = [int(min(bounds(d)[1], bounds(e)[1])) for d, e in zip(result.dims, known.dims, strict=True)]
+        bytes_ += prod(lens) * result.dtype.size
+        if axis is not None and counted is None:
+            counted = axis, lens[axis]
+    return None if bytes_ > LARGEST else counted
 
 
 def can_be_static(ins: Instruction, known: Callable[[Instruction], bool]) -> bool:

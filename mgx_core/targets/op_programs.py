@@ -8,7 +8,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from ..cache import Recent
-from ..errors import ShapeError
 from ..ir.interpreter import Interpreter
 from ..ir.module import Module
 from ..named_tuples import NamedTuple
@@ -19,12 +18,13 @@ from ..rules.engine import Rewriter
 from ..rules.shapes import SHAPES
 from ..types.argument import Array
 from ..types.shape import AnyShape, Shape, TupleShape
+from .counted_results import cropped, items_of, open_axes
 from .emission import Emitter
 from .kernel import Kernel
 from .schedule import Schedule
 from .values import Value
 
-__all__ = ["OpPrograms", "cropped"]
+__all__ = ["OpPrograms"]
 
 KEPT: Final = 512
 SEEN: Final = 4096  # remembered shapes, to detect repeated ones
@@ -33,6 +33,8 @@ MAX_SMALL: Final = 64  # maximum elements of an operand that determines extents
 _CONSTANT_OPERANDS: Final = (*SHAPES.roots, Split)  # ops that may have such operands
 
 Run: TypeAlias = Callable[[Sequence[Any]], Sequence[Array]]
+# a program (None: none is worth it), whether the op has several results, and the axes along which they are cropped
+Made: TypeAlias = "tuple[Run | None, bool, Sequence[int | None]]"
 
 
 class Call(NamedTuple):
@@ -54,7 +56,7 @@ class Call(NamedTuple):
     def empty_results(self) -> Any:
         """Returns the result if it has no elements; None otherwise."""
         result = self.result()
-        items = result.items if isinstance(result, TupleShape) else (result,)
+        items = items_of(result)
         empty = [
             np.empty(r.lens(), r.dtype.numpy)
             for r in items
@@ -65,7 +67,7 @@ class Call(NamedTuple):
     def cannot_emit(self) -> bool:
         """Returns True if no steps can be emitted: a data-dependent extent without a counting kernel, or empty operands."""
         result = self.result()
-        items = result.items if isinstance(result, TupleShape) else (result,)
+        items = items_of(result)
         dynamic = any(not isinstance(r, Shape) or r.dynamic() for r in items)
         return (dynamic and self.kernel.open_axis is None) or any(
             a is not None and (a.size == 0 or a.dtype == object) for a in self.args
@@ -91,7 +93,7 @@ class OpPrograms:
 
     def __init__(self, build: Callable[[Schedule], Run]) -> None:
         self._build = build
-        self._made: Recent[tuple[Run | None, bool]] = Recent(KEPT)
+        self._made: Recent[Made] = Recent(KEPT)
         self._seen: Recent[bool] = Recent(SEEN)
         self._once: Recent[int] = Recent(SEEN)  # programs created since values last repeated, by op and operand
 
@@ -118,15 +120,14 @@ class OpPrograms:
             empty = call.empty_results()
             if empty is not None:
                 return empty
-            made = self._made.put(
-                key, (None, False) if call.cannot_emit() else self._program(call, e.fresh(tuning=False))
-            )
-        program, several = made
+            no_program = None, False, ()
+            made = self._made.put(key, no_program if call.cannot_emit() else self._program(call, e.fresh(tuning=False)))
+        program, several, axes = made
         if program is None:
             return op.evaluate(args, modules, Interpreter().run)
         results = program([a for a, t in zip(args, types, strict=True) if t is not None and t[2] is None])
         if kernel.open_axis is not None:
-            return cropped(op, kernel.open_axis, *results)
+            results = cropped(op, axes, results)
         return tuple(results) if several else results[0]
 
     def run_with_constants(
@@ -155,10 +156,10 @@ class OpPrograms:
             if once >= ONCE:  # compiling takes longer than a hundred numpy calls
                 return None
             self._once.put(about, once + 1)
-            made = self._made.put(key, self._program_of_constants(op, args, e.fresh(tuning=False)))
+            made = self._made.put(key, (*self._program_of_constants(op, args, e.fresh(tuning=False)), ()))
         elif self._once.get(about):
             self._once.put(about, 0)
-        program, several = made
+        program, several, _ = made
         if program is None:
             return None
         results = program([x])
@@ -178,7 +179,7 @@ class OpPrograms:
             return None, several
         return self._build(e.planned(module, [e.output(v, n) for n, v in enumerate(values)])), several
 
-    def _program(self, call: Call, e: Emitter) -> tuple[Run, bool]:
+    def _program(self, call: Call, e: Emitter) -> Made:
         values: list[Value | None] = []
         for n, a in enumerate(call.args):
             if a is None or _is_baked(call.kernel, n, a):
@@ -189,7 +190,10 @@ class OpPrograms:
         result = e.run_kernel(call.kernel, call.op, call.modules, values)
         results = result if isinstance(result, tuple) else (result,)
         outputs = [e.output(v, n) for n, v in enumerate(results)]
-        return self._build(e.planned(Module(call.kernel.name), outputs)), isinstance(result, tuple)
+        axis, made = call.kernel.open_axis, call.result()
+        axes = () if axis is None else open_axes(made, axis)
+        several = isinstance(result, tuple) if axis is None else isinstance(made, TupleShape)
+        return self._build(e.planned(Module(call.kernel.name), outputs)), several, axes
 
 
 def _has_small_operands(args: Sequence[Any]) -> bool:
@@ -215,21 +219,3 @@ def _with_constants(op: Operation, args: Sequence[Any]) -> tuple[Module, bool]:
     module.add_return([module.add(GetTupleElem(index=n), made) for n in items] if several else [made])
     Rewriter(SHAPES).apply(module)
     return module, several
-
-
-def cropped(op: Operation, open_axis: int, *results: Array) -> Array | tuple[Array, ...]:
-    """Crops data-dependent results to their count.
-
-    Errors: ShapeError if the count exceeds the extent, which is possible for counts given by an operand.
-    """
-    *wholes, count = results
-    n, parts = int(count.item()), []
-    for whole in wholes:
-        axis = open_axis % whole.ndim
-        if not 0 <= n <= whole.shape[axis]:
-            raise ShapeError(
-                f"{op.name} can return 0 to {whole.shape[axis]} elements along axis {axis}, got a count of {n}"
-            )
-        part = whole[(*[slice(None)] * axis, slice(n))] if axis else whole[:n]  # the latter is contiguous
-        parts.append(np.ascontiguousarray(part) if axis else part)
-    return parts[0] if len(parts) == 1 else tuple(parts)

@@ -9,15 +9,15 @@ from typing import Any, Final
 
 from mgx_core import Instruction, Module, No
 from mgx_core.ops.control import GetTupleElem
+from mgx_core.targets.counted_results import cropped, items_of, open_axes
 from mgx_core.targets.cut import cut
 from mgx_core.targets.kernel import op_of
-from mgx_core.targets.op_programs import cropped
 from mgx_core.targets.runner import Runner, Timing
 from mgx_core.targets.saved import Keep
 from mgx_core.targets.schedule import Schedule, SegmentSchedule
 from mgx_core.targets.segment_interpreter import SegmentInterpreter
 from mgx_core.targets.static_part import Split, numbered
-from mgx_core.types.shape import AnyShape, Shape, TupleShape
+from mgx_core.types.shape import Shape, TupleShape
 
 from .emitter import CpuEmitter
 from .native_program import build, install
@@ -63,10 +63,7 @@ class NativeRunner(Runner):
         self._owners = owners
         self.parameters = list(module.parameters.values())
         # of each counted instruction, the op, axis and number of its results; the axis is None for those of static extents
-        self._crops = [
-            (op_of(ins), [axis if shape.dynamic() else None for shape in _shapes(ins)])
-            for ins, axis in parts.counted.items()
-        ]
+        self._crops = [(op_of(ins), open_axes(ins.result, axis)) for ins, axis in parts.counted.items()]
         self._sources = [] if self._has_rest else self._outputs()
         # arguments that a body of control flow returns unchanged are not copied in each trip
         self.fresh = not self._has_rest and all(
@@ -93,7 +90,7 @@ class NativeRunner(Runner):
             sources |= {
                 u: ("result", first + op.index) for u in ins.users if isinstance(op := op_of(u), GetTupleElem)
             }
-            first += len(_shapes(ins))
+            first += len(items_of(ins.result))
         return [
             sources.get(o) or ("constant", None if o.literal is None else o.literal.value) for o in self.module.outputs
         ]
@@ -138,11 +135,7 @@ class NativeRunner(Runner):
         found = results[: len(self.wanted)]
         left = islice(results, len(found), None)
         for op, axes in self._crops:
-            *wholes, count = islice(left, len(axes) + 1)
-            found += [
-                whole if axis is None else cropped(op, axis, whole, count)
-                for whole, axis in zip(wholes, axes, strict=True)
-            ]
+            found += cropped(op, axes, list(islice(left, len(axes) + 1)))
         return found
 
     def _writable(self, args: Sequence[Any]) -> list[Any]:
@@ -210,11 +203,6 @@ class CpuRunner(NativeRunner):
             "wanted": [numbers[i] for i in self.wanted],
             "counted": [[numbers[i], axis] for i, axis in self.counted.items()],
         }
-
-
-def _shapes(ins: Instruction) -> Sequence[AnyShape]:
-    """Returns the shapes of an instruction's results."""
-    return ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
 
 
 def _tuple_of(ins: Instruction) -> Instruction | None:

@@ -1,4 +1,4 @@
-// Ops with data-dependent output extents (NonZero, NonMaxSuppression, Compress): outputs have room for the upper bound, and the
+// Ops with data-dependent output extents (NonZero, NonMaxSuppression, Compress, Unique): outputs have room for the upper bound, and the
 // number of elements written is an output, too.
 #include <algorithm>
 #include <limits>
@@ -197,6 +197,121 @@ void compress(void *const *buffers, const int64_t *args, int64_t, int64_t, void 
     *static_cast<int64_t *>(buffers[3]) = found;
 }
 
+// A slice of Unique: the key of its first element, and its index.  Compared as one number if both fit.
+template <typename Key, bool packed = sizeof(Key) <= 4>
+struct Slice {
+    uint64_t bits;
+    Slice() = default;
+    Slice(Key key, int64_t index) : bits(static_cast<uint64_t>(key) << 32 | static_cast<uint64_t>(index)) {}
+    Key key() const { return static_cast<Key>(bits >> 32); }
+    int64_t index() const { return static_cast<int64_t>(bits & 0xffffffffu); }
+    bool operator<(const Slice &other) const { return bits < other.bits; }
+};
+
+template <typename Key>
+struct Slice<Key, false> {
+    Key first;
+    int64_t at;
+    Slice() = default;
+    Slice(Key key, int64_t index) : first(key), at(index) {}
+    Key key() const { return first; }
+    int64_t index() const { return at; }
+    bool operator<(const Slice &other) const { return first != other.first ? first < other.first : at < other.at; }
+};
+
+// Sorts slices of one element by each byte in which their keys differ; `other` has room for as many.  Returns the sorted ones, in
+// either memory.  Equal keys keep their order.
+template <typename Key>
+Slice<Key> *sorted_by_bytes(Slice<Key> *slices, Slice<Key> *other, int64_t n) {
+    Key differing = 0;
+    for (int64_t i = 1; i < n; ++i)
+        differing |= slices[i].key() ^ slices[0].key();
+    for (size_t shift = 0; shift < 8 * sizeof(Key); shift += 8) {
+        if (!(differing >> shift & 255)) continue;
+        int64_t ends[257] = {};
+        for (int64_t i = 0; i < n; ++i)
+            ++ends[(slices[i].key() >> shift & 255) + 1];
+        for (int digit = 0; digit < 256; ++digit)
+            ends[digit + 1] += ends[digit];
+        for (int64_t i = 0; i < n; ++i)
+            other[ends[slices[i].key() >> shift & 255]++] = slices[i];
+        std::swap(slices, other);
+    }
+    return slices;
+}
+
+// Unique.  Buffers: x, values, first occurrences, places, counts, number of distinct slices.  Arguments: slices n < 2^31, elements
+// of a slice, 1 to sort, 1 if every NaN differs; strides of slices in x and in the values; box of a slice (x, values).  Scratch
+// memory: 2 n slices, 3 n integers, all keys.
+template <typename T>
+void unique(void *const *buffers, const int64_t *args, int64_t, int64_t, void *scratch) {
+    using Key = decltype(ordered(T {}));
+    auto *x = static_cast<const T *>(buffers[0]);
+    auto *values = static_cast<T *>(buffers[1]);
+    auto *first = static_cast<int64_t *>(buffers[2]), *places = static_cast<int64_t *>(buffers[3]);
+    auto *counts = static_cast<int64_t *>(buffers[4]);
+    ArgReader reader(args);
+    const int64_t n = reader.next(), length = reader.next();
+    const bool sorted = reader.next(), apart = reader.next();
+    const int64_t in = reader.next(), out = reader.next();
+    const Box<2> box(reader);
+    auto *slices = static_cast<Slice<Key> *>(scratch);
+    auto *earliest = reinterpret_cast<int64_t *>(slices + 2 * n), *sizes = earliest + n, *number = sizes + n;
+    auto *keys = reinterpret_cast<Key *>(number + n); // [n, length]
+    for (int64_t i = 0; i < n; ++i) {
+        Key *to = keys + i * length;
+        box.lines([&](const int64_t *offset) {
+            const T *line = x + i * in + offset[0];
+            for (int64_t j = 0; j < box.length(); ++j)
+                *to++ = ordered(line[j * box.step(0)]);
+        });
+        slices[i] = Slice<Key>(keys[i * length], i);
+    }
+    constexpr int64_t few = 256; // for fewer slices, comparisons are cheaper than passes over the bytes
+    if (length == 1 && n >= few)
+        slices = sorted_by_bytes(slices, slices + n, n);
+    else if (length == 1)
+        std::sort(slices, slices + n);
+    else
+        std::sort(slices, slices + n, [&](const Slice<Key> &a, const Slice<Key> &b) {
+            if (a.key() != b.key()) return a.key() < b.key();
+            const Key *p = keys + a.index() * length, *q = keys + b.index() * length;
+            for (int64_t j = 1; j < length; ++j)
+                if (p[j] != q[j]) return p[j] < q[j];
+            return a.index() < b.index();
+        });
+    int64_t found = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t at = slices[i].index();
+        bool fresh = i == 0;
+        if (!fresh) {
+            const Key *own = keys + at * length;
+            fresh = !std::equal(own, own + length, keys + slices[i - 1].index() * length);
+            if (apart && !fresh) fresh = widened(x[at * in]) != widened(x[at * in]);
+        }
+        if (fresh) {
+            earliest[found] = at;
+            sizes[found++] = 0;
+        }
+        ++sizes[found - 1];
+        places[at] = found - 1;
+    }
+    int64_t next = 0;
+    for (int64_t i = 0; i < (sorted ? found : n); ++i) // in order of first occurrence unless sorted
+        if (sorted)
+            number[i] = i;
+        else if (earliest[places[i]] == i)
+            number[places[i]] = next++;
+    for (int64_t i = 0; i < n && !sorted; ++i)
+        places[i] = number[places[i]];
+    for (int64_t g = 0; g < found; ++g) {
+        first[number[g]] = earliest[g];
+        counts[number[g]] = sizes[g];
+        copy_box(box, x + earliest[g] * in, values + number[g] * out);
+    }
+    *static_cast<int64_t *>(buffers[5]) = found;
+}
+
 } // namespace
 
 void add_open_loops(NamedLoops &loops) {
@@ -204,6 +319,8 @@ void add_open_loops(NamedLoops &loops) {
             [&](auto element, const char *name) { add_loop(loops, "nonzero", name, &nonzero<decltype(element)>); });
     each(Sizes {}, size_names,
             [&](auto element, const char *name) { add_loop(loops, "compress", name, &compress<decltype(element)>); });
+    each(Numeric {}, numeric_names,
+            [&](auto element, const char *name) { add_loop(loops, "unique", name, &unique<decltype(element)>); });
     loops["best_boxes_float32"] = &best_boxes<float>;
     loops["best_boxes_float64"] = &best_boxes<double>;
     loops["join_boxes"] = &join_boxes;

@@ -96,3 +96,43 @@ def test_ops_after_one_with_open_extents() -> None:
         np.testing.assert_array_equal(program.run({"x": given})[0].to_numpy(), wanted)
     (instance,) = program.executable.instances()
     assert [p.op for p in instance.placements if p.place == "host"] == []
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "uint8", "int16", "bool"])
+@pytest.mark.parametrize("shape", [(7, 5, 2), (3, 400, 1)], ids=str)
+def test_distinct_slices(agrees: Check, dtype: str, axis: int | None, ordered: bool, shape: tuple[int, ...]) -> None:
+    x = rng.integers(0, 3, shape)
+    if dtype in ("float32", "float64", "int64"):
+        x = x * 300 - 300
+    values = x.astype(mgx.Shape(dtype, []).dtype.numpy)
+    agrees(mgx.op("unique", axis=axis, sorted=ordered), values)
+    agrees(mgx.op("unique", axis=axis, sorted=ordered), values.transpose(2, 1, 0).copy())
+
+
+@pytest.mark.parametrize("count", [9, 1000])
+@pytest.mark.parametrize("equal", [True, False])
+def test_distinct_numbers_with_nan_and_zeros(agrees: Check, count: int, equal: bool) -> None:
+    x = rng.standard_normal(count).astype(np.float32)
+    x[::3], x[1::3] = np.nan, rng.choice([0.0, -0.0, np.inf, -np.inf], len(x[1::3]))
+    agrees(mgx.op("unique", equal_nan=equal), x)
+    agrees(mgx.op("unique", equal_nan=equal, sorted=False), x)
+    if equal:
+        agrees(mgx.op("unique", axis=0), np.stack([x, x[::-1]], 1))
+
+
+def test_distinct_slices_are_results_of_the_static_part() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("int64", [6, 2]))
+    found = m.add(mgx.op("unique", axis=0), x)
+    m.add_return([m.add(mgx.op("get_tuple_elem", index=n), found) for n in (0, 2)])
+    program.compile(CpuTarget())
+    given = np.array([[3, 1], [0, 2], [3, 1], [0, 1], [0, 2], [3, 1]])
+    rows, places = (np.asarray(r) for r in program.run({"x": given}))
+    assert rows.tolist() == [[0, 1], [0, 2], [3, 1]]
+    assert places.tolist() == [2, 1, 2, 0, 1, 2]
+    runner: Any = program.executable.instances()[0].runner
+    assert [op.name for op, _ in runner._crops] == ["unique"]
+    assert not runner._items

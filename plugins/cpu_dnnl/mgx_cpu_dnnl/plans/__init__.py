@@ -42,7 +42,7 @@ LAZY: Final = {
         "scatter:ScatterMin scatter:ScatterMul scatter:ScatterNone scatter:ScatterndAdd scatter:ScatterndMax "
         "scatter:ScatterndMin scatter:ScatterndMul scatter:ScatterndNone"
     ),
-    "open_extents": "select:Compress select:Nonzero nms:Nonmaxsuppression",
+    "open_extents": "select:Compress select:Nonzero select:Unique nms:Nonmaxsuppression",
     "recurrent": "recurrent:Gru recurrent:Lstm recurrent:Rnn",
     "rotary": "rotary:RotaryEmbedding",
     "sampling": "columns:Col2im sample:DeformConv sample:GridSample pooling:MaxPoolIndices roi:MaxRoiPool roi:Roialign",

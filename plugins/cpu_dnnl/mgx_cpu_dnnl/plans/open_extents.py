@@ -13,7 +13,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.axes import normalize
 from mgx_core.ops.nms import Nonmaxsuppression
-from mgx_core.ops.select import Compress, Nonzero
+from mgx_core.ops.select import Compress, Nonzero, Unique
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 
@@ -55,6 +55,30 @@ def emit_compress(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
     numbers = [entries, x.strides[axis], out.strides[axis], condition.strides[0], *slices]
     native_loop(e, op.name, f"compress_{x.shape.dtype.size}", [x, condition, out, count], [out, count], numbers)
     return out, count
+
+
+@offer(PLANS, Unique, when=only(NUMBERS), name="native", open_axis=lambda op: op.axis or 0)
+def emit_unique(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    x = args[0]
+    if op.axis is None:
+        x = e.row_major(x)
+        x = x.view_at(0, Shape(x.shape.dtype, [x.shape.elements()]))
+    if not x.shape.elements():
+        raise Refused("an extent is 0")
+    axis = normalize(op.axis or 0, len(x.lens))
+    n = x.lens[axis]
+    if n >= 1 << 31:
+        raise Refused(f"fewer than 2**31 slices are required, got {n}")
+    values = e.allocate(x.shape.dtype, x.lens)
+    first, places, counts, count = (e.allocate(dt.int64, [m]) for m in (n, n, n, 1))
+    rest = [a for a in range(len(x.lens)) if a != axis]
+    box = encode_box([x.lens[a] for a in rest], [x.strides[a] for a in rest], [values.strides[a] for a in rest])
+    length = x.shape.elements() // n
+    numbers = [n, length, int(op.sorted), int(not op.equal_nan), x.strides[axis], values.strides[axis], *box]
+    outputs = [values, first, places, counts, count]
+    scratch = n * (2 * 16 + 3 * 8 + 8 * length)
+    native_loop(e, op.name, f"unique_{x.shape.dtype}", [x, *outputs], outputs, numbers, scratch=scratch)
+    return tuple(outputs)
 
 
 def supported(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
