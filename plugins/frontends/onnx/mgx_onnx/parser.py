@@ -308,7 +308,11 @@ class GraphParser:
         module = Module(self.context.module_name(f"{word(node.name) or 'node'}:{name}"))
         inner = GraphParser(self.context, module, self, self.opsets, prefix=self.prefix, inlining=self.inlining)
         given = [module.add_parameter(info.name, shape) for info, shape in zip(graph.input, inputs, strict=True)]
-        module.add_return(inner.parse_graph(graph, given))
+        try:
+            module.add_return(inner.parse_graph(graph, given))
+        except MgxError:
+            module.clear()  # an `If` goes on without an invalid branch: values outside must not have users in it
+            raise
         return module
 
 

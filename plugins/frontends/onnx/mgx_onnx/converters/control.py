@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Instruction, Module, Shape
+from mgx_core import Instruction, Module, Shape, ShapeError, UnrankedError
 from mgx_core import dtype as dt
 from mgx_core.converting.counted import counted_trips
 from mgx_core.converting.filling import count_up
@@ -30,8 +30,32 @@ def if_(n: Node, cond: Instruction) -> Any:
         return n.parser.inline_graph(n, then if known.reshape(()) else other)
     if cond.shape.ranked and cond.shape.rank:
         cond = n.reshape(cond, ())
-    modules = [n.parse_subgraph(then, "then"), n.parse_subgraph(other, "else")]
-    return n.items(n.add("if", cond, modules=modules))
+    return n.items(n.add("if", cond, modules=_branches(n, then, other)))
+
+
+def _branches(n: Node, then: Any, other: Any) -> list[Module]:
+    """Returns both branches; if the shapes of one do not fit, it raises the error only when it is taken."""
+    found: list[Module | ShapeError] = []
+    for graph, name in ((then, "then"), (other, "else")):
+        try:
+            found.append(n.parse_subgraph(graph, name))
+        except UnrankedError:
+            raise  # the node is deferred
+        except ShapeError as error:
+            found.append(error)
+    good = [m for m in found if isinstance(m, Module)]
+    return [m if isinstance(m, Module) else _invalid(n, m, good) for m in found]
+
+
+def _invalid(n: Node, error: ShapeError, good: Sequence[Module]) -> Module:
+    """Returns a module that raises the error of a branch, with the results of the other one.  Errors: the same without one."""
+    if not good:
+        raise error
+    module = Module(f"{good[0].name}:invalid")
+    results = tuple(good[0].output_shapes())
+    made = module.add(_op("invalid_branch", why=str(error), results=results), sources=n.parser.sources(n))
+    module.add_return([module.add(_op("get_tuple_elem", index=k), made) for k in range(len(results))])
+    return module
 
 
 @converts("Loop")

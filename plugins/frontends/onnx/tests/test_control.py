@@ -1,0 +1,62 @@
+"""Branches with shapes that do not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import mgx_core as mgx
+
+GOOD, BAD = "Neg", "MatMul"
+
+
+def branch(kind: str) -> onnx.GraphProto:
+    """Returns a branch on x, or one that multiplies matrices that do not fit after a node that does."""
+    nodes = [helper.make_node("Neg", ["x"], ["n"])]
+    nodes.append(
+        helper.make_node("MatMul", ["n", "w"], ["r"]) if kind == BAD else helper.make_node("Abs", ["n"], ["r"])
+    )
+    return helper.make_graph(nodes, kind, [], [helper.make_empty_tensor_value_info("r")])
+
+
+def model(then: str, other: str) -> bytes:
+    graph = helper.make_graph(
+        [helper.make_node("If", ["c"], ["y"], "choice", then_branch=branch(then), else_branch=branch(other))],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2]), helper.make_tensor_value_info("c", TensorProto.BOOL, [])],
+        [helper.make_empty_tensor_value_info("y")],
+        [numpy_helper.from_array(np.ones((5, 2), np.float32), "w")],
+    )  # fmt: skip
+    made: bytes = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8
+    ).SerializeToString()
+    return made
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+@pytest.mark.parametrize("taken", [True, False])
+def test_an_invalid_branch_fails_only_if_it_is_taken(target: str, taken: bool, tmp_path: Path) -> None:
+    program = mgx.parse_onnx_buffer(model(*((GOOD, BAD) if taken else (BAD, GOOD))))
+    mgx.save(program, tmp_path / "kept.mxr")
+    x = np.float32([[-1, 2]])
+    for one in (program, mgx.load(tmp_path / "kept.mxr")):
+        one.compile(mgx.get_target(target), validate=True)
+        assert np.asarray(one.run({"x": x, "c": np.bool_(taken)})[0]).tolist() == [[1, 2]]
+        with pytest.raises(mgx.ShapeError, match=r"node 'choice'.*cannot run: node 'r' \(MatMul.*got float32\[1, 2\]"):
+            one.run({"x": x, "c": np.bool_(not taken)})
+
+
+def test_two_invalid_branches_are_refused() -> None:
+    with pytest.raises(mgx.ShapeError, match=r"node 'choice'.*node 'r' \(MatMul"):
+        mgx.parse_onnx_buffer(model(BAD, BAD))
+
+
+def test_a_branch_with_an_unknown_operator_is_refused() -> None:
+    made = onnx.load_from_string(model(GOOD, GOOD))
+    made.graph.node[0].attribute[0].g.node[1].op_type = "Absent"
+    with pytest.raises(mgx.MgxError, match="Absent"):
+        mgx.parse_onnx_buffer(made.SerializeToString())
