@@ -56,13 +56,14 @@ class NativeRunner(Runner):
         self.rest = parts.rest
         self.counted = parts.counted
         self._decides = bool(parts.rest or parts.counted)  # something at run time
-        self._has_rest = any(_tuple_of(ins) not in parts.counted for ins in parts.rest)
         self.wanted = parts.wanted
+        self._open = _items(parts)
+        self._has_rest = any(ins not in self._open for ins in parts.rest)
         self.figures = figures
         self.taken = taken
         self._owners = owners
         self.parameters = list(module.parameters.values())
-        # of each counted instruction, the op, axis and number of its results; the axis is None for those of static extents
+        # of each counted instruction, its op and the axes along which its results are cropped
         self._crops = [(op_of(ins), open_axes(ins.result, axis)) for ins, axis in parts.counted.items()]
         self._sources = [] if self._has_rest else self._outputs()
         # arguments that a body of control flow returns unchanged are not copied in each trip
@@ -77,20 +78,14 @@ class NativeRunner(Runner):
         ]
         self._direct = not self._decides and parts.wanted == list(module.outputs)
         self._segments = SegmentInterpreter(partial(run_of, emitter), emitter.context.programs, emitter)
-        self._items = cut(module, {**parts.static, **parts.counted}) if self._has_rest else []
+        self._items = cut(module, {**parts.static, **parts.counted, **self._open}) if self._has_rest else []
         self.prepared = self._segments.prepare(self._items)
 
     def _outputs(self) -> list[tuple[str, Any]]:
         """Returns the source of each output: a result, an argument or a constant."""
         sources: dict[Instruction, tuple[str, Any]] = {ins: ("parameter", n) for n, ins in enumerate(self.parameters)}
         sources |= {ins: ("result", n) for n, ins in enumerate(self.wanted)}
-        first = len(self.wanted)
-        for ins in self.counted:
-            sources[ins] = "result", first
-            sources |= {
-                u: ("result", first + op.index) for u in ins.users if isinstance(op := op_of(u), GetTupleElem)
-            }
-            first += len(items_of(ins.result))
+        sources |= {ins: ("result", n) for ins, n in self._open.items()}
         return [
             sources.get(o) or ("constant", None if o.literal is None else o.literal.value) for o in self.module.outputs
         ]
@@ -125,10 +120,8 @@ class NativeRunner(Runner):
                 found[n] = found[n].copy(order="C")
             return found
         made = dict(zip(self.wanted, results, strict=False))
-        left = iter(results[len(self.wanted) :])
-        for ins in self.counted:
-            made[ins] = tuple(islice(left, len(ins.result.items))) if isinstance(ins.result, TupleShape) else next(left)
-        return self._segments.finish(self.module, self._items, args, made, watch, self.counted)
+        made |= {ins: results[n] for ins, n in self._open.items()}
+        return self._segments.finish(self.module, self._items, args, made, watch, self._open)
 
     def _cropped(self, results: list[Any]) -> list[Any]:
         """Crops results with data-dependent extents from their maximum size to the actual count."""
@@ -205,9 +198,17 @@ class CpuRunner(NativeRunner):
         }
 
 
-def _tuple_of(ins: Instruction) -> Instruction | None:
-    """Returns the instruction that an item is taken from; None for anything else than items of tuples."""
-    return ins.inputs[0] if isinstance(op_of(ins), GetTupleElem) else None
+def _items(parts: Split) -> dict[Instruction, int]:
+    """Returns the counted instructions, or the items taken from their tuples, with their positions among all results."""
+    found: dict[Instruction, int] = {}
+    first = len(parts.wanted)
+    for ins in parts.counted:
+        if isinstance(ins.result, TupleShape):
+            found |= {u: first + op.index for u in ins.users if isinstance(op := op_of(u), GetTupleElem)}
+        else:
+            found[ins] = first
+        first += len(items_of(ins.result))
+    return found
 
 
 def run_of(emitter: CpuEmitter, module: Module) -> CpuRunner:

@@ -136,3 +136,21 @@ def test_distinct_slices_are_results_of_the_static_part() -> None:
     runner: Any = program.executable.instances()[0].runner
     assert [op.name for op, _ in runner._crops] == ["unique"]
     assert not runner._items
+
+
+def test_programs_read_items_of_counted_tuples() -> None:
+    """What follows is one native program for each number of distinct elements."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("int64", [8]))
+    found = m.add(mgx.op("unique"), x)
+    values, _, places, counts = (m.add(mgx.op("get_tuple_elem", index=n), found) for n in range(4))
+    m.add_return([m.add(mgx.op("mul"), values, counts), m.add(mgx.op("neg"), places)])
+    program.compile(CpuTarget())
+    for given in ([3, 3, 3, 1, 1, 0, 0, 0], [1, 2, 3, 4, 5, 6, 7, 8], [5] * 8):
+        wanted, where, sizes = np.unique(given, return_inverse=True, return_counts=True)
+        products, negative = (np.asarray(r) for r in program.run({"x": np.array(given)}))
+        assert products.tolist() == (wanted * sizes).tolist()
+        assert negative.tolist() == (-where).tolist()
+    (item,) = program.executable.instances()[0].runner._items
+    assert len(item.what._made) == 3
