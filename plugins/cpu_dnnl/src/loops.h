@@ -30,6 +30,7 @@ void add_sequence_loops(NamedLoops &loops);
 void add_window_loops(NamedLoops &loops);
 void add_sampling_loops(NamedLoops &loops);
 void add_region_loops(NamedLoops &loops);
+void add_row_loops(NamedLoops &loops);
 void add_tree_loops(NamedLoops &loops);
 void add_coupling_loops(NamedLoops &loops);
 void add_open_loops(NamedLoops &loops);

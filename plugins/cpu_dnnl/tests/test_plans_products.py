@@ -212,3 +212,37 @@ def test_many_small_products_of_a_transposed_batch_are_one_loop() -> None:
     np.testing.assert_allclose(got, net.given["x"].transpose(1, 0, 2, 3) @ net.given["w"], rtol=1e-5, atol=1e-5)
     steps = [s.name for s in net.program.executable.instances()[0].runner.schedule.steps]
     assert not any(name.startswith("matmul") for name in steps), steps
+
+
+def steps_of(net: Net) -> list[str]:
+    assert net.program.executable is not None
+    return [step.name.split()[0] for step in net.program.executable.instances()[0].runner.schedule.steps]
+
+
+@pytest.mark.parametrize("behind", ["", "relu"])
+@pytest.mark.parametrize(("k", "n"), [(130, 130), (9, 2100), (3000, 7), (1, 20000)])
+@pytest.mark.parametrize("batch", [[], [1], [1, 1]])
+def test_one_row_times_a_matrix_that_is_not_constant(k: int, n: int, batch: list[int], behind: str) -> None:
+    net = Net()
+    x, w = net.value("x", *batch, 1, k), net.value("w", *batch, k, n)
+    out = net.add("dot", x, w)
+    got = net.result(net.add(behind, out) if behind else out)
+    wanted = net.given["x"].astype(np.float64) @ net.given["w"].astype(np.float64)
+    np.testing.assert_allclose(got, np.maximum(wanted, 0) if behind else wanted, rtol=1e-4, atol=1e-4)
+    assert "row" in steps_of(net)
+
+
+def test_one_row_times_columns_of_a_matrix() -> None:
+    net = Net()
+    x = net.add("step", net.value("x", 1, 400), axes=[1], steps=[2])
+    w = net.add("slice", net.value("w", 200, 300), axes=[1], starts=[11], ends=[251])
+    got = net.result(net.add("dot", x, w))
+    np.testing.assert_allclose(got, net.given["x"][:, ::2] @ net.given["w"][:, 11:251], rtol=1e-4, atol=1e-4)
+    assert "row" in steps_of(net)
+
+
+def test_one_row_times_a_transposed_matrix() -> None:
+    net = Net()
+    turned = net.add("transpose", net.value("w", 300, 200), permutation=[1, 0])
+    got = net.result(net.add("dot", net.value("x", 1, 200), net.add("neg", turned)))
+    np.testing.assert_allclose(got, -net.given["x"] @ net.given["w"].T, rtol=1e-4, atol=1e-4)

@@ -19,6 +19,7 @@ from ..layout import descriptor, is_nested
 from ..native_library import native
 from .anchors import floats_around
 from .epilogues import Epilogue, fused_epilogue
+from .native_loops import native_loop
 from .offer import FLOATS, offer, only
 from .packed_products import packed_group, packed_product
 from .precision import narrowed, widened
@@ -28,6 +29,8 @@ __all__ = ["PLANS", "plain_product", "product"]
 PLANS = Kernels("cpu")
 MIN_BATCHED_ROWS: Final = 16  # with fewer rows per matrix, copying the batch together is cheaper than a batched product
 MAX_SMALL: Final = 64**3  # maximum multiplications of a product for which compiled loops beat oneDNN's generic GEMM
+MIN_READ_BYTES: Final = 1 << 16  # minimum bytes of a matrix that is not constant to multiply it row by row
+MIN_COLUMNS: Final = 512  # per work item, which reads pieces of rows that are long enough for prefetching
 MIN_ROWS: Final = 8  # minimum rows assumed by its cost: below it, moving the right matrix dominates
 
 
@@ -50,11 +53,15 @@ def emit_dot_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
 def build(e: CpuEmitter, anchor: Instruction, operands: Sequence[Value], epilogue: Epilogue | None) -> Value:
     if epilogue is None:
         return plain_product(e, operands[0], operands[1])
+    if _is_read_by_rows(e, operands[0], operands[1]):
+        raise Refused("the loop over the rows of a matrix that is not constant has no epilogue")
     return product(e, operands[0], operands[1], epilogue, loops=True)
 
 
 def plain_product(e: CpuEmitter, a: Value, b: Value) -> Value:
     """Emits a product without epilogue: as a compiled loop, through oneDNN, or bfloat16 in float32."""
+    if _is_read_by_rows(e, a, b):
+        return _row_product(e, a, b)
     with e.trial() as trial:
         (found,) = packed_product(e, a, b)
         trial.keep()
@@ -66,6 +73,21 @@ def plain_product(e: CpuEmitter, a: Value, b: Value) -> Value:
         trial.keep()
         return found
     return narrowed(e, product(e, widened(e, a), widened(e, b), None), dt.bfloat16)
+
+
+def _is_read_by_rows(e: CpuEmitter, a: Value, b: Value) -> bool:
+    """Returns True for one row times a float32 matrix that is not constant, which oneDNN would copy before it multiplies."""
+    large = a.lens[-1] * b.lens[-1] * 4 >= MIN_READ_BYTES and prod(a.lens[:-1]) == prod(b.lens[:-2]) == 1
+    return large and a.shape.dtype is b.shape.dtype is dt.float32 and b.strides[-1] == 1 and e.constant(b) is None
+
+
+def _row_product(e: CpuEmitter, a: Value, b: Value) -> Value:
+    k, n = b.lens[-2:]
+    out = e.allocate(dt.float32, [*a.lens[:-1], n])
+    width = max(MIN_COLUMNS, -(-n // (e.threads or native().thread_count())))
+    numbers = [k, n, width, a.strides[-1], b.strides[-2]]
+    native_loop(e, "row product", "row_product", [a, b, out], [out], numbers, -(-n // width), flops=2 * k * n)
+    return out
 
 
 def _is_small(a: Value, b: Value) -> bool:
