@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -11,11 +12,14 @@ import numpy as np
 from ..errors import ParameterError, ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, ceil_div, fresh
-from ..types.dtype import int64, of
+from ..types.dtype import float32, int64, of
 from ..types.memory_limit import require_memory
 from ..types.shape import Shape, TupleShape
+from .builder import Builder, Operand
 from .declaration import op
 from .operation import Operation
+from .pooling_parts import power_parts, quotient_parts, root_parts, sum_parts
+from .reduce import ReduceMean, ReduceSum
 from .scalar import convert, widen
 from .window import explicit_padding, extent, padded, per_axis, sides, taps, windows
 
@@ -186,13 +190,44 @@ class Pooling(Windows):
             total = windowed(padded(self.power(x), begins, filled), np.add, lengths, stride, dilation, counts)
             return self.root(total)
         total = windowed(padded(x, begins, filled), np.add, lengths, stride, dilation, counts)
-        for axis, (n, k, s, d, b, e, o, c) in enumerate(
-            zip(x.shape[2:], lengths, stride, dilation, begins, ends, over, counts, strict=True)
-        ):
-            counted = np.ones(b + n + e, x.dtype) if self.count_include_pad else padded(np.ones(n, x.dtype), [b], [e])
-            share = windowed(padded(counted, [0], [o]), np.add, [k], [s], [d], [c])
-            total /= np.maximum(share, 1).reshape((-1,) + (1,) * (x.ndim - 3 - axis))
+        for share in self.shares(x.shape[2:], x.dtype):
+            total /= share
         return total
+
+    def shares(self, dims: Sequence[int], dtype: np.dtype[Any]) -> list[Array]:
+        """Returns the factors of the number of elements that an average counts, one per axis, which broadcast over results."""
+        lengths, stride, dilation = self.numbers(len(dims))
+        counts = [int(c) for c in self.counts(dims)]
+        begins, ends, over = self.around(dims, counts)
+        found: list[Array] = []
+        for axis, (n, k, s, d, b, e, o, c) in enumerate(
+            zip(dims, lengths, stride, dilation, begins, ends, over, counts, strict=True)
+        ):
+            counted = np.ones(b + n + e, dtype) if self.count_include_pad else padded(np.ones(n, dtype), [b], [e])
+            share = windowed(padded(counted, [0], [o]), np.add, [k], [s], [d], [c])
+            found.append(np.maximum(share, 1).reshape((-1,) + (1,) * (len(dims) - 1 - axis)))
+        return found
+
+    def decompose(self, b: Builder, x: Operand) -> Operand | None:
+        """Decomposes averages and norms of float32 windows of static extents into depthwise convolutions."""
+        if self.mode == "max" or x.shape.dtype is not float32 or x.shape.dynamic() or not x.shape.elements():
+            return None
+        norm, dims = self.mode == "lpnorm", [int(n) for n in x.shape.dims[2:]]
+        terms = power_parts(b, x, self.lp_order) if norm else x
+        if self.dyn_global:
+            axes = tuple(range(2, x.shape.rank))
+            sums = b.add(ReduceSum(axes=axes) if norm else ReduceMean(axes=axes), terms)
+            return root_parts(b, sums, self.lp_order) if norm else sums
+        one = self.fitted(dims)
+        counts = [int(n) for n in one.counts(dims)]
+        if 0 in counts:
+            return None
+        begins, ends, over = one.around(dims, counts)
+        padding = (*begins, *(e + o for e, o in zip(ends, over, strict=True)))
+        sums = sum_parts(b, terms, *one.numbers(len(dims)), padding)
+        if norm:
+            return root_parts(b, sums, self.lp_order)
+        return quotient_parts(b, sums, reduce(np.multiply, one.shares(dims, np.dtype(np.float32))))
 
 
 @op("max_pool_indices", exact=True)

@@ -145,3 +145,25 @@ def test_transforms_of_frames(dtype: str, onesided: bool, windowed: bool) -> Non
     signal = rng.standard_normal((2, 50, 1)).astype(dtype)
     window = rng.random(10).astype(dtype) if windowed else None
     check(Stft(frame_step=4, frame_length=10, onesided=onesided), signal, None, window, tolerance=PRECISE[dtype])
+
+
+@pytest.mark.parametrize(
+    ("dims", "given"),
+    [
+        ((2, 3, 9, 8), {"lengths": (3, 2)}),
+        ((2, 3, 9, 8), {"lengths": (3, 2), "padding": (1, 1, 2, 0), "stride": (2, 1), "dilations": (2, 3)}),
+        ((1, 5, 11), {"lengths": (3,), "padding": (1,), "stride": (2,), "ceil_mode": True}),
+        ((1, 5, 12), {"lengths": (3,), "padding": (1, 0), "stride": (4,), "ceil_mode": True}),
+        ((1, 1, 7, 9), {"lengths": (4, 2), "padding_mode": "same_lower", "stride": (2, 3)}),
+        ((1, 2, 5, 6, 7), {"lengths": (2, 3, 2), "padding": (1, 0, 1), "stride": (1, 2, 1)}),
+        ((2, 3, 4, 5), {"dyn_global": True}),
+    ],
+)
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize("mode", [("average", 2), ("lpnorm", 1), ("lpnorm", 2), ("lpnorm", 3)], ids=str)
+def test_windows_as_convolutions(dims: Any, given: Any, mode: tuple[str, int], counted: bool) -> None:
+    op = mgx.op("pooling", mode=mode[0], lp_order=mode[1], count_include_pad=counted, **given)
+    x = np.random.default_rng(3).standard_normal(dims).astype(np.float32)
+    check(op, x, tolerance=1e-6)
+    assert spelt_out(op, x.astype(np.float16)) is None
+    assert spelt_out(op.replace(mode="max"), x) is None

@@ -104,3 +104,25 @@ def test_maxima_of_few_channels_read_images_in_their_layout(
 def test_windows_of_no_images(agrees: Callable[..., None], mode: str, name: str) -> None:
     for lens in ((0, 3, 6, 6), (2, 0, 6, 6)):
         agrees(mgx.op("pooling", mode=mode, lengths=(2, 2)), np.zeros(lens, name))
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"mode": "average", "dilations": (2, 3), "padding": (1, 2)},
+        {"mode": "average", "stride": (3, 2), "padding": (1, 0), "ceil_mode": True, "count_include_pad": True},
+        {"mode": "lpnorm", "stride": (2, 2), "padding": (1, 1)},
+        {"mode": "lpnorm", "lp_order": 3, "dilations": (2, 1)},
+        {"mode": "lpnorm", "lp_order": 1, "dyn_global": True},
+    ],
+    ids=str,
+)
+def test_averages_and_norms_that_onednn_does_not_compute(both: Callable[..., Any], attributes: dict[str, Any]) -> None:
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [2, 5, 13, 12]))
+    main.add_return([main.add(mgx.op("pooling", lengths=(3, 2), **attributes), x)])
+    given = np.random.default_rng(1).standard_normal((2, 5, 13, 12)).astype(np.float32)
+    found, wanted, steps = both(program, {"x": given})
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    assert not any(name.startswith("host") for name in steps), steps
