@@ -5,7 +5,8 @@ String tensors are object arrays of `str`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise, repeat
 from typing import Any, Final, Literal
@@ -27,6 +28,7 @@ from .regex import compile_pattern
 __all__ = ["padded", "words_of"]
 
 MAX_COORDINATES: Final = 1 << 28  # limit of an n-gram vector's elements
+FEW: Final = 256  # tokens up to which looking up n-grams one by one is faster than with arrays
 
 
 @op("string_concat", exact=True)
@@ -206,28 +208,50 @@ class TfIdfVectorizer(Operation):
     def compute(self, x: Array) -> Array:
         known = _pool_of(self)
         rows = x.reshape(-1, x.shape[-1]) if x.size else x.reshape(x.shape[0] if x.ndim == 2 else 1, 0)
-        given = rows.reshape(-1).tolist()
-        tokens = np.fromiter(map(known.words.get, given, repeat(-1)), np.int64, len(given)).reshape(rows.shape)
         size = len(known.weights)
-        cells = []  # of all occurrences, row by row of the result
-        for n in range(self.min_gram_length, self.max_gram_length + 1):
-            for apart in range(1, self.max_skip_count + 2 if n > 1 else 2):
-                windows = tokens.shape[1] - (n - 1) * apart
-                if windows <= 0 or not len(known.grams[n - 1].places):
-                    break
-                picked = [tokens[:, k * apart : k * apart + windows] for k in range(n)]
-                column = known.grams[n - 1].coordinates(picked)
-                row, start = np.nonzero(column >= 0)
-                cells.append(row * size + column[row, start])
-        at = np.concatenate(cells) if cells else np.zeros(0, np.int64)
         flat = np.zeros(len(rows) * size, np.float32)
-        np.add.at(flat, at, np.float32(1))
+        if rows.size <= FEW:
+            found = Counter(self._cells_of_few(rows, known))
+            flat[list(found)] = list(found.values())
+        else:
+            np.add.at(flat, self._cells(rows, known), np.float32(1))
         counts: Array = flat.reshape(len(rows), size)
         if self.mode == "IDF":
             counts = (counts > 0) * known.weights
         elif self.mode == "TFIDF":
             counts = counts * known.weights
         return counts.astype(np.float32, copy=False).reshape(*x.shape[:-1], size)
+
+    def _cells(self, rows: Array, known: _Pool) -> Array:
+        """Returns the cells of all occurrences of n-grams, row by row of the result."""
+        given = rows.reshape(-1).tolist()
+        tokens: Array = np.fromiter(map(known.words.get, given, repeat(-1)), np.int64, len(given)).reshape(rows.shape)
+        size = len(known.weights)
+        cells = []
+        for n, apart in self._spans():
+            windows = tokens.shape[1] - (n - 1) * apart
+            if windows <= 0 or not len(known.grams[n - 1].places):
+                continue
+            picked = [tokens[:, k * apart : k * apart + windows] for k in range(n)]
+            column = known.grams[n - 1].coordinates(picked)
+            row, start = np.nonzero(column >= 0)
+            cells.append(row * size + column[row, start])
+        return np.concatenate(cells) if cells else np.zeros(0, np.int64)
+
+    def _cells_of_few(self, rows: Array, known: _Pool) -> Iterator[int]:
+        """Yields the same cells, looked up one by one."""
+        for row, words in enumerate(rows.tolist()):
+            first = row * len(known.weights)
+            for n, apart in self._spans():
+                shifted: list[list[int | str]] = [words[k * apart :] for k in range(n)]
+                found = map(known.places[n - 1].get, zip(*shifted, strict=False))
+                yield from (first + place for place in found if place is not None)
+
+    def _spans(self) -> Iterator[tuple[int, int]]:
+        """Yields lengths of n-grams and the distances of their tokens."""
+        for n in range(self.min_gram_length, self.max_gram_length + 1):
+            for apart in range(1, self.max_skip_count + 2 if n > 1 else 2):
+                yield n, apart
 
 
 class _Grams(NamedTuple):
@@ -255,6 +279,7 @@ class _Pool(NamedTuple):
 
     words: dict[int | str, int]  # a number for each word
     grams: list[_Grams]  # of each length
+    places: list[dict[tuple[int | str, ...], int]]  # the coordinates of the n-grams of each length
     weights: Array  # of each coordinate
 
 
@@ -267,6 +292,7 @@ def _pool_of(op: TfIdfVectorizer) -> _Pool:
     ends = [*op.ngram_counts, len(pool)]
     coordinates = iter(op.ngram_indexes)
     grams: list[_Grams] = []
+    all_places: list[dict[tuple[int | str, ...], int]] = []
     for n, (a, b) in enumerate(pairwise(ends), 1):
         rows = np.array([words[w] for w in pool[a:b]], np.int64).reshape(-1, n)
         own = np.fromiter(coordinates, np.int64, len(rows))
@@ -278,10 +304,11 @@ def _pool_of(op: TfIdfVectorizer) -> _Pool:
         places = np.full(count if len(rows) else 0, -1, np.int64)
         places[prefix] = own  # the last of equal n-grams applies
         grams.append(_Grams(tuple(steps), len(words), places))
+        all_places.append(dict(zip(zip(*[iter(pool[a:b])] * n, strict=True), own.tolist(), strict=True)))
     weights = np.ones(max(op.ngram_indexes) + 1, np.float32)
     if op.weights:
         weights[list(op.ngram_indexes)] = np.asarray(op.weights, np.float32)
-    return _Pool(words, grams, weights)
+    return _Pool(words, grams, all_places, weights)
 
 
 def words_of(x: Array) -> list[str]:

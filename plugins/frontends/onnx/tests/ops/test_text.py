@@ -14,7 +14,7 @@ from mgx_core.types.shape import Shape, TupleShape
 from mgx_onnx.ops import labels
 from mgx_onnx.ops.automaton import Automaton
 from mgx_onnx.ops.labels import LabelEncoder
-from mgx_onnx.ops.text import RegexFullMatch, StringConcat, StringNormalizer, StringSplit, TfIdfVectorizer
+from mgx_onnx.ops.text import FEW, RegexFullMatch, StringConcat, StringNormalizer, StringSplit, TfIdfVectorizer
 from mgx_onnx.ops.tokenizer import Tokenizer
 
 
@@ -99,7 +99,8 @@ def test_ngrams(changes: dict[str, Any], expected: list[float]) -> None:
     op = TfIdfVectorizer(**{**POOL, "pool_int64s": pool, **changes})
     out = op.evaluate([row])
     assert out.dtype == np.float32 and out.tolist() == expected
-    assert op.evaluate([np.stack([row, row])]).tolist() == [expected] * 2
+    for count in (2, 60):
+        assert op.evaluate([np.stack([row] * count)]).tolist() == [expected] * count
     assert op.evaluate([np.zeros((2, 0), np.int32)]).tolist() == [[0] * 7] * 2
 
 
@@ -160,8 +161,9 @@ def test_tokens() -> None:
             Tokenizer(**common, **bad)
 
 
+@pytest.mark.parametrize("rows", [3, 30])
 @pytest.mark.parametrize("skip", [0, 1, 2])
-def test_ngrams_of_three_words_as_counted_one_by_one(skip: int) -> None:
+def test_ngrams_of_three_words_as_counted_one_by_one(skip: int, rows: int) -> None:
     rng = np.random.default_rng(5)
     grams = [tuple(rng.integers(0, 4, 3).tolist()) for _ in range(20)]
     grams.append(grams[3])  # the last of equal n-grams applies
@@ -176,13 +178,13 @@ def test_ngrams_of_three_words_as_counted_one_by_one(skip: int) -> None:
         ngram_indexes=tuple(places),
         pool_int64s=tuple(pool),
     )
-    x = rng.integers(0, 6, (3, 12))
+    x = rng.integers(0, 6, (rows, 12))
     table: dict[tuple[int, ...], int] = {
         **{(w,): places[w] for w in range(4)},
         (0, 1): places[4],
         **dict(zip(grams, places[5:], strict=True)),
     }
-    wanted = np.zeros((3, len(places)), np.float32)
+    wanted = np.zeros((rows, len(places)), np.float32)
     for row, words in zip(wanted, x.tolist(), strict=True):
         for n in (1, 2, 3):
             for apart in range(1, skip + 2 if n > 1 else 2):
@@ -191,6 +193,7 @@ def test_ngrams_of_three_words_as_counted_one_by_one(skip: int) -> None:
                     if at is not None:
                         row[at] += 1
     np.testing.assert_array_equal(op.evaluate([x]), wanted)
+    assert (x.size > FEW) == (rows == 30)
 
 
 def test_separators_without_special_characters_take_no_automaton(monkeypatch: pytest.MonkeyPatch) -> None:
