@@ -25,6 +25,7 @@ from .score_parts import spread
 
 __all__: list[str] = []
 
+FEW: Final = 512  # integers up to which looking them up one by one is faster than with arrays
 MOST_ENTRIES: Final = 65536  # maximum size of an integer lookup table
 
 
@@ -77,7 +78,7 @@ class LabelEncoder(Operation):
         return x.with_dtype(self.dtype)
 
     def compute(self, x: Array) -> Array:
-        if self.keys_strings:
+        if self.keys_strings or (self.keys_int64s and x.size <= FEW):
             table, missing = _table_of(self)
             words = x.reshape(-1).tolist()
             if self.dtype is dt.string:
@@ -117,10 +118,11 @@ class LabelEncoder(Operation):
 
 
 @lru_cache(maxsize=32)
-def _table_of(op: LabelEncoder) -> tuple[dict[str, Any], Any]:
-    """Returns the values by key of an encoder of strings, and the default, rounded to its element type."""
+def _table_of(op: LabelEncoder) -> tuple[dict[str | int, Any], Any]:
+    """Returns the values by key of an encoder of strings or integers, and the default, rounded to its element type."""
+    keys = op.keys_strings or op.keys_int64s
     values = op.values_floats or op.values_int64s or op.values_strings
     if op.dtype is dt.string:
-        return dict(zip(op.keys_strings, values, strict=True)), op.default
+        return dict(zip(keys, values, strict=True)), op.default
     *rounded, default = np.array([*values, op.default]).astype(op.dtype.numpy).tolist()
-    return dict(zip(op.keys_strings, rounded, strict=True)), default
+    return dict(zip(keys, rounded, strict=True)), default

@@ -185,6 +185,8 @@ def test_unknown_categories() -> None:
 def test_label_encoder(attributes: dict[str, Any], x: Any, expected: list[Any]) -> None:
     out = LabelEncoder(**attributes).evaluate([x])
     assert out.dtype == attributes["dtype"].numpy and out.tolist() == expected
+    many = LabelEncoder(**attributes).evaluate([np.concatenate([x] * 600)])  # integers are looked up with arrays
+    assert many.dtype == out.dtype and many.tolist() == expected * 600
     assert LabelEncoder(**attributes).evaluate([x[:0]]).shape == x[:0].shape
 
 
