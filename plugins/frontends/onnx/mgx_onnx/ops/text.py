@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise, repeat
+from itertools import pairwise, repeat, zip_longest
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -319,10 +319,10 @@ def words_of(x: Array) -> list[str]:
 
 def padded(rows: list[list[str]], pad: str) -> Array:
     """Returns lists of strings as a matrix, each filled up to the longest."""
-    most = max(map(len, rows), default=0)
-    out = np.empty((len(rows), most), object)
-    if out.size:
-        out[:] = [row if len(row) == most else row + [pad] * (most - len(row)) for row in rows]
+    columns = list(zip_longest(*rows, fillvalue=pad))
+    out = np.empty((len(rows), len(columns)), object)
+    for n, column in enumerate(columns):
+        out[:, n] = column
     return out
 
 
