@@ -46,7 +46,7 @@ class Kernel:
     """The axis of the results whose extent depends on data.
 
     `emit` then gives memory for the most that there can be (`Operation.bounded`), and last an int64 [1] with the extent that is
-    taken.  Default: None, all extents follow from those of the operands."""
+    taken; results whose extents are static are complete.  Default: None, all extents follow from those of the operands."""
 
     def run(self, args: Sequence[Value], modules: Sequence[Module] = (), run: Run | None = None) -> Value:
         """Computes the result for input values (None for an absent input), a tuple for several results.
