@@ -1,5 +1,5 @@
-// Ops with data-dependent output extents (NonZero, NonMaxSuppression, Compress, Unique): outputs have room for the upper bound, and the
-// number of elements written is an output, too.
+// Ops with data-dependent output extents (NonZero, NonMaxSuppression, Compress, Unique): outputs have room for the upper bound, and
+// the number of elements written is an output, too.
 #include <algorithm>
 #include <limits>
 

@@ -98,6 +98,7 @@ struct Layer {
                             : static_cast<const int32_t *>(buffers[lengths])[sequence];
     }
     int64_t length(int64_t sequence) const { return std::clamp<int64_t>(given_length(sequence), 0, steps); }
+    // Returns the steps of the longest of some sequences.
     int64_t longest(int64_t first, int64_t count) const {
         if (!lengths) return steps;
         int64_t found = 0;
@@ -142,8 +143,8 @@ inline Floats weight(const uint16_t *from) {
 // Adds the products of `rows` states [hidden] and `vectors` vectors of weights, `apart` vectors from one another, scaled by
 // `factors` for quantized weights.  `chains` independent partial sums hide the latency of FMAs.
 template <int vectors, int rows, int apart, typename Weight>
-[[gnu::always_inline]] inline void add_products(Floats (&sum)[rows][vectors], const float *state, int64_t next_state, const Weight *w, const float *factors,
-        int64_t hidden, int64_t row) {
+[[gnu::always_inline]] inline void add_products(Floats (&sum)[rows][vectors], const float *state, int64_t next_state,
+        const Weight *w, const float *factors, int64_t hidden, int64_t row) {
     constexpr int chains = vectors * rows >= 8 ? 1 : 8 / (vectors * rows) + (8 % (vectors * rows) != 0);
     Floats more[chains][rows][vectors] = {};
     auto add = [&](Floats (&to)[rows][vectors], int64_t k) {
