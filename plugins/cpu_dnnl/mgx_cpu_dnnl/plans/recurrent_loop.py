@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import inf, prod
 from typing import Any, Final
 
@@ -131,7 +130,7 @@ class _Layer:
         else:
             columns = self.directions * op.gates * self.hidden
             layer = e.row_major(given.w).view_at(0, Shape(dt.float32, [inside, columns], [1, inside]))
-            self.recurrent = self._blocks(e.row_major(given.r), op.gates, [op.gates * self.wide, 1])
+            self.recurrent = self._blocks(e.row_major(given.r), op.gates)
             bias, self.late = self._biases(separate_bias)
         rows = self.steps * self.batch
         lens = [rows, layer.lens[1]]
@@ -141,15 +140,12 @@ class _Layer:
         epilogue = None if bias is None else Epilogue(dt.float32, lens, [(Link("binary", "add"), bias)])
         self.gates = product(e, seen, layer, epilogue, out)
 
-    def _blocks(self, value: Value, count: int, inner: Sequence[int]) -> Value:
-        """Emits a copy of [d, count h, n] as [d, blocks, n, count, wide], without values for units beyond the last.
-
-        inner: strides of n and of the units of a block.
-        """
+    def _blocks(self, value: Value, count: int) -> Value:
+        """Emits a copy of [d, count h, n] as [d, blocks, n, count, wide], without values for units beyond the last."""
         e, wide, h, n = self.e, self.wide, self.hidden, prod(value.lens) // (self.directions * count * self.hidden)
         out = e.allocate(dt.float32, [self.directions, self.padded // wide, n, count, wide])
         block = n * count * wide
-        strides = self.padded // wide * block, block, *inner, wide
+        strides = self.padded // wide * block, block, count * wide, 1, wide
         for first, units, blocks in ((0, wide, h // wide), (h // wide, h % wide, 1)):
             if not units or not blocks:
                 continue
@@ -164,9 +160,9 @@ class _Layer:
     def _biases(self, separate: bool) -> tuple[Value | None, Value]:
         """Emits the summed biases [1, d g h], None if there are none, and the separate bias of the last gate in blocks."""
         e, d, all_units = self.e, self.directions, self.op.gates * self.hidden
-        zeros = e.literal(np.zeros((d, self.padded), np.float32))
+        late = e.literal(np.zeros((d, self.padded), np.float32))
         if self.given.bias is None:
-            return None, zeros
+            return None, late
         bias = e.row_major(self.given.bias)
 
         def part(begin: int, end: int) -> Value:
@@ -174,11 +170,11 @@ class _Layer:
 
         early = all_units - self.hidden if separate else all_units
         summed = emit_op(e, Add(), part(0, early), part(all_units, all_units + early))
-        if not separate:
-            return summed.view_at(0, Shape(dt.float32, [1, d * all_units])), zeros
-        summed = emit_op(e, Concat(axis=1), summed, part(early, all_units))
-        late = e.row_major(part(all_units + early, 2 * all_units))
-        return summed.view_at(0, Shape(dt.float32, [1, d * all_units])), self._blocks(late, 1, [1, 1])
+        if separate:
+            summed = emit_op(e, Concat(axis=1), summed, part(early, all_units))
+            late = self._blocks(e.row_major(part(all_units + early, 2 * all_units)), 1)
+        row = e.row_major(summed).view_at(0, Shape(dt.float32, [1, d * all_units]))
+        return row, late
 
     def states(self, first: Value | None) -> Value:
         """Returns initial states [d, b, h]; zeros by default."""
