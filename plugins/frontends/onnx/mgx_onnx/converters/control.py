@@ -30,10 +30,10 @@ def if_(n: Node, cond: Instruction) -> Any:
         return n.parser.inline_graph(n, then if known.reshape(()) else other)
     if cond.shape.ranked and cond.shape.rank:
         cond = n.reshape(cond, ())
-    return n.items(n.add("if", cond, modules=_branches(n, then, other)))
+    return n.items(n.add("if", cond, modules=_branches(n, cond, then, other)))
 
 
-def _branches(n: Node, then: Any, other: Any) -> list[Module]:
+def _branches(n: Node, cond: Instruction, then: Any, other: Any) -> list[Module]:
     """Returns both branches; if the shapes of one do not fit, it raises the error only when it is taken."""
     found: list[Module | ShapeError] = []
     for graph, name in ((then, "then"), (other, "else")):
@@ -44,17 +44,17 @@ def _branches(n: Node, then: Any, other: Any) -> list[Module]:
         except ShapeError as error:
             found.append(error)
     good = [m for m in found if isinstance(m, Module)]
-    return [m if isinstance(m, Module) else _invalid(n, m, good) for m in found]
+    return [m if isinstance(m, Module) else _invalid(n, cond, m, good) for m in found]
 
 
-def _invalid(n: Node, error: ShapeError, good: Sequence[Module]) -> Module:
+def _invalid(n: Node, cond: Instruction, error: ShapeError, good: Sequence[Module]) -> Module:
     """Returns a module that raises the error of a branch, with the results of the other one.  Errors: the same without one."""
     if not good:
         raise error
     module = Module(f"{good[0].name}:invalid")
-    results = tuple(good[0].output_shapes())
-    made = module.add(_op("invalid_branch", why=str(error), results=results), sources=n.parser.sources(n))
-    module.add_return([module.add(_op("get_tuple_elem", index=k), made) for k in range(len(results))])
+    why = f"the branch that the condition selects cannot run: {error}"
+    ops = [_op("unreachable", shape=shape, why=why) for shape in good[0].output_shapes()]
+    module.add_return([module.add(op, cond, sources=n.parser.sources(n)) for op in ops])
     return module
 
 

@@ -8,7 +8,6 @@ from . import (
     classical,
     dropout,
     image,
-    invalid,
     labels,
     linear_models,
     loss,
@@ -22,5 +21,5 @@ from . import (
 __all__ = ["OPS"]
 
 OPS: OpSet = OpSet.in_module(
-    classical, dropout, image, invalid, labels, linear_models, loss, maps, svm, text, tokenizer, training
+    classical, dropout, image, labels, linear_models, loss, maps, svm, text, tokenizer, training
 )
