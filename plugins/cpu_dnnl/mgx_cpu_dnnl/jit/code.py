@@ -14,7 +14,7 @@ from mgx_core.named_tuples import NamedTuple
 
 __all__ = ["BITS", "Code", "V", "i64"]
 
-BITS: Final = {"i1": 1, "i8": 8, "i16": 16, "half": 16, "i32": 32, "float": 32, "i64": 64, "double": 64}
+BITS: Final = {"i1": 1, "i8": 8, "i16": 16, "half": 16, "bfloat": 16, "i32": 32, "float": 32, "i64": 64, "double": 64}
 FLOATS: Final = frozenset({"half", "float", "double"})
 # lines of a loop body above which the induction variable is hidden from LLVM: loop strength reduction took two thirds of the
 # compile time of attention and made none of the many loops measured faster
@@ -41,10 +41,11 @@ def i64(value: int) -> V:
 class Code:
     """One LLVM function with the signature of a kernel, under construction."""
 
-    def __init__(self, lanes: int, wide: bool, divides: bool = False) -> None:
+    def __init__(self, lanes: int, wide: bool, divides: bool = False, bfloat16: bool = False) -> None:
         self.lanes = lanes  # float32 lanes of a vector register
         self.wide = wide  # AVX-512 instructions may be used
         self.divides = divides  # a division is faster than a reciprocal estimate with refinement
+        self.bfloat16 = bfloat16  # the instructions for bfloat16 of AVX512-BF16 may be used
         self.lines: list[str] = []
         self.declared: dict[str, str] = {}
         self.extra: dict[str, str] = {}  # helper functions by name

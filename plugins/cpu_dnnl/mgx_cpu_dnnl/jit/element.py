@@ -52,11 +52,16 @@ def from_memory(c: Code, x: V, dtype: DType) -> V:
 
 
 def to_memory(c: Code, x: V, dtype: DType) -> V:
-    """Returns a computed value in its memory type: narrow floats are rounded to nearest even."""
+    """Returns a computed value in its memory type: narrow floats are rounded to nearest even.
+
+    AVX512-BF16 rounds subnormal numbers to 0, as all arithmetic of programs does.
+    """
     if dtype is dt.bool_:
         return c.cast("zext", x, "i8")
     if dtype is dt.float16:
         return c.cast("fptrunc", x, "half")
+    if dtype is dt.bfloat16 and c.bfloat16:
+        return c.cast("bitcast", c.cast("fptrunc", x, "bfloat"), "i16")
     if dtype is dt.bfloat16:
         whole = c.cast("bitcast", x, "i32")
         last = c.op("and", c.op("lshr", whole, c.const(16, whole)), c.const(1, whole))

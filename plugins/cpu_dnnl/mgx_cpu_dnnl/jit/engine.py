@@ -109,6 +109,7 @@ class Engine:
         self.lanes = 16 if self.wide else 8
         machine = cpu or native().cpu_key()
         self.divides = machine.startswith(DIVIDING)
+        self.bfloat16 = self.wide and not cpu and not features and "avx512_bf16" in native().cpu_features()
         self.stamp = "|".join((_generator(), machine, self.features, str(LEVEL), str(self.lanes)))
         self._cache = None if cache is None else DiskCache("jit", FORMAT, Path(cache) if cache else None)
         self._ready_in = ready
@@ -206,7 +207,7 @@ class Engine:
         return PrebuiltLoops(next((path for path in paths if path.is_file()), None))
 
     def _text(self, symbol: str, build: Callable[[Code], None]) -> str:
-        code = Code(self.lanes, self.wide, self.divides)
+        code = Code(self.lanes, self.wide, self.divides, self.bfloat16)
         build(code)
         return self._module(code, symbol)
 

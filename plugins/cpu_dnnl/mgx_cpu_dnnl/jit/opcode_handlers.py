@@ -21,7 +21,7 @@ def write(c: Code) -> None:
     """Generates the interpreter's kernel: calls the native module's dispatch loop with the table of handlers."""
     names = []
     for operation, number in operations().items():
-        made = Code(c.lanes, c.wide, c.divides)
+        made = Code(c.lanes, c.wide, c.divides, c.bfloat16)
         _write(made, operation)
         names.append(f"handler_{number}")
         c.helper(names[-1], made.text(names[-1]).replace("define void", "define internal void", 1))
