@@ -177,6 +177,49 @@ def test_narrow_types(engine, dtype):
     )
 
 
+def unit(q, k, v, scale):
+    """Returns a unit in the last place of bfloat16 for each result: weights and results are rounded once."""
+    eps = float(dt.bfloat16.epsilon)
+    return eps * (1 + expected(q, k, np.abs(v), scale))
+
+
+@pytest.mark.parametrize("n", [2, 15, 16, 17, 33, 64, 127, 128, 129, 301])
+@pytest.mark.parametrize(("m", "d", "e"), [(7, 64, 64), (8, 20, 24), (13, 6, 40), (40, 34, 16), (9, 33, 32)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_pairs_of_bfloat16(engine, n, m, d, e, turned):
+    """Odd numbers of keys, heads that fill no vector, and heads of odd extent, whose products are those of float32."""
+    q, k, v = operands((1, 2), m, n, d, e, dt.bfloat16.numpy)
+    if turned:
+        k = np.ascontiguousarray(k.swapaxes(-1, -2)).swapaxes(-1, -2)
+    out = np.zeros((1, 2, m, e), dt.bfloat16.numpy)
+    run(engine, q, k, v, out, score([1, 2, m, n], 0.3), chunks=2)
+    wide = [x.astype(np.float64) for x in (q, k, v)]
+    assert (np.abs(out.astype(np.float64) - expected(*wide, 0.3)) <= unit(*wide, 0.3)).all()
+
+
+@pytest.mark.parametrize("d", [32, 33])
+def test_the_processors_bfloat16_products_are_used(d):
+    """One instruction sums the products of two elements; heads of odd extent have no pairs."""
+    engine = Engine(cache=None)
+    if not engine.bfloat16:
+        pytest.skip("the processor has no AVX512-BF16")
+    texts = []
+    engine.function = lambda key, build: texts.append(engine._text("f", build))
+    shape = Shape("bfloat16", (1, 16, d))
+    assert not isinstance(compile_attention(shape, shape, shape, shape, engine), No)
+    assert ("dpbf16ps" in texts[0]) == (d == 32)
+
+
+def test_infinite_values_of_an_odd_last_key(engine):
+    """The neighbour that completes the last pair must not turn infinities into NaN."""
+    q, k, v = operands((1, 1), 9, 17, 32, 32, dt.bfloat16.numpy)
+    v[:, :, 16, 3] = np.inf
+    out = np.zeros((1, 1, 9, 32), dt.bfloat16.numpy)
+    run(engine, q, k, v, out, score([1, 1, 9, 17], 0.2))
+    assert np.isinf(out[..., 3].astype(np.float32)).all()
+    assert np.isfinite(out[..., 4:].astype(np.float32)).all()
+
+
 def test_refusals(engine):
     q, k, v = (Shape("float32", (2, 8, 16)) for _ in range(3))
     assert isinstance(compile_attention(q, k, v, Shape("float32", (2, 8, 16), (128, 1, 8)), engine), No)

@@ -13,6 +13,7 @@ from mgx_core.types.shape import Shape
 from .attention_plan import (
     Plan,
     add_args,
+    can_pair,
     chunk_of,
     key_of,
     lay_out_scratch,
@@ -73,11 +74,12 @@ def compile_attention(
     rows = tile_rows(m, engine)
     across = vectors_across(e, rows, engine)
     tile = engine.lanes * across
+    packed = m > 1 or k.strides()[-1] != 1
+    turned = k.strides()[-2] == 1 and n > 1 and k.strides()[-1] != 1
     plan = Plan(
         q, k, v, out, extra, graph, loads, parameter_constants(nodes),
-        rows=rows, causal=causal, turned=k.strides()[-2] == 1 and n > 1 and k.strides()[-1] != 1,
-        packed=m > 1 or k.strides()[-1] != 1, abreast=vectors_abreast(rows, engine), across=across, even=e % tile == 0,
-        guarded=guarded, closes=closes, lengths=lengths,
+        rows=rows, causal=causal, turned=turned, packed=packed, paired=packed and can_pair(q, k, v, turned, engine),
+        abreast=vectors_abreast(rows, engine), across=across, even=e % tile == 0, guarded=guarded, closes=closes, lengths=lengths,
     )  # fmt: skip
     chunk = chunk_of(plan, m, math.prod(batch))
     add_args(plan, (m, n, d, e), n - m if offset is None else offset, chunk)

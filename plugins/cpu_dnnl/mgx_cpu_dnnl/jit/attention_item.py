@@ -16,9 +16,9 @@ class Item:
     """A chunk of query rows of one head.
 
     given: constants of the score that are parameters; tile: keys of a register tile; half: number of remaining keys from which a
-    partial tile is faster than single vectors; part: addresses of the scratch areas; here: addresses of the item's queries,
-    keys, values and results (q, k, v, o); extra: addresses of the score's other operands; first, count: the item's rows; valid:
-    number of valid keys of its sample.
+    partial tile is faster than single vectors; depth: elements or pairs of the head; part: addresses of
+    the scratch areas; here: addresses of the item's queries, keys, values and results (q, k, v, o); extra: addresses of the
+    score's other operands; first, count: the item's rows; valid: number of valid keys of its sample.
     """
 
     def __init__(self, c: Code, plan: Plan) -> None:
@@ -33,6 +33,7 @@ class Item:
         self.refs = plan.args.load(c)
         self.m, self.n, self.d, self.e = (self.arg(w) for w in "mnde")
         self.wide, self.chunk = self.arg("wide"), self.arg("chunk")
+        self.depth = c.op("lshr", self.d, self.one) if plan.paired else self.d
         self.given = [(node, parameter_value(c, node, self.arg(f"number{i}"))) for i, node in enumerate(plan.given)]
         names = ("keys", "values", "weights", "lanes", "tops", "sums", "safe", "shrink", "result")
         self.part = {name: c.gep(scratch, self.arg(name), "float") for name in names}

@@ -8,13 +8,15 @@ values in place.
 
 from __future__ import annotations
 
+from mgx_core import dtype as dt
+
 from . import math as fast
 from .attention_blocks import Blocks
 from .attention_item import Item
 from .attention_plan import KEYS, Plan
 from .attention_scores import NEGATIVE, Group, Scores, larger
 from .code import Code, V, i64
-from .element import from_memory, to_memory
+from .element import MEMORY, from_memory, to_memory
 from .space import items, unrolled
 from .tile import combined
 
@@ -146,7 +148,10 @@ class _Writer:
             def weigh(j: V, carried: list[V]) -> list[V]:
                 at = c.gep(line, j, "float")
                 w = fast.exp_negative(c, c.op("fsub", c.load(at, "float", n), top))
-                c.store(at, w)
+                if plan.paired:  # in place: the weights are stored before the scores that are still to be read
+                    c.store(c.gep(line, j, MEMORY[dt.bfloat16]), to_memory(c, w, dt.bfloat16))
+                else:
+                    c.store(at, w)
                 return [c.op("fadd", carried[0], w)]
 
             total = c.loop(self.item.zero, here, n, weigh, [V("zeroinitializer", "float", n)])[1]
@@ -174,25 +179,27 @@ class _Writer:
                 start.append(c.op("fmul", c.load(at, "float", n), c.splat(shrink[r], n)))
         base = c.gep(values, x, elem)
 
+        kind = "i32" if plan.paired else elem
+        add = c.add_pairs if plan.paired else c.fma
+
         def some_keys(i: V, total: list[V], count: int) -> list[V]:
             at = c.gep(base, c.op("mul", i, step), elem)
             for u in range(count):
                 some = []
                 for v in range(plan.across):
-                    raw = c.load(c.gep(at, v * n, elem), elem, n, masks[v])
+                    raw = c.load(c.gep(at, v * n, elem), kind, n, masks[v])
                     some.append(raw if plan.packed else from_memory(c, raw, plan.v.dtype))
                 out = []
                 for r in range(plan.rows):
-                    weight = c.load(
-                        c.gep(c.gep(self.item.part["weights"], r * KEYS + u, "float"), i, "float"), "float", 0
-                    )
-                    many = c.splat(weight, n)
-                    out += [c.fma(many, y, total[r * plan.across + v]) for v, y in enumerate(some)]
+                    weights = c.gep(self.item.part["weights"], r * KEYS + u, "float")
+                    many = c.splat(c.load(c.gep(weights, i, "float"), "i32" if plan.paired else "float", 0), n)
+                    out += [add(many, y, total[r * plan.across + v]) for v, y in enumerate(some)]
                 total = out
                 at = c.gep(at, step, elem)
             return total
 
-        totals = unrolled(c, here, some_keys, start)
+        terms = c.op("lshr", c.op("add", here, self.item.one), self.item.one) if plan.paired else here
+        totals = unrolled(c, terms, some_keys, start)
         for at, total in zip(homes, totals, strict=True):
             c.store(at, total)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 
+from mgx_core import dtype as dt
 from mgx_core.records import dataclass
 from mgx_core.types.shape import Shape
 
@@ -14,8 +15,8 @@ from .parameters import constant_text, enter_parameters
 from .space import Args
 
 __all__ = [
-    "KEYS", "Plan", "add_args", "chunk_of", "key_of", "lay_out_scratch", "tile_rows", "vectors_abreast", "vectors_across",
-    "with_batch_axes",
+    "KEYS", "Plan", "add_args", "can_pair", "chunk_of", "key_of", "lay_out_scratch", "tile_rows", "vectors_abreast",
+    "vectors_across", "with_batch_axes",
 ]  # fmt: skip
 
 KEYS = 128  # maximum keys of a block: its packed keys and values stay in the L2 cache
@@ -41,6 +42,7 @@ class Plan:
     causal: bool
     turned: bool  # keys are stored as [.., d, n]
     packed: bool  # keys and values are packed block by block
+    paired: bool  # .. as pairs of bfloat16, whose products one instruction sums
     abreast: int  # vectors of keys in a register tile of scores
     across: int  # vectors of the head in a register tile of results
     even: bool  # the head extent is a multiple of the tile
@@ -61,6 +63,13 @@ def tile_rows(m: int, engine: Engine) -> int:
     """Returns the rows of a register tile: many, to hide the latency of the maxima, but with little padding at the end."""
     most = TALL if engine.wide else LOW
     return -(-m // -(-m // most)) if m else 1
+
+
+def can_pair(q: Shape, k: Shape, v: Shape, turned: bool, engine: Engine) -> bool:
+    """Returns True if products of pairs of bfloat16 are supported: by the processor, the types, and the layouts."""
+    narrow = all(s.dtype is dt.bfloat16 for s in (q, k, v))
+    adjacent = q.strides()[-1] == 1 and (turned or k.strides()[-1] == 1)
+    return engine.bfloat16 and narrow and adjacent and q.lens()[-1] % 2 == 0
 
 
 def vectors_abreast(rows: int, engine: Engine) -> int:
@@ -128,6 +137,7 @@ def key_of(plan: Plan) -> str:
     key_parts = [
         f"attention rank={plan.q.rank} rows={plan.rows} causal={plan.causal} turned={plan.turned} even={plan.even}",
         f"guarded={plan.guarded} closes={plan.closes} packed={plan.packed} abreast={plan.abreast} across={plan.across}",
+        *(["paired"] if plan.paired else []),
         f"lengths={plan.lengths}",
     ]
     key_parts.append(" ".join(str(s.dtype) for s in (plan.q, plan.k, plan.v, plan.out)))

@@ -50,9 +50,15 @@ class Scores:
         def step(i: V, total: list[V], count: int) -> list[V]:
             line = c.gep(keys, c.op("mul", i, i64(self.tile)), "float")
             for u in range(count):
-                some = [c.load(c.gep(line, u * self.tile + v * n, "float"), "float", n) for v in range(vectors)]
+                kind = "i32" if plan.paired else "float"
+                some = [c.load(c.gep(line, u * self.tile + v * n, "float"), kind, n) for v in range(vectors)]
                 out = []
                 for r, query in enumerate(g.queries):
+                    if plan.paired:
+                        at = c.gep(c.gep(query, i, "i32"), u, "i32")
+                        pair = c.splat(c.reinterpret(c.load(at, elem, 2), "i32", 0), n)
+                        out += [c.add_pairs(pair, x, total[r * vectors + v]) for v, x in enumerate(some)]
+                        continue
                     if unit:
                         at = c.gep(c.gep(query, i, elem), u, elem)
                     else:
@@ -62,7 +68,7 @@ class Scores:
                 total = out
             return total
 
-        totals = unrolled(c, self.item.d, step, start)
+        totals = unrolled(c, self.item.depth, step, start)
         left = c.op("sub", g.keys, j)
         masks = [None if v < whole else self._first(left, v * n) for v in range(vectors)]
         shared: dict[tuple[int, int], V] = {}

@@ -85,6 +85,10 @@ class Code:
         to = V("", elem, a.n)
         return self.make(f"{opcode} {a.type} {a.ref} to {to.type}", elem, a.n)
 
+    def reinterpret(self, a: V, elem: str, n: int) -> V:
+        """Returns the bits of a value as n elements of another type."""
+        return self.make(f"bitcast {a.type} {a.ref} to {V('', elem, n).type}", elem, n)
+
     def fneg(self, a: V) -> V:
         return self.make(f"fneg {a.type} {a.ref}", a.elem, a.n)
 
@@ -109,6 +113,11 @@ class Code:
 
     def fma(self, a: V, b: V, c: V) -> V:
         return self.intrinsic("fma", a, b, c)
+
+    def add_pairs(self, a: V, b: V, c: V) -> V:
+        """Returns c plus the sums of the products of two bfloat16 in each 32-bit lane of a and b (AVX512-BF16)."""
+        x, y = (self.reinterpret(v, "bfloat", 2 * v.n) for v in (a, b))
+        return self.call("llvm.x86.avx512bf16.dpbf16ps.512", "float", c.n, c, x, y)
 
     # constants and vectors
 
