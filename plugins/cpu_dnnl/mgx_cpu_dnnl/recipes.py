@@ -33,7 +33,7 @@ def apply_recipe(recipe: Recipe, source: Array) -> Array:
         from .winograd import Tile, filters
 
         numbers, lanes, groups = recipe.args
-        return filters(source, Tile(*numbers), lanes, groups)
+        return filters(source.astype(np.float32, copy=False), Tile(*numbers), lanes, groups)
     raise StoreError(f"unknown recipe {recipe.kind!r} for weights")
 
 

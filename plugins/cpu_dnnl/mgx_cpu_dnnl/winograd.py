@@ -63,7 +63,8 @@ TILES: Final = (
 class Problem:
     """A convolution problem: images [n, c, ..] -> [n, o, height, width]; channels of one group.
 
-    gap_down, gap_across: the dilation.  The inputs and outputs of a tile are that many rows and columns apart.
+    gap_down, gap_across: the dilation.  The inputs and outputs of a tile are that many rows and columns apart.  narrow: inputs
+    and results are bfloat16, of which direct convolutions multiply two per lane of float32.
     """
 
     images: int
@@ -77,6 +78,7 @@ class Problem:
     groups: int = 1
     gap_down: int = 1
     gap_across: int = 1
+    narrow: bool = False
 
     def tiles(self, tile: Tile) -> int:
         return self.images * self.tile_rows(tile) * self.tile_columns(tile)
@@ -113,7 +115,8 @@ def direct_cost(p: Problem, lanes: int) -> float:
     """Returns the cost of a direct convolution."""
     taps = p.taps_down * p.taps_across
     sums = p.images * p.height * p.width * taps * p.channels * ceil(p.out_channels / lanes)
-    return _cost(sums, taps * p.channels * p.out_channels, lanes)
+    cost = _cost(sums, taps * p.channels * p.out_channels, lanes)
+    return cost / 2 if p.narrow else cost
 
 
 def tile_cost(p: Problem, tile: Tile, lanes: int) -> float:

@@ -46,13 +46,17 @@ struct Columns {
     __mmask16 *whole, *last;
 };
 
-struct Tile {
-    const float *x, *weights, *bias, *added;
+// T: type of images, initial values and results: float, or uint16_t for bfloat16.
+template <class T> struct Tile {
+    const T *x;
+    const float *weights;
+    const T *bias, *added;
     int64_t added_row, added_column;
     int64_t x_row, x_column;        // strides between window rows and between columns
     int64_t begin, end, down;       // window rows inside the image; rows of a window
-    float *y;
-    int64_t y_row, y_column;
+    T *y;
+    float *sums;                    // stored to instead of y before an epilogue; null without one
+    int64_t y_row, y_column;        // strides of what is stored
     const int64_t *at;              // offsets of the tile's input columns, used unless all are inside the image
     const __mmask16 *counted;       // their valid lanes
     __mmask16 lanes;                // valid lanes of the results
@@ -60,27 +64,27 @@ struct Tile {
 };
 
 // Loads input column q of a row at x; `at`: its address if all columns are inside the image, which is advanced.
-template <bool inside> [[gnu::always_inline]] inline __m512 input(const Tile &tile, const float *x, const float *&at, int q) {
-    if (!inside) return _mm512_maskz_loadu_ps(tile.counted[q], x + tile.at[q]);
-    const __m512 one = _mm512_loadu_ps(at);
+template <bool inside, class T> [[gnu::always_inline]] inline Floats input(const Tile<T> &tile, const T *x, const T *&at, int q) {
+    if (!inside) return load_lanes(x + tile.at[q], tile.counted[q]);
+    const Floats one = load(at);
     at += tile.x_column;
     opaque(at);
     return one;
 }
 
 // Multiplies a row of inputs by the weights of result rows `first` to `last` and adds the products to their sums.
-template <int K, int S, int R, int P, bool inside, int first, int last>
-[[gnu::always_inline]] inline void add_row(const Tile &tile, const float *x, const float *weights, Floats (&sums)[R][P]) {
+template <int K, int S, int R, int P, bool inside, int first, int last, class T>
+[[gnu::always_inline]] inline void add_row(const Tile<T> &tile, const T *x, const float *weights, Floats (&sums)[R][P]) {
     Floats w[R][K];
     MGX_UNROLLED
     for (int r = first; r <= last; ++r)
         MGX_UNROLLED
         for (int j = 0; j < K; ++j)
             w[r][j] = load(weights + (j - r * K) * lanes);
-    const float *at = x;
+    const T *at = x;
     MGX_UNROLLED
     for (int q = 0; q < S * (P - 1) + K; ++q) {
-        const auto one = (Floats)input<inside>(tile, x, at, q);
+        const Floats one = input<inside>(tile, x, at, q);
         MGX_UNROLLED
         for (int j = 0; j < K; ++j)
             if (q >= j && (q - j) % S == 0 && (q - j) / S < P)
@@ -109,18 +113,18 @@ template <int G, int B> [[gnu::always_inline]] inline __m512 group_inputs(__m512
 }
 
 // Multiplies a row of inputs by a row of weights, for the B-th four inputs of each group.
-template <int K, int S, int P, bool inside, int G, int B>
-[[gnu::always_inline]] inline void add_row_of_groups(const Tile &tile, const float *x, const float *weights, Floats (&sums)[1][P]) {
+template <int K, int S, int P, bool inside, int G, int B, class T>
+[[gnu::always_inline]] inline void add_row_of_groups(const Tile<T> &tile, const T *x, const float *weights, Floats (&sums)[1][P]) {
     Floats w[K][four];
     MGX_UNROLLED
     for (int j = 0; j < K; ++j)
         MGX_UNROLLED
         for (int u = 0; u < four; ++u)
             w[j][u] = load(weights + ((B * K + j) * four + u) * lanes);
-    const float *at = x;
+    const T *at = x;
     MGX_UNROLLED
     for (int q = 0; q < S * (P - 1) + K; ++q) {
-        const __m512 inputs = group_inputs<G, B>(input<inside>(tile, x, at, q));
+        const __m512 inputs = group_inputs<G, B>((__m512)input<inside>(tile, x, at, q));
         MGX_UNROLLED
         for (int u = 0; u < four; ++u) {
             const Floats one = broadcast_in_lanes(inputs, u);
@@ -132,13 +136,13 @@ template <int K, int S, int P, bool inside, int G, int B>
 }
 
 // Adds the image of initial values to the sums.
-template <int R, int P, bool inside> [[gnu::always_inline]] inline void add_image(const Tile &tile, Floats (&sums)[R][P]) {
+template <bool inside, int R, int P, class T> [[gnu::always_inline]] inline void add_image(const Tile<T> &tile, Floats (&sums)[R][P]) {
     MGX_UNROLLED
     for (int r = 0; r < R; ++r) {
-        const float *from = tile.added + r * tile.added_row;
+        const T *from = tile.added + r * tile.added_row;
         MGX_UNROLLED
         for (int p = 0; p < P; ++p) {
-            sums[r][p] += inside ? load(from) : (Floats)_mm512_maskz_loadu_ps(tile.lanes, from);
+            sums[r][p] += inside ? load(from) : load_lanes(from, tile.lanes);
             from += tile.added_column;
             opaque(from);
         }
@@ -147,27 +151,30 @@ template <int R, int P, bool inside> [[gnu::always_inline]] inline void add_imag
 
 // Computes R rows of P columns, with windows K wide, stride S and groups of G channels; inside: all input columns are inside the
 // image, and all lanes are valid.
-template <int K, int S, int R, int G, int P, bool inside> void sum_tile(const Tile &parameters) {
-    const Tile tile = parameters;
+template <class T, int K, int S, int R, int G, int P, bool inside> void sum_tile(const Tile<T> &parameters) {
+    const Tile<T> tile = parameters;
     Floats sums[R][P];
-    const Floats begin = tile.bias ? (Floats)_mm512_maskz_loadu_ps(tile.lanes, tile.bias) : Floats {};
+    const Floats begin = tile.bias ? load_lanes(tile.bias, tile.lanes) : Floats {};
     MGX_UNROLLED
     for (int r = 0; r < R; ++r)
         MGX_UNROLLED
         for (int p = 0; p < P; ++p)
             sums[r][p] = begin;
-    MGX_UNROLLED
-    for (int r = 0; r < R; ++r) { // prefetch the result's cache lines: otherwise stores stall on misses
-        const float *y = tile.y + r * tile.y_row;
+    if (!tile.sums) { // prefetch the result's cache lines: otherwise stores stall on misses
         MGX_UNROLLED
-        for (int p = 0; p < P; ++p) {
-            __builtin_prefetch(y, 1, 3);
-            y += tile.y_column;
-            opaque(y);
+        for (int r = 0; r < R; ++r) {
+            const T *y = tile.y + r * tile.y_row;
+            MGX_UNROLLED
+            for (int p = 0; p < P; ++p) {
+                __builtin_prefetch(y, 1, 3);
+                y += tile.y_column;
+                opaque(y);
+            }
         }
     }
-    if (tile.added) add_image<R, P, inside>(tile, sums);
-    const float *x = tile.x, *weights = tile.weights;
+    if (tile.added) add_image<inside>(tile, sums);
+    const T *x = tile.x;
+    const float *weights = tile.weights;
     int64_t rows = tile.end - tile.begin;
     auto advance = [&] { x += tile.x_row, weights += K * G * lanes, --rows; };
     if constexpr (R == 2) {
@@ -186,56 +193,65 @@ template <int K, int S, int R, int G, int P, bool inside> void sum_tile(const Ti
         }
     }
     const Floats low = all(tile.low), high = all(tile.high);
-    MGX_UNROLLED
-    for (int r = 0; r < R; ++r) {
-        float *y = tile.y + r * tile.y_row;
+    const auto store_all = [&](auto *to) __attribute__((always_inline)) {
         MGX_UNROLLED
-        for (int p = 0; p < P; ++p) {
-            const Floats sum = smaller(high, larger(low, sums[r][p]));
-            if (inside || tile.lanes == 0xffff)
-                store(y, sum);
-            else
-                _mm512_mask_storeu_ps(y, tile.lanes, (__m512)sum);
-            y += tile.y_column;
-            opaque(y);
+        for (int r = 0; r < R; ++r) {
+            auto *y = to + r * tile.y_row;
+            MGX_UNROLLED
+            for (int p = 0; p < P; ++p) {
+                const Floats sum = smaller(high, larger(low, sums[r][p]));
+                if (inside || tile.lanes == 0xffff)
+                    store(y, sum);
+                else
+                    store_lanes(y, sum, tile.lanes);
+                y += tile.y_column;
+                opaque(y);
+            }
         }
-    }
+    };
+    if constexpr (std::is_same_v<T, float>)
+        store_all(tile.y); // may be the sums
+    else if (tile.sums)
+        store_all(tile.sums);
+    else
+        store_all(tile.y);
 }
 
-using SumTile = void (*)(const Tile &);
+template <class T> using SumTile = void (*)(const Tile<T> &);
 
 // Functions for tiles of 1 to `max_columns` columns, each with and without padding in its inputs.
-struct Tiles {
+template <class T> struct Tiles {
     int64_t max_columns;
-    const SumTile *tiles;
+    const SumTile<T> *tiles;
 };
 
-template <int K, int S, int R, int G, int... P> constexpr std::array<SumTile, sizeof...(P)> table_of(std::integer_sequence<int, P...>) {
-    return {sum_tile<K, S, R, G, P / 2 + 1, P % 2>...};
+template <class T, int K, int S, int R, int G, int... P>
+constexpr std::array<SumTile<T>, sizeof...(P)> table_of(std::integer_sequence<int, P...>) {
+    return {sum_tile<T, K, S, R, G, P / 2 + 1, P % 2>...};
 }
 
-template <int K, int S, int R, int G = 1> Tiles tiles_of() {
+template <class T, int K, int S, int R, int G = 1> Tiles<T> tiles_of() {
     constexpr int columns = columns_of_tile<K, R>;
-    static constexpr auto table = table_of<K, S, R, G>(std::make_integer_sequence<int, 2 * columns> {});
+    static constexpr auto table = table_of<T, K, S, R, G>(std::make_integer_sequence<int, 2 * columns> {});
     return {columns, table.data()};
 }
 
-Tiles tiles(const DepthwiseJob &job) {
+template <class T> Tiles<T> tiles(const DepthwiseJob &job) {
     const int64_t across = job.across, step = job.step_across;
-    if (job.per == four) return step == 1 ? tiles_of<3, 1, 1, four>() : tiles_of<3, 2, 1, four>();
-    if (job.per == 2 * four) return step == 1 ? tiles_of<3, 1, 1, 2 * four>() : tiles_of<3, 2, 1, 2 * four>();
-    if (across == 3) return step == 1 ? tiles_of<3, 1, 1>() : tiles_of<3, 2, 1>();
-    if (across == 5) return step == 1 ? tiles_of<5, 1, 1>() : tiles_of<5, 2, 1>();
-    if (across == 7) return step == 1 ? tiles_of<7, 1, 1>() : tiles_of<7, 2, 1>();
-    if (across == 9) return step == 1 ? tiles_of<9, 1, 1>() : tiles_of<9, 2, 1>();
-    return step == 1 ? tiles_of<11, 1, 1>() : tiles_of<11, 2, 1>();
+    if (job.per == four) return step == 1 ? tiles_of<T, 3, 1, 1, four>() : tiles_of<T, 3, 2, 1, four>();
+    if (job.per == 2 * four) return step == 1 ? tiles_of<T, 3, 1, 1, 2 * four>() : tiles_of<T, 3, 2, 1, 2 * four>();
+    if (across == 3) return step == 1 ? tiles_of<T, 3, 1, 1>() : tiles_of<T, 3, 2, 1>();
+    if (across == 5) return step == 1 ? tiles_of<T, 5, 1, 1>() : tiles_of<T, 5, 2, 1>();
+    if (across == 7) return step == 1 ? tiles_of<T, 7, 1, 1>() : tiles_of<T, 7, 2, 1>();
+    if (across == 9) return step == 1 ? tiles_of<T, 9, 1, 1>() : tiles_of<T, 9, 2, 1>();
+    return step == 1 ? tiles_of<T, 11, 1, 1>() : tiles_of<T, 11, 2, 1>();
 }
 
 // Returns functions for two rows of results, which load most inputs once for both; none for wider windows,
 // which are compute-bound.
-Tiles tiles_of_two(const DepthwiseJob &job) {
+template <class T> Tiles<T> tiles_of_two(const DepthwiseJob &job) {
     if (job.per != 1 || job.step_across != 1 || job.step_down != 1 || job.gap_down != 1 || job.across > 5) return {0, nullptr};
-    return job.across == 3 ? tiles_of<3, 1, 2>() : tiles_of<5, 1, 2>();
+    return job.across == 3 ? tiles_of<T, 3, 1, 2>() : tiles_of<T, 5, 1, 2>();
 }
 
 struct Context {
@@ -247,12 +263,12 @@ struct Context {
 };
 
 // Applies the epilogue's links to sums in memory and stores the results.
-void apply_epilogue(const Context &context, Floats *sums, float *y, int64_t count, Place place) {
+template <class T> void apply_epilogue(const Context &context, Floats *sums, T *y, int64_t count, Place place) {
     const DepthwiseJob &job = context.job;
     const int64_t valid = std::min(lanes, job.channels - place.channel);
     for (int64_t n = 0; n < job.links; ++n) {
         const Link &link = context.links[n];
-        apply<max_columns, max_columns>(link, sums, operand_of(link, context.buffers, place), {1, count, valid});
+        apply<max_columns, max_columns>(link, sums, operand_of<T>(link, context.buffers, place), {1, count, valid});
     }
     for (int64_t p = 0; p < count; ++p, y += job.y_column)
         if (valid == lanes)
@@ -284,17 +300,19 @@ Columns columns_of(const DepthwiseJob &job, void *scratch) {
 }
 
 // Computes `count` columns of one or two rows of results for all vectors of an item; `tile` holds the common parameters.
-void columns_of_rows(const Context &context, Tile tile, const SumTile *functions, int64_t rows, int64_t count, Place place, int64_t vectors) {
+template <class T>
+void columns_of_rows(const Context &context, Tile<T> tile, const SumTile<T> *functions, int64_t rows, int64_t count, Place place,
+        int64_t vectors) {
     const DepthwiseJob &job = context.job;
     const int64_t from = place.column * job.step_across, size = job.down * job.across * job.per * lanes;
     const bool inside = from >= job.left && from - job.left + (count - 1) * job.step_across + job.across <= job.width;
-    const float *line = tile.x;
+    const T *line = tile.x;
     const auto *weights = static_cast<const float *>(context.buffers[1]) + tile.begin * job.across * job.per * lanes;
-    const auto *bias = job.bias ? static_cast<const float *>(context.buffers[job.bias]) : nullptr;
-    const auto *added = job.added ? static_cast<const float *>(context.buffers[job.added]) + place.image * job.added_image
+    const auto *bias = job.bias ? static_cast<const T *>(context.buffers[job.bias]) : nullptr;
+    const auto *added = job.added ? static_cast<const T *>(context.buffers[job.added]) + place.image * job.added_image
                     + place.row * job.added_row + place.column * job.added_column
                                   : nullptr;
-    float *result = static_cast<float *>(context.buffers[2]) + place.image * job.y_image + place.row * job.y_row + place.column * job.y_column;
+    T *result = static_cast<T *>(context.buffers[2]) + place.image * job.y_image + place.row * job.y_row + place.column * job.y_column;
     tile.at = context.columns.at + from;
     for (int64_t v = 0; v < vectors; ++v, place.channel += lanes) {
         const int64_t left = job.channels - place.channel;
@@ -305,7 +323,9 @@ void columns_of_rows(const Context &context, Tile tile, const SumTile *functions
         tile.weights = weights + place.channel / lanes * size;
         tile.bias = bias ? bias + place.channel : nullptr;
         tile.added = added ? added + place.channel : nullptr;
-        tile.y = job.links ? reinterpret_cast<float *>(context.sums) : result + place.channel;
+        tile.y = result + place.channel;
+        if constexpr (std::is_same_v<T, float>)
+            if (job.links) tile.y = tile.sums;
         functions[inside && whole](tile);
         if (job.links)
             for (int64_t r = 0; r < rows; ++r)
@@ -315,15 +335,16 @@ void columns_of_rows(const Context &context, Tile tile, const SumTile *functions
 }
 
 // Computes all results of a work item.
-void rows_of_vectors(const Context &context, Place place, int64_t vectors, int64_t end) {
+template <class T> void rows_of_vectors(const Context &context, Place place, int64_t vectors, int64_t end) {
     const DepthwiseJob &job = context.job;
-    const float *images = static_cast<const float *>(context.buffers[0]) + place.image * job.x_image;
-    const Tiles one = tiles(job), two = tiles_of_two(job);
-    Tile tile {};
+    const T *images = static_cast<const T *>(context.buffers[0]) + place.image * job.x_image;
+    const Tiles<T> one = tiles<T>(job), two = tiles_of_two<T>(job);
+    Tile<T> tile {};
     tile.low = as_float(job.low);
     tile.high = as_float(job.high);
     tile.x_column = job.x_column;
     tile.x_row = job.gap_down * job.x_row;
+    tile.sums = job.links ? reinterpret_cast<float *>(context.sums) : nullptr;
     tile.y_row = job.links ? max_columns * lanes : job.y_row;
     tile.y_column = job.links ? lanes : job.y_column;
     tile.down = job.down;
@@ -331,7 +352,7 @@ void rows_of_vectors(const Context &context, Place place, int64_t vectors, int64
     tile.added_column = job.added_column;
     for (int64_t rows = 1; place.row < end; place.row += rows) {
         rows = two.max_columns && place.row + 1 < end ? 2 : 1;
-        const Tiles &tables = rows == 2 ? two : one;
+        const Tiles<T> &tables = rows == 2 ? two : one;
         const int64_t first = place.row * job.step_down - job.top; // input row of the first window row
         tile.begin = first < 0 ? (-first + job.gap_down - 1) / job.gap_down : 0;
         tile.end = first >= job.height ? 0 : std::min(job.down + rows - 1, (job.height - first + job.gap_down - 1) / job.gap_down);
@@ -347,7 +368,7 @@ void rows_of_vectors(const Context &context, Place place, int64_t vectors, int64
     }
 }
 
-void depthwise_convolution(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+template <class T> void depthwise_convolution(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     Context context;
     Floats sums[2 * max_columns] {};
     context.buffers = buffers;
@@ -359,13 +380,16 @@ void depthwise_convolution(void *const *buffers, const int64_t *args, int64_t be
     const int64_t vectors = (job.channels + lanes - 1) / lanes, blocks = (vectors + job.block - 1) / job.block;
     for (int64_t i = begin; i < end; ++i) {
         const int64_t vector = i / job.parts % blocks * job.block, row = i % job.parts * job.rows;
-        rows_of_vectors(context, {i / job.parts / blocks, row, 0, vector * lanes}, std::min(job.block, vectors - vector),
+        rows_of_vectors<T>(context, {i / job.parts / blocks, row, 0, vector * lanes}, std::min(job.block, vectors - vector),
                 std::min(row + job.rows, job.out_height));
     }
 }
 
 } // namespace
 
-void add_depthwise_convolutions(NamedLoops &loops) { loops["depthwise_convolution_avx512"] = depthwise_convolution; }
+void add_depthwise_convolutions(NamedLoops &loops) {
+    loops["depthwise_convolution_avx512_float32"] = depthwise_convolution<float>;
+    loops["depthwise_convolution_avx512_bfloat16"] = depthwise_convolution<uint16_t>;
+}
 
 } // namespace mgx

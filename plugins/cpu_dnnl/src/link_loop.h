@@ -21,10 +21,10 @@ struct Part {
     int64_t rows, columns, count;
 };
 
-template <int COLUMNS, int COUNT, typename Combine>
-MGX_INLINE void combine(Floats *v, const Link &link, const float *from, Part part, const Combine &with) {
-    auto read = [&](const float *at) {
-        return link.channel == 0 ? all(*at) : part.count == lanes ? load(at) : load_some(at, part.count);
+template <int COLUMNS, int COUNT, typename T, typename Combine>
+MGX_INLINE void combine(Floats *v, const Link &link, const T *from, Part part, const Combine &with) {
+    auto read = [&](const T *at) {
+        return link.channel == 0 ? all(number(*at)) : part.count == lanes ? load(at) : load_some(at, part.count);
     };
     if (link.row == 0 && link.column == 0) {
         const Floats same = read(from);
@@ -35,8 +35,9 @@ MGX_INLINE void combine(Floats *v, const Link &link, const float *from, Part par
             v[n] = with(v[n], read(from + n / COLUMNS * link.row + n % COLUMNS * link.column));
 }
 
-template <int COLUMNS, int COUNT>
-void apply(const Link &link, Floats *v, const float *from, Part part) {
+// Applies a link to the results of a tile; T: float, or uint16_t for bfloat16.
+template <int COLUMNS, int COUNT, typename T>
+void apply(const Link &link, Floats *v, const T *from, Part part) {
     const Floats alpha = all(link.alpha), beta = all(link.beta);
     auto binary = [&](auto with) { combine<COLUMNS, COUNT>(v, link, from, part, with); };
     switch (link.kind) {
@@ -74,9 +75,10 @@ struct Place {
 };
 
 // Returns the operand of a binary link from the first result on; null for other links.
-MGX_INLINE const float *operand_of(const Link &link, void *const *buffers, Place place) {
+template <typename T>
+MGX_INLINE const T *operand_of(const Link &link, void *const *buffers, Place place) {
     if (link.kind > LinkKind::min) return nullptr;
-    return static_cast<const float *>(buffers[link.buffer]) + place.image * link.image + place.row * link.row
+    return static_cast<const T *>(buffers[link.buffer]) + place.image * link.image + place.row * link.row
             + place.column * link.column + place.channel * link.channel;
 }
 

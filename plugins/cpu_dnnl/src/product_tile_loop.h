@@ -38,18 +38,6 @@ template <int H, int V> struct DoubleSums {
     }
 };
 
-inline Floats weights(const float *from) { return load(from); }
-
-inline Floats weights(const uint16_t *from) {
-#if MGX_LANES == 16
-    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(from)));
-    return (Floats)_mm512_slli_epi32(wide, 16);
-#else
-    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from)));
-    return (Floats)_mm256_slli_epi32(wide, 16);
-#endif
-}
-
 template <int H, int V> [[gnu::always_inline]] inline void store_rows(const Floats (&sums)[H][V], float *to, int64_t step) {
     MGX_UNROLLED
     for (int r = 0; r < H; ++r) {
@@ -130,7 +118,7 @@ void run(const float *rows, int64_t step, const void *panel_begin, int64_t depth
                 Floats some[V];
                 MGX_UNROLLED
                 for (int v = 0; v < V; ++v)
-                    some[v] = weights(panel + u * width + v * lanes);
+                    some[v] = load(panel + u * width + v * lanes);
                 each<H>([&](auto r) __attribute__((always_inline)) {
                     Floats many = broadcast<r % 3, u * int(sizeof(float))>(left[r / 3], left_step);
                     MGX_UNROLLED
@@ -152,7 +140,7 @@ void run(const float *rows, int64_t step, const void *panel_begin, int64_t depth
                 Floats many = all(*reinterpret_cast<const float *>(left[r / 3] + r % 3 * left_step));
                 MGX_UNROLLED
                 for (int v = 0; v < V; ++v)
-                    sums[0][r][v] += many * weights(panel + v * lanes);
+                    sums[0][r][v] += many * load(panel + v * lanes);
             }
             MGX_UNROLLED
             for (int b = 0; b < bases; ++b) {
@@ -219,7 +207,7 @@ void run_panels(const float *rows, int64_t step, const Weight *panel_begin, int6
         for (int p = 0; p < P; ++p)
             MGX_UNROLLED
             for (int v = 0; v < 2; ++v) {
-                const Floats some = weights(panel[p] + u * width + v * lanes);
+                const Floats some = load(panel[p] + u * width + v * lanes);
                 MGX_UNROLLED
                 for (int r = 0; r < H; ++r)
                     add_product(sums[p][r][v], many[r], some);

@@ -23,6 +23,17 @@ inline Floats load(const float *from) {
 
 inline void store(float *to, Floats v) { std::memcpy(to, &v, sizeof v); }
 
+// Loads bfloat16.
+inline Floats load(const uint16_t *from) {
+#if MGX_LANES == 16
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(from)));
+    return (Floats)_mm512_slli_epi32(wide, 16);
+#else
+    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from)));
+    return (Floats)_mm256_slli_epi32(wide, 16);
+#endif
+}
+
 // Loads the first `count` lanes; the others are 0.
 inline Floats load_some(const float *from, int64_t count) {
 #if MGX_LANES == 16
@@ -51,6 +62,47 @@ inline void store_some(float *to, Floats v, int64_t count) {
     }
     if (count & 1) _mm_store_ss(to, part);
 #endif
+}
+
+#if MGX_LANES == 16
+// Rounds to bfloat16, to nearest even.
+inline __m256i narrowed(Floats v) {
+    const __m512i whole = (__m512i)v;
+    const __m512i last = _mm512_and_si512(_mm512_srli_epi32(whole, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(whole, _mm512_set1_epi32(0x7fff)), last);
+    const __mmask16 nan = _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_UNORD_Q); // these stay NaN
+    const __m512i found = _mm512_mask_or_epi32(rounded, nan, whole, _mm512_set1_epi32(0x400000));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(found, 16));
+}
+
+inline void store(uint16_t *to, Floats v) { _mm256_storeu_si256(reinterpret_cast<__m256i *>(to), narrowed(v)); }
+
+// Loads the lanes of a mask; the others are 0.
+inline Floats load_lanes(const float *from, __mmask16 valid) { return (Floats)_mm512_maskz_loadu_ps(valid, from); }
+
+inline void store_lanes(float *to, Floats v, __mmask16 valid) { _mm512_mask_storeu_ps(to, valid, (__m512)v); }
+
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+inline Floats load_lanes(const uint16_t *from, __mmask16 valid) {
+    return (Floats)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(valid, from)), 16);
+}
+
+inline void store_lanes(uint16_t *to, Floats v, __mmask16 valid) { _mm256_mask_storeu_epi16(to, valid, narrowed(v)); }
+
+inline Floats load_some(const uint16_t *from, int64_t count) { return load_lanes(from, static_cast<__mmask16>((1u << count) - 1)); }
+
+inline void store_some(uint16_t *to, Floats v, int64_t count) { store_lanes(to, v, static_cast<__mmask16>((1u << count) - 1)); }
+#endif
+#endif
+
+inline float number(float x) { return x; }
+
+// Returns a bfloat16 as a float.
+inline float number(uint16_t x) {
+    const uint32_t wide = static_cast<uint32_t>(x) << 16;
+    float found;
+    std::memcpy(&found, &wide, sizeof found);
+    return found;
 }
 
 inline Floats all(float x) { return x - Floats {}; }

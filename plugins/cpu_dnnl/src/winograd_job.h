@@ -13,9 +13,11 @@ namespace mgx {
 
 using WinogradLoop = void (*)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch);
 
-// Output tile m and filter r along h and w: F(m x m, r x r); one stride for both axes.
+// Output tile m and filter r along h and w: F(m x m, r x r); one stride for both axes; whether inputs, results and operands of the
+// links are bfloat16.
 struct WinogradKind {
     int m_h, r_h, m_w, r_w, stride;
+    bool bfloat16;
 };
 
 struct WinogradLoops {
@@ -34,7 +36,7 @@ struct Job {
     // channels and out_channels are per group
     int64_t images, groups, height, width, channels, out_height, out_width, out_channels, pad_top, pad_left;
     int64_t gap_down, gap_across; // dilation: inputs and outputs of a tile are that many rows and columns apart
-    int64_t x_image, x_row, x_column, y_image, y_row, y_column; // strides in floats
+    int64_t x_image, x_row, x_column, y_image, y_row, y_column; // strides in elements
     int64_t tile_rows, tile_columns; // tiles of one image
     int64_t block; // tiles processed together
     int64_t span; // output channels processed together, a multiple of the panel width

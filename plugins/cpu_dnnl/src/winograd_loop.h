@@ -144,21 +144,21 @@ struct Places {
     }
 };
 
-template <typename H, typename W>
-void transform_tile(const Job &job, const float *x, Tile tile, float *to) {
-    static const float nothing[lanes] = {};
+template <typename H, typename W, typename T>
+void transform_tile(const Job &job, const T *x, Tile tile, float *to) {
+    static const T nothing[lanes] = {};
     const int64_t down_gap = job.gap_down, across_gap = job.gap_across;
     const int64_t top = begin_of(tile.row, down_gap, H::advance) - job.pad_top;
     const int64_t left = begin_of(tile.column, across_gap, W::advance) - job.pad_left;
     const int64_t step = values_step(job), row = job.x_row, column = job.x_column, whole = job.channels / lanes * lanes;
-    const float *image = x + tile.image * job.x_image;
+    const T *image = x + tile.image * job.x_image;
     const bool inside = top >= 0 && left >= 0 && top + (H::reach - 1) * down_gap < job.height
             && left + (W::reach - 1) * across_gap < job.width;
     if (inside)
         for (int64_t c = 0; c < whole; c += lanes) {
-            const float *from = image + c + top * row + left * column;
+            const T *from = image + c + top * row + left * column;
             transform_vector<H, W>(to + c, step, [&](int, Floats *inputs) {
-                along<W::reach>(from, column * across_gap, [&](const float *at, int j) { inputs[j] = load(at); });
+                along<W::reach>(from, column * across_gap, [&](const T *at, int j) { inputs[j] = load(at); });
                 from += row * down_gap;
                 opaque(from);
             });
@@ -169,16 +169,16 @@ void transform_tile(const Job &job, const float *x, Tile tile, float *to) {
     const Places<W::reach> across(left, across_gap, job.width, column);
     auto transform = [&](int64_t c, auto read) {
         transform_vector<H, W>(to + c, step, [&](int i, Floats *inputs) {
-            const float *from = image + c + down.at[i];
+            const T *from = image + c + down.at[i];
 #pragma GCC unroll 12
             for (int j = 0; j < W::reach; ++j)
                 inputs[j] = read((down.at[i] | across.at[j]) < 0 ? nothing : from + across.at[j]);
         });
     };
     for (int64_t c = inside ? whole : 0; c < whole; c += lanes)
-        transform(c, [](const float *at) { return load(at); });
+        transform(c, [](const T *at) { return load(at); });
     if (whole < job.channels)
-        transform(whole, [&](const float *at) { return load_some(at, job.channels - whole); });
+        transform(whole, [&](const T *at) { return load_some(at, job.channels - whole); });
 }
 
 // m[row][0..WIDE*lanes] = sum over k of a[row][k] * b[k][..].  For each k prefetches `step` floats from `next`, one or two cache
@@ -291,15 +291,16 @@ inline Arguments arguments_from(const int64_t *args) {
     return found;
 }
 
-// Computes and stores the output channels [begin, end) of a tile, with the epilogue.  `first`: first channel of the group.
-template <typename H, typename W>
+// Computes and stores the output channels [begin, end) of a tile, with the epilogue.  `first`: first channel of the group; T: type
+// of results and operands.
+template <typename H, typename W, typename T>
 void finish_tile(const Arguments &given, void *const *buffers, Tile tile, int64_t first, int64_t begin, int64_t end,
         const float *products) {
     constexpr int size = H::m * W::m;
     const Job &job = given.job;
     const int64_t top = begin_of(tile.row, job.gap_down, H::m), left = begin_of(tile.column, job.gap_across, W::m);
     const int64_t step = products_step(job), row = job.y_row * job.gap_down, column = job.y_column * job.gap_across;
-    float *to = static_cast<float *>(buffers[2]) + tile.image * job.y_image + top * job.y_row + left * job.y_column + first;
+    T *to = static_cast<T *>(buffers[2]) + tile.image * job.y_image + top * job.y_row + left * job.y_column + first;
     const auto valid = [](int64_t outputs, int64_t gap) { return (outputs + gap - 1) / gap; }; // none if outputs <= 0
     Part part {least(H::m, valid(job.out_height - top, job.gap_down)), least(W::m, valid(job.out_width - left, job.gap_across)), lanes};
     const bool whole = part.rows == H::m && part.columns == W::m;
@@ -313,8 +314,8 @@ void finish_tile(const Arguments &given, void *const *buffers, Tile tile, int64_
         for (; full && done < job.links; ++done) {
             const Link &link = given.spaced[done];
             if (link.kind == LinkKind::add && link.channel == 1) {
-                const float *from = operand_of(given.links[done], buffers, {tile.image, top, left, first + o});
-                over<H, W>(from, link.row, link.column, [&](const float *at, int n) { out[n] += load(at); });
+                const T *from = operand_of<T>(given.links[done], buffers, {tile.image, top, left, first + o});
+                over<H, W>(from, link.row, link.column, [&](const T *at, int n) { out[n] += load(at); });
             } else if (link.kind == LinkKind::relu && link.alpha == 0.0f) {
 #pragma GCC unroll 16
                 for (int n = 0; n < size; ++n)
@@ -324,7 +325,7 @@ void finish_tile(const Arguments &given, void *const *buffers, Tile tile, int64_
             }
         }
         if (full && done == job.links) {
-            over<H, W>(to + o, row, column, [&](float *at, int n) { store(at, out[n]); });
+            over<H, W>(to + o, row, column, [&](T *at, int n) { store(at, out[n]); });
             continue;
         }
         Floats rest[size];
@@ -333,12 +334,12 @@ void finish_tile(const Arguments &given, void *const *buffers, Tile tile, int64_
             rest[n] = out[n];
         for (; done < job.links; ++done) {
             const Link &link = given.spaced[done];
-            const float *from = operand_of(given.links[done], buffers, {tile.image, top, left, first + o});
+            const T *from = operand_of<T>(given.links[done], buffers, {tile.image, top, left, first + o});
             apply<W::m, size>(link, rest, from, part);
         }
         for (int n = 0; n < size; ++n) {
             if (n / W::m >= part.rows || n % W::m >= part.columns) continue;
-            float *at = to + n / W::m * row + n % W::m * column + o;
+            T *at = to + n / W::m * row + n % W::m * column + o;
             if (part.count == lanes)
                 store(at, rest[n]);
             else
@@ -348,62 +349,8 @@ void finish_tile(const Arguments &given, void *const *buffers, Tile tile, int64_
 }
 
 template <typename H, typename W>
-struct Loops {
+struct Filters {
     static constexpr int points = H::n * W::n;
-
-    // Buffers: x, values at the points [group, block, point, tile, channel].
-    static void transform(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
-        const Arguments given = arguments_from(args);
-        const Job &job = given.job;
-        const int64_t width = up(job.channels, lanes), tiles = tiles_of(job), blocks = blocks_of(job);
-        for (int64_t n = begin; n < end; ++n) {
-            const int64_t group = n / tiles, number = n % tiles;
-            transform_tile<H, W>(job, static_cast<const float *>(buffers[0]) + group * job.channels, tile_at(job, number),
-                    static_cast<float *>(buffers[1]) + (group * blocks + number / job.block) * points * values_step(job)
-                            + number % job.block * width);
-        }
-    }
-
-    static void span(const Arguments &given, void *const *buffers, const float *values, int64_t group, int64_t block, int64_t begin,
-            float *products) {
-        const Job &job = given.job;
-        const int64_t end = least(begin + job.span, job.out_channels), weights = points * job.channels * up(job.out_channels, panel);
-        const int64_t tiles = least(job.block, tiles_of(job) - block * job.block);
-        multiply_block(job, points, values, static_cast<const float *>(buffers[1]) + group * weights, tiles, begin, end, products);
-        Tile tile = tile_at(job, block * job.block);
-        for (int64_t n = 0; n < tiles; ++n, tile = tile_after(job, tile))
-            finish_tile<H, W>(given, buffers, tile, group * job.out_channels, begin, end, products + n * job.span);
-    }
-
-    // Buffers: values, packed weights, y, operands of the links.
-    static void multiply(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
-        const Arguments given = arguments_from(args);
-        const Job &job = given.job;
-        const int64_t blocks = blocks_of(job), spans = (job.out_channels + job.span - 1) / job.span;
-        for (int64_t n = begin; n < end; ++n) {
-            const int64_t block = n % blocks, group = n / blocks / spans;
-            span(given, buffers, static_cast<const float *>(buffers[0]) + (group * blocks + block) * points * values_step(job), group,
-                    block, n / blocks % spans * job.span, static_cast<float *>(scratch));
-        }
-    }
-
-    // Buffers: x, packed weights, y, operands of the links.
-    static void both(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
-        const Arguments given = arguments_from(args);
-        const Job &job = given.job;
-        auto *values = static_cast<float *>(scratch), *products = values + points * values_step(job);
-        const int64_t blocks = blocks_of(job);
-        for (int64_t item = begin; item < end; ++item) {
-            const int64_t group = item / blocks, block = item % blocks;
-            const int64_t first = block * job.block, last = least(first + job.block, tiles_of(job));
-            Tile tile = tile_at(job, first);
-            for (int64_t n = first; n < last; ++n, tile = tile_after(job, tile))
-                transform_tile<H, W>(job, static_cast<const float *>(buffers[0]) + group * job.channels, tile,
-                        values + (n - first) * up(job.channels, lanes));
-            for (int64_t o = 0; o < job.out_channels; o += job.span)
-                span(given, buffers, values, group, block, o, products);
-        }
-    }
 
     // Transforms the filters of one input channel and `width` output channels; points are stored `step` floats apart.
     static void pack_vector(const float *from, const int64_t *strides, int64_t width, float *to, int64_t step) {
@@ -442,31 +389,103 @@ struct Loops {
                             static_cast<size_t>(count * panel) * sizeof(float));
             }
     }
+};
 
-    static WinogradLoops all() { return {&transform, &multiply, &both, &pack}; }
+// T: type of inputs, results and operands of the links: float, or uint16_t for bfloat16.
+template <typename H, typename W, typename T>
+struct Loops {
+    static constexpr int points = H::n * W::n;
+
+    // Buffers: x, values at the points [group, block, point, tile, channel].
+    static void transform(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+        const Arguments given = arguments_from(args);
+        const Job &job = given.job;
+        const int64_t width = up(job.channels, lanes), tiles = tiles_of(job), blocks = blocks_of(job);
+        for (int64_t n = begin; n < end; ++n) {
+            const int64_t group = n / tiles, number = n % tiles;
+            transform_tile<H, W>(job, static_cast<const T *>(buffers[0]) + group * job.channels, tile_at(job, number),
+                    static_cast<float *>(buffers[1]) + (group * blocks + number / job.block) * points * values_step(job)
+                            + number % job.block * width);
+        }
+    }
+
+    static void span(const Arguments &given, void *const *buffers, const float *values, int64_t group, int64_t block, int64_t begin,
+            float *products) {
+        const Job &job = given.job;
+        const int64_t end = least(begin + job.span, job.out_channels), weights = points * job.channels * up(job.out_channels, panel);
+        const int64_t tiles = least(job.block, tiles_of(job) - block * job.block);
+        multiply_block(job, points, values, static_cast<const float *>(buffers[1]) + group * weights, tiles, begin, end, products);
+        Tile tile = tile_at(job, block * job.block);
+        for (int64_t n = 0; n < tiles; ++n, tile = tile_after(job, tile))
+            finish_tile<H, W, T>(given, buffers, tile, group * job.out_channels, begin, end, products + n * job.span);
+    }
+
+    // Buffers: values, packed weights, y, operands of the links.
+    static void multiply(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+        const Arguments given = arguments_from(args);
+        const Job &job = given.job;
+        const int64_t blocks = blocks_of(job), spans = (job.out_channels + job.span - 1) / job.span;
+        for (int64_t n = begin; n < end; ++n) {
+            const int64_t block = n % blocks, group = n / blocks / spans;
+            span(given, buffers, static_cast<const float *>(buffers[0]) + (group * blocks + block) * points * values_step(job), group,
+                    block, n / blocks % spans * job.span, static_cast<float *>(scratch));
+        }
+    }
+
+    // Buffers: x, packed weights, y, operands of the links.
+    static void both(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+        const Arguments given = arguments_from(args);
+        const Job &job = given.job;
+        auto *values = static_cast<float *>(scratch), *products = values + points * values_step(job);
+        const int64_t blocks = blocks_of(job);
+        for (int64_t item = begin; item < end; ++item) {
+            const int64_t group = item / blocks, block = item % blocks;
+            const int64_t first = block * job.block, last = least(first + job.block, tiles_of(job));
+            Tile tile = tile_at(job, first);
+            for (int64_t n = first; n < last; ++n, tile = tile_after(job, tile))
+                transform_tile<H, W>(job, static_cast<const T *>(buffers[0]) + group * job.channels, tile,
+                        values + (n - first) * up(job.channels, lanes));
+            for (int64_t o = 0; o < job.out_channels; o += job.span)
+                span(given, buffers, values, group, block, o, products);
+        }
+    }
+
+    static WinogradLoops all() { return {&transform, &multiply, &both, &Filters<H, W>::pack}; }
 };
 
 } // namespace
 
 namespace mgx {
 
-WinogradLoops MGX_WINOGRAD(WinogradKind kind) {
+namespace {
+
+template <typename T>
+WinogradLoops loops_of(WinogradKind kind) {
     auto is = [&](int m_h, int r_h, int m_w, int r_w, int stride = 1) {
         return kind.m_h == m_h && kind.r_h == r_h && kind.m_w == m_w && kind.r_w == r_w && kind.stride == stride;
     };
-    if (is(2, 3, 2, 3)) return Loops<Axis<2, 3>, Axis<2, 3>>::all();
-    if (is(4, 3, 4, 3)) return Loops<Axis<4, 3>, Axis<4, 3>>::all();
-    if (is(3, 3, 3, 3, 2)) return Loops<Halving<3>, Halving<3>>::all();
-    if (is(2, 5, 2, 5)) return Loops<Axis<2, 5>, Axis<2, 5>>::all();
-    if (is(1, 1, 4, 3)) return Loops<Axis<1, 1>, Axis<4, 3>>::all();
-    if (is(4, 3, 1, 1)) return Loops<Axis<4, 3>, Axis<1, 1>>::all();
-    if (is(1, 1, 5, 3, 2)) return Loops<Skipping, Halving<5>>::all();
-    if (is(5, 3, 1, 1, 2)) return Loops<Halving<5>, Skipping>::all();
-    if (is(1, 1, 4, 5)) return Loops<Axis<1, 1>, Axis<4, 5>>::all();
-    if (is(4, 5, 1, 1)) return Loops<Axis<4, 5>, Axis<1, 1>>::all();
-    if (is(1, 1, 4, 7)) return Loops<Axis<1, 1>, Axis<4, 7>>::all();
-    if (is(4, 7, 1, 1)) return Loops<Axis<4, 7>, Axis<1, 1>>::all();
+    if (is(2, 3, 2, 3)) return Loops<Axis<2, 3>, Axis<2, 3>, T>::all();
+    if (is(4, 3, 4, 3)) return Loops<Axis<4, 3>, Axis<4, 3>, T>::all();
+    if (is(3, 3, 3, 3, 2)) return Loops<Halving<3>, Halving<3>, T>::all();
+    if (is(2, 5, 2, 5)) return Loops<Axis<2, 5>, Axis<2, 5>, T>::all();
+    if (is(1, 1, 4, 3)) return Loops<Axis<1, 1>, Axis<4, 3>, T>::all();
+    if (is(4, 3, 1, 1)) return Loops<Axis<4, 3>, Axis<1, 1>, T>::all();
+    if (is(1, 1, 5, 3, 2)) return Loops<Skipping, Halving<5>, T>::all();
+    if (is(5, 3, 1, 1, 2)) return Loops<Halving<5>, Skipping, T>::all();
+    if (is(1, 1, 4, 5)) return Loops<Axis<1, 1>, Axis<4, 5>, T>::all();
+    if (is(4, 5, 1, 1)) return Loops<Axis<4, 5>, Axis<1, 1>, T>::all();
+    if (is(1, 1, 4, 7)) return Loops<Axis<1, 1>, Axis<4, 7>, T>::all();
+    if (is(4, 7, 1, 1)) return Loops<Axis<4, 7>, Axis<1, 1>, T>::all();
     return {};
+}
+
+} // namespace
+
+WinogradLoops MGX_WINOGRAD(WinogradKind kind) {
+#if MGX_LANES == 16
+    if (kind.bfloat16) return loops_of<uint16_t>(kind);
+#endif
+    return kind.bfloat16 ? WinogradLoops {} : loops_of<float>(kind);
 }
 
 } // namespace mgx

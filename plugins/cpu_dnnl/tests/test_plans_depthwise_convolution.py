@@ -10,37 +10,44 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.plans import depthwise_convolution
 from mgx_cpu_dnnl.shared import shared
 
 rng = np.random.default_rng(17)
 
 
-def numbers(*lens: int) -> Any:
-    return rng.standard_normal(lens).astype(np.float32)
+ROUNDING = {"float32": 0.0, "bfloat16": 2.0**-8}  # of the result, relative
+
+
+def numbers(*lens: int, dtype: str = "float32") -> Any:
+    return rng.standard_normal(lens).astype(dt.of(dtype).numpy)
 
 
 def direct(x: Any, w: Any, padding: list[int], stride: list[int], gaps: list[int]) -> tuple[Any, Any]:
     """Returns the results in float64, and those of absolute values."""
     axes = w.ndim - 2
     around = list(zip(padding[:axes], padding[axes:], strict=True))
+    w = w.astype(np.float64)
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), *around))
     reach = [(k - 1) * g + 1 for k, g in zip(w.shape[2:], gaps, strict=True)]
     windows = sliding_window_view(padded, reach, tuple(range(2, 2 + axes)))
     windows = windows[(..., *(slice(None, None, s) for s in stride), *(slice(None, None, g) for g in gaps))]
-    kernel = w[:, 0].astype(np.float64).reshape(1, w.shape[0], *[1] * axes, *w.shape[2:])
+    kernel = w[:, 0].reshape(1, w.shape[0], *[1] * axes, *w.shape[2:])
     taps = tuple(range(2 + axes, 2 + 2 * axes))
     return (windows * kernel).sum(taps), np.abs(windows * kernel).sum(taps)
 
 
-def ours(steps: list[str]) -> None:
-    """With AVX2 only, oneDNN runs them."""
-    assert ("conv depthwise" in steps) == shared().engine.wide, steps
+def ours(steps: list[str], dtype: str = "float32", window: int = 3, step: int = 1) -> None:
+    """With AVX2 only, oneDNN runs them, and narrow or strided windows of bfloat16."""
+    narrow = dtype == "bfloat16" and "avx512_bf16" in native().cpu_features()
+    assert ("conv depthwise" in steps) == (shared().engine.wide and not (narrow and (window < 5 or step > 1))), steps
 
 
 def check(compiled: Any, x: Any, w: Any, padding: list[int], stride: list[int], gaps: list[int]) -> list[str]:
     def build(m: mgx.Module) -> mgx.Instruction:
-        given = m.add_parameter("x", mgx.shape(type="float32", lens=list(x.shape)))
+        given = m.add_parameter("x", mgx.Shape(dt.of(x.dtype), x.shape))
         op = mgx.op("convolution", padding=padding, stride=stride, dilation=gaps, group=x.shape[1])
         return m.add(op, given, m.add_literal(w))
 
@@ -48,18 +55,20 @@ def check(compiled: Any, x: Any, w: Any, padding: list[int], stride: list[int], 
     (found,) = program.run({"x": x})
     exact, size = direct(x, w, padding, stride, gaps)
     assert found.to_numpy().shape == exact.shape
-    assert (np.abs(found.to_numpy() - exact) <= 2.0**-24 * (w[0].size + 2) * size).all()
+    bound = 2.0**-24 * (w[0].size + 2) * size + ROUNDING[str(dt.of(x.dtype))] * np.abs(exact)
+    assert (np.abs(found.to_numpy() - exact) <= bound).all()
     return list(steps)
 
 
 @pytest.mark.parametrize("window", [3, 5, 7, 9, 11])
 @pytest.mark.parametrize("step", [1, 2])
 @pytest.mark.parametrize("channels", [16, 24, 70])
-def test_every_width_of_a_row(compiled: Any, channels: int, step: int, window: int) -> None:
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_every_width_of_a_row(compiled: Any, channels: int, step: int, window: int, dtype: str) -> None:
     """Rows of 1 to 43 inputs are split into tiles of all sizes, with and without adjacent zero padding."""
     for wide in (1, 2, 3, 5, 8, 11, 13, 14, 15, 20, 24, 29, 43):
-        x, w = numbers(2, channels, 5, wide), numbers(channels, 1, window, window)
-        ours(check(compiled, x, w, [window // 2] * 4, [step] * 2, [1, 1]))
+        x, w = numbers(2, channels, 5, wide, dtype=dtype), numbers(channels, 1, window, window, dtype=dtype)
+        ours(check(compiled, x, w, [window // 2] * 4, [step] * 2, [1, 1]), dtype, window, step)
 
 
 @pytest.mark.parametrize(
@@ -138,21 +147,22 @@ AFTER: Any = {
 
 @pytest.mark.parametrize("word", AFTER)
 @pytest.mark.parametrize("channels", [32, 36])
-def test_bias_and_what_follows_it(compiled: Any, channels: int, word: str) -> None:
-    lens = [2, channels, 9, 17]
-    x, w, bias, residual = numbers(*lens), numbers(channels, 1, 3, 3), numbers(channels), numbers(*lens)
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_bias_and_what_follows_it(compiled: Any, channels: int, word: str, dtype: str) -> None:
+    lens, kind = [2, channels, 9, 17], dt.of(dtype).numpy
+    x, w, bias, residual = (numbers(*n, dtype=dtype) for n in (lens, (channels, 1, 5, 5), (channels,), lens))
 
     def build(m: mgx.Module) -> mgx.Instruction:
-        wide = lambda v: m.add(mgx.op("multibroadcast", out_lens=lens), m.add_literal(np.float32([v])))  # noqa: E731
+        wide = lambda v: m.add(mgx.op("multibroadcast", out_lens=lens), m.add_literal(np.array([v], kind)))  # noqa: E731
         across = lambda v: m.add(mgx.op("broadcast", axis=1, out_lens=lens), m.add_literal(v))  # noqa: E731
-        given = m.add_parameter("x", mgx.shape(type="float32", lens=lens))
-        y = m.add(mgx.op("convolution", padding=[1] * 4, group=channels), given, m.add_literal(w))
+        given = m.add_parameter("x", mgx.Shape(dtype, lens))
+        y = m.add(mgx.op("convolution", padding=[2] * 4, group=channels), given, m.add_literal(w))
         y = m.add(mgx.op("add"), y, across(bias))
         if word in ("residual", "scaled"):
             y = m.add(mgx.op("add"), y, m.add(mgx.op("tanh"), m.add_parameter("r", given.shape)))
         if word == "scaled":
-            y = m.add(mgx.op("mul"), y, across(np.full(channels, 0.75, np.float32)))
-            return m.add(mgx.op("add"), y, across(np.full(channels, 0.5, np.float32)))
+            y = m.add(mgx.op("mul"), y, across(np.full(channels, 0.75, kind)))
+            return m.add(mgx.op("add"), y, across(np.full(channels, 0.5, kind)))
         if word == "clip":
             return m.add(mgx.op("clip"), y, wide(-0.5), wide(0.75))
         if word == "gelu_erf":
@@ -160,12 +170,42 @@ def test_bias_and_what_follows_it(compiled: Any, channels: int, word: str) -> No
         return m.add(mgx.op("mul"), y, m.add(mgx.op("sigmoid"), y)) if word == "swish" else m.add(mgx.op("relu"), y)
 
     program, steps = compiled(build)
-    ours(steps)
+    ours(steps, dtype, 5)
     (found,) = program.run({"x": x} | ({"r": residual} if word in ("residual", "scaled") else {}))
-    exact, size = direct(x, w, [1] * 4, [1, 1], [1, 1])
-    exact = AFTER[word](exact + bias[:, None, None], residual.astype(np.float64))
-    slack = 2.0**-24 * 32 * (size + np.abs(bias)[:, None, None] + 1)
+    exact, size = direct(x, w, [2] * 4, [1, 1], [1, 1])
+    bias = bias.astype(np.float64)[:, None, None]
+    exact = AFTER[word](exact + bias, residual.astype(np.float64))
+    slack = 2.0**-24 * 32 * (size + np.abs(bias) + 1)
+    slack += ROUNDING[dtype] * np.abs(exact)
+    if word in ("residual", "scaled"):  # which is channels first: sums and operand are rounded
+        slack += ROUNDING[dtype] * (size + np.abs(bias) + 1)
     assert (np.abs(found.to_numpy() - exact) <= slack).all()
+
+
+@pytest.mark.parametrize("swish", [False, True])
+@pytest.mark.parametrize("channels", [32, 36])
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_residuals_are_added_before_rounding(channels: int, swish: bool, dtype: str) -> None:
+    """Initial values of the sums, or an operand of the epilogue, in the type of the result."""
+    first, w, bias = (numbers(*n, dtype=dtype) for n in ((channels, 8, 1, 1), (channels, 1, 5, 5), (channels, 1, 1)))
+    lens = [2, channels, 9, 17]
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape(dtype, [2, 8, 9, 17]))
+    before = m.add(mgx.op("convolution"), x, m.add_literal(first))
+    y = m.add(mgx.op("convolution", padding=[2] * 4, group=channels), before, m.add_literal(w))
+    y = m.add(mgx.op("add"), y, m.add(mgx.op("multibroadcast", out_lens=lens), m.add_literal(bias)))
+    y = m.add(mgx.op("mul"), y, m.add(mgx.op("sigmoid"), y)) if swish else y
+    m.add_return([m.add(mgx.op("relu"), m.add(mgx.op("add"), y, before)), before])
+    program.compile(mgx.get_target("cpu"))
+    found, middle = (r.to_numpy().astype(np.float64) for r in program.run({"x": numbers(2, 8, 9, 17, dtype=dtype)}))
+    exact, size = direct(middle, w, [2] * 4, [1, 1], [1, 1])
+    exact += bias.astype(np.float64)
+    exact = np.maximum((exact / (1 + np.exp(-exact)) if swish else exact) + middle, 0)
+    assert (np.abs(found - exact) <= 2.0**-24 * 32 * (size + 4) + ROUNDING[dtype] * exact).all()
+    steps = [s.name for s in program.executable.instances()[0].runner.schedule.steps]
+    ours(steps, dtype, 5)
+    assert not any(s.startswith("loop") for s in steps), steps
 
 
 def test_not_a_number_stays(compiled: Any) -> None:
@@ -193,19 +233,25 @@ def test_not_a_number_stays(compiled: Any) -> None:
         (4, 12, (3, 3), True), (4, 9, (3, 3), True), (8, 6, (5, 3), True), (8, 3, (3, 3), True), (8, 1, (3, 3), False),
     ],
 )  # fmt: skip
-def test_narrow_groups(both: Any, per: int, groups: int, window: Any, ours: bool, step: int, threads: int) -> None:
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_narrow_groups(
+    both: Any, per: int, groups: int, window: Any, ours: bool, step: int, threads: int, dtype: str
+) -> None:
     """Groups of two, four and eight channels, some of which leave a partial last vector; more values in
     test_plans_grouped_convolution.
     """
-    lens, w = [2, per * groups, 11, 33], numbers(per * groups, per, *window) / 4
+    lens, w = [2, per * groups, 11, 33], numbers(per * groups, per, *window, dtype=dtype)
     program = mgx.Program()
     m = program.get_main_module()
-    x = m.add_parameter("x", mgx.shape(type="float32", lens=lens))
+    x = m.add_parameter("x", mgx.Shape(dtype, lens))
     y = m.add(mgx.op("convolution", padding=[1] * 4, stride=[step] * 2, group=groups), x, m.add_literal(w))
     m.add_return([m.add(mgx.op("relu"), y)])
-    found, right, steps = both(program, {"x": numbers(*lens)}, threads)
+    found, right, steps = both(program, {"x": numbers(*lens, dtype=dtype)}, threads)
+    features = native().cpu_features()
+    if dtype == "bfloat16" and "avx512_bf16" in features:  # oneDNN multiplies two numbers per lane
+        ours &= per <= 4 and "amx_bf16" not in features
     assert ("conv narrow groups" in steps) == (ours and shared().engine.wide), steps
-    np.testing.assert_allclose(found, right, rtol=0, atol=2e-5)
+    np.testing.assert_allclose(found.astype(float), right.astype(float), rtol=2 * ROUNDING[dtype], atol=1e-4)
 
 
 @pytest.mark.parametrize("fast_math", [True, False])

@@ -12,7 +12,9 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 import mgx_core as mgx
+from mgx_core import dtype as dt
 from mgx_cpu_dnnl import winograd
+from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.target import CpuTarget
 from mgx_cpu_dnnl.winograd import Partition, Problem, Tile, best_tile, partition
 
@@ -78,7 +80,7 @@ def compiled(
 ) -> tuple[Any, list[str]]:
     program = mgx.Program()
     m = program.get_main_module()
-    given = m.add_parameter("x", mgx.shape(type="float32", lens=list(x.shape)))
+    given = m.add_parameter("x", mgx.Shape(dt.of(x.dtype), x.shape))
     op = mgx.op("convolution", padding=padding, stride=[stride] * 2, group=group, dilation=list(dilation))
     m.add_return([m.add(op, given, m.add_literal(w))])
     program.compile(CpuTarget(), **options)
@@ -98,6 +100,13 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Any:
     return force
 
 
+NARROW = pytest.param(
+    "bfloat16",
+    marks=pytest.mark.skipif(
+        native().winograd_lanes() != 16 or "amx_bf16" in native().cpu_features(),
+        reason="without AVX-512 there are no loops for bfloat16, and with AMX oneDNN is faster",
+    ),
+)
 ALL_TAPS = {"taps-in-padding": False}  # tiles of images smaller than a window are tested, too
 
 SHAPES = [
@@ -113,7 +122,8 @@ SHAPES = [
 
 @pytest.mark.parametrize("tile", winograd.TILES, ids=lambda t: "x".join(map(str, t.numbers)))
 @pytest.mark.parametrize(("dims", "outputs", "around"), SHAPES)
-def test_values(only: Any, tile: Tile, dims: tuple[int, ...], outputs: int, around: str) -> None:
+@pytest.mark.parametrize("dtype", ["float32", NARROW])
+def test_values(only: Any, tile: Tile, dims: tuple[int, ...], outputs: int, around: str, dtype: str) -> None:
     down, across = tile.taps_down, tile.taps_across
     padding = {
         "same": [down // 2, across // 2] * 2,
@@ -121,13 +131,14 @@ def test_values(only: Any, tile: Tile, dims: tuple[int, ...], outputs: int, arou
         "odd": [down - 1, across // 2, 0, across - 1],
     }[around]
     only(tile)
-    x = rng.standard_normal(dims).astype(np.float32)
-    w = (rng.standard_normal((outputs, dims[1], down, across))).astype(np.float32)
+    x, w = (rng.standard_normal(n).astype(dt.of(dtype).numpy) for n in (dims, (outputs, dims[1], down, across)))
     found, steps = compiled(x, w, padding, tile.stride, fusion_rules=ALL_TAPS)
     assert any(s.startswith(f"conv winograd {tile.down}x{tile.across}") for s in steps), steps
+    x, w = (a.astype(np.float64) for a in (x, w))
     wanted = direct(x, w, padding, np.float64, tile.stride)
     assert found.shape == wanted.shape
-    assert np.abs(found - wanted).max() <= bound(tile, x, w)
+    rounding = 0 if dtype == "float32" else 2.0**-8 * np.abs(wanted)
+    assert (np.abs(found - wanted) <= bound(tile, x, w) + rounding).all()
 
 
 DILATED = [t for t in winograd.TILES if t.stride == 1]
@@ -233,7 +244,8 @@ def test_errors_are_near_those_of_direct_sums(only: Any, tile: Tile) -> None:
 
 
 def broadcast(m: mgx.Module, value: Any, like: mgx.Instruction) -> mgx.Instruction:
-    return m.add(mgx.op("multibroadcast", out_lens=like.shape.lens()), m.add_literal(value.astype(np.float32)))
+    literal = m.add_literal(value.astype(like.shape.dtype.numpy))
+    return m.add(mgx.op("multibroadcast", out_lens=like.shape.lens()), literal)
 
 
 AFTER = {
@@ -304,6 +316,35 @@ def test_residuals_and_relu_on_sums_in_registers(only: Any, tile: Tile, channels
     (found,) = program.run({"x": x, "r": other})
     wanted = np.maximum(wanted + direct(other, first, [0] * 4, np.float64), 0)
     np.testing.assert_allclose(found.to_numpy(), wanted, rtol=1e-5, atol=2e-5)
+    steps = [s.name for s in program.executable.instances()[0].runner.schedule.steps]
+    assert any("winograd" in s for s in steps), steps
+    assert not any(s.startswith("loop") for s in steps), steps
+
+
+@pytest.mark.parametrize("tile", DILATED, ids=lambda t: "x".join(map(str, t.numbers)))
+@pytest.mark.parametrize(("channels", "swish"), [(32, False), (24, False), (32, True)])
+@pytest.mark.parametrize("dtype", [NARROW])
+def test_epilogues_of_bfloat16(only: Any, tile: Tile, channels: int, swish: bool, dtype: str) -> None:
+    """A bias, a residual and an activation, which are added before the result is rounded."""
+    only(tile)
+    kind = dt.of(dtype).numpy
+    padding = [tile.taps_down // 2, tile.taps_across // 2] * 2
+    x = rng.standard_normal((1, 8, 17, 18)).astype(kind)
+    first = rng.standard_normal((channels, 8, 1, 1)).astype(kind)
+    w = (rng.standard_normal((channels, channels, tile.taps_down, tile.taps_across)) * 0.1).astype(kind)
+    bias = rng.standard_normal((channels, 1, 1)).astype(kind)
+    program = mgx.Program()
+    m = program.get_main_module()
+    before = m.add(mgx.op("convolution"), m.add_parameter("x", mgx.Shape(dtype, x.shape)), m.add_literal(first))
+    y = m.add(mgx.op("convolution", padding=padding), before, m.add_literal(w))
+    y = m.add(mgx.op("add"), m.add(mgx.op("add"), y, broadcast(m, bias, y)), before)
+    y = m.add(mgx.op("mul"), y, m.add(mgx.op("sigmoid"), y)) if swish else m.add(mgx.op("relu"), y)
+    m.add_return([y, before])
+    program.compile(CpuTarget())
+    found, middle = (r.to_numpy().astype(np.float64) for r in program.run({"x": x}))
+    wanted = direct(middle, w.astype(float), padding, np.float64) + bias.astype(float) + middle
+    wanted = wanted / (1 + np.exp(-wanted)) if swish else np.maximum(wanted, 0)
+    np.testing.assert_allclose(found, wanted, rtol=2.0**-8, atol=1e-4)
     steps = [s.name for s in program.executable.instances()[0].runner.schedule.steps]
     assert any("winograd" in s for s in steps), steps
     assert not any(s.startswith("loop") for s in steps), steps
@@ -381,6 +422,9 @@ def test_choice_of_tiles(lanes: int) -> None:
     small, large = chosen(1, 256, 256, 14, 14, 3, 3), chosen(32, 256, 256, 14, 14, 3, 3)
     assert large == Tile(4, 3, 4, 3)
     assert small is not None
+    paired = [Problem(1, *sizes, 3, 3, narrow=True) for sizes in ((64, 64, 56, 56), (256, 256, 14, 14))]
+    assert best_tile(paired[0], lanes) == Tile(4, 3, 4, 3)
+    assert best_tile(paired[1], lanes) is None  # bfloat16: direct sums take half the time
 
 
 @pytest.mark.parametrize(("threads", "lanes"), list(product([1, 2, 7, 64], [8, 16])))

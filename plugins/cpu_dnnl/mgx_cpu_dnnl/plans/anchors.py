@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
 from mgx_core import dtype as dt
@@ -13,6 +13,7 @@ from mgx_core.ops.control import Group
 from mgx_core.targets.group_checks import around
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
+from mgx_core.types.dtype import DType
 
 from ..emitter import CpuEmitter
 from ..layout import descriptor
@@ -21,25 +22,35 @@ from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, Check, offer, only
 from .precision import narrowed, widened
 
-__all__ = ["Run", "floats_around", "float32_only", "offer_anchor", "offer_widened", "onednn_convolution"]
+__all__ = [
+    "Run", "floats_around", "float32_only", "of_one_type", "offer_anchor", "offer_widened", "onednn_convolution",
+]  # fmt: skip
 
 SPLIT_FACTOR: Final = 4  # oneDNN splits sums only if the weights of a block exceed 1/SPLIT_FACTOR of the L2 cache
 BACKWARD_PREFIX: Final = "conv:"  # of transposed-convolution kernels that reuse the backward pass of a convolution
 
 # (emitter, op, x, weights, epilogue or None) -> result
 Run = Callable[[CpuEmitter, Any, Value, Value, Epilogue | None], Value]
+ShapeCheck: TypeAlias = Callable[[Any, Shape, Shape], No | None]  # (op, x, weights) -> why it is refused, or None
 
 
-def float32_only(check: Callable[[Any, Shape, Shape], No | None]) -> Check:
-    """Decorator that turns a predicate on float32 shapes into a check; refuses other operands."""
+def of_one_type(dtypes: frozenset[DType]) -> Callable[[ShapeCheck], Check]:
+    """Returns a decorator that turns a predicate on the shapes of two operands of one of these types into a check."""
+    names = " or ".join(sorted(map(str, dtypes), reverse=True))
 
-    def checked(op: Any, inputs: Sequence[Any], modules: Sequence[Any]) -> No | None:
-        x, w = inputs
-        if not all(isinstance(s, Shape) and s.dtype is dt.float32 for s in (x, w)):
-            return No(f"a float32 convolution is required, got {x} and {w}")
-        return check(op, x, w)
+    def decorate(check: ShapeCheck) -> Check:
+        def checked(op: Any, inputs: Sequence[Any], modules: Sequence[Any]) -> No | None:
+            x, w = inputs
+            if not all(isinstance(s, Shape) and s.dtype in dtypes for s in (x, w)) or x.dtype is not w.dtype:
+                return No(f"operands of one type, {names}, are required, got {x} and {w}")
+            return check(op, x, w)
 
-    return checked
+        return checked
+
+    return decorate
+
+
+float32_only: Final = of_one_type(frozenset({dt.float32}))
 
 
 def floats_around(anchor: type[Operation], when: Check | None = None) -> Check:

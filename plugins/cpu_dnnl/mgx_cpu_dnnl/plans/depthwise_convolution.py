@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from mgx_core import Kernels, No, Shape
+from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.convolution import Convolution
 from mgx_core.targets.values import Value
@@ -21,16 +22,20 @@ from mgx_core.types.argument import Array
 
 from ..emitter import CpuEmitter
 from ..native_library import native
-from .anchors import float32_only, offer_anchor
+from .anchors import of_one_type, offer_anchor
 from .epilogues import Epilogue
 from .links import KINDS, bits, encode_links, input_and_result, two_axes, weights_and_extents
 from .native_loops import native_loop
+from .offer import FLOATS
 
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 LANES: Final = 16
 WIDTHS: Final = {1: (3, 5, 7, 9, 11), 2: (3,), 4: (3,), 8: (3,)}  # supported window widths by channels per group
+MIN_NARROW_WIDTH: Final = (
+    5  # minimum width of depthwise windows of bfloat16, whose inputs are converted when they are loaded
+)
 FOUR: Final = 4  # channels per group whose weights are packed together
 TWO: Final = 2  # channels per group, computed as half of a group of four
 CACHED_BYTES: Final = 400 * 1024  # bytes of input rows that stay in the L2 cache
@@ -41,7 +46,7 @@ COLUMN_BYTES: Final = 12  # scratch bytes per input column
 LINK_INTEGERS: Final = 8  # integers per encoded link
 
 
-@float32_only
+@of_one_type(FLOATS)
 def fits(op: Any, x: Shape, w: Shape) -> No | None:
     if w.dynamic():
         return No(f"the weights {w} have data-dependent extents")
@@ -65,11 +70,15 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     strides, gaps, begin, _ = op.sliding(x.lens[2:], window)
     if strides[-1] > 2 or gaps[-1] > 1 or min(begin) < 0:
         raise Refused(f"stride {strides[-1]}, dilation {gaps[-1]} and padding {begin} are not supported")
+    per = w.lens[1]
+    if x.shape.dtype is dt.bfloat16 and (per > FOUR or (per > 1 and "amx_bf16" in native().cpu_features())):
+        raise Refused(f"oneDNN multiplies groups of {per} channels of bfloat16 faster")
+    if x.shape.dtype is dt.bfloat16 and per == 1 and (strides[-1] > 1 or window[-1] < MIN_NARROW_WIDTH):
+        raise Refused(f"oneDNN is faster for bfloat16 with a window of {window} and stride {strides[-1]}")
     if _is_memory_bound(x, w, strides[-1]):
         raise Refused("the input exceeds the L2 cache, which makes oneDNN faster")
     if not np.isfinite(weights).all():
         raise Refused("the padding is multiplied by weights that are not finite")
-    per = w.lens[1]
     if per == TWO:
         if not e.fast_math:
             raise Refused("merging groups of two channels multiplies zeros by infinities, which requires fast_math")
@@ -81,9 +90,8 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     height, width = two_axes(lens[2:], 1)
     down, across = two_axes(window, 1)
     vectors = -(-lens[1] // LANES)
-    block, rows = _partition(
-        lens[0], vectors, height, down * two_axes(x.lens[2:], 1)[1], e.threads or native().thread_count()
-    )
+    near = x.shape.dtype.size * LANES * down * two_axes(x.lens[2:], 1)[1]
+    block, rows = _partition(lens[0], vectors, height, near, e.threads or native().thread_count())
     parts = -(-height // rows)
     numbers = [
         lens[1], per, block, *two_axes(x.lens[2:], 1), x.strides[0], *two_axes(x.strides[2:], 0), height, width,
@@ -93,7 +101,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     native_loop(
         e,
         "conv depthwise" if per == 1 else "conv narrow groups",
-        "depthwise_convolution_avx512",
+        f"depthwise_convolution_avx512_{x.shape.dtype}",
         [x, packed, out, *operands],
         [out],
         numbers,
@@ -108,16 +116,18 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
 
 def _is_memory_bound(x: Value, w: Value, step: int) -> bool:
     """Returns True if the convolution is bound by loading inputs from beyond the L2 cache, at which oneDNN is faster."""
-    apart, few = 4 * x.lens[1], w.lens[1] == 1 and w.lens[-1] == 3
-    return few and 4 * x.shape.elements() > UNCACHED_BYTES and (step == 2 or apart % CONFLICT_STRIDE == 0)
+    size, few = x.shape.dtype.size, w.lens[1] == 1 and w.lens[-1] == 3
+    far = size * x.shape.elements() > UNCACHED_BYTES
+    return few and far and (step == 2 or size * x.lens[1] % CONFLICT_STRIDE == 0)
 
 
 def _partition(images: int, vectors: int, height: int, near: int, threads: int) -> tuple[int, int]:
     """Returns the channel vectors and the rows of a work item.
 
-    near: input pixels read for one row of outputs; as many channel vectors are processed together as keep these in the L2 cache.
+    near: bytes of one vector of channels read for one row of outputs; as many vectors are processed together as keep these in the
+    L2 cache.
     """
-    block = max(1, min(vectors, CACHED_BYTES // (4 * LANES * near)))
+    block = max(1, min(vectors, CACHED_BYTES // near))
     blocks = -(-vectors // block)
     parts = 1 if threads == 1 else min(height, -(-ITEMS_PER_THREAD * threads // (images * blocks)))
     return -(-vectors // blocks), -(-height // parts)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from mgx_core import Shape
-from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.targets.epilogue import Link
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.argument import Array
+from mgx_core.types.dtype import DType
 
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last
@@ -37,21 +37,21 @@ def two_axes(extents: Sequence[int], missing: int) -> tuple[int, int]:
 def weights_and_extents(
     e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None
 ) -> tuple[Array, list[int]]:
-    """Returns the weights of a float32 convolution and the extents of its result.  Errors: Refused."""
+    """Returns the weights of a convolution and the extents of its result.  Errors: Refused."""
     lens, weights = result_extents(e, op, x, w, epilogue), e.constant(w)
     assert weights is not None
     return weights, lens
 
 
 def result_extents(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> list[int]:
-    """Returns the extents of the result of a float32 convolution with constant weights.  Errors: Refused."""
+    """Returns the extents of the result of a convolution with constant weights.  Errors: Refused."""
     if not e.is_constant(w):
         raise Refused("the weights are not constant")
     lens: list[int] = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
     if 0 in lens or 0 in x.lens:
         raise Refused("an extent is 0")
-    if epilogue is not None and epilogue.dtype is not dt.float32:
-        raise Refused(f"a float32 result is required, got {epilogue.dtype}")
+    if epilogue is not None and epilogue.dtype is not x.shape.dtype:
+        raise Refused(f"a result of type {x.shape.dtype} is required, got {epilogue.dtype}")
     return lens
 
 
@@ -62,34 +62,37 @@ def input_and_result(
     x, strides = as_channels_last(e, x), channels_last(lens)
     out = None if epilogue is None else epilogue.in_place([x, w], strides)
     if out is None:
-        out = e.place_in_concat(dt.float32, lens, strides)
-    return x, e.allocate(dt.float32, lens, strides) if out is None else out
+        out = e.place_in_concat(x.shape.dtype, lens, strides)
+    return x, e.allocate(x.shape.dtype, lens, strides) if out is None else out
 
 
 def encode_links(epilogue: Epilogue | None, lens: Sequence[int]) -> tuple[list[int], list[Value]]:
     """Encodes the epilogue of a convolution with results [n, c, ..] for native loops; returns the encoding and the operands.
 
-    Each link has eight integers (`links.h`); operands are the loop's buffers from 3 on (input, weights and result precede them).
+    Each link has eight integers (`links.h`); operands, of the result's type, are the loop's buffers from 3 on (input, weights and
+    result precede them).
     Errors: Refused for unsupported links.
     """
     found: list[int] = []
     operands: list[Value] = []
-    for link, operand in [] if epilogue is None else epilogue.links:
+    if epilogue is None:
+        return found, operands
+    for link, operand in epilogue.links:
         kind = KINDS.get(link.algorithm)
         if kind is None or len(found) == 8 * MAX_LINKS:
             raise Refused(f"the native loops do not support {link.algorithm} in this epilogue")
         place, strides = 0, [0, 0, 0, 0]
         if operand is not None:
-            place, strides = 3 + len(operands), _strides(link, operand, lens)
+            place, strides = 3 + len(operands), _strides(link, operand, epilogue.dtype, lens)
             operands.append(operand)
         found += [kind, bits(link.alpha), bits(link.beta), place, *strides]
     return found, operands
 
 
-def _strides(link: Link, operand: Value, lens: Sequence[int]) -> list[int]:
+def _strides(link: Link, operand: Value, dtype: DType, lens: Sequence[int]) -> list[int]:
     """Returns strides over images, rows, columns and channels, 0 along broadcast axes."""
-    if operand.shape.dtype is not dt.float32 or len(operand.lens) != len(lens):
-        raise Refused(f"a float32 operand of rank {len(lens)} is required for {link.algorithm}, got {operand.shape}")
+    if operand.shape.dtype is not dtype or len(operand.lens) != len(lens):
+        raise Refused(f"{link.algorithm} requires an operand of type {dtype} and rank {len(lens)}, got {operand.shape}")
     image, channel, *axes = (
         0 if n == 1 and there != 1 else s for n, s, there in zip(operand.lens, operand.strides, lens, strict=True)
     )

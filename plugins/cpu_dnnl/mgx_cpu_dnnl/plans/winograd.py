@@ -18,18 +18,20 @@ from ..native_library import native
 from ..packing import Derived
 from ..recipes import Recipe, apply_recipe
 from ..winograd import Problem, Tile, best_tile, partition, tiles_for
-from .anchors import float32_only, offer_anchor
+from .anchors import of_one_type, offer_anchor
 from .epilogues import Epilogue
 from .links import encode_links, input_and_result, result_extents, two_axes
 from .native_loops import native_loop
+from .offer import FLOATS
 
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
+LANES_AVX512: Final = 16
 MIN_CHANNELS: Final = 16  # minimum input and output channels per group for which transforms pay off
 
 
-@float32_only
+@of_one_type(FLOATS)
 def fits(op: Any, x: Shape, w: Shape) -> No | None:
     if op.group > 1 and (w.dynamic() or min(w.lens()[0] // op.group, w.lens()[1]) < MIN_CHANNELS):
         return No(
@@ -64,9 +66,12 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     lens = result_extents(e, op, x, w, epilogue)
     window = w.lens[2:]
     moves = op.sliding(x.lens[2:], window)
+    narrow = x.shape.dtype is dt.bfloat16
+    if narrow and (native().winograd_lanes() != LANES_AVX512 or "amx_bf16" in native().cpu_features()):
+        raise Refused("bfloat16 is supported on processors with AVX-512, and AMX tiles are faster")
     sizes = lens[0], w.lens[1], lens[1] // op.group
     gaps = two_axes([gap if taps > 1 else 1 for gap, taps in zip(moves.dilation, window, strict=True)], 1)
-    problem = Problem(*sizes, *two_axes(lens[2:], 1), *two_axes(window, 1), _stride(op) or 1, op.group, *gaps)
+    problem = Problem(*sizes, *two_axes(lens[2:], 1), *two_axes(window, 1), _stride(op) or 1, op.group, *gaps, narrow)
     lanes = native().winograd_lanes()
     tile = best_tile(problem, lanes)
     if tile is None:
@@ -109,7 +114,7 @@ def _emit(
         args += [value.strides[0], *two_axes(value.strides[2:], 0)]
     numbers, operands = links
     args += [p.tile_rows(tile), p.tile_columns(tile), work.block, work.span, len(numbers) // 8, *numbers]
-    transform, multiply, both = native().winograd_loops(tile.numbers)
+    transform, multiply, both = native().winograd_loops(tile.numbers, p.narrow)
     values, products = tile.points * work.values_bytes(p, lanes), tile.points * work.products_bytes()
     flops = 2 * p.groups * tiles * tile.points * p.channels * p.out_channels
     name = f"conv winograd {tile.down}x{tile.across}"
