@@ -49,6 +49,7 @@ class Code:
         self.lines: list[str] = []
         self.declared: dict[str, str] = {}
         self.extra: dict[str, str] = {}  # helper functions by name
+        self.narrow: dict[str, V] = {}  # narrow floats that values were widened from, which need not be rounded again
         self._counts: dict[str, V] = {}  # lane counts of the masks that `first` has made
         self._next = 0
         self.block = "entry"

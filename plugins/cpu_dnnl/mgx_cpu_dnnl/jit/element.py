@@ -44,11 +44,14 @@ def from_memory(c: Code, x: V, dtype: DType) -> V:
     if dtype is dt.bool_:
         return c.compare("ne", x, c.const(0, x))
     if dtype is dt.float16:
-        return c.cast("fpext", x, "float")
-    if dtype is dt.bfloat16:
-        wide = c.cast("zext", x, "i32")
-        return c.cast("bitcast", c.op("shl", wide, c.const(16, wide)), "float")
-    return x
+        wide = c.cast("fpext", x, "float")
+    elif dtype is dt.bfloat16:
+        whole = c.cast("zext", x, "i32")
+        wide = c.cast("bitcast", c.op("shl", whole, c.const(16, whole)), "float")
+    else:
+        return x
+    c.narrow[wide.ref] = x
+    return wide
 
 
 def to_memory(c: Code, x: V, dtype: DType) -> V:
@@ -58,6 +61,10 @@ def to_memory(c: Code, x: V, dtype: DType) -> V:
     """
     if dtype is dt.bool_:
         return c.cast("zext", x, "i8")
+    if dtype in (dt.float16, dt.bfloat16):
+        known = c.narrow.get(x.ref)
+        if known is not None and known.elem == MEMORY[dtype]:
+            return known
     if dtype is dt.float16:
         return c.cast("fptrunc", x, "half")
     if dtype is dt.bfloat16 and c.bfloat16:
