@@ -1,5 +1,5 @@
 // Micro-kernels of matrix products for one instruction set.  Included with MGX_LANES, MGX_TALL (rows of the tallest tile),
-// MGX_TILE and MGX_PANELS (names of the functions).
+// MGX_TILE and MGX_PANELS (names of the functions).  With MGX_PAIRS, "floats" of both operands are pairs of bfloat16 along the depth.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -37,6 +37,14 @@ template <int H, int V> struct DoubleSums {
                 sums[r][v] = __builtin_convertvector(whole[r][v], Floats);
     }
 };
+
+[[gnu::always_inline]] inline void add_terms(Floats &sum, Floats a, Floats b) {
+#ifdef MGX_PAIRS
+    asm volatile("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+#else
+    add_product(sum, a, b);
+#endif
+}
 
 template <int H, int V> [[gnu::always_inline]] inline void store_rows(const Floats (&sums)[H][V], float *to, int64_t step) {
     MGX_UNROLLED
@@ -123,7 +131,7 @@ void run(const float *rows, int64_t step, const void *panel_begin, int64_t depth
                     Floats many = broadcast<r % 3, u * int(sizeof(float))>(left[r / 3], left_step);
                     MGX_UNROLLED
                     for (int v = 0; v < V; ++v)
-                        add_product(sums[u % chains][r][v], many, some[v]);
+                        add_terms(sums[u % chains][r][v], many, some[v]);
                 });
             });
             MGX_UNROLLED
@@ -140,7 +148,7 @@ void run(const float *rows, int64_t step, const void *panel_begin, int64_t depth
                 Floats many = all(*reinterpret_cast<const float *>(left[r / 3] + r % 3 * left_step));
                 MGX_UNROLLED
                 for (int v = 0; v < V; ++v)
-                    sums[0][r][v] += many * load(panel + v * lanes);
+                    add_terms(sums[0][r][v], many, load(panel + v * lanes));
             }
             MGX_UNROLLED
             for (int b = 0; b < bases; ++b) {
@@ -281,8 +289,12 @@ void product_tile(const float *left, int64_t left_step, const void *panel, int64
 
 } // namespace
 
+#ifdef MGX_PAIRS
+ProductTile MGX_TILE() { return product_tile<float, MGX_TALL>; }
+#else
 ProductPanels MGX_PANELS(bool bfloat16) { return bfloat16 ? product_panels<uint16_t> : product_panels<float>; }
 
 ProductTile MGX_TILE(bool bfloat16) { return bfloat16 ? product_tile<uint16_t, few> : product_tile<float, MGX_TALL>; }
+#endif
 
 } // namespace mgx

@@ -25,6 +25,7 @@ void *product_function(const std::string &name);
 
 ProductTile product_tile_avx2(bool bfloat16);
 ProductTile product_tile_avx512(bool bfloat16);
+ProductTile product_tile_pairs(); // of pairs of bfloat16, which take the place of floats
 ProductPanels product_panels_avx2(bool bfloat16);
 ProductPanels product_panels_avx512(bool bfloat16);
 

@@ -13,6 +13,8 @@ from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.shared import shared
 
 BF16 = dt.bfloat16.numpy
+FEATURES = set(native().cpu_features())
+PAIRED = "avx512_bf16" in FEATURES and "amx_bf16" not in FEATURES
 SIZES = [(1, 5, 3), (2, 64, 1), (3, 40, 17), (4, 7, 16), (7, 33, 50), (12, 130, 8), (50, 300, 64), (131, 64, 100)]
 
 
@@ -43,7 +45,9 @@ def test_products_of_all_sizes(compiled: Any, m: int, k: int, n: int, constant: 
 
     program, steps = compiled(build)
     ours = m <= 3 or (m >= 8 and kind is not BF16) or (not shared().engine.wide and 2 * n >= 16)
-    if constant and (ours or (kind is BF16 and "avx512_bf16" not in native().cpu_features())):
+    if kind is BF16 and "avx512_bf16" in FEATURES:
+        ours &= not PAIRED
+    if constant and (ours or (kind is BF16 and "avx512_bf16" not in FEATURES)):
         rows = n == 1 and k >= 16 and kind is not BF16  # one column: sums of rows
         assert any(s.startswith("reduce" if rows else "gemm") for s in steps), steps
     (got,) = program.run({"x": a} if constant else {"x": a, "y": b})
@@ -55,6 +59,63 @@ def test_products_of_all_sizes(compiled: Any, m: int, k: int, n: int, constant: 
         assert nearest(exact, found.astype(np.float32), slack)
     else:
         assert (np.abs(found - exact) <= slack).all()
+
+
+PAIRS = [
+    (8, 2, 1), (8, 64, 33), (13, 30, 31), (50, 300, 64), (131, 64, 100), (30, 1026, 45), (16, 4100, 40), (7, 64, 64), (9, 65, 64),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("m", "k", "n"), PAIRS)
+@pytest.mark.parametrize("image", [False, True])
+def test_pairs_of_bfloat16(compiled: Any, m: int, k: int, n: int, image: bool) -> None:
+    """Products, and convolutions of one pixel, whose epilogue oneDNN computes slowly; few rows and odd depths are oneDNN's."""
+    a, b, bias = numbers(1, m, k, kind=BF16), numbers(2, k, n, kind=BF16), numbers(3, n, kind=BF16)
+    b = (b.astype(np.float64) / k**0.5).astype(BF16)
+
+    def build(module: mgx.Module) -> mgx.Instruction:
+        lens = [1, n, m, 1] if image else [m, n]
+        if image:
+            x = module.add_parameter("x", mgx.Shape("bfloat16", [1, m, 1, k]))
+            x = module.add(mgx.op("transpose", permutation=(0, 3, 1, 2)), x)
+            y = module.add(mgx.op("convolution"), x, module.add_literal(np.ascontiguousarray(b.T)[:, :, None, None]))
+        else:
+            x = module.add_parameter("x", mgx.Shape("bfloat16", [m, k]))
+            y = module.add(mgx.op("dot"), x, module.add_literal(b))
+        wide = mgx.op("broadcast", axis=1, out_lens=lens)
+        y = module.add(mgx.op("add"), y, module.add(wide, module.add_literal(bias)))
+        return module.add(mgx.op("mul"), y, module.add(mgx.op("sigmoid"), y))
+
+    program, steps = compiled(build)
+    if "avx512_bf16" in FEATURES:
+        assert any(s.startswith("gemm") for s in steps) == (PAIRED and m >= 8 and k % 2 == 0), steps
+    (got,) = program.run({"x": a.reshape(1, m, 1, k) if image else a})
+    found = got.to_numpy().astype(np.float64)
+    a, b, bias = (x.astype(np.float64) for x in (a, b, bias))
+    exact = a @ b + bias
+    slack = 2.0**-24 * (k + 32) * (np.abs(a) @ np.abs(b) + np.abs(bias))
+    assert nearest(
+        exact / (1 + np.exp(-exact)), (found[0, :, :, 0].T if image else found).astype(np.float32), 2 * slack
+    )
+
+
+@pytest.mark.skipif(not PAIRED, reason="the processor has no AVX512-BF16, or it has AMX")
+@pytest.mark.parametrize(("m", "k", "n", "ours"), [(16, 64, 64, False), (16, 1024, 2048, True), (4, 1024, 2048, False)])
+def test_weights_of_bfloat16_that_exceed_the_cache(compiled: Any, m: int, k: int, n: int, ours: bool) -> None:
+    """Our loop prefetches weights; small ones and those of few rows are read as fast by oneDNN."""
+    a, b = numbers(1, m, k, kind=BF16), numbers(2, k, n, kind=BF16)
+    large = 2 * k * n > native().cache_sizes()["l2"]
+
+    def build(module: mgx.Module) -> mgx.Instruction:
+        x = module.add_parameter("x", mgx.Shape("bfloat16", [m, k]))
+        return module.add(mgx.op("dot"), x, module.add_literal(b))
+
+    program, steps = compiled(build)
+    assert any(s.startswith("gemm") for s in steps) == (ours and large), steps
+    (got,) = program.run({"x": a})
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    slack = 2.0**-24 * (k + 2) * (np.abs(a) @ np.abs(b))
+    assert nearest(a @ b, got.to_numpy().astype(np.float32), slack)
 
 
 @pytest.mark.parametrize("kind", [np.float32, BF16])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["COST", "VECTORS64"]
+__all__ = ["COST", "DIVIDING", "VECTORS64"]
 
 # rough vector instructions of a primitive, for grain sizes and for choosing between storing and recomputing values
 COST: Final[dict[str, int]] = {
@@ -15,6 +15,9 @@ COST: Final[dict[str, int]] = {
 }  # fmt: skip
 COST.update(dict.fromkeys(("asin", "acos", "atan"), 30))
 COST.update(dict.fromkeys(("sinh", "cosh", "asinh", "acosh", "atanh"), 300))
+
+# functions that contain a division, for which oneDNN's post-ops take longer than ours
+DIVIDING: Final = frozenset({"sigmoid", "tanh"})
 
 # vectorized float64 functions: half as many lanes and more terms than their float32 versions
 VECTORS64: Final = frozenset({"exp", "exp_negative", "tanh", "sigmoid", "sin", "cos"})

@@ -40,11 +40,14 @@ from .separate_epilogue import describe_product, separate
 __all__ = ["compile_gemm"]
 
 
-def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 0) -> JitKernel | No:
+def compile_gemm(
+    product: Product, weights: DType, engine: Engine, least: int = 0, paired: bool = False
+) -> JitKernel | No:
     """Returns a float32 product with packed weights [panels, k, width] as a kernel, or `No`.
 
-    least: lowest cost of the epilogue for which this is faster than oneDNN.  Buffers: a, the full panels, the last panel if
-    it is partial, extra.., outs..
+    least: lowest cost of the epilogue for which this is faster than oneDNN (for pairs: of its functions with a division); paired:
+    the elements of a and of the panels, float32, are pairs of bfloat16 along the depth.  Buffers: a, the full panels, the last
+    panel if it is partial, extra.., outs..
     """
     outs, columns, threads = product.outs, product.columns, product.threads
     if weights not in WEIGHTS or not all(o.dtype.is_float for o in outs):
@@ -55,13 +58,15 @@ def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 
     m, k = product.a.lens()
     if epilogue.graph is not None and not all(o.dtype.is_float for o in epilogue.graph.outputs):
         return No("the epilogue's results must be floats")
-    if epilogue.cost < least:
-        return No(f"oneDNN is as fast for {m} rows with an epilogue of {epilogue.cost} instructions")
+    cost = epilogue.dividing_cost if paired else epilogue.cost
+    if cost < least:
+        return No(f"oneDNN is as fast for {m} rows with an epilogue of {cost} slow instructions")
     lanes, width = engine.lanes, panel_width(engine)
     b = _blocks(m, k, columns, weights, threads, engine)
     plan = GemmPlan(
         epilogue, weights=weights, ragged=columns % width != 0, narrow=0 < columns % width <= lanes, widened=b.widened,
         whole=b.whole, abreast=b.few and not engine.wide, filled=not engine.wide and columns % lanes == 0,
+        paired=paired,
     )  # fmt: skip
     # Results of shallow products that exceed the near caches: stores would wait for their lines, so these are prefetched.
     far = not engine.wide and b.near and k <= SHALLOW_DEPTH and 4 * m * columns > native().cache_sizes().get("l2", 0)
@@ -81,7 +86,7 @@ def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 
     apart = None
     if code is None:
         code = engine.found(plan.key, partial(_write, plan=plan))
-        apart = separate(plan, numbers, product, engine) if code is None else None
+        apart = separate(plan, numbers, product, engine) if code is None and not paired else None
     if apart is not None:
         code, encoded = apart.first, apart.args
     kernel = product.kernel(
@@ -94,6 +99,7 @@ def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 
         grain=max(1, 32768 // max(1, b.rows * k * b.group * width)),
         scratch_bytes=4 * (sums + (b.depth * width if plan.widened else 0)),
         weights=k * columns * weights.size,
+        taps=2 * k if paired else 0,
     )
     if apart is not None:
         apart.install(kernel, product, describe_product(plan, product, kernel))

@@ -14,6 +14,7 @@ from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
 
 from .body import prepared
+from .cost import DIVIDING
 from .engine import Function
 from .graph import Graph, Node, read_in_place, text_of, walk
 from .integral_floats import keep_integral
@@ -46,6 +47,12 @@ class Epilogue:
     def cost(self) -> int:
         """Returns roughly how many vector instructions the pointwise ops take."""
         return 0 if self.graph is None else self.graph.cost
+
+    @property
+    def dividing_cost(self) -> int:
+        """Returns the part of the cost that functions with a division have."""
+        nodes = [] if self.graph is None else self.graph.nodes
+        return sum(n.cost for n in nodes if n.kind == "prim" and n.extra in DIVIDING)
 
     @property
     def key_parts(self) -> list[str]:

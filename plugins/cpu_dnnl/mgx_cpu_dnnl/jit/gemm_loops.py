@@ -33,6 +33,7 @@ class _Writer(ProductWriter):
         self.lanes = c.lanes
         self.width = VECTORS * c.lanes
         self.elem = MEMORY[plan.weights]
+        self.multiplied = "pairs" if plan.paired else self.elem
         self.a, self.weights = self.given[:2]
         self.tail = self.given[-1]  # the last panel, if it is partial
 
@@ -152,7 +153,7 @@ class _Writer(ProductWriter):
         prefetch = self._next_line(c.gep(panel, self.size, self.elem), panel, self.arg("k"), t)
         left = c.gep(self.left, c.op("mul", first, self.arg("lda")), "float")
         tile = Tile(left, self.arg("lda"), panel, self.arg("k"), self.sums, pitch, count, vectors, self.zero)
-        tile_sums(c, self.elem, tile, prefetch, self.arg("ahead"))
+        tile_sums(c, self.multiplied, tile, prefetch, self.arg("ahead"))
         row0 = c.op("add", self.row0, first)
         column0 = c.op("mul", c.op("add", self.panel0, p), pitch)
 
@@ -183,7 +184,8 @@ class _Writer(ProductWriter):
                 sums = c.gep(home, c.op("mul", first, self.pitch), "float")
                 vectors = i64(VECTORS)
                 tile = Tile(rows, self.arg("lda"), panel, depth, sums, self.pitch, count, vectors, onward)
-                tile_sums(c, "float", tile, self._next_line(following, panel, depth, t), self.arg("ahead"))
+                elem = "float" if plan.widened else self.multiplied
+                tile_sums(c, elem, tile, self._next_line(following, panel, depth, t), self.arg("ahead"))
                 return []
 
             c.loop(self.zero, self.rows.tiles, 1, one)

@@ -45,7 +45,8 @@ class GemmPlan:
 
     ragged: the last panel is partial; narrow: one vector of its row is enough; widened: bfloat16 panels are converted in scratch
     memory before use; whole: the depth is one block; abreast: few rows are multiplied by several panels at a time; filled: the
-    columns are a multiple of the vector, so that no masks are needed.
+    columns are a multiple of the vector, so that no masks are needed; paired: the elements of rows and panels, "float32", are
+    pairs of bfloat16.
     Arguments, near: small weights, the loop over panels is the inner one; rows_first: the left matrix is large and read once;
     ahead: cache lines prefetched per iteration; lines: cache lines of a row of results to prefetch.
     """
@@ -58,6 +59,7 @@ class GemmPlan:
     whole: bool
     abreast: bool = False
     filled: bool = False
+    paired: bool = False
     args: Args = field(default_factory=Args)
     key: str = ""
 
@@ -83,7 +85,8 @@ def key_of(plan: GemmPlan, lanes: int) -> str:
         f"gemm {plan.weights} ragged={plan.ragged} narrow={plan.narrow}",
         f"widened={plan.widened} whole={plan.whole} lanes={lanes}"
         + " abreast" * plan.abreast
-        + " filled" * plan.filled,
+        + " filled" * plan.filled
+        + " paired" * plan.paired,
     ]
     return "\n".join([*key_parts, *plan.epilogue.key_parts])
 

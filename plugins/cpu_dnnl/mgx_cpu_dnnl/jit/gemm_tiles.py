@@ -47,7 +47,10 @@ class Tile(NamedTuple):
 
 
 def tile_sums(c: Code, elem: str, tile: Tile, prefetch: V, ahead: V) -> None:
-    """Calls the microkernel for a type of weights; prefetch: where it prefetches `ahead` cache lines per iteration."""
+    """Calls the microkernel for a type of weights, or "pairs" of bfloat16.
+
+    prefetch: where it prefetches `ahead` cache lines per iteration.
+    """
     c.run(f"mgx_product_tile_1_{'avx512' if c.wide else 'avx2'}_{elem}", *tile, prefetch, ahead)
 
 

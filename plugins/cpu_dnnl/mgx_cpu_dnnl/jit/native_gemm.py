@@ -33,7 +33,7 @@ class _Finish(NamedTuple):
 def native_numbers(plan: GemmPlan, numbers: Mapping[str, int]) -> Sequence[int] | None:
     """Returns the arguments of the native loop (`product_loop.h`); None if it does not support the epilogue."""
     epilogue = plan.epilogue
-    if epilogue.outs != (dt.float32,) or plan.widened:
+    if epilogue.outs != (dt.float32,) or plan.widened or plan.paired:
         return None
     finish = _Finish([], False, [], []) if epilogue.graph is None else _finish(epilogue.graph, epilogue.at)
     if finish is None:

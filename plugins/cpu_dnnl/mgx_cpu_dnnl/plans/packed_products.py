@@ -22,6 +22,7 @@ from mgx_core.types.dtype import DType
 from ..emitter import CpuEmitter
 from ..native_library import native
 from ..packing import Derived, is_bfloat16
+from ..recipes import aligned
 from .loops import allocate_results
 from .offer import FLOATS
 
@@ -31,7 +32,8 @@ __all__ = [
 ]  # fmt: skip
 
 # With AVX-512, oneDNN's blocked products are as fast outside this range of rows, unless the epilogue is expensive: its
-# transcendental functions take twice the time of ours.  Within the range ours are faster, since they prefetch weights.
+# transcendental functions take twice the time of ours.  Within the range ours are faster, since they prefetch weights; for
+# bfloat16, whose products take half the time, only weights that exceed the L2 cache.
 FASTER_ROWS: Final = (8, 4096)
 EXPENSIVE: Final = 14  # vector instructions of an expensive epilogue
 
@@ -43,12 +45,16 @@ Prepare: TypeAlias = Callable[[CpuEmitter, Any, "Sequence[Value | None]"], EmitF
 
 @dataclass
 class Panels:
-    """Constant weights [depth, columns] of a product, stored as panels of type `dtype`; make: packs them on emission."""
+    """Constant weights [depth, columns] of a product, stored as panels of type `dtype`; make: packs them on emission.
+
+    paired: both operands are bfloat16, and an element of a panel, "float32", is two weights of a column.
+    """
 
     depth: int
     columns: int
     dtype: DType
     make: Callable[[], list[Value]]
+    paired: bool = False
 
 
 def packed_product(
@@ -66,11 +72,16 @@ def packed_product(
     arguments; axis: of n in the body's results, where it becomes innermost in memory.  Leading axes may differ from a's.
     Errors: Refused if oneDNN is faster or the product is unsupported.
     """
+    from ..jit.gemm_plan import MAX_UNBLOCKED
+
     m, k, n = _extents_if_faster(e, a, b)
     if any(step == 0 and count > 1 for count, step in zip(b.lens[-2:], b.strides[-2:], strict=True)):
         array = e.constant(b)  # broadcast weights, as in models with synthetic weights
         assert array is not None
         b = e.literal(array[(0,) * (array.ndim - 2)])
+    if _is_paired(b.shape.dtype) and m > MAX_UNBLOCKED:
+        weights = Panels(k, n, dt.float32, lambda: _panels_of_pairs(e, b, k, n), paired=True)
+        return product_with_panels(e, a, weights, body, at, extra, axis)
     kept = _panel_type(e, b, m)
     return product_with_panels(e, a, Panels(k, n, kept, lambda: _panels(e, b, k, n, kept)), body, at, extra, axis)
 
@@ -83,9 +94,9 @@ def product_with_panels(
     from ..jit.gemm_epilogue import Product
     from ..jit.gemm_plan import MAX_UNBLOCKED
 
-    n, kept = weights.columns, weights.dtype
+    n, kept, paired = weights.columns, weights.dtype, weights.paired
     m = a.shape.elements() // weights.depth
-    rows = _rows(e, a, m, weights.depth)
+    rows = _rows_of_pairs(a, m, weights.depth) if paired else _rows(e, a, m, weights.depth)
     results = [_plain_result(a.shape, n)] if body is None else [innermost(o.shape, axis) for o in body.outputs]
     result = results[0]
     if extent(result, axis) != n or result.elements() != m * n or any(r.dims != result.dims for r in results):
@@ -94,12 +105,15 @@ def product_with_panels(
     others = [x.shape for x in extra]
     threads = e.threads or native().thread_count()
     product = Product(rows.shape, n, results, body, at, others, threads, axis)
-    least = 0 if not e.engine.wide or m <= MAX_UNBLOCKED or FASTER_ROWS[0] <= m <= FASTER_ROWS[1] else EXPENSIVE
+    faster = not e.engine.wide or m <= MAX_UNBLOCKED or FASTER_ROWS[0] <= m <= FASTER_ROWS[1]
+    if paired:
+        faster = faster and 2 * n * weights.depth > native().cache_sizes().get("l2", 0)
+    least = 0 if faster else EXPENSIVE
 
     def make() -> Any:
-        return compile_gemm(product, kept, e.engine, least)
+        return compile_gemm(product, kept, e.engine, least, paired)
 
-    about = ("gemm", n, kept, at, threads, axis)
+    about = ("gemm", n, kept, at, threads, axis, paired)
     kernel = e.shared.kernels.kernel(body, about, [rows.shape, *results, *others], make)
     given = [rows, *weights.make(), *extra]
     outs = allocate_results(e, kernel, given, results)
@@ -127,14 +141,19 @@ def _extents(a: Shape, b: Shape, engine: Any) -> tuple[int, int, int] | No:
         return No(f"operands of one type, float32 or bfloat16, are required, got {a.dtype} and {b.dtype}")
     if 0 in (m, k, n):
         return No("an extent is 0")
-    if m <= MAX_UNBLOCKED:
-        return m, k, n
-    if b.dtype is dt.bfloat16:
-        if "avx512_bf16" in native().cpu_features():
-            return No("oneDNN is faster for bfloat16 on this processor")
-    elif not engine.wide and 2 * n < panel_width(engine):
+    if _is_paired(b.dtype):
+        if "amx_bf16" in native().cpu_features():
+            return (m, k, n) if m <= MAX_UNBLOCKED else No("AMX tiles multiply bfloat16 faster")
+        if m < FASTER_ROWS[0] or k % 2:
+            return No(f"oneDNN is faster for {m} rows of depth {k} of bfloat16")
+    elif m > MAX_UNBLOCKED and b.dtype is not dt.bfloat16 and not engine.wide and 2 * n < panel_width(engine):
         return No(f"{n} columns fill less than half a panel")
     return m, k, n
+
+
+def _is_paired(dtype: DType) -> bool:
+    """Returns True if the processor multiplies operands of a type as pairs or with AMX."""
+    return dtype is dt.bfloat16 and "avx512_bf16" in native().cpu_features()
 
 
 def extent(result: Shape, axis: int) -> int:
@@ -174,6 +193,14 @@ def _rows(e: CpuEmitter, a: Value, m: int, k: int) -> Value:
         a = e.row_major(a)
         found = Shape(dt.float32, [m, k])
     return a.view_at(0, found)
+
+
+def _rows_of_pairs(a: Value, m: int, k: int) -> Value:
+    """Returns a bfloat16 operand as one matrix of pairs, "float32".  Errors: Refused if pairs are not adjacent in memory."""
+    found = _as_matrix(a.shape, m, k)
+    if found is None or a.offset % 2 or found.strides()[0] % 2:
+        raise Refused(f"rows of an even length and stride are required, got {a.shape}")
+    return Value(Shape(dt.float32, [m, k // 2], [found.strides()[0] // 2, 1]), a.buffer, a.offset // 2)
 
 
 @lru_cache(1024)
@@ -219,6 +246,25 @@ def _panels(e: CpuEmitter, b: Value, k: int, n: int, kept: DType) -> list[Value]
         value = e.made_of(b, ("last panel", width, kept), padded)
         found = [*found, value] if found else [value, value]
     return found
+
+
+def _panels_of_pairs(e: CpuEmitter, b: Value, k: int, n: int) -> list[Value]:
+    """Packs bfloat16 weights like `_panels`, with two adjacent weights of a column in place of a float."""
+    from ..jit.gemm_plan import panel_width
+
+    width = panel_width(e.engine)
+
+    def packed(array: Array, begin: int, end: int) -> Derived:
+        columns = array[(0,) * (array.ndim - 2)][:, begin:end]
+        panels = -(-columns.shape[1] // width)
+        wide = np.zeros((k, panels * width), array.dtype)
+        wide[:, : columns.shape[1]] = columns
+        return Derived([array], aligned(wide.reshape(k // 2, 2, panels, width).transpose(2, 0, 3, 1)))
+
+    whole = n - n % width
+    ranges = [(begin, end) for begin, end in ((0, whole), (whole, n)) if begin < end]
+    found = [e.made_of(b, ("pairs", width, r), lambda array, r=r: packed(array, *r)) for r in ranges]  # type: ignore[misc]
+    return found if whole else found * 2
 
 
 @lru_cache(1024)

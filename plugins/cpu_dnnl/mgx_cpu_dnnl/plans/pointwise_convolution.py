@@ -14,8 +14,8 @@ from mgx_core.targets.values import Value, channels_last
 
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last
-from .anchors import float32_only, floats_around
-from .offer import offer
+from .anchors import floats_around, of_one_type
+from .offer import FLOATS, offer
 from .packed_products import packed_group, packed_product
 
 __all__ = ["PLANS", "as_matrices"]
@@ -24,7 +24,7 @@ PLANS = Kernels("cpu")
 MIN_OUTPUTS: Final = 512  # minimum outputs per pixel for which the product gains more than copying strided pixels costs
 
 
-@float32_only
+@of_one_type(FLOATS)
 def fits(op: Any, x: Shape, w: Shape) -> No | None:
     if op.group != 1 or any(n != 1 for n in w.dims[2:]):
         return No(
