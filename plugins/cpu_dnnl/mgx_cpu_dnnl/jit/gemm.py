@@ -1,4 +1,4 @@
-"""Float32 GEMM with packed weights and a fused pointwise epilogue.
+"""GEMM of float32, or of pairs of bfloat16, with packed weights and a fused pointwise epilogue.
 
 Weights are packed as [panels, k, width]; a panel has two vectors of columns."""
 
@@ -60,7 +60,7 @@ def compile_gemm(
         return No("the epilogue's results must be floats")
     cost = epilogue.dividing_cost if paired else epilogue.cost
     if cost < least:
-        return No(f"oneDNN is as fast for {m} rows with an epilogue of {cost} slow instructions")
+        return No(f"oneDNN is as fast for {m} rows with an epilogue of {cost} instructions")
     lanes, width = engine.lanes, panel_width(engine)
     b = _blocks(m, k, columns, weights, threads, engine)
     plan = GemmPlan(

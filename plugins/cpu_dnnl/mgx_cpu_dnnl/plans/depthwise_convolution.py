@@ -1,7 +1,7 @@
 """Depthwise convolutions, and groups of 2, 4 and 8 channels, by a native loop for processors with AVX-512.
 
 oneDNN 3.2 loads an input for every multiplication.  This loop keeps the window's weights and the sums of up to 14 columns of one
-or two rows in registers, and loads each input once for all its multiplications.
+or two rows in registers, and loads each input once for all its multiplications.  Images are float32 or bfloat16.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ __all__ = ["PLANS"]
 PLANS = Kernels("cpu")
 LANES: Final = 16
 WIDTHS: Final = {1: (3, 5, 7, 9, 11), 2: (3,), 4: (3,), 8: (3,)}  # supported window widths by channels per group
-MIN_NARROW_WIDTH: Final = (
-    5  # minimum width of depthwise windows of bfloat16, whose inputs are converted when they are loaded
-)
+MIN_NARROW_WIDTH: Final = 5  # minimum width of depthwise windows of bfloat16, for which converting inputs pays off
 FOUR: Final = 4  # channels per group whose weights are packed together
 TWO: Final = 2  # channels per group, computed as half of a group of four
 CACHED_BYTES: Final = 400 * 1024  # bytes of input rows that stay in the L2 cache

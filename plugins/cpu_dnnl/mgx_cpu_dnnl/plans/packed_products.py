@@ -152,7 +152,7 @@ def _extents(a: Shape, b: Shape, engine: Any) -> tuple[int, int, int] | No:
 
 
 def _is_paired(dtype: DType) -> bool:
-    """Returns True if the processor multiplies operands of a type as pairs or with AMX."""
+    """Returns True if the processor multiplies operands of a type in pairs."""
     return dtype is dt.bfloat16 and "avx512_bf16" in native().cpu_features()
 
 

@@ -68,7 +68,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     moves = op.sliding(x.lens[2:], window)
     narrow = x.shape.dtype is dt.bfloat16
     if narrow and (native().winograd_lanes() != LANES_AVX512 or "amx_bf16" in native().cpu_features()):
-        raise Refused("bfloat16 is supported on processors with AVX-512, and AMX tiles are faster")
+        raise Refused("bfloat16 requires AVX-512, and AMX tiles are faster")
     sizes = lens[0], w.lens[1], lens[1] // op.group
     gaps = two_axes([gap if taps > 1 else 1 for gap, taps in zip(moves.dilation, window, strict=True)], 1)
     problem = Problem(*sizes, *two_axes(lens[2:], 1), *two_axes(window, 1), _stride(op) or 1, op.group, *gaps, narrow)
