@@ -105,7 +105,7 @@ def test_unspecified_extents_stay(text: str, tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("max_batch_size: x", r"config.pbtxt: this is not a model configuration: line 1:17 .*parse integer"),
-        ("max_batch_sice: 8", "no model configuration: line 1:.*no field named .max_batch_sice"),
+        ("max_batch_sice: 8", "not a model configuration: line 1:.*no field named .max_batch_sice"),
         ('name: "other"', "name must be that of the model's folder, 'm', got 'other'"),
         ("batch_input [ { kind: BATCH_ELEMENT_COUNT } ]", "batch_input is not offered"),
         ("batch_output [ { target_name: 'y' } ]", "batch_output is not offered"),
@@ -118,7 +118,7 @@ def test_unspecified_extents_stay(text: str, tmp_path: Path) -> None:
         ('input { name: "x" data_type: TYPE_INT8 dims: 1 optional: true }', "input 'x': optional is not offered"),
         ('input { name: "x" data_type: TYPE_INT8 allow_ragged_batch: true }', "input 'x': allow_ragged_batch is not"),
         ('output { name: "y" data_type: TYPE_INT8 is_shape_tensor: true }', "output 'y': is_shape_tensor is not"),
-        ("a {", "no model configuration"),
+        ("a {", "not a model configuration"),
         ("ensemble_scheduling { step [ { model_version: -1 } ] }", "ensemble_scheduling is not offered"),
         ("sequence_batching { }", "sequence_batching is not offered"),
         ('input { name: "x" dims: 1 }', "input 'x': a data_type out of"),
@@ -177,7 +177,7 @@ def test_a_models_description_determines_it(small_model: Callable[..., Path], tm
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
-        ("config.pbtxt", "input { " * 5000, "no model configuration"),
+        ("config.pbtxt", "input { " * 5000, "not a model configuration"),
         ("config.toml", "a = " + "[" * 5000, "nests too deeply"),
     ],
 )
