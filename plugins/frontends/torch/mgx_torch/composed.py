@@ -10,6 +10,22 @@ import torch
 from torch import Tensor
 
 from .bags import embedding_bag, embedding_bag_backward, embedding_renorm
+from .composed_bessel import (
+    airy_ai,
+    bessel_i0,
+    bessel_i0e,
+    bessel_i1,
+    bessel_i1e,
+    bessel_j0,
+    bessel_j1,
+    bessel_k0,
+    bessel_k0e,
+    bessel_k1,
+    bessel_k1e,
+    bessel_y0,
+    bessel_y1,
+    spherical_bessel_j0,
+)
 from .composed_functions import (
     copysign,
     copysign_of_number,
@@ -26,18 +42,10 @@ from .composed_functions import (
     searchsorted_number,
     unique_consecutive,
 )
+from .composed_polynomials import polynomials
 from .composed_pooling import fractional_max_pool
 from .composed_quantized import fake_quantize, fake_quantize_by_tensors, fake_quantize_channels
-from .composed_special import (
-    bessel_i0,
-    bessel_i0e,
-    bessel_i1,
-    bessel_i1e,
-    polygamma,
-    zeta,
-    zeta_at_number,
-    zeta_of_number,
-)
+from .composed_special import erfcx, ndtri, polygamma, zeta, zeta_at_number, zeta_of_number
 
 __all__ = ["composed"]
 
@@ -76,6 +84,21 @@ def composed() -> dict[Any, Callable[..., Any]]:
         aten.special_i0e.default: bessel_i0e,
         aten.special_i1.default: bessel_i1,
         aten.special_i1e.default: bessel_i1e,
+        aten.special_modified_bessel_i0.default: bessel_i0,
+        aten.special_modified_bessel_i1.default: bessel_i1,
+        aten.special_modified_bessel_k0.default: bessel_k0,
+        aten.special_modified_bessel_k1.default: bessel_k1,
+        aten.special_scaled_modified_bessel_k0.default: bessel_k0e,
+        aten.special_scaled_modified_bessel_k1.default: bessel_k1e,
+        aten.special_bessel_j0.default: bessel_j0,
+        aten.special_bessel_j1.default: bessel_j1,
+        aten.special_bessel_y0.default: bessel_y0,
+        aten.special_bessel_y1.default: bessel_y1,
+        aten.special_spherical_bessel_j0.default: spherical_bessel_j0,
+        aten.special_airy_ai.default: airy_ai,
+        aten.special_erfcx.default: erfcx,
+        aten.special_ndtri.default: ndtri,
+        **polynomials(),
         aten.polygamma.default: polygamma,
         aten.special_zeta.default: zeta,
         aten.special_zeta.self_scalar: zeta_of_number,

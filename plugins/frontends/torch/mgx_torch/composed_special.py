@@ -1,4 +1,4 @@
-"""Decompositions of special functions: modified Bessel functions, polygamma and Hurwitz's zeta function."""
+"""Decompositions of special functions: polygamma, Hurwitz's zeta function, normal quantiles and others."""
 
 from __future__ import annotations
 
@@ -8,58 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .composed_functions import digamma, result_type
+from .composed_functions import digamma, erfinv, result_type
 
 __all__ = [
-    "bessel_i0",
-    "bessel_i0e",
-    "bessel_i1",
-    "bessel_i1e",
+    "erfcx",
+    "ndtri",
     "polygamma",
     "zeta",
     "zeta_of_number",
     "zeta_at_number",
 ]
-
-SERIES, ASYMPTOTIC = 60, 22  # terms of both expansions, each exact to float64 on its side of the border
-BORDER = 20.0
-
-
-def _bessel(x: Tensor, order: int) -> Tensor:
-    """Returns exp(-|x|) I(order, |x|) in float64, for the orders 0 and 1."""
-    size = x.double().abs()
-    small, large = size.clamp(max=BORDER), size.clamp(min=BORDER)
-    quarter = small * small / 4
-    total = torch.ones_like(small)
-    for k in range(SERIES, 0, -1):  # the sum of (x^2 / 4)^k / (k! (k + order)!)
-        total = 1 + total * quarter / (k * (k + order))
-    near = total * (small / 2 if order else 1) * (-small).exp()
-    tail = torch.ones_like(large)
-    for k in range(ASYMPTOTIC, 0, -1):
-        tail = 1 - tail * ((4 * order * order - (2 * k - 1) ** 2) / (8 * k)) / large
-    far = tail / (2 * math.pi * large).sqrt()
-    return torch.where(size < BORDER, near, far)
-
-
-def bessel_i0e(x: Tensor) -> Tensor:
-    """Returns exp(-|x|) I0(x), computed in float64."""
-    return _bessel(x, 0).to(result_type(x))
-
-
-def bessel_i0(x: Tensor) -> Tensor:
-    """Returns the modified Bessel function of order 0, computed in float64."""
-    return (_bessel(x, 0) * x.double().abs().exp()).to(result_type(x))
-
-
-def bessel_i1e(x: Tensor) -> Tensor:
-    """Returns exp(-|x|) I1(x), computed in float64."""
-    return (_bessel(x, 1) * x.double().sign()).to(result_type(x))
-
-
-def bessel_i1(x: Tensor) -> Tensor:
-    """Returns the modified Bessel function of order 1, computed in float64."""
-    return (_bessel(x, 1) * x.double().sign() * x.double().abs().exp()).to(result_type(x))
-
 
 SHIFT = 10  # smallest argument of the asymptotic expansion
 # B(2k), for k = 1, 2, ...
@@ -132,3 +90,49 @@ def _positive_zeta(s: Tensor, q: Tensor) -> Tensor:
         total = total + factor * (b / math.factorial(2 * k))
         factor = factor * (s + 2 * k - 1) * (s + 2 * k) / (q * q)
     return total
+
+
+ERFCX_STEP, ERFCX_NODES = 0.5, 13  # of the midpoint rule, whose error is exp(-(pi / step)^2)
+NEWTON = 5  # steps to the quantile
+
+
+def _scaled_erfc(x: Tensor) -> Tensor:
+    """Returns exp(x^2) erfc(x) of nonnegative numbers.
+
+    It is the integral of x exp(-t^2) / (pi (x^2 + t^2)), whose pole adds a term to the sum over the nodes.
+    """
+    total = torch.zeros_like(x)
+    for k in range(ERFCX_NODES):
+        t = (k + 0.5) * ERFCX_STEP
+        total = total + math.exp(-t * t) / (x + t * t / x)
+    end = math.pi / ERFCX_STEP
+    near = x.clamp(max=end)
+    pole = torch.where(x < end, 2 * (near * near).exp() / (1 + (2 * end * near).exp()), 0.0)
+    return total * (2 * ERFCX_STEP / math.pi) + pole
+
+
+def erfcx(x: Tensor) -> Tensor:
+    """Returns exp(x^2) erfc(x), computed in float64."""
+    wide = x.double()
+    found = _scaled_erfc(wide.abs())
+    return torch.where(wide < 0, 2 * (wide * wide).exp() - found, found).to(result_type(x))
+
+
+def ndtri(x: Tensor) -> Tensor:
+    """Returns the quantile of the normal distribution, computed in float64.
+
+    In the tails, Newton's method finds the logarithm of the smaller one, which is concave, from a bound of the quantile.
+    """
+    wide = x.double()
+    tail = torch.where(wide < 0.5, wide, 1 - wide)
+    inside = tail > 0
+    wanted = torch.where(inside, tail, 0.5).log()
+    size = (-2 * (wanted + math.log(2))).clamp(min=0).sqrt()  # the tail is at most exp(-size^2 / 2) / 2
+    for _ in range(NEWTON):
+        scaled = _scaled_erfc(size / math.sqrt(2))
+        logarithm = (scaled / 2).log() - size * size / 2
+        size = size - (wanted - logarithm) * scaled * math.sqrt(math.pi / 2)
+    size = torch.where(inside, size, torch.where(tail == 0, math.inf, math.nan))
+    middle = erfinv(2 * wide - 1) * math.sqrt(2)
+    found = torch.where(tail > 0.1, middle, torch.where(wide < 0.5, -size, size))
+    return found.to(result_type(x))

@@ -42,6 +42,72 @@ def test_bessel_functions(same: Same) -> None:
     same(torch.i0, torch.arange(5))
 
 
+def test_oscillating_bessel_functions(same: Same) -> None:
+    special = torch.special
+    x = torch.cat([torch.linspace(-60, 60, 97), torch.tensor([0.0, 1e-30, 19.999, 20.0, 20.001, math.nan])]).double()
+    same(lambda x: (special.bessel_j0(x), special.bessel_j1(x), special.spherical_bessel_j0(x)), x, tolerance=3e-7)
+    same(lambda x: (special.bessel_y0(x), special.bessel_y1(x)), x, tolerance=3e-7)  # torch's own error
+    same(lambda x: (special.bessel_j0(x), special.bessel_y1(x)), x[:-4].float())
+    same(special.bessel_j0, torch.arange(5))
+    compiled = torch.compile(
+        lambda x: (special.bessel_j0(x), special.bessel_j1(x), special.bessel_y0(x), special.bessel_y1(x)),
+        backend="mgx",
+    )
+    exact = [  # at 1 and 30
+        [0.7651976865579666, -0.08636798358104251],
+        [0.4400505857449335, -0.11875106261662294],
+        [0.08825696421567696, -0.11729573168666417],
+        [-0.7812128213002887, 0.08442557066175326],
+    ]
+    for found, want in zip(compiled(torch.tensor([1.0, 30.0]).double()), exact, strict=True):
+        torch.testing.assert_close(found, torch.tensor(want, dtype=torch.float64), rtol=1e-13, atol=0)
+
+
+def test_modified_bessel_functions_of_the_second_kind(same: Same) -> None:
+    special = torch.special
+    ends = torch.tensor([0.0, -0.0, -1.0, 1e-30, 1.999, 2.0, 2.001, 19.999, 20.0, 20.001, 1e4, math.inf, math.nan])
+    x = torch.cat([torch.linspace(0.01, 60, 97), ends]).double()
+    same(lambda x: (special.modified_bessel_k0(x), special.modified_bessel_k1(x)), x, tolerance=1e-13)
+    same(lambda x: (special.scaled_modified_bessel_k0(x), special.scaled_modified_bessel_k1(x)), x, tolerance=1e-13)
+    same(lambda x: (special.modified_bessel_i0(x), special.modified_bessel_i1(x)), x[:90], tolerance=1e-13)
+    same(special.scaled_modified_bessel_k1, x.float())
+
+
+def test_airy_function(same: Same) -> None:
+    x = torch.cat([torch.linspace(-60, 60, 97), torch.tensor([-8.001, -8.0, -7.999, 0.0, 1.0, math.nan])]).double()
+    same(torch.special.airy_ai, x, tolerance=3e-6)  # torch's own error
+    found = torch.compile(torch.special.airy_ai, backend="mgx")(torch.tensor([-30.0, -2.0, 0.0, 5.0]).double())
+    exact = [-0.08796818845684216, 0.22740742820168557, 0.355028053887817239, 1.0834442813607442e-04]
+    torch.testing.assert_close(found, torch.tensor(exact, dtype=torch.float64), rtol=1e-12, atol=0)
+
+
+def test_normal_quantiles_and_scaled_tails(same: Same) -> None:
+    special = torch.special
+    tails = torch.tensor(
+        [1e-300, 1e-30, 1e-10, 0.099, 0.1, 0.101, 0.5, 0.9, 0.999999, 0.0, 1.0, -0.1, 1.1, math.nan]
+    ).double()
+    same(special.ndtri, torch.cat([torch.linspace(0, 1, 99).double(), tails]), tolerance=1e-14)
+    same(special.ndtri, tails[1:].float(), tolerance=1e-6)
+    x = torch.cat([torch.linspace(-5, 30, 99), torch.tensor([0.0, 6.283, 6.284, 1e4, math.inf, -math.inf, math.nan])])
+    same(lambda x: (special.erfcx(x), special.log_ndtr(-x)), x.double(), tolerance=1e-14)
+    same(special.erfcx, x, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("degree", [-1, 0, 1, 2.7, 9])
+def test_orthogonal_polynomials(degree: float, same: Same) -> None:
+    special = torch.special
+    chebyshev = [getattr(special, f"{s}chebyshev_polynomial_{k}") for s in ("", "shifted_") for k in "tuvw"]
+    same(lambda x: [f(x, degree) for f in chebyshev], torch.linspace(-1.5, 1.5, 31).double(), tolerance=1e-12)
+    others = (
+        special.hermite_polynomial_h,
+        special.hermite_polynomial_he,
+        special.laguerre_polynomial_l,
+        special.legendre_polynomial_p,
+    )
+    same(lambda x: [f(x, degree) for f in others], torch.linspace(-3, 3, 31).double(), tolerance=1e-12)
+    same(lambda x: [f(x, degree) for f in others], torch.arange(4))
+
+
 def test_trigamma(same: Same) -> None:
     x = torch.cat([torch.linspace(-4.45, 30, 80), torch.tensor([1e-30, 1e6, 0.5, 9.999, 10.0, math.inf, math.nan])])
     same(lambda x: (torch.polygamma(1, x), torch.polygamma(0, x)), x.double(), tolerance=2e-9)  # torch's own error
