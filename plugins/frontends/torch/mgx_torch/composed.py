@@ -42,9 +42,11 @@ from .composed_functions import (
     searchsorted_number,
     unique_consecutive,
 )
+from .composed_numbers import frexp, gcd, lcm, nextafter
 from .composed_polynomials import polynomials
 from .composed_pooling import fractional_max_pool
 from .composed_quantized import fake_quantize, fake_quantize_by_tensors, fake_quantize_channels
+from .composed_segments import histogram, histogram_between, segment_reduce
 from .composed_special import erfcx, ndtri, polygamma, zeta, zeta_at_number, zeta_of_number
 
 __all__ = ["composed"]
@@ -70,6 +72,13 @@ def composed() -> dict[Any, Callable[..., Any]]:
         aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: fake_quantize_by_tensors,
         aten.fake_quantize_per_channel_affine_cachemask.default: fake_quantize_channels,
         aten.rrelu_with_noise_functional.default: rrelu,
+        aten.gcd.default: gcd,
+        aten.lcm.default: lcm,
+        aten.nextafter.default: nextafter,
+        aten.frexp.Tensor: frexp,
+        aten.segment_reduce.default: segment_reduce,
+        aten.histogram.bin_ct: histogram,
+        aten.histogram.bins_tensor: histogram_between,
         aten.mode.default: mode,
         aten.diagonal_scatter.default: diagonal_scatter,
         aten.index_reduce.default: index_reduce,

@@ -144,6 +144,75 @@ def test_modes(x: torch.Tensor, same: Same) -> None:
     assert torch.equal(x.gather(1, found.indices[:, None])[:, 0], found.values)
 
 
+@pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_divisors_and_multiples(kind: torch.dtype, same: Same) -> None:
+    """Quotients of two Pell numbers take the most steps."""
+    limits, pell = torch.iinfo(kind), [1, 2]
+    while 2 * pell[-1] + pell[-2] <= limits.max:
+        pell.append(2 * pell[-1] + pell[-2])
+    x = torch.tensor([0, 0, 5, limits.max, limits.max, pell[-1], pell[-2], 12, 90], dtype=kind)
+    y = torch.tensor([0, 7, 0, limits.max - 1, limits.max, pell[-2], pell[-1], 18, 84], dtype=kind)
+    same(torch.gcd, x, y)
+    same(torch.lcm, x[:3], y[:3])
+    if kind.is_signed:
+        same(lambda x, y: (torch.gcd(x, y), torch.lcm(x, y)), x[-2:], -y[-2:])
+        same(lambda x, y: torch.gcd(x[:, None], y), x, torch.tensor([4, 6]))
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_representations_of_numbers(kind: torch.dtype, same: Same) -> None:
+    """Neighbors and exponents, also of zeros, subnormal and infinite numbers."""
+    limits = torch.finfo(kind)
+    values = [
+        0.0,
+        -0.0,
+        1.0,
+        0.5,
+        -3.7,
+        limits.tiny,
+        -limits.tiny / 2,
+        limits.tiny / 64,
+        limits.max,
+        math.inf,
+        -math.inf,
+    ]
+    x = (
+        torch.tensor([*values, math.nan]).to(kind)
+        if kind is not torch.float64
+        else torch.tensor([*values, math.nan]).double()
+    )
+    same(lambda x: torch.frexp(x).mantissa, x, tolerance=0.0)
+    same(lambda x: torch.frexp(x).exponent, x[:-3])
+    if kind is not torch.float16:  # for which torch has no kernel
+        same(lambda x: (torch.nextafter(x[:, None], x), 1 / torch.nextafter(x[:, None], x)), x, tolerance=0.0)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min", "prod"])
+@pytest.mark.parametrize("initial", [None, 2.0])
+def test_reductions_of_segments(reduce: str, initial: float | None, same: Same) -> None:
+    same(lambda x, n: torch.segment_reduce(x, reduce, lengths=n, initial=initial), HOLES.T, torch.tensor([2, 0, 4, 1]))
+    same(
+        lambda x, at: torch.segment_reduce(x, reduce, offsets=at, initial=initial), HOLES[0], torch.tensor([0, 3, 3, 7])
+    )
+    rows = torch.tensor([[2, 0, 3, 1], [1, 1, 1, 3]])
+    same(
+        lambda x, n: torch.segment_reduce(x, reduce, lengths=n, axis=1, initial=initial, unsafe=True),
+        torch.randn(2, 6, 3),
+        rows,
+    )
+
+
+@pytest.mark.parametrize("density", [False, True])
+def test_histograms(density: bool, same: Same) -> None:
+    x, weight = torch.tensor([[-1.0, 2.0, 3.0], [5.0, 5.0, 1.1]]), torch.rand(2, 3)
+    same(lambda x: tuple(torch.histogram(x, 5, density=density)), x)
+    same(lambda x: tuple(torch.histogram(x, 4, range=(1.0, 5.0), density=density)), torch.cat([x[0], HOLES[0]]))
+    same(lambda x: tuple(torch.histogram(x, 3, range=(2.0, 2.0))), x)
+    same(lambda x: tuple(torch.histogram(x[:, :1] * 0, 3)), x)
+    edges = torch.tensor([-1.0, 1.0, 1.5, 5.0])
+    same(lambda x, e, w: tuple(torch.histogram(x, e, weight=w, density=density)), x, edges, weight)
+
+
 def test_functions_of_scalars(same: Same) -> None:
     x = torch.tensor(3.0)
     same(lambda x: (x.kthvalue(1), x.cummax(0), x.cummin(-1), x.logcumsumexp(0)), x)
