@@ -30,6 +30,18 @@ def test_transformer_encoders_are_converted(norm_first: bool, mask: Any, same: S
     same(lambda x: model(x, **mask), torch.randn(2, 5, 16))
 
 
+def test_padded_positions_are_computed_as_in_exported_programs() -> None:
+    """Eager torch packs the other positions into a nested tensor and returns zeros; torch.export does not trace that."""
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    model, x, mask = nn.TransformerEncoder(layer, 2).eval(), torch.randn(2, 5, 16), {"src_key_padding_mask": ROWS}
+    with torch.no_grad():
+        want = torch.export.export(model, (x,), mask).module()(x, **mask)
+        assert model(x, **mask)[ROWS].count_nonzero() == 0
+        assert want[ROWS].count_nonzero() > 0
+        for found in (lower_to_mgx(model, [x], mask), torch.compile(model, backend="mgx")):
+            torch.testing.assert_close(found(x, **mask), want, rtol=1e-5, atol=1e-5)
+
+
 def test_encoders_that_inspect_their_mask_are_left_to_torch() -> None:
     """By default, nn.TransformerEncoder tests whether its mask is the causal one: Dynamo then gives no graph to any backend."""
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
