@@ -41,9 +41,13 @@ def segment_reduce(
     else:
         return NotImplemented
     axis, size = axis % data.dim(), ends.shape[-1]
+    count = data.shape[axis]
     inner = [1] * (data.dim() - axis - 1)
-    places = torch.arange(data.shape[axis], device=data.device)
-    segment = (places.unsqueeze(-1) >= ends.unsqueeze(-2)).sum(-1)
+    marks = torch.zeros([*ends.shape[:-1], count + 1], dtype=torch.int64, device=data.device)
+    segment = (
+        marks.scatter_add(-1, ends.long(), torch.ones_like(ends, dtype=torch.int64)).cumsum(-1).narrow(-1, 0, count)
+    )
+    places = torch.arange(count, device=data.device)
     segment = torch.where(places < first, size, segment)  # a further segment takes the rest
     kind, empty = REDUCTIONS[reduce]
     start = initial if initial is not None else 0.0 if reduce == "mean" else empty
