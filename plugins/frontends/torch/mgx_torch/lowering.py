@@ -18,6 +18,7 @@ from mgx_core.errors import counted
 from mgx_core.types.shape import Shape
 
 from .calls import is_complex
+from .capture import captured
 from .element_types import torch_dtype
 from .exported import from_exported, is_result, parts_of_complex
 from .node import described
@@ -266,9 +267,9 @@ def lower_to_mgx(
     The result has a copy of the weights: later writes to the module's weights do not affect it.
     dynamic_shapes: as for `torch.export.export`; release_weights: parameters are not copied, and the module's own are empty
     afterwards; options: those of the backend.
-    Errors: UnsupportedError for an operator without a converter; ParameterError for unknown options,
-    for a module that writes to its arguments or buffers, and for invalid `module` or `inputs`; torch's own errors if it cannot
-    export the module.
+    Errors: UnsupportedError for an operator without a converter, and for code that depends on elements of tensors; ParameterError
+    for unknown options, for a module that writes to its arguments or buffers, and for invalid `module` or `inputs`; torch's own
+    errors if it cannot export the module for another reason.
     """
     if not isinstance(module, torch.nn.Module):
         raise ParameterError(f"lower_to_mgx takes a torch.nn.Module, got {type(module).__name__}")
@@ -278,7 +279,7 @@ def lower_to_mgx(
         )
     chosen = TorchOptions.of(options)
     with evaluating(module), torch.no_grad():
-        exported = torch.export.export(module, tuple(inputs), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
+        exported = captured(module, inputs, kwargs or {}, dynamic_shapes)
     _copy_weights(exported, parameters=not release_weights)
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = [p.name for p in inspect.signature(module.forward).parameters.values() if p.kind in kinds]

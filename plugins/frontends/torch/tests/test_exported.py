@@ -431,3 +431,30 @@ def test_constants_without_data_are_refused(called: Callable[..., Any]) -> None:
     exported = torch.export.export(called(torch.func.grad(lambda x: (x.sin() ** 2).sum())), (torch.randn(4),))
     with pytest.raises(mgx_core.UnsupportedError, match=r"the constant 'lifted_tensor_0' has no data.*torch\.compile"):
         from_exported(exported)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: torch.linalg.lstsq(x, x)[0], "the sizes of results of aten.linalg_lstsq.default depend on"),
+        (lambda x: torch.cov(x), "aten.equal.default returns a Python number that depends on"),
+        (
+            lambda x: x + 1 if x.sum().item() > 0 else x,
+            r"Python code needs the value of z?u\w+ > 0.*, which depends on",
+        ),
+    ],
+)
+def test_code_that_depends_on_elements_is_refused(function: Any, reason: str, called: Callable[..., Any]) -> None:
+    where = r"cannot capture the module at \S+\.py:\d+: "
+    with pytest.raises(
+        mgx_core.UnsupportedError, match=f"{where}{reason} elements of tensors; run it with torch.compile"
+    ):
+        lower_to_mgx(called(function), [torch.randn(4, 4)])
+
+
+def test_errors_of_the_module_itself_are_raised_as_they_are(called: Callable[..., Any]) -> None:
+    def strict(x: torch.Tensor) -> torch.Tensor:
+        raise LookupError("no such layout")
+
+    with pytest.raises(LookupError, match="no such layout"):
+        lower_to_mgx(called(strict), [torch.randn(2, 3)])
