@@ -78,7 +78,8 @@ def histogram(
         low, high = x.min(), x.max()
         around = torch.where(low == high, 0.5, 0.0).to(x.dtype)
         low, high = low - around, high + around
-    return histogram_between(x, torch.linspace(low, high, bins + 1), weight=weight, density=density)
+    edges = torch.linspace(low, high, bins + 1, dtype=x.dtype, device=x.device)
+    return histogram_between(x, edges, weight=weight, density=density)
 
 
 def histogram_between(
