@@ -66,17 +66,24 @@ def bessel_i1(x: Tensor) -> Tensor:
     return (_modified(x, 1) * x.double().sign() * x.double().abs().exp()).to(result_type(x))
 
 
-def _asymptotic(x: Tensor, order: int, sign: int = 1) -> tuple[Tensor, Tensor]:
-    """Returns the even and the odd terms of Hankel's expansion in 1 / x; their signs alternate if sign is -1."""
-    terms, factor = [1.0], 1.0
+def _expansion(ratio: Callable[[int], float], x: Tensor, sign: int) -> tuple[Tensor, Tensor]:
+    """Returns the even and the odd terms of an expansion in 1 / x; their signs alternate if sign is -1.
+
+    ratio: of the coefficients of the powers k and k - 1; the first is 1.
+    """
+    terms = [1.0]
     for k in range(1, ASYMPTOTIC + 2):
-        factor *= (4 * order * order - (2 * k - 1) ** 2) / (8 * k)
-        terms.append(factor)
+        terms.append(terms[-1] * ratio(k))
     square = sign / (x * x)
     even, odd = torch.zeros_like(x), torch.zeros_like(x)
     for k in range(ASYMPTOTIC, -1, -2):
         even, odd = even * square + terms[k], odd * square + terms[k + 1]
     return even, odd / x
+
+
+def _asymptotic(x: Tensor, order: int, sign: int = 1) -> tuple[Tensor, Tensor]:
+    """Returns the even and the odd terms of Hankel's expansion."""
+    return _expansion(lambda k: (4 * order * order - (2 * k - 1) ** 2) / (8 * k), x, sign)
 
 
 def _angles(count: int) -> list[float]:
@@ -145,11 +152,12 @@ def bessel_j1(x: Tensor) -> Tensor:
     return (_oscillating(wide.abs(), 1, False) * wide.sign()).to(result_type(x))
 
 
-def _positive(x: Tensor, at_zero: float, found: Callable[[Tensor], Tensor]) -> Tensor:
+def _positive(x: Tensor, at_zero: float, function: Callable[[Tensor], Tensor]) -> Tensor:
     """Returns a function of positive numbers: its limit at zero, NaN below."""
     wide = x.double()
-    value = torch.where(wide > 0, found(torch.where(wide > 0, wide, 1.0)), torch.where(wide == 0, at_zero, math.nan))
-    return value.to(result_type(x))
+    found = function(torch.where(wide > 0, wide, 1.0))
+    found = torch.where(wide > 0, found, torch.where(wide == 0, at_zero, math.nan))
+    return found.to(result_type(x))
 
 
 def bessel_y0(x: Tensor) -> Tensor:
@@ -162,8 +170,7 @@ def bessel_y1(x: Tensor) -> Tensor:
     return _positive(x, -math.inf, lambda y: _oscillating(y, 1, True))
 
 
-STEP = 0.15  # of the trapezoidal rule
-FALLING = 32  # terms of the integral, the last below 1e-17 for arguments of 2 and above
+K_STEP, K_NODES = 0.15, 32  # of the trapezoidal rule; further terms are below 1e-17 for arguments of 2 and above
 
 
 def _scaled_k(x: Tensor, order: int) -> Tensor:
@@ -179,11 +186,11 @@ def _scaled_k(x: Tensor, order: int) -> Tensor:
     near = harmonic - (small / 2).log() * plain
     near = (1 / small - near * small / 2 if order else near) * small.exp()
     total = torch.full_like(middle, 0.5)
-    for k in range(1, FALLING):  # the integral of exp(x - x cosh(t)) cosh(order t) over positive t
-        total = total + (middle * (1 - math.cosh(k * STEP))).exp() * (math.cosh(k * STEP) if order else 1)
+    for k in range(1, K_NODES):  # the integral of exp(x - x cosh(t)) cosh(order t) over positive t
+        total = total + (middle * (1 - math.cosh(k * K_STEP))).exp() * (math.cosh(k * K_STEP) if order else 1)
     even, odd = _asymptotic(large, order)
     far = (even + odd) * (math.pi / (2 * large)).sqrt()
-    return torch.where(x < 2, near, torch.where(x < BORDER, total * STEP, far))
+    return torch.where(x < 2, near, torch.where(x < BORDER, total * K_STEP, far))
 
 
 def bessel_k0e(x: Tensor) -> Tensor:
@@ -214,14 +221,14 @@ def spherical_bessel_j0(x: Tensor) -> Tensor:
 
 
 AIRY_STEP, AIRY_NODES = 0.125, 52  # of the trapezoidal rule; further terms are below 1e-18
-AIRY_BORDER = -8.0  # below it, the asymptotic expansion is exact to 1e-14
+AIRY_BORDER = -8.0  # below it, the asymptotic expansion is exact to 1e-13
 
 
 def airy_ai(x: Tensor) -> Tensor:
     """Returns Airy's function Ai.
 
-    Its integral of exp(i (t^3 / 3 + x t)) is taken along a line parallel to the real axis, at the height of the saddle point for
-    positive x, where the integrand does not oscillate before it has vanished.
+    The integral of exp(i (t^3 / 3 + x t)) is taken along a line parallel to the real axis, through the saddle point if x is above
+    1, where the integrand falls as fast as exp(-t^2).
     """
     wide = x.double()
     near = wide.clamp(min=AIRY_BORDER)
@@ -233,13 +240,7 @@ def airy_ai(x: Tensor) -> Tensor:
     near = total * (height * (height * height / 3 - near)).exp() * (AIRY_STEP / math.pi)
     size = wide.clamp(max=AIRY_BORDER).neg()
     angle = size * size.sqrt() * (2 / 3)
-    terms, factor = [1.0], 1.0
-    for k in range(1, ASYMPTOTIC + 2):
-        factor *= (6 * k - 5) * (6 * k - 1) / (72 * k)
-        terms.append(factor)
-    even, odd, square = torch.zeros_like(size), torch.zeros_like(size), -1 / (angle * angle)
-    for k in range(ASYMPTOTIC, -1, -2):
-        even, odd = even * square + terms[k], odd * square + terms[k + 1]
+    even, odd = _expansion(lambda k: (6 * k - 5) * (6 * k - 1) / (72 * k), angle, -1)
     shifted = angle - math.pi / 4
-    far = (shifted.cos() * even + shifted.sin() * odd / angle) / (math.pi * size.sqrt()).sqrt()
+    far = (shifted.cos() * even + shifted.sin() * odd) / (math.pi * size.sqrt()).sqrt()
     return torch.where(wide < AIRY_BORDER, far, near).to(result_type(x))
