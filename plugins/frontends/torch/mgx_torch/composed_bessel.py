@@ -179,10 +179,11 @@ def _scaled_k(x: Tensor, order: int) -> Tensor:
     quarter = small * small / 4
     plain, harmonic = torch.zeros_like(small), torch.zeros_like(small)  # series of I, and with harmonic numbers
     for k in range(SERIES // 4, -1, -1):
-        total = sum(1 / j for j in range(1, k + 1)) - EULER
-        total = total + 1 / (2 * (k + 1)) if order else total
+        number = sum(1 / j for j in range(1, k + 1)) - EULER
+        if order:
+            number += 1 / (2 * (k + 1))
         scale = 1 / (math.factorial(k) * math.factorial(k + order))
-        plain, harmonic = plain * quarter + scale, harmonic * quarter + scale * total
+        plain, harmonic = plain * quarter + scale, harmonic * quarter + scale * number
     near = harmonic - (small / 2).log() * plain
     near = (1 / small - near * small / 2 if order else near) * small.exp()
     total = torch.full_like(middle, 0.5)
