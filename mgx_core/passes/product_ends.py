@@ -35,8 +35,15 @@ class ProductEnds:
     def __init__(self, module: Module, position: Mapping[Instruction, int], costly: frozenset[str] = COSTLY) -> None:
         self._position = position
         self._costly = costly
-        # for each member of an epilogue
-        self._products = {member: ins for ins in module for member in _epilogue(ins, costly)}
+        self._products: dict[Instruction, Instruction] = {}  # for each member of an epilogue
+        self._widened: set[Instruction] = set()  # members of an epilogue behind a narrow number, which may be stored
+        for ins in module:
+            narrow = False
+            for member in _epilogue(ins, costly):
+                self._products[member] = ins
+                if narrow:
+                    self._widened.add(member)
+                narrow = narrow or member.shape.dtype.bits <= 8
 
     def before(self, ins: Instruction, read: Instruction) -> No | None:
         """Returns a refusal if a product's epilogue ends between `read` and its user `ins`."""
@@ -57,7 +64,8 @@ class ProductEnds:
             return True
         others = {self._products.get(through_views(i)) for i in ins.inputs} - {None, product}
         later = any(o is not None and self._position[o] > self._position[product] for o in others)
-        return later or _reduced_later(ins)
+        # a later epilogue reads narrow numbers, and widens them itself
+        return (later and through_views(read) not in self._widened) or _reduced_later(ins)
 
 
 def _narrow_end(ins: Instruction, position: Mapping[Instruction, int]) -> bool:
@@ -107,15 +115,17 @@ def _has(ins: Instruction, costly: frozenset[str]) -> bool:
 
 
 def _reduced_later(ins: Instruction) -> bool:
-    """Returns True if a reduction reads an instruction through pointwise ops."""
+    """Returns True if a reduction reads an instruction through pointwise ops, none of which stores narrow numbers."""
     seen = {ins}
     pending = [ins]
     while pending and len(seen) <= STEPS:
         for user in pending.pop().users:
             if user.op.combine:
                 return True
-            if user not in seen and (isinstance(user.op, Pointwise) or is_view(user)):
-                seen.add(user)
+            if user in seen or not (isinstance(user.op, Pointwise) or is_view(user)):
+                continue
+            seen.add(user)
+            if user.shape.dtype.bits > 8:
                 pending.append(user)
     return False
 

@@ -11,6 +11,7 @@ from mgx_core.ir.interpreter import evaluate_module
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
+from mgx_core.ops.control import Group
 from mgx_core.ops.softmax import Logsoftmax
 from mgx_core.passes.expand_composites import ExpandComposites
 from mgx_core.passes.fuse_attention import FuseAttention
@@ -750,3 +751,79 @@ def test_the_most_inputs_of_a_group_are_without_numbers_that_it_holds(tensors: i
 def spread(module: Module, number: float) -> Instruction:
     """Returns a vector with one number for each of four elements."""
     return module.add(op("multibroadcast", out_lens=(4,)), module.add_literal(np.float32(number)))
+
+
+def _rounded_sum_of_two_products(reduced: bool) -> Module:
+    """Returns a third product of the rounded sum of two, of which one is rounded before, and its own sum with that operand."""
+    reduction = "reduce_sum[axes=[1]](%22)" if reduced else "neg(%22)"
+    return parse_module(
+        f"""\
+module main
+  %x = @param["x"] -> int8[2, 4]
+  %w = @param["w"] -> int8[4, 4]
+  %v = @param["v"] -> int8[4, 4]
+  %s = @literal(0.5) -> float32[]
+  %1 = multibroadcast[out_lens=[2, 4]](%s)
+  %2 = quant_dot(%x, %w)
+  %3 = convert[target_type=float32](%2)
+  %4 = mul(%3, %1)
+  %5 = convert[target_type=int8](%4)
+  %6 = convert[target_type=float32](%5)
+  %7 = mul(%6, %1)
+  %8 = convert[target_type=float16](%7)
+  %9 = quant_dot(%x, %v)
+  %10 = convert[target_type=float32](%9)
+  %11 = mul(%10, %1)
+  %12 = convert[target_type=float16](%11)
+  %13 = add(%8, %12)
+  %14 = relu(%13)
+  %15 = convert[target_type=int8](%14)
+  %16 = quant_dot(%15, %w)
+  %17 = convert[target_type=float32](%16)
+  %18 = mul(%17, %1)
+  %19 = convert[target_type=float16](%18)
+  %20 = convert[target_type=float32](%15)
+  %21 = convert[target_type=float16](%20)
+  %22 = add(%19, %21)
+  %23 = {reduction}
+  @return(%23)""",
+        STANDARD,
+    )
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+def test_a_later_product_reads_the_bytes_that_an_earlier_one_stored(reduced: bool) -> None:
+    module = _rounded_sum_of_two_products(reduced)
+    Pipeline([Stage("given", (FuseElementwise(), FuseEpilogue()))], validate=True).run(module)
+    assert verify(module) == []
+    groups = [i for i in module if isinstance(i.op, Group)]
+    first, second, third = groups
+    assert [g.shape.dtype.name for g in groups[:2]] == ["int8", "int8"]
+    assert first in second.inputs and second in third.inputs
+    assert sum(bool(i.modules) for i in module) == len(groups) + reduced  # the reduction, with the sum that it reads
+
+
+def test_a_reduction_behind_rounding_leaves_it_in_the_epilogue() -> None:
+    """Otherwise a product followed by a rounded activation and a mean stores its sums."""
+    module = parse_module(
+        """\
+module main
+  %x = @param["x"] -> int8[2, 4]
+  %w = @param["w"] -> int8[4, 4]
+  %s = @literal(0.5) -> float32[]
+  %1 = multibroadcast[out_lens=[2, 4]](%s)
+  %2 = quant_dot(%x, %w)
+  %3 = convert[target_type=float32](%2)
+  %4 = mul(%3, %1)
+  %5 = convert[target_type=int8](%4)
+  %6 = convert[target_type=float32](%5)
+  %7 = mul(%6, %1)
+  %8 = convert[target_type=float16](%7)
+  %9 = sigmoid(%8)
+  %10 = reduce_sum[axes=[1]](%9)
+  @return(%9, %10)""",
+        STANDARD,
+    )
+    Pipeline([Stage("given", (FuseElementwise(costly=frozenset()), FuseEpilogue()))], validate=True).run(module)
+    (group,) = (i for i in module if isinstance(i.op, Group))
+    assert group.shape.dtype.name == "float16"
