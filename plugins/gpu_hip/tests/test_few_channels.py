@@ -11,8 +11,9 @@ from kernel_trial import channels_last, placed, same, seen, tensor
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
-from mgx_core.errors import DeviceError
+from mgx_core.errors import DeviceError, No
 from mgx_core.ops.convolution import Convolution
+from mgx_core.ops.quantized_product import QuantConvolution
 from mgx_core.types.dim import symbol
 from mgx_gpu_hip.codegen.few_channels import few_channels
 from mgx_gpu_hip.codegen.few_channels_tiles import Filters, Tile, runs_of
@@ -22,7 +23,7 @@ from mgx_gpu_hip.emitter import GpuEmitter
 from mgx_gpu_hip.guarded import BackwardsTarget, GuardedTarget
 from mgx_gpu_hip.kernel import GpuKernel
 from mgx_gpu_hip.plans import PLANS
-from mgx_gpu_hip.plans.few_channels import order_weights
+from mgx_gpu_hip.plans.few_channels import is_few_channels, order_weights
 from mgx_gpu_hip.target import GpuTarget
 
 UNITS = {"mma": (32, 1), "mfma": (64, 2), "wmma": (32, 3), "scalar32": (32, 0), "scalar64": (64, 0)}
@@ -259,6 +260,63 @@ def test_random_windows_in_guarded_memory(seed: int, target: Any) -> None:
     op = Convolution(padding=padding, stride=stride, dilation=dilation)
     _, steps, _ = programmed(0, x, w, op, "float16", "relu" if seed < 2 else "residual", seed > 1, target())
     assert steps[0].startswith("convolution_few_channels")
+
+
+BYTES = [
+    ("int8", "int8", False),
+    ("uint8", "int8", True),
+    ("int8", "int8", True),
+    ("float8_e4m3fn", "float8_e5m2", False),
+]
+
+
+@pytest.mark.parametrize("wave", [32, 64])
+@pytest.mark.parametrize("kind", BYTES, ids=lambda k: "-".join(map(str, k)))
+@pytest.mark.parametrize("rounded", [False, True])
+def test_bytes_are_multiplied_exactly(kind: tuple[str, str, bool], rounded: bool, wave: int) -> None:
+    rng, (of, weights, moved) = np.random.default_rng(5), kind
+    whole = dt.of(of).is_integer
+
+    def drawn(name: str, lens: tuple[int, ...]) -> Array:
+        t = dt.of(name)
+        return (rng.integers(int(t.lowest), int(t.highest) + 1, lens) if whole else rng.standard_normal(lens)).astype(
+            t.numpy
+        )
+
+    x, w = drawn(of, (2, 3, 17, 22)), drawn(weights, (24, 3, 7, 7))
+    zero = [drawn(of, ())] if moved else []
+    program = mgx.Program()
+    m = program.get_main_module()
+    op = QuantConvolution(padding=(3, 3), stride=(2, 2))
+    y = m.add(
+        op, m.add_parameter("x", mgx.Shape(dt.of(of), list(x.shape))), m.add_literal(w), *map(m.add_literal, zero)
+    )
+    if rounded:
+        factor = m.add_literal(np.float32(2.0**-14 if whole else 2.0))
+        y = m.add(mgx.op("mul"), m.add(mgx.op("convert", target_type="float32"), y), m.add(
+            mgx.op("multibroadcast", out_lens=y.shape.dims), factor))  # fmt: skip
+        y = m.add(mgx.op("convert", target_type="float16"), m.add(mgx.op("relu"), y))
+    m.add_return([y])
+    wanted = program.clone()
+    wanted.compile(mgx.get_target("ref"))
+    program.compile(GpuTarget("host", {32: 1, 64: 0}[wave]))
+    (got,), (exact,) = program.run({"x": x}), wanted.run({"x": x})
+    first, *others = program.executable.instances()[-1].runner.schedule.steps
+    assert first.name.startswith("convolution_few_channels") and all(s.name.startswith("contiguous") for s in others)
+    same([got.to_numpy()], [np.asarray(exact)], terms=w[0].size)  # equal if they are integers
+
+
+@pytest.mark.parametrize("wrong", ["terms", "channels", "zero point"])
+def test_bytes_of_inexact_sums_stay_with_the_other_kernels(wrong: str) -> None:
+    x = mgx.Shape(dt.uint8, [1, 16 if wrong == "channels" else 4, 32, 32])
+    w = mgx.Shape(dt.int8, [8, x.dims[1], *((12, 12) if wrong == "terms" else (3, 3))])
+    zero = mgx.Shape(dt.uint8, [])
+    zeros = [zero, mgx.Shape(dt.int8, [])] if wrong == "zero point" else [zero]
+    assert isinstance(is_few_channels(QuantConvolution(), [x, w, *zeros]), No)
+    assert (
+        is_few_channels(QuantConvolution(), [mgx.Shape(dt.uint8, [1, 4, 32, 32]), mgx.Shape(dt.int8, [8, 4, 8, 8])])
+        is None
+    )
 
 
 def test_one_axis() -> None:

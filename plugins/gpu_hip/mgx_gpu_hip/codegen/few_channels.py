@@ -17,7 +17,7 @@ from .few_channels_tiles import RUN, Filters, Tile, tiles_by_time
 from .geometry import aligned, ceil_div, offset_code
 from .pointwise import one_launch
 from .product_epilogue import FusedEpilogue, store_vectors
-from .source import DeviceTraits, KernelSource, Tensor, storage_type
+from .source import DeviceTraits, KernelSource, Tensor, compute_type, storage_type
 
 __all__ = ["few_channels"]
 
@@ -35,10 +35,10 @@ def few_channels(
 ) -> KernelSource | No:
     """Generates a kernel for windows of x [n, c, (h,) w] times weights [o, depth] in the order of `filters`.
 
-    xs: x, of any type and strides; weights, zero-padded to a multiple of 16 rows; the operands of `after`.  ys: results
-    [n, o, (h,) w].  tile: a tile size, or its rank by estimated time.
+    xs: x, of any type and strides; weights, zero-padded to a multiple of 16 rows; the zero point of x, which pads it, or None;
+    the operands of `after`.  ys: results [n, o, (h,) w].  tile: a tile size, or its rank by estimated time.
     """
-    x, w = xs[:2]
+    x, w, zero = (*xs, None)[:3]
     assert x is not None and w is not None
     if w.dtype not in (dt.float16, dt.bfloat16):
         return No(f"matrix units do not support {w.dtype}")
@@ -53,7 +53,7 @@ def few_channels(
         if tile >= len(tiles):
             return No(f"only {len(tiles)} tile sizes fit on the device")
         tile = tiles[tile]
-    text = _Writer(x, w, ys, after, tile, traits, (high, wide))
+    text = _Writer(x, w, ys, after, tile, traits, (high, wide), zero is not None)
     blocks = min(text.tiles, traits.sm_count * tile.resident(traits))
     grid = (blocks, ceil_div(columns, tile.columns), 1)
     flops = 2 * ys[0].elements * filters.channels * math.prod(filters.kernel)
@@ -75,8 +75,10 @@ class _Writer:
         tile: Tile,
         traits: DeviceTraits,
         image: tuple[int, int],
+        moved: bool,
     ) -> None:
         self.x, self.w, self.ys, self.after, self.tile, self.f = x, w, ys, after, tile, tile.filters
+        self.moved = moved  # x has a zero point
         self.image, self.t, self.wave = image, storage_type(w.dtype), traits.wave
         self.threads = tile.waves * traits.wave
         self.down_tiles, self.across_tiles = ceil_div(image[0], tile.high), ceil_div(image[1], tile.wide)
@@ -167,7 +169,7 @@ class _Writer:
         t, f, x = self.tile, self.f, self.x
         source = storage_type(x.dtype)
         return [
-            f"const {source} none = {{0}};",
+            f"const {source} none = {'p2[0]' if self.moved else '{0}'};",
             f"const {self.t} zero = {{0}};",
             f"auto load_image = [&]({self.t}* to, u32 tile, u32 part) {{",
             f"  const u32 tx = tile % {self.across_tiles}u, tq = tile / {self.across_tiles}u, ty = tq % {self.down_tiles}u;",
@@ -210,7 +212,8 @@ class _Writer:
         """Returns statements that convert these pixels and write them to shared memory, with zeros after their channels."""
         t, f = self.tile, self.f
         to = f"to + r * {t.pitch}u + c * {f.taken}u"
-        values = [f"convert<{self.t}>(raw[i][{c}])" if c < f.channels else "zero" for c in range(f.taken)]
+        less = " - (i32)none" if self.moved else ""
+        values = [f"convert<{self.t}>(raw[i][{c}]{less})" if c < f.channels else "zero" for c in range(f.taken)]
         if f.taken in (1, 2, 4, 8):
             store = [
                 f"const vec<{self.t}, {f.taken}> v = {{{{{', '.join(values)}}}}};",
@@ -278,6 +281,7 @@ class _Writer:
         edges += [f"ox >= {self.image[1]}u"] if self.image[1] % t.wide else []
         edges += [f"n0 + c >= {columns}u"] if ragged else []
         some = min(width, 4)
+        kind = compute_type(self.after.given[0].dtype if self.after else ys[0].dtype)  # of the sums, which are exact
         lines = [
             f"const u32 ox0 = tile % {self.across_tiles}u * {t.wide}u, oq = tile / {self.across_tiles}u;",
             f"const u32 oy0 = oq % {self.down_tiles}u * {t.high}u, image = oq / {self.down_tiles}u;",
@@ -290,10 +294,10 @@ class _Writer:
             f"    const u32 m = wave_id() * {16 * t.down}u + i * 16u + row;",
             f"    const u32 oy = oy0 + m / {t.wide}u, ox = ox0 + m % {t.wide}u, cv = (n0 + c) / {width}u;",
             *([f"    if ({' || '.join(edges)}) continue;"] if edges else []),
-            f"    float v[{width}];",
+            f"    {kind} v[{width}];",
             f"    UNROLL for (int k = 0; k < {width}; k += {some}) {{",
             f"      const vec<float, {some}> q = ldv<float, {some}>(sums + row * {t.sum_pitch}u + c + k);",
-            f"      UNROLL for (int l = 0; l < {some}; ++l) v[k + l] = q.v[l];",
+            f"      UNROLL for (int l = 0; l < {some}; ++l) v[k + l] = ({kind})q.v[l];",
             "    }",
         ]
         strides = [_inside(x) for x in (*(y.strides for y in ys), *(a.strides for a in accesses))]

@@ -1,9 +1,13 @@
-"""Convolutions of few input channels (typical first layers) with their epilogue, in one generated kernel."""
+"""Convolutions of few input channels (typical first layers) with their epilogue, in one generated kernel.
+
+Bytes and 8-bit floats are multiplied as float16: rows of 16 bytes, as matrix units take them, would hold mostly padding.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +18,7 @@ from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.convolution import Convolution
+from mgx_core.ops.quantized_product import QuantConvolution
 from mgx_core.targets.group_checks import around
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
@@ -31,11 +36,13 @@ from .product_groups import ProductGroup, operand
 __all__ = ["PLANS", "READ", "is_few_channels", "offer_tile"]
 
 PLANS = Kernels("gpu")
-OPERANDS: Final = 2  # number of kernel operands: image and weights
+ANCHORS: Final = (Convolution, QuantConvolution)
+OPERANDS: Final = 3  # number of kernel operands: image, weights and the image's zero point
 TILE_RANKS: Final = 2  # number of tile sizes that are timed, best first by the cost model
 MEASURED: Final = ("sm_90",)  # architectures on which it was measured against the library
 MAX_PREFERRED: Final = 4  # channels up to which the kernel is chosen without timing a library
-MAX_DEPTH: Final = 512  # elements of a window from which on the library's product of unfolded windows is faster
+MAX_DEPTH: Final = 512  # elements of a window from which on other kernels are faster, if none is timed
+EXACT: Final = 1 << 24  # up to this magnitude float32 represents every integer
 READ: Final = (dt.float32, dt.float16, dt.bfloat16, dt.uint8, dt.int8)  # image types that the kernel converts on load
 
 
@@ -49,16 +56,33 @@ class Form:
 
 
 def is_few_channels(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module] = ()) -> No | None:
-    if not isinstance(op, Convolution) or op.group != 1:
+    if not isinstance(op, ANCHORS) or op.group != 1:
         return No("it is not an ungrouped convolution")
-    x, w = (i if isinstance(i, Shape) else None for i in inputs[:2])
+    x, w, *zeros = (i if isinstance(i, Shape) else None for i in inputs)
     if x is None or w is None or not w.ranked or w.rank not in (3, 4):
         return No("it is not a convolution of images with one or two axes")
-    if w.dtype not in (dt.float16, dt.bfloat16):
-        return No(f"matrix units do not support {w.dtype}")
     channels = w.dims[1]
     if not isinstance(channels, int) or channels > MAX_CHANNELS:
         return No(f"the image has more than {MAX_CHANNELS} channels")
+    if isinstance(op, QuantConvolution):
+        return _is_exact(x, w, zeros)
+    if w.dtype not in (dt.float16, dt.bfloat16):
+        return No(f"matrix units do not support {w.dtype}")
+    return None
+
+
+def _is_exact(x: Shape, w: Shape, zeros: Sequence[Shape | None]) -> No | None:
+    """Declines narrow operands whose products float16, and whose sums float32, does not represent."""
+    if len(zeros) > 1 and zeros[1] is not None:
+        return No("the weights have a zero point")
+    if x.dtype.bits > 8 or w.dtype.bits > 8 or x.dtype.is_integer is not w.dtype.is_integer:
+        return No(f"float16 does not represent products of {x.dtype} and {w.dtype}")
+    if x.dtype.is_integer:
+        moved = bool(zeros) and zeros[0] is not None
+        largest = int(x.dtype.highest - x.dtype.lowest) if moved else max(x.dtype.highest, -x.dtype.lowest)
+        terms = [d if isinstance(d, int) else EXACT for d in w.dims[1:]]
+        if prod(terms) * largest * max(w.dtype.highest, -w.dtype.lowest) > EXACT:
+            return No("float32 does not represent all sums of so many terms")
     return None
 
 
@@ -66,9 +90,9 @@ def write(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
 ) -> KernelSource | No:
     if not op.fused:
-        return few_channels(xs, ys, None, op.filters, traits, op.tile_rank)
+        return few_channels(xs[:OPERANDS], ys, None, op.filters, traits, op.tile_rank)
     given = xs[OPERANDS:]
-    made = ProductGroup.fixed(modules[0], given, Convolution).finish(given, ys[0].lens, OPERANDS)
+    made = ProductGroup.fixed(modules[0], given, *ANCHORS).finish(given, ys[0].lens, OPERANDS)
     return few_channels(xs, ys, made, op.filters, traits, op.tile_rank)
 
 
@@ -80,16 +104,18 @@ def offer_tile(table: Kernels, tile_rank: int) -> None:
         return _emit(e, op, args, (), (), None, tile_rank)
 
     def fused(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-        group = ProductGroup.of(modules[0], Convolution)
+        group = ProductGroup.of(modules[0], *ANCHORS)
         if group.chain:
             raise Refused("an op between the convolution and its epilogue cannot be fused")
         extra = group.epilogue_args(args, e.is_constant)
         env: dict[Instruction, Any] = dict(zip(group.body.parameters.values(), args, strict=True))
-        x, w = group.anchor.inputs
-        return _emit(e, group.anchor.op, [_image(e, x, env), operand(e, w, env)], modules, extra, group.body, tile_rank)
+        x, *others = group.anchor.inputs
+        given = [_image(e, x, env), *(None if i.is_absent else operand(e, i, env) for i in others)]
+        return _emit(e, group.anchor.op, given, modules, extra, group.body, tile_rank)
 
-    offer(table, Convolution, name=name, when=is_few_channels)(single)
-    offer(table, Group, name=name, when=around(Convolution, when=is_few_channels, tag=Convolution.name))(fused)
+    for anchor in ANCHORS:
+        offer(table, anchor, name=name, when=is_few_channels)(single)
+        offer(table, Group, name=name, when=around(anchor, when=is_few_channels, tag=anchor.name))(fused)
 
 
 for n in range(TILE_RANKS):
@@ -106,7 +132,7 @@ def _image(e: GpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Valu
 def _emit(
     e: GpuEmitter,
     op: Any,
-    args: Sequence[Value],
+    args: Sequence[Value | None],
     modules: Sequence[Module],
     extra: Sequence[Value | None],
     body: Module | None,
@@ -114,13 +140,16 @@ def _emit(
 ) -> Results:
     if tile_rank and not e.measured:
         raise Refused("it is only tried where kernels are timed")
-    x, w = args
-    dtype = w.shape.dtype
-    if x.shape.dtype is not dtype and x.shape.dtype not in READ:
+    x, w, zero = (*args, None, None)[:3]
+    assert x is not None and w is not None
+    narrow = isinstance(op, QuantConvolution)
+    if not narrow and x.shape.dtype not in (w.shape.dtype, *READ):
         raise Refused(f"the kernel does not read images of {x.shape.dtype}")
+    dtype = dt.float16 if narrow else w.shape.dtype
     rank = len(w.lens) - 2
     strides, dilations, begins, _ = op.sliding(x.lens[2:], w.lens[2:])
-    lens = op.infer(Shape(dtype, x.lens), Shape(dtype, w.lens)).lens()
+    sums = op.infer(Shape(x.shape.dtype if narrow else dtype, x.lens), Shape(w.shape.dtype, w.lens))
+    lens = sums.lens()
     if 0 in lens or 0 in x.lens or 0 in w.lens:
         raise Refused("an extent is 0")
 
@@ -128,18 +157,24 @@ def _emit(
         return (int(values[0]), int(values[1])) if rank == 2 else (first, int(values[0]))
 
     filters = runs_of(int(w.lens[1]), two(w.lens[2:], 1), two(strides, 1), two(dilations, 1), two(begins, 0))
-    if e.context.libraries is not None and not e.exhaustive and not _preferred(filters, rank, e.context.traits):
+    if narrow:
+        if filters.depth > MAX_DEPTH and not e.measured:
+            raise Refused("kernels for bytes are faster for so large windows")
+    elif e.context.libraries is not None and not e.exhaustive and not _preferred(filters, rank, e.context.traits):
         raise Refused("a library was faster, or neither was measured")
-    weights = e.derived_constant(w, ("few channels", filters), lambda array: order_weights(array, filters))
+    weights = e.derived_constant(
+        w, ("few channels", filters), lambda array: order_weights(array.astype(dtype.numpy, copy=False), filters)
+    )
     if weights is None:
         raise Refused("the weights are not constant")
     results = [lens] if body is None else [o.shape.lens() for o in body.outputs]
-    types = [dtype] if body is None else [o.shape.dtype for o in body.outputs]
+    types = [sums.dtype] if body is None else [o.shape.dtype for o in body.outputs]
     if any(r != lens for r in results):
         raise Refused("the extents of the results differ from the convolution's")
     outs = [e.allocate(t, lens, channels_last(lens)) for t in types]
     form = Form(filters, body is not None, tile_rank)
-    e.kernel(write, form, modules, [x, weights, *extra], outs)  # type: ignore[arg-type]
+    zero = None if zero is None else zero.view_at(0, Shape(zero.shape.dtype, []))
+    e.kernel(write, form, modules, [x, weights, zero, *extra], outs)  # type: ignore[arg-type]
     return outs[0] if len(outs) == 1 else tuple(outs)
 
 
