@@ -506,6 +506,43 @@ def test_bytes_of_gelu_take_few_instructions(zero: int, fused: bool, factor: str
     assert exact.max() == 127 and len(np.unique(exact)) > 60
 
 
+@pytest.mark.parametrize("zero", [0, -128, 7])
+@pytest.mark.parametrize("added", ["int8", "float16"])
+def test_bytes_of_sums_with_a_residual_take_few_instructions(added: str, zero: int) -> None:
+    """An exact quotient after members that are not rounded, ReLU beside a lower bound, and a check for NaN of integers."""
+    rng = np.random.default_rng(8)
+    a, b = numbers(rng, "int8", (48, 32)), numbers(rng, "int8", (32, 16))
+    other = numbers(rng, added, (48, 16))
+    if added == "float16":
+        other[3, 5], other[4, 6], other[5, 7] = np.nan, np.inf, -np.inf
+    program = mgx.Program()
+    main = program.get_main_module()
+    sums = main.add(QuantDot(), main.add_parameter("a", mgx.Shape(dt.int8, a.shape)), main.add_literal(b))
+    x = main.add(mgx.op("convert", target_type=dt.float16), main.add(mgx.op("mul"),
+                 main.add(mgx.op("convert", target_type=dt.float32), sums),
+                 main.add_literal(np.full((48, 16), 2.0**-14, np.float32))))  # fmt: skip
+    residual = main.add_parameter("r", mgx.Shape(dt.of(added), other.shape))
+    if added == "int8":
+        factor = main.add_literal(np.full(other.shape, 2.0**-7, np.float16))
+        residual = main.add(mgx.op("mul"), main.add(mgx.op("convert", target_type=dt.float16), residual), factor)
+    x = main.add(mgx.op("relu"), main.add(mgx.op("add"), x, residual))
+    scale, offset = main.add_literal(np.array(0.031, np.float32)), main.add_literal(np.array(zero, np.int8))
+    main.add_return([main.add(mgx.op("quantizelinear", out_type=dt.int8), x, scale, offset)])
+    wanted = program.clone()
+    wanted.compile(mgx.get_target("ref"))
+    program.compile(GpuTarget("host", 1))
+    with np.errstate(all="ignore"):
+        got, exact = (np.asarray(p.run({"a": a, "r": other})[0]).astype(int) for p in (program, wanted))
+    (step,) = program.executable.instances()[0].runner.schedule.steps
+    text = step.source.text
+    assert "nearest_product" in text and "nearest_quotient" not in text
+    assert "m::max(" not in text
+    assert (" == " in text.split("nearest_product")[0].rsplit("\n", 1)[-1]) is (added == "float16")
+    there = ~np.isnan(other.astype(np.float32))
+    assert np.abs(got - exact)[there].max() <= 1 and (got == exact)[~there].all()
+    assert (got != exact).mean() < 0.05 and len(np.unique(exact)) > 40
+
+
 @pytest.mark.parametrize(("of", "form"), [("int8", "coarse::tanh("), ("float8_e4m3fn", "fast::exp2(")])
 def test_members_before_a_result_of_8_bits_are_not_rounded(of: str, form: str) -> None:
     """Three roundings to float16 and back, and an exact quotient, took half of the time of a wide product with GELU."""

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Final
 
 from mgx_core import Instruction
-from mgx_core.ops.activation import GeluErf
+from mgx_core.ops.activation import GeluErf, Relu
 from mgx_core.ops.convert import SATURATING, Convert
 from mgx_core.ops.elementwise import Pointwise
-from mgx_core.ops.pointwise import Add, Clip, Div, Mul, Nearbyint
+from mgx_core.ops.pointwise import Add, Clip, Div, Mul, Nearbyint, Sub
 from mgx_core.types.dtype import DType, bfloat16, float16, float32, int8, uint8
 
 from .bodies import Access, Body, Source
 from .coarse import Coarse, gelu, gelu_byte
 from .expressions import Lines, Value, pointwise_value, store_value
-from .primitives import constant, nearest_quotient
+from .primitives import constant, nearest_product, nearest_quotient
 from .source import Tensor, compute_type, storage_type, to_compute
 
 __all__ = ["Evaluator", "body_function"]
@@ -29,7 +30,7 @@ class Evaluator:
     """Emits statements to `lines`; `leaf` returns values that are computed elsewhere (None: compute it here).
 
     coarse: whether all results have 8 bits, which hides small errors: members are not rounded to 16-bit floats, and GELU is
-    approximated; constant: returns True for reads of constants.
+    approximated; finite: returns True for reads of finite values: integers, and constants, which are taken to be finite.
     """
 
     def __init__(
@@ -38,13 +39,13 @@ class Evaluator:
         lines: Lines,
         leaf: Callable[[Source], Value | None],
         coarse: Coarse = Coarse.NO,
-        constant: Callable[[Access], bool] = lambda read: False,
+        finite: Callable[[Access], bool] = lambda read: False,
     ) -> None:
         self.body = body
         self.lines = lines
         self.leaf = leaf
         self.coarse = coarse
-        self.constant = constant
+        self.finite = finite
         self.approximate = False  # an approximation was emitted
         self.known: dict[Instruction, Value] = {}
 
@@ -99,7 +100,10 @@ class Evaluator:
             return None
         if isinstance(ins.op, Convert) and ins.op.target_type in HALVES:
             x = self.value(self.body.operands[ins][0])
-            return Value(x.code, x.ctype) if x.ctype == "float" and x.number is None else None
+            if x.ctype != "float" or x.number is not None:
+                return None
+            self.approximate = True
+            return Value(x.code, x.ctype)
         if isinstance(ins.op, GeluErf):
             x = self.value(self.body.operands[ins][0])
             if x.ctype == "float" and x.number is None:
@@ -136,9 +140,11 @@ class Evaluator:
             byte = self._gelu_byte(parts, to, [b - zero for b in bounds if b is not None], int(zero))
             if byte is not None:
                 return byte
+            made = self._rounded_product(parts, [b - zero for b in bounds if b is not None], int(zero))
+        if parts is not None and not made:
             left, right = (self.value(s) for s in self.body.operands[parts])
             if left.number is None and right.number is not None:
-                made = nearest_quotient(left.code, float(right.number), held, not self.approximate)
+                made = nearest_quotient(left.code, float(right.number), held)
         if not made:
             value = self.value(x)
             if value.number is not None:
@@ -146,6 +152,33 @@ class Evaluator:
             made = f"m::nearest({', '.join([value.code, *held])})"
         kind = compute_type(to)
         return Value(self.lines.let(kind, f"({kind})({made}{f' + {int(zero)}' if zero else ''})"), kind)
+
+    def _rounded_product(self, quotient: Instruction, bounds: list[float], zero: int) -> str:
+        """Returns the integer nearest to a quotient that need not be exact, by a multiplication, within bounds; else nothing.
+
+        A ReLU before it becomes its lower bound.
+        """
+        if self.coarse is not Coarse.BYTES:
+            return ""
+        x, step = self.body.operands[quotient]
+        member = self._unconverted(x)
+        if isinstance(member, Instruction) and isinstance(member.op, Relu) and bounds[0] <= 0 <= bounds[1]:
+            x, bounds = self.body.operands[member][0], [0.0, bounds[1]]
+        value = self.value(x)
+        number = step.number if isinstance(step, Value) else None
+        if not self.approximate or value.ctype != "float" or value.number is not None or number is None:
+            return ""
+        return nearest_product(value.code, float(number), bounds, None if self._is_finite(x) else -zero)
+
+    def _is_finite(self, source: Source) -> bool:
+        """Returns True for sums of products of finite reads and numbers."""
+        if isinstance(source, Access):
+            return self.finite(source)
+        if isinstance(source, Value):
+            return source.number is not None and isfinite(source.number)
+        return isinstance(source.op, (Add, Convert, Mul, Relu, Sub)) and all(
+            map(self._is_finite, self.body.operands[source])
+        )
 
     def _gelu_byte(self, quotient: Instruction, to: DType, bounds: list[float], zero: int) -> Value | None:
         """Returns the rounded quotient of a GELU and a constant, clipped, plus an even zero point; None for others.
@@ -164,7 +197,7 @@ class Evaluator:
             if gelu is None:
                 other, gelu = at, self._gelu(other)
             read = self._unconverted(other)
-            if gelu is None or not isinstance(read, Access) or not self.constant(read):
+            if gelu is None or not isinstance(read, Access) or not self.finite(read):
                 return None
             factor = self.value(other)
         if gelu is None or (factor is not None and (factor.ctype != "float" or factor.number is not None)):

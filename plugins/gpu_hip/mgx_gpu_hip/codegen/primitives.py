@@ -133,15 +133,26 @@ def quotient(x: str, number: float) -> str:
     return f"m::div_by({x}, {constant(float(divisor), 'float')}, {constant(float(reciprocal), 'float')})"
 
 
-def nearest_quotient(x: str, number: float, held: Sequence[str], exact: bool = True) -> str:
-    """Returns the integer nearest to a quotient; None for negative divisors or those near the limits of the range.
+def nearest_quotient(x: str, number: float, held: Sequence[str]) -> str:
+    """Returns the integer nearest to a rounded quotient; None for negative divisors or those near the limits of the range.
 
-    held: its bounds, and the value for NaN if that is not 0; exact: of the rounded quotient, else by its reciprocal.
+    held: its bounds, and the value for NaN if that is not 0.
     """
     divisor = np.float32(number)
     if not 1e-30 < divisor < 1e30:
         return ""
     parts = [constant(float(n), "float") for n in (divisor, np.float32(1) / divisor)]
-    if not exact:
-        return f"m::nearest({', '.join([f'{x} * {parts[1]}', *held])})"
     return f"m::nearest_quotient({', '.join([x, *parts, *held])})"
+
+
+def nearest_product(x: str, number: float, bounds: Sequence[float], none: int | None) -> str:
+    """Returns the integer nearest to x / number within bounds, by the divisor's reciprocal; None as for `nearest_quotient`.
+
+    none: the value for NaN; None if x is a number.
+    """
+    divisor = np.float32(number)
+    if not 1e-30 < divisor < 1e30:
+        return ""
+    parts = [constant(float(n), "float") for n in (np.float32(1) / divisor, *(divisor * np.float32(b) for b in bounds))]
+    made = f"m::nearest_product({', '.join([x, *parts])})"
+    return made if none is None else f"({x} == {x} ? {made} : {none})"

@@ -81,7 +81,10 @@ class FusedEpilogue:
                 return Value(f"w{n}[k]", "float")
             return element_value(source, self.given, reader.element(f"e{n}"), lines)
 
-        evaluator = Evaluator(self.body, lines, leaf, self.coarse, lambda read: self.given[read.index].constant)
+        def finite(read: Access) -> bool:
+            return self.given[read.index].constant or self.given[read.index].dtype.is_integer
+
+        evaluator = Evaluator(self.body, lines, leaf, self.coarse, finite)
         evaluator.approximate = self.approximate
         results = [evaluator.value(o) for o in self.body.outputs]
         return loads, lines.lines, results

@@ -105,6 +105,10 @@ DEV i32 nearest_quotient(float a, float b, float r, float low, float high, i32 n
   const float held = within(a, low * b, high * b), q = held * r;  // outside the bounds, the clamped operand gives the bound
   return a == a ? last_bits(fma(fma(-q, b, held), r, q)) : none;
 }
+// The integer nearest to x * r, where x is clamped to bounds; NaN becomes the lower one.
+DEV i32 nearest_product(float x, float r, float low, float high) {
+  return bits_as<i32>(fma(within(x, low, high), r, low_bits)) - 0x4b400000;
+}
 template <class T> DEV T div(T a, T b) { return b == (T)0 ? (T)0 : (T)-1 < (T)0 && b == (T)-1 ? (T)(0ull - (u64)a) : (T)(a / b); }
 template <class T> DEV T fmod(T a, T b) { return b == (T)0 || ((T)-1 < (T)0 && b == (T)-1) ? (T)0 : (T)(a % b); }
 DEV float mod(float a, float b) {
