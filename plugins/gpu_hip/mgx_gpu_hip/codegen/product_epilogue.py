@@ -9,8 +9,10 @@ from typing import Final
 from mgx_core import Instruction, Module, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import UnsupportedError
+from mgx_core.ops.convert import Convert
 from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.scalar import primitives
+from mgx_core.types.dtype import DType
 
 from .bodies import VIEWS, Access, Body, Source
 from .coarse import Coarse
@@ -192,17 +194,20 @@ def product_epilogue(
     dims: Sequence[int],
     first: int = 0,
     outputs: Sequence[Instruction] = (),
+    held: DType | None = None,
 ) -> FusedEpilogue:
     """Returns the computation of a flat group after `joints`, over the extents `dims`: the product, its reshape, or slices of it.
 
-    inputs: the group's, the first of which is input `first` of the kernel; outputs: values to compute, by default the group's.
+    inputs: the group's, the first of which is input `first` of the kernel; outputs: values to compute, by default the group's;
+    held: a float type in which the kernel has exact sums of integers; the epilogue reads these if it converts the sums to floats.
     Errors: UnsupportedError for members that a single loop nest cannot compute.
     """
     outputs = outputs or body.outputs
     places = {p: n for n, p in enumerate(body.parameters.values())}
     made = Module("finish")
-    went = {j: made.add_parameter(f"sum{n}", Shape.of(j.shape.dtype, dims)) for n, j in enumerate(joints)}
-    given, index = [Tensor.of(Shape.of(j.shape.dtype, dims)) for j in joints], [-1] * len(joints)
+    sums = [Shape.of(held if held and _is_widened(j) else j.shape.dtype, dims) for j in joints]
+    went = {j: made.add_parameter(f"sum{n}", shape) for n, (j, shape) in enumerate(zip(joints, sums, strict=True))}
+    given, index = list(map(Tensor.of, sums)), [-1] * len(joints)
 
     def take(ins: Instruction) -> Instruction:
         if ins in went:
@@ -222,6 +227,12 @@ def product_epilogue(
 
     made.add_return([take(o) for o in outputs])
     return FusedEpilogue(Body.of(made, given), tuple(given), tuple(index), len(joints), _coarse(outputs, made))
+
+
+def _is_widened(joint: Instruction) -> bool:
+    return joint.shape.dtype.is_integer and all(
+        isinstance(u.op, Convert) and u.shape.dtype.is_float for u in joint.users
+    )
 
 
 def _coarse(outputs: Sequence[Instruction], body: Module) -> Coarse:

@@ -92,7 +92,7 @@ def write(
     if not op.fused:
         return few_channels(xs[:OPERANDS], ys, None, op.filters, traits, op.tile_rank)
     given = xs[OPERANDS:]
-    made = ProductGroup.fixed(modules[0], given, *ANCHORS).finish(given, ys[0].lens, OPERANDS)
+    made = ProductGroup.fixed(modules[0], given, *ANCHORS).finish(given, ys[0].lens, OPERANDS, dt.float32)
     return few_channels(xs, ys, made, op.filters, traits, op.tile_rank)
 
 

@@ -10,6 +10,7 @@ from mgx_core import Instruction, Module, Shape
 from mgx_core.ops.linear import Dot
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
+from mgx_core.types.dtype import DType
 from mgx_core.types.shape import TupleShape
 
 from ..codegen.bodies import flat
@@ -81,9 +82,9 @@ class ProductGroup:
         """Returns the operands of the epilogue; None for others, unless their extents must be passed (`known` is False)."""
         return [v if used or not known(v) else None for v, used in zip(args, self.epilogue_reads(), strict=True)]
 
-    def finish(self, given: Inputs, dims: Sequence[int], first: int) -> FusedEpilogue:
-        """Returns the epilogue for a generator; given, first: its operands, and the index of the first."""
-        return product_epilogue(self.body, [self.joint], given, dims, first)
+    def finish(self, given: Inputs, dims: Sequence[int], first: int, held: DType | None = None) -> FusedEpilogue:
+        """Returns the epilogue for a generator; given, first: its operands, and the index of the first; held: of the sums."""
+        return product_epilogue(self.body, [self.joint], given, dims, first, held=held)
 
 
 def operand(e: GpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Value:
