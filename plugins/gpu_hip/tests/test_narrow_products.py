@@ -263,17 +263,56 @@ def test_joint_tiles_have_code(tile: Any, pair: tuple[str, str]) -> None:
     assert compiler.compile(source.text, [], "sm_90")[:4] == b"\x7fELF"
 
 
-def test_joint_tiles_of_windows() -> None:
-    rng = np.random.default_rng(5)
-    x, w = numbers(rng, "int8", (2, 16, 9, 11)), numbers(rng, "int8", (40, 16, 3, 3))
-    op = QuantConvolution(padding=(1, 1))
-    rows = np.ascontiguousarray(w.transpose(0, 2, 3, 1).reshape(40, -1))
+# image, filters and window, attributes; the fifth has more pixels in a window than a word has bits
+WINDOWS = {
+    "padded": ((2, 16, 9, 11), (40, 3, 3), dict(padding=(1, 1))),
+    "strided": ((3, 32, 10, 9), (24, 3, 5), dict(padding=(1, 2), stride=(2, 1))),
+    "dilated": ((1, 48, 12, 13), (16, 3, 3), dict(padding=(2, 3), dilation=(2, 3), stride=(1, 2))),
+    "pixels": ((2, 32, 9, 9), (72, 1, 1), dict(stride=(2, 2))),
+    "large": ((1, 16, 11, 12), (16, 7, 7), dict(padding=(3, 3))),
+    "one axis": ((2, 16, 70), (16, 5), dict(padding=(2,))),
+    "cropped": ((1, 16, 9, 9), (16, 3, 3), dict(padding=(1, -2, 0, 1))),
+}
+
+
+@pytest.mark.parametrize("zero", [False, True], ids=["", "zero point"])
+@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("tile", [JOINT[-1], TILES[8], *TURNS[:2]], ids=lambda t: f"{t.rows}x{t.columns}.{t.turns}")
+def test_windows_of_each_kind_of_tile(tile: Any, name: str, zero: bool) -> None:
+    x_lens, (filters, *window), attributes = WINDOWS[name]
+    rng, op = np.random.default_rng(5), QuantConvolution(**attributes)
+    x, w = numbers(rng, "int8", x_lens), numbers(rng, "int8", (filters, x_lens[1], *window))
+    rows = np.ascontiguousarray(np.moveaxis(w, 1, -1).reshape(filters, -1))
+    point = np.array(-3, np.int8)
+    y = op.compute(x, w, *([point] if zero else []))
     ins = [tensor("int8", x.shape, channels_last(x.shape)), tensor("int8", rows.shape), None, None, None]
-    out = tensor("int32", (2, 40, 9, 11), channels_last((2, 40, 9, 11)))
-    windows = Windows((3, 3), (1, 1), (1, 1), (1, 1))
-    source = narrow_product(ins, [out], None, windows, DeviceTraits(), JOINT[-1])
-    (got,) = run(source, [x, rows, None, None, None], ins, [out])
-    np.testing.assert_array_equal(got, op.compute(x, w))
+    sums = rows.astype(np.int32).sum(1, dtype=np.int32)
+    if zero:
+        ins[2:4] = tensor("int32", (filters,)), tensor("int8", (), ())
+    out = tensor("int32", y.shape, channels_last(y.shape))
+    stride, dilation, begins, _ = op.sliding(x.shape[2:], tuple(window))
+    windows = Windows(tuple(window), stride, dilation, begins)
+    if zero and tile.turns:
+        traits = DeviceTraits(shared_most=232448)
+        best = [narrow_product(ins, [out], None, windows, traits, rank) for rank in range(4)]
+        assert not any("ring_wait" in s.text for s in best if not isinstance(s, mgx.No))
+        return
+    source = narrow_product(ins, [out], None, windows, DeviceTraits(sm_count=2), tile)
+    assert not isinstance(source, mgx.No)
+    assert ("a_inside" in source.text) is (name not in ("pixels", "large"))
+    given = [x, rows, sums if zero else None, point if zero else None, None]
+    for order in ("forward", "backward"):
+        (got,) = run(source, given, ins, [out], order=order)
+        np.testing.assert_array_equal(got, y)
+
+
+def test_windows_are_for_tiles_with_a_warpgroup_that_loads() -> None:
+    """A layer of a residual network, 32 x 128 x 28 x 28 with 3 x 3."""
+    lens = (32, 128, 28, 28)
+    ins = [tensor("int8", lens, channels_last(lens)), tensor("int8", (128, 1152)), None, None, None]
+    out, windows = tensor("int32", lens, channels_last(lens)), Windows((3, 3), (1, 1), (1, 1), (1, 1))
+    source = narrow_product(ins, [out], None, windows, DeviceTraits(sm_count=132, shared_most=232448))
+    assert not isinstance(source, mgx.No) and "ring_wait" in source.text and "a_inside" in source.text
 
 
 def compiled(op: Any, arrays: list[Array | None], constant: set[int], device: int) -> tuple[Array, list[str]]:
@@ -345,7 +384,7 @@ def test_rows_of_patches_are_loaded_at_once(padding: tuple[int, int], wide: bool
     program.compile(GpuTarget("host", 1))
     steps = program.executable.instances()[0].runner.schedule.steps
     (text,) = (s.source.text for s in steps if s.name.startswith("narrow_convolution"))
-    assert ("narrow_copy16(to, a_row" in text) is wide
+    assert ("narrow_copy16(to, x + (a_at" in text) is wide
 
 
 @pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])

@@ -6,13 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from .geometry import ceil_div, decompose, merge, offset_code
+from .geometry import ceil_div, decompose, index_type, merge, offset_code
 from .narrow_tiles import OWN_SUMS, Tile
 from .source import Tensor, storage_type
 
 __all__ = ["CHUNK", "Loader", "Product", "Windows"]
 
 CHUNK: Final = 16  # bytes per load
+BITS: Final = 32  # of a word with a bit for each element of a window
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,8 @@ class Loader:
         place = f"(q ^ e / {per_row}u % 8u)" if self.tile.joint else "q"
         lines = [f"const u8* {name}_row[{count}];"]
         windowed = name == "a" and self.p.windows is not None and not self.plain
+        if windowed and self.masked:
+            return self.masked_windows(count)
         axes = len(self.p.places) - 1
         if windowed:
             lines.append(f"i32 {name}_at[{count}][{axes}];")
@@ -162,6 +165,72 @@ class Loader:
         assert w is not None
         inside = all((n - 1) * s < high for n, s, high in zip(p.places[1:], w.stride, p.x.lens[2:], strict=True))
         return all(k == 1 for k in w.kernel) and not any(w.begins) and inside
+
+    @property
+    def masked(self) -> bool:
+        """True if windows consist of aligned chunks, each of one pixel, and a word has a bit for each pixel of a window."""
+        assert self.p.windows is not None
+        return self.p.copied("a") and math.prod(self.p.windows.kernel) <= BITS
+
+    def masked_windows(self, count: int) -> list[str]:
+        """Returns the statements of `operand` for windows whose pixels inside the image are bits of a word.
+
+        A chunk then takes few instructions: its address is the sum of its row's and its step's, its condition one bit.
+        """
+        p, t, w = self.p, self.tile, self.p.windows
+        assert w is not None
+        per_row = t.depth // CHUNK
+        inner = p.x.lens[1] // w.group
+        steps = (p.x.strides[0], *p.x.strides[2:])
+        kind = index_type(p.x).replace("u", "i")
+        setup, names = decompose("r", p.places, "c")
+        begins = zip(names[1:], w.stride, w.begins, strict=True)
+        locate = [
+            f"const i32 s{n} = (i32){name} * {stride} - {begin};" for n, (name, stride, begin) in enumerate(begins)
+        ]
+        first = [names[0], *(f"s{n}" for n in range(len(w.kernel)))]
+        inside, taps = "1u", 1
+        for n in reversed(range(len(w.kernel))):  # each axis selects the bits of the axes after it
+            bits = [
+                f"((u32)(s{n} + {i * w.dilation[n]}) < {p.x.lens[2 + n]}u ? {inside} << {i * taps} : 0u)"
+                for i in range(w.kernel[n])
+            ]
+            locate.append(f"const u32 inside{n} = {' | '.join(bits)};")
+            inside, taps = f"inside{n}", taps * w.kernel[n]
+        cut = p.rows % t.rows != 0
+        ragged = t.rows * per_row % self.threads != 0
+        tap_setup, tap = decompose(f"k / {inner}u", w.kernel, "t")
+        moves = [f"({kind}){i} * {d * s}" for i, d, s in zip(tap, w.dilation, steps[1:], strict=True)]
+        whole = self.threads % per_row == 0  # each chunk of a thread has the same place in its row
+        common = [
+            f"const u32 k = step * {t.depth}u + q * {CHUNK}u;",
+            *tap_setup,
+            f"const {kind} moved = {' + '.join([*moves, f'({kind})(k % {inner}u)'])};",
+            f"const u32 bit = k < {p.depth}u ? 1u << k / {inner}u : 0u, fill = k < {p.depth}u ? outside : pad_a;",
+        ]
+        at_q = f"threadIdx.x % {per_row}u" if whole else f"e % {per_row}u"
+        place = f"(q ^ e / {per_row}u % 8u)" if t.joint else "q"
+        chosen = [f"const u32 q = {at_q};", *common]
+        return [
+            f"{kind} a_at[{count}];",
+            f"u32 a_inside[{count}];",
+            f"UNROLL for (u32 i = 0; i < {count}; ++i) {{",
+            f"  const u32 r = m0 + (threadIdx.x + i * {self.threads}u) / {per_row}u;",
+            *(f"  {line}" for line in (*setup, *locate)),
+            f"  a_at[i] = {' + '.join(f'({kind}){name} * {step}' for name, step in zip(first, steps, strict=True))};",
+            f"  a_inside[i] = {f'r < {p.rows}u ? {inside} : 0u' if cut else inside};",
+            "}",
+            "auto load_a = [&](u32 step, u32 slot) {",
+            *(f"  {line}" for line in chosen if whole),
+            f"  UNROLL for (u32 i = 0; i < {count}; ++i) {{",
+            f"    const u32 e = threadIdx.x + i * {self.threads}u;",
+            *([f"    if (e >= {t.rows * per_row}u) break;"] if ragged else []),
+            *(f"    {line}" for line in chosen if not whole),
+            f"    u8* const to = room + slot * {t.stage_bytes}u + e / {per_row}u * {t.pitch}u + {place} * {CHUNK}u;",
+            "    narrow_copy16(to, x + (a_at[i] + moved), (a_inside[i] & bit) != 0u, fill);",
+            "  }",
+            "};",
+        ]
 
     def row(self, name: str, base: str, axes: int) -> list[str]:
         """Returns statements that locate row `r`."""

@@ -51,7 +51,14 @@ def narrow_product(
     zeros = ZeroPoints(p, sums, x_zero, w_zero)
     if isinstance(tile, int):
         joint = not (zeros.of_rows or zeros.summed) and {x.dtype, w.dtype} <= {*WARPGROUP_TYPES}
-        turns = joint and windows is None and not p.batch and p.copied("a") and p.copied("b")
+        # bytes of padding other than 0 are stored, which the counters of stages do not wait for
+        turns = (
+            joint
+            and math.prod(p.batch) == 1
+            and p.copied("a")
+            and p.copied("b")
+            and (windows is None or x_zero is None)
+        )
         tiles = tiles_by_time(p.rows, p.columns, p.depth, math.prod(p.batch), traits, x.dtype.is_integer, joint, turns)
         if tile >= len(tiles):
             return No(f"only {len(tiles)} tile sizes fit on the device")
@@ -120,7 +127,7 @@ class _Writer:
             f"const u32 m0 = tile / {across}u * {t.rows}u;",
             f"const u32 n0 = tile % {across}u * {t.columns}u;",
         ]
-        loader = Loader(p, t, GROUP_WAVES * self.wave, False, self.own).lines()
+        loader = Loader(p, t, GROUP_WAVES * self.wave, self.zeros.x_zero is not None, self.own).lines()
         down = t.rows // (64 * t.sharing)
         mine = "0u" if t.alternates else f"turn * {64 * down}u"
         start, end = self.touches()
