@@ -125,6 +125,7 @@ TILES: Final = (
 ROLE_REGISTERS: Final = {2: (72, 216), 3: (80, 144)}
 REGISTERS: Final = 65536  # of a multiprocessor with wgmma; a thread has at most 255
 JOINT: Final = ("sm_90",)  # architectures with wgmma
+FINISHED: Final = 8.2  # sums per cycle to which a multiprocessor with wgmma applies an epilogue
 
 
 def tiles_by_time(
@@ -190,7 +191,8 @@ def microseconds(
     units = busy * t.rows * t.columns * t.depth / (1000 if whole else 500)
     loads = busy * (t.rows + t.columns) * t.depth / 36
     alone = 120 + 45 * t.depth / 32 / t.apart  # cycles per step of a block that has the multiprocessor to itself
-    end = 1500 + busy * t.rows * t.columns / 40 * (1 + t.apart / 4)
+    finished = 1 / FINISHED if traits.arch in JOINT else 0
+    end = 1500 + busy * t.rows * t.columns * ((1 + t.apart / 4) / 40 + finished)
     cycles = ceil_div(blocks, traits.sm_count * busy) * (steps * max(units, loads, alone) + end)
     return 1.5 + cycles / 1700
 
@@ -207,7 +209,7 @@ def _joint_cycles(t: Tile, blocks: int, busy: int, steps: int, sm_count: int, wh
     loads = busy * (t.rows + t.columns) * t.depth / 73
     alone = 0 if t.turns else 550 + sums * t.depth / 6600
     step = max(units, loads, alone) + (0 if whole else 1.3 * busy * sums / 128)
-    end = 2300 + busy * sums / (9 if t.turns else 8.2)
+    end = 2300 + busy * sums / (9 if t.turns else FINISHED)
     share = max(blocks / (sm_count * busy), 1.0)
     rounds = (ceil_div(blocks, sm_count * busy) + share) / 2  # blocks do not start in step
     if t.alternates:
