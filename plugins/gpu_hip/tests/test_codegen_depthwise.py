@@ -16,6 +16,7 @@ from mgx_core.ops.broadcast import Broadcast, Multibroadcast
 from mgx_core.ops.control import Group, PointwiseGroup
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.pointwise import Add, Clip
+from mgx_core.ops.quantized_product import QuantConvolution
 from mgx_gpu_hip.codegen import depthwise
 from mgx_gpu_hip.codegen.depthwise import Tile
 from mgx_gpu_hip.codegen.source import KernelSource
@@ -72,6 +73,53 @@ def test_one_axis(of: str, sm: int, window: int, attributes: dict[str, Any]) -> 
     source = generate(op, ins, outs, traits(sm_count=sm))
     assert isinstance(source, KernelSource) and source.name.startswith("convolution_depthwise")
     same(run(source, [x, w], ins, outs), wanted, tolerance=LIMITS[of])
+
+
+BYTES = {
+    "int8": ("int8", "int8", False, (2, 24, 13, 11), (24, 1, 3, 3), dict(padding=(1, 1))),
+    "uint8": ("uint8", "int8", False, (1, 16, 9, 14), (16, 1, 5, 5), dict(padding=(2, 2), stride=(2, 2))),
+    "zero point": ("uint8", "int8", True, (2, 20, 9, 8), (20, 1, 3, 3), dict(padding=(1, 0), dilation=(1, 2))),
+    "fp8": ("float8_e4m3fn", "float8_e5m2", False, (1, 8, 10, 12), (8, 1, 3, 3), dict(padding=(1, 1), stride=(1, 2))),
+    "two filters": ("int8", "int8", True, (1, 12, 9, 9), (24, 1, 3, 3), dict(padding=(1, 1))),
+    "odd": ("int8", "int8", False, (1, 7, 9, 9), (7, 1, 3, 3), dict()),
+    "one axis": ("int8", "int8", True, (2, 16, 30), (16, 1, 5), dict(padding=(4, 0))),
+}
+
+
+@pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])
+@pytest.mark.parametrize("rounded", [False, True])
+@pytest.mark.parametrize("name", BYTES)
+def test_bytes(name: str, rounded: bool, device: int) -> None:
+    """A tile of matrix units per channel loaded single bytes."""
+    of, weights, moved, x_lens, w_lens, attributes = BYTES[name]
+    rng, whole = np.random.default_rng(3), dt.of(of).is_integer
+
+    def drawn(kind: str, lens: tuple[int, ...]) -> Any:
+        t = dt.of(kind)
+        values = rng.integers(int(t.lowest), int(t.highest) + 1, lens) if whole else rng.standard_normal(lens)
+        return np.asarray(values).astype(t.numpy)
+
+    x, w = drawn(of, x_lens), drawn(weights, w_lens)
+    program = mgx.Program()
+    m = program.get_main_module()
+    given = [m.add_parameter("x", Shape(dt.of(of), list(x_lens))), m.add_literal(w)]
+    given += [m.add_literal(drawn(of, ()))] if moved else []
+    y = m.add(QuantConvolution(group=x_lens[1], **attributes), *given)
+    if rounded:
+        factor = m.add(
+            mgx.op("multibroadcast", out_lens=y.shape.dims), m.add_literal(np.float32(2.0**-8 if whole else 2.0))
+        )
+        y = m.add(mgx.op("mul"), m.add(mgx.op("convert", target_type=dt.float32), y), factor)
+        y = m.add(mgx.op("convert", target_type=dt.float16), m.add(mgx.op("relu"), y))
+    m.add_return([y])
+    wanted = program.clone()
+    wanted.compile(mgx.get_target("ref"))
+    program.compile(GpuTarget("host", device))
+    (got,), (exact,) = program.run({"x": x}), wanted.run({"x": x})
+    steps = [s.name for s in program.executable.instances()[0].runner.schedule.steps]
+    assert sum(s.startswith("convolution_depthwise") for s in steps) == 1
+    assert all(s.startswith(("convolution_depthwise", "contiguous")) for s in steps)
+    same([got.to_numpy()], [np.asarray(exact)], terms=w[0].size)  # equal if they are integers
 
 
 @pytest.mark.parametrize("columns", [depthwise.MOST_COLUMNS, depthwise.MOST_COLUMNS + 1])

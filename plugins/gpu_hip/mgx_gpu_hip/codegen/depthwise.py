@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 from mgx_core import Module, No
 from mgx_core.errors import UnsupportedError
 from mgx_core.ops.convolution import Convolution
+from mgx_core.ops.quantized_product import QuantConvolution
+from mgx_core.rules.constants import scalar_of
 
 from .bodies import flat
 from .geometry import Reader, ceil_div, decompose, index_type, load_code, offset_code
@@ -24,21 +26,27 @@ __all__ = ["MOST_COLUMNS", "depthwise", "depthwise_group"]
 
 # columns of a filter: a thread holds a row of its weights in registers, and the source has a term for each
 MOST_COLUMNS: Final = 64
+PAIR, BYTES = 2, 4  # channels of a thread: 4 bytes of float16, or of bytes
 
 
 def depthwise_group(module: Module, inputs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> KernelSource | No:
-    """Generates a kernel for a `convolution` group whose anchor is depthwise."""
+    """Generates a kernel for a group whose anchor is a depthwise convolution, without a zero point of the weights."""
     body = flat(module)
-    anchor = next((i for i in body if isinstance(i.op, Convolution)), None)
+    anchor = next((i for i in body if isinstance(i.op, (Convolution, QuantConvolution))), None)
     places = {p: n for n, p in enumerate(body.parameters.values())}
-    if anchor is None or any(i not in places for i in anchor.inputs):
+    if anchor is None or any(i not in places for i in anchor.inputs[:2]):
         return No("the group is not a convolution of its inputs")
+    point = next((i for i in anchor.inputs[2:3] if not i.is_absent), None)
+    number = None if point is None else scalar_of(point)
+    if point is not None and number is None and point not in places:
+        return No("the zero point of the image is computed inside the group")
     if len(body.outputs) != 1:
         return No("the group has several results")
-    x, w = at = tuple(places[i] for i in anchor.inputs)
+    x, w = at = tuple(places[i] for i in anchor.inputs[:2])
+    zero = "" if point is None else f"p{places[point]}[0]" if number is None else str(int(number))
     try:
         after = product_epilogue(body, [anchor], inputs, anchor.shape.lens())
-        return depthwise(anchor.op, inputs[x], inputs[w], y, traits, inputs, at, after)
+        return depthwise(anchor.op, inputs[x], inputs[w], y, traits, inputs, at, after, zero)
     except UnsupportedError as error:
         return No(str(error))
 
@@ -52,13 +60,15 @@ def depthwise(
     inputs: Sequence[Tensor] | None = None,
     at: tuple[int, ...] = (0, 1),
     after: FusedEpilogue | None = None,
+    zero: str = "",
 ) -> KernelSource | No:
     """Generates a kernel for filters of one channel each over one or two axes, x and y channels last.
 
     Weights are read as vectors if contiguous.  A thread computes vectors of channels, or single ones where their count is odd
     or the image is not aligned for vectors.
     With several filters per channel, a vector of results reads fewer channels.
-    inputs: of the kernel, by default image and weights; at: indices of these two; after: epilogue.
+    inputs: of the kernel, by default image and weights; at: indices of these two; after: epilogue; zero: expression of the
+    image's zero point, which pads it, if it has one.
     """
     given = inputs if inputs is not None else [x, w]
     if len(x.lens) not in (3, 4) or op.group != x.lens[1] or w.lens[1] != 1:
@@ -72,10 +82,11 @@ def depthwise(
     if inner_axis(y) != 1 or x.strides[1] != 1 or y.strides[1] != 1 or y.elements == 0:
         return No("the images are not channels last")
     filters = w.lens[0] // op.group
-    tile = tile_of(_vector_width(x, y, filters), y, strides[1], traits)
+    most = BYTES if x.dtype.size == 1 else PAIR
+    tile = tile_of(_vector_width(x, y, filters), y, strides[1], traits, most)
     if dilations[0] > 1:
         tile = tile._replace(tall=1)
-    job = _Depthwise(x, w, y, at, filters, strides, dilations, begins, tile)
+    job = _Depthwise(x, w, y, at, filters, strides, dilations, begins, tile, zero)
     lines = [*job.head(), *job.sums(), *_results(y, job.names, tile, after)]
     items = math.prod(job.dims)
     threads = threads_of(items, traits)
@@ -86,6 +97,7 @@ def depthwise(
 def _vector_width(x: Tensor, y: Tensor, filters: int) -> int:
     """Returns the most results that a thread stores as one vector."""
     width = min(straight(y, 1), 16 // max(x.dtype.size, 2))
+    whole = x.dtype.is_integer and x.dtype.bits == 8
     while width > straight(x, 1) * filters:
         width //= 2
     while y.lens[1] % width or max(width, filters) % min(width, filters):
@@ -97,7 +109,8 @@ def _vector_width(x: Tensor, y: Tensor, filters: int) -> int:
 class _Depthwise:
     """A depthwise convolution of x [n, c, h, w] with w [c * filters, 1, kh, kw] to y, and a thread's tile of the results.
 
-    at: indices of x and w among the kernel's operands; strides, dilations, begins: along rows and columns of the image.
+    at: indices of x and w among the kernel's operands; strides, dilations, begins: along rows and columns of the image; zero:
+    expression of the zero point of x, if it has one.
     """
 
     x: Tensor
@@ -109,6 +122,7 @@ class _Depthwise:
     dilations: Sequence[int]
     begins: Sequence[int]
     tile: Tile
+    zero: str
 
     @cached_property
     def dims(self) -> list[int]:
@@ -136,6 +150,7 @@ class _Depthwise:
         channel = names[3] if self.filters <= width else f"({names[3]} / {self.filters // width}u)"
         base = offset_code([names[0], channel], [x.strides[0], x.strides[1]], 0, self.offsets, self.channels)
         row, column = self.strides[0] * tall, self.strides[1] * strip
+        kind = "i32" if x.dtype.is_integer and x.dtype.bits == 8 else compute_type(x.dtype)
         return [
             f"const u32 i = blockIdx.x * blockDim.x + threadIdx.x;  // {width} channels of {tall} x {strip} neighbours",
             f"if (i >= {math.prod(self.dims)}u) return;",
@@ -143,7 +158,8 @@ class _Depthwise:
             f"const {storage_type(x.dtype)}* const x0 = p{self.at[0]} + ({base});",
             f"const i32 row0 = (i32){names[1]} * {row} - {self.begins[0]}, "
             f"col0 = (i32){names[2]} * {column} - {self.begins[1]};",
-            f"{compute_type(x.dtype)} acc[{tall}][{strip}][{width}] = {{}};",
+            f"{kind} acc[{tall}][{strip}][{width}] = {{}};",
+            *([f"const i32 zero = {self.zero};"] if self.zero else []),
         ]
 
     def sums(self) -> list[str]:
@@ -199,7 +215,8 @@ class _Depthwise:
         if (self.dims[2] * strip - 1) * step + (kw - 1) * gap - left >= x.lens[3]:
             conditions.append(f"col0 + {column} < {x.lens[3]}")
         load = f"{load_code(x, self.channels)}(x1 + ({self.offsets})(col0 + {column}) * {x.strides[3]}u)"
-        pixel = "a.v[k]" if self.filters == 1 else f"a.v[k / {self.filters}]" if self.channels > 1 else "a.v[0]"
+        own = "a.v[k]" if self.filters == 1 else f"a.v[k / {self.filters}]" if self.channels > 1 else "a.v[0]"
+        pixel = f"((i32){own} - zero)" if self.zero else to_compute(own, x.dtype)
         lines = [
             f"  if ({' && '.join(conditions)}) {{" if conditions else "  {",
             f"    const vec<{storage_type(x.dtype)}, {self.channels}> a = {load};",
@@ -209,7 +226,7 @@ class _Depthwise:
                 for t in range(kw):
                     if r * step + t * gap == column:
                         weight = to_compute(self._reader.element(f"f{o}_{t}_"), self.w.dtype)
-                        product = f"{to_compute(pixel, x.dtype)} * {weight}"
+                        product = f"{pixel} * {weight}"
                         lines.append(f"    UNROLL for (int k = 0; k < {width}; ++k) acc[{o}][{r}][k] += {product};")
         return [*lines, "  }"]
 
@@ -228,14 +245,14 @@ class Tile(NamedTuple):
     tall: int
 
 
-def tile_of(width: int, y: Tensor, step: int, traits: DeviceTraits) -> Tile:
-    """Returns a thread's tile; width: most channels per thread; step: image columns between adjacent outputs.
+def tile_of(width: int, y: Tensor, step: int, traits: DeviceTraits, most: int = PAIR) -> Tile:
+    """Returns a thread's tile; width, most: bounds of its channels; step: image columns between adjacent outputs.
 
     Horizontally adjacent outputs share pixels, vertically adjacent ones rows; with two channels, registers suffice for both.
     With few threads, the latency of a thread's loads dominates, so each takes fewer outputs.
     """
     _, channels, high, wide = y.lens
-    width, strip = min(width, 2), min(4, wide)
+    width, strip = min(width, most), min(4, wide)
     enough = channels >= (64 if width > 1 else 32) * width
     if step == 1 and y.dtype.size <= 2 and enough and ceil_div(wide, 8) * 8 <= 1.15 * wide:
         strip = 8

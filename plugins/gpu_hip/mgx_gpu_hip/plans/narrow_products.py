@@ -26,6 +26,7 @@ from ..codegen.narrow_products import NARROW, narrow_product
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import GpuEmitter
 from .convolutions import to_channels_last
+from .depthwise import is_narrow_depthwise
 from .offer import offer
 from .product_groups import ProductGroup
 
@@ -53,7 +54,9 @@ class Form:
 def narrow(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     types = [i.dtype for i in inputs[:2] if isinstance(i, Shape)]
     wrong = next((t for t in types if t not in NARROW), None)
-    return None if wrong is None else No(f"matrix units do not support {wrong}")
+    if wrong is not None:
+        return No(f"matrix units do not support {wrong}")
+    return No("the depthwise kernel is faster") if is_narrow_depthwise(op, inputs) else None
 
 
 narrow_group = around(*ANCHORS, when=narrow)
