@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
+from mgx_core import dtype as dt
 from mgx_core.ops.reduce import ReduceMax, ReduceMean
 
 from .bodies import single
@@ -17,6 +18,8 @@ from .reduce import fused_reduce
 from .source import DeviceTraits, KernelSource, Tensor, compute_type, storage_type, to_compute, to_storage
 
 __all__ = ["max_pool_indices", "pooling"]
+
+BYTES: Final = (dt.int8, dt.uint8)
 
 
 class _Windows:
@@ -123,13 +126,23 @@ def _channels(
     index = index_type(x, y)
     base = offset_code([at[0], at[1]], [x.strides[0], x.strides[1]], 0, index, width)
     place = offset_code([f"({index})s{i}" for i in range(windows.rank)] + ["0"], [*x.strides[2:], 0], 0, index)
-    body = [
-        f"const vec<{storage_type(x.dtype)}, {width}> a = {load_code(x, width)}(x0 + ({place}));",
-        f"UNROLL for (int k = 0; k < {width}; ++k) {{",
-        f"  const {kind} v = {to_compute('a.v[k]', x.dtype)};",
-        f"  {update.replace('acc', 'acc[k]')}",
-        "}",
-    ]
+    packed = start.startswith("Max::") and x.dtype in BYTES and width % 4 == 0
+    if packed:
+        first, body, last = _packed_bytes(x, width // 4, place)
+    else:
+        first = [f"{kind} acc[{width}];", f"UNROLL for (int k = 0; k < {width}; ++k) acc[k] = {start};"]
+        body = [
+            f"const vec<{storage_type(x.dtype)}, {width}> a = {load_code(x, width)}(x0 + ({place}));",
+            f"UNROLL for (int k = 0; k < {width}; ++k) {{",
+            f"  const {kind} v = {to_compute('a.v[k]', x.dtype)};",
+            f"  {update.replace('acc', 'acc[k]')}",
+            "}",
+        ]
+        last = [
+            *after,
+            f"vec<{storage_type(y.dtype)}, {width}> b;",
+            f"UNROLL for (int k = 0; k < {width}; ++k) b.v[k] = {to_storage(result.replace('acc', 'acc[k]'), y.dtype)};",
+        ]
     target = offset_code([*(at[a] for a in order), names[-1]], [*(y.strides[a] for a in order), 1], 0, index, width)
     lines = [
         f"const u32 i = blockIdx.x * blockDim.x + threadIdx.x;  // {width} channels each",
@@ -137,18 +150,35 @@ def _channels(
         *setup,
         *windows.starts([at[a] for a in range(len(y.lens))]),
         f"const {storage_type(x.dtype)}* const x0 = p0 + ({base});",
-        f"{kind} acc[{width}];",
-        f"UNROLL for (int k = 0; k < {width}; ++k) acc[k] = {start};",
+        *first,
         *windows.loops(body),
-        *after,
-        f"vec<{storage_type(y.dtype)}, {width}> b;",
-        f"UNROLL for (int k = 0; k < {width}; ++k) b.v[k] = {to_storage(result.replace('acc', 'acc[k]'), y.dtype)};",
-        f"{store_code(y, width)}(q0 + ({target}), b);",
+        *last,
+        f"stv<u32, {width // 4}>((u32*)(q0 + ({target})), b);"
+        if packed
+        else f"{store_code(y, width)}(q0 + ({target}), b);",
     ]
     count = math.prod(dims)
     threads = threads_of(count, traits)
     flops = y.elements * math.prod(windows.lengths)
     return one_launch(word, lines, [x], [y], ceil_div(count, threads), threads, items=count, flops=flops)
+
+
+def _packed_bytes(x: Tensor, words: int, place: str) -> tuple[list[str], list[str], list[str]]:
+    """Returns statements that start, update and finish maxima of bytes, two at a time as 16-bit numbers.
+
+    A pair is compared by its upper bytes; the lower ones, which are other channels, only decide ties.
+    """
+    kind = "i16" if x.dtype is dt.int8 else "u16"
+    each = f"UNROLL for (int k = 0; k < {words}; ++k)"
+    least = "0x80008000u" if x.dtype is dt.int8 else "0u"
+    first = [f"u32 odd[{words}], even[{words}];", f"{each} odd[k] = even[k] = {least};"]
+    body = [
+        f"const vec<u32, {words}> a = ldv<u32, {words}>((const u32*)(x0 + ({place})));",
+        f"{each} odd[k] = max_pairs<{kind}>(odd[k], a.v[k]);",
+        f"{each} even[k] = max_pairs<{kind}>(even[k], a.v[k] << 8);",
+    ]
+    last = [f"vec<u32, {words}> b;", f"{each} b.v[k] = (odd[k] & 0xff00ff00u) | (even[k] >> 8 & 0x00ff00ffu);"]
+    return first, body, last
 
 
 def max_pool_indices(op: Any, x: Tensor, y: Tensor, where: Tensor, traits: DeviceTraits) -> KernelSource:

@@ -26,6 +26,17 @@ template <class T, int N> DEV vec<T, N> load_many(const T* p) {
     stv<T, M>(p + i, part);
   }
 }""",
+    "max_pairs": """// the greater of each of two 16-bit numbers, i16 or u16
+template <class T> DEV u32 max_pairs(u32 a, u32 b) {
+#if GPU_CUDA && __CUDA_ARCH__ >= 900
+  u32 both;
+  if constexpr ((T)-1 < (T)0) asm("max.s16x2 %0, %1, %2;" : "=r"(both) : "r"(a), "r"(b));
+  else asm("max.u16x2 %0, %1, %2;" : "=r"(both) : "r"(a), "r"(b));
+  return both;
+#else
+  return (u32)(u16)m::max((T)a, (T)b) | (u32)(u16)m::max((T)(a >> 16), (T)(b >> 16)) << 16;
+#endif
+}""",
     "wrapped": """// a position counted from the end where negative, held inside the axis
 DEV i64 wrapped(i64 at, i64 n) { at = at < 0 ? at + n : at; return at < 0 ? 0 : at >= n ? n - 1 : at; }
 DEV i64 wrapped(u64 at, i64 n) { return at >= (u64)n ? n - 1 : (i64)at; }""",
