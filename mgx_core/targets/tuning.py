@@ -27,9 +27,10 @@ from .kernel_emission import APART, Results
 from .schedule import Schedule
 from .values import Value
 
-__all__ = ["KernelTuning", "TuningStore"]
+__all__ = ["BLOCK", "KernelTuning", "TuningStore", "random_operand"]
 
 FORMAT: Final = 1
+BLOCK: Final = 1 << 16  # random numbers that are drawn for an operand
 LEAD: Final = 0.97  # a kernel must be faster than the best so far by this factor; otherwise the order of plans decides
 
 Emit = Callable[[Emitter, Sequence[Any]], Results | No]
@@ -153,7 +154,7 @@ class KernelTuning(TuningStore):
             space = Shape(value.shape.dtype, [max(int(value.shape.element_space()), 1)])
             memory = trial.input(space, len(arrays))
             trial.inputs.append(memory)
-            arrays.append(_random(space.dtype, space.elements()))
+            arrays.append(random_operand(space.dtype, space.elements()))
             return Value(value.shape, memory.buffer)
 
         try:
@@ -164,11 +165,11 @@ class KernelTuning(TuningStore):
             return inf
 
 
-def _random(dtype: DType, count: int) -> Array:
-    rng = np.random.default_rng(0)
-    if dtype.is_float:
-        return rng.standard_normal(count).astype(dtype.numpy)
-    return rng.integers(0, 2, count).astype(dtype.numpy)
+def random_operand(dtype: DType, count: int) -> Array:
+    """Returns random numbers, in blocks that repeat: to draw and round millions takes longer than the kernel that reads them."""
+    rng, some = np.random.default_rng(0), min(count, BLOCK)
+    block = rng.standard_normal(some) if dtype.is_float else rng.integers(0, 2, some)
+    return np.resize(block.astype(dtype.numpy), count)
 
 
 def _key(about: str, modules: Sequence[Module], args: Sequence[Any]) -> str | None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from mgx_core.targets.tuning import TuningStore
+import numpy as np
+import pytest
+
+from mgx_core import dtype as dt
+from mgx_core.targets.tuning import BLOCK, TuningStore, random_operand
 
 
 def test_choices_outlive_the_process_by_machine(tmp_path):
@@ -34,3 +38,13 @@ def test_nothing_is_written_without_news(tmp_path):
     store.learn({"a": "1"})
     store.save()
     assert not (tmp_path / "tuning").exists()
+
+
+@pytest.mark.parametrize("of", ["float8_e4m3fn", "float16", "int8", "bool"])
+def test_few_numbers_are_drawn_for_an_operand_of_millions(of):
+    """Rounding 25 million numbers to 8-bit floats took 0.7 s, for each kernel that was timed."""
+    made = random_operand(dt.of(of), 2 * BLOCK + 3)
+    assert made.dtype == dt.of(of).numpy and made.shape == (2 * BLOCK + 3,)
+    np.testing.assert_array_equal(made[BLOCK:], made[: BLOCK + 3])
+    assert len(np.unique(made.astype(np.float32))) > 1
+    np.testing.assert_array_equal(random_operand(dt.of(of), 5), random_operand(dt.of(of), 5))
