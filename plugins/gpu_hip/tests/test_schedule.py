@@ -187,3 +187,20 @@ def test_the_graph_used_longest_ago_is_dropped(monkeypatch: pytest.MonkeyPatch) 
     assert made == addresses
     graphs.execute(addresses[1], {}, None)
     assert made == [*addresses, addresses[1]]
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_results_have_the_memory_order_of_an_image_not_of_its_gate(first: bool) -> None:
+    """A gate of one value per channel has no order of pixels: its results were copied to channels last, 16 in efficientnet_b0."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float16", [2, 8, 8, 16]))
+    x = m.add(mgx.op("transpose", permutation=[0, 3, 1, 2]), x)
+    gate = m.add_parameter("g", mgx.Shape("float16", [2, 16, 1, 1]))
+    spread = m.add(mgx.op("multibroadcast", out_lens=[2, 16, 8, 8]), gate)
+    y = m.add(mgx.op("mul"), *((spread, x) if first else (x, spread)))
+    m.add_return([y])
+    program.compile(GpuTarget("host", 1), offload_copy=False)
+    steps = program.executable.instances()[0].runner.schedule.steps
+    product = next(s for s in steps if s.name.startswith("pointwise_mul"))
+    assert product.outputs[0].strides == [1024, 1, 128, 16]

@@ -113,13 +113,14 @@ def _results(body: Module) -> Any:
 
 
 def output_like(e: GpuEmitter, dtype: DType, lens: Sequence[int], args: Sequence[Value]) -> Value:
-    """Allocates a value with the memory order of the first operand of its rank, ignoring leading extents of 1.
+    """Allocates a value with the memory order of the operand with the most extents other than 1, of several the first one.
 
+    Operands have its rank, ignoring leading extents of 1.
     In row-major order instead if all readers are reshapes or products that would have to copy it, and the innermost axis stays
     the same.
     """
     rank = len(lens)
-    for a in args:
+    for a in sorted(args, key=lambda a: -sum(n != 1 for n in a.lens)):
         before = len(a.lens) - rank
         if rank < 3 or before < 0 or any(n != 1 for n in a.lens[:before]):
             continue
