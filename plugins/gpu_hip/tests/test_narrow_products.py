@@ -306,6 +306,32 @@ def test_windows_of_each_kind_of_tile(tile: Any, name: str, zero: bool) -> None:
         np.testing.assert_array_equal(got, y)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("of", ["int8", "float8_e4m3fn"])
+@pytest.mark.parametrize("tile", [t for t in TILES if t.turns], ids=lambda t: f"{t.rows}x{t.columns}.{t.turns}")
+def test_windows_on_a_device(tile: Any, of: str, gpu: Any) -> None:
+    """Several tiles for each multiprocessor, whose windows another warpgroup loads, several times."""
+    if gpu.device.arch != "sm_90":
+        pytest.skip("the device has no warpgroup instructions")
+    rng, lens, filters = np.random.default_rng(8), (16, 48, 45, 47), 400
+    x, w = numbers(rng, of, lens, small=True), numbers(rng, of, (filters, lens[1], 3, 3), small=True)
+    rows = np.ascontiguousarray(np.moveaxis(w, 1, -1).reshape(filters, -1))
+    ins = [tensor(of, lens, channels_last(lens)), tensor(of, rows.shape), None, None, None]
+    wanted = QuantConvolution(padding=(1, 1), stride=(1, 2)).compute(x, w)  # exact: sums are below 2^24
+    out = tensor(wanted.dtype, wanted.shape, channels_last(wanted.shape))
+    windows = Windows((3, 3), (1, 2), (1, 1), (1, 1))
+    source = narrow_product(ins, [out], None, windows, DeviceTraits(), tile)
+    assert not isinstance(source, mgx.No) and "a_inside" in source.text
+    (launch,) = source.launches
+    kernel = gpu.compile(source.text, source.name)
+    flat = np.ascontiguousarray(np.moveaxis(x, 1, -1))
+    made = np.zeros(np.moveaxis(wanted, 1, -1).shape, wanted.dtype)
+    for _ in range(5):
+        made[:] = 0
+        kernel.launch(launch.grid, launch.block, launch.shared_bytes, [flat, rows, made, 0])
+        np.testing.assert_array_equal(np.moveaxis(made, -1, 1), wanted)
+
+
 def test_windows_are_for_tiles_with_a_warpgroup_that_loads() -> None:
     """A layer of a residual network, 32 x 128 x 28 x 28 with 3 x 3."""
     lens = (32, 128, 28, 28)
