@@ -97,7 +97,6 @@ def depthwise(
 def _vector_width(x: Tensor, y: Tensor, filters: int) -> int:
     """Returns the most results that a thread stores as one vector."""
     width = min(straight(y, 1), 16 // max(x.dtype.size, 2))
-    whole = x.dtype.is_integer and x.dtype.bits == 8
     while width > straight(x, 1) * filters:
         width //= 2
     while y.lens[1] % width or max(width, filters) % min(width, filters):

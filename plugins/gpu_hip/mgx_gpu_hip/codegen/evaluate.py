@@ -158,7 +158,7 @@ class Evaluator:
 
         A ReLU before it becomes its lower bound.
         """
-        if self.coarse is not Coarse.BYTES:
+        if self.coarse is not Coarse.BYTES and not self.approximate:
             return ""
         x, step = self.body.operands[quotient]
         member = self._unconverted(x)
