@@ -1,6 +1,6 @@
 """Depthwise convolutions with one or two axes, alone or with their epilogue, in one generated channels-last kernel.
 
-Bytes and 8-bit floats too: matrix units would multiply a channel's window by one filter each.
+Bytes and 8-bit floats, too: on matrix units, the windows of a channel would be multiplied by a single filter.
 """
 
 from __future__ import annotations

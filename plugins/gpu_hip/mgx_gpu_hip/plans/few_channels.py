@@ -30,6 +30,7 @@ from ..codegen.few_channels_tiles import MAX_CHANNELS, RUN, Filters, runs_of
 from ..codegen.generators import Inputs
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import GpuEmitter
+from .narrow_products import per_tensor
 from .offer import offer
 from .product_groups import ProductGroup, operand
 
@@ -173,8 +174,7 @@ def _emit(
         raise Refused("the extents of the results differ from the convolution's")
     outs = [e.allocate(t, lens, channels_last(lens)) for t in types]
     form = Form(filters, body is not None, tile_rank)
-    zero = None if zero is None else zero.view_at(0, Shape(zero.shape.dtype, []))
-    e.kernel(write, form, modules, [x, weights, zero, *extra], outs)  # type: ignore[arg-type]
+    e.kernel(write, form, modules, [x, weights, per_tensor(zero), *extra], outs)  # type: ignore[arg-type]
     return outs[0] if len(outs) == 1 else tuple(outs)
 
 

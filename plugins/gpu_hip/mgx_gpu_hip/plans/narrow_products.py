@@ -30,7 +30,7 @@ from .depthwise import is_narrow_depthwise
 from .offer import offer
 from .product_groups import ProductGroup
 
-__all__ = ["PLANS", "narrow", "narrow_group", "summed_group"]
+__all__ = ["PLANS", "narrow", "narrow_group", "per_tensor", "summed_group"]
 
 PLANS = Kernels("gpu")
 
@@ -135,7 +135,7 @@ def _emit(
     convolution = isinstance(op, QuantConvolution)
     if convolution:
         form, operands = _windows(e, op, x, w, x_zero is not None)
-        zeros = [_single(x_zero), _along(w_zero, lens, 1)]
+        zeros = [per_tensor(x_zero), _along(w_zero, lens, 1)]
         outs = [e.allocate(t, r, channels_last(r)) for t, r in zip(types, results, strict=True)]
     else:
         form, operands = _matrices(e, x, w, lens, x_zero is not None)
@@ -220,7 +220,7 @@ def _padded(rows: Array) -> Array:
     return wide
 
 
-def _single(zero: Value | None) -> Value | None:
+def per_tensor(zero: Value | None) -> Value | None:
     """Returns a per-tensor zero point as a scalar."""
     return None if zero is None else zero.view_at(0, Shape(zero.shape.dtype, []))
 
@@ -228,7 +228,7 @@ def _single(zero: Value | None) -> Value | None:
 def _along(zero: Value | None, lens: Sequence[int], axis: int) -> Value | None:
     """Returns a per-tensor or per-axis zero point broadcast to the extents of the sums.  Errors: Refused."""
     if zero is None or prod(zero.lens) == 1:
-        return _single(zero)
+        return per_tensor(zero)
     varies = [a for a, n in enumerate(zero.lens) if n != 1]
     if len(varies) != 1 or zero.lens[varies[0]] != lens[axis]:
         raise Refused("the right operand's zero points must be per tensor or per column")
@@ -238,7 +238,7 @@ def _along(zero: Value | None, lens: Sequence[int], axis: int) -> Value | None:
 def _rows(zero: Value | None, lens: Sequence[int]) -> Value | None:
     """Returns a per-tensor or per-row zero point broadcast to the extents of the sums.  Errors: Refused."""
     if zero is None or prod(zero.lens) == 1:
-        return _single(zero)
+        return per_tensor(zero)
     if zero.lens[-1] != 1:
         raise Refused("the left operand's zero points must be per tensor or per row")
     missing = len(lens) - len(zero.lens)
