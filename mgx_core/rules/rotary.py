@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -29,38 +30,67 @@ DEEPEST = 12  # the longest chain of ops followed to the source of the angles' h
 
 @ROTARY.on(Add, reads=Mul, changes=ROUNDING)
 def rotary_from_halves(i: Instruction, b: Builder) -> Instruction | No | None:
-    """x cos + concat(-x2, x1) sin -> rotary_embedding(x, cos, sin), x1 and x2 the halves of x, cos and sin with equal halves."""
+    """x cos + concat(-x2, x1) sin -> rotary_embedding(x, cos, sin), x1 and x2 the halves of x, cos and sin with equal halves.
+
+    x is [b, h, s, d], or [b, s, h, d] if axis 2 of the angles has the extent 1, or the same without b or h.
+    """
     for straight, turned in either(i):
         if not (isinstance(straight.op, Mul) and isinstance(turned.op, Mul)):
             return None
         for halves, sin in either(turned):
-            x = _swapped(halves)
-            cos = None if x is None else other(straight, x)
-            if x is None or cos is None:
+            whole = _swapped(halves)
+            if whole is None:
                 continue
-            angles = [_angles(b, v, x) for v in (cos, sin)]
-            for found in angles:
-                if isinstance(found, No):
-                    return found
-            from ..ops.rotary import RotaryEmbedding  # most models have no such embeddings
-
-            return b.add(RotaryEmbedding(), x, *(v for v in angles if isinstance(v, Instruction)))
+            for x, cos in either(straight):
+                if _span(x) == whole:
+                    return _rotary_halves(b, x, cos, sin)
     return None
+
+
+@ROTARY.on(Concat, reads=Slice)
+def rotary_beside_rest(i: Instruction, b: Builder) -> Instruction | None:
+    """concat(rotary_embedding(first elements of x), other elements of x) -> rotary_embedding(x)."""
+    if len(i.inputs) != 2 or i.shape.rank != 4 or i.op != Concat(axis=i.shape.rank - 1):
+        return None
+    turned, rest = i.inputs
+    order = turned.op.order(4) if isinstance(turned.op, Transpose) else (0, 1, 2, 3)
+    inner = turned.inputs[0] if isinstance(turned.op, Transpose) else turned
+    x, start, end = _span(rest)
+    if x.shape.dims != i.shape.dims or end != i.shape.dims[3] or order[3] != 3:
+        return None
+    if not isinstance(start, int) or start == 0:
+        return None
+    from ..ops.rotary import RotaryEmbedding  # most models have no such embeddings
+
+    if not isinstance(inner.op, RotaryEmbedding) or len(inner.inputs) != 3:
+        return None
+    first, cos, sin = inner.inputs
+    if isinstance(turned.op, Transpose):
+        if not isinstance(first.op, Transpose) or first.op.order(4) != tuple(map(order.index, range(4))):
+            return None
+        first = first.inputs[0]
+    if _span(first) != (x, 0, start) or cos.shape.dims[-1] * 2 != start:
+        return None
+    wide = x if inner is turned else b.add(Transpose(permutation=tuple(map(order.index, range(4)))), x)
+    made = b.add(inner.op, wide, cos, sin)
+    return made if inner is turned else b.add(turned.op, made)
 
 
 @ROTARY.on(Reshape, reads=Concat, changes=ROUNDING)
 def rotary_from_pairs(i: Instruction, b: Builder) -> Instruction | No | None:
     """reshape(stack(x0 cos - x1 sin, x0 sin + x1 cos)) -> rotary_embedding(x, cos, sin), x0 and x1 alternating in x.
 
-    x is [b, h, s, d], or [b, s, h, d] if axis 2 of the angles has the extent 1.
+    x is [b, h, s, d], or [b, s, h, d] if axis 2 of the angles has the extent 1, or the same without b or h.
     """
     stack = i.inputs[0]
-    if len(i.inputs) > 1 or not isinstance(stack.op, Concat) or stack.shape.rank != 5 or not i.shape.rank:
+    if len(i.inputs) > 1 or not isinstance(stack.op, Concat) or stack.shape.rank not in (4, 5) or not i.shape.rank:
         return None
     if not i.shape.dtype.is_float:
         return None
     *lead, half, two = stack.shape.dims
-    if stack.op.axis % 5 != 4 or two != 2 or not isinstance(half, int) or i.shape.dims[-1] != 2 * half:
+    if stack.op.axis % stack.shape.rank != len(lead) + 1 or two != 2:
+        return None
+    if not isinstance(half, int) or i.shape.dims[-1] != 2 * half:
         return None
     dims = (*lead, 2 * half)
     if len(stack.inputs) != 2 or not all(isinstance(x.op, (Reshape, Unsqueeze)) for x in stack.inputs):
@@ -77,7 +107,8 @@ def rotary_from_pairs(i: Instruction, b: Builder) -> Instruction | No | None:
                 continue
             turned = [(other(m, x0), other(n, x1)) for m, n in either(second)]
             if any(same_constant(s, sin) and same_constant(c, cos) for s, c in turned):
-                made = _rotary_pairs(b, even[0], cos, sin, dims)
+                whole = even[0] if even[0].shape.dims == dims else b.add(Reshape(dims=dims), even[0])
+                made = _rotary(b, whole, (cos, sin), interleaved=True)
                 return made if isinstance(made, No) or dims == i.shape.dims else b.add(i.op, made)
     return None
 
@@ -96,76 +127,78 @@ def _alternate(ins: Instruction, dims: tuple[Dim, ...]) -> tuple[Instruction, Di
     start = op.starts[0]
     if tuple(a % rank for a in op.axes) != (rank - 1,) or (op.steps or (1,)) != (step,) or start not in (0, 1):
         return None
-    return (cut.inputs[0], start) if ins.shape.dims == (*dims[:3], int(dims[3]) // 2) else None
+    return (cut.inputs[0], start) if ins.shape.dims == (*dims[:-1], int(dims[-1]) // 2) else None
 
 
-def _rotary_pairs(
-    b: Builder, x: Instruction, cos: Instruction, sin: Instruction, dims: tuple[Dim, ...]
-) -> Instruction | No:
-    """Returns the rotary embedding of x, with these four extents, by cosines and sines as they are multiplied with pairs."""
+def _swapped(ins: Instruction) -> tuple[Instruction, Dim, Dim] | None:
+    """Returns the span of x in concat(-second half of x, first half of x) along the last of three or four axes."""
+    if not isinstance(ins.op, Concat) or ins.shape.rank not in (3, 4) or len(ins.inputs) != 2:
+        return None
+    negative, first = ins.inputs
+    if ins.op.axis % ins.shape.rank != ins.shape.rank - 1 or not isinstance(negative.op, Neg):
+        return None
+    second = negative.inputs[0]
+    if not ins.shape.dtype.is_float or first.shape.dims != second.shape.dims:
+        return None
+    (x, start, middle), (same, again, end) = _span(first), _span(second)
+    return (x, start, end) if x is same and middle == again else None
+
+
+def _span(ins: Instruction) -> tuple[Instruction, Dim, Dim]:
+    """Returns what a value is cut from along its last axis, with the first and the last place; itself if it is not cut."""
+    op, size = ins.op, ins.shape.dims[-1]
+    if isinstance(op, Slice) and len(ins.inputs) == 1 and op.steps in ((), (1,)):
+        x, rank = ins.inputs[0], ins.shape.rank
+        start, stop, whole = op.starts[0], op.ends[0], x.shape.dims[-1]
+        if tuple(a % rank for a in op.axes) == (rank - 1,) and isinstance(stop, int) and isinstance(whole, int):
+            return x, start, min(stop, whole)
+    return ins, 0, size
+
+
+def _rotary_halves(b: Builder, x: Instruction, cos: Instruction, sin: Instruction) -> Instruction | No:
+    """Returns the rotary embedding of x by cosines and sines of the length of x, whose halves are equal."""
+    half = int(x.shape.dims[-1]) // 2
+    angles = []
+    for source in (_unbroadcast(cos), _unbroadcast(sin)):
+        if source.shape.dims[-1:] != x.shape.dims[-1:] or not _halves_equal(source, DEEPEST):
+            return No("the two halves of the angles are not known to be the same")
+        angles.append(b.add(Slice(axes=(source.shape.rank - 1,), starts=(0,), ends=(half,)), source))
+    return _rotary(b, x, angles, interleaved=False)
+
+
+def _rotary(b: Builder, x: Instruction, angles: Sequence[Instruction], interleaved: bool) -> Instruction | No:
+    """Returns the rotary embedding of x, which has three or four axes, by cosines and sines as they are multiplied with pairs."""
     from ..ops.rotary import RotaryEmbedding  # most models have no such embeddings
 
-    half = int(dims[3]) // 2
-    whole = x if x.shape.dims == dims else b.add(Reshape(dims=dims), x)
-    for steps, heads in ((2, 1), (1, 2)):
-        angles = []
-        for source, own in map(_unbroadcast, (cos, sin)):
-            if own[0] in (1, dims[0]) and own[heads] == 1 and own[steps] in (1, dims[steps]) and own[3] == half:
-                angles.append(_placed(b, source, (own[0], own[steps]), (dims[0], dims[steps]), half))
-        if len(angles) == 2:
+    half = int(x.shape.dims[-1]) // 2
+    sources = list(map(_unbroadcast, angles))
+    for place in (0, 1)[: 5 - x.shape.rank]:  # of the axis that three axes lack: batch or heads
+        dims = _four(x.shape.dims, place)
+        own = [_four((*(1,) * (x.shape.rank - s.shape.rank), *s.shape.dims), place) for s in sources]
+        for steps, heads in ((2, 1), (1, 2)):
+            if not all(
+                o[0] in (1, dims[0]) and o[heads] == 1 and o[steps] in (1, dims[steps]) and o[3] == half for o in own
+            ):
+                continue
+            whole = (dims[0], dims[steps])
+            placed = [_placed(b, s, (o[0], o[steps]), whole, half) for s, o in zip(sources, own, strict=True)]
             order = (0, heads, steps, 3)
-            turned = whole if steps == 2 else b.add(Transpose(permutation=order), whole)
-            made = b.add(RotaryEmbedding(interleaved=True), turned, *angles)
-            return made if steps == 2 else b.add(Transpose(permutation=order), made)
+            wide = x if x.shape.dims == dims else b.add(Reshape(dims=dims), x)
+            turned = wide if steps == 2 else b.add(Transpose(permutation=order), wide)
+            made = b.add(RotaryEmbedding(interleaved=interleaved), turned, *placed)
+            back = made if steps == 2 else b.add(Transpose(permutation=order), made)
+            return back if wide is x else b.add(Reshape(dims=x.shape.dims), back)
     return No(f"the angles are not [batch or 1, 1, steps or 1, {half}], or the same with heads and steps exchanged")
 
 
-def _swapped(ins: Instruction) -> Instruction | None:
-    """x in concat(-second half of x, first half of x) along the last of four axes."""
-    if not isinstance(ins.op, Concat) or ins.shape.rank != 4 or ins.op.axis % 4 != 3 or len(ins.inputs) != 2:
-        return None
-    negative, first = ins.inputs
-    if not isinstance(negative.op, Neg):
-        return None
-    second = negative.inputs[0]
-    size = ins.shape.dims[3]
-    if not isinstance(size, int) or size % 2 or not ins.shape.dtype.is_float:
-        return None
-    x = first.inputs[0] if isinstance(first.op, Slice) else None
-    if x is None or x.shape.dims != ins.shape.dims:
-        return None
-    halves = _is_half(first, x, 0, size // 2) and _is_half(second, x, size // 2, size)
-    return x if halves else None
+def _four(dims: tuple[Dim, ...], place: int) -> tuple[Dim, ...]:
+    """Returns four extents: with an axis of extent 1 at `place` if there are three."""
+    return dims if len(dims) == 4 else (*dims[:place], 1, *dims[place:])
 
 
-def _is_half(ins: Instruction, x: Instruction, start: int, end: int) -> bool:
-    op = ins.op
-    if not isinstance(op, Slice) or len(ins.inputs) != 1 or ins.inputs[0] is not x:
-        return False
-    if tuple(a % 4 for a in op.axes) != (3,) or op.steps not in ((), (1,)):
-        return False
-    stop, size = op.ends[0], x.shape.dims[3]
-    return op.starts == (start,) and isinstance(stop, int) and isinstance(size, int) and min(stop, size) == end
-
-
-def _angles(b: Builder, ins: Instruction, x: Instruction) -> Instruction | No:
-    """Returns the first half of the cosines or sines that x [b, h, s, d] is multiplied by, as [b, s, d / 2]."""
-    batch, _, steps, size = x.shape.dims
-    source, dims = _unbroadcast(ins)
-    if dims[0] not in (1, batch) or dims[1] != 1 or dims[2] not in (1, steps) or dims[3] != size:
-        return No(f"angles {list(dims)} are not [batch or 1, 1, steps or 1, {size}]")
-    if not _halves_equal(source, DEEPEST):
-        return No("the two halves of the angles are not known to be the same")
-    half = int(size) // 2
-    axis = source.shape.rank - 1
-    cut = b.add(Slice(axes=(axis,), starts=(0,), ends=(half,)), source)
-    return _placed(b, cut, (dims[0], dims[2]), (batch, steps), half)
-
-
-def _unbroadcast(ins: Instruction) -> tuple[Instruction, tuple[Dim, ...]]:
-    """Returns the value that another is broadcast from, and its extents as four axes."""
-    source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
-    return source, (*(1,) * (4 - source.shape.rank), *source.shape.dims)
+def _unbroadcast(ins: Instruction) -> Instruction:
+    """Returns the value that another is broadcast from."""
+    return ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
 
 
 def _placed(b: Builder, angles: Instruction, own: tuple[Dim, Dim], whole: tuple[Dim, Dim], half: int) -> Instruction:
