@@ -7,15 +7,17 @@ from typing import Final
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.broadcast import Multibroadcast
-from ..ops.convolution import Convolution
+from ..ops.convolution import Convolution, Windowed
 from ..ops.elementwise import Pointwise
 from ..ops.linear import Dot
 from ..ops.quantized_product import QuantConvolution, QuantDot
 from ..ops.slice import Slice
+from ..ops.window import per_axis, sides
 from ..types.dim import Symbol, symbols_of
 from .constants import is_constant
 from .engine import Builder, Rules
 from .matching import op_as
+from .slices import ranges
 
 __all__ = ["PRODUCT_SLICES"]
 
@@ -56,6 +58,36 @@ def slice_of_product(i: Instruction, b: Builder) -> Instruction | No | None:
     return b.add(product.op, *operands)
 
 
+def padding_left(windows: Instruction, cut: Instruction) -> tuple[int, ...] | No:
+    """Returns the padding of a convolution with which it computes a slice of its result along spatial axes."""
+    op, wanted = windows.op, ranges(cut)
+    if not isinstance(op, Windowed) or wanted is None or min(wanted) < 2 or op.padding_mode != "default":
+        return No("the slice is not of positions of windows")
+    rank = windows.shape.rank - 2
+    stride, (begins, ends) = per_axis(op.stride, rank, "stride"), map(list, sides(op.padding, rank))
+    for axis, (start, end, step) in wanted.items():
+        after = windows.shape.dims[axis] - end
+        if step != 1 or not isinstance(start, int) or not isinstance(after, int):
+            return No("the slice has steps, or its ends are not known from those of the convolution")
+        begins[axis - 2] -= start * stride[axis - 2]
+        ends[axis - 2] -= after * stride[axis - 2]
+    if min(*begins, *ends) < 0:
+        return No("the slice leaves out more than windows that begin or end in the padding")
+    return (*begins, *ends)
+
+
+@PRODUCT_SLICES.on(Slice, reads=(Convolution, QuantConvolution))
+def slice_of_windows(i: Instruction, b: Builder) -> Instruction | No | None:
+    """slice(convolution(x, w)) along spatial axes -> convolution(x, w) with less padding, as in causal convolutions."""
+    product = i.inputs[0]
+    if not isinstance(product.op, (Convolution, QuantConvolution)) or len(i.inputs) > 1:
+        return None
+    if len(product.users) > 1 or product in (product.parent.outputs if product.parent else ()):
+        return No("the whole result has other users")
+    padding = padding_left(product, i)
+    return padding if isinstance(padding, No) else b.add(product.op.replace(padding=padding), *product.inputs)
+
+
 def cut_from(x: Instruction) -> Instruction:
     """Returns the operand of a slice with static bounds; else the instruction itself."""
     return x.inputs[0] if isinstance(x.op, Slice) and len(x.inputs) == 1 else x
@@ -80,7 +112,7 @@ def slice_before_epilogue(i: Instruction, b: Builder) -> Instruction | No | None
     op = op_as(i, Slice)
     if not isinstance(at.op, (Dot, Convolution)) or len(at.users) > 1 or len(op.axes) != 1:
         return None
-    if rows_of(at, op.axes[0]) is None:
+    if rows_of(at, op.axes[0]) is None and isinstance(padding_left(at, i), No):
         return No("positions along the axis depend on both operands of the product")
     return b.add(last.op, *(b.add(op, x) for x in last.inputs))
 

@@ -9,6 +9,54 @@ import mgx_core as mgx
 
 TURNS = [
     (
+        "slice-of-windows",
+        """\
+  %x = @param["x"] -> float32[1, 2, n, 9]
+  %w = @param["w"] -> float32[2, 1, 4, 3]
+  %1 = convolution[padding=[3, 1], stride=[1, 2], group=2](%x, %w)
+  %2 = slice[axes=[2, 3], starts=[0, 0], ends=[n, 5]](%1)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[1, 2, n, 9]
+  %w = @param["w"] -> float32[2, 1, 4, 3]
+  %1 = convolution[padding=[3, 1, 0, 1], stride=[1, 2], dilation=[], group=2, padding_mode="default"](%x, %w) -> float32[1, 2, n, 5]
+  @return(%1)""",
+    ),
+    (
+        "slice-of-windows",
+        """\
+  %x = @param["x"] -> float32[2, 2, 9]
+  %w = @param["w"] -> float32[3, 2, 3]
+  %1 = convolution[padding=[5, 4], stride=[2], dilation=[2]](%x, %w)
+  %2 = slice[axes=[2], starts=[1], ends=[6]](%1)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[2, 2, 9]
+  %w = @param["w"] -> float32[3, 2, 3]
+  %1 = convolution[padding=[3, 2], stride=[2], dilation=[2], group=1, padding_mode="default"](%x, %w) -> float32[2, 3, 5]
+  @return(%1)""",
+    ),
+    (
+        "slice-before-epilogue",
+        """\
+  %x = @param["x"] -> float32[1, 2, 5]
+  %w = @param["w"] -> float32[2, 1, 3]
+  %c = @literal(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0) -> float32[7]
+  %d = multibroadcast[out_lens=[1, 2, 7]](%c)
+  %1 = convolution[padding=[2], group=2](%x, %w)
+  %2 = add(%1, %d)
+  %3 = slice[axes=[2], starts=[0], ends=[5]](%2)
+  @return(%3)""",
+        """\
+  %x = @param["x"] -> float32[1, 2, 5]
+  %w = @param["w"] -> float32[2, 1, 3]
+  %1 = convolution[padding=[2], stride=[], dilation=[], group=2, padding_mode="default"](%x, %w) -> float32[1, 2, 7]
+  %2 = slice[axes=[2], starts=[0], ends=[5], steps=[]](%1) -> float32[1, 2, 5]
+  %3 = @literal(1.0, 2.0, 3.0, 4.0, 5.0, 1.0, 2.0, 3.0, 4.0, 5.0) -> float32[1, 2, 5]
+  %4 = add(%2, %3) -> float32[1, 2, 5]
+  @return(%4)""",
+    ),
+    (
         "slice-of-product",
         """\
   %x = @param["x"] -> float32[3, 2]
@@ -114,6 +162,36 @@ def test_turns(rule_turns, name, before, after):
 
 
 REFUSES = [
+    (
+        "slice-of-windows",
+        """\
+  %x = @param["x"] -> float32[1, 2, 5]
+  %w = @param["w"] -> float32[2, 2, 3]
+  %1 = convolution[padding=[1]](%x, %w)
+  %2 = slice[axes=[2], starts=[0], ends=[3]](%1)
+  @return(%2)""",
+        "the slice leaves out more than windows that begin or end in the padding",
+    ),
+    (
+        "slice-of-windows",
+        """\
+  %x = @param["x"] -> float32[1, 2, 5]
+  %w = @param["w"] -> float32[2, 2, 3]
+  %1 = convolution[padding=[1]](%x, %w)
+  %2 = slice[axes=[2], starts=[0], ends=[5], steps=[2]](%1)
+  @return(%2)""",
+        "the slice has steps, or its ends are not known from those of the convolution",
+    ),
+    (
+        "slice-of-windows",
+        """\
+  %x = @param["x"] -> float32[1, 2, 5]
+  %w = @param["w"] -> float32[2, 2, 3]
+  %1 = convolution[padding=[1]](%x, %w)
+  %2 = slice[axes=[2], starts=[0], ends=[4]](%1)
+  @return(%2, %1)""",
+        "the whole result has other users",
+    ),
     (
         "slice-of-product",
         """\
