@@ -173,6 +173,17 @@ def gather_in_order_of_axes(i: Instruction, b: Builder) -> Instruction | No | No
     return _placed(b, x, i, [*axes, *range(indices.shape.rank - 1, i.shape.rank)])
 
 
+@INDICES.on(Gathernd)
+def gather_of_single_indices(i: Instruction, b: Builder) -> Instruction | No | None:
+    """gathernd(x, indices [.., 1]) -> gather(x, indices [..]) along the first axis."""
+    x, indices = i.inputs
+    if op_as(i, Gathernd).batch_dims or not x.shape.ranked or not indices.shape.ranked or indices.shape.dims[-1] != 1:
+        return None
+    if indices.shape.dynamic():
+        return No("the indices may be those of a mask's elements, which are recognized by them")
+    return b.add(Gather(), x, b.add(Squeeze(axes=(indices.shape.rank - 1,)), indices))
+
+
 def _columns(indices: Instruction) -> list[Count | int] | None:
     """Splits the last axis of the indices of `gathernd`: returns each component as a number or a `Count`."""
     last = indices.shape.rank - 1

@@ -292,8 +292,8 @@ def transpose_below_gather(i: Instruction, b: Builder) -> Instruction | No | Non
     turned, indices = i.inputs
     if not isinstance(turned.op, Transpose) or indices.shape.rank != 1:
         return None
-    if len(turned.users) > 1 or is_constant(turned.inputs[0]):
-        return No("the transposed tensor has other users, or is constant")
+    if is_constant(turned.inputs[0]) or not all(isinstance(u.op, Gather) for u in turned.users):
+        return No("the transposed tensor has users that are no gathers, or is constant")
     order = order_of(turned)
     axis: int = op_as(i, Gather).axis
     axis = axis + len(order) if axis < 0 else axis

@@ -86,6 +86,20 @@ TURNS = [
   @return(%1)""",
     ),
     (
+        "gather-of-single-indices",
+        """\
+  %x = @param["x"] -> float32[2, n]
+  %i = @literal(1, -1, 0) -> int64[1, 3, 1]
+  %1 = gathernd[batch_dims=0](%x, %i)
+  @return(%1)""",
+        """\
+  %x = @param["x"] -> float32[2, n]
+  %1 = @literal(1, -1, 0) -> int64[1, 3, 1]
+  %2 = squeeze[axes=[2]](%1) -> int64[1, 3]
+  %3 = gather[axis=0](%x, %2) -> float32[1, 3, n]
+  @return(%3)""",
+    ),
+    (
         "gather-in-order-of-axes",
         """\
   %x = @param["x"] -> float32[2, 3]
@@ -204,6 +218,15 @@ REFUSES = [
   %3 = gathernd[batch_dims=0](%x, %2)
   @return(%3)""",
         "the indices are consecutive along the same axis, or in another order",
+    ),
+    (
+        "gather-of-single-indices",
+        """\
+  %x = @param["x"] -> float32[5]
+  %i = @param["i"] -> int64[n, 1]
+  %1 = gathernd[batch_dims=0](%x, %i)
+  @return(%1)""",
+        "the indices may be those of a mask's elements, which are recognized by them",
     ),
     (
         "comparison-of-count",

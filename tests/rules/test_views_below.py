@@ -239,6 +239,24 @@ TURNS = [
   @return(%3)""",
     ),
     (
+        "transpose-below-gather",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %i = @literal(1, -1) -> int64[2]
+  %1 = transpose[permutation=[1, 0]](%x)
+  %2 = gather[axis=0](%1, %i)
+  %3 = gather[axis=1](%1, %i)
+  @return(%2, %3)""",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %1 = @literal(1, -1) -> int64[2]
+  %2 = gather[axis=1](%x, %1) -> float32[2, 2]
+  %3 = transpose[permutation=[1, 0]](%2) -> float32[2, 2]
+  %4 = gather[axis=0](%x, %1) -> float32[2, 3]
+  %5 = transpose[permutation=[1, 0]](%4) -> float32[3, 2]
+  @return(%3, %5)""",
+    ),
+    (
         "broadcast-below-concat",
         """\
   %x = @param["x"] -> float32[2, 1]
