@@ -46,6 +46,7 @@ from ..rules.activations import ACTIVATIONS
 from ..rules.algebra import SIMPLIFY
 from ..rules.arithmetic import ARITHMETIC
 from ..rules.bounds import BOUNDS
+from ..rules.concat_products import CONCAT_PRODUCTS
 from ..rules.converts import CONVERTS
 from ..rules.convolution_sums import CONVOLUTION_SUMS
 from ..rules.convolutions import CONVOLUTIONS
@@ -122,6 +123,7 @@ RULES: Final = (
     + WINDOWS
     + SIMPLIFY
     + PRODUCT_SLICES
+    + CONCAT_PRODUCTS
     + CONVOLUTION_SUMS
     + CONVOLUTIONS
     + SLICES
