@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from mgx_core import No
@@ -13,27 +14,59 @@ from mgx_core import No
 from .library.vendor import Libraries
 from .runtime import Device
 
-__all__ = ["PlanBuilders", "PlanRequest"]
+__all__ = ["PlanBuilders", "PlanRequest", "Shares"]
 
 MAX_THREADS: Final = 12  # threads; the libraries' own locks limit concurrency
+
+
+class Shares(NamedTuple):
+    """Engines that compile kernels: each of `parts` calls of `request` builds the plans of its share, by its number."""
+
+    parts: int
+    request: Callable[[Libraries, int], Sequence[Any] | No]
 
 
 class PlanRequest(NamedTuple):
     """A problem, and how to request plans for it from the libraries.
 
-    many: requests several plans to time against each other.
+    many: requests several plans to time against each other, or returns how several threads request them.
     """
 
     problem: Any
-    many: Callable[[Libraries], Sequence[Any] | No]
+    many: Callable[[Libraries], Sequence[Any] | Shares | No]
     fall_back: bool = True  # request a single plan if there are not several
 
     def plans(self, libraries: Libraries) -> Sequence[Any] | No:
         several = self.many(libraries)
+        if isinstance(several, Shares):
+            several = joined([several.request(libraries, n) for n in range(several.parts)])
+        return self.or_single(libraries, several)
+
+    def or_single(self, libraries: Libraries, several: Sequence[Any] | No) -> Sequence[Any] | No:
         if several and not isinstance(several, No):
             return several
         single = libraries.plan(self.problem) if self.fall_back else No("no prebuilt kernel")
         return single if isinstance(single, No) else [single]
+
+
+def joined(shares: Sequence[Sequence[Any] | No]) -> Sequence[Any] | No:
+    """Returns the plans of all shares, each once; a refusal if there are none."""
+    plans: dict[str, Any] = {}
+    plan: Any
+    refused = []
+    for share in shares:
+        if isinstance(share, No):
+            refused.append(share)
+        else:
+            for plan in share:
+                plans.setdefault(repr(plan.choice), plan)
+    return list(plans.values()) or refused[0]
+
+
+class _Started(NamedTuple):
+    """Shares that threads are working on."""
+
+    shares: Sequence[Future[Any]]
 
 
 class _Local(threading.local):
@@ -44,10 +77,12 @@ class PlanBuilders:
     """Thread pool that builds library plans, with library handles per thread, as vendors require for concurrent calls.
 
     libraries: called once per thread (handles live as long as the plans built with them).
+    threads: 0: as many as the machine has cores, at most `MAX_THREADS`.
     """
 
-    def __init__(self, device: Device, libraries: Callable[[], Libraries]) -> None:
+    def __init__(self, device: Device, libraries: Callable[[], Libraries], threads: int = 0) -> None:
         self.device = device
+        self.threads = threads or max(1, min(len(os.sched_getaffinity(0)), MAX_THREADS))
         self._make = libraries
         self._local = _Local()
         self._pool: ThreadPoolExecutor | None = None
@@ -55,11 +90,31 @@ class PlanBuilders:
     def submit(self, requests: Iterable[PlanRequest]) -> list[Callable[[], Sequence[Any] | No]]:
         """Starts all requests; returns for each a call that waits for its plans, and re-raises the error of building them."""
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(max(1, min(len(os.sched_getaffinity(0)), MAX_THREADS)), "mgx-plans")
-        return [self._pool.submit(self._plans, q).result for q in requests]
+            self._pool = ThreadPoolExecutor(self.threads, "mgx-plans")
+        return [partial(self._wait, self._pool.submit(self._start, q, self._pool), q, self._pool) for q in requests]
 
-    def _plans(self, request: PlanRequest) -> Sequence[Any] | No:
+    def _start(self, request: PlanRequest, pool: Executor) -> Sequence[Any] | _Started | No:
+        """Requests plans in a thread of the pool; the shares of several threads are started, not waited for."""
+        several = request.many(self._libraries())
+        if not isinstance(several, Shares):
+            return request.or_single(self._libraries(), several)
+        return _Started([pool.submit(self._share, several, n) for n in range(several.parts)])
+
+    def _share(self, shares: Shares, number: int) -> Sequence[Any] | No:
+        return shares.request(self._libraries(), number)
+
+    def _wait(
+        self, made: Future[Sequence[Any] | _Started | No], request: PlanRequest, pool: Executor
+    ) -> Sequence[Any] | No:
+        found = made.result()
+        if not isinstance(found, _Started):
+            return found
+        several = joined([share.result() for share in found.shares])
+        return pool.submit(lambda: request.or_single(self._libraries(), several)).result()
+
+    def _libraries(self) -> Libraries:
+        """Returns the libraries of this thread."""
         if self._local.libraries is None:
             self.device.activate()
             self._local.libraries = self._make()
-        return request.plans(self._local.libraries)
+        return self._local.libraries

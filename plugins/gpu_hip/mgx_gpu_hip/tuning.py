@@ -22,7 +22,7 @@ from .library.cudnn_graph import packed
 from .library.cudnn_narrow import NarrowProblem
 from .library.gemm_problem import GemmProblem, Matrix
 from .library.vendor import Libraries
-from .plan_builders import PlanBuilders, PlanRequest
+from .plan_builders import PlanBuilders, PlanRequest, Shares
 from .plan_timing import fastest_plan
 from .runtime import Device
 
@@ -32,7 +32,10 @@ SYMBOLIC_COST: Final = 4  # budget taken by a set of symbolic extents: timing on
 LOW_MEMORY: Final = 16  # if less than one in LOW_MEMORY bytes is free, a refusal may be due to lack of memory
 MAX_PLANS = 512  # maximum number of problems stored in memory
 DRY_RUNS: Final = 3
-ATTENTION_PLANS: Final = 2  # plans to time: each engine compiles a kernel
+# plans to time where each engine compiles a kernel, which took 0.4 to 1.7 seconds on 16 cores
+ATTENTION_PLANS: Final = 2
+FUSED_PLANS: Final = 3
+NARROW_PLANS: Final = 4
 RATE = 2e8  # operations per microsecond assumed where nothing was measured
 
 
@@ -98,7 +101,7 @@ class Tuner(TuningStore):
             if exhaustive:
                 return libraries.plans(p, 32, True)
             plans = libraries.plans(p, 16 if p.flops < 4e9 else 6, False)
-            return libraries.plans(p, 3, True) if isinstance(plans, No) and compiled else plans
+            return _compiled(p, FUSED_PLANS) if isinstance(plans, No) and compiled else plans
 
         return self._best(PlanRequest(p, many, compiled), sizes, exhaustive)
 
@@ -119,7 +122,7 @@ class Tuner(TuningStore):
 
     def narrow(self, p: NarrowProblem, exhaustive: bool = False) -> TimedPlan | No:
         """Returns the fastest plan of a product of bytes or 8-bit floats with its epilogue."""
-        request = PlanRequest(p, lambda libraries: libraries.plans(p, 12 if exhaustive else 4))
+        request = PlanRequest(p, lambda _: _compiled(p, 12 if exhaustive else NARROW_PLANS))
         return self._best(request, p.sizes, exhaustive)
 
     def attention(self, p: AttentionProblem, exhaustive: bool = False) -> TimedPlan | No:
@@ -138,7 +141,7 @@ class Tuner(TuningStore):
         }
         if p.bias is not None:
             sizes["bias"] = 4 * _reach(p.bias, p.bias_strides or packed(p.bias))
-        request = PlanRequest(p, lambda libraries: libraries.plans(p, 12 if exhaustive else ATTENTION_PLANS))
+        request = PlanRequest(p, lambda _: _compiled(p, 12 if exhaustive else ATTENTION_PLANS))
         return self._best(request, sizes, exhaustive)
 
     def untimed(self) -> Tuner:
@@ -282,6 +285,11 @@ class Tuner(TuningStore):
         plan, us = best
         self.keep(repr(problem), {"choice": dict(plan.choice), "us": us, "exhaustive": exhaustive})
         return TimedPlan.of(plan, us)
+
+
+def _compiled(problem: Any, count: int) -> Shares:
+    """Requests plans whose engines compile kernels, one of each share."""
+    return Shares(count, lambda libraries, n: libraries.plans(problem, 1, True, (n, count)))
 
 
 class _SizedRequest(NamedTuple):

@@ -262,6 +262,14 @@ def test_several_plans_differ() -> None:
     assert [plan.saved for plan in ready] == ["engine 0", "engine 2"]
 
 
+def test_threads_share_the_engines() -> None:
+    cudnn = Cudnn(FakeCudnn(engines=((), (), ())))
+    for number in range(3):
+        plans = cudnn_problems.plans(cudnn, CONV, 1, share=(number, 3))
+        assert not isinstance(plans, No)
+        assert [plan.saved for plan in plans] == [f"engine {number}"]
+
+
 def test_full_precision_uses_only_existing_library_kernels() -> None:
     for epilogue in ((), ("bias",), ("residual", "bias", RELU), ("bias", "residual"), ("bias", Activation("tanh"))):
         assert isinstance(conv_graph(replace(CONV, dtype=dtype.float32, epilogue=epilogue)), Graph)

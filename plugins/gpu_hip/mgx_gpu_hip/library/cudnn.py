@@ -10,6 +10,7 @@ import ctypes
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from mgx_core import dtype
@@ -135,15 +136,17 @@ class Cudnn:
         return last
 
     def plans(
-        self, name: str, graph: Graph, banned: frozenset[Note], count: int = 8, compiled: bool = True
-    ) -> list[CudnnPlan] | No:
+        self, name: str, graph: Graph, banned: frozenset[Note], count: int = 8, compiled: bool = True,
+        share: tuple[int, int] = (0, 1),
+    ) -> list[CudnnPlan] | No:  # fmt: skip
         """Returns at most `count` plans from all heuristics, best guess first, for timing.
 
-        compiled: include engines that compile kernels for the graph, which takes a fraction of a second each.
+        compiled: include engines that compile kernels for the graph, which takes a fraction of a second or more each.
+        share: (i, n): only every n-th engine is tried, from the i-th on, so that n threads try them all.
         """
         found: list[CudnnPlan] = []
         last = No(f"{name}: no engine")
-        for plan in self.search(name, graph, banned, (Heuristic.A, Heuristic.B, Heuristic.FALLBACK), compiled):
+        for plan in self.search(name, graph, banned, (Heuristic.A, Heuristic.B, Heuristic.FALLBACK), compiled, share):
             if isinstance(plan, No):
                 last = plan
             elif all(plan.saved != other.saved for other in found):
@@ -155,6 +158,7 @@ class Cudnn:
     def search(
         self, name: str, graph: Graph, banned: frozenset[Note],
         modes: Sequence[Heuristic] = (Heuristic.A, Heuristic.FALLBACK), compiled: bool = True,
+        share: tuple[int, int] = (0, 1),
     ) -> Iterator[CudnnPlan | No]:  # fmt: skip
         """Yields plans as they are found, a refusal for each engine that fails, and a final refusal."""
         try:
@@ -162,10 +166,8 @@ class Cudnn:
         except DeviceError as error:
             yield No(f"{name}: {error}")
             return
-        for config, _, behavior in self.configurations(operations, banned, modes):
-            compiles = Behavior.RUNTIME_COMPILATION in behavior
-            if compiles and not compiled:
-                continue
+        found = ((c, Behavior.RUNTIME_COMPILATION in b) for c, _, b in self.configurations(operations, banned, modes))
+        for config, compiles in islice(((c, own) for c, own in found if compiled or not own), share[0], None, share[1]):
             descriptor = self._new_plan()
             descriptor.set(Attr.PLAN_ENGINE_CONFIG, Type.DESCRIPTOR, config)
             status = descriptor.try_finalize()

@@ -78,13 +78,15 @@ def plan(cudnn: Cudnn, problem: Any, choice: Mapping[str, Any] | None = None) ->
     return graph if isinstance(graph, No) else cudnn.plan(f"cudnn {word} {problem}", graph, _banned(problem), choice)
 
 
-def plans(cudnn: Cudnn, problem: Any, count: int = 8, compiled: bool = True) -> list[CudnnPlan] | No:
-    """Returns several plans for timing; compiled: include engines that compile kernels for the graph."""
+def plans(
+    cudnn: Cudnn, problem: Any, count: int = 8, compiled: bool = True, share: tuple[int, int] = (0, 1)
+) -> list[CudnnPlan] | No:
+    """Returns several plans for timing; compiled, share: as for `Cudnn.plans`."""
     word, make = GRAPHS[type(problem)]
     graph = make(problem)
     if isinstance(graph, No):
         return graph
-    return cudnn.plans(f"cudnn {word} {problem}", graph, _banned(problem), count, compiled)
+    return cudnn.plans(f"cudnn {word} {problem}", graph, _banned(problem), count, compiled, share)
 
 
 def _banned(problem: Any) -> frozenset[Note]:

@@ -82,17 +82,22 @@ class Libraries:
                 refused.append(found.why)
         return No("; ".join(refused) or REFUSED.get(type(problem)) or f"no library {saved_by!r} for {self.vendor}")
 
-    def plans(self, problem: Any, count: int = 8, compiled: bool = True) -> list[LibraryPlan] | No:
+    def plans(
+        self, problem: Any, count: int = 8, compiled: bool = True, share: tuple[int, int] = (0, 1)
+    ) -> list[LibraryPlan] | No:
         """Returns plans to time against each other, at most `count` from each library.
 
-        compiled: include engines that compile kernels for the problem, which takes a fraction of a second each.
+        compiled: include engines that compile kernels for the problem, which takes a fraction of a second or more each.
+        share: (i, n): of cuDNN, only every n-th engine from the i-th on; of other libraries, all if i is 0, else none.
         """
         found: list[LibraryPlan] = []
         refused = []
         for name in self._names(problem):
             if name == "cudnn" and isinstance(problem, GemmProblem) and not compiled:
                 continue
-            answer = self._ask(name, _plans, problem, count, compiled)
+            if name != "cudnn" and share[0]:
+                continue
+            answer = self._ask(name, _plans, problem, count, compiled, share)
             if isinstance(answer, No):
                 refused.append(answer.why)
             else:
@@ -172,7 +177,7 @@ def _plan(library: Any, problem: Any, choice: Choice | None) -> Any:
     return cudnn_problems.plan(library, problem, choice)
 
 
-def _plans(library: Any, problem: Any, count: int, compiled: bool) -> Any:
+def _plans(library: Any, problem: Any, count: int, compiled: bool, share: tuple[int, int]) -> Any:
     if isinstance(library, Cudnn):
-        return cudnn_problems.plans(library, problem, count, compiled)
+        return cudnn_problems.plans(library, problem, count, compiled, share)
     return library.plans(problem, count)
