@@ -11,7 +11,19 @@ from typing import Final
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module
-from ..ops.activation import Elu, GeluErf, GeluTanh, HardSwish, LeakyRelu, Mish, Relu, Sigmoid, Softplus, Swish
+from ..ops.activation import (
+    Elu,
+    GeluErf,
+    GeluTanh,
+    HardSwish,
+    LeakyRelu,
+    Mish,
+    QuickGelu,
+    Relu,
+    Sigmoid,
+    Softplus,
+    Swish,
+)
 from ..ops.convert import Convert
 from ..ops.operation import Operation
 from ..ops.pointwise import Abs, Add, Clip, Div, Exp, Max, Min, Mul, Nearbyint, Neg, Sqrt, Sub
@@ -31,6 +43,7 @@ ELTWISE: Final[dict[type[Operation], tuple[str, float | str, float | str]]] = {
     Sigmoid: ("logistic", 0.0, 0.0),
     Tanh: ("tanh", 0.0, 0.0),
     Swish: ("swish", "alpha", 0.0),
+    QuickGelu: ("swish", "alpha", 0.0),
     GeluErf: ("gelu_erf", 0.0, 0.0),
     GeluTanh: ("gelu_tanh", 0.0, 0.0),
     Sqrt: ("sqrt", 0.0, 0.0),

@@ -55,6 +55,14 @@ module main
     assert [link.algorithm for link in links] == ["round", "clip", "relu"]
 
 
+def test_the_logistic_approximation_of_gelu_is_a_swish_with_a_factor() -> None:
+    text = 'module main\n%x = @param["x"] -> float32[2]\n%1 = quick_gelu[alpha=1.702](%x) -> float32[2]\n@return(%1)'
+    body = parse_module(text, STANDARD)
+    links = read_chain(body, body.parameters["x"])
+    assert isinstance(links, list)
+    assert [(link.algorithm, link.alpha) for link in links] == [("swish", 1.702)]
+
+
 @pytest.mark.parametrize("path", ["fhf", "fhf*", "fh*f", "fhb", "fb*f*"])
 def test_a_conversion_that_rounds_in_between_is_kept(path: str) -> None:
     no = chain_of(path)

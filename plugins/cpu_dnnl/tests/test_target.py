@@ -99,7 +99,9 @@ def test_results_that_are_cut_to_whole_numbers(kind: str, whole: str, last: bool
     check(build)
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu_erf", "gelu_tanh", "sigmoid", "tanh", "swish", "hard_swish"])
+@pytest.mark.parametrize(
+    "activation", ["relu", "gelu_erf", "gelu_tanh", "sigmoid", "tanh", "swish", "quick_gelu", "hard_swish"]
+)
 def test_dot_with_epilogue(activation: str) -> None:
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         x = image(m, 2, 7, 32)
