@@ -17,7 +17,7 @@ from mgx_core.passes.fuse_attention import FuseAttention
 from mgx_core.types.dim import symbol
 from mgx_gpu_hip.emitter import GpuEmitter
 from mgx_gpu_hip.plans import PLANS
-from mgx_gpu_hip.plans.attention import emit_library
+from mgx_gpu_hip.plans.attention import emit_generated, emit_library
 from mgx_gpu_hip.target import GpuTarget
 from mgx_gpu_hip.tuning import TimedPlan
 
@@ -125,11 +125,30 @@ def test_attention_writes_the_image_that_convolutions_read(batch: int, device: i
 
 
 class AttentionTuner:
-    """Stands for a library whose attention takes no time."""
+    """Stands for a library whose attention takes `us` microseconds."""
+
+    def __init__(self, us: float) -> None:
+        self.us = us
 
     def attention(self, problem: Any, exhaustive: bool) -> TimedPlan:
         plan = SimpleNamespace(name=str(problem), problem=problem, workspace=0, choice={"library": "stand-in"})
-        return TimedPlan.of(plan, 0.0)
+        return TimedPlan.of(plan, self.us)
+
+
+def attention_group(m: mgx.Module, q: Any, k: Any, v: Any) -> Any:
+    """Adds attention and returns the group that it is fused into."""
+    weights = m.add(mgx.op("softmax", axis=3), m.add(mgx.op("dot"), q, k))
+    m.add_return([m.add(mgx.op("dot"), weights, v)])
+    FuseAttention().apply(m)
+    return next(i for i in m if isinstance(i.op, Group))
+
+
+def emitter(us: float) -> GpuEmitter:
+    """Returns an emitter for sm_90 whose library's attention takes `us` microseconds."""
+    context = GpuTarget().get_context()
+    context.compile_for("sm_90")
+    vars(context).update(libraries=object(), tuner=AttentionTuner(us))
+    return GpuEmitter(PLANS, context)
 
 
 @pytest.mark.parametrize(("keys", "values"), [(3, 3), (1, 1), (1, 3), (3, 1)])
@@ -141,14 +160,7 @@ def test_the_library_is_not_given_keys_that_are_broadcast_over_heads(keys: int, 
     )
     turned = m.add(mgx.op("transpose", permutation=[0, 1, 3, 2]), k)
     wide = [m.add(mgx.op("multibroadcast", out_lens=[2, 3, 16, 16]), x) for x in (turned, v)]
-    weights = m.add(mgx.op("softmax", axis=3), m.add(mgx.op("dot"), q, wide[0]))
-    m.add_return([m.add(mgx.op("dot"), weights, wide[1])])
-    FuseAttention().apply(m)
-    group = next(i for i in m if isinstance(i.op, Group))
-    context = GpuTarget().get_context()
-    context.compile_for("sm_90")
-    vars(context).update(libraries=object(), tuner=AttentionTuner())
-    e = GpuEmitter(PLANS, context)
+    group, e = attention_group(m, q, *wide), emitter(0.0)
     args = [e.input(Shape(dt.float16, x.shape.lens()), n) for n, x in enumerate(group.inputs)]
     if keys == values == 3:
         emit_library(e, group.op, group.modules, args)
@@ -156,3 +168,38 @@ def test_the_library_is_not_given_keys_that_are_broadcast_over_heads(keys: int, 
     else:
         with pytest.raises(Refused, match="broadcast along an axis"):
             emit_library(e, group.op, group.modules, args)
+
+
+@pytest.mark.parametrize(
+    ("heads", "queries", "keys", "size", "us", "chosen"),
+    [
+        (1, 1024, 2048, 256, 40.0, "separate"),  # on an H200 the generated kernel took 57 us
+        (1, 1024, 2048, 256, 20.0, "library"),
+        (1, 1024, 1024, 256, 40.0, "separate"),
+        (1, 64, 2048, 256, 40.0, "generated"),
+        (8, 1024, 1024, 64, 40.0, "generated"),
+        (8, 1024, 1024, 64, 10.0, "library"),
+        (12, 197, 197, 64, 20.0, "generated"),
+    ],
+)
+def test_attention_of_few_heads_with_many_keys_runs_as_separate_products(
+    heads: int, queries: int, keys: int, size: int, us: float, chosen: str
+) -> None:
+    m = mgx.Module("main")
+    q, k, v = (
+        m.add_parameter(name, mgx.Shape(dt.float16, [1, heads, *dims]))
+        for name, dims in (("q", (queries, size)), ("k", (size, keys)), ("v", (keys, size)))
+    )
+    group, e = attention_group(m, q, k, v), emitter(us)
+    taken = []
+    for name, emit in (("library", emit_library), ("generated", emit_generated)):
+        args = [
+            e.input(Shape(dt.float16, x.shape.lens(), (0, 0, 1, size) if x is k else None), n)
+            for n, x in enumerate(group.inputs)
+        ]
+        try:
+            emit(e, group.op, group.modules, args)
+            taken.append(name)
+        except Refused:
+            continue
+    assert (taken or ["separate"])[0] == chosen

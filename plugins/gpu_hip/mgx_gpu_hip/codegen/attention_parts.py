@@ -14,7 +14,7 @@ from .pointwise import one_launch
 from .source import NAME, KernelSource, storage_type, to_storage
 
 __all__ = [
-    "batch_setup", "copied_in_vectors", "copy_tile", "finish_kernel", "flops", "heads", "key_bound", "logit", "out_setup",
+    "batch_setup", "copied_at_once", "copy_tile", "finish_kernel", "flops", "heads", "key_bound", "logit", "out_setup",
     "result",
 ]  # fmt: skip
 
@@ -99,11 +99,15 @@ def result(p: Pattern, value: str, total: str, place: str, column: str) -> str:
     return f"{NAME}_finished({', '.join(given)});"
 
 
-def copied_in_vectors(p: Pattern, access: Access, columns: int) -> bool:
-    """Returns True if rows of an operand are copied to shared memory in pieces of 16 bytes."""
+def copied_at_once(p: Pattern, access: Access, *columns: int) -> int:
+    """Returns how many elements of a row are copied to shared memory at once: vectors of 16, 8 or 4 bytes; 0 for single elements.
+
+    columns: extents that are whole numbers of vectors.
+    """
     tensor = p.tensor(access)
-    step = 16 // tensor.dtype.size
-    return aligned(tensor, access.strides, access.offset, step) and columns % step == 0
+    steps = [size // tensor.dtype.size for size in (16, 8, 4) if size > tensor.dtype.size]
+    fitting = (n for n in steps if aligned(tensor, access.strides, access.offset, n) and not any(c % n for c in columns))
+    return next(fitting, 0)
 
 
 def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, real: int, first: str, limit: str,
@@ -114,15 +118,15 @@ def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, r
     """
     tensor, strides = p.tensor(access), access.strides
     t = storage_type(tensor.dtype)
-    step = 16 // tensor.dtype.size
-    if copied_in_vectors(p, access, real) and columns % step == 0:
+    step = copied_at_once(p, access, real, columns)
+    if step:
         head = [
             f"for (u32 x = {thread}; x < {rows * columns // step}u; x += {threads}u) {{",
             f"  const u32 r = x / {columns // step}u, c = x % {columns // step}u * {step}u;",
             f"  const bool in = {first} + r < {limit} && c < {real}u;",
         ]
         at = f"{source} + (u64)({first} + r) * {strides[-2]}u + c"
-        if ld % step == 0:
+        if ld % step == 0 and step * tensor.dtype.size == 16:
             return [*head, f"  async_copy16(&{target}[r * {ld} + {place}], {at}, in);", "}"]
         return [
             *head,

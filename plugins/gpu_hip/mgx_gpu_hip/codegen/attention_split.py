@@ -11,7 +11,7 @@ from .extents import SymbolicInt, plain
 from .geometry import aligned, ceil_div
 from .source import DeviceTraits, KernelSource, storage_type
 
-__all__ = ["split_keys", "waves_for"]
+__all__ = ["ROWS", "split_keys", "waves_for"]
 
 ROWS = 16  # queries per block
 KEYS = 64  # keys per tile

@@ -6,7 +6,7 @@ from typing import Final
 
 from mgx_core import No
 
-from .attention_parts import batch_setup, copied_in_vectors, copy_tile, finish_kernel, heads
+from .attention_parts import batch_setup, copied_at_once, copy_tile, finish_kernel, heads
 from .attention_pattern import Pattern
 from .attention_tiles import (
     SUM_OF_WEIGHTS,
@@ -47,7 +47,7 @@ def fits_warpgroups(p: Pattern, traits: DeviceTraits) -> bool:
         return False
     if any(isinstance(n, SymbolicInt) for n in (p.s, p.t)):
         return False
-    swizzled = all(copied_in_vectors(p, access, SIZE) for access in (p.k, p.v))
+    swizzled = all(copied_at_once(p, access, SIZE) * p.tensor(access).dtype.size == 16 for access in (p.k, p.v))
     return swizzled and RESIDENT * _shared_bytes(p, traits) <= traits.shared_most
 
 
