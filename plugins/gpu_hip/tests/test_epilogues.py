@@ -11,6 +11,7 @@ from mgx_core.errors import Refused
 from mgx_core.ops.control import PointwiseGroup
 from mgx_core.ops.linear import Dot
 from mgx_gpu_hip.emitter import GpuEmitter
+from mgx_gpu_hip.library.epilogue import Activation
 from mgx_gpu_hip.plans import PLANS
 from mgx_gpu_hip.plans.epilogues import _read as chain_of
 from mgx_gpu_hip.plans.epilogues import read_group
@@ -77,6 +78,31 @@ def test_float32_sums_of_halves_are_rounded_when_they_are_stored(wide: bool) -> 
     assert isinstance(found, No) == wide  # a float16 operand of float32 results
     if not isinstance(found, No):
         assert (found.alpha, found.steps, found.operands["residual"].buffer) == (0.25, ["residual"], held.buffer)
+
+
+@pytest.mark.parametrize(
+    ("of", "operand"), [("float16", "constant"), ("bfloat16", "constant"), ("float16", "computed")]
+)
+def test_sums_of_halves_are_stored_as_float32(of: str, operand: str) -> None:
+    """float32(gelu(x w + b)): the last layer of most networks was rounded to float16, and converted by another launch."""
+    m, half = mgx.Module("main"), dtype.of(of)
+    x, w, more = (m.add_parameter(name, mgx.Shape(half, [8, 8])) for name in ("x", "w", "b"))
+    product = m.add(mgx.op("dot"), x, w)
+    body = mgx.Module("body")
+    y, b = body.add_parameter("p0", product.shape), body.add_parameter("p1", more.shape)
+    y = body.add(mgx.op("gelu_erf"), body.add(mgx.op("add"), y, b))
+    body.add_return([body.add(mgx.op("convert", target_type="float32"), y)])
+    tail = m.add(PointwiseGroup(), product, more, modules=[body])
+    e = GpuEmitter(PLANS, GpuTarget("host", 1).get_context())
+    constant = e.literal(np.arange(8).astype(half.numpy)).view_at(0, mgx.Shape(half, [8, 8], [0, 1]))
+    found = chain_of(e, tail, product, product, {more: constant if operand == "constant" else e.allocate(half, [8, 8])})
+    if operand == "computed":
+        assert isinstance(found, No) and "operands of the stored type float32" in found.why
+        return
+    assert not isinstance(found, No)
+    bias = found.operands["bias"]
+    assert (found.steps, bias.shape.dtype) == (["bias", Activation("gelu_erf")], dtype.float32)
+    assert e.constant(bias)[0].tolist() == list(range(8))
 
 
 @pytest.mark.parametrize("dims", [(8, 8), (1, 8)], ids=["residual", "bias"])

@@ -90,11 +90,12 @@ def _read(
 ) -> Steps | No:
     body = tail.modules[0]
     stored = body.outputs[0].shape.dtype
-    # libraries keep the sums of narrower floats in float32 and round once, when they store the result
+    # libraries keep the sums of narrower floats in float32 and round once, when they store the result, or not at all
     of = anchor.inputs[0].shape.dtype
     byte_floats = isinstance(anchor.op, QuantDot) and of.is_float and of.bits == 8
     rounds = stored in (float16, bfloat16) if byte_floats else isinstance(anchor.op, QuantDot) and stored is of
-    if len(body.outputs) != 1 or not (stored is anchor.shape.dtype or rounds):
+    widens = isinstance(anchor.op, Dot) and stored is float32 and anchor.shape.dtype in (float16, bfloat16)
+    if len(body.outputs) != 1 or not (stored is anchor.shape.dtype or rounds or widens):
         return No("the group has several results, or one of another type than the product")
     parameters = list(body.parameters.values())
     links = read_chain(body, parameters[tail.inputs.index(joint)])
