@@ -18,6 +18,7 @@ from ..ops.linear import Dot
 from ..ops.operation import Operation
 from ..ops.pointwise import Add
 from ..ops.quantized_product import QuantDot
+from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..ops.slice import Slice
 from ..records import dataclass
 from ..rules.constants import aligned, along
@@ -43,13 +44,14 @@ class _Product(NamedTuple):
     """A product with a constant right side, and the steps that follow it.
 
     weights: the matrix, or codes, scales and zero points with a row for each of its columns; zeros: the zero point of the left
-    operand, if any.
+    operand, if any; view: the reshape between the product and the steps, if any, which keeps the columns.
     """
 
     dot: Instruction
     weights: tuple[Array, ...]
     steps: tuple[_Step, ...]
     zeros: tuple[Array, ...] = ()
+    view: Operation | None = None
 
     @property
     def result(self) -> Instruction:
@@ -150,6 +152,8 @@ class FuseHorizontal(CountingPass):
                 before=first,
             )
             start += width
+            if p.view is not None and p.steps:
+                part = module.add(p.view, part, sources=p.result.sources, before=first)
             module.replace(p.result, part)
 
 
@@ -209,7 +213,8 @@ def _product(dot: Instruction) -> _Product | None:
     product = _Product(dot, weights, (), (_zeros(dot) if whole else None) or ())
     floats = not isinstance(dot.op, QuantDot)  # float products merge a bias only
     steps: list[_Step] = []
-    at = dot
+    view = _regrouped_rows(dot) if floats else None
+    at = dot if view is None else view
     while len(at.users) == 1 and at.users[0].parent is dot.parent:
         step = _step(at.users[0], at, product.columns)
         if step is None or (floats and not (isinstance(step.op, Add) and step.column is not None)):
@@ -218,7 +223,15 @@ def _product(dot: Instruction) -> _Product | None:
         at = step.result
         if floats:
             break
-    return product._replace(steps=tuple(steps))
+    return product._replace(steps=tuple(steps), view=view.op if view is not None and steps else None)
+
+
+def _regrouped_rows(dot: Instruction) -> Instruction | None:
+    """Returns the only user of a product, if it is a view that keeps the last axis: torch multiplies tensors as matrices."""
+    user = dot.users[0] if len(dot.users) == 1 else None
+    if user is None or user.parent is not dot.parent or not isinstance(user.op, (Reshape, Squeeze, Unsqueeze)):
+        return None
+    return user if len(user.inputs) == 1 and user.shape.rank and user.shape.dims[-1] == dot.shape.dims[-1] else None
 
 
 def _step(ins: Instruction, before: Instruction, columns: int) -> _Step | None:

@@ -233,6 +233,41 @@ module pointwise_0
         [("fuse-horizontal", 1, 0, "")],
     ),
     (
+        "horizontal_bias_behind_a_view",
+        (FuseHorizontal(),),
+        """\
+  %x = @param["x"] -> float32[6, 2]
+  %w = @literal(1.0, 2.0, 3.0, 4.0) -> float32[2, 2]
+  %v = @literal(5.0, 6.0) -> float32[2, 1]
+  %u = @literal(7.0, 8.0) -> float32[2, 1]
+  %b = @literal(0.5, 1.5) -> float32[2]
+  %c = @literal(2.5) -> float32[1]
+  %1 = multibroadcast[out_lens=[2, 3, 2]](%b)
+  %2 = multibroadcast[out_lens=[6, 1]](%c)
+  %3 = dot(%x, %w)
+  %4 = dot(%x, %v)
+  %5 = dot(%x, %u)
+  %6 = reshape[dims=[2, 3, 2]](%3)
+  %7 = add(%6, %1)
+  %8 = add(%4, %2)
+  %9 = reshape[dims=[3, 2, 1]](%5)
+  @return(%7, %8, %9)""",
+        """\
+  %x = @param["x"] -> float32[6, 2]
+  %1 = @literal(1.0, 2.0, 5.0, 7.0, 3.0, 4.0, 6.0, 8.0) -> float32[2, 4]
+  %2 = dot(%x, %1) -> float32[6, 4]
+  %3 = @literal(0.5, 1.5, 2.5, 0.0) -> float32[4]
+  %4 = multibroadcast[out_lens=[6, 4]](%3) -> float32[6, 4]
+  %5 = add(%2, %4) -> float32[6, 4]
+  %6 = slice[axes=[1], starts=[0], ends=[2], steps=[]](%5) -> float32[6, 2]
+  %7 = reshape[dims=[2, 3, 2], allowzero=false](%6) -> float32[2, 3, 2]
+  %8 = slice[axes=[1], starts=[2], ends=[3], steps=[]](%5) -> float32[6, 1]
+  %9 = slice[axes=[1], starts=[3], ends=[4], steps=[]](%5) -> float32[6, 1]
+  %10 = reshape[dims=[3, 2, 1], allowzero=false](%9) -> float32[3, 2, 1]
+  @return(%7, %8, %10)""",
+        [("fuse-horizontal", 1, 0, "")],
+    ),
+    (
         "horizontal_bias_of_one_in_two",
         (FuseHorizontal(),),
         """\
