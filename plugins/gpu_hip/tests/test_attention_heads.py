@@ -12,12 +12,13 @@ import mgx_core as mgx
 from mgx_core import Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
+from mgx_core.ops.attention import Attention
 from mgx_core.ops.control import Group
 from mgx_core.passes.fuse_attention import FuseAttention
 from mgx_core.types.dim import symbol
 from mgx_gpu_hip.emitter import GpuEmitter
 from mgx_gpu_hip.plans import PLANS
-from mgx_gpu_hip.plans.attention import emit_generated, emit_library
+from mgx_gpu_hip.plans.attention import emit_generated, emit_library, emit_library_op
 from mgx_gpu_hip.target import GpuTarget
 from mgx_gpu_hip.tuning import TimedPlan
 
@@ -203,3 +204,37 @@ def test_attention_of_few_heads_with_many_keys_runs_as_separate_products(
         except Refused:
             continue
     assert (taken or ["separate"])[0] == chosen
+
+
+@pytest.mark.parametrize(
+    ("changes", "groups", "us", "chosen"),
+    [
+        ({}, 4, 1.0, True),
+        ({"causal": True, "scale": 0.5}, 2, 1.0, True),
+        ({}, 4, 1000.0, False),
+        ({"causal": True, "offset": 3}, 4, 1.0, False),
+        ({"softcap": 2.0}, 4, 1.0, False),
+        ({"left_window_size": 8}, 4, 1.0, False),
+    ],
+)
+def test_the_library_computes_the_op_if_every_query_has_a_key(
+    changes: dict[str, Any], groups: int, us: float, chosen: bool
+) -> None:
+    """Models from torch have the op, those from ONNX a group: only the latter used the library."""
+    e, op = emitter(us), Attention(**changes)
+    args = [e.input(Shape(dt.float16, [2, h, 64, 32]), n) for n, h in enumerate((4, groups, groups))]
+    if not chosen:
+        with pytest.raises(Refused):
+            emit_library_op(e, op, (), args)
+        return
+    out = emit_library_op(e, op, (), args)
+    problem = e.steps[-1].plan.problem
+    assert (out.lens, problem.causal, problem.groups) == ([2, 4, 64, 32], op.causal, groups)
+    assert problem.scale == pytest.approx(op.scale or 32**-0.5) and problem.k[:2] == (groups * 2048, 2048)
+
+
+def test_the_library_is_given_no_masks_of_the_op() -> None:
+    e = emitter(1.0)
+    args = [e.input(Shape(dt.float16, [2, 4, 64, 32]), n) for n in range(3)]
+    with pytest.raises(Refused, match="no masks"):
+        emit_library_op(e, Attention(), (), [*args, e.input(Shape(dt.float16, [64, 64]), 3)])

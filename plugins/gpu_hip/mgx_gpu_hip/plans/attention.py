@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -32,7 +33,7 @@ from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import DEVICE_ALIGNMENT, LIBRARY_ALIGNMENT, GpuEmitter, tensor_of
 from ..library.attention import AttentionProblem
 from .loops import write_pointwise
-from .offer import generated, is_convolution, offer
+from .offer import generated, is_convolution, offer, output_like
 
 __all__ = ["PLANS"]
 
@@ -87,8 +88,8 @@ def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
         raise Refused(f"library attention has one to three batch axes, got {len(pattern.batch)}")
     if pattern.after is not None:
         out = e.allocate(pattern.dtype, shape.lens(), whole.strides)
-    found = or_refused(_problem(e, pattern, body, args, out))
-    problem, operands = found
+    scale, biased = or_refused(_scores(body))
+    problem, operands = or_refused(_problem(e, pattern, scale, args, out, biased=biased))
     timed = or_refused(tuner.attention(problem, e.exhaustive))
     rest = 0.0 if pattern.after is None else 2.5 + prod(out.lens) * (out.shape.dtype.size + 1) / 3e6
     if not e.exhaustive and timed.us + rest > kernel_us(pattern, e.context.traits):
@@ -149,16 +150,40 @@ def _as_image(e: GpuEmitter, shape: Shape) -> list[int] | None:
     return laid.strides()
 
 
+@offer(PLANS, Attention, name="library")
+def emit_library_op(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    """Emits one library call for attention without masks, or causal from the first key on: every query has a key."""
+    tuner = e.context.tuner
+    if tuner is None:
+        raise Refused("the device has no vendor libraries")
+    q, k, v, *others = args
+    if any(x is not None for x in others) or op.replace(scale=None, causal=False, precision=None) != Attention():
+        raise Refused("library attention of this op has no masks, lengths, sinks, offsets, windows or caps")
+    if q.shape.dtype not in (dt.float16, dt.bfloat16):
+        raise Refused("library attention requires 16-bit floats")
+    out = output_like(e, q.shape.dtype, [*q.lens[:3], v.lens[3]], [q, k, v])
+    pattern = or_refused(from_op(op, [tensor_of(x) for x in (q, k, v)], tensor_of(out)))
+    scale = 1 / math.sqrt(max(pattern.d, 1)) if op.scale is None else op.scale
+    problem, operands = or_refused(_problem(e, pattern, scale, (q, k, v), out, causal=op.causal))
+    timed = or_refused(tuner.attention(problem, e.exhaustive))
+    if not e.exhaustive and timed.us > kernel_us(pattern, e.context.traits):
+        raise Refused("the generated kernel is faster")
+    e.library(timed.plan, "o", {"o": out, **operands})
+    return out
+
+
 generated(PLANS, computing(write_op), Attention)
 
 
 def _problem(
-    e: GpuEmitter, p: Pattern, body: Module, args: Sequence[Value], out: Value
+    e: GpuEmitter,
+    p: Pattern,
+    scale: float,
+    args: Sequence[Value],
+    out: Value,
+    biased: bool = False,
+    causal: bool = False,
 ) -> tuple[AttentionProblem, dict[str, Value]] | No:
-    scores = _scores(body)
-    if isinstance(scores, No):
-        return scores
-    scale, biased = scores
     operands = {w: _seen(args[a.index], a) for w, a in (("q", p.q), ("k", p.k), ("v", p.v))}
     if any(v.align(DEVICE_ALIGNMENT) % LIBRARY_ALIGNMENT for v in operands.values()):
         return No(f"its operands are not aligned to {LIBRARY_ALIGNMENT} bytes")
@@ -202,7 +227,7 @@ def _problem(
         bias = {"bias": lens, "bias_strides": tuple(s or 1 for s in summand.strides)}
     problem = AttentionProblem(
         batch, heads, p.s, p.t, p.d, q=_four(q), k=_four(k), v=_four(v), o=_four(o), scale=scale,
-        kv_heads=shared, v_size=p.e, dtype=out.shape.dtype, **bias,
+        kv_heads=shared, v_size=p.e, dtype=out.shape.dtype, causal=causal, **bias,
     )  # fmt: skip
     return problem, operands
 
