@@ -42,12 +42,12 @@ def product_of_repeated_parts(i: Instruction, b: Builder) -> Instruction | No | 
     if w.shape.rank != 2 or len(sizes) < len(whole.inputs):
         return None
     sources = [_repeated(x, w.shape.dims[1]) for x in whole.inputs]
-    if not any(sources):
+    if all(source is None for source in sources):
         return None
     if not one_user(whole):
         return No("the concatenation has other users")
     rows = prod(n for n in whole.shape.dims[:-1] if isinstance(n, int))
-    if rows * sum(n for n, source in zip(sizes, sources, strict=True) if source) < SMALLEST:
+    if rows * sum(n for n, source in zip(sizes, sources, strict=True) if source is not None) < SMALLEST:
         return No("too few repeated elements to multiply them separately")
     weights = [
         b.add(Slice(axes=(0,), starts=(end - n,), ends=(end,)), w)

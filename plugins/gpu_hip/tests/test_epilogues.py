@@ -105,6 +105,28 @@ def test_sums_of_halves_are_stored_as_float32(of: str, operand: str) -> None:
     assert e.constant(bias)[0].tolist() == list(range(8))
 
 
+@pytest.mark.parametrize("columns", [8, 4])
+def test_a_bias_is_added_to_regrouped_rows(columns: int) -> None:
+    """torch multiplies tensors as matrices, and adds the bias to the tensor; regrouped columns have no bias."""
+    m, half = mgx.Module("main"), dtype.float16
+    x, w = (m.add_parameter(name, mgx.Shape(half, lens)) for name, lens in (("x", [6, 8]), ("w", [8, 8])))
+    product = m.add(mgx.op("dot"), x, w)
+    joint = m.add(mgx.op("reshape", dims=[2, -1, columns]), product)
+    more = m.add_parameter("b", mgx.Shape(half, joint.shape.lens()))
+    body = mgx.Module("body")
+    y, b = body.add_parameter("p0", joint.shape), body.add_parameter("p1", joint.shape)
+    body.add_return([body.add(mgx.op("relu"), body.add(mgx.op("add"), y, b))])
+    tail = m.add(PointwiseGroup(), joint, more, modules=[body])
+    e = GpuEmitter(PLANS, GpuTarget("host", 1).get_context())
+    constant = e.literal(np.arange(columns, dtype=np.float16)).view_at(
+        0, mgx.Shape(half, joint.shape.lens(), [0, 0, 1])
+    )
+    found = chain_of(e, tail, product, joint, {more: constant})
+    assert isinstance(found, No) == (columns < 8)
+    if not isinstance(found, No):
+        assert found.steps[0] == "bias" and found.operands["bias"] is constant
+
+
 @pytest.mark.parametrize("dims", [(8, 8), (1, 8)], ids=["residual", "bias"])
 def test_operands_of_rounded_sums_have_the_stored_type(dims: tuple[int, int]) -> None:
     """float16(sums + r) with r in float32, as folded biases are: libraries would read its memory as float16."""

@@ -216,7 +216,10 @@ def _activation(link: Link) -> Activation | None:
 
 
 def _is_bias(operand: Value, anchor: Instruction) -> bool:
-    """Returns True if an operand varies along the result's columns (dot) or channels (convolution) only."""
-    axis = 1 if isinstance(anchor.op, Convolution) else anchor.shape.rank - 1
+    """Returns True if an operand varies along the result's columns (dot) or channels (convolution) only.
+
+    The rows of a product may be regrouped before the operand is added.
+    """
+    axis = 1 if isinstance(anchor.op, Convolution) else len(operand.lens) - 1
     varies = [a for a, (n, s) in enumerate(zip(operand.lens, operand.strides, strict=True)) if s and n != 1]
     return varies == [axis] and operand.strides[axis] == 1
