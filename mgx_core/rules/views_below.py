@@ -293,7 +293,7 @@ def transpose_below_gather(i: Instruction, b: Builder) -> Instruction | No | Non
     if not isinstance(turned.op, Transpose) or indices.shape.rank != 1:
         return None
     if is_constant(turned.inputs[0]) or not all(isinstance(u.op, Gather) for u in turned.users):
-        return No("the transposed tensor has users that are no gathers, or is constant")
+        return No("the transposed tensor has other users than gathers, or is constant")
     order = order_of(turned)
     axis: int = op_as(i, Gather).axis
     axis = axis + len(order) if axis < 0 else axis

@@ -21,7 +21,9 @@ from mgx_core.rules.engine import ROUNDING, Builder, Rules
 from mgx_core.rules.outline import through_views
 from mgx_core.types.dtype import bfloat16, float16, float32
 
-__all__ = ["HEADS", "SCORES", "WIDE_SUMS"]
+from .codegen.attention import LARGEST_HEAD
+
+__all__ = ["HEADS", "LARGE_HEADS", "SCORES", "WIDE_SUMS"]
 
 HEADS: Final = Rules("heads")
 VIEWS: Final = (Multibroadcast, Transpose, Reshape, Squeeze, Unsqueeze)
@@ -138,6 +140,21 @@ def _side(x: Instruction, like: Instruction, groups: int, share: int, b: Builder
     if at.shape.dims[-3] == 1:
         return b.add(Multibroadcast(out_lens=dims), b.add(Unsqueeze(axes=(at.shape.rank - 2,)), at))
     return b.add(Reshape(dims=(x.shape.dims[0], groups, share, *x.shape.dims[2:])), x)
+
+
+LARGE_HEADS: Final = Rules("large-heads")
+
+
+@LARGE_HEADS.on("mgx_core.ops.attention:Attention", changes=ROUNDING)
+def attention_of_large_heads(i: Instruction, b: Builder) -> Instruction | No | None:
+    """attention of heads that are too large for the kernels -> products, a softmax and pointwise work, which are fused."""
+    q, _, v, *_ = i.inputs
+    sizes = [n for n in (q.shape.dims[3], v.shape.dims[3]) if isinstance(n, int)]
+    if max(sizes, default=0) <= LARGEST_HEAD:
+        return None
+    assert i.op.decompose is not None
+    made = i.op.decompose(b, *(None if x.is_absent else x for x in i.inputs))
+    return made if isinstance(made, Instruction) else No("it does not decompose for these operands")
 
 
 SCORES: Final = Rules("scores")

@@ -24,7 +24,7 @@ from mgx_core.targets.saved import SavedInstance
 from mgx_core.targets.schedule import Schedule
 from mgx_core.targets.tuning import KernelTuning
 
-from .attention_rules import HEADS, SCORES, WIDE_SUMS
+from .attention_rules import HEADS, LARGE_HEADS, SCORES, WIDE_SUMS
 from .context import GpuContext
 from .emitter import GpuEmitter
 from .join_concats import JoinConcats
@@ -88,6 +88,7 @@ class GpuTarget(Target):
             MergeCommon(),
             Rewrite(GROUP_NORMS),
             ExpandComposites(NORMS | QUANTIZERS),
+            Rewrite(allowed(LARGE_HEADS)),
             Rewrite(CONVERTS + NORM_ENDS),
             Rewrite(allowed(SCORES)),
             Rewrite(HEADS),

@@ -238,3 +238,20 @@ def test_the_library_is_given_no_masks_of_the_op() -> None:
     args = [e.input(Shape(dt.float16, [2, 4, 64, 32]), n) for n in range(3)]
     with pytest.raises(Refused, match="no masks"):
         emit_library_op(e, Attention(), (), [*args, e.input(Shape(dt.float16, [64, 64]), 3)])
+
+
+@pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])
+@pytest.mark.parametrize(("size", "masked", "launches"), [(264, False, 5), (264, True, 6), (256, False, 1)])
+def test_the_parts_of_attention_with_large_heads_are_fused(size: int, masked: bool, launches: int, device: int) -> None:
+    """Each of nine parts was a launch of its own, among them conversions of the scores."""
+    rng, program = np.random.default_rng(size), mgx.Program()
+    m = program.get_main_module()
+    dims = {"q": [1, 2, 5, size], "k": [1, 2, 7, size], "v": [1, 2, 7, size]}
+    feed = {name: rng.standard_normal(d).astype(np.float16) for name, d in dims.items()}
+    if masked:
+        feed["mask"] = rng.random((5, 7)) < 0.5
+        feed["mask"][0] = False  # a query without keys
+    given = [m.add_parameter(name, mgx.Shape(dt.of(x.dtype), x.shape)) for name, x in feed.items()]
+    m.add_return([m.add(mgx.op("attention"), *given)])
+    kinds = kinds_of_steps(program, feed, device, atol=4e-3)
+    assert len(kinds) <= launches and ("attention" in kinds) == (size == 256)

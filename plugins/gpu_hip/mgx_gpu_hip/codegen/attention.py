@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mgx_core import No
 from mgx_core import dtype as dt
 
@@ -15,7 +17,9 @@ from .extents import plain
 from .geometry import ceil_div
 from .source import DeviceTraits, KernelSource, finish
 
-__all__ = ["attention_kernel", "kernel_us", "separate_us"]
+__all__ = ["LARGEST_HEAD", "attention_kernel", "kernel_us", "separate_us"]
+
+LARGEST_HEAD: Final = 256  # elements
 
 
 def kernel_us(p: Pattern, traits: DeviceTraits) -> float:
@@ -44,7 +48,7 @@ def attention_kernel(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         return No("there are no keys")
     if p.s <= 4 and can_vectorize(p, traits):
         return decode_attention(p, traits)
-    if p.d > 256 or p.e > 256:
+    if p.d > LARGEST_HEAD or p.e > LARGEST_HEAD:
         return No(f"heads of {p.d} and {p.e} elements are too large")
     if types == {dt.float32}:
         return fma_attention(p, traits)
