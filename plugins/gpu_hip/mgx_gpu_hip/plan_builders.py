@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -36,12 +36,6 @@ class PlanRequest(NamedTuple):
     many: Callable[[Libraries], Sequence[Any] | Shares | No]
     fall_back: bool = True  # request a single plan if there are not several
 
-    def plans(self, libraries: Libraries) -> Sequence[Any] | No:
-        several = self.many(libraries)
-        if isinstance(several, Shares):
-            several = joined([several.request(libraries, n) for n in range(several.parts)])
-        return self.or_single(libraries, several)
-
     def or_single(self, libraries: Libraries, several: Sequence[Any] | No) -> Sequence[Any] | No:
         if several and not isinstance(several, No):
             return several
@@ -49,24 +43,22 @@ class PlanRequest(NamedTuple):
         return single if isinstance(single, No) else [single]
 
 
-def joined(shares: Sequence[Sequence[Any] | No]) -> Sequence[Any] | No:
-    """Returns the plans of all shares, each once; a refusal if there are none."""
-    plans: dict[str, Any] = {}
-    plan: Any
-    refused = []
-    for share in shares:
-        if isinstance(share, No):
-            refused.append(share)
-        else:
-            for plan in share:
-                plans.setdefault(repr(plan.choice), plan)
-    return list(plans.values()) or refused[0]
-
-
 class _Started(NamedTuple):
     """Shares that threads are working on."""
 
     shares: Sequence[Future[Any]]
+
+    def joined(self) -> Sequence[Any] | No:
+        """Waits for all shares and returns their plans, each once; a refusal if there are none."""
+        plans: dict[str, Any] = {}
+        refused = []
+        for share in self.shares:
+            found = share.result()
+            if isinstance(found, No):
+                refused.append(found)
+            else:
+                plans |= {repr(plan.choice): plan for plan in found if repr(plan.choice) not in plans}
+        return list(plans.values()) or refused[0]
 
 
 class _Local(threading.local):
@@ -89,28 +81,37 @@ class PlanBuilders:
 
     def submit(self, requests: Iterable[PlanRequest]) -> list[Callable[[], Sequence[Any] | No]]:
         """Starts all requests; returns for each a call that waits for its plans, and re-raises the error of building them."""
+        return [partial(self._wait, self._threads().submit(self._start, q), q) for q in requests]
+
+    def plans(self, request: PlanRequest, libraries: Libraries) -> Sequence[Any] | No:
+        """Returns the plans of one request by these libraries, or by threads if several share it."""
+        several = request.many(libraries)
+        if isinstance(several, Shares):
+            several = self._started(several).joined()
+        return request.or_single(libraries, several)
+
+    def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.threads, "mgx-plans")
-        return [partial(self._wait, self._pool.submit(self._start, q, self._pool), q, self._pool) for q in requests]
+        return self._pool
 
-    def _start(self, request: PlanRequest, pool: Executor) -> Sequence[Any] | _Started | No:
+    def _start(self, request: PlanRequest) -> Sequence[Any] | _Started | No:
         """Requests plans in a thread of the pool; the shares of several threads are started, not waited for."""
         several = request.many(self._libraries())
-        if not isinstance(several, Shares):
-            return request.or_single(self._libraries(), several)
-        return _Started([pool.submit(self._share, several, n) for n in range(several.parts)])
+        return self._started(several) if isinstance(several, Shares) else request.or_single(self._libraries(), several)
+
+    def _started(self, shares: Shares) -> _Started:
+        return _Started([self._threads().submit(self._share, shares, n) for n in range(shares.parts)])
 
     def _share(self, shares: Shares, number: int) -> Sequence[Any] | No:
         return shares.request(self._libraries(), number)
 
-    def _wait(
-        self, made: Future[Sequence[Any] | _Started | No], request: PlanRequest, pool: Executor
-    ) -> Sequence[Any] | No:
+    def _wait(self, made: Future[Sequence[Any] | _Started | No], request: PlanRequest) -> Sequence[Any] | No:
         found = made.result()
         if not isinstance(found, _Started):
             return found
-        several = joined([share.result() for share in found.shares])
-        return pool.submit(lambda: request.or_single(self._libraries(), several)).result()
+        several = found.joined()
+        return self._threads().submit(lambda: request.or_single(self._libraries(), several)).result()
 
     def _libraries(self) -> Libraries:
         """Returns the libraries of this thread."""

@@ -221,7 +221,7 @@ class Tuner(TuningStore):
             if not isinstance(plan, No) and plan.choice.get("version") == stored["choice"].get("version"):
                 return plan
             with self.lock:
-                again = self._timed(sized, exhaustive, request.plans(self.libraries))
+                again = self._timed(sized, exhaustive, self.builders.plans(request, self.libraries))
             if isinstance(again, No):
                 raise DeviceError(f"{problem!r}: {again.why}")
             return again.plan
@@ -267,7 +267,7 @@ class Tuner(TuningStore):
             plan = self.libraries.plan(problem) if sized.request.fall_back else No("no prebuilt kernel")
             made = plan if isinstance(plan, No) else TimedPlan.of(plan, _estimated_us(problem))
         else:
-            made = self._timed(sized, exhaustive, sized.request.plans(self.libraries))
+            made = self._timed(sized, exhaustive, self.builders.plans(sized.request, self.libraries))
         return self._found(problem, exhaustive, made)
 
     def _timed(self, sized: _SizedRequest, exhaustive: bool, plans: Sequence[Any] | No) -> TimedPlan | No:
