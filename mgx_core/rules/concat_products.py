@@ -7,6 +7,8 @@ from itertools import accumulate
 from math import prod
 from typing import Final
 
+import numpy as np
+
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.broadcast import Multibroadcast
@@ -49,10 +51,7 @@ def product_of_repeated_parts(i: Instruction, b: Builder) -> Instruction | No | 
     rows = prod(n for n in whole.shape.dims[:-1] if isinstance(n, int))
     if rows * sum(n for n, source in zip(sizes, sources, strict=True) if source is not None) < SMALLEST:
         return No("too few repeated elements to multiply them separately")
-    weights = [
-        b.add(Slice(axes=(0,), starts=(end - n,), ends=(end,)), w)
-        for n, end in zip(sizes, accumulate(sizes), strict=True)
-    ]
+    weights = [_rows(b, w, end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)]
     parts = list(zip(whole.inputs, weights, sources, strict=True))
     own = [(x, part) for x, part, source in parts if source is None]
     terms = []
@@ -87,6 +86,14 @@ def _again(b: Builder, x: Instruction, made: Instruction) -> Instruction:
     if isinstance(x.op, Gather):
         return b.add(x.op, made, x.inputs[1])
     return b.add(Multibroadcast(out_lens=(*x.shape.dims[:-1], made.shape.dims[-1])), made)
+
+
+def _rows(b: Builder, w: Instruction, start: int, end: int) -> Instruction:
+    """Returns rows of a matrix; of a constant as a constant, so that products of one value can be merged before folding."""
+    held = None if w.literal is None else w.literal.value
+    if isinstance(held, np.ndarray):
+        return b.literal(held[start:end])
+    return b.add(Slice(axes=(0,), starts=(start,), ends=(end,)), w)
 
 
 def _joined(b: Builder, parts: Sequence[Instruction], axis: int) -> Instruction:

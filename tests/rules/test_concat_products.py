@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from mgx_core.compile.stages import RULES
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
+from mgx_core.ops.linear import Dot
+from mgx_core.passes.fuse_horizontal import FuseHorizontal
 from mgx_core.rules.concat_products import CONCAT_PRODUCTS
 from mgx_core.rules.engine import Rewriter
 
@@ -108,6 +111,27 @@ TURNS = [
 @pytest.mark.parametrize(("name", "before", "after"), TURNS)
 def test_turns(rule_turns, name, before, after):
     rule_turns(name, before, after)
+
+
+def test_products_of_one_value_with_parts_of_a_constant_are_merged():
+    """Two parts of a constant that were cut, and not folded yet, hid that their products share an operand."""
+    text = """\
+  %x = @param["x"] -> float32[1024, 2]
+  %w = @literal(1.0, 2.0, 3.0, 4.0) -> float32[4, 1]
+  %1 = unsqueeze[axes=[1]](%x)
+  %2 = multibroadcast[out_lens=[1024, 1024, 2]](%1)
+  %3 = multibroadcast[out_lens=[1024, 1024, 2]](%x)
+  %4 = concat[axis=2](%2, %3)
+  %5 = multibroadcast[out_lens=[1024, 4, 1]](%w)
+  %6 = dot(%4, %5)
+  @return(%6)"""
+    module = parse_module("module main\n" + text, STANDARD)
+    Rewriter(RULES).apply(module)
+    FuseHorizontal().apply(module)
+    module.sweep()
+    (product,) = (i for i in module if isinstance(i.op, Dot))
+    assert product.shape.lens() == [1024, 2]
+    assert sorted(product.inputs[1].get_literal().to_numpy().T.tolist()) == [[1.0, 2.0], [3.0, 4.0]]
 
 
 NODES = """\
