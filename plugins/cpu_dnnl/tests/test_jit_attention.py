@@ -13,6 +13,7 @@ from mgx_core.ops import pointwise
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.attention import compile_attention
+from mgx_cpu_dnnl.jit.engine import Engine
 
 
 def score(dims, scale, mask=None, flag=None):

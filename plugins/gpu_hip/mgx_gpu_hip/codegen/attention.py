@@ -13,28 +13,37 @@ from .attention_parts import flops, heads
 from .attention_pattern import Pattern
 from .attention_split import ROWS, split_keys, waves_for
 from .attention_tiles import tiled_attention
+from .attention_warpgroup import fits_warpgroups, warpgroup_attention, warpgroup_microseconds
 from .extents import plain
 from .geometry import ceil_div
 from .source import DeviceTraits, KernelSource, finish
 
-__all__ = ["LARGEST_HEAD", "attention_kernel", "kernel_us", "reading_us", "separate_us"]
+__all__ = [
+    "LARGEST_HEAD",
+    "attention_kernel",
+    "attention_microseconds",
+    "reading_microseconds",
+    "separate_microseconds",
+]
 
 LARGEST_HEAD: Final = 256  # elements
 
 
-def kernel_us(p: Pattern) -> float:
+def attention_microseconds(p: Pattern, traits: DeviceTraits) -> float:
     """Returns estimated microseconds of the generated kernel for 16-bit operands, fitted to measurements on an H200."""
+    if waves_for(p, traits) == 1 and fits_warpgroups(p, traits):
+        return warpgroup_microseconds(p)
     return 5.5 + float(plain(flops(p))) / 9e7
 
 
-def reading_us(p: Pattern, traits: DeviceTraits) -> float:
+def reading_microseconds(p: Pattern, traits: DeviceTraits) -> float:
     """Returns the same where the waves of a block split its keys: all blocks read all keys and values of their heads."""
     if waves_for(p, traits) < 2:
         return 0.0
     return 5.5 + float(plain(ceil_div(p.s, ROWS) * heads(p) * p.t * (p.d + p.e))) * 2 / 2.5e6
 
 
-def separate_us(p: Pattern) -> float:
+def separate_microseconds(p: Pattern) -> float:
     """Returns estimated microseconds of two products of a library and the softmax between them."""
     return 9.0 + float(plain(flops(p))) / 3e8 + float(plain(heads(p) * p.s * p.t)) * 8 / 3e6
 
@@ -57,10 +66,3 @@ def attention_kernel(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     if waves > 1:
         return split_keys(p, traits, waves)
     return warpgroup_attention(p, traits) if fits_warpgroups(p, traits) else tiled_attention(p, traits)
-
-
-def attention_microseconds(p: Pattern, traits: DeviceTraits) -> float:
-    """Returns the estimated time of the kernel for 16-bit floats, from measurements on an H200."""
-    if waves_for(p, traits) == 1 and fits_warpgroups(p, traits):
-        return warpgroup_microseconds(p)
-    return 5.5 + flops(p) / 9e7

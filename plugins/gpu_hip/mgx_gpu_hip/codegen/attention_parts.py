@@ -106,7 +106,9 @@ def copied_at_once(p: Pattern, access: Access, *columns: int) -> int:
     """
     tensor = p.tensor(access)
     steps = [size // tensor.dtype.size for size in (16, 8, 4) if size > tensor.dtype.size]
-    fitting = (n for n in steps if aligned(tensor, access.strides, access.offset, n) and not any(c % n for c in columns))
+    fitting = (
+        n for n in steps if aligned(tensor, access.strides, access.offset, n) and not any(c % n for c in columns)
+    )
     return next(fitting, 0)
 
 

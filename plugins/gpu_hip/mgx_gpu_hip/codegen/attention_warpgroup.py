@@ -17,7 +17,7 @@ from .attention_tiles import (
     store_results,
     zero_sums,
 )
-from .extents import SymbolicInt
+from .extents import SymbolicInt, plain
 from .geometry import ceil_div
 from .narrow_tiles import ALIGNED, GROUP_WAVES, JOINT
 from .narrow_warpgroup import WARPGROUP_SHARED
@@ -53,7 +53,7 @@ def fits_warpgroups(p: Pattern, traits: DeviceTraits) -> bool:
 
 def warpgroup_microseconds(p: Pattern) -> float:
     """Returns estimated microseconds; the errors of eight measurements on an H200 are 5 to 20 %."""
-    return 4.0 + 4 * heads(p) * ceil_div(p.s, ROWS) * ROWS * ceil_div(p.t, 16) * 16 * SIZE / 2.8e8
+    return 4.0 + float(plain(4 * heads(p) * ceil_div(p.s, ROWS) * ROWS * ceil_div(p.t, 16) * 16 * SIZE)) / 2.8e8
 
 
 def _tiles(p: Pattern, traits: DeviceTraits) -> int:

@@ -25,7 +25,12 @@ from mgx_core.targets.kernel import op_of
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 
-from ..codegen.attention import attention_kernel, kernel_us, reading_us, separate_us
+from ..codegen.attention import (
+    attention_kernel,
+    attention_microseconds,
+    reading_microseconds,
+    separate_microseconds,
+)
 from ..codegen.attention_pattern import Pattern, from_group, from_op, transposed_from
 from ..codegen.bodies import Access, flat
 from ..codegen.generators import Inputs, computing
@@ -58,8 +63,8 @@ def _separate_is_faster(p: Pattern, traits: DeviceTraits) -> bool:
 
     On an H200, 1,024 queries and 2,048 keys of one head of 256 elements took 57 us, and 1,024 of both 34; separately 15 and 11.
     """
-    whole = max(kernel_us(p), reading_us(p, traits))
-    return p.s > 4 and p.dtype.bits == 16 and separate_us(p) < 0.7 * whole
+    whole = max(attention_microseconds(p, traits), reading_microseconds(p, traits))
+    return p.s > 4 and p.dtype.bits == 16 and separate_microseconds(p) < 0.7 * whole
 
 
 def write_op(op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits) -> KernelSource | No:
@@ -92,9 +97,9 @@ def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
     problem, operands = or_refused(_problem(e, pattern, scale, args, out, biased=biased))
     timed = or_refused(tuner.attention(problem, e.exhaustive))
     rest = 0.0 if pattern.after is None else 2.5 + prod(out.lens) * (out.shape.dtype.size + 1) / 3e6
-    if not e.exhaustive and timed.us + rest > kernel_us(pattern):
+    if not e.exhaustive and timed.us + rest > attention_microseconds(pattern, e.context.traits):
         raise Refused("the generated kernel is faster")
-    if not e.exhaustive and 0.7 * (timed.us + rest) > separate_us(pattern):
+    if not e.exhaustive and 0.7 * (timed.us + rest) > separate_microseconds(pattern):
         raise Refused("separate products are faster")
     e.library(timed.plan, "o", {"o": out, **operands})
     if pattern.after is not None:
@@ -166,7 +171,7 @@ def emit_library_op(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Seq
     scale = 1 / math.sqrt(max(pattern.d, 1)) if op.scale is None else op.scale
     problem, operands = or_refused(_problem(e, pattern, scale, (q, k, v), out, causal=op.causal))
     timed = or_refused(tuner.attention(problem, e.exhaustive))
-    if not e.exhaustive and timed.us > kernel_us(pattern):
+    if not e.exhaustive and timed.us > attention_microseconds(pattern, e.context.traits):
         raise Refused("the generated kernel is faster")
     e.library(timed.plan, "o", {"o": out, **operands})
     return out
