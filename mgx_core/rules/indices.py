@@ -181,6 +181,8 @@ def gather_of_single_indices(i: Instruction, b: Builder) -> Instruction | No | N
         return None
     if indices.shape.dynamic():
         return No("the indices may be those of a mask's elements, which are recognized by them")
+    if 0 in (*x.shape.dims, *indices.shape.dims):
+        return No("an extent is 0")
     return b.add(Gather(), x, b.add(Squeeze(axes=(indices.shape.rank - 1,)), indices))
 
 
