@@ -118,8 +118,8 @@ def test_distinct_numbers_with_nan_and_zeros(agrees: Check, count: int, equal: b
     x[::3], x[1::3] = np.nan, rng.choice([0.0, -0.0, np.inf, -np.inf], len(x[1::3]))
     agrees(mgx.op("unique", equal_nan=equal), x)
     agrees(mgx.op("unique", equal_nan=equal, sorted=False), x)
-    if equal:
-        agrees(mgx.op("unique", axis=0), np.stack([x, x[::-1]], 1))
+    agrees(mgx.op("unique", axis=0, equal_nan=equal), np.stack([x, x[::-1]], 1))
+    agrees(mgx.op("unique", axis=0, equal_nan=equal), x[:, None])
 
 
 def test_distinct_slices_are_results_of_the_static_part() -> None:

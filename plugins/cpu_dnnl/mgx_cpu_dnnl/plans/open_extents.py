@@ -74,7 +74,8 @@ def emit_unique(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     rest = [a for a in range(len(x.lens)) if a != axis]
     box = encode_box([x.lens[a] for a in rest], [x.strides[a] for a in rest], [values.strides[a] for a in rest])
     length = x.shape.elements() // n
-    numbers = [n, length, int(op.sorted), int(not op.equal_nan), x.strides[axis], values.strides[axis], *box]
+    apart = not op.equal_nan and not rest  # `equal_nan` applies to vectors only
+    numbers = [n, length, int(op.sorted), int(apart), x.strides[axis], values.strides[axis], *box]
     outputs = [values, first, places, counts, count]
     scratch = n * (2 * 16 + 3 * 8 + 8 * length)
     native_loop(e, op.name, f"unique_{x.shape.dtype}", [x, *outputs], outputs, numbers, scratch=scratch)
