@@ -222,9 +222,13 @@ class Pooling(Windows):
         counts = [int(n) for n in one.counts(dims)]
         if 0 in counts:
             return None
-        begins, ends, over = one.around(dims, counts)
-        padding = (*begins, *(e + o for e, o in zip(ends, over, strict=True)))
-        sums = sum_parts(b, terms, *one.numbers(len(dims)), padding)
+        lengths, stride, dilation = one.numbers(len(dims))
+        begins, _, _ = one.around(dims, counts)
+        ends = [  # up to the last window: those that would begin in the padding at the end are left out with `ceil_mode`
+            max(0, (c - 1) * s + (k - 1) * d + 1 - n - before)
+            for n, c, k, s, d, before in zip(dims, counts, lengths, stride, dilation, begins, strict=True)
+        ]
+        sums = sum_parts(b, terms, lengths, stride, dilation, (*begins, *ends))
         if norm:
             return root_parts(b, sums, self.lp_order)
         return quotient_parts(b, sums, reduce(np.multiply, one.shares(dims, np.dtype(np.float32))))

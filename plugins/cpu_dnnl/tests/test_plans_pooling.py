@@ -112,6 +112,7 @@ def test_windows_of_no_images(agrees: Callable[..., None], mode: str, name: str)
         {"mode": "average", "dilations": (2, 3), "padding": (1, 2)},
         {"mode": "average", "stride": (3, 2), "padding": (1, 0), "ceil_mode": True, "count_include_pad": True},
         {"mode": "lpnorm", "stride": (2, 2), "padding": (1, 1)},
+        {"mode": "lpnorm", "padding": (3, 2), "ceil_mode": True},
         {"mode": "lpnorm", "lp_order": 3, "dilations": (2, 1)},
         {"mode": "lpnorm", "lp_order": 1, "dyn_global": True},
     ],
