@@ -39,12 +39,15 @@ def product_of_repeated_parts(i: Instruction, b: Builder) -> Instruction | No | 
     rank = i.shape.rank
     if not isinstance(whole.op, Concat) or whole.op.axis % rank != rank - 1:
         return None
-    w = right.inputs[0] if isinstance(right.op, Multibroadcast) and len(right.inputs) == 1 else right
+    w = right
+    if isinstance(right.op, Multibroadcast) and len(right.inputs) == 1:
+        (source,) = right.inputs
+        w = source if source.shape.dims == right.shape.dims[-2:] else right  # one matrix for all batches
     sizes = [n for x in whole.inputs if isinstance(n := x.shape.dims[-1], int)]
     if w.shape.rank != 2 or len(sizes) < len(whole.inputs):
         return None
     sources = [_repeated(x, w.shape.dims[1]) for x in whole.inputs]
-    if all(source is None for source in sources):
+    if all(s is None for s in sources):
         return None
     if not one_user(whole):
         return No("the concatenation has other users")

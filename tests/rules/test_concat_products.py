@@ -162,3 +162,21 @@ def test_rows_that_are_gathered_once_stay_in_the_concatenation():
     before, rewriter = module.text(), Rewriter(CONCAT_PRODUCTS)
     rewriter.apply(module)
     assert module.text() == before and not rewriter.tally.fired
+
+
+@pytest.mark.parametrize("weights", [[1, 4], [10, 1], [4]], ids=str)
+def test_weights_that_are_broadcast_themselves_have_no_rows_to_cut(weights):
+    text = f"""\
+  %x = @param["x"] -> float32[131072, 2]
+  %y = @param["y"] -> float32[8]
+  %w = @param["w"] -> float32{weights}
+  %1 = multibroadcast[out_lens=[131072, 8]](%y)
+  %2 = concat[axis=1](%x, %1)
+  %3 = multibroadcast[out_lens=[10, 4]](%w)
+  %4 = dot(%2, %3)
+  @return(%4)"""
+    module = parse_module("module main\n" + text, STANDARD)
+    Rewriter(CONCAT_PRODUCTS).apply(module)
+    products = [i for i in module if isinstance(i.op, Dot)]
+    assert all(p.inputs[1].shape.dims[1] == 4 for p in products)
+    assert module.outputs[0].shape.lens() == [131072, 4]
