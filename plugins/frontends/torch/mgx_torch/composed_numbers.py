@@ -25,7 +25,8 @@ def gcd(x: Tensor, y: Tensor) -> Tensor:
 def lcm(x: Tensor, y: Tensor) -> Tensor:
     """Returns the least common multiple, which is 0 if one of the numbers is."""
     found = gcd(x, y)
-    return (x // torch.where(found == 0, 1, found)).abs() * y.abs()  # wraps as in torch
+    wide = torch.promote_types(found.dtype, torch.int32)  # torch multiplies in it, which decides how results wrap
+    return ((x // torch.where(found == 0, 1, found)).to(wide) * y.to(wide)).abs().to(found.dtype)
 
 
 # integers of the same size, bits of the fraction, and the smallest exponent of normal numbers

@@ -146,14 +146,15 @@ def test_modes(x: torch.Tensor, same: Same) -> None:
 
 @pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
 def test_divisors_and_multiples(kind: torch.dtype, same: Same) -> None:
-    """Quotients of two Pell numbers take the most steps."""
+    """Quotients of two Pell numbers take the most steps, and multiples of them wrap."""
     limits, pell = torch.iinfo(kind), [1, 2]
     while 2 * pell[-1] + pell[-2] <= limits.max:
         pell.append(2 * pell[-1] + pell[-2])
     x = torch.tensor([0, 0, 5, limits.max, limits.max, pell[-1], pell[-2], 12, 90], dtype=kind)
     y = torch.tensor([0, 7, 0, limits.max - 1, limits.max, pell[-2], pell[-1], 18, 84], dtype=kind)
     same(torch.gcd, x, y)
-    same(torch.lcm, x[:3], y[:3])
+    same(torch.lcm, x, y)
+    same(torch.lcm, x[-4:-2], y[-4:-2] - 2)
     if kind.is_signed:
         same(lambda x, y: (torch.gcd(x, y), torch.lcm(x, y)), x[-2:], -y[-2:])
         same(lambda x, y: torch.gcd(x[:, None], y), x, torch.tensor([4, 6]))
