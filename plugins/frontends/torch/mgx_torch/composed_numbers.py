@@ -14,7 +14,9 @@ STEPS = {8: 7, 16: 13, 32: 26, 64: 51}
 def gcd(x: Tensor, y: Tensor) -> Tensor:
     """Returns the greatest common divisor, by Euclid's algorithm with the number of steps that the type may need."""
     kind = torch.result_type(x, y)
-    larger, smaller = x.to(kind).abs(), y.to(kind).abs()
+    x, y = x.to(kind).abs(), y.to(kind).abs()
+    # the lowest number has no magnitude of its type and stays negative, which `%` takes on its left side only
+    larger, smaller = torch.where(y < 0, y, x), torch.where(y < 0, x, y)
     for _ in range(STEPS[torch.iinfo(kind).bits]):
         divisor = torch.where(smaller == 0, 1, smaller)
         rest = larger % divisor

@@ -158,6 +158,10 @@ def test_divisors_and_multiples(kind: torch.dtype, same: Same) -> None:
     if kind.is_signed:
         same(lambda x, y: (torch.gcd(x, y), torch.lcm(x, y)), x[-2:], -y[-2:])
         same(lambda x, y: torch.gcd(x[:, None], y), x, torch.tensor([4, 6]))
+        lowest, others = torch.full((5,), limits.min, dtype=kind), torch.tensor([0, 1, -3, 64, 127], dtype=kind)
+        for given in ((lowest, others), (others, lowest)):  # eager torch returns negative numbers for some
+            found = torch.compile(torch.gcd, backend="mgx")(*given)
+            assert found.tolist() == [limits.min, 1, 1, 64, 1]
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
