@@ -431,6 +431,20 @@ def test_convolutions(case: int, zeros: str, device: int) -> None:
         assert not any("host" in s for s in steps)
 
 
+@pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])
+@pytest.mark.parametrize("group", [1, 3], ids=["few channels", "depthwise"])
+@pytest.mark.parametrize("of", ["float8_e4m3fn", "int4"])
+def test_convolutions_that_kernels_for_bytes_do_not_support(of: str, group: int, device: int) -> None:
+    """The kernels took an 8-bit float's zero point for an integer, and 4-bit numbers for bytes: neither compiled."""
+    rng, kind = np.random.default_rng(4), dt.of(of)
+    x, w = numbers(rng, of, (2, 3, 9, 8)), numbers(rng, of, (6, 3 // group, 3, 3))
+    zeros = [] if kind.is_integer else [np.asarray(0.5, kind.numpy)]
+    op = QuantConvolution(padding=(1, 1), group=group)
+    got, steps = compiled(op, [x, w, *zeros], {1, 2}, device)
+    assert not any("few_channels" in s or "depthwise" in s or "narrow" in s for s in steps)
+    np.testing.assert_allclose(got, op.compute(x, w, *zeros), rtol=1e-5, atol=1e-4)
+
+
 @pytest.mark.parametrize("of", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"])
 def test_constant_weights_in_eight_bit_floats(of: str) -> None:
     rng = np.random.default_rng(4)

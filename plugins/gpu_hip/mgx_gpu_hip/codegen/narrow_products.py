@@ -19,10 +19,18 @@ from .pointwise import one_launch
 from .product_epilogue import FusedEpilogue, store_vectors
 from .source import DeviceTraits, KernelSource, Tensor, storage_type
 
-__all__ = ["NARROW", "Windows", "narrow_product"]
+__all__ = ["Windows", "narrow_product", "refuse_operands"]
 
 SECTOR: Final = 32  # bytes that a cache reads at a time
 NARROW: Final = (dt.int8, dt.uint8, dt.float8_e4m3fn, dt.float8_e5m2, dt.float8_e4m3fnuz, dt.float8_e5m2fnuz)
+
+
+def refuse_operands(x: dt.DType, w: dt.DType, moved: bool) -> No | None:
+    """Declines operands that kernels for bytes do not support; moved: an operand has a zero point."""
+    wrong = next((t for t in (x, w) if t not in NARROW), None)
+    if wrong is not None:
+        return No(f"kernels for bytes do not support {wrong}")
+    return No("8-bit floats do not support zero points") if moved and x.is_float else None
 
 
 def narrow_product(

@@ -23,6 +23,7 @@ from ..codegen.bodies import flat
 from ..codegen.convolution import convolution
 from ..codegen.depthwise import MOST_COLUMNS, depthwise, depthwise_group
 from ..codegen.generators import Inputs, spread
+from ..codegen.narrow_products import refuse_operands
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import GpuEmitter
 from .convolutions import to_channels_last
@@ -48,6 +49,8 @@ def _of_images(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Mod
         return No("the convolution is not a depthwise convolution with one or two axes")
     if len(zeros) > 1 and zeros[1] is not None:
         return No("the weights have a zero point")
+    if isinstance(op, QuantConvolution):
+        return refuse_operands(x.dtype, w.dtype, bool(zeros) and zeros[0] is not None)
     return None
 
 

@@ -28,6 +28,7 @@ from mgx_core.types.shape import AnyShape
 from ..codegen.few_channels import few_channels
 from ..codegen.few_channels_tiles import MAX_CHANNELS, RUN, Filters, runs_of
 from ..codegen.generators import Inputs
+from ..codegen.narrow_products import refuse_operands
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import GpuEmitter
 from .narrow_products import per_tensor
@@ -76,10 +77,11 @@ def _is_exact(x: Shape, w: Shape, zeros: Sequence[Shape | None]) -> No | None:
     """Declines narrow operands whose products float16, and whose sums float32, does not represent."""
     if len(zeros) > 1 and zeros[1] is not None:
         return No("the weights have a zero point")
-    if x.dtype.bits > 8 or w.dtype.bits > 8 or x.dtype.is_integer is not w.dtype.is_integer:
-        return No(f"float16 does not represent products of {x.dtype} and {w.dtype}")
+    moved = bool(zeros) and zeros[0] is not None
+    refused = refuse_operands(x.dtype, w.dtype, moved)
+    if refused is not None:
+        return refused
     if x.dtype.is_integer:
-        moved = bool(zeros) and zeros[0] is not None
         largest = int(x.dtype.highest - x.dtype.lowest) if moved else max(x.dtype.highest, -x.dtype.lowest)
         terms = [d if isinstance(d, int) else EXACT for d in w.dims[1:]]
         if prod(terms) * largest * max(w.dtype.highest, -w.dtype.lowest) > EXACT:

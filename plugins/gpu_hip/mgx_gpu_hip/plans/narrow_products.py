@@ -22,7 +22,7 @@ from mgx_core.types.shape import AnyShape
 
 from ..codegen.generators import Inputs
 from ..codegen.narrow_operands import CHUNK, Windows
-from ..codegen.narrow_products import NARROW, narrow_product
+from ..codegen.narrow_products import narrow_product, refuse_operands
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import GpuEmitter
 from .convolutions import to_channels_last
@@ -52,10 +52,10 @@ class Form:
 
 
 def narrow(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    types = [i.dtype for i in inputs[:2] if isinstance(i, Shape)]
-    wrong = next((t for t in types if t not in NARROW), None)
-    if wrong is not None:
-        return No(f"matrix units do not support {wrong}")
+    x, w, *zeros = (i.dtype for i in inputs if isinstance(i, Shape))
+    refused = refuse_operands(x, w, bool(zeros))
+    if refused is not None:
+        return refused
     return No("the depthwise kernel is faster") if is_narrow_depthwise(op, inputs) else None
 
 
@@ -126,8 +126,6 @@ def _emit(
     lens = op.infer(*given).lens()
     if 0 in lens or 0 in x.lens or 0 in w.lens:
         raise Refused("an extent is 0")
-    if x.shape.dtype.is_float and (x_zero is not None or w_zero is not None):
-        raise Refused("8-bit floats do not support zero points")
     results = [lens] if body is None else [o.shape.lens() for o in body.outputs]
     types = [op.infer(*given).dtype] if body is None else [o.shape.dtype for o in body.outputs]
     if any(r != results[0] for r in results):
