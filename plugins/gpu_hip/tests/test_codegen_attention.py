@@ -162,6 +162,18 @@ def test_warpgroups_that_keep_the_keys_of_a_head(case: str) -> None:
     same(run(source, arrays, ins, outs), Attention().compute(*arrays), tolerance=LIMITS[GROUPED[case][0]])
 
 
+def test_blocks_of_warpgroups_have_constant_sizes_where_the_batch_is_symbolic() -> None:
+    """The number of tiles of a block, and with it the size of shared memory, followed the batch at run time."""
+    texts = []
+    for batch in (35, 70, 132, 200):
+        x = tensor("float16", (SymbolicInt.symbol("b", batch), 2, 150, 64))
+        source = generate(Attention(), [x, x, x], [x], traits(32, 132)._replace(shared_most=232448))
+        assert isinstance(source, KernelSource) and "group_mma_rows" in source.text
+        assert type(source.shared_bytes) is int
+        texts.append(source.text)
+    assert texts[1] == texts[2] == texts[3] and texts[0] != texts[1]  # one tile, or two
+
+
 @pytest.mark.parametrize("case", ["tiles of queries", "whole tiles of keys"])
 def test_warpgroups_have_code(case: str) -> None:
     try:

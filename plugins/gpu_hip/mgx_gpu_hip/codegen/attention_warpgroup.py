@@ -57,8 +57,8 @@ def warpgroup_microseconds(p: Pattern) -> float:
 
 
 def _tiles(p: Pattern, traits: DeviceTraits) -> int:
-    """Returns the number of tiles of queries of a block: fewer if there are few heads."""
-    tiles, filling = ceil_div(p.s, ROWS), ceil_div(RESIDENT * traits.sm_count, heads(p))
+    """Returns the number of tiles of queries of a block, also for symbolic batches a constant: fewer if there are few heads."""
+    tiles, filling = ceil_div(p.s, ROWS), plain(ceil_div(RESIDENT * traits.sm_count, heads(p)))
     return ceil_div(tiles, max(filling, ceil_div(tiles, MOST_TILES)))
 
 
