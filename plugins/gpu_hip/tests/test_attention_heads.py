@@ -240,6 +240,17 @@ def test_the_library_is_given_no_masks_of_the_op() -> None:
         emit_library_op(e, Attention(), (), [*args, e.input(Shape(dt.float16, [64, 64]), 3)])
 
 
+@pytest.mark.parametrize(
+    ("of", "keys", "why"), [("bfloat16", 64, "operands and a result of one type"), ("float16", 0, "an extent is 0")]
+)
+def test_the_library_is_given_values_of_the_same_type_and_some_keys(of: str, keys: int, why: str) -> None:
+    e = emitter(1.0)
+    types = (("float16", 64), ("float16", keys), (of, keys))
+    args = [e.input(Shape(dt.of(t), [2, 4, rows, 32]), n) for n, (t, rows) in enumerate(types)]
+    with pytest.raises(Refused, match=why):
+        emit_library_op(e, Attention(), (), args)
+
+
 @pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])
 @pytest.mark.parametrize(("size", "masked", "launches"), [(264, False, 5), (264, True, 6), (256, False, 1)])
 def test_the_parts_of_attention_with_large_heads_are_fused(size: int, masked: bool, launches: int, device: int) -> None:

@@ -190,6 +190,10 @@ def _problem(
     causal: bool = False,
 ) -> tuple[AttentionProblem, dict[str, Value]] | No:
     operands = {w: _seen(args[a.index], a) for w, a in (("q", p.q), ("k", p.k), ("v", p.v))}
+    if any(x.shape.dtype is not out.shape.dtype for x in operands.values()):
+        return No("library attention requires operands and a result of one type")
+    if 0 in (*p.batch, p.s, p.t, p.d, p.e):
+        return No("an extent is 0")
     if any(v.align(DEVICE_ALIGNMENT) % LIBRARY_ALIGNMENT for v in operands.values()):
         return No(f"its operands are not aligned to {LIBRARY_ALIGNMENT} bytes")
     share = p.batch[-1] if len(p.batch) == 3 else 1
