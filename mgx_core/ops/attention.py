@@ -274,4 +274,4 @@ def attention_parts(
         weights = b.add(Where(), closed, full(b, 0.0, weights), weights)
     if op.result_of == "probabilities":
         return done(weights)
-    return values_parts(b, weights, v)
+    return values_parts(b, weights, v, to)

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, may_equal
-from ..types.dtype import float32, float64
+from ..types.dtype import DType, float32, float64
 from ..types.shape import Shape
 from .broadcast import Multibroadcast
 from .builder import Builder, Operand
@@ -100,13 +100,15 @@ def scores_parts(b: Builder, q: Operand, k: Operand, scale: float | None) -> Ope
     return b.add(Reshape(dims=(n, h, s, t)), scaled)
 
 
-def values_parts(b: Builder, weights: Operand, v: Operand) -> Operand:
-    """weights [b, h, s, t] v [b, g, t, e] -> [b, h, s, e], in v's dtype."""
+def values_parts(b: Builder, weights: Operand, v: Operand, to: DType) -> Operand:
+    """weights [b, h, s, t] v [b, g, t, e] -> [b, h, s, e] in a dtype, multiplied in it, or in a wide one if v has another."""
     n, h, s, t = weights.shape.dims
     g, e = v.shape.dims[1], v.shape.dims[3]
-    narrow = b.add(Convert(target_type=v.shape.dtype), weights)
-    product = b.add(Dot(), b.add(Reshape(dims=(n, g, h // g * s, t)), narrow), v)
-    return b.add(Reshape(dims=(n, h, s, e)), product)
+    of = to if v.shape.dtype is to else float64 if float64 in (v.shape.dtype, to) else float32
+    weights, v = (b.add(Convert(target_type=of), x) if x.shape.dtype is not of else x for x in (weights, v))
+    product = b.add(Dot(), b.add(Reshape(dims=(n, g, h // g * s, t)), weights), v)
+    made = b.add(Reshape(dims=(n, h, s, e)), product)
+    return made if of is to else b.add(Convert(target_type=to), made)
 
 
 def inlined(b: Builder, module: Any, x: Operand) -> Operand:

@@ -88,4 +88,4 @@ class FlexAttention(Operation):
         weights = b.add(Softmax(axis=3), weights)
         if self.prob_mod:
             weights = inlined(b, modules.pop(0), weights)
-        return values_parts(b, weights, v)
+        return values_parts(b, weights, v, q.shape.dtype)

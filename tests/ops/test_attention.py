@@ -100,6 +100,17 @@ def test_parts_mean_the_same(op: Attention, extra: Any, stage: str) -> None:
     np.testing.assert_allclose(other, one, atol=1e-5)
 
 
+@pytest.mark.parametrize(("of", "values"), [("float16", "float32"), ("float32", "float16"), ("float16", "bfloat16")])
+@pytest.mark.parametrize("op", [Attention(), FlexAttention()])
+def test_parts_of_values_of_another_type_have_the_type_of_the_queries(op: Any, of: str, values: str) -> None:
+    arrays = [Q.astype(dt.of(of).numpy), K.astype(dt.of(of).numpy), V.astype(dt.of(values).numpy)]
+    made = decomposed(op, [shape_of(x) for x in arrays])
+    assert not isinstance(made, No)
+    (out,) = (np.asarray(x) for x in evaluate_module(made, arrays))
+    assert out.dtype == dt.of(of).numpy
+    np.testing.assert_allclose(out, op.evaluate(arrays), atol=2e-6 if of == "float32" else 2e-3)
+
+
 def test_sink_takes_its_share() -> None:
     sink = np.array([0, 1, -1, 2], np.float32)
     out = Attention().evaluate([Q, K, V, None, None, None, sink])
