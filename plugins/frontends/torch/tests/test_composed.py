@@ -188,13 +188,16 @@ def test_view_by_einsum_shares_memory() -> None:
     assert torch.equal(diagonal, x.diagonal())
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # of the polynomial in eager
 def test_functions_without_converters_are_left_to_torch_with_their_callers() -> None:
     from torch.nn.attention.flex_attention import flex_attention
 
     def attend(q: torch.Tensor) -> torch.Tensor:
-        return (
-            flex_attention(q + 1, q, q, score_mod=lambda s, b, h, i, j: torch.special.bessel_j0(s) + (i - j) * 0.1) * 2
-        )
+        def score(s: torch.Tensor, *place: torch.Tensor) -> torch.Tensor:
+            return torch.special.chebyshev_polynomial_t(s, place[1])
+
+        return flex_attention(q + 1, q, q, score_mod=score) * 2
 
     q = torch.randn(1, 2, 16, 8)
     with torch.no_grad():
