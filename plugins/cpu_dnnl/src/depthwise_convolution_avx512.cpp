@@ -10,6 +10,7 @@
 #define MGX_LANES 16
 #include <algorithm>
 #include <array>
+#include <type_traits>
 
 #include "link_loop.h"
 #include "loops.h"
@@ -236,22 +237,34 @@ template <class T, int K, int S, int R, int G = 1> Tiles<T> tiles_of() {
     return {columns, table.data()};
 }
 
+// Functions for windows K wide of single channels.  Those of bfloat16 with stride 2 are left to oneDNN, which is faster.
+template <class T, int K> Tiles<T> tiles_of_width(int64_t step) {
+    if constexpr (std::is_same_v<T, float>)
+        if (step == 2) return tiles_of<T, K, 2, 1>();
+    return tiles_of<T, K, 1, 1>();
+}
+
+// `plans/depthwise_convolution.py` leaves windows of bfloat16 that are 3 wide, and groups of 8, to oneDNN, too.
 template <class T> Tiles<T> tiles(const DepthwiseJob &job) {
     const int64_t across = job.across, step = job.step_across;
     if (job.per == four) return step == 1 ? tiles_of<T, 3, 1, 1, four>() : tiles_of<T, 3, 2, 1, four>();
-    if (job.per == 2 * four) return step == 1 ? tiles_of<T, 3, 1, 1, 2 * four>() : tiles_of<T, 3, 2, 1, 2 * four>();
-    if (across == 3) return step == 1 ? tiles_of<T, 3, 1, 1>() : tiles_of<T, 3, 2, 1>();
-    if (across == 5) return step == 1 ? tiles_of<T, 5, 1, 1>() : tiles_of<T, 5, 2, 1>();
-    if (across == 7) return step == 1 ? tiles_of<T, 7, 1, 1>() : tiles_of<T, 7, 2, 1>();
-    if (across == 9) return step == 1 ? tiles_of<T, 9, 1, 1>() : tiles_of<T, 9, 2, 1>();
-    return step == 1 ? tiles_of<T, 11, 1, 1>() : tiles_of<T, 11, 2, 1>();
+    if constexpr (std::is_same_v<T, float>) {
+        if (job.per == 2 * four) return step == 1 ? tiles_of<T, 3, 1, 1, 2 * four>() : tiles_of<T, 3, 2, 1, 2 * four>();
+        if (across == 3) return tiles_of_width<T, 3>(step);
+    }
+    if (across == 5) return tiles_of_width<T, 5>(step);
+    if (across == 7) return tiles_of_width<T, 7>(step);
+    if (across == 9) return tiles_of_width<T, 9>(step);
+    return tiles_of_width<T, 11>(step);
 }
 
 // Returns functions for two rows of results, which load most inputs once for both; none for wider windows,
 // which are compute-bound.
 template <class T> Tiles<T> tiles_of_two(const DepthwiseJob &job) {
     if (job.per != 1 || job.step_across != 1 || job.step_down != 1 || job.gap_down != 1 || job.across > 5) return {0, nullptr};
-    return job.across == 3 ? tiles_of<T, 3, 1, 2>() : tiles_of<T, 5, 1, 2>();
+    if constexpr (std::is_same_v<T, float>)
+        if (job.across == 3) return tiles_of<T, 3, 1, 2>();
+    return tiles_of<T, 5, 1, 2>();
 }
 
 struct Context {
