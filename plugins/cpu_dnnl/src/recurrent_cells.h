@@ -128,18 +128,6 @@ struct Work {
     }
 };
 
-inline Floats weight(const float *from) { return load(from); }
-
-inline Floats weight(const uint16_t *from) {
-#if MGX_LANES == 16
-    const __m512i some = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(from)));
-    return (Floats)_mm512_slli_epi32(some, 16);
-#else
-    const __m256i some = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from)));
-    return (Floats)_mm256_slli_epi32(some, 16);
-#endif
-}
-
 // Adds the products of `rows` states [hidden] and `vectors` vectors of weights, `apart` vectors from one another, scaled by
 // `factors` for quantized weights.  `chains` independent partial sums hide the latency of FMAs.
 template <int vectors, int rows, int apart, typename Weight>
@@ -149,7 +137,7 @@ template <int vectors, int rows, int apart, typename Weight>
     Floats more[chains][rows][vectors] = {};
     auto add = [&](Floats (&to)[rows][vectors], int64_t k) {
         for (int j = 0; j < vectors; ++j) {
-            Floats column = weight(w + k * row + j * apart * lanes);
+            Floats column = load(w + k * row + j * apart * lanes);
             if constexpr (rows > 1) asm("" : "+v"(column)); // pins it in a register: compilers reload it for each row
             for (int r = 0; r < rows; ++r)
                 to[r][j] += state[r * next_state + k] * column;
