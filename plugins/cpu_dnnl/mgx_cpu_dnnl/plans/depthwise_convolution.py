@@ -21,10 +21,11 @@ from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
 
 from ..emitter import CpuEmitter
+from ..jit.native_loop import bits_of
 from ..native_library import native
 from .anchors import of_one_type, offer_anchor
 from .epilogues import Epilogue
-from .links import KINDS, bits, encode_links, input_and_result, two_axes, weights_and_extents
+from .links import KINDS, encode_links, input_and_result, two_axes, weights_and_extents
 from .native_loops import native_loop
 from .offer import FLOATS
 
@@ -150,7 +151,7 @@ def _extract_bounds(links: list[int]) -> tuple[list[int], list[int]]:
         low, rest = 0.0, rest[LINK_INTEGERS:]
     elif rest and rest[0] == KINDS["clip"]:
         low, high, rest = _float_of(rest[1]), _float_of(rest[2]), rest[LINK_INTEGERS:]
-    return [bias, *added, bits(low), bits(high)], rest
+    return [bias, *added, bits_of(low), bits_of(high)], rest
 
 
 def _float_of(stored: int) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -14,10 +13,11 @@ from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 
 from ..emitter import CpuEmitter
+from ..jit.native_loop import bits_of
 from ..layout import as_channels_last
 from .epilogues import Epilogue
 
-__all__ = ["KINDS", "bits", "result_extents", "input_and_result", "encode_links", "two_axes", "weights_and_extents"]
+__all__ = ["KINDS", "result_extents", "input_and_result", "encode_links", "two_axes", "weights_and_extents"]
 
 # numbering of `LinkKind` in links.h
 KINDS: Final = {
@@ -85,7 +85,7 @@ def encode_links(epilogue: Epilogue | None, lens: Sequence[int]) -> tuple[list[i
         if operand is not None:
             place, strides = 3 + len(operands), _strides(link, operand, epilogue.dtype, lens)
             operands.append(operand)
-        found += [kind, bits(link.alpha), bits(link.beta), place, *strides]
+        found += [kind, bits_of(link.alpha), bits_of(link.beta), place, *strides]
     return found, operands
 
 
@@ -99,8 +99,3 @@ def _strides(link: Link, operand: Value, dtype: DType, lens: Sequence[int]) -> l
     if lens[1] != 1 and channel not in (0, 1):
         raise Refused(f"the channels of an operand of {link.algorithm} are not contiguous")
     return [image, *two_axes(axes, 0), min(channel, 1)]
-
-
-def bits(number: float) -> int:
-    """Returns the bit pattern of a float32, to pass it as an integer argument."""
-    return int(struct.unpack("<i", struct.pack("<f", number))[0])
