@@ -91,10 +91,6 @@ def pooling(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource
         axes = tuple(range(2, len(x.lens)))
         module = single(ReduceMean(axes=axes) if op.mode == "average" else ReduceMax(axes=axes), [x])
         return fused_reduce(module, [x], [y], traits, f"pool_{op.mode}")
-    word = f"pool_{op.mode}"
-    flops = y.elements * math.prod(windows.lengths)
-    kind = compute_type(x.dtype)
-    start, update, after, result = _parts(op, x, windows)
     inner = inner_axis(y)
     width = straight(x, 1) if inner == 1 else 1
     while width > 1 and (y.lens[1] % width or width > straight(y, 1)):
@@ -102,7 +98,10 @@ def pooling(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource
     while width > 2 and y.elements < width * traits.sm_count * 256:
         width //= 2
     if width > 1 and y.elements:
-        return _channels(word, windows, x, y, traits, width, (start, update, after, result))
+        return _channels(op, windows, x, y, traits, width)
+
+    kind = compute_type(x.dtype)
+    start, update, after, result = _parts(op, x, windows)
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
         place = offset_of(x, [at[0], at[1], *(f"(u32)s{i}" for i in range(windows.rank))])
@@ -111,13 +110,12 @@ def pooling(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource
             to_storage(result, y.dtype)
         ]
 
-    return each_element(word, [x], [y], traits, element, unroll=4, flops=flops)
+    flops = y.elements * math.prod(windows.lengths)
+    return each_element(f"pool_{op.mode}", [x], [y], traits, element, unroll=4, flops=flops)
 
 
-def _channels(
-    word: str, windows: _Windows, x: Tensor, y: Tensor, traits: DeviceTraits, width: int, parts: Any
-) -> KernelSource:
-    start, update, after, result = parts
+def _channels(op: Any, windows: _Windows, x: Tensor, y: Tensor, traits: DeviceTraits, width: int) -> KernelSource:
+    start, update, after, result = _parts(op, x, windows)
     kind = compute_type(x.dtype)
     order = [a for a in memory_order(y.strides, y.lens) if a != 1]
     dims = [*(y.lens[a] for a in order), y.lens[1] // width]
@@ -126,7 +124,7 @@ def _channels(
     index = index_type(x, y)
     base = offset_code([at[0], at[1]], [x.strides[0], x.strides[1]], 0, index, width)
     place = offset_code([f"({index})s{i}" for i in range(windows.rank)] + ["0"], [*x.strides[2:], 0], 0, index)
-    packed = start.startswith("Max::") and x.dtype in BYTES and width % 4 == 0
+    packed = op.mode == "max" and x.dtype in BYTES and width % 4 == 0
     if packed:
         first, body, last = _packed_bytes(x, width // 4, place)
     else:
@@ -160,7 +158,7 @@ def _channels(
     count = math.prod(dims)
     threads = threads_of(count, traits)
     flops = y.elements * math.prod(windows.lengths)
-    return one_launch(word, lines, [x], [y], ceil_div(count, threads), threads, items=count, flops=flops)
+    return one_launch(f"pool_{op.mode}", lines, [x], [y], ceil_div(count, threads), threads, items=count, flops=flops)
 
 
 def _packed_bytes(x: Tensor, words: int, place: str) -> tuple[list[str], list[str], list[str]]:
