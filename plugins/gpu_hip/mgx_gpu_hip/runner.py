@@ -58,7 +58,7 @@ class GpuRunner(Runner):
         self.inner = inner
         self.device = self.context.device
         self.offload_copy = options.offload_copy and not inner
-        self.overlap = self.device.kind == "cuda" and self.device.arch >= "sm_90"
+        self.overlap = self.device.properties.dependent_launches
         self.parameters = list(module.parameters.values())
         self.lock = RLock()
         self.options = options

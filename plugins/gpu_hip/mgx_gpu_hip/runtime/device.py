@@ -49,6 +49,12 @@ class Properties(NamedTuple):
     def vendor(self) -> str:
         return "nvidia" if self.arch.startswith("sm_") else "host" if self.arch.startswith("host") else "amd"
 
+    @property
+    def dependent_launches(self) -> bool:
+        """True if a kernel can be launched before the preceding one has ended, and waits for it by itself (from sm_90 on)."""
+        number = self.arch.removeprefix("sm_")
+        return self.vendor == "nvidia" and number.isdigit() and int(number) >= 90
+
 
 # architectures with cross-compilation: units, shared memory and L2 of a typical part
 _KNOWN = {

@@ -16,7 +16,7 @@ from mgx_gpu_hip.compile.build import build
 from mgx_gpu_hip.compile.compilers import compiler_for
 from mgx_gpu_hip.compile.rtc import Hiprtc
 from mgx_gpu_hip.compile.source import parameter_codes
-from mgx_gpu_hip.runtime import Driver, NullDevice, OutOfMemoryError, open_device
+from mgx_gpu_hip.runtime import Driver, NullDevice, OutOfMemoryError, open_device, properties_of
 from mgx_gpu_hip.runtime import device as device_module
 from mgx_gpu_hip.runtime.driver import candidates
 from mgx_gpu_hip.runtime.failures import CallError
@@ -313,6 +313,15 @@ def test_the_null_device_knows_its_architecture_and_runs_nothing():
         null.allocate(8)
     with pytest.raises(DeviceError, match="an architecture must be one of"):
         NullDevice("gfx1")
+
+
+def test_architectures_whose_launches_overlap() -> None:
+    overlapping = [
+        a
+        for a in ("sm_80", "sm_89", "sm_90", "sm_100", "sm_120", "gfx942", "host32")
+        if properties_of(a).dependent_launches
+    ]
+    assert overlapping == ["sm_90", "sm_100", "sm_120"]
 
 
 def test_concurrent_requests_get_the_same_device(monkeypatch) -> None:
