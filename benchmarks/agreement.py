@@ -25,6 +25,7 @@ import ml_dtypes
 import numpy as np
 
 import mgx_core as mgx
+from mgx_conformance.onnx_nodes import values_of
 from mgx_core.compile.pipeline import size
 
 
@@ -101,7 +102,6 @@ def models(folder: Path, only: str | None) -> Iterator[tuple[str, mgx.Program, l
 
 def nodes(only: str | None) -> Iterator[tuple[str, mgx.Program, list[dict[str, Any]]]]:
     from onnx.backend.test.loader import load_model_tests
-    from onnx.backend.test.runner import _normalize_tensor
 
     for test in load_model_tests(kind="node"):
         if only and test.name.removeprefix("test_") not in only.split(","):
@@ -110,7 +110,7 @@ def nodes(only: str | None) -> Iterator[tuple[str, mgx.Program, list[dict[str, A
         names = program.get_parameter_names()
         feeds = []
         for inputs, _ in test.data_sets:
-            given = [_normalize_tensor(i) for i in inputs]
+            given = values_of(inputs)
             feeds.append(dict(zip(names, given, strict=len(given) < len(names))))
         yield test.name.removeprefix("test_"), program, feeds
 

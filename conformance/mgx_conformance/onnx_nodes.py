@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +19,7 @@ from .noise import expected
 
 NARROW: Final = frozenset({dtype.float16.numpy, dtype.bfloat16.numpy})
 
-__all__ = ["judge", "node_tests", "out_of_reach"]
+__all__ = ["judge", "node_tests", "out_of_reach", "values_of"]
 
 
 @cache
@@ -39,6 +39,13 @@ def out_of_reach() -> dict[str, str]:
     return {entry["test"]: entry["reason"] for entry in tomllib.loads(text)["out_of_reach"]}
 
 
+def values_of(data: Iterable[Any]) -> list[Any]:
+    """Returns the inputs or results of a node test, with arrays in place of serialized tensors."""
+    from onnx import TensorProto, numpy_helper
+
+    return [numpy_helper.to_array(value) if isinstance(value, TensorProto) else value for value in data]
+
+
 def judge(test: Any, target: Any) -> None:
     """Runs one node test.
 
@@ -46,7 +53,7 @@ def judge(test: Any, target: Any) -> None:
     the model's parts do by rounding (`noise.expected`).
     Errors: AssertionError for wrong results; any error that the frontend or the target raises.
     """
-    from onnx.backend.test.runner import Runner, _normalize_tensor
+    from onnx.backend.test.runner import Runner
 
     from mgx_onnx.backend import plain
     from mgx_onnx.frontend import parse_model
@@ -59,8 +66,7 @@ def judge(test: Any, target: Any) -> None:
         program.compile(target)
         names = program.get_parameter_names()
         for inputs, outputs in test.data_sets:
-            given = [_normalize_tensor(i) for i in inputs]
-            wanted = [_normalize_tensor(o) for o in outputs]
+            given, wanted = values_of(inputs), values_of(outputs)
             feed = dict(zip(names, given, strict=len(given) < len(names)))
             got = tuple(plain(a) for a in program.run(feed))
             try:

@@ -12,7 +12,7 @@ import numpy as np
 from mgx_core import dtype
 from mgx_core.ops.scalar import widen
 
-from ..onnx_nodes import node_tests, out_of_reach
+from ..onnx_nodes import node_tests, out_of_reach, values_of
 from .question import Question
 
 __all__ = ["questions"]
@@ -50,11 +50,8 @@ def questions() -> dict[str, Question]:
 
 def refreshed(name: str, inputs: Sequence[Any]) -> Iterator[Any]:
     """Yields shuffled and slightly scaled float data, which stays in its range; other data are unchanged."""
-    from onnx.backend.test.runner import _normalize_tensor
-
     rng = np.random.default_rng(zlib.crc32(name.encode()))
-    for n, given in enumerate(inputs):
-        value = _normalize_tensor(given)
+    for n, value in enumerate(values_of(inputs)):
         if n and any(word in name for word in KEPT):
             yield value
         elif (
