@@ -45,6 +45,7 @@ class TimedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_due = math.inf
         super().on_headers_complete()
+        self.cycle.keep_alive &= self.parser.should_keep_alive()  # uvicorn before 0.53 asks only for the version
         extensions: Any = {EXCHANGE: Exchange(self.cycle)}
         size = _announced(self.headers)
         if size > LARGE:
