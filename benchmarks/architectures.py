@@ -10,7 +10,7 @@ in primitive ops, Erf), whisper (encoder and decoder with cross attention), llam
 
 from __future__ import annotations
 
-import sys
+import argparse
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -521,13 +521,21 @@ ARCHITECTURES: dict[str, Callable[[], Graph]] = {
 }
 
 
-def main(folder: str, *names: str) -> None:
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    for name in names or ARCHITECTURES:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="where models and inputs are written")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="networks, all by default: " + ", ".join(ARCHITECTURES)
+    )
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(ARCHITECTURES):
+        parser.error(f"unknown networks: {', '.join(sorted(unknown))}")
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for name in options.names or ARCHITECTURES:
         graph = ARCHITECTURES[name]()
-        graph.save(Path(folder))
+        graph.save(options.folder)
         print(name, len(graph.nodes), "nodes", flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
