@@ -189,18 +189,12 @@ class Evaluator:
         number = step.number if isinstance(step, Value) else None
         if self.coarse is not Coarse.BYTES or zero % 2 or number is None or not 1e-30 < number < 1e30:
             return None
-        gelu, factor = self._gelu(at), None
-        scaled = self._unconverted(at)
-        if isinstance(scaled, Instruction) and isinstance(scaled.op, Mul):
-            other, at = self.body.operands[scaled]
-            gelu = self._gelu(at)
-            if gelu is None:
-                other, gelu = at, self._gelu(other)
-            read = self._unconverted(other)
-            if gelu is None or not isinstance(read, Access) or not self.finite(read):
-                return None
-            factor = self.value(other)
-        if gelu is None or (factor is not None and (factor.ctype != "float" or factor.number is not None)):
+        found = self._scaled_gelu(at)
+        if found is None:
+            return None
+        gelu, scale = found
+        factor = None if scale is None else self.value(scale)
+        if factor is not None and (factor.ctype != "float" or factor.number is not None):
             return None
         x = self.value(self.body.operands[gelu][0])
         if x.ctype != "float" or x.number is not None:
@@ -217,9 +211,21 @@ class Evaluator:
             source = self.body.operands[source][0]
         return source if isinstance(source, Access) else None
 
-    def _gelu(self, source: Source) -> Instruction | None:
+    def _scaled_gelu(self, source: Source) -> tuple[Instruction, Source | None] | None:
+        """Returns a GELU and the finite read that it is multiplied by, if any; None for other sources."""
         member = self._unconverted(source)
-        return member if isinstance(member, Instruction) and isinstance(member.op, GeluErf) else None
+        if not isinstance(member, Instruction):
+            return None
+        if isinstance(member.op, GeluErf):
+            return member, None
+        if not isinstance(member.op, Mul):
+            return None
+        left, right = self.body.operands[member]
+        for scale, at in ((left, right), (right, left)):
+            gelu, read = self._unconverted(at), self._unconverted(scale)
+            if isinstance(gelu, Instruction) and isinstance(gelu.op, GeluErf) and isinstance(read, Access):
+                return (gelu, scale) if self.finite(read) else None
+        return None
 
     def _member(self, source: Source, cls: type[Pointwise]) -> Instruction | None:
         """Returns a member that is a float32 op of this class and not yet computed."""
