@@ -14,8 +14,6 @@ from .settings import threads
 __all__ = ["FLOAT32_PRECISIONS", "CompileOptions"]
 
 FLOAT32_PRECISIONS: Final = ("highest", "high", "medium")
-# former names of passes, which options in program files may contain
-RENAMED_PASSES: Final = {"settle-extents": "resolve-extents"}
 CHOICES: Final[dict[str, tuple[Any, ...]]] = {"aggressiveness": (0, 1, 2), "float32_precision": FLOAT32_PRECISIONS}
 
 
@@ -79,7 +77,6 @@ class CompileOptions:
             if wanted:
                 raise ParameterError(f"compile option {name!r} must be {wanted}, got {value!r}")
         values: dict[str, Any] = {k: _kept(getattr(cls, k, None), v) for k, v in merged.items()}
-        values["disable_passes"] = tuple(RENAMED_PASSES.get(p, p) for p in values.get("disable_passes", ()))
         if not values.get("threads"):
             values["threads"] = threads()
         return cls(**values)

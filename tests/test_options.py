@@ -23,8 +23,6 @@ def test_values_take_one_form():
     assert made.fast_math is False
     assert made.fusion_rules == {"x": False}
     assert CompileOptions.of(disable_passes={"b", "a"}).disable_passes == ("a", "b")
-    former = CompileOptions.of(disable_passes=["settle-extents"])
-    assert former.disable_passes == ("resolve-extents",)
 
 
 @pytest.mark.parametrize(

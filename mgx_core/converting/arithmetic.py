@@ -83,9 +83,6 @@ def last_two_transposed(n: InstructionBuilder, x: Instruction, turn: bool = True
     return n.transpose(x, (*range(rank - 2), rank - 1, rank - 2)) if turn else x
 
 
-last_two_turned = last_two_transposed  # former name
-
-
 def reduced(n: InstructionBuilder, op: type[Reduce], x: Instruction, axes: Sequence[int], keep: bool) -> Instruction:
     """Returns a reduction over `axes`, kept with extent 1 if `keep`; x itself if `axes` is empty."""
     chosen = n.axes(axes, x.shape.rank)

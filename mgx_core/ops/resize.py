@@ -44,9 +44,6 @@ def interpolation_type(dtype: DType) -> DType:
     return float32 if dtype.size < 4 else float64
 
 
-weighed_in = interpolation_type  # former name
-
-
 @op("resize")
 class Resize(Operation):
     """Resamples x along `axes` (default: all) to other extents.

@@ -84,8 +84,6 @@ class Value:
         """Returns a view of this value, `offset` elements after its first."""
         return Value(shape, self.buffer, self.offset + offset)
 
-    seen_as = view_at  # former name
-
     def whole(self) -> bool:
         """Returns True if it is dense in its whole buffer, in any axis order."""
         return (

@@ -110,9 +110,6 @@ def require_memory(dims: Iterable[int], itemsize: int, what: str = "the result")
     require_bytes(math.prod(lens) * max(itemsize, 1), f"{what} of extents {lens}")
 
 
-require_room = require_memory  # former name
-
-
 class Growth:
     """Stops loops whose values grow in every iteration before they exhaust memory.
 

@@ -9,9 +9,6 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import DeviceError, Shape
-from mgx_core.converting import arithmetic
-from mgx_core.ops import resize
-from mgx_core.targets.values import Value
 from mgx_core.types import memory_limit
 from mgx_core.types.memory_limit import Growth, limited, machine_memory, require_bytes, require_memory
 
@@ -136,10 +133,3 @@ def test_long_lists_count_by_their_last_items() -> None:
         many.append(np.empty(1 << 26, np.uint8))
         with pytest.raises(DeviceError, match="the list take at least"):
             growth.require([many], 1000)
-
-
-def test_former_names_remain() -> None:
-    assert memory_limit.require_room is memory_limit.require_memory
-    assert Value.seen_as is Value.view_at
-    assert arithmetic.last_two_turned is arithmetic.last_two_transposed
-    assert resize.weighed_in is resize.interpolation_type

@@ -82,8 +82,6 @@ class Node(InstructionBuilder):
         """Returns True if output `index` has a name."""
         return index < self.outputs and bool(self.proto.output[index])
 
-    wants = output_used  # former name
-
     def has(self, name: str) -> bool:
         self._asked.add(name)
         return name in self._attributes

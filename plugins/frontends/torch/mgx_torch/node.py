@@ -120,8 +120,6 @@ class Node(InstructionBuilder):
         """Returns True if one of several results is used."""
         return any(u.args[1] == index for u in self.fx.users if len(u.args) > 1)
 
-    wants = output_used  # former name
-
     def given(self, index: int) -> Any:
         """Returns torch's metadata of an argument: a fake tensor, or the number itself."""
         return described(self.fx.args[index]) if index < len(self.fx.args) else None
