@@ -56,7 +56,7 @@ def requantized(g: Graph, x: Any, zero: float, low: float = -128.0, high: float 
 
 
 def kinds(g: Graph) -> list[str]:
-    return [n.extra if n.kind == "prim" else n.kind for n in walk(g.outputs) if n.kind not in ("load", "const")]
+    return [n.word if n.kind == "prim" else n.kind for n in walk(g.outputs) if n.kind not in ("load", "const")]
 
 
 def test_a_zero_point_that_is_added_and_subtracted_moves_the_bounds() -> None:
@@ -65,7 +65,7 @@ def test_a_zero_point_that_is_added_and_subtracted_moves_the_bounds() -> None:
     g.outputs = [g.prim("sub", dt.float32, (requantized(g, x, -37.0), g.const(-37.0, dt.float32)))]
     keep_integral(g)
     assert kinds(g) == ["convert", "mul", "round", "max", "min"]
-    assert [float(n.extra) for n in walk(g.outputs) if n.kind == "const"] == [pytest.approx(0.3), -91.0, 164.0]
+    assert [float(n.word) for n in walk(g.outputs) if n.kind == "const"] == [pytest.approx(0.3), -91.0, 164.0]
 
 
 def test_numbers_of_unknown_size_lose_their_conversions_and_keep_their_zero_point() -> None:

@@ -39,8 +39,8 @@ class Builder:
         keep_integral(self.graph)
         combine_sums(self.graph)
         nodes = list(walk(self.graph.outputs))
-        names = [n.extra if n.kind == "prim" else n.kind for n in nodes if n.kind not in ("load", "const")]
-        return names, [float(n.extra) for n in nodes if n.kind == "const"]
+        names = [n.word if n.kind == "prim" else n.kind for n in nodes if n.kind not in ("load", "const")]
+        return names, [float(n.word) for n in nodes if n.kind == "const"]
 
 
 @pytest.mark.parametrize(("kind", "zero"), [(dt.uint8, 3.0), (dt.int8, 3.0), (dt.int8, -128.0)])

@@ -25,7 +25,7 @@ def identity(r: Node, n: int) -> V:
     """Returns the identity element of a reduction, in n lanes."""
     elem = "i8" if r.dtype is dt.bool_ else elem_of(r.dtype)
     dtype: DType = r.dtype
-    match r.extra:
+    match r.word:
         case "sum" | "total" | "mean":
             return constant(0, elem, n)
         case "prod":
@@ -38,16 +38,16 @@ def identity(r: Node, n: int) -> V:
 def combine(c: Code, r: Node, a: V, b: V) -> V:
     """Combines two accumulators."""
     dtype = dt.uint8 if r.dtype is dt.bool_ else computed(r.dtype)
-    if r.extra == "top":
+    if r.word == "top":
         return c.select(c.compare("ogt", a, b), a, b)
-    name = {"sum": "add", "total": "add", "mean": "add", "prod": "mul"}.get(r.extra, r.extra)
+    name = {"sum": "add", "total": "add", "mean": "add", "prod": "mul"}.get(r.word, r.word)
     return apply(c, name, dtype, [a, b])
 
 
 def reduce_lanes(c: Code, r: Node, total: V) -> V:
     """Reduces the lanes of a vector to a scalar."""
-    if r.extra in ("max", "min") and total.elem in ("float", "double"):
-        return _extreme_lane(c, r.extra, total)
+    if r.word in ("max", "min") and total.elem in ("float", "double"):
+        return _extreme_lane(c, r.word, total)
     return _halved(c, total, lambda low, high: combine(c, r, low, high))
 
 

@@ -69,7 +69,7 @@ def compile_attention(
     if isinstance(graph, No):
         return graph
     nodes = [] if graph is None else list(walk(graph.outputs))
-    loads = [node for node in nodes if node.kind == "load" and node.extra[0] != 0]
+    loads = [node for node in nodes if node.kind == "load" and node.parameter != 0]
     q, k, v, out = (with_batch_axes(shape) for shape in shapes)
     rows = tile_rows(m, engine)
     across = vectors_across(e, rows, engine)

@@ -65,13 +65,13 @@ class Item:
             self.here[word] = base
         self.extra = []
         for j, node in enumerate(plan.loads):
-            base = self.bases[3 + node.extra[0] - 1]
+            base = self.bases[3 + node.parameter - 1]
             for axis, x in enumerate(batch):
                 base = c.gep(base, c.op("mul", x, self.arg(f"x{j}.{axis}")), MEMORY[node.dtype])
             self.extra.append(base)
         self.valid = self.n
         for node, base in zip(plan.loads, self.extra, strict=True):
-            if node.extra[0] == plan.lengths:
+            if node.parameter == plan.lengths:
                 self.valid = c.intrinsic("smin", self.n, c.intrinsic("smax", self._length(base, node.dtype), self.zero))
         self.first = c.op("mul", block, self.chunk)
         self.count = c.intrinsic("smin", self.chunk, c.op("sub", self.m, self.first))

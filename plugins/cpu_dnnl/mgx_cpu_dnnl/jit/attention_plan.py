@@ -128,7 +128,7 @@ def add_args(plan: Plan, extents: Sequence[int], offset: int, chunk: int) -> Non
     for word, shape in (("q", plan.q), ("k", plan.k), ("v", plan.v), ("o", plan.out)):
         args.enter({f"{word}{i}": step for i, step in enumerate(shape.strides())})
     for j, node in enumerate(plan.loads):
-        steps = node.extra[1]
+        steps = node.strides
         args.enter({f"x{j}.{i}": step for i, step in enumerate([*[0] * (rank - len(steps)), *steps])})
     enter_parameters(args, plan.given)
 
@@ -145,7 +145,7 @@ def key_of(plan: Plan) -> str:
     if plan.graph is not None:
         nodes = list(walk(plan.graph.outputs))
         text, _ = text_of(
-            nodes, lambda x: (x.extra[0], [min(s, 2) for s in x.extra[1][-2:]]), constant_text(plan.given)
+            nodes, lambda x: (x.parameter, [min(s, 2) for s in x.strides[-2:]]), constant_text(plan.given)
         )
         key_parts.append(text)
     return "\n".join(key_parts)

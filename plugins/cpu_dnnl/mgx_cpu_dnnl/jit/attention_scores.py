@@ -146,11 +146,11 @@ class Scores:
         row_axis, key_axis = self.item.rank - 2, self.item.rank - 1
 
         def load(node: Node) -> V:
-            if node.extra[0] == 0:
+            if node.parameter == 0:
                 return value
             k = number[node.ident]
             elem = MEMORY[node.dtype]
-            by_row, by_key = node.extra[1][-2:]
+            by_row, by_key = node.strides[-2:]
             found = None if by_row else shared.get((k, v if by_key else -1))
             if found is not None:
                 return found

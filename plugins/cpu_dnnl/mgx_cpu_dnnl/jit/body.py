@@ -76,9 +76,8 @@ def prepared(
     steps = {}
     for node in graph.nodes:
         if node.kind == "load":
-            param, codes = node.extra
-            real = inputs[param].strides()
-            steps[node.ident] = tuple([real[c - 1] if c else 0 for c in codes])
+            real = inputs[node.parameter].strides()
+            steps[node.ident] = tuple([real[c - 1] if c else 0 for c in node.strides])
     return graph.placed(dims, steps)
 
 
@@ -161,10 +160,10 @@ class _Reader:
 
     def _stored(self, node: Node) -> Node:
         """Makes stored quotients of inputs exact, since a consumer may round them to integers."""
-        if node.kind == "prim" and node.extra == "where":  # a quantization scale, or 1 for an empty range
+        if node.kind == "prim" and node.word == "where":  # a quantization scale, or 1 for an empty range
             condition, *chosen = node.args
             return self.graph.prim("where", node.dtype, (condition, *map(self._stored, chosen)))
-        given = node.kind == "prim" and node.extra == "div" and node.args[1].kind in ("load", "const")
+        given = node.kind == "prim" and node.word == "div" and node.args[1].kind in ("load", "const")
         return self.graph.exact(node) if given else node
 
     def _keep(self, tree: _Tree) -> _Tree:

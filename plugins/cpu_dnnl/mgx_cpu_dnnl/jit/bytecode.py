@@ -122,13 +122,13 @@ class _Writer:
         m.targets.clear()
         self._leave()
         for r, total in zip(reduces, totals, strict=True):
-            m.set_row(r, m.mean(total, plan.count) if r.extra == "mean" else total)
+            m.set_row(r, m.mean(total, plan.count) if r.word == "mean" else total)
 
     def _reduced(self, r: Node) -> int:
         m = self.assembler
         (x,) = r.args
-        kind = KINDS.get(r.extra) if r.dtype is computed(x.dtype) is dt.float32 else None
-        if r.dtype is x.dtype is dt.int64 and r.extra == "sum":
+        kind = KINDS.get(r.word) if r.dtype is computed(x.dtype) is dt.float32 else None
+        if r.dtype is x.dtype is dt.int64 and r.word == "sum":
             kind = WHOLE_SUM
         if kind is None:
             raise NotExpressible
@@ -192,7 +192,7 @@ class _Writer:
         count = len(self.steps)
         if count > MAX_OPERANDS or len(self.passes) > MAX_PASSES or len(self.outer) > MAX_AXES:
             raise NotExpressible
-        buffers = [n.extra[0] for n in plan.loads] + [plan.inputs + i for i in range(len(plan.outputs))]
+        buffers = [n.parameter for n in plan.loads] + [plan.inputs + i for i in range(len(plan.outputs))]
         sizes = [n.dtype.size for n in plan.loads] + [o.dtype.size for o in plan.outputs]
         operands = [
             n

@@ -214,7 +214,7 @@ class Assembler:
             for a in node.args:
                 if not self.varies(a) and a.kind != "const":
                     self.row(a)
-            if node.kind == "prim" and node.extra == "div" and node.dtype is dt.float32:
+            if node.kind == "prim" and node.word == "div" and node.dtype is dt.float32:
                 by = node.args[1]
                 if not self.varies(by) and by.kind != "const":
                     self._invert(by)
@@ -227,7 +227,7 @@ class Assembler:
         x, one = self.row(node), self.number(1.0, single, self.wide)
         inverse = self._row_slot(single)
         scale = None
-        if not (node.kind == "reduce" and node.extra == "total"):
+        if not (node.kind == "reduce" and node.word == "total"):
             scale, scaled = self._row_slot(single), self._row_slot(single)
             self._emit(code, "divisor_scale", (single,), single, (x, scale), scalar)
             self._emit(code, "mul", (single, single), single, (x, scale, scaled), scalar)
@@ -299,7 +299,7 @@ class Assembler:
         code, value, room, scalar = side
         types = tuple(computed(a.dtype) for a in node.args)
         if node.kind == "convert":
-            to = dt.of(node.extra)
+            to = dt.of(node.word)
             if computed(to) is not to:  # rounded to fewer bits and back
                 if types != (dt.float32,):
                     raise NotExpressible
@@ -309,7 +309,7 @@ class Assembler:
                 return
             self._emit(code, "convert", types, to, (value(node.args[0]), made), scalar)
             return
-        if node.extra == "div" and node.dtype is dt.float32:
+        if node.word == "div" and node.dtype is dt.float32:
             self._division(side, node, made)
             return
         name, args = bounded(node)

@@ -81,8 +81,8 @@ def _product(
 
 
 def _node(graph: Graph, entry: Sequence[Any], made: Sequence[Node]) -> Node:
-    kind, dtype, args, extra = entry
+    kind, dtype, args, rest = entry
     if kind == "load":
-        param, *steps = extra
+        param, *steps = rest
         return graph.load(param, dt.of(dtype), steps)
-    return node_of(graph, kind, dt.of(dtype), [made[i] for i in args], extra)
+    return node_of(graph, kind, dt.of(dtype), [made[i] for i in args], rest)

@@ -57,7 +57,7 @@ def describe(
             n.kind,
             n.dtype.name,
             [at[a.ident] for a in n.args],
-            [n.extra[0], *graph.steps(n)] if n.kind == "load" else n.extra,
+            [n.parameter, *graph.steps(n)] if n.kind == "load" else n.word,
         ]
         for n in graph.nodes
     ]
@@ -68,10 +68,10 @@ def describe(
     return Deferred(kind, list(graph.dims), reduced, nodes, results, read, written, excess, name, own)
 
 
-def node_of(graph: Graph, kind: str, dtype: DType, operands: Sequence[Node], extra: Any) -> Node:
+def node_of(graph: Graph, kind: str, dtype: DType, operands: Sequence[Node], word: str) -> Node:
     """Adds a node to the graph, and returns it; not for loads, which depend on strides."""
     axes = frozenset[int]().union(*(a.axes for a in operands))
     level = max((a.level for a in operands), default=0)
     if kind == "reduce":
         axes, level = axes - graph.reduced, level + 1
-    return graph.node(kind, dtype, tuple(operands), extra, axes, level)
+    return graph.node(kind, dtype, tuple(operands), word, axes, level)

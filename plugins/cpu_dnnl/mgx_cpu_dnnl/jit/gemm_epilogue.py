@@ -52,7 +52,7 @@ class Epilogue:
     def dividing_cost(self) -> int:
         """Returns the part of the cost that functions with a division have."""
         nodes = [] if self.graph is None else self.graph.nodes
-        return sum(n.cost for n in nodes if n.kind == "prim" and n.extra in DIVIDING)
+        return sum(n.cost for n in nodes if n.kind == "prim" and n.word in DIVIDING)
 
     @property
     def key_parts(self) -> list[str]:
@@ -66,8 +66,8 @@ class Epilogue:
                 ("key_parts", tuple(steps.items()), tuple(read)),
                 lambda: text_of(
                     nodes,
-                    lambda x: (x.extra[0], steps.get(x.ident)),
-                    lambda x: "read" if x.ident in read else x.extra,
+                    lambda x: (x.parameter, steps.get(x.ident)),
+                    lambda x: "read" if x.ident in read else x.word,
                 ),
             )
             found += [text, str([at[o.ident] for o in self.graph.outputs])]
@@ -208,7 +208,7 @@ def _read(product: Product, sums: DType) -> Epilogue | No:
         return No(f"the epilogue returns {len(graph.outputs)} results, {len(outs)} are expected")
     loads: list[tuple[Node, int, int]] = []
     for node in graph.nodes:
-        if node.kind == "load" and node.extra[0] != at:
+        if node.kind == "load" and node.parameter != at:
             steps = _columns_last(graph.steps(node), axis)
             step = row_step(lens, steps)
             if step is None:

@@ -112,7 +112,7 @@ class Results:
         c = self.c
         bases = []
         for j, (node, by_row, by_column) in enumerate(self.epilogue.loads):
-            at, elem = self.extra[node.extra[0] - (node.extra[0] > self.epilogue.at)], MEMORY[node.dtype]
+            at, elem = self.extra[node.parameter - (node.parameter > self.epilogue.at)], MEMORY[node.dtype]
             if by_row:
                 at = c.gep(at, c.op("mul", line, self.args[f"r{j}"]), elem)
             if by_column:
@@ -124,7 +124,7 @@ class Results:
     def saturated(self) -> bool:
         """Returns True if all results are bytes stored with saturating narrowing: four vectors of AVX-512, two of AVX2."""
         graph = self.epilogue.graph
-        return graph is not None and all(o.extra in NARROWING for o in graph.outputs)
+        return graph is not None and all(o.word in NARROWING for o in graph.outputs)
 
     def _narrowed(self, j: int, parts: list[Scope]) -> tuple[Node, Node, V]:
         """Returns result j, the value that is narrowed to it, and the zero point to add."""
@@ -142,7 +142,7 @@ class Results:
         halves = [c.call("llvm.x86.avx512.packssdw.512", "i16", 2 * n, *whole[i : i + 2]) for i in (0, 2)]
         spread = c.splat(c.cast("trunc", point, "i16"), 2 * n)
         halves = [c.intrinsic("sadd.sat", half, spread) for half in halves]
-        mixed = c.call(NARROWING[out.extra][0], "i8", 4 * n, *halves)
+        mixed = c.call(NARROWING[out.word][0], "i8", 4 * n, *halves)
         fours = c.make(f"bitcast {mixed.type} {mixed.ref} to <{n} x i32>", "i32", n)
         ordered = c.shuffle(fours, fours, [4 * lane + v for v in range(4) for lane in range(4)])
         return c.make(f"bitcast {ordered.type} {ordered.ref} to {mixed.type}", "i8", 4 * n)
@@ -165,7 +165,7 @@ class Results:
         moved = c.intrinsic("sadd.sat", mixed, c.splat(c.cast("trunc", point, "i16"), 2 * n))
         halves = [c.shuffle(moved, moved, [4 * v + i for v in (part, part + 2) for i in range(4)]) for part in (0, 1)]
         # packing interleaves 128-bit halves: lanes 0 to 3 and 8 to 11 are of the first vector, the others of the second
-        return c.call(NARROWING[out.extra][1], "i8", 2 * n, *halves)
+        return c.call(NARROWING[out.word][1], "i8", 2 * n, *halves)
 
     def _rounded(self, x: V, unknown: V | None) -> V:
         """Converts floats to int32, rounded to nearest even; too large values become a large number, NaN becomes `unknown`
@@ -194,7 +194,7 @@ class Results:
         number = {x.ident: i for i, (x, _, _) in enumerate(epilogue.loads)}
 
         def load(node: Node) -> V:
-            if node.extra[0] == epilogue.at:
+            if node.parameter == epilogue.at:
                 return value
             k = number[node.ident]
             elem = MEMORY[node.dtype]

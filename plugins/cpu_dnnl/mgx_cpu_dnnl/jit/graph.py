@@ -24,21 +24,32 @@ T = TypeVar("T")
 class Node:
     """A node: one value at each point of the iteration space.
 
-    kind: ``load`` (param, strides by axis), ``const``, ``prim``, ``convert``, ``reduce``; dtype: as computed
-    (for ``load`` as stored); axes: the axes along which it varies.  Nodes are hash-consed: equal nodes are one object.
+    kind: ``load``, ``const``, ``prim``, ``convert``, ``reduce``; dtype: as computed (for ``load`` as stored); word: the
+    name of the primitive or reduction, the type that is converted to, or the constant as text; parameter, strides: what a load
+    reads, with strides by axis; axes: the axes along which it varies.  Nodes are hash-consed: equal nodes are one object.
     """
 
-    __slots__ = ("args", "axes", "dtype", "extra", "ident", "kind", "level")
+    __slots__ = ("args", "axes", "dtype", "ident", "kind", "level", "parameter", "strides", "word")
 
     def __init__(
-        self, kind: str, dtype: DType, args: tuple[Node, ...], extra: Any, axes: frozenset[int], level: int
+        self,
+        kind: str,
+        dtype: DType,
+        args: tuple[Node, ...],
+        word: str,
+        axes: frozenset[int],
+        level: int,
+        parameter: int = 0,
+        strides: tuple[int, ...] = (),
     ) -> None:
         self.kind = kind
         self.dtype = dtype
         self.args = args
-        self.extra = extra
+        self.word = word
         self.axes = axes
         self.level = level  # longest chain of reductions below it
+        self.parameter = parameter
+        self.strides = strides
         self.ident = 0
 
     @property
@@ -47,10 +58,10 @@ class Node:
         if self.kind in ("const", "load"):
             return 1 if self.kind == "load" else 0
         if self.kind == "prim":
-            cost = COST.get(self.extra, 1)
+            cost = COST.get(self.word, 1)
             if self.dtype is not dt.float64 or cost < 13:
                 return cost
-            return cost * (3 if self.extra in VECTORS64 else 10)
+            return cost * (3 if self.word in VECTORS64 else 10)
         return 2
 
 
@@ -61,7 +72,7 @@ class Graph:
         self.dims = tuple(dims)
         self.reduced = reduced
         self._outputs: list[Node] = []
-        self._known: dict[Any, Node] = {}
+        self._known: dict[Hashable, Node] = {}
         self._found: dict[Hashable, Any] = {}
         self._steps: Mapping[int, tuple[int, ...]] | None = None  # by ident, if the graph was made by `placed`
         self._shares = False  # True if `_known` is shared with other graphs
@@ -84,8 +95,7 @@ class Graph:
 
     def steps(self, load: Node) -> tuple[int, ...]:
         """Returns the strides of a load by axis."""
-        found: tuple[int, ...] = load.extra[1] if self._steps is None else self._steps[load.ident]
-        return found
+        return load.strides if self._steps is None else self._steps[load.ident]
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Returns `make()`, cached for all graphs that differ only in extents and strides; it must not depend on these."""
@@ -105,21 +115,24 @@ class Graph:
         return self.once("cost", lambda: sum(node.cost for node in self.nodes))
 
     def node(
-        self, kind: str, dtype: DType, args: tuple[Node, ...], extra: Any, axes: frozenset[int], level: int
+        self, kind: str, dtype: DType, args: tuple[Node, ...], word: str, axes: frozenset[int], level: int
     ) -> Node:
-        key = (kind, dtype.name, tuple(a.ident for a in args), extra, type(extra), axes if kind == "load" else None)
-        found = self._known.get(key)
-        if found is None:
-            if self._shares:
-                self._known, self._shares = dict(self._known), False
-            found = self._known[key] = Node(kind, dtype, args, extra, axes, level)
-            found.ident = len(self._known)
-        return found
+        """Returns a node that is not a load."""
+        key = (kind, dtype.name, tuple(a.ident for a in args), word)
+        return self._known.get(key) or self._add(key, Node(kind, dtype, args, word, axes, level))
+
+    def _add(self, key: Hashable, node: Node) -> Node:
+        if self._shares:
+            self._known, self._shares = dict(self._known), False
+        self._known[key] = node
+        node.ident = len(self._known)
+        return node
 
     def load(self, param: int, dtype: DType, strides: Sequence[int]) -> Node:
         steps = tuple(0 if n == 1 else s for n, s in zip(self.dims, strides, strict=True))
         axes = frozenset(i for i, s in enumerate(steps) if s)
-        return self.node("load", dtype, (), (param, steps), axes, 0)
+        key = ("load", dtype.name, param, steps)
+        return self._known.get(key) or self._add(key, Node("load", dtype, (), "", axes, 0, param, steps))
 
     def const(self, value: Any, dtype: DType) -> Node:
         return self.node("const", dtype, (), repr(value), frozenset(), 0)
@@ -134,10 +147,10 @@ class Graph:
             simpler = self._one_and_tanh(args)
             if simpler is not None:
                 return simpler
-        if name == "pow" and dtype.is_float and args[1].kind == "const" and float(args[1].extra) in (3.0, 4.0):
+        if name == "pow" and dtype.is_float and args[1].kind == "const" and float(args[1].word) in (3.0, 4.0):
             square = self.prim("mul", dtype, (args[0], args[0]))
-            return self.prim("mul", dtype, (square, args[0] if float(args[1].extra) == 3.0 else square))
-        if name in ("max", "min") and dtype.is_float and any(a.kind == "const" and a.extra == "nan" for a in args):
+            return self.prim("mul", dtype, (square, args[0] if float(args[1].word) == 3.0 else square))
+        if name in ("max", "min") and dtype.is_float and any(a.kind == "const" and a.word == "nan" for a in args):
             name = "add"  # NaN for any other operand: code for min and max by a constant assumes that it is a number
         if name in ("round", "floor", "ceil", "trunc"):  # halfway between two integers, the last bit decides
             args = (self.exact(args[0]),)
@@ -146,21 +159,21 @@ class Graph:
     def _division(self, args: tuple[Node, ...]) -> Node | None:
         """Rewrites 1 / (1 + exp(-x)) as one primitive."""
         one, below = args
-        if not (one.kind == "const" and float(one.extra) == 1.0 and below.kind == "prim" and below.extra == "add"):
+        if not (one.kind == "const" and float(one.word) == 1.0 and below.kind == "prim" and below.word == "add"):
             return None
         a, b = below.args
         if b.kind == "const":
             a, b = b, a
-        if not (a.kind == "const" and float(a.extra) == 1.0 and b.kind == "prim" and b.extra == "exp"):
+        if not (a.kind == "const" and float(a.word) == 1.0 and b.kind == "prim" and b.word == "exp"):
             return None
         x = b.args[0]
-        x = x.args[0] if x.kind == "prim" and x.extra == "neg" else self.prim("neg", dt.float32, (x,))
+        x = x.args[0] if x.kind == "prim" and x.word == "neg" else self.prim("neg", dt.float32, (x,))
         return self.prim("sigmoid", dt.float32, (x,))
 
     def _one_and_tanh(self, args: tuple[Node, ...]) -> Node | None:
         """Rewrites 1 + tanh(x) as 2 / (1 + exp(-2 x)), which does not cancel where tanh is near -1."""
         a, b = args if args[0].kind == "const" else args[::-1]
-        if not (a.kind == "const" and float(a.extra) == 1.0 and b.kind == "prim" and b.extra == "tanh"):
+        if not (a.kind == "const" and float(a.word) == 1.0 and b.kind == "prim" and b.word == "tanh"):
             return None
         twice = self.prim("add", dt.float32, (b.args[0], b.args[0]))
         half = self.prim("sigmoid", dt.float32, (twice,))
@@ -168,12 +181,12 @@ class Graph:
 
     def exact(self, x: Node) -> Node:
         """Returns a division that must not become a multiplication by the reciprocal; other nodes are returned unchanged."""
-        if x.kind == "prim" and x.extra == "div" and x.dtype.is_float:
+        if x.kind == "prim" and x.word == "div" and x.dtype.is_float:
             return self.node("prim", x.dtype, x.args, "exact_div", x.axes, x.level)
         return x
 
     def convert(self, x: Node, to: DType) -> Node:
-        """Returns x converted to a type; the node computes in a wider one, and has the narrow type's name as `extra`."""
+        """Returns x converted to a type; the node computes in a wider one, and has the narrow type's name as `word`."""
         source = x.dtype
         if x.kind == "load" and x.dtype is to:
             return x
@@ -198,7 +211,7 @@ def bounded(node: Node) -> tuple[str, tuple[Node, ...]]:
     A clamp's second operand is the constant, which is not NaN; of two zeros of different signs it returns the first operand.
     Constants that loops get as arguments must be treated the same way, so that all code computes equal bits.
     """
-    name, args = node.extra, node.args
+    name, args = node.word, node.args
     if name not in BOUNDS or node.dtype is not dt.float32 or all(a.kind != "const" for a in args):
         return name, args
     return BOUNDS[name], args if args[1].kind == "const" else args[::-1]
@@ -206,7 +219,7 @@ def bounded(node: Node) -> tuple[str, tuple[Node, ...]]:
 
 def read_in_place(graph: Graph, outputs: Sequence[Shape]) -> frozenset[int]:
     """Returns the parameters that results may alias: an element is only read to compute the result at the same index."""
-    loads = [(n.extra[0], graph.steps(n)) for n in graph.nodes if n.kind == "load"]
+    loads = [(n.parameter, graph.steps(n)) for n in graph.nodes if n.kind == "load"]
     full = [o for o in outputs if tuple(o.lens()) == graph.dims]
     wanted = {tuple(0 if n == 1 else s for n, s in zip(graph.dims, o.strides(), strict=True)) for o in full}
     once = [(param, steps) for param, steps in loads if sum(param == other for other, _ in loads) == 1]
@@ -214,7 +227,7 @@ def read_in_place(graph: Graph, outputs: Sequence[Shape]) -> frozenset[int]:
 
 
 def number(node: Node) -> Any:
-    text = node.extra
+    text = node.word
     return {"True": True, "False": False}[text] if text in ("True", "False") else _parse(text)
 
 
@@ -243,14 +256,14 @@ def walk(nodes: Sequence[Node]) -> Iterator[Node]:
 
 def text_of(
     nodes: Sequence[Node],
-    load: Callable[[Node], Any] = lambda node: node.extra[0],
-    const: Callable[[Node], Any] = lambda node: node.extra,
+    load: Callable[[Node], Any] = lambda node: node.parameter,
+    const: Callable[[Node], Any] = lambda node: node.word,
 ) -> tuple[str, dict[int, int]]:
     """Returns nodes as text for a key, a line each, and their line numbers by `ident`; load, const: text of such nodes."""
     at = {n.ident: i for i, n in enumerate(nodes)}
     words = {"load": load, "const": const}
     lines = [
-        f"{i} {n.kind} {n.dtype} {words[n.kind](n) if n.kind in words else n.extra} {[at[a.ident] for a in n.args]}"
+        f"{i} {n.kind} {n.dtype} {words[n.kind](n) if n.kind in words else n.word} {[at[a.ident] for a in n.args]}"
         for i, n in enumerate(nodes)
     ]
     return "\n".join(lines), at

@@ -53,7 +53,7 @@ class _Rewriting:
             args = tuple(rewritten[a.ident] for a in node.args)
             made = node
             if any(a is not b for a, b in zip(args, node.args, strict=True)):
-                made = self.graph.node(node.kind, node.dtype, args, node.extra, node.axes, node.level)
+                made = self.graph.node(node.kind, node.dtype, args, node.word, node.axes, node.level)
             rewritten[node.ident] = self.learned(self.simpler(made))
         self.graph.outputs = [rewritten[o.ident] for o in self.graph.outputs]
 
@@ -65,10 +65,10 @@ class _Rewriting:
     def simpler(self, node: Node) -> Node:
         if node.kind == "convert":
             (x,) = node.args
-            if node.dtype is dt.float32 and x.kind == "prim" and x.extra in INTEGRAL.values():
+            if node.dtype is dt.float32 and x.kind == "prim" and x.word in INTEGRAL.values():
                 return x.args[0]
             found = self.known.get(x.ident, ANY)
-            to = next((d for d in INTEGRAL if d.name == node.extra), None)
+            to = next((d for d in INTEGRAL if d.name == node.word), None)
             if (
                 to is not None
                 and x.dtype is dt.float32
@@ -81,20 +81,20 @@ class _Rewriting:
                 return self.graph.node("prim", to, (x,), INTEGRAL[to], x.axes, x.level)
         if (
             node.kind == "prim"
-            and node.extra in ("sub", "add")
+            and node.word in ("sub", "add")
             and node.dtype is dt.float32
             and node.args[1].kind == "const"
         ):
             term = float(number(node.args[1]))
-            return self.shifted(node.args[0], -term if node.extra == "sub" else term) or node
+            return self.shifted(node.args[0], -term if node.word == "sub" else term) or node
         return node
 
     def bounded_number(self, x: Node) -> Node | None:
         """Returns x = min(max(y, 0), b) with NaN replaced by 0; None if x has another form."""
-        if not (x.kind == "prim" and x.extra == "min" and x.args[1].kind == "const"):
+        if not (x.kind == "prim" and x.word == "min" and x.args[1].kind == "const"):
             return None
         inner, top = x.args
-        if not (inner.kind == "prim" and inner.extra == "max" and inner.args[1].kind == "const"):
+        if not (inner.kind == "prim" and inner.word == "max" and inner.args[1].kind == "const"):
             return None
         if float(number(inner.args[1])) != 0.0:
             return None
@@ -113,13 +113,13 @@ class _Rewriting:
         if x.kind != "prim" or len(x.args) != 2 or x.args[1].kind != "const":
             return None
         inner, by = x.args[0], float(number(x.args[1]))
-        if x.extra in ("add", "sub"):
-            cancels = (by if x.extra == "add" else -by) == -term
+        if x.word in ("add", "sub"):
+            cancels = (by if x.word == "add" else -by) == -term
             return inner if cancels and self.known.get(inner.ident, ANY).whole else None
-        moved = self.moved(inner, term) if x.extra in ("max", "min", "max_number") else None
+        moved = self.moved(inner, term) if x.word in ("max", "min", "max_number") else None
         if moved is None:
             return None
-        return self.learned(self.graph.prim(x.extra, dt.float32, (moved, self.graph.const(by + term, dt.float32))))
+        return self.learned(self.graph.prim(x.word, dt.float32, (moved, self.graph.const(by + term, dt.float32))))
 
 
 def _size(found: _Range) -> float:
@@ -136,7 +136,7 @@ def _range(node: Node, args: list[_Range]) -> _Range:
         return args[0] if node.dtype is dt.float32 and node.args[0].dtype.is_integer else ANY
     if node.kind != "prim":
         return ANY
-    if node.extra in INTEGRAL.values():
+    if node.word in INTEGRAL.values():
         return args[0]
     return _of_primitive(node, args) if node.dtype is dt.float32 else ANY
 
@@ -145,9 +145,9 @@ def _of_primitive(node: Node, args: list[_Range]) -> _Range:
     x, y = args[0], args[-1]
     whole, nan = all(a.whole for a in args), any(a.nan for a in args)
     bounded = all(math.isfinite(_size(a)) for a in args)
-    match node.extra:
+    match node.word:
         case "add" | "sub" if bounded:
-            low, high = (x.low + y.low, x.high + y.high) if node.extra == "add" else (x.low - y.high, x.high - y.low)
+            low, high = (x.low + y.low, x.high + y.high) if node.word == "add" else (x.low - y.high, x.high - y.low)
             return _widened(low, high, whole, nan)
         case "mul" if bounded:
             ends = [a * b for a in (x.low, x.high) for b in (y.low, y.high)]

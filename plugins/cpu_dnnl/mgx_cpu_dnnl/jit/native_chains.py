@@ -33,6 +33,6 @@ def native_numbers(plan: Plan) -> list[int] | None:
     steps = (n for axis in (inner, *outer) for n in (*(axis.steps[k] for k in order), axis.steps[-1]))
     return [
         inner.extent, BLOCK if plan.blocks else inner.extent, len(outer), len(order), len(operations) // 3,
-        *(axis.extent for axis in outer), *(plan.loads[k].extra[0] for k in order), plan.inputs,
+        *(axis.extent for axis in outer), *(plan.loads[k].parameter for k in order), plan.inputs,
         *steps, *operations,
     ]  # fmt: skip

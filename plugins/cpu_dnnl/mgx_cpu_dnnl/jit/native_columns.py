@@ -19,7 +19,7 @@ def native_numbers(plan: Plan) -> list[int] | None:
     (result, *more), (out, *_) = plan.results, plan.outputs
     if not plan.columns or plan.pieces or plan.store or more or out.dtype is not dt.float32:
         return None
-    if result.kind != "reduce" or result.extra not in ("sum", "mean") or result.dtype is not dt.float32:
+    if result.kind != "reduce" or result.word not in ("sum", "mean") or result.dtype is not dt.float32:
         return None
     if any(plan.full) or len(plan.axes) > MAX_AXES or any(step not in (0, 1) for step in plan.kept[-1].steps):
         return None
@@ -32,8 +32,8 @@ def native_numbers(plan: Plan) -> list[int] | None:
     for axis in plan.axes:
         steps += [*(axis.steps[k] for k in order), axis.steps[-1]]
     return [
-        int(result.extra == "mean"), plan.count, plan.width, len(plan.kept), len(plan.reduced), len(order),
+        int(result.word == "mean"), plan.count, plan.width, len(plan.kept), len(plan.reduced), len(order),
         len(operations) // 3,
-        *(axis.extent for axis in plan.axes), *(plan.loads[k].extra[0] for k in order), plan.inputs,
+        *(axis.extent for axis in plan.axes), *(plan.loads[k].parameter for k in order), plan.inputs,
         *steps, *operations,
     ]  # fmt: skip

@@ -44,7 +44,7 @@ def native_numbers(plan: GemmPlan, numbers: Mapping[str, int]) -> Sequence[int] 
         _, step, by_column = next(load for load in epilogue.loads if load[0] is node)
         if by_column != 1:
             return None
-        parameter = node.extra[0]
+        parameter = node.parameter
         terms += [leading + parameter - (parameter > epilogue.at), step]
     bounds = [bits_of(x) for x in finish.bounds]
     return [
@@ -57,7 +57,7 @@ def native_numbers(plan: GemmPlan, numbers: Mapping[str, int]) -> Sequence[int] 
 
 def _finish(graph: Graph, at: int) -> _Finish | None:
     """Returns the terms added before and after clamping, of a chain that starts from the sums."""
-    starts = [n for n in walk(graph.outputs) if n.kind == "load" and n.extra[0] == at]
+    starts = [n for n in walk(graph.outputs) if n.kind == "load" and n.parameter == at]
     chain = chain_of(graph.outputs[0], starts[0]) if len(starts) == 1 else None
     return None if chain is None else _sorted(chain)
 

@@ -73,21 +73,21 @@ def chain_of(result: Node, start: Node | None = None) -> Chain | None:
     """
 
     def is_operand(node: Node) -> bool:
-        if node.kind == "prim" and node.extra == "add":
+        if node.kind == "prim" and node.word == "add":
             return all(a.kind == "load" and a is not start for a in node.args)
         return node.kind in ("load", "const") and node is not start
 
     steps: list[tuple[str, Node | float]] = []
     node = result
     while node is not start and (start is not None or node.kind != "load"):
-        if node.kind != "prim" or node.extra not in OPERATIONS or node.dtype is not dt.float32:
+        if node.kind != "prim" or node.word not in OPERATIONS or node.dtype is not dt.float32:
             return None
         a, b = node.args
         if not is_operand(b) or a.kind == "const":
             a, b = b, a
         if not is_operand(b) or b.dtype is not dt.float32:
             return None
-        steps.append((node.extra, float(number(b)) if b.kind == "const" else b))
+        steps.append((node.word, float(number(b)) if b.kind == "const" else b))
         node = a
     return Chain(node, steps[::-1]) if node.dtype is dt.float32 else None
 

@@ -33,7 +33,7 @@ def parameter_constants(nodes: Sequence[Node], fit: Callable[[Node], bool] = lam
         value = float(number(node))
         if not math.isfinite(value) or abs(value) in PLAIN:
             return False
-        return all(u.kind == "prim" and u.extra in uses and fit(u) for u in users.get(node.ident, ()))
+        return all(u.kind == "prim" and u.word in uses and fit(u) for u in users.get(node.ident, ()))
 
     return [node for node in nodes if is_given(node)]
 
@@ -59,4 +59,4 @@ def parameter_value(c: Code, node: Node, bits: V) -> V:
 def constant_text(given: Sequence[Node]) -> Callable[[Node], str]:
     """Returns a function that returns a constant's text for a key: its value, or a placeholder if it is a parameter."""
     idents = {node.ident for node in given}
-    return lambda node: "given" if node.ident in idents else node.extra
+    return lambda node: "given" if node.ident in idents else node.word

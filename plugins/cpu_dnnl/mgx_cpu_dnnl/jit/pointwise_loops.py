@@ -31,7 +31,7 @@ class _Operands(Operands):
     def __init__(self, c: Code, plan: Plan) -> None:
         super().__init__(c, plan.loads, plan.outputs, plan.args.load(c), plan.near)
         self.plan, self.inner = plan, len(plan.axes) - 1
-        self.bases = c.buffers([n.extra[0] for n in plan.loads] + [plan.inputs + i for i in range(len(plan.outputs))])
+        self.bases = c.buffers([n.parameter for n in plan.loads] + [plan.inputs + i for i in range(len(plan.outputs))])
         self.given = [
             (n, parameter_value(c, n, self.refs[plan.args.places[f"number{i}"]])) for i, n in enumerate(plan.given)
         ]

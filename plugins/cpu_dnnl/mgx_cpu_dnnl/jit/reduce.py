@@ -144,28 +144,28 @@ def simplify(graph: Graph) -> None:
     rewritten: dict[int, Node] = {}
     for node in walk(graph.outputs):
         args = tuple(rewritten[a.ident] for a in node.args)
-        extra = node.extra
+        word = node.word
         if node.ident in exponentials:
-            extra = "exp_negative"
+            word = "exp_negative"
         elif node.ident in totals:
-            extra = "total"
+            word = "total"
         elif node.ident in tops:
-            extra = "top"
-        if extra == node.extra and all(a is b for a, b in zip(args, node.args, strict=True)):
+            word = "top"
+        if word == node.word and all(a is b for a, b in zip(args, node.args, strict=True)):
             rewritten[node.ident] = node
         else:
-            rewritten[node.ident] = graph.node(node.kind, node.dtype, args, extra, node.axes, node.level)
+            rewritten[node.ident] = graph.node(node.kind, node.dtype, args, word, node.axes, node.level)
     graph.outputs = [rewritten[o.ident] for o in graph.outputs]
 
 
 def _is_softmax_sum(node: Node) -> bool:
-    if node.kind != "reduce" or node.extra != "sum" or node.dtype is not dt.float32:
+    if node.kind != "reduce" or node.word != "sum" or node.dtype is not dt.float32:
         return False
     e = node.args[0]
-    if e.kind != "prim" or e.extra != "exp":
+    if e.kind != "prim" or e.word != "exp":
         return False
     d = e.args[0]
-    if d.kind != "prim" or d.extra != "sub":
+    if d.kind != "prim" or d.word != "sub":
         return False
     a, top = d.args
-    return top.kind == "reduce" and top.extra == "max" and top.args[0] is a
+    return top.kind == "reduce" and top.word == "max" and top.args[0] is a

@@ -52,7 +52,7 @@ class _Writer:
 
     def write(self) -> None:
         c, plan = self.c, self.plan
-        numbers = [n.extra[0] for n in plan.loads] + [plan.inputs + i for i in range(len(plan.outputs))]
+        numbers = [n.parameter for n in plan.loads] + [plan.inputs + i for i in range(len(plan.outputs))]
         self.bases = c.buffers(numbers)
         self.refs = plan.args.load(c)
         self.operands = _Operands(c, plan, self.refs)
@@ -253,7 +253,7 @@ class _Writer:
 
     def _finished(self, r: Node, total: V) -> V:
         c = self.c
-        if r.extra == "mean":
+        if r.word == "mean":
             count = self.count
             number = c.cast("sitofp", count, total.elem)
             total = c.op("fdiv", total, c.splat(number, total.n) if total.n else number)

@@ -124,7 +124,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
 
 def _blocked_axes(plan: Plan) -> tuple[bool, ...]:
     """Returns, by reduced axis, True if it is summed in blocks: if the axes within have at least a block of terms."""
-    floats = any(n.kind == "reduce" and n.extra in SUMS and n.dtype.is_float for n in plan.nodes)
+    floats = any(n.kind == "reduce" and n.word in SUMS and n.dtype.is_float for n in plan.nodes)
     extents = [a.extent for a in plan.reduced]
     inside = [math.prod(extents[i:]) for i in range(len(extents))]
     return tuple(plan.columns and floats and plan.count > SUM_BLOCK and n >= SUM_BLOCK // 2 for n in inside)

@@ -65,7 +65,7 @@ class Scope:
         if node.ident in self.inverses:
             return
         c, x = self.c, self.value(node)
-        if node.kind == "reduce" and node.extra == "total":
+        if node.kind == "reduce" and node.word == "total":
             one = c.const(1.0, x)
             self.inverses[node.ident] = one, c.op("fdiv", one, x)
             return
@@ -87,7 +87,7 @@ class Scope:
                 return self.load(node)
             case "convert":
                 x = self.value(node.args[0])
-                return convert(c, x, computed(node.args[0].dtype), dt.of(node.extra))
+                return convert(c, x, computed(node.args[0].dtype), dt.of(node.word))
             case "prim":
                 if _divides(node):
                     quick = self._quick_division(node)
@@ -109,11 +109,11 @@ class Scope:
         found = self.find_inverse(b) if self.n else None
         if found is None:
             return None
-        if b.kind == "reduce" and b.extra == "total":  # at least 1: its reciprocal is a normal number
+        if b.kind == "reduce" and b.word == "total":  # at least 1: its reciprocal is a normal number
             return c.op("fmul", self.value(a), c.splat(found[1], self.n))
         s, r = (c.splat(v, self.n) for v in found)
         return c.op("fmul", c.op("fmul", self.value(a), s), r)
 
 
 def _divides(node: Node) -> bool:
-    return node.kind == "prim" and node.extra == "div" and node.dtype is dt.float32
+    return node.kind == "prim" and node.word == "div" and node.dtype is dt.float32

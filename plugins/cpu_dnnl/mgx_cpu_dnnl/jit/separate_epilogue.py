@@ -81,14 +81,14 @@ def _on_sums(graph: Graph, at: int, leading: int, sums: int, out: Shape) -> Grap
     nodes: dict[int, Node] = {}
     for node in graph.nodes:
         if node.kind != "load":
-            found = node_of(made, node.kind, node.dtype, [nodes[a.ident] for a in node.args], node.extra)
+            found = node_of(made, node.kind, node.dtype, [nodes[a.ident] for a in node.args], node.word)
             # loops over rows divide by a value of the row by its reciprocal, products do not
             by_value = node.kind == "prim" and node.args[-1].kind != "const"
             nodes[node.ident] = made.exact(found) if by_value else found
-        elif node.extra[0] == at:
+        elif node.parameter == at:
             nodes[node.ident] = made.load(sums, node.dtype, out.strides())
         else:
-            param = node.extra[0]
+            param = node.parameter
             nodes[node.ident] = made.load(leading + param - (param > at), node.dtype, graph.steps(node))
     made.outputs = [nodes[n.ident] for n in graph.outputs]
     return made

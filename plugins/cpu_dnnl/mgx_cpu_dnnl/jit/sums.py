@@ -59,11 +59,13 @@ class _Combining:
             found = self.sum_of(below)
             if found is None:
                 args = tuple(self.made[a.ident] for a in below.args)
-                extra = below.extra
-                bounded = below.kind == "prim" and extra in ("max", "min") and args[1].kind == "const"
+                word = below.word
+                bounded = below.kind == "prim" and word in ("max", "min") and args[1].kind == "const"
                 if bounded and below.dtype.is_float:
-                    extra += "_const"
-                self.made[below.ident] = self.graph.node(below.kind, below.dtype, args, extra, below.axes, below.level)
+                    word += "_const"
+                self.made[below.ident] = (
+                    self.graph.node(below.kind, below.dtype, args, word, below.axes, below.level) if args else below
+                )
             else:
                 self.sums[below.ident] = found
                 self.made[below.ident] = self.written(found, below)
@@ -73,14 +75,14 @@ class _Combining:
         """Returns a sum, a difference, or a product or quotient with a constant as a linear combination; else None."""
         if node.kind != "prim" or node.dtype is not dt.float32:
             return None
-        if node.extra in ("add", "sub"):
+        if node.word in ("add", "sub"):
             a, b = (self.known(x) for x in node.args)
-            return a.plus(b.times(-1.0 if node.extra == "sub" else 1.0))
-        if node.extra in ("mul", "div", "exact_div"):
-            x, by = node.args if node.args[1].kind == "const" or node.extra != "mul" else node.args[::-1]
+            return a.plus(b.times(-1.0 if node.word == "sub" else 1.0))
+        if node.word in ("mul", "div", "exact_div"):
+            x, by = node.args if node.args[1].kind == "const" or node.word != "mul" else node.args[::-1]
             factor = float(number(by)) if by.kind == "const" else 0.0
             if 1 / LARGE < abs(factor) < LARGE:
-                return self.known(x).times(factor if node.extra == "mul" else 1 / factor)
+                return self.known(x).times(factor if node.word == "mul" else 1 / factor)
         return None
 
     def known(self, node: Node) -> _Sum:
@@ -129,20 +131,17 @@ class _Combining:
 
 def _saturated(graph: Graph, node: Node) -> Node:
     """Fuses a saturated byte round(x) + z into one primitive of x and z; returns other nodes unchanged."""
-    dtype = next((d for d, word in INTEGRAL.items() if node.extra == word), None)
+    dtype = next((d for d, word in INTEGRAL.items() if node.word == word), None)
     if dtype is None:
         return node
-    below = node.args[0].args[0] if node.args[0].extra == "number" else node.args[0]
+    below = node.args[0].args[0] if node.args[0].word == "number" else node.args[0]
     inner = _bounded(_bounded(below, ("min_const",), dtype.highest), ("max_const", "max_number"), dtype.lowest)
     if inner is None:
         return node
     zero = graph.const(0.0, dt.float32)
-    if inner.kind == "prim" and inner.extra == "add" and inner.args[1].kind == "const":
+    if inner.kind == "prim" and inner.word == "add" and inner.args[1].kind == "const":
         inner, zero = inner.args
-    if (
-        not (inner.kind == "prim" and inner.extra == "round")
-        or not dtype.lowest <= float(number(zero)) <= dtype.highest
-    ):
+    if not (inner.kind == "prim" and inner.word == "round") or not dtype.lowest <= float(number(zero)) <= dtype.highest:
         return node
     (x,) = inner.args
     return graph.node("prim", dtype, (x, zero), f"rounded_{dtype}", x.axes, x.level)
@@ -150,10 +149,10 @@ def _saturated(graph: Graph, node: Node) -> Node:
 
 def _bounded(node: Node | None, kinds: tuple[str, ...], bound: float) -> Node | None:
     """Returns the operand of a clamp by a constant; None for other nodes."""
-    if node is None or node.kind != "prim" or node.extra not in kinds or node.args[1].kind != "const":
+    if node is None or node.kind != "prim" or node.word not in kinds or node.args[1].kind != "const":
         return None
     return node.args[0] if float(number(node.args[1])) == bound else None
 
 
 def _is_product(node: Node) -> bool:
-    return node.kind == "prim" and node.extra == "mul"
+    return node.kind == "prim" and node.word == "mul"
