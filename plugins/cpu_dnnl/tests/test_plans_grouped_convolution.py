@@ -38,11 +38,10 @@ def direct(x: Any, w: Any, group: int, padding: list[int], stride: list[int], ga
         windows, w = windows[:, :, None, :, None, :], w[:, :, None]
     n, channels, high, wide, down, across = windows.shape
     apart = windows.reshape(n, group, channels // group, high, wide, down, across)
-    kernels = w.reshape(group, -1, *w.shape[1:]).astype(np.float64)
-    both = [
-        np.einsum("ngchwab,gocab->ngohw", f(apart), f(kernels), optimize=True).reshape(n, -1, high, wide)
-        for f in (np.asarray, np.abs)
-    ]
+    # as matrix products: an einsum with an axis of groups is computed element by element
+    rows = apart.transpose(0, 1, 3, 4, 2, 5, 6).reshape(n, group, high * wide, -1)
+    columns = w.reshape(group, w.shape[0] // group, -1).astype(np.float64).swapaxes(1, 2)
+    both = [(f(rows) @ f(columns)).swapaxes(2, 3).reshape(n, -1, high, wide) for f in (np.asarray, np.abs)]
     return (both[0][:, :, 0], both[1][:, :, 0]) if axes == 1 else (both[0], both[1])
 
 
