@@ -66,7 +66,7 @@ def narrowed(b: Builder, x: Operand, like: Operand) -> Operand:
 
 @op("softmax")
 class Softmax(AlongAxis):
-    """Normalised exponential along one axis.
+    """Normalized exponential along one axis.
 
     x: float [.., n, ..] -> same shape; sums to 1 along `axis`.
     Errors: ShapeError if `axis` is outside the rank of x.  Source: ONNX Softmax-13.

@@ -46,7 +46,7 @@ def test_operation_references_have_every_operation_once():
         assert sorted(line[4:] for line in lines if line.startswith("### ")) == known.names()
     section = "\n".join(generator().section(generator().describe(ops.STANDARD.get("softmax"))))
     assert "| axis | `int` | `-1` |" in section
-    assert "Normalised exponential along one axis." in section
+    assert "Normalized exponential along one axis." in section
 
 
 def test_every_operation_is_documented():
