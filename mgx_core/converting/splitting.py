@@ -1,4 +1,4 @@
-"""Splits along one axis by sizes, one of which may be -1 for the remainder."""
+"""Splits along one axis, into equal parts or by sizes, one of which may be -1 for the remainder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from ..types import dtype as dt
 from ..types.dim import Dim
 from .builder import InstructionBuilder
 
-__all__ = ["edges_of_parts", "sizes_of_parts"]
+__all__ = ["edges_of_parts", "equal_parts", "sizes_of_parts"]
+
+
+def equal_parts(n: InstructionBuilder, x: Instruction, count: int) -> list[Instruction]:
+    """Returns `count` equal parts of the last axis."""
+    axis = x.shape.rank - 1
+    size = x.shape.dims[axis] // count
+    return [n.slice(x, [axis], [i * size], [(i + 1) * size]) for i in range(count)]
 
 
 def edges_of_parts(n: InstructionBuilder, x: Instruction, axis: int, sizes: Sequence[Dim], count: int) -> list[Dim]:

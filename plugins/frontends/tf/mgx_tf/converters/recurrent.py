@@ -7,17 +7,11 @@ from typing import Any
 import numpy as np
 
 from mgx_core import Instruction
+from mgx_core.converting.splitting import equal_parts
 from mgx_core.types.dim import product
 
 from ..converter import converts
 from ..node import Node
-
-
-def _quarters(n: Node, x: Instruction, count: int) -> list[Instruction]:
-    """Returns equal parts of the last axis."""
-    axis = x.shape.rank - 1
-    each = x.shape.dims[axis] // count
-    return [n.slice(x, [axis], [k * each], [(k + 1) * each]) for k in range(count)]
 
 
 class Lstm:
@@ -42,7 +36,7 @@ class Lstm:
         def mul(a: Instruction, b: Instruction) -> Instruction:
             return n.pointwise("mul", a, b)
 
-        gates = _quarters(n, add(n.add("dot", n.concat([x, hidden], 1), self.w), self.bias), 4)
+        gates = equal_parts(n, add(n.add("dot", n.concat([x, hidden], 1), self.w), self.bias), 4)
         i, g, f, o = (gates[k] for k in self.order)
         if self.forget:
             f = add(f, n.literal(self.forget, dtype))
@@ -100,7 +94,7 @@ def gru_cell(
     n: Node, x: Instruction, hidden: Instruction, w: Instruction, c: Instruction, b: Instruction, d: Instruction
 ) -> Any:
     gates = n.pointwise("add", n.add("dot", n.concat([x, hidden], 1), w), b)
-    r, u = _quarters(n, n.pointwise("sigmoid", gates), 2)
+    r, u = equal_parts(n, n.pointwise("sigmoid", gates), 2)
     inner = n.concat([x, n.pointwise("mul", r, hidden)], 1)
     new = n.pointwise("tanh", n.pointwise("add", n.add("dot", inner, c), d))
     rest = n.pointwise("sub", n.literal(1, u.shape.dtype), u)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgx_core import Instruction
+from mgx_core.converting.splitting import equal_parts
 
 from ..converter import Converter, converts
 from ..node import Node
@@ -114,18 +115,12 @@ def _gates(n: Node, x: Instruction, h: Instruction, w: Instruction, r: Instructi
     return linear(n, x, w, b), linear(n, h, r, c)
 
 
-def _cut(n: Node, x: Instruction, count: int) -> list[Instruction]:
-    axis = x.shape.rank - 1
-    width = x.shape.dims[axis] // count
-    return [n.slice(x, [axis], [i * width], [(i + 1) * width]) for i in range(count)]
-
-
 @converts("lstm_cell")
 def lstm_cell(
     n: Node, x: Instruction, state: Sequence[Instruction], w: Instruction, r: Instruction, b: Any = None, c: Any = None
 ) -> tuple[Instruction, Instruction]:
     both = n.add("add", *_gates(n, x, state[0], w, r, b, c))
-    i, f, g, o = _cut(n, both, 4)
+    i, f, g, o = equal_parts(n, both, 4)
     cell = n.add(
         "add", n.add("mul", n.add("sigmoid", f), state[1]), n.add("mul", n.add("sigmoid", i), n.add("tanh", g))
     )
@@ -137,7 +132,7 @@ def gru_cell(
     n: Node, x: Instruction, h: Instruction, w: Instruction, r: Instruction, b: Any = None, c: Any = None
 ) -> Instruction:
     from_x, from_h = _gates(n, x, h, w, r, b, c)
-    (xr, xz, xn), (hr, hz, hn) = _cut(n, from_x, 3), _cut(n, from_h, 3)
+    (xr, xz, xn), (hr, hz, hn) = equal_parts(n, from_x, 3), equal_parts(n, from_h, 3)
     reset, update = n.add("sigmoid", n.add("add", xr, hr)), n.add("sigmoid", n.add("add", xz, hz))
     new = n.add("tanh", n.add("add", xn, n.add("mul", reset, hn)))
     return n.add("add", new, n.add("mul", update, n.add("sub", h, new)))
