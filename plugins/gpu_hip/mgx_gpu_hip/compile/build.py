@@ -22,6 +22,9 @@ from .source import any_wave, complete, kernels
 __all__ = ["Code", "KernelCache", "Key", "Source", "build", "digest", "flags_of"]
 
 JOBS = 8
+UNIT_TEXT: Final = (
+    16384  # characters: two products on matrix units take as long to compile as dozens of pointwise kernels
+)
 
 
 class Source(Protocol):
@@ -62,8 +65,9 @@ def build(
     kept: existing code by `digest`; no compiler is needed if it covers all sources.
     loaded: code in use by programs of this process for this architecture, which is looked up first and updated.
     jobs: compilations at a time, by default as many as the machine has cores, at most 8 (run-time compilers share locks).
-    batch: kernels per translation unit; 0: enough to keep every job busy, at most 16 (parsing the prelude dominates for small
-    kernels).  Each source gets a namespace of its own, but macros would leak: a source that defines macros is compiled alone.
+    batch: kernels per translation unit; 0: enough to keep every job busy, at most 16 and `UNIT_TEXT` characters (parsing the
+    prelude dominates for small kernels).  Each source gets a namespace of its own, but macros would leak: a source that defines
+    macros is compiled alone.
     $MGX_DUMP_KERNELS names a directory for the source of every kernel.
     Errors: CompileError that names the kernel and its source nodes.
     """
@@ -142,7 +146,8 @@ def _groups(sources: list[Source], arch: str, batch: int) -> list[list[Source]]:
         if batch <= 1 or "#define" in source.text:
             groups.append([source])
             continue
-        if not group or len(group) >= batch or names & taken:
+        length = sum(len(s.text) for s in group)
+        if not group or len(group) >= batch or length + len(source.text) > UNIT_TEXT or names & taken:
             group, taken = [], set()
             groups.append(group)
             open_groups[kind] = (group, taken)
