@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from math import inf
 from pathlib import Path
 from threading import RLock
@@ -16,6 +17,7 @@ from ..cache import DiskCache
 from ..errors import MgxError, No
 from ..hashing import sha256
 from ..ir.module import Module
+from ..named_tuples import NamedTuple
 from ..ops.control import Group
 from ..ops.operation import Operation
 from ..types.argument import Array
@@ -27,13 +29,22 @@ from .kernel_emission import APART, Results
 from .schedule import Schedule
 from .values import Value
 
-__all__ = ["BLOCK", "KernelTuning", "TuningStore", "random_operand"]
+__all__ = ["BLOCK", "KernelTuning", "Trial", "TuningStore", "random_operand"]
 
 FORMAT: Final = 1
 BLOCK: Final = 1 << 16  # random numbers that are drawn for an operand
 LEAD: Final = 0.97  # a kernel must be faster than the best so far by this factor; otherwise the order of plans decides
 
 Emit = Callable[[Emitter, Sequence[Any]], Results | No]
+
+
+class Trial(NamedTuple):
+    """A program of one op with one of its kernels: the kernel's name, the steps, and what they read (vectors)."""
+
+    name: str
+    emitter: Emitter
+    schedule: Schedule
+    operands: Sequence[Shape]
 
 
 class TuningStore:
@@ -77,8 +88,8 @@ class TuningStore:
 class KernelTuning(TuningStore):
     """Names of the fastest kernels by problem; with ``exhaustive_tune`` for all ops, else for those selected by `concerns`.
 
-    Each kernel that supports an op is timed in a program of its own; a group is also timed as separate members.  Targets define
-    how a program is timed.
+    Each kernel that supports an op is timed in a program of its own; a group is also timed as separate members, if
+    `times_members`.  Targets define how a program is timed.
     """
 
     def __init__(self, machine: str, folder: Path | None = None) -> None:
@@ -86,8 +97,8 @@ class KernelTuning(TuningStore):
         self.timed = 0  # number of problems measured
 
     @abstractmethod
-    def seconds(self, trial: Any, schedule: Schedule, arrays: Sequence[Array]) -> float:
-        """Returns the seconds that one run of a schedule takes on these inputs.  Errors: MgxError if it cannot run."""
+    def seconds(self, trial: Any, schedule: Schedule, arrays: Sequence[Any]) -> float:
+        """Returns the seconds that one run of a schedule takes on these operands.  Errors: MgxError if it cannot run."""
 
     def settings(self, e: Any) -> str:
         """Returns the emitter's settings that choices depend on, as text (override)."""
@@ -97,72 +108,108 @@ class KernelTuning(TuningStore):
         """Returns True if the kernels for an op are timed (override; default: for every op)."""
         return True
 
+    def times_members(self, e: Any) -> bool:
+        """Returns True if a group is also timed as separate members (override; default: always)."""
+        return True
+
+    def operand(self, dtype: DType, count: int) -> Any:
+        """Returns random numbers as an argument for `seconds` (override; default: in host memory)."""
+        return random_operand(dtype, count)
+
     def choice(
         self, e: Any, kernels: Sequence[Kernel], op: Operation, modules: Sequence[Module], args: Sequence[Any]
     ) -> str | None:
         """Returns the name of the kernel to use, `APART` to run a group's members separately; None if there is no choice."""
-        apart = isinstance(op, Group)
-        if len(kernels) + apart < 2:
-            return None
-        key = _key(f"{op!r} {self.settings(e)}", modules, args)
+        key = self.problem(e, kernels, op, modules, args)
         if key is None:
             return None
-        names = [k.name for k in kernels] + [APART] * apart
         with self.lock:
-            known = self.choices.get(key)
-            if known not in names:
-                known = self._measured(e, kernels, op, modules, args, apart)
+            known = self.known(e, key, kernels, op)
+            if known is None:
+                known = self._measured(e, kernels, op, modules, args)
                 self.timed += 1
                 self.keep(key, known)
         e.choices[key] = known
-        return str(known)
+        return known
+
+    def problem(
+        self, e: Any, kernels: Sequence[Kernel], op: Operation, modules: Sequence[Module], args: Sequence[Any]
+    ) -> str | None:
+        """Returns the text that identifies a problem; None if there is nothing to choose from or to time."""
+        if len(kernels) + self._apart(e, op) < 2:
+            return None
+        return _key(f"{op!r} {self.settings(e)}", modules, args)
+
+    def known(self, e: Any, problem: str, kernels: Sequence[Kernel], op: Operation) -> str | None:
+        """Returns the choice for a problem; None if it was not measured, or the chosen kernel does not exist any more."""
+        found = self.choices.get(problem)
+        names = [k.name for k in kernels] + [APART] * self._apart(e, op)
+        return str(found) if found in names else None
+
+    def trials(
+        self, e: Any, kernels: Sequence[Kernel], op: Operation, modules: Sequence[Module], args: Sequence[Any]
+    ) -> Iterator[Trial]:
+        """Yields a program for each kernel that supports an op with these operands, in order of preference."""
+        for kernel in kernels:
+            if kernel.emit is not None:
+                made = _trial(e, kernel.name, partial(_attempt, kernel, op, modules), args)
+                if made is not None:
+                    yield made
+        if self._apart(e, op):
+            made = _trial(e, APART, lambda trial, given: trial.apart(op, modules, given, ()), args)
+            if made is not None:
+                yield made
+
+    def _apart(self, e: Any, op: Operation) -> bool:
+        return isinstance(op, Group) and self.times_members(e)
 
     def _measured(
-        self,
-        e: Any,
-        kernels: Sequence[Kernel],
-        op: Operation,
-        modules: Sequence[Module],
-        args: Sequence[Any],
-        apart: bool,
+        self, e: Any, kernels: Sequence[Kernel], op: Operation, modules: Sequence[Module], args: Sequence[Any]
     ) -> str:
-        def emitting(kernel: Kernel) -> Emit:
-            return lambda trial, given: trial.attempt(kernel, op, modules, given)
-
-        ways = [(k.name, emitting(k)) for k in kernels if k.emit is not None]
-        if apart:
-            ways.append((APART, lambda trial, given: trial.apart(op, modules, given, ())))
         best, least = kernels[0].name, inf
-        for name, emit in ways:
-            seconds = self._seconds(e, emit, args)
+        operands: list[Any] | None = None
+        for trial in self.trials(e, kernels, op, modules, args):
+            try:
+                if operands is None:
+                    operands = [self.operand(s.dtype, s.elements()) for s in trial.operands]
+                seconds = self.seconds(trial.emitter, trial.schedule, operands)
+            except MgxError:
+                continue
             if seconds < least * (LEAD if least < inf else 1.0):
-                best, least = name, seconds
+                best, least = trial.name, seconds
         return best
 
-    def _seconds(self, e: Any, emit: Emit, args: Sequence[Any]) -> float:
-        """Times an op on random operands with the given layouts, in seconds; infinite if it cannot run."""
-        trial: Emitter = e.fresh(tuning=False)
-        arrays: list[Array] = []
 
-        def stand_in(value: Any) -> Any:
-            if value is None:
-                return None
-            if isinstance(value, tuple):
-                return tuple(map(stand_in, value))
-            if value.buffer.kind == "literal":
-                return value
-            space = Shape(value.shape.dtype, [max(int(value.shape.element_space()), 1)])
-            memory = trial.input(space, len(arrays))
-            trial.inputs.append(memory)
-            arrays.append(random_operand(space.dtype, space.elements()))
-            return Value(value.shape, memory.buffer)
+def _attempt(
+    kernel: Kernel, op: Operation, modules: Sequence[Module], trial: Emitter, given: Sequence[Any]
+) -> Results | No:
+    return trial.attempt(kernel, op, modules, given)
 
-        try:
-            if isinstance(emit(trial, [stand_in(a) for a in args]), No) or any(step.host for step in trial.steps):
-                return inf
-            return self.seconds(trial, trial.planned(Module("trial"), []), arrays)
-        except MgxError:
-            return inf
+
+def _trial(e: Any, name: str, emit: Emit, args: Sequence[Any]) -> Trial | None:
+    """Returns a program of one op on operands with the given layouts; None if it declines, or would run on the host."""
+    trial: Emitter = e.fresh(tuning=False)
+    operands: list[Shape] = []
+
+    def stand_in(value: Any) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, tuple):
+            return tuple(map(stand_in, value))
+        if value.buffer.kind == "literal":
+            return value
+        space = Shape(value.shape.dtype, [max(int(value.shape.element_space()), 1)])
+        memory = trial.input(space, len(operands))
+        trial.inputs.append(memory)
+        operands.append(space)
+        return Value(value.shape, memory.buffer)
+
+    try:
+        if isinstance(emit(trial, [stand_in(a) for a in args]), No) or any(step.host for step in trial.steps):
+            return None
+        return Trial(name, trial, trial.planned(Module("trial"), []), operands)
+    except MgxError:
+        return None
 
 
 def random_operand(dtype: DType, count: int) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from mgx_core.targets.cut import Item, border, cut
 from mgx_core.targets.emission import Emitter
 from mgx_core.targets.kernel import op_of
 from mgx_core.targets.kernel_emission import DeviceFunction, HostFunction, Tuning
-from mgx_core.targets.schedule import Schedule
+from mgx_core.targets.schedule import Schedule, Step
 from mgx_core.targets.static_part import Split, fixed_tensor, split
 from mgx_core.targets.values import Buffer, Value, packed_strides
 from mgx_core.types.argument import Array
@@ -36,6 +36,18 @@ __all__ = ["DEVICE_ALIGNMENT", "LIBRARY_ALIGNMENT", "GpuEmitter", "tensor_of"]
 
 DEVICE_ALIGNMENT = 256
 LIBRARY_ALIGNMENT = 16  # of operands in bytes, unless a problem states another
+
+
+class AheadTuning(Tuning, Protocol):
+    """Tuning that compiles kernels before it times them."""
+
+    def dry_run(self) -> Tuning:
+        """Returns what stands in for tuning in a dry run: it times nothing and collects the kernels that would be timed."""
+        ...
+
+    def compile_ahead(self, steps: Sequence[Step]) -> None:
+        """Starts to compile, in parallel, the collected kernels and those of other steps."""
+        ...
 
 
 def tensor_of(value: Value) -> Tensor:
@@ -94,14 +106,19 @@ class GpuEmitter(Emitter):
         tuner = self.context.tuner
         if tuner is None:
             return self._schedule(module)
-        with tuner.prefetching(lambda: self.fresh(False)._dry_run(module)):
+        with tuner.prefetching(lambda: self.fresh()._dry_run(module)):
             return self._schedule(module)
 
     def _dry_run(self, module: Module) -> None:
-        """Emits the static part to collect its requests for library plans."""
+        """Emits the static part to collect its requests for library plans and its kernels, which are compiled meanwhile."""
+        tuning = self.tuning
+        if tuning is not None:
+            self.tuning = cast(AheadTuning, tuning).dry_run()
         self.module = module
         parts = split(module)
         self.emit_static(module, parts.static, parts.wanted)
+        if tuning is not None:
+            cast(AheadTuning, tuning).compile_ahead(self.steps)
 
     def _schedule(self, module: Module) -> Schedule:
         self.module = module

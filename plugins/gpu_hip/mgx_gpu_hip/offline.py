@@ -29,7 +29,7 @@ class OfflineRunner(Runner):
     ) -> None:
         self.schedule = schedule
         self.context = emitter.context
-        self.step_sources = [StepSource(s) for s in kernel_steps(schedule)]
+        self.step_sources = [StepSource(s) for s in kernel_steps(schedule.steps)]
         self.codes = build(self.step_sources, self.context.device.arch, kept=kept)
         after = None if emitter.continuation is None else emitter.continuation.largest()
         if after is not None:  # the continuation behind data-dependent extents, for the largest ones

@@ -34,7 +34,7 @@ def fastest_plan(
     for name, buffer in held.items():
         stream.fill(buffer.address, 0, max(sizes[name], 256))
     for name in READ & held.keys():
-        _fill(stream, held[name].address, sizes[name], dtype)
+        stream.repeat(held[name].address, samples(min(sizes[name] // dtype.size, 1 << 16), dtype), sizes[name])
     space = max(plan.workspace for plan in plans)
     workspace = device.allocate(space) if space else None
     addresses = {name: buffer.address for name, buffer in held.items()}
@@ -75,18 +75,6 @@ def microseconds(
     graph = captured.instantiate()
     graph.launch(stream.handle)
     return min(stream.microseconds(graph.launch) for _ in range(2 if once < 200 else 1)) / count
-
-
-def _fill(stream: Any, address: int, size: int, dtype: DType) -> None:
-    """Fills an operand with `samples`."""
-    block = samples(min(size // dtype.size, 1 << 16), dtype)
-    stream.copy_in(address, block)
-    stream.wait()
-    done = block.nbytes
-    while done < size:
-        part = min(done, size - done)
-        stream.copy(address + done, address, part)
-        done += part
 
 
 def samples(count: int, dtype: DType) -> Array:

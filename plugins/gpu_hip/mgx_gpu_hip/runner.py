@@ -27,7 +27,7 @@ from .saved_code import Kept, keep_code
 from .staging import Staging
 from .step_sources import StepSource, kernel_steps
 from .steps import CalledStep
-from .timing import enqueue_marked, repeated_seconds, timings
+from .timing import enqueue_marked, least_seconds, repeated_seconds, timings
 from .watch import DeviceWatch
 from .watched_graphs import WatchedGraphs, fallback_inputs
 
@@ -126,7 +126,7 @@ class GpuRunner(Runner):
         return keep_code(self.step_sources, self.codes, self.context, self.schedule.choices)
 
     def _load(self, kept: Kept | None) -> None:
-        kernels = kernel_steps(self.schedule)
+        kernels = kernel_steps(self.schedule.steps)
         self.step_sources = [StepSource(s) for s in kernels]
         self.codes = build(self.step_sources, self.device.arch, kept=kept, loaded=self.context.codes)
         self.functions: dict[int, dict[str, Any]] = {}
@@ -181,6 +181,12 @@ class GpuRunner(Runner):
         if not self.whole or self.hosted:
             return super().seconds(args, runs)
         return self._timed(args, lambda steps: repeated_seconds(steps, self.device, runs))
+
+    def least_seconds(self, args: Sequence[Any], rounds: int, seconds: float, most: int) -> float:
+        """Returns the minimum of device seconds per run over several rounds; see `timing.least_seconds`."""
+        if not self.whole or self.hosted:
+            return min(super(GpuRunner, self).seconds(args, 1) for _ in range(rounds))
+        return self._timed(args, lambda steps: least_seconds(steps, self.device, rounds, seconds, most))
 
     def _timed(self, args: Sequence[Any], measure: Callable[[Sequence[BoundStep]], T]) -> T:
         """Returns what `measure` returns for the bound steps of a run on these arguments."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mgx_core.targets.schedule import Schedule
+from collections.abc import Iterable
+
+from mgx_core.targets.schedule import Step
 
 from .steps import KernelStep
 
@@ -19,6 +21,6 @@ class StepSource:
         self.origin = step.source.origin
 
 
-def kernel_steps(schedule: Schedule) -> list[KernelStep]:
+def kernel_steps(steps: Iterable[Step]) -> list[KernelStep]:
     """Returns the steps that launch generated kernels."""
-    return [s for s in schedule.steps if isinstance(s, KernelStep) and s.source.launches]
+    return [s for s in steps if isinstance(s, KernelStep) and s.source.launches]

@@ -13,7 +13,7 @@ from mgx_core.targets.runner import Timing
 from .bound_steps import BoundStep
 from .runtime import Device, GraphExec, Stream
 
-__all__ = ["repeated_seconds", "enqueue_marked", "timings"]
+__all__ = ["enqueue_marked", "least_seconds", "repeated_seconds", "timings"]
 
 REPEATS: Final = 5  # consecutive launches in one graph, so that host and submission overhead do not count
 
@@ -40,6 +40,19 @@ def repeated_seconds(steps: Sequence[BoundStep], device: Device, runs: int) -> f
     graph = _repeated(steps, device, stream, runs)
     graph.launch(stream.handle)
     return stream.microseconds(graph.launch) * 1e-6 / runs
+
+
+def least_seconds(steps: Sequence[BoundStep], device: Device, rounds: int, seconds: float, most: int) -> float:
+    """Returns the minimum over several rounds of seconds per repetition of all steps, in one graph.
+
+    seconds: of a round, in which the steps are repeated at most `most` times.
+    """
+    stream = device.stream()
+    once = _repeated(steps, device, stream, 1)
+    once.launch(stream.handle)
+    runs = max(1, min(most, int(seconds * 1e6 / max(stream.microseconds(once.launch), 1.0))))
+    graph = _repeated(steps, device, stream, runs) if runs > 1 else once
+    return min(stream.microseconds(graph.launch) for _ in range(rounds)) * 1e-6 / runs
 
 
 def _repeated(steps: Sequence[BoundStep], device: Device, stream: Stream, times: int) -> GraphExec:

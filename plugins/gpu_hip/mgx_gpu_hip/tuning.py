@@ -188,6 +188,12 @@ class Tuner(TuningStore):
         finally:
             self._compiling.dry_run = before
 
+    def prepare(self) -> None:
+        """Runs the dry run of this thread's compilation, if it has not run yet, and builds the plans of all its problems."""
+        with self.lock:
+            if self._requested is None and self._compiling.dry_run is not None:
+                self._prepare()
+
     def _best(self, request: PlanRequest, sizes: Mapping[str, int], exhaustive: bool) -> TimedPlan | No:
         sized = _SizedRequest(request, sizes)
         with self.lock:

@@ -20,7 +20,9 @@ from mgx_gpu_hip.plans import PLANS
 from mgx_gpu_hip.plans.loops import write_pointwise
 from mgx_gpu_hip.plans.narrow_products import TILE_RANKS
 from mgx_gpu_hip.plans.offer import emit_generated, offer
+from mgx_gpu_hip.runtime import open_device
 from mgx_gpu_hip.target import GpuTarget
+from mgx_gpu_hip.tuning import Tuner
 
 GIVEN = np.linspace(-3, 3, 1 << 14, dtype=np.float32)
 SLOW = Kernels("gpu")
@@ -174,6 +176,76 @@ def test_products_of_bytes_are_timed_where_library_plans_are(folder: Path, monke
     monkeypatch.setattr(GpuContext, "tuner", Untimed(0))
     bytes_and_floats()
     assert timed == []  # the program's shapes keep changing
+
+
+class Refusing:
+    """Libraries without plans."""
+
+    def another(self) -> Refusing:
+        return self
+
+    def versions(self, problem: Any) -> str:
+        return "1"
+
+    def plan(self, problem: Any, choice: Any = None) -> No:
+        return No("no plan")
+
+    def plans(self, problem: Any, count: int, compiled: bool = True, share: tuple[int, int] = (0, 1)) -> No:
+        return No("no plan")
+
+
+def quantized_layers() -> mgx.Program:
+    """Returns two products of bytes of different extents, with an epilogue each."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("int8", [40, 64]))
+    for columns in (48, 32):
+        w = m.add_literal(np.ones((x.shape.dims[1], columns), np.int8))
+        wide = m.add(mgx.op("convert", target_type="float32"), m.add(mgx.op("quant_dot"), x, w))
+        x = m.add(mgx.op("quantizelinear", out_type="int8"), wide, m.add_literal(np.float32(32)))
+    m.add_return([x])
+    return program
+
+
+def test_kernels_are_compiled_before_the_first_is_timed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling 150 candidates of resnet50 one after the other takes 30 seconds."""
+    built: list[list[str]] = []
+    timed: list[tuple[int, list[str]]] = []
+
+    def build(sources: Any, *args: Any, **more: Any) -> list[Any]:
+        built.append([s.text for s in sources])
+        return []
+
+    def seconds(self: Any, args: Any, *more: Any) -> float:
+        timed.append((len(built), [s.source.text for s in self.schedule.steps]))
+        return 1.0 / len(timed)
+
+    tuner = Tuner(open_device("host", 1), Refusing(), folder)  # type: ignore[arg-type]
+    monkeypatch.setattr(GpuContext, "tuner", tuner)
+    monkeypatch.setattr(kernel_tuning, "build", build)
+    monkeypatch.setattr(kernel_tuning.GpuRunner, "least_seconds", seconds)
+    program = quantized_layers()
+    program.compile(GpuTarget("host", 1))
+    assert len(timed) == 2 * TILE_RANKS  # no members of the groups
+    assert {before for before, _ in timed} == {1}  # in parallel with others
+    assert {text for _, texts in timed for text in texts} <= set(built[0])
+    x = np.ones((40, 64), np.int8)
+    np.testing.assert_array_equal(program.run({"x": x})[0].to_numpy(), np.full((40, 32), 3))
+
+
+def test_a_kernel_that_cannot_be_compiled_does_not_keep_others_from_being_timed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(*args: Any, **more: Any) -> list[Any]:
+        raise mgx.DeviceError("syntax error")
+
+    monkeypatch.setattr(kernel_tuning, "build", build)
+    monkeypatch.setattr(GpuContext, "tuner", Tuner(open_device("host", 1), Refusing(), folder))  # type: ignore[arg-type]
+    program = quantized_layers()
+    program.compile(GpuTarget("host", 1))
+    assert program.executable is not None
+    schedule = program.executable.instances()[0].runner.schedule
+    assert len(schedule.choices) == 2
 
 
 class Untimed:

@@ -107,6 +107,16 @@ class Stream:
     def copy(self, to: int, source: int, size: int) -> None:
         self.device.driver.d2d(to, source, size, self.handle)
 
+    def repeat(self, address: int, array: Any, size: int) -> None:
+        """Fills device memory with a host array, which is repeated."""
+        self.copy_in(address, array)
+        self.wait()  # the array may change, and the copies below read what was copied
+        done = array.nbytes
+        while done < size:
+            part = min(done, size - done)
+            self.copy(address + done, address, part)
+            done += part
+
     def fill(self, address: int, byte: int, size: int) -> None:
         self.device.driver.fill8(address, byte, size, self.handle)
 
