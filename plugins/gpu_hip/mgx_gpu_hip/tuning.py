@@ -121,9 +121,13 @@ class Tuner(TuningStore):
         return self._best(request, sizes, exhaustive)
 
     def narrow(self, p: NarrowProblem, exhaustive: bool = False) -> TimedPlan | No:
-        """Returns the fastest plan of a product of bytes or 8-bit floats with its epilogue."""
-        request = PlanRequest(p, lambda _: _compiled(p, 12 if exhaustive else NARROW_PLANS))
-        return self._best(request, p.sizes, exhaustive)
+        """Returns the fastest plan of a product of bytes or 8-bit floats with its epilogue, timed with any scalars."""
+        bare = p.numberless()
+        request = PlanRequest(bare, lambda _: _compiled(bare, 12 if exhaustive else NARROW_PLANS))
+        found = self._best(request, p.sizes, exhaustive)
+        if isinstance(found, No):
+            return found
+        return TimedPlan(found.us, found.choice, lambda: found.plan.with_numbers(p.numbers))
 
     def attention(self, p: AttentionProblem, exhaustive: bool = False) -> TimedPlan | No:
         """Returns the fastest of a few plans; declines if the budget is spent.
@@ -319,6 +323,9 @@ class _Placeholder:
     def __init__(self, name: str) -> None:
         self.name = name
         self.choice: dict[str, Any] = {}
+
+    def with_numbers(self, numbers: Sequence[float]) -> _Placeholder:
+        return self
 
 
 def _estimated_us(problem: Any) -> float:

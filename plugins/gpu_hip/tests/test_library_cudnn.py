@@ -15,7 +15,7 @@ from mgx_gpu_hip.library.convolution import channels_last, conv_graph
 from mgx_gpu_hip.library.cudnn import EXACT, NARROW, Cudnn, notes_for
 from mgx_gpu_hip.library.cudnn_constants import Attr, Kind, Note
 from mgx_gpu_hip.library.cudnn_graph import Convolve, Graph, MatMul, Pointwise, Reduce
-from mgx_gpu_hip.library.cudnn_narrow import NarrowProblem, narrow_graph
+from mgx_gpu_hip.library.cudnn_narrow import NarrowProblem, Operand, narrow_graph
 from mgx_gpu_hip.library.cudnn_plan import CudnnPlan
 from mgx_gpu_hip.library.cudnn_problems import gemm_graph
 
@@ -438,3 +438,13 @@ def test_an_absent_library_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None
         isinstance(answer, No) and "libMIOpen.so.1 was not found" in answer.why and "MGX_MIOPEN_LIBRARY" in answer.why
     )
     assert isinstance(Libraries("hip").plan(AttentionProblem.packed(1, 2, 8, 8, 64)), No)
+
+
+def test_scalars_of_narrow_steps_are_listed_in_the_order_of_the_graph() -> None:
+    steps = (("mul", -1, 0.5), ("add", 0, "o0"), ("max", 1, -2.0), ("min", 2, 3.0))
+    types = dtype.int8, dtype.int8, dtype.int8
+    bias = Operand("o0", (1, 1, 16), (16, 16, 1), dtype.float32)
+    problem = NarrowProblem((1, 64, 32), (1, 32, 16), (1, 64, 16), types, steps, (bias,))
+    assert [t.value for t in narrow_graph(problem).values] == problem.numbers == [0.5, -2.0, 3.0]
+    assert problem.numberless().numbers == [1.0, 1.0, 1.0]
+    assert problem.numberless() == replace(problem, steps=(("mul", -1, 7.0), *steps[1:])).numberless()

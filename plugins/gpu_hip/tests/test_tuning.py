@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from mgx_gpu_hip.library.cudnn_narrow import NarrowProblem
 from mgx_gpu_hip.library.gemm_problem import GemmProblem
 from mgx_gpu_hip.plan_builders import PlanBuilders
 from mgx_gpu_hip.runtime import open_device
-from mgx_gpu_hip.tuning import TimedPlan, Tuner
+from mgx_gpu_hip.tuning import NARROW_PLANS, TimedPlan, Tuner
 
 PROBLEM = GemmProblem.packed(64, 32, 16)
 OTHER = GemmProblem.packed(64, 32, 48)
@@ -31,6 +32,12 @@ class Plan:
     def __init__(self, name: str, us: float, version: str = "1") -> None:
         self.us = us
         self.choice = {"library": "stand-in", "version": version, "plan": name}
+        self.numbers: tuple[float, ...] = ()
+
+    def with_numbers(self, numbers: Any) -> Plan:
+        made = copy.copy(self)
+        made.numbers = tuple(numbers)
+        return made
 
 
 class Library:
@@ -90,8 +97,24 @@ def test_a_few_plans_of_attention_are_timed(tuned) -> None:
 @pytest.mark.parametrize("of", [dtype.int8, dtype.float8_e4m3fn])
 def test_plans_of_narrow_numbers_are_timed_on_data(tuned, of) -> None:
     library: Any = Library()
-    problem = NarrowProblem((1, 64, 32), (1, 32, 48), (1, 64, 48), (of, of, dtype.float16), (("mul", -1, 0.5),))
-    assert tuned(library).narrow(problem).plan is library.all["second"]
+    assert tuned(library).narrow(narrow_problem(of, 0.5)).plan.choice == library.all["second"].choice
+
+
+def narrow_problem(of: Any, *factors: float) -> NarrowProblem:
+    steps = tuple(("mul", n - 1, factor) for n, factor in enumerate(factors))
+    return NarrowProblem((1, 64, 32), (1, 32, 48), (1, 64, 48), (of, of, dtype.float16), steps)
+
+
+def test_layers_that_differ_in_scalars_share_a_plan(tuned) -> None:
+    """cuDNN took a second to compile the engines of one layer."""
+    library = Library()
+    tuner = tuned(library)
+    first, second = (tuner.narrow(narrow_problem(dtype.int8, 2.0, f)) for f in (0.5, 0.25))
+    assert library.asked == [f"{n} of {NARROW_PLANS}" for n in range(NARROW_PLANS)]
+    assert (first.plan.numbers, second.plan.numbers) == ((2.0, 0.5), (2.0, 0.25))
+    assert first.plan.choice == second.plan.choice
+    tuner.narrow(narrow_problem(dtype.int8, 0.5))
+    assert len(library.asked) == 2 * NARROW_PLANS  # other steps are another problem
 
 
 @pytest.mark.parametrize("way", ["disk", "file"])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from mgx_core import dtype
 from mgx_core.types.dtype import DType
@@ -60,6 +60,15 @@ class NarrowProblem:
         return 2 * math.prod(self.y) * (math.prod(self.w[1:]) if self.is_window else self.x[-1])
 
     @property
+    def numbers(self) -> list[float]:
+        """The scalars of the steps, in the order of the graph's values."""
+        return [s for _, *sources in self.steps for s in sources if isinstance(s, float)]
+
+    def numberless(self) -> NarrowProblem:
+        """Returns the problem with other scalars: those of layers differ, and plans take them at launch."""
+        return replace(self, steps=tuple((mode, _slot(left), _slot(right)) for mode, left, right in self.steps))
+
+    @property
     def sizes(self) -> dict[str, int]:
         """Bytes of each tensor in memory, by launch parameter."""
         given = zip("xwy", (self.x, self.w, self.y), self.types, strict=True)
@@ -71,6 +80,10 @@ class NarrowProblem:
             return "x".join(map(str, dims))
 
         return f"{joined(self.x)} {joined(self.w)} {self.types[0].name}+{len(self.steps)}"
+
+
+def _slot(source: Any) -> Any:
+    return 1.0 if isinstance(source, float) else source
 
 
 def gelu_by_tanh(x: Source, first: int) -> list[Step]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from mgx_core import dtype
@@ -37,6 +38,13 @@ class CudnnPlan:
         self.workspace = int(descriptor.get(Attr.PLAN_WORKSPACE_SIZE, Type.INT64)[0])
         self._values = [(t.id, NUMBERS[t.dtype](t.value)) for t in graph.values]
         self._packs: dict[tuple[Any, ...], Descriptor] = {}
+
+    def with_numbers(self, numbers: Sequence[float]) -> CudnnPlan:
+        """Returns the plan with other values of the graph's scalars, in their order."""
+        made = copy.copy(self)
+        made._values = [(id, type(value)(n)) for (id, value), n in zip(self._values, numbers, strict=True)]
+        made._packs = {}
+        return made
 
     @property
     def saved(self) -> str:
