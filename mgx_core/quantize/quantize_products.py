@@ -68,15 +68,15 @@ def quantize_products(
 def functions_of(
     products: Iterable[Instruction], tensors: Iterable[Instruction], config: QuantizeConfig
 ) -> list[Function]:
-    """Returns the functions whose results, or operands too, are to be rounded, if enabled."""
-    if not config.functions or not TYPES[config.activations].is_integer:
+    """Returns the functions whose results, or operands too, are to be rounded, if enabled; tables are those of bytes."""
+    if not config.functions:
         return []
-    return functions(products, tensors, config.tables is not False)
+    return functions(products, tensors, config.tables is not False and TYPES[config.activations].is_integer)
 
 
 def pairs_of(products: Iterable[Instruction], tensors: Collection[Instruction], config: QuantizeConfig) -> list[Pair]:
     """Returns the pairs of operands of which one is to be rounded, if enabled."""
-    return pairs(products, tensors) if config.functions and TYPES[config.activations].is_integer else []
+    return pairs(products, tensors) if config.functions else []
 
 
 def _of_pairs(

@@ -76,7 +76,10 @@ def test_results_that_are_read_in_several_places_are_rounded(name: str, read: li
     mean = m.add(op("reduce_mean", axes=(2, 3)), made)
     gate = m.add(op("multibroadcast", out_lens=IMAGE.shape), m.add(op("hard_sigmoid"), mean))
     m.add_return([m.add(op("convolution"), m.add(op("mul"), made, gate), m.add_literal(WEIGHTS[1]))])
+    whole = program.clone()
     assert rounded(quantized(program, tables=tables)) == ["@param", *read, "mul"]
+    mgx.quantize_fp8(whole, mgx.get_target("ref"), [{"x": IMAGE}], smooth=False, correct_bias=False, tables=tables)
+    assert rounded(whole) == ["@param", name, "mul"]  # tables are of bytes
 
 
 def test_operands_of_functions_of_matrix_products_are_quantized() -> None:
