@@ -227,7 +227,7 @@ def quantize_before_pooling(i: Instruction, b: Builder) -> Instruction | No | No
     scale = aligned(mine.scale)
     if not mine.by_tensor or scale is None or not finite(scale) or float(scale.reshape(-1)[0]) <= 0:
         return No("the scale is not one positive constant")
-    if not i.shape.dtype.is_integer or i.shape.dtype.bits != 8:
+    if i.shape.dtype.bits != 8:
         return No(f"windows of {i.shape.dtype}")
     if not one_user(pooled):
         return No("the pooling has other users")
@@ -271,6 +271,6 @@ def pool_narrow_values(i: Instruction, b: Builder) -> Instruction | No | None:
     scale = aligned(given.scale)
     if not given.by_tensor or scale is None or not finite(scale) or float(scale.reshape(-1)[0]) <= 0:
         return No("the scale is not one positive constant")
-    if not given.values.shape.dtype.is_integer or given.values.shape.dtype.bits != 8:
+    if given.values.shape.dtype.bits != 8:
         return No(f"windows of {given.values.shape.dtype}")
     return b.add(given.op, b.add(i.op, given.values), *given.parameters)

@@ -147,6 +147,21 @@ keep_aspect_ratio_policy="stretch"](%3) -> int8[1, 2, 6, 6]
   @return(%4)""",
     ),
     (
+        "quantize-before-pooling",
+        """\
+  %x = @param["x"] -> float32[1, 2, 4, 4]
+  %s = @literal(0.05) -> float32[]
+  %1 = pooling[mode="max", lengths=[2, 2], stride=[2, 2]](%x)
+  %2 = quantizelinear[out_type=float8_e4m3fn](%1, %s)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[1, 2, 4, 4]
+  %1 = @literal(0.05) -> float32[]
+  %2 = quantizelinear[axis=1, block_size=0, out_type=float8_e4m3fn, saturate=true, precision=none](%x, %1) -> float8_e4m3fn[1, 2, 4, 4]
+  %3 = pooling[mode="max", padding=[], padding_mode="default", stride=[2, 2], lengths=[2, 2], dilations=[], ceil_mode=false, count_include_pad=false, lp_order=2, dyn_global=false](%2) -> float8_e4m3fn[1, 2, 2, 2]
+  @return(%3)""",
+    ),
+    (
         "concat-narrow-values",
         """\
   %p = @param["p"] -> uint8[4, 2]

@@ -262,6 +262,20 @@ def test_maxima_of_bytes_are_compared_in_pairs(of: str) -> None:
         same(run(source, [x], ins, outs), y)
 
 
+def test_maxima_of_8_bit_floats_are_compared_in_pairs() -> None:
+    """All numbers with all others: signs, zeros, subnormal numbers, and NaN of both signs, which is greater than all."""
+    every = np.arange(256, dtype=np.uint8)
+    pairs = np.stack(np.meshgrid(every, every, indexing="ij"), -1).reshape(1, 64, 32, 64)
+    x = pairs.view(dt.float8_e4m3fn.numpy)
+    op = Pooling(mode="max", lengths=(1, 2), stride=(1, 2))
+    ins, y = [tensor("float8_e4m3fn", x.shape, channels_last(x.shape))], op.compute(x)
+    outs = [tensor("float8_e4m3fn", y.shape, channels_last(y.shape))]
+    source = generate(op, ins, outs, traits(sm_count=1))
+    assert isinstance(source, KernelSource) and "max_pairs" in source.text
+    (got,) = run(source, [x], ins, outs)
+    np.testing.assert_array_equal(got.astype(np.float32), y.astype(np.float32))
+
+
 @pytest.mark.parametrize("of", [*ALL, "bfloat16", "float64"])
 @waves
 def test_max_unpool(of: str, wave: int) -> None:

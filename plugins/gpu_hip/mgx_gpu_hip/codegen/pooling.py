@@ -19,7 +19,7 @@ from .source import DeviceTraits, KernelSource, Tensor, compute_type, storage_ty
 
 __all__ = ["max_pool_indices", "pooling"]
 
-BYTES: Final = (dt.int8, dt.uint8)
+PACKED: Final = (dt.int8, dt.uint8, dt.float8_e4m3fn)  # types of which maxima are compared two at a time
 
 
 class _Windows:
@@ -124,7 +124,7 @@ def _channels(op: Any, windows: _Windows, x: Tensor, y: Tensor, traits: DeviceTr
     index = index_type(x, y)
     base = offset_code([at[0], at[1]], [x.strides[0], x.strides[1]], 0, index, width)
     place = offset_code([f"({index})s{i}" for i in range(windows.rank)] + ["0"], [*x.strides[2:], 0], 0, index)
-    packed = op.mode == "max" and x.dtype in BYTES and width % 4 == 0
+    packed = op.mode == "max" and x.dtype in PACKED and width % 4 == 0
     if packed:
         first, body, last = _packed_bytes(x, width // 4, place)
     else:
@@ -164,19 +164,22 @@ def _channels(op: Any, windows: _Windows, x: Tensor, y: Tensor, traits: DeviceTr
 def _packed_bytes(x: Tensor, words: int, place: str) -> tuple[list[str], list[str], list[str]]:
     """Returns statements that start, update and finish maxima of bytes, two at a time as 16-bit numbers.
 
-    A pair is compared by its upper bytes; the lower ones, which are other channels, only decide ties.
+    A pair is compared by its upper bytes; the lower ones, which are other channels, only decide ties.  8-bit floats are ordered
+    as integers (see `float8_order`), above which NaN is, whatever its sign.
     """
-    kind = "i16" if x.dtype is dt.int8 else "u16"
+    kind = "u16" if x.dtype is dt.uint8 else "i16"
     each = f"UNROLL for (int k = 0; k < {words}; ++k)"
-    least = "0x80008000u" if x.dtype is dt.int8 else "0u"
+    least = "0u" if x.dtype is dt.uint8 else "0x80008000u"
+    ordered = x.dtype.is_float
     first = [f"u32 odd[{words}], even[{words}];", f"{each} odd[k] = even[k] = {least};"]
     body = [
-        f"const vec<u32, {words}> a = ldv<u32, {words}>((const u32*)(x0 + ({place})));",
+        f"{'' if ordered else 'const '}vec<u32, {words}> a = ldv<u32, {words}>((const u32*)(x0 + ({place})));",
+        *([f"{each} a.v[k] = float8_order(positive_nan(a.v[k]));"] if ordered else []),
         f"{each} odd[k] = max_pairs<{kind}>(odd[k], a.v[k]);",
         f"{each} even[k] = max_pairs<{kind}>(even[k], a.v[k] << 8);",
     ]
     last = [f"vec<u32, {words}> b;", f"{each} b.v[k] = (odd[k] & 0xff00ff00u) | (even[k] >> 8 & 0x00ff00ffu);"]
-    return first, body, last
+    return first, body, [*last, f"{each} b.v[k] = float8_order(b.v[k]);"] if ordered else last
 
 
 def max_pool_indices(op: Any, x: Tensor, y: Tensor, where: Tensor, traits: DeviceTraits) -> KernelSource:

@@ -37,6 +37,13 @@ template <class T> DEV u32 max_pairs(u32 a, u32 b) {
   return (u32)(u16)m::max((T)a, (T)b) | (u32)(u16)m::max((T)(a >> 16), (T)(b >> 16)) << 16;
 #endif
 }""",
+    "float8_order": """// four e4m3 as bytes in the order of signed integers, and back: negative ones have other bits inverted
+DEV u32 float8_order(u32 a) {
+  const u32 negative = a >> 7 & 0x01010101u;
+  return a ^ ((negative << 7) - negative);
+}""",
+    "positive_nan": """// four e4m3, of which those that are NaN have no sign
+DEV u32 positive_nan(u32 a) { return a & ~((a & 0x7f7f7f7fu) + 0x01010101u & 0x80808080u); }""",
     "wrapped": """// a position counted from the end where negative, held inside the axis
 DEV i64 wrapped(i64 at, i64 n) { at = at < 0 ? at + n : at; return at < 0 ? 0 : at >= n ? n - 1 : at; }
 DEV i64 wrapped(u64 at, i64 n) { return at >= (u64)n ? n - 1 : (i64)at; }""",
